@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The memory that a Linux control group (container, batch job, systemd unit) leaves to this process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Files(NamedTuple):
+    """The names one version of the interface gives the same four things."""
+
+    controller: str
+    mount: str
+    limit: str
+    usage: str
+    #: Page cache that the kernel gives back before it refuses memory, a key of memory.stat.
+    reclaimable: str
+
+
+_VERSIONS = (
+    Files("", "", "memory.max", "memory.current", "inactive_file"),
+    Files("memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+class Memory(NamedTuple):
+    """Bytes that the group may hold, and bytes of them that are still free."""
+
+    limit: int
+    free: int
+
+
+def memory(root: Path = Path("/")) -> Memory | None:
+    """The tightest limit over this process's group and its ancestors; None where there is none."""
+    bounds = list(_bounds(root))
+    if not bounds:
+        return None
+    return Memory(min(bound.limit for bound in bounds), min(bound.free for bound in bounds))
+
+
+def _bounds(root: Path) -> Iterator[Memory]:
+    for files, folder in _groups(root):
+        limit, usage = _number(folder / files.limit), _number(folder / files.usage)
+        # "max" (version 2) reads as None; version 1 writes a number beyond any machine.
+        if limit is not None and usage is not None:
+            used = max(usage - _reclaimable(folder, files), 0)
+            yield Memory(limit, max(limit - used, 0))
+
+
+def _groups(root: Path) -> Iterator[tuple[Files, Path]]:
+    """Each folder from this process's group up to the mount point, for the versions that are mounted."""
+    try:
+        text = (root / "proc/self/cgroup").read_text()
+    except OSError:
+        return
+    for controllers, path in re.findall(r"^[0-9]+:([^:]*):(/.*)$", text, re.MULTILINE):
+        for files in _VERSIONS:
+            if files.controller not in controllers.split(","):
+                continue
+            mount = root / "sys/fs/cgroup" / files.mount
+            group = mount / path.lstrip("/")
+            # A container's own group is often mounted at the mount point, under its name outside:
+            # the folders of that name are then missing, and the mount point is what counts.
+            yield from ((files, folder) for folder in (group, *group.parents) if folder.is_relative_to(mount))
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _reclaimable(folder: Path, files: Files) -> int:
+    try:
+        rows = (folder / "memory.stat").read_text().splitlines()
+    except OSError:
+        return 0
+    for row in rows:
+        key, _, value = row.partition(" ")
+        if key == files.reclaimable:
+            return int(value)
+    return 0

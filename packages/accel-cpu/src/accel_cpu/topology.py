@@ -1,0 +1,124 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""NUMA nodes that this process may compute on, as Linux describes them under /sys.
+
+The kernel's files are read directly: numactl is often not installed, and does not know which CPUs a
+container or a batch system left to this process.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from accel_core import env
+from accel_core.errors import AccelError
+
+_SYSTEM = "sys/devices/system"
+_CPU_LIST = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
+#: Linux is built for at most 8192 CPUs; a number far above is a mangled file, and would fill the memory.
+_MOST_CPUS = 65_536
+
+
+class InvalidCpuList(AccelError, ValueError):
+    """A list of CPUs is not in the kernel's format."""
+
+    code = "ACC-105"
+
+
+class Node(NamedTuple):
+    """A NUMA node, and the CPUs (hardware threads) of it that may be used, ascending."""
+
+    number: int
+    cpus: tuple[int, ...]
+
+
+def usable_nodes() -> tuple[Node, ...]:
+    """The nodes on which this process may run; never empty.
+
+    With `ACCEL_SYSROOT` set, those of the recorded machine. Raises `InvalidCpuList`.
+    """
+    root = Path(env.SYSROOT.get())
+    if root == Path("/"):
+        return read_nodes(root, allowed_cpus())
+    # The affinity of this process says nothing about a machine recorded elsewhere.
+    return read_nodes(root, _online(root) or allowed_cpus())
+
+
+def allowed_cpus() -> frozenset[int]:
+    """The CPUs that affinity and cpuset leave to this process; all where the system has no affinity."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+def read_nodes(root: Path, allowed: Iterable[int]) -> tuple[Node, ...]:
+    """The nodes under `root` that hold allowed online CPUs; one node with all of `allowed` without /sys.
+
+    Nodes of memory alone (HBM in flat mode, CXL) have no CPUs and are left out. Raises `InvalidCpuList`.
+    """
+    usable = frozenset(allowed)
+    online = _online(root)
+    nodes: list[Node] = []
+    seen: set[tuple[int, ...]] = set()
+    for number, listed in _listed_cpus(root):
+        cpus = tuple(sorted(listed & usable & (online or listed)))
+        # numa=fake splits memory only: each of the slices lists all CPUs of the real node.
+        if cpus and cpus not in seen:
+            nodes.append(Node(number, cpus))
+            seen.add(cpus)
+    return tuple(nodes) or (Node(0, tuple(sorted(usable))),)
+
+
+def physical_cores(root: Path, cpus: Iterable[int]) -> tuple[int, ...]:
+    """One CPU of each physical core among `cpus`: the lowest hardware thread. Raises `InvalidCpuList`.
+
+    Siblings are looked up, not computed: bare metal numbers them (0, 40), virtual machines (0, 1).
+    """
+    cores: dict[frozenset[int], int] = {}
+    for cpu in sorted(cpus):
+        siblings = _read(root / _SYSTEM / f"cpu/cpu{cpu}/topology/thread_siblings_list")
+        cores.setdefault(siblings or frozenset({cpu}), cpu)
+    return tuple(sorted(cores.values()))
+
+
+def parse_cpu_list(text: str, source: str = "the list") -> frozenset[int]:
+    """The CPUs of a list such as `0-3,8,10-11`; raises `InvalidCpuList`, naming `source`."""
+    text = text.strip()
+    if not text:
+        return frozenset()
+    cpus: set[int] = set()
+    if _CPU_LIST.fullmatch(text):
+        for item in text.split(","):
+            first, _, last = item.partition("-")
+            numbers = range(int(first), int(last or first) + 1)
+            if not numbers or numbers[-1] >= _MOST_CPUS or not cpus.isdisjoint(numbers):
+                break
+            cpus.update(numbers)
+        else:
+            return frozenset(cpus)
+    raise InvalidCpuList(
+        what=f"can not read the CPUs in {source}",
+        found=repr(text if len(text) <= 80 else text[:80] + "…"),
+        expected=f"numbers below {_MOST_CPUS} and ranges, each CPU once, such as 0-3,8,10-11",
+        do="report the file with your kernel's version; ACCEL_SYSROOT=/nonexistent makes do without it",
+    )
+
+
+def _online(root: Path) -> frozenset[int]:
+    return _read(root / _SYSTEM / "cpu/online")
+
+
+def _listed_cpus(root: Path) -> list[tuple[int, frozenset[int]]]:
+    folders = (root / _SYSTEM / "node").glob("node[0-9]*")
+    return sorted((int(folder.name[4:]), _read(folder / "cpulist")) for folder in folders)
+
+
+def _read(path: Path) -> frozenset[int]:
+    try:
+        return parse_cpu_list(path.read_text(errors="replace"), str(path))
+    except OSError:
+        return frozenset()
