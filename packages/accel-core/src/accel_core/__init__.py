@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The plug-in system for DeepSpeed accelerators.
+
+Importing this package joins it to DeepSpeed (two import hooks; nothing is selected) and imports neither
+torch nor any vendor. Its names are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from accel_core import activate
+
+if TYPE_CHECKING:
+    from accel_core.__about__ import __version__
+    from accel_core.api import (
+        explain,
+        get_accelerator,
+        is_current_accelerator_supported,
+        set_accelerator,
+        using,
+    )
+    from accel_core.errors import AccelError
+    from accel_core.interface import DeepSpeedAccelerator
+    from accel_core.known import SUPPORTED_ACCELERATOR_LIST
+    from accel_core.op_builder import NotImplementedBuilder, OpBuilder, OpTable
+    from accel_core.torch_device import TorchDeviceAccelerator
+    from accel_core.vendor import INTERFACE_VERSION, Confirmation, Evidence, Support, Trait, Vendor
+
+_EXPORTS = {
+    "get_accelerator": "api",
+    "set_accelerator": "api",
+    "using": "api",
+    "is_current_accelerator_supported": "api",
+    "explain": "api",
+    "SUPPORTED_ACCELERATOR_LIST": "known",
+    "DeepSpeedAccelerator": "interface",
+    "TorchDeviceAccelerator": "torch_device",
+    "Vendor": "vendor",
+    "Evidence": "vendor",
+    "Confirmation": "vendor",
+    "Trait": "vendor",
+    "Support": "vendor",
+    "INTERFACE_VERSION": "vendor",
+    "OpBuilder": "op_builder",
+    "OpTable": "op_builder",
+    "NotImplementedBuilder": "op_builder",
+    "AccelError": "errors",
+    "__version__": "__about__",
+}
+
+__all__ = [
+    "INTERFACE_VERSION",
+    "SUPPORTED_ACCELERATOR_LIST",
+    "AccelError",
+    "Confirmation",
+    "DeepSpeedAccelerator",
+    "Evidence",
+    "NotImplementedBuilder",
+    "OpBuilder",
+    "OpTable",
+    "Support",
+    "TorchDeviceAccelerator",
+    "Trait",
+    "Vendor",
+    "__version__",
+    "explain",
+    "get_accelerator",
+    "is_current_accelerator_supported",
+    "set_accelerator",
+    "using",
+]
+
+activate.register()
+
+
+def __getattr__(name: str) -> Any:
+    room = _EXPORTS.get(name)
+    if room is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"accel_core.{room}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_EXPORTS})

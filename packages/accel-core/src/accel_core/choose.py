@@ -1,0 +1,160 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The choice: a pure function from findings and a request to the next step.
+
+It reads no environment, imports nothing and asks no device. When a decision needs the answer of a
+runtime, the step is CONFIRM; the caller asks, puts the answer among the findings and calls again. So
+only what matters is ever imported, and the whole truth table can be walked through in a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from accel_core import refusals
+from accel_core.errors import AccelError
+from accel_core.finding import Finding, State
+from accel_core.known import CPU_KEY
+
+
+class Step(Enum):
+    """What the caller has to do next."""
+
+    CONFIRM = "confirm"
+    CONSTRUCT = "construct"
+    DEFER = "defer"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Request:
+    """The circumstances of a selection.
+
+    asked:    DS_ACCELERATOR, None when unset.
+    strict:   a CPU fall-back or a broken vendor is an error.
+    skip:     keys that detection passes over.
+    claimed:  who holds torch's PrivateUse1 slot, empty while it is free.
+    upstream: keys that the installed DeepSpeed has a backend for; None when there is no DeepSpeed.
+    """
+
+    asked: str | None = None
+    strict: bool = False
+    skip: tuple[str, ...] = ()
+    claimed: str = ""
+    upstream: frozenset[str] | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The next step, the candidate it is about, and every candidate's state as of now."""
+
+    step: Step
+    finding: Finding | None
+    findings: tuple[Finding, ...]
+    warnings: tuple[str, ...] = ()
+    error: AccelError | None = None
+
+
+def choose(findings: Iterable[Finding], request: Request) -> Verdict:
+    """Decide what comes next; see the module's text.
+
+    Rules: DESIGN §4, told in docs/selection.md. Findings may come in any order.
+    """
+    ordered = sorted(findings, key=lambda finding: -finding.priority)
+    if request.asked is not None:
+        return _asked(ordered, request, request.asked)
+    ordered = [_passed_over(finding, request) for finding in ordered]
+    return _detected(ordered, request)
+
+
+def _passed_over(finding: Finding, request: Request) -> Finding:
+    if finding.key in request.skip and finding.state is not State.NOT_INSTALLED:
+        return finding.now(State.BLOCKED, f"passed over: ACCEL_SKIP names {finding.key}")
+    return finding
+
+
+# ---------------------------------------------------------------------------------------- detection
+
+
+def _detected(findings: list[Finding], request: Request) -> Verdict:
+    for place, finding in enumerate(findings):
+        if finding.state is State.PENDING and _blocker(finding, request):
+            findings[place] = finding.now(State.BLOCKED, refusals.blocked(finding, request.claimed))
+            continue
+        if finding.state not in (State.PENDING, State.PRESENT):
+            continue
+        betters = [other for other in findings if other.key in finding.yields_to]
+        if any(other.state is State.PRESENT for other in betters):
+            findings[place] = finding.now(State.OUTRANKED, f"yields to {', '.join(finding.yields_to)}")
+            continue
+        for candidate in (*betters, finding):
+            if candidate.state is State.PENDING:
+                return Verdict(Step.CONFIRM, candidate, tuple(findings))
+        return _won(findings, finding, request)
+    error = refusals.nothing_at_all(findings)
+    return Verdict(Step.FAIL, None, tuple(findings), error=error)
+
+
+def _blocker(finding: Finding, request: Request) -> bool:
+    return bool(finding.privateuse1 and request.claimed and request.claimed != finding.privateuse1)
+
+
+def _won(findings: list[Finding], winner: Finding, request: Request) -> Verdict:
+    rivals = [f for f in findings if f.priority == winner.priority and f is not winner]
+    for rival in rivals:
+        if rival.state is State.PENDING and not _blocker(rival, request):
+            return Verdict(Step.CONFIRM, rival, tuple(findings))
+    tied = [winner, *(rival for rival in rivals if rival.state is State.PRESENT)]
+    if len(tied) > 1:
+        return Verdict(Step.FAIL, None, tuple(findings), error=refusals.ambiguous(tied))
+    fallback = winner.key == CPU_KEY
+    broken = [finding for finding in findings if finding.state is State.BROKEN]
+    if request.strict and (fallback or broken):
+        return Verdict(Step.FAIL, None, tuple(findings), error=refusals.strict(findings, winner, fallback))
+    strangers = [key for key in request.skip if key not in {finding.key for finding in findings}]
+    warnings = [refusals.skips_nothing(strangers)] if strangers else []
+    if fallback:
+        warnings.append(refusals.cpu_fallback(findings))
+    return _take(findings, winner, request, tuple(warnings))
+
+
+def _take(findings: Sequence[Finding], winner: Finding, request: Request, warnings: tuple[str, ...]) -> Verdict:
+    if winner.upstream and winner.key not in (request.upstream or ()):
+        return Verdict(Step.FAIL, None, tuple(findings), error=refusals.unserved(winner, request.upstream))
+    state = State.DEFERRED if winner.upstream else State.CHOSEN
+    taken = winner.now(state)
+    final = tuple(taken if f is winner else _left(f) for f in findings)
+    step = Step.DEFER if winner.upstream else Step.CONSTRUCT
+    return Verdict(step, taken, final, warnings)
+
+
+def _left(finding: Finding) -> Finding:
+    return finding.now(State.OUTRANKED) if finding.state in (State.PENDING, State.PRESENT) else finding
+
+
+# --------------------------------------------------------------------------------- DS_ACCELERATOR=…
+
+
+def _asked(findings: list[Finding], request: Request, key: str) -> Verdict:
+    roads = [finding for finding in findings if finding.key == key]
+    if not key or not (roads or key in (request.upstream or ())):
+        error = refusals.unknown(key, findings, request.upstream)
+        return Verdict(Step.FAIL, None, tuple(findings), error=error)
+    if not roads:
+        # A backend that the installed DeepSpeed has and this version of core has never heard of.
+        stranger = Finding(key, 0, State.PRESENT, "DeepSpeed's own backend, asked for", upstream=True)
+        return _take([*findings, stranger], stranger, request, ())
+    for place, road in enumerate(roads):
+        if road.state is State.PENDING and not road.upstream:
+            if not _blocker(road, request):
+                return Verdict(Step.CONFIRM, road, tuple(findings))
+            roads[place] = road.now(State.BLOCKED, refusals.blocked(road, request.claimed))
+            findings[findings.index(road)] = roads[place]
+        elif road.state is State.PRESENT or (road.upstream and road.runtime):
+            return _take(findings, road, request, ())
+    for road in roads:
+        if road.state is State.ABSENT and road.runtime:
+            return _take(findings, road, request, (refusals.no_device(road),))
+    return Verdict(Step.FAIL, None, tuple(findings), error=refusals.unavailable(key, roads, request.upstream))

@@ -1,0 +1,115 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Ask one candidate: evidence without imports, then (only when its turn comes) its runtime."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from accel_core import known
+from accel_core.evidence import distribution_version
+from accel_core.finding import Finding, State
+from accel_core.generic import GenericProbe
+from accel_core.known import Known
+from accel_core.vendor import Probe, Vendor
+
+#: Seconds after which a runtime that keeps the run waiting is named.
+SLOW = 10.0
+
+_log = logging.getLogger("accel_core")
+
+
+def of_vendor(vendor: Vendor) -> Finding:
+    """The finding about an installed vendor, from its evidence."""
+    rows = [row for row in known.rows(vendor.key) if row.road == vendor.road or not vendor.road]
+    finding = Finding(
+        key=vendor.key,
+        road=vendor.road,
+        priority=vendor.priority,
+        state=State.PENDING,
+        reason="",
+        package=vendor.distribution,
+        version=vendor.version or distribution_version(vendor.distribution) or "",
+        requires=rows[0].sentence() if rows else f"{vendor.accelerator.rpartition(':')[2]} requires {vendor.requires}",
+        privateuse1=vendor.privateuse1,
+        yields_to=vendor.yields_to,
+    )
+    return _with_evidence(finding, vendor)
+
+
+def of_row(row: Known, upstream: frozenset[str] | None) -> Finding:
+    """The finding about a name of the cascade that no installed package serves."""
+    finding = Finding(
+        key=row.key,
+        road=row.road,
+        priority=row.priority,
+        state=State.PENDING,
+        reason="",
+        package=row.distribution,
+        requires=row.sentence(),
+        privateuse1=row.privateuse1,
+        yields_to=row.yields_to,
+        upstream=True,
+    )
+    seen = _with_evidence(finding, GenericProbe(row))
+    if seen.state is State.PENDING:
+        return seen
+    missing = f"{row.distribution or 'no package of this project'} is not installed; {seen.reason}"
+    if seen.runtime and row.key in (upstream or ()):
+        missing += "; DeepSpeed's own backend can be asked for"
+    return seen.now(State.NOT_INSTALLED, missing)
+
+
+def _with_evidence(finding: Finding, probe: Probe | Vendor) -> Finding:
+    try:
+        evidence = probe.evidence()
+    except (Exception, SystemExit) as error:
+        return _broken(finding, error, "its search for evidence")
+    hopeful = evidence.runtime and evidence.hardware is not False
+    state = State.PENDING if hopeful else State.ABSENT
+    return replace(finding, state=state, reason=evidence.reason, runtime=evidence.runtime)
+
+
+def confirmed(finding: Finding, probe: Probe | Vendor) -> Finding:
+    """Import the candidate's runtime and count: present, absent (no device) or broken, with the sentence why."""
+    try:
+        with _named_when_slow(finding):
+            answer = probe.confirm()
+            devices = int(answer.devices)
+    except (Exception, SystemExit) as error:
+        return _broken(finding, error, "its runtime")
+    state = State.PRESENT if devices > 0 else State.ABSENT
+    return replace(finding, state=state, reason=answer.reason, devices=devices, runtime=True)
+
+
+def _broken(finding: Finding, error: BaseException, part: str) -> Finding:
+    first = str(error).strip().partition("\n")[0]
+    reason = f"{part} fails with {type(error).__name__}: {first}" if first else f"{part} fails with {type(error).__name__}"
+    return replace(finding, state=State.BROKEN, reason=reason, error="".join(traceback.format_exception(error)))
+
+
+@contextmanager
+def _named_when_slow(finding: Finding) -> Iterator[None]:
+    text = "still waiting for the runtime of %s after %g s; ACCEL_SKIP=%s passes over it"
+    timer = threading.Timer(SLOW, _log.warning, (text, finding.label, SLOW, finding.key))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def privateuse1_holder() -> str:
+    """The name that holds torch's PrivateUse1 slot in this process; empty while it is free."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "_C"):
+        return ""
+    name = str(torch._C._get_privateuse1_backend_name())
+    return "" if name == "privateuseone" else name

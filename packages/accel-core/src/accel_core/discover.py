@@ -1,0 +1,115 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Find the vendor packages: entry points of group `accel.vendors`, checked, without torch or any runtime."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import traceback
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from accel_core import known
+from accel_core.errors import AccelError, DuplicateVendor, InterfaceMismatch, InvalidVendor
+from accel_core.finding import Finding, State
+from accel_core.vendor import ENTRY_POINT_GROUP, INTERFACE_VERSION, Vendor
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """The vendors that can be asked, and a finding for each entry point that can not be used."""
+
+    vendors: tuple[Vendor, ...]
+    broken: tuple[Finding, ...]
+
+
+def discover(entry_points: Iterable[importlib.metadata.EntryPoint] | None = None) -> Discovery:
+    """Load every vendor record. Never raises: what is wrong with one package is a finding about it."""
+    if entry_points is None:
+        entry_points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
+    vendors: list[Vendor] = []
+    broken: list[Finding] = []
+    for point in _distinct(entry_points):
+        try:
+            vendors.append(_load(point))
+        except AccelError as error:
+            broken.append(_broken(point, error))
+    return _without_duplicates(vendors, broken)
+
+
+def _distinct(points: Iterable[importlib.metadata.EntryPoint]) -> list[importlib.metadata.EntryPoint]:
+    # An editable install beside a wheel of the same version lists its entry points twice.
+    seen = {(point.name, point.value, _package(point)[0]): point for point in points}
+    return [seen[name] for name in sorted(seen)]
+
+
+def _load(point: importlib.metadata.EntryPoint) -> Vendor:
+    package, version = _package(point)
+    try:
+        vendor = point.load()
+    except (Exception, SystemExit) as error:
+        raise InvalidVendor(
+            what=f"the vendor entry point {point.name!r} of {package} can not be imported",
+            found=f"{type(error).__name__}: {error} (from {point.value})",
+            expected="an import without side effects that gives an accel_core.Vendor",
+            do=f"reinstall or remove it: pip uninstall {package}",
+        ) from error
+    if not isinstance(vendor, Vendor):
+        raise InvalidVendor(
+            what=f"the vendor entry point {point.name!r} of {package} is not a vendor",
+            found=f"{point.value} is a {type(vendor).__name__}",
+            expected="an instance of accel_core.Vendor",
+            do=f"point the entry at the record, as in `{point.name} = \"package.vendor:VENDOR\"`",
+        )
+    if vendor.interface != INTERFACE_VERSION:
+        raise InterfaceMismatch(
+            what=f"{package} was built for another version of the accelerator interface",
+            found=f"{package} {version} is written for interface {vendor.interface}",
+            expected=f"interface {INTERFACE_VERSION}, that of the installed accel-core",
+            do=f"pip install --upgrade accel-core {package}",
+        )
+    return replace(vendor, distribution=vendor.distribution or package, version=version or vendor.version)
+
+
+def _without_duplicates(vendors: list[Vendor], broken: list[Finding]) -> Discovery:
+    claims: dict[tuple[str, str], list[Vendor]] = defaultdict(list)
+    for vendor in vendors:
+        claims[vendor.key, vendor.road].append(vendor)
+    for (key, _), claimants in claims.items():
+        if len(claimants) > 1:
+            names = " and ".join(sorted(vendor.distribution for vendor in claimants))
+            error = DuplicateVendor(
+                what=f"more than one package provides the accelerator {claimants[0].label!r}",
+                found=names,
+                expected=f"one package for the key {key!r}",
+                do=f"pip uninstall one of {names}",
+            )
+            best = max(vendor.priority for vendor in claimants)
+            broken.append(Finding(key, best, State.BROKEN, _line(error), package=names, error=str(error)))
+    alone = tuple(claimants[0] for claimants in claims.values() if len(claimants) == 1)
+    return Discovery(alone, tuple(broken))
+
+
+def _broken(point: importlib.metadata.EntryPoint, error: AccelError) -> Finding:
+    package, version = _package(point)
+    rows = known.rows(point.name)
+    return Finding(
+        key=point.name,
+        priority=rows[0].priority if rows else known.priority(known.CPU_KEY) - 1,
+        state=State.BROKEN,
+        reason=_line(error),
+        package=package,
+        version=version,
+        requires=rows[0].sentence() if rows else "",
+        error="".join(traceback.format_exception(error)),
+    )
+
+
+def _line(error: AccelError) -> str:
+    return f"[{error.code}] {error.what}: {error.found}; {error.do}"
+
+
+def _package(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
+    dist = getattr(point, "dist", None)
+    return (dist.name, dist.version) if dist is not None else (point.value.partition(".")[0], "")

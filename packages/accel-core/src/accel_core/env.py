@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Every environment variable that this project reads, in one place.
+
+`accel env` and the documentation are printed from `VARIABLES`; no other module reads `os.environ` for
+a variable of ours.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from accel_core.errors import InvalidEnvironment
+
+_TRUE = {"1", "true", "yes", "on"}
+_FALSE = {"", "0", "false", "no", "off"}
+
+
+@dataclass(frozen=True)
+class Variable:
+    """One environment variable: its name, the value it has when unset, and a sentence for people."""
+
+    name: str
+    default: str
+    sentence: str
+
+    def get(self) -> str:
+        """The value, or the default when unset."""
+        return os.environ.get(self.name, self.default)
+
+    def raw(self) -> str | None:
+        """The value exactly as set, None when unset."""
+        return os.environ.get(self.name)
+
+    def on(self) -> bool:
+        """The value as a switch; raises `InvalidEnvironment` for anything that is not a yes or a no."""
+        value = self.get().strip().lower()
+        if value in _TRUE or value in _FALSE:
+            return value in _TRUE
+        raise InvalidEnvironment(
+            what=f"can not read the switch {self.name}",
+            found=f"{self.name}={self.get()!r}",
+            expected=f"one of {', '.join(sorted(_TRUE))} or {', '.join(sorted(_FALSE - {''}))}",
+            do=f"set {self.name}=1 or {self.name}=0, or unset it",
+        )
+
+    def names(self) -> tuple[str, ...]:
+        """The value as a comma-separated list; blanks around and empty items are dropped."""
+        return tuple(item.strip() for item in self.get().split(",") if item.strip())
+
+
+DS_ACCELERATOR = Variable(
+    "DS_ACCELERATOR", "", "Use this accelerator and no other (DeepSpeed's own variable; empty is an error)."
+)
+STRICT = Variable("ACCEL_STRICT", "0", "1: a CPU fall-back, a broken vendor or an unsupported DeepSpeed is an error.")
+SKIP = Variable("ACCEL_SKIP", "", "Comma-separated keys of accelerators that detection passes over unseen.")
+BRIDGE = Variable("ACCEL_BRIDGE", "1", "0: leave DeepSpeed untouched; only accel_core's own functions serve.")
+SYSROOT = Variable("ACCEL_SYSROOT", "/", "Folder under which /dev and /sys are looked up (for tests and recordings).")
+
+VARIABLES = (DS_ACCELERATOR, STRICT, SKIP, BRIDGE, SYSROOT)

@@ -1,0 +1,140 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Errors in four parts: what failed, what was found, what was expected, what to do.
+
+Each has a code with its paragraph in docs/errors.md. The bases are the exception types that people
+already catch around DeepSpeed (`ValueError`, `ImportError`, `RuntimeError`, …).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class AccelError(Exception):
+    """Base of every error that this project raises on purpose."""
+
+    code: ClassVar[str] = "ACC-000"
+
+    def __init__(self, *, what: str, found: str, expected: str, do: str) -> None:
+        self.what, self.found, self.expected, self.do = what, found, expected, do
+        super().__init__(str(self))
+
+    def __str__(self) -> str:
+        return (
+            f"[{self.code}] {self.what}\n"
+            f"  found:    {_indented(self.found)}\n"
+            f"  expected: {_indented(self.expected)}\n"
+            f"  do:       {_indented(self.do)}"
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions pickle by their args; ours are keyword-only. Launchers send errors between processes.
+        return _rebuild, (type(self), self.what, self.found, self.expected, self.do)
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n            ")
+
+
+def _rebuild(kind: type[AccelError], what: str, found: str, expected: str, do: str) -> AccelError:
+    return kind(what=what, found=found, expected=expected, do=do)
+
+
+class InvalidVendor(AccelError, ImportError):
+    """A vendor entry point can not be loaded or is not a vendor."""
+
+    code = "ACC-101"
+
+
+class InterfaceMismatch(AccelError, ImportError):
+    """A vendor was built for another version of the interface."""
+
+    code = "ACC-102"
+
+
+class DuplicateVendor(AccelError, ImportError):
+    """Two packages claim the same accelerator key."""
+
+    code = "ACC-103"
+
+
+class InvalidEnvironment(AccelError, ValueError):
+    """An environment variable of ours has a value without a meaning."""
+
+    code = "ACC-104"
+
+
+class UnknownAccelerator(AccelError, ValueError):
+    """DS_ACCELERATOR (or ACCEL_SKIP) names no accelerator there is."""
+
+    code = "ACC-201"
+
+
+class AcceleratorUnavailable(AccelError, ValueError):
+    """The accelerator asked for has no package or no runtime here."""
+
+    code = "ACC-202"
+
+
+class AcceleratorBroken(AccelError, ValueError):
+    """The accelerator asked for has a runtime that fails."""
+
+    code = "ACC-203"
+
+
+class AmbiguousAccelerator(AccelError, ValueError):
+    """Two accelerators of equal priority are both present."""
+
+    code = "ACC-204"
+
+
+class StrictSelection(AccelError, RuntimeError):
+    """ACCEL_STRICT=1 refuses a CPU fall-back or a broken vendor."""
+
+    code = "ACC-205"
+
+
+class NotAnAccelerator(AccelError, AssertionError, TypeError):
+    """set_accelerator() was given something that is not an accelerator.
+
+    AssertionError is what upstream raises here, TypeError what Python would.
+    """
+
+    code = "ACC-206"
+
+
+class NoAccelerator(AccelError, RuntimeError):
+    """Nothing here can serve, not even the CPU."""
+
+    code = "ACC-207"
+
+
+class UnsupportedUpstream(AccelError, RuntimeError):
+    """The installed DeepSpeed asks for more than this accel-core offers."""
+
+    code = "ACC-301"
+
+
+class UpstreamMissing(AccelError, ImportError):
+    """A call needs stock deepspeed, which is not installed."""
+
+    code = "ACC-302"
+
+
+class OpNotImplemented(AccelError, ValueError, NotImplementedError):
+    """An op that this accelerator does not have was loaded. ValueError is what upstream raises here."""
+
+    code = "ACC-401"
+
+
+class InvalidOpTable(AccelError, ImportError):
+    """An op table names a builder that can not be imported."""
+
+    code = "ACC-402"
+
+
+class UnsupportedBackend(AccelError, ValueError):
+    """A torch.compile backend that is not registered was asked for."""
+
+    code = "ACC-501"

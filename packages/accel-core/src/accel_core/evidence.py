@@ -1,0 +1,74 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What can be seen without importing anything: the tools of every probe's `evidence()`."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from accel_core import env
+
+
+def distribution_version(name: str) -> str | None:
+    """Version of an installed distribution, None when it is not installed."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def module_exists(name: str) -> bool:
+    """Whether a top-level module can be found; it is not imported."""
+    try:
+        return importlib.util.find_spec(name.partition(".")[0]) is not None
+    except (ImportError, ValueError, AttributeError):
+        # ValueError: a module put into sys.modules by hand without a spec. It can be imported.
+        return name in sys.modules
+
+
+def in_range(version: str, specifier: str) -> bool:
+    """Whether a version lies in a range such as `>=2.1,<2.15`; pre-releases and local parts count."""
+    try:
+        return SpecifierSet(specifier).contains(Version(version).public, prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+def device_nodes(patterns: Iterable[str]) -> list[Path]:
+    """Device files that match glob patterns relative to the root (`dev/davinci[0-9]*`), sorted."""
+    root = Path(env.SYSROOT.get())
+    return sorted(node for pattern in patterns for node in root.glob(pattern))
+
+
+def torch_build(attribute: str) -> str | None:
+    """A field of `torch.version` (`cuda`, `hip`, `xpu`), read from the file when torch is not imported."""
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        value = getattr(getattr(torch, "version", None), attribute, None)
+        return None if value is None else str(value)
+    return _torch_version_file().get(attribute)
+
+
+def _torch_version_file() -> dict[str, str]:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return {}
+    try:
+        tree = ast.parse(Path(spec.origin).with_name("version.py").read_text(encoding="utf-8"))
+    except (OSError, SyntaxError):
+        return {}
+    fields: dict[str, str] = {}
+    for node in tree.body:
+        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+        value = getattr(node, "value", None)
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            fields.update({target.id: value.value for target in targets if isinstance(target, ast.Name)})
+    return fields

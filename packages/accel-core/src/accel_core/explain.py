@@ -1,0 +1,69 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Why this accelerator: the findings of the selection that the run used, for people and for programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from accel_core import current
+from accel_core.errors import AccelError
+from accel_core.finding import Finding, State
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What was chosen, how, and where every candidate stands.
+
+    chosen: key of the accelerator in use; empty when the selection failed.
+    how:    one sentence.
+    error:  the text of the failed selection's error.
+    """
+
+    chosen: str
+    how: str
+    findings: tuple[Finding, ...] = ()
+    warnings: tuple[str, ...] = ()
+    error: str = ""
+
+    def __str__(self) -> str:
+        if self.error:
+            return self.error
+        lines = [f"accelerator: {self.chosen} ({self.how})"]
+        told = [f for f in self.findings if f.state not in (State.NOT_INSTALLED, State.CHOSEN, State.DEFERRED)]
+        lines += [f"  {finding.label}: {finding.state.value}: {finding.reason}" for finding in told]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        return {
+            "chosen": self.chosen,
+            "how": self.how,
+            "error": self.error,
+            "warnings": list(self.warnings),
+            "candidates": [finding_to_dict(finding) for finding in self.findings],
+        }
+
+
+def finding_to_dict(finding: Finding) -> dict[str, Any]:
+    """A finding as plain data, for JSON."""
+    return {**asdict(finding), "state": finding.state.value, "label": finding.label}
+
+
+def explain() -> Explanation:
+    """Explain the accelerator in use; selects it first if nobody has. Never raises for a failed selection."""
+    try:
+        current.get_accelerator()
+    except AccelError as error:
+        _, selection = current.state()
+        findings = selection.verdict.findings if selection else ()
+        return Explanation("", "selection failed", findings, (), str(error))
+    accelerator, selection = current.state()
+    if selection is None or selection.verdict.finding is None:
+        return Explanation(str(accelerator.device_name()), "set by the program")
+    verdict = selection.verdict
+    chosen = selection.verdict.finding
+    asked = f"DS_ACCELERATOR={selection.request.asked}" if selection.request.asked is not None else "detected"
+    own = ", DeepSpeed's own backend" if chosen.upstream else f", {chosen.package} {chosen.version}".rstrip()
+    return Explanation(chosen.key, f"{asked}{own}: {chosen.reason}", verdict.findings, verdict.warnings)

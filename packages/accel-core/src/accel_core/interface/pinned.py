@@ -1,0 +1,138 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Page-locked host memory, from which copies to the device can run asynchronously.
+
+One contract for two generations of callers: DeepSpeed 0.18 passes `align_bytes`, 0.19 passes
+`make_copy` and `match_shape`. How this device locks memory is in the three `_torch_*` methods, which a
+vendor overrides; everything public is written in terms of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    import torch
+
+
+class HostPins(Protocol):
+    """Another way to lock host memory, that takes precedence; DeepSpeed 0.19 has one."""
+
+    def active(self) -> Any:
+        """An object with pin, pin_empty, is_pinned and unpin, or None to use torch's way."""
+        ...
+
+    def track(self, nbytes: int) -> None:
+        """Account for locked bytes."""
+        ...
+
+
+class PinnedRoom(ABC):
+    """Locked memory through torch, unless `host_pins` offers another way."""
+
+    #: Set by the upstream bridge, where DS_PIN_MEMORY_BACKEND chooses DeepSpeed's native allocator.
+    host_pins: ClassVar[HostPins | None] = None
+    #: Whether torch's way really locks pages on this device.
+    _torch_pins_host_memory: bool = True
+
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.pin_memory()
+
+    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
+        return tensor.new_empty(shape, pin_memory=True)
+
+    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        return tensor.is_pinned()
+
+    def pin_memory(
+        self, tensor: torch.Tensor, make_copy: bool | int = True, match_shape: bool = True, *, align_bytes: int = 1
+    ) -> torch.Tensor:
+        """A page-locked tensor like this CPU tensor.
+
+        make_copy:   copy the data too; else only shape and dtype are taken.
+        match_shape: keep the shape; else a flat buffer of as many elements (only without make_copy).
+        align_bytes: 1 for torch's alignment, 0 for whole pages (DeepSpeed 0.18). In that release it is
+                     the second positional argument, so an int there that is no bool means align_bytes.
+        """
+        if type(make_copy) is int:
+            make_copy, align_bytes = True, make_copy
+        if align_bytes == 0:
+            return self._pin_aligned(tensor)
+        pins = self._native_pins()
+        if pins is not None:
+            self._track(tensor.nbytes)
+            pinned: torch.Tensor = pins.pin(tensor, make_copy=make_copy, match_shape=match_shape)
+            return pinned
+        if make_copy:
+            if self._torch_pins_host_memory:
+                self._track(tensor.nbytes)
+            return self._torch_pin_memory(tensor)
+        return self._pin_fresh(tensor, tuple(tensor.shape) if match_shape else (tensor.numel(),))
+
+    def _pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
+        # torch's pinned allocators hand out whole pages; a vendor whose allocator does not overrides this.
+        return self._torch_pin_memory(tensor)
+
+    def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
+        """A new, uninitialized page-locked CPU tensor; raises ValueError for another device."""
+        import torch
+
+        _refuse_other_device(device)
+        shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
+        return self._pin_fresh(torch.empty(0, dtype=dtype), shape)
+
+    def pin_empty_like(self, tensor: torch.Tensor, device: Any = "cpu", dtype: torch.dtype | None = None) -> torch.Tensor:
+        """A new, uninitialized page-locked CPU tensor of this shape; raises ValueError for another device."""
+        _refuse_other_device(device)
+        template = tensor.new_empty((0,), dtype=dtype or tensor.dtype, device=device)
+        return self._pin_fresh(template, tuple(tensor.shape))
+
+    def _pin_fresh(self, template: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        pins = self._native_pins()
+        if pins is not None or self._torch_pins_host_memory:
+            numel = 1
+            for length in shape:
+                numel *= int(length)
+            self._track(numel * template.element_size())
+        fresh: torch.Tensor = self._torch_empty_pinned(template, shape) if pins is None else pins.pin_empty(template, shape)
+        return fresh
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        """Whether the tensor's memory is page-locked."""
+        pins = self._native_pins()
+        return bool(pins is not None and pins.is_pinned(tensor)) or self._torch_is_pinned(tensor)
+
+    def unpin_memory(self, tensor: torch.Tensor) -> Any:
+        """Free what the native way locked, at once; torch frees its own with the last reference."""
+        pins = self._native_pins()
+        return None if pins is None else pins.unpin(tensor)
+
+    def register_host_memory(self, address: int, num_bytes: int) -> bool:
+        """Tell the device runtime of page-locked host memory; False where it wants to know nothing."""
+        return False
+
+    def unregister_host_memory(self, address: int) -> None:
+        """Take back `register_host_memory`."""
+
+    def pin_memory_alignment(self) -> int:
+        """Alignment in bytes that `register_host_memory` needs; 1 means none."""
+        return 1
+
+    def _native_pins(self) -> Any:
+        return None if self.host_pins is None else self.host_pins.active()
+
+    def _track(self, nbytes: int) -> None:
+        if self.host_pins is not None:
+            self.host_pins.track(nbytes)
+
+
+def _refuse_other_device(device: Any) -> None:
+    import torch
+
+    try:
+        kind = torch.device(device).type
+    except RuntimeError as error:
+        raise ValueError(f"pinned memory is host memory: device must be cpu, got {device!r}") from error
+    if kind != "cpu":
+        raise ValueError(f"pinned memory is host memory: device must be cpu, got {device!r}")

@@ -1,0 +1,44 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Random numbers: seeds, states, generators."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+class RandomRoom(ABC):
+    """The random number generators of the devices."""
+
+    @abstractmethod
+    def random(self) -> ModuleType:
+        """The module with `fork_rng`: torch.random."""
+
+    @abstractmethod
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        """Restore a generator's state, a uint8 tensor on the CPU as `get_rng_state` gives it."""
+
+    @abstractmethod
+    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+        """State of the device's generator (default: the current device), a uint8 tensor on the CPU."""
+
+    @abstractmethod
+    def manual_seed(self, seed: int) -> None:
+        """Seed the current device's generator."""
+
+    @abstractmethod
+    def manual_seed_all(self, seed: int) -> None:
+        """Seed the generators of all devices."""
+
+    @abstractmethod
+    def initial_seed(self) -> int:
+        """Seed of the current device's generator."""
+
+    @abstractmethod
+    def default_generator(self, device_index: int) -> torch.Generator:
+        """Default generator of a device."""

@@ -1,0 +1,114 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Walk down the street: discover, evidence, then confirm and construct as `choose` asks for it."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from accel_core import confirm, env, known
+from accel_core.choose import Request, Step, Verdict, choose
+from accel_core.construct import construct
+from accel_core.discover import discover
+from accel_core.errors import AccelError
+from accel_core.finding import Finding, State
+from accel_core.generic import GenericProbe
+from accel_core.vendor import Probe, Vendor
+
+_log = logging.getLogger("accel_core")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The outcome of one selection: the verdict, and the accelerator unless it failed."""
+
+    request: Request
+    verdict: Verdict
+    accelerator: Any = None
+
+
+class Candidates:
+    """The findings of one selection, and whom to ask about each."""
+
+    def __init__(self, upstream: frozenset[str] | None) -> None:
+        discovery = discover()
+        self._vendors: dict[tuple[str, str], Vendor] = {(v.key, v.road): v for v in discovery.vendors}
+        self._probes: dict[tuple[str, str], Probe | Vendor] = dict(self._vendors)
+        findings = [confirm.of_vendor(vendor) for vendor in discovery.vendors]
+        served = {vendor.key for vendor in discovery.vendors} | {finding.key for finding in discovery.broken}
+        for row in known.ROWS:
+            if row.key not in served:
+                self._probes[row.key, row.road] = GenericProbe(row)
+                findings.append(confirm.of_row(row, upstream))
+        self.findings = [*findings, *discovery.broken]
+
+    def confirm(self, finding: Finding) -> None:
+        """Ask the candidate's runtime, and keep the answer."""
+        self.put(confirm.confirmed(finding, self._probes[finding.key, finding.road]))
+
+    def put(self, answer: Finding) -> None:
+        """Replace the finding about the same candidate, or add it."""
+        others = [f for f in self.findings if (f.key, f.road) != (answer.key, answer.road)]
+        self.findings = [*others, answer]
+
+    def vendor(self, finding: Finding) -> Vendor | None:
+        """The vendor record behind a finding; None when DeepSpeed's own backend serves it."""
+        return self._vendors.get((finding.key, finding.road))
+
+
+def request_from_environment(upstream: frozenset[str] | None) -> Request:
+    """Read DS_ACCELERATOR and the ACCEL_* variables once."""
+    return Request(
+        asked=env.DS_ACCELERATOR.raw(),
+        strict=env.STRICT.on(),
+        skip=env.SKIP.names(),
+        claimed=confirm.privateuse1_holder(),
+        upstream=upstream,
+    )
+
+
+def select(
+    upstream: frozenset[str] | None, defer: Callable[[str], Any], with_upstream: Callable[[], Any]
+) -> Selection:
+    """Select and construct.
+
+    `defer(key)` gives DeepSpeed's own accelerator object for a key. `with_upstream()` imports deepspeed,
+    whose import selects for itself, and returns what it selected. The error of a failed choice is not
+    raised: it stands in the selection's verdict.
+    """
+    request = request_from_environment(upstream)
+    candidates = Candidates(upstream)
+    while True:
+        verdict = choose(candidates.findings, request)
+        finding = verdict.finding
+        if verdict.step is Step.FAIL or finding is None:
+            return Selection(request, verdict)
+        if verdict.step is Step.CONFIRM:
+            candidates.confirm(finding)
+            request = replace(request, claimed=confirm.privateuse1_holder())
+            continue
+        try:
+            vendor = candidates.vendor(finding)
+            accelerator = with_upstream() if vendor is None or vendor.imports_deepspeed else None
+            if accelerator is None:
+                accelerator = defer(finding.key) if vendor is None else construct(vendor)
+        except (Exception, SystemExit) as error:
+            candidates.put(_unbuildable(finding, error))
+            continue
+        for warning in verdict.warnings:
+            _log.warning(warning)
+        return Selection(request, verdict, accelerator)
+
+
+def _unbuildable(finding: Finding, error: BaseException) -> Finding:
+    cause = error.what + ": " + error.found if isinstance(error, AccelError) else f"{type(error).__name__}: {error}"
+    return replace(
+        finding,
+        state=State.BROKEN,
+        reason=f"its accelerator can not be constructed: {cause}",
+        error="".join(traceback.format_exception(error)),
+    )

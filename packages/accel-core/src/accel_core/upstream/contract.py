@@ -1,0 +1,77 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Our interface becomes a virtual subclass of upstream's, so that both sides' `isinstance` agree.
+
+A vendor class that derived from upstream's would make an import circle: importing deepspeed asks for the
+accelerator. So the interface is registered instead, and upstream's concrete members that it lacks are
+copied onto it, once.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABCMeta
+from types import ModuleType
+
+from packaging.specifiers import SpecifierSet
+
+from accel_core import construct, env
+from accel_core.errors import UnsupportedUpstream
+from accel_core.evidence import distribution_version, in_range
+from accel_core.interface import DeepSpeedAccelerator, pinned
+from accel_core.op_builder import OpBuilder
+from accel_core.upstream import pins
+
+#: Releases whose interface and engine the tests run against.
+SUPPORTED = SpecifierSet(">=0.18,<0.20")
+
+_log = logging.getLogger("accel_core")
+_adopted = False
+
+
+def adopted() -> bool:
+    """Whether the bridge stands."""
+    return _adopted
+
+
+def adopt(real_accelerator: ModuleType) -> bool:
+    """Join our interface to upstream's; False when this release asks for methods we do not have.
+
+    Raises UnsupportedUpstream instead under ACCEL_STRICT=1.
+    """
+    global _adopted
+    from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator as Upstream
+
+    version = distribution_version("deepspeed") or "of unknown version"
+    missing = sorted(name for name in Upstream.__abstractmethods__ if not hasattr(DeepSpeedAccelerator, name))
+    if missing:
+        error = _stands_aside(version, missing)
+        if env.STRICT.on():
+            raise error
+        _log.warning("%s", error)
+        return False
+    if not in_range(version, str(SUPPORTED)):
+        _log.warning("deepspeed %s is outside %s, the releases this accel-core was tested with", version, SUPPORTED)
+    Upstream.register(DeepSpeedAccelerator)
+    for name, member in vars(Upstream).items():
+        if not hasattr(DeepSpeedAccelerator, name):
+            setattr(DeepSpeedAccelerator, name, member)
+    if Upstream not in construct.ACCELERATOR_BASES:
+        construct.ACCELERATOR_BASES.append(Upstream)
+    pinned.PinnedRoom.host_pins = pins.upstream_pins()
+    _adopted = True
+    return True
+
+
+def adopt_builders(upstream_base: ABCMeta) -> None:
+    """Our op builders count as upstream's."""
+    upstream_base.register(OpBuilder)
+
+
+def _stands_aside(version: str, missing: list[str]) -> UnsupportedUpstream:
+    return UnsupportedUpstream(
+        what=f"deepspeed {version} asks accelerators for methods that this accel-core does not have",
+        found=f"{', '.join(missing)}; deepspeed {version}, accel-core {distribution_version('accel-core')}",
+        expected=f"deepspeed{SUPPORTED}",
+        do="pip install --upgrade accel-core, or a supported deepspeed; DeepSpeed's own detection serves until then",
+    )

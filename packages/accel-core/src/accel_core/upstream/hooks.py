@@ -1,0 +1,69 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The two import hooks: DeepSpeed's accelerator functions become ours, its op builders forward to ours.
+
+An exception raised in an import hook would be lost, and the second `import deepspeed` would then run on
+upstream's own CPU. So a bridge that can not be built is an error that every later call raises.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any, NoReturn
+
+from accel_core import current, env
+from accel_core.errors import AccelError
+from accel_core.upstream import answers, contract, ops
+
+_log = logging.getLogger("accel_core")
+
+
+def on_accelerator(module: ModuleType) -> None:
+    """After `deepspeed.accelerator.real_accelerator`: replace its functions by ours."""
+    try:
+        if not env.BRIDGE.on() or not contract.adopt(module):
+            return
+        functions: dict[str, Callable[..., Any]] = {
+            "get_accelerator": current.get_accelerator,
+            "set_accelerator": current.set_accelerator,
+            "is_current_accelerator_supported": current.is_current_accelerator_supported,
+        }
+        answers.connect()
+    except AccelError as error:
+        functions = {"get_accelerator": _raising(error), "set_accelerator": _raising(error)}
+    _rebind({name: (getattr(module, name), function) for name, function in functions.items()})
+    # Upstream's function may have been bound by name before; it hands out this variable.
+    current.on_change(lambda accel: setattr(module, "ds_accelerator", accel))
+
+
+def on_op_builder(module: ModuleType) -> None:
+    """After `deepspeed.ops.op_builder`: its builder names ask the accelerator of the moment."""
+    if not contract.adopted():
+        return
+    contract.adopt_builders(module.OpBuilder)
+    _rebind(ops.forwarding(module))
+    current.on_change(ops.refresh)
+
+
+def _raising(error: AccelError) -> Callable[..., NoReturn]:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise error.with_traceback(None)
+
+    return refuse
+
+
+def _rebind(replacements: Mapping[str, tuple[Any, Any]]) -> None:
+    """Replace {name: (former, new)} wherever a deepspeed module has bound the former object to that name.
+
+    In the usual order that is one module. After `import deepspeed` with torch's autoload switched off it
+    is about fifty. The modules that define the builders keep them.
+    """
+    for path, module in list(sys.modules.items()):
+        if path.partition(".")[0] != "deepspeed" or path.startswith(f"{ops.OP_BUILDER}."):
+            continue
+        for name, (former, new) in replacements.items():
+            if vars(module).get(name) is former:
+                setattr(module, name, new)

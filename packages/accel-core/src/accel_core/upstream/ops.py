@@ -1,0 +1,104 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's op builders ask the accelerator of the moment, rather than that of the first import.
+
+`import deepspeed` binds every builder class in some fifty modules to the accelerator it finds. Here each
+bound name becomes a forwarding class, and the tables made from them are refreshed when the accelerator
+changes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from accel_core import current
+from accel_core.op_builder import NotImplementedBuilder
+
+OP_BUILDER = "deepspeed.ops.op_builder"
+#: Base classes that DeepSpeed exports beside the builders.
+_BASES = {"OpBuilder", "CUDAOpBuilder"}
+_loaded: dict[type, dict[str, Any]] = {}
+
+
+class Forwarding(type):
+    """Type of the forwarding classes: calls, class attributes and instance checks go to the current builder."""
+
+    def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
+        # A class derived from a forwarding class derives from the builder behind it.
+        real = tuple(_builder(base.__name__) if isinstance(base, Forwarding) else base for base in bases)
+        if real != bases:
+            return type(real[0])(name, real, namespace)
+        return super().__new__(mcs, name, bases, namespace)
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        return _builder(cls.__name__)(*args, **kwargs)
+
+    def __getattr__(cls, name: str) -> Any:
+        return getattr(_builder(cls.__name__), name)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, _builder(cls.__name__))
+
+
+def _builder(class_name: str) -> Any:
+    accelerator = current.get_accelerator()
+    builder = accelerator.get_op_builder(class_name)
+    if builder is None:  # accelerators written against upstream may answer so
+        name = accelerator.device_name()
+        return NotImplementedBuilder.of(class_name, name, NotImplementedBuilder.why, ())
+    return builder
+
+
+def forwarding(module: ModuleType) -> dict[str, tuple[Any, Any]]:
+    """A forwarding class for each builder name bound in `deepspeed.ops.op_builder`: {name: (former, forwarding)}."""
+    names = [name for name in vars(module) if name.endswith("Builder") and name not in _BASES]
+    return {name: (getattr(module, name), _forwarding(name)) for name in names}
+
+
+def _forwarding(name: str) -> Any:
+    return Forwarding(name, (), {"__doc__": f"{name} of the current accelerator.", "__module__": OP_BUILDER})
+
+
+def refresh(accelerator: Any) -> None:
+    """Bring DeepSpeed's tables in line with a newly set accelerator; None leaves them as they are."""
+    if accelerator is None:
+        return
+    base = sys.modules.get(f"{OP_BUILDER}.builder")
+    if base is not None:
+        # Upstream keeps loaded ops by op name alone; the next accelerator would get the last one's.
+        base.OpBuilder._loaded_ops = _loaded.setdefault(type(accelerator), {})
+    table = sys.modules.get(f"{OP_BUILDER}.all_ops")
+    if table is None or not hasattr(table, "ALL_OPS"):
+        return
+    builders = _builders_of(accelerator)
+    table.__op_builders__[:] = builders  # type: ignore[attr-defined]
+    table.ALL_OPS.clear()
+    table.ALL_OPS.update({builder.name: builder for builder in builders})
+    table.accelerator_name = accelerator._name  # type: ignore[attr-defined]
+    _refresh_compatible(table.ALL_OPS)
+
+
+def _refresh_compatible(all_ops: dict[str, Any]) -> None:
+    # 0.18 freezes this dict when it is imported, 0.19 when it is first asked for.
+    frozen = vars(sys.modules["deepspeed.ops"]).get("__compatible_ops__") if "deepspeed.ops" in sys.modules else None
+    if frozen is not None:
+        frozen.clear()
+        frozen.update({name: builder.is_compatible() for name, builder in all_ops.items()})
+        frozen[NotImplementedBuilder.NAME] = False
+
+
+def _builders_of(accelerator: Any) -> list[Any]:
+    """One builder for each name in the accelerator's op_builder package, found as upstream finds them."""
+    package = importlib.import_module(accelerator.op_builder_dir())
+    names: dict[str, None] = {}
+    for _, stem, _ in pkgutil.iter_modules([str(Path(str(package.__file__)).parent)]):
+        if stem not in ("all_ops", "builder"):
+            module = importlib.import_module(f"{package.__name__}.{stem}")
+            names.update(dict.fromkeys(name for name in vars(module) if name.endswith("Builder")))
+    created = (accelerator.create_op_builder(name) for name in names)
+    return [builder for builder in created if builder is not None]
