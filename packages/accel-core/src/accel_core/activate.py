@@ -9,12 +9,25 @@ selected: two import hooks are registered, by name, whose code is loaded when de
 from __future__ import annotations
 
 import logging
+import sys
 
 _HOOKS = {
     "deepspeed.accelerator.real_accelerator": "accel_core.upstream.hooks:on_accelerator",
     "deepspeed.ops.op_builder": "accel_core.upstream.hooks:on_op_builder",
 }
-_registered = False
+
+
+class _Tripwire:
+    """A finder that finds nothing: it sees `import deepspeed` coming and registers the hooks just then.
+
+    wrapt is fifteen modules, which programs that never import deepspeed need not load with torch.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "deepspeed" and _Tripwire in sys.meta_path:
+            sys.meta_path.remove(_Tripwire)
+            _register_hooks()
 
 
 def autoload() -> None:
@@ -23,15 +36,19 @@ def autoload() -> None:
 
 
 def register() -> None:
-    """Register the hooks, once. A module that is already imported is met at once."""
-    global _registered
-    if _registered:
-        return
-    _registered = True
-    try:
-        from wrapt import register_post_import_hook
+    """Be there when deepspeed is imported, or meet it at once if it is; calling again does nothing."""
+    if "deepspeed" in sys.modules:
+        _register_hooks()
+    elif _Tripwire not in sys.meta_path:
+        sys.meta_path.insert(0, _Tripwire)
 
-        for module, hook in _HOOKS.items():
-            register_post_import_hook(hook, module)
-    except Exception:
-        logging.getLogger("accel_core").exception("accel_core is not joined to deepspeed")
+
+def _register_hooks() -> None:
+    if _HOOKS:
+        try:
+            from wrapt import register_post_import_hook
+
+            while _HOOKS:
+                register_post_import_hook(*reversed(_HOOKS.popitem()))
+        except Exception:
+            logging.getLogger("accel_core").exception("accel_core is not joined to deepspeed")

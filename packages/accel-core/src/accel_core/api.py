@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from accel_core.current import get_accelerator, is_current_accelerator_supported, set_accelerator, using
-from accel_core.explain import explain
+from accel_core.explanation import explain
 from accel_core.upstream import answers
 
 answers.connect()

@@ -71,6 +71,8 @@ def _first() -> DeepSpeedAccelerator:
             if _current is None:
                 _selection = selection
                 if selection.verdict.error is None:
+                    for warning in selection.verdict.warnings:
+                        _log.warning(warning)
                     _publish(selection.accelerator)
         if _current is None:
             error = _selection.verdict.error if _selection else None

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import logging
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -18,9 +17,6 @@ from accel_core.errors import AccelError
 from accel_core.finding import Finding, State
 from accel_core.generic import GenericProbe
 from accel_core.vendor import Probe, Vendor
-
-_log = logging.getLogger("accel_core")
-
 
 @dataclass(frozen=True)
 class Selection:
@@ -99,8 +95,6 @@ def select(
         except (Exception, SystemExit) as error:
             candidates.put(_unbuildable(finding, error))
             continue
-        for warning in verdict.warnings:
-            _log.warning(warning)
         return Selection(request, verdict, accelerator)
 
 
