@@ -120,7 +120,9 @@ def _won(findings: list[Finding], winner: Finding, request: Request) -> Verdict:
     return _take(findings, winner, request, tuple(warnings))
 
 
-def _take(findings: Sequence[Finding], winner: Finding, request: Request, warnings: tuple[str, ...]) -> Verdict:
+def _take(
+    findings: Sequence[Finding], winner: Finding, request: Request, warnings: tuple[str, ...]
+) -> Verdict:
     if winner.upstream and winner.key not in (request.upstream or ()):
         return Verdict(Step.FAIL, None, tuple(findings), error=refusals.unserved(winner, request.upstream))
     state = State.DEFERRED if winner.upstream else State.CHOSEN

@@ -36,7 +36,9 @@ def of_vendor(vendor: Vendor) -> Finding:
         reason="",
         package=vendor.distribution,
         version=vendor.version or distribution_version(vendor.distribution) or "",
-        requires=rows[0].sentence() if rows else f"{vendor.accelerator.rpartition(':')[2]} requires {vendor.requires}",
+        requires=rows[0].sentence()
+        if rows
+        else f"{vendor.accelerator.rpartition(':')[2]} requires {vendor.requires}",
         privateuse1=vendor.privateuse1,
         yields_to=vendor.yields_to,
     )
@@ -90,8 +92,14 @@ def confirmed(finding: Finding, probe: Probe | Vendor) -> Finding:
 
 def _broken(finding: Finding, error: BaseException, part: str) -> Finding:
     first = str(error).strip().partition("\n")[0]
-    reason = f"{part} fails with {type(error).__name__}: {first}" if first else f"{part} fails with {type(error).__name__}"
-    return replace(finding, state=State.BROKEN, reason=reason, error="".join(traceback.format_exception(error)))
+    reason = (
+        f"{part} fails with {type(error).__name__}: {first}"
+        if first
+        else f"{part} fails with {type(error).__name__}"
+    )
+    return replace(
+        finding, state=State.BROKEN, reason=reason, error="".join(traceback.format_exception(error))
+    )
 
 
 @contextmanager

@@ -39,12 +39,18 @@ def validated(accelerator: Any) -> Any:
     """The same object when it is an accelerator; raises NotAnAccelerator, naming what is missing."""
     if isinstance(accelerator, tuple(ACCELERATOR_BASES)):
         return accelerator
-    missing = sorted(name for name in DeepSpeedAccelerator.__abstractmethods__ if not hasattr(accelerator, name))
+    missing = sorted(
+        name for name in DeepSpeedAccelerator.__abstractmethods__ if not hasattr(accelerator, name)
+    )
     hint = "an instance, not the class: add ()" if inspect.isclass(accelerator) else "an accelerator object"
     raise NotAnAccelerator(
         what="set_accelerator() was given something that is not an accelerator",
         found=f"{accelerator!r} of type {type(accelerator).__name__}"
-        + (f", without {', '.join(missing)}" if missing else ", which does not derive from DeepSpeedAccelerator"),
+        + (
+            f", without {', '.join(missing)}"
+            if missing
+            else ", which does not derive from DeepSpeedAccelerator"
+        ),
         expected=f"{hint}, derived from accel_core.DeepSpeedAccelerator or deepspeed's",
         do="derive the class from accel_core.TorchDeviceAccelerator and write the differences",
     )

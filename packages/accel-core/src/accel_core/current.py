@@ -56,29 +56,30 @@ def get_accelerator() -> DeepSpeedAccelerator:
 
 
 def _first() -> DeepSpeedAccelerator:
-    global _selection, _selecting
     with _lock:
-        if _current is not None:  # another thread was faster
-            return _current  # type: ignore[no-any-return]
-        if _selecting:
-            raise _reentered()
-        if _selection is None:
-            _selecting = True
-            try:
-                selection = select(upstream.keys(), upstream.defer, _with_upstream)
-            finally:
-                _selecting = False
-            if _current is None:
-                _selection = selection
-                if selection.verdict.error is None:
-                    for warning in selection.verdict.warnings:
-                        _log.warning(warning)
-                    _publish(selection.accelerator)
-        if _current is None:
-            error = _selection.verdict.error if _selection else None
-            assert error is not None
-            raise error.with_traceback(None)
+        if _current is None and _selection is None:
+            _decide()
+        if _selection is not None and _selection.verdict.error is not None:
+            raise _selection.verdict.error.with_traceback(None)
         return _current  # type: ignore[no-any-return]
+
+
+def _decide() -> None:
+    global _selection, _selecting
+    if _selecting:
+        raise _reentered()
+    _selecting = True
+    try:
+        selection = select(upstream.keys(), upstream.defer, _with_upstream)
+    finally:
+        _selecting = False
+    if _selection is not None:
+        return  # importing deepspeed on the way has selected already; that outcome stands
+    _selection = selection
+    if selection.verdict.error is None:
+        for warning in selection.verdict.warnings:
+            _log.warning(warning)
+        _publish(selection.accelerator)
 
 
 def _with_upstream() -> Any:
@@ -155,4 +156,3 @@ def _publish(accel: Any) -> None:
 def state() -> tuple[Any, Selection | None]:
     """The current accelerator and the selection behind it, without selecting; for `explain`."""
     return _current, _selection
-

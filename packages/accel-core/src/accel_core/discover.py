@@ -60,7 +60,7 @@ def _load(point: importlib.metadata.EntryPoint) -> Vendor:
             what=f"the vendor entry point {point.name!r} of {package} is not a vendor",
             found=f"{point.value} is a {type(vendor).__name__}",
             expected="an instance of accel_core.Vendor",
-            do=f"point the entry at the record, as in `{point.name} = \"package.vendor:VENDOR\"`",
+            do=f'point the entry at the record, as in `{point.name} = "package.vendor:VENDOR"`',
         )
     if vendor.interface != INTERFACE_VERSION:
         raise InterfaceMismatch(

@@ -53,9 +53,13 @@ class Variable:
 DS_ACCELERATOR = Variable(
     "DS_ACCELERATOR", "", "Use this accelerator and no other (DeepSpeed's own variable; empty is an error)."
 )
-STRICT = Variable("ACCEL_STRICT", "0", "1: a CPU fall-back, a broken vendor or an unsupported DeepSpeed is an error.")
+STRICT = Variable(
+    "ACCEL_STRICT", "0", "1: a CPU fall-back, a broken vendor or an unsupported DeepSpeed is an error."
+)
 SKIP = Variable("ACCEL_SKIP", "", "Comma-separated keys of accelerators that detection passes over unseen.")
 BRIDGE = Variable("ACCEL_BRIDGE", "1", "0: leave DeepSpeed untouched; only accel_core's own functions serve.")
-SYSROOT = Variable("ACCEL_SYSROOT", "/", "Folder under which /dev and /sys are looked up (for tests and recordings).")
+SYSROOT = Variable(
+    "ACCEL_SYSROOT", "/", "Folder under which /dev and /sys are looked up (for tests and recordings)."
+)
 
 VARIABLES = (DS_ACCELERATOR, STRICT, SKIP, BRIDGE, SYSROOT)

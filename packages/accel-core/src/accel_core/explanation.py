@@ -31,7 +31,9 @@ class Explanation:
         if self.error:
             return self.error
         lines = [f"accelerator: {self.chosen} ({self.how})"]
-        told = [f for f in self.findings if f.state not in (State.NOT_INSTALLED, State.CHOSEN, State.DEFERRED)]
+        told = [
+            f for f in self.findings if f.state not in (State.NOT_INSTALLED, State.CHOSEN, State.DEFERRED)
+        ]
         lines += [f"  {finding.label}: {finding.state.value}: {finding.reason}" for finding in told]
         return "\n".join(lines)
 

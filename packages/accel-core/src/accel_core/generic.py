@@ -36,7 +36,9 @@ class GenericProbe:
             return Evidence(True, None, f"{have} is installed")
         nodes = evidence.device_nodes(row.device_nodes)
         if not nodes:
-            return Evidence(True, False, f"{have} is installed, no device file {' or '.join(row.device_nodes)}")
+            return Evidence(
+                True, False, f"{have} is installed, no device file {' or '.join(row.device_nodes)}"
+            )
         return Evidence(True, True, f"{have} is installed, {nodes[0]} exists")
 
     def _missing_runtime(self) -> str:

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from accel_core.errors import (
-    AccelError,
     AcceleratorBroken,
     AcceleratorUnavailable,
+    AccelError,
     AmbiguousAccelerator,
     NoAccelerator,
     StrictSelection,
@@ -55,7 +55,9 @@ def unavailable(key: str, roads: Sequence[Finding], upstream: AbstractSet[str] |
     elif here:
         do = f"install {requires.partition(' requires ')[2] or 'its runtime'}, or unset DS_ACCELERATOR"
     else:
-        known = "; DeepSpeed's own backend serves it once the runtime is there" if key in (upstream or ()) else ""
+        known = (
+            "; DeepSpeed's own backend serves it once the runtime is there" if key in (upstream or ()) else ""
+        )
         do = f"pip install {' '.join(packages) or key} and its runtime{known}; or unset DS_ACCELERATOR"
     return kind(
         what=f"DS_ACCELERATOR={key} can not be served: {requires}",
@@ -68,7 +70,9 @@ def unavailable(key: str, roads: Sequence[Finding], upstream: AbstractSet[str] |
 def unserved(winner: Finding, upstream: AbstractSet[str] | None) -> AccelError:
     """A device that only DeepSpeed's own backend could serve, and there is none."""
     packages = [row.distribution for row in rows(winner.key) if row.distribution]
-    own = "deepspeed is not installed" if upstream is None else f"the installed deepspeed has no {winner.key!r}"
+    own = (
+        "deepspeed is not installed" if upstream is None else f"the installed deepspeed has no {winner.key!r}"
+    )
     do = f"pip install {packages[0]}" if packages else "pip install deepspeed"
     kind = NoAccelerator if winner.key == CPU_KEY else AcceleratorUnavailable
     return kind(
@@ -105,7 +109,8 @@ def strict(findings: Iterable[Finding], winner: Finding, fallback: bool) -> Acce
     told = _worth_telling(findings)
     broken = [finding for finding in told if finding.state is State.BROKEN]
     return StrictSelection(
-        what="ACCEL_STRICT=1 refuses " + ("a fall-back to CPU" if fallback else f"{winner.label} beside broken ones"),
+        what="ACCEL_STRICT=1 refuses "
+        + ("a fall-back to CPU" if fallback else f"{winner.label} beside broken ones"),
         found=_listed(told if fallback else broken) or "no accelerator but the CPU",
         expected="a present accelerator and no broken one",
         do=f"set DS_ACCELERATOR={winner.key} if that is what you want, or repair the others; {_SEE}",
@@ -116,7 +121,8 @@ def blocked(finding: Finding, claimed: str) -> str:
     """Why a PrivateUse1 device can not come up any more in this process."""
     return (
         f"blocked by {claimed}, which holds torch's PrivateUse1 slot (one a process) without being chosen; set "
-        f"ACCEL_SKIP={claimed} (and TORCH_DEVICE_BACKEND_AUTOLOAD=0 if torch itself loads it), or DS_ACCELERATOR={finding.key}"
+        f"ACCEL_SKIP={claimed} (and TORCH_DEVICE_BACKEND_AUTOLOAD=0 if torch itself loads it), "
+        f"or DS_ACCELERATOR={finding.key}"
     )
 
 

@@ -18,6 +18,7 @@ from accel_core.finding import Finding, State
 from accel_core.generic import GenericProbe
 from accel_core.vendor import Probe, Vendor
 
+
 @dataclass(frozen=True)
 class Selection:
     """The outcome of one selection: the verdict, and the accelerator unless it failed."""
@@ -99,7 +100,11 @@ def select(
 
 
 def _unbuildable(finding: Finding, error: BaseException) -> Finding:
-    cause = error.what + ": " + error.found if isinstance(error, AccelError) else f"{type(error).__name__}: {error}"
+    cause = (
+        error.what + ": " + error.found
+        if isinstance(error, AccelError)
+        else f"{type(error).__name__}: {error}"
+    )
     return replace(
         finding,
         state=State.BROKEN,

@@ -106,7 +106,9 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
             self._ns.set_rng_state(new_state, device_index)
 
     def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
-        state: torch.Tensor = self._ns.get_rng_state() if device_index is None else self._ns.get_rng_state(device_index)
+        state: torch.Tensor = (
+            self._ns.get_rng_state() if device_index is None else self._ns.get_rng_state(device_index)
+        )
         return state
 
     def manual_seed(self, seed: int) -> None:
@@ -267,7 +269,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         return self._compile_backend
 
     def set_compile_backend(self, backend: str) -> None:
-        known = torch._dynamo.list_backends(exclude_tags=())  # type: ignore[no-untyped-call]
+        known = torch._dynamo.list_backends(exclude_tags=())
         if backend not in known:
             raise UnsupportedBackend(
                 what=f"the torch.compile backend of {self._name} can not be set",

@@ -16,7 +16,9 @@ class GraphRoom(ABC):
         """A new empty graph, None where the device has none."""
         return None
 
-    def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> AbstractContextManager[Any]:
+    def capture_to_graph(
+        self, graph: Any, pool: Any = None, stream: Any = None
+    ) -> AbstractContextManager[Any]:
         """A context whose work is recorded into the graph."""
         return nullcontext()
 

@@ -46,7 +46,12 @@ class PinnedRoom(ABC):
         return tensor.is_pinned()
 
     def pin_memory(
-        self, tensor: torch.Tensor, make_copy: bool | int = True, match_shape: bool = True, *, align_bytes: int = 1
+        self,
+        tensor: torch.Tensor,
+        make_copy: bool | int = True,
+        match_shape: bool = True,
+        *,
+        align_bytes: int = 1,
     ) -> torch.Tensor:
         """A page-locked tensor like this CPU tensor.
 
@@ -82,7 +87,9 @@ class PinnedRoom(ABC):
         shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], (tuple, list)) else size
         return self._pin_fresh(torch.empty(0, dtype=dtype), shape)
 
-    def pin_empty_like(self, tensor: torch.Tensor, device: Any = "cpu", dtype: torch.dtype | None = None) -> torch.Tensor:
+    def pin_empty_like(
+        self, tensor: torch.Tensor, device: Any = "cpu", dtype: torch.dtype | None = None
+    ) -> torch.Tensor:
         """A new, uninitialized page-locked CPU tensor of this shape; raises ValueError for another device."""
         _refuse_other_device(device)
         template = tensor.new_empty((0,), dtype=dtype or tensor.dtype, device=device)
@@ -95,7 +102,9 @@ class PinnedRoom(ABC):
             for length in shape:
                 numel *= int(length)
             self._track(numel * template.element_size())
-        fresh: torch.Tensor = self._torch_empty_pinned(template, shape) if pins is None else pins.pin_empty(template, shape)
+        fresh: torch.Tensor = (
+            self._torch_empty_pinned(template, shape) if pins is None else pins.pin_empty(template, shape)
+        )
         return fresh
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:

@@ -52,7 +52,9 @@ class OpTable(Mapping[str, str]):
             ) from error
         return builder
 
-    def _not_implemented(self, name: str, device: str, traits: Mapping[str, Trait]) -> type[NotImplementedBuilder]:
+    def _not_implemented(
+        self, name: str, device: str, traits: Mapping[str, Trait]
+    ) -> type[NotImplementedBuilder]:
         if name not in self._missing:
             trait = traits.get(name)
             why = f"{trait.support.value}: {trait.reason}" if trait else NotImplementedBuilder.why

@@ -10,8 +10,8 @@ copied onto it, once.
 from __future__ import annotations
 
 import logging
-from abc import ABCMeta
 from types import ModuleType
+from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
@@ -51,7 +51,9 @@ def adopt(real_accelerator: ModuleType) -> bool:
         _log.warning("%s", error)
         return False
     if not in_range(version, str(SUPPORTED)):
-        _log.warning("deepspeed %s is outside %s, the releases this accel-core was tested with", version, SUPPORTED)
+        _log.warning(
+            "deepspeed %s is outside %s, the releases this accel-core was tested with", version, SUPPORTED
+        )
     Upstream.register(DeepSpeedAccelerator)
     for name, member in vars(Upstream).items():
         if not hasattr(DeepSpeedAccelerator, name):
@@ -63,7 +65,7 @@ def adopt(real_accelerator: ModuleType) -> bool:
     return True
 
 
-def adopt_builders(upstream_base: ABCMeta) -> None:
+def adopt_builders(upstream_base: Any) -> None:
     """Our op builders count as upstream's."""
     upstream_base.register(OpBuilder)
 

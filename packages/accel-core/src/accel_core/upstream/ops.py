@@ -76,7 +76,7 @@ def refresh(accelerator: Any) -> None:
     if table is None or not hasattr(table, "ALL_OPS"):
         return
     builders = _builders_of(accelerator)
-    table.__op_builders__[:] = builders  # type: ignore[attr-defined]
+    table.__op_builders__[:] = builders
     table.ALL_OPS.clear()
     table.ALL_OPS.update({builder.name: builder for builder in builders})
     table.accelerator_name = accelerator._name  # type: ignore[attr-defined]
@@ -85,7 +85,11 @@ def refresh(accelerator: Any) -> None:
 
 def _refresh_compatible(all_ops: dict[str, Any]) -> None:
     # 0.18 freezes this dict when it is imported, 0.19 when it is first asked for.
-    frozen = vars(sys.modules["deepspeed.ops"]).get("__compatible_ops__") if "deepspeed.ops" in sys.modules else None
+    frozen = (
+        vars(sys.modules["deepspeed.ops"]).get("__compatible_ops__")
+        if "deepspeed.ops" in sys.modules
+        else None
+    )
     if frozen is not None:
         frozen.clear()
         frozen.update({name: builder.is_compatible() for name, builder in all_ops.items()})

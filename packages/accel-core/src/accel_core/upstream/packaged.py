@@ -32,7 +32,10 @@ class PackagedBuilder(OpBuilder):
         compiler = os.environ.get("CXX", "c++").split()[0]
         missing = [tool for tool in (compiler, "ninja") if shutil.which(tool) is None]
         if missing:
-            return False, f"{' and '.join(missing)} not on PATH, needed to compile DeepSpeed's sources of {self.name}"
+            return (
+                False,
+                f"{' and '.join(missing)} not on PATH, needed to compile DeepSpeed's sources of {self.name}",
+            )
         return True, f"compiled from DeepSpeed's sources by {compiler} when first loaded"
 
     def load(self, verbose: bool = True) -> Any:
@@ -44,7 +47,7 @@ class PackagedBuilder(OpBuilder):
                 what=f"{self.name} can not be built",
                 found=reason,
                 expected="deepspeed with its packaged sources, a C++ compiler and ninja",
-                do="pip install deepspeed ninja and a C++ compiler, or use a torch optimizer (`\"torch_adam\": true`)",
+                do='pip install deepspeed ninja and a C++ compiler, or use a torch optimizer (`"torch_adam": true`)',
             )
         return kind().load(verbose=verbose)
 

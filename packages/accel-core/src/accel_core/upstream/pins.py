@@ -29,6 +29,8 @@ class UpstreamPins:
 def upstream_pins() -> HostPins | None:
     """DeepSpeed's way to lock memory; None for releases without one (0.18)."""
     folder = package_folder()
-    if folder is None or not all((folder / "utils" / f"{name}.py").is_file() for name in ("pin_memory", "pin_memory_tracker")):
+    if folder is None or not all(
+        (folder / "utils" / f"{name}.py").is_file() for name in ("pin_memory", "pin_memory_tracker")
+    ):
         return None
     return UpstreamPins()
