@@ -4,100 +4,108 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
 
+MINOR = ".".join(torch.__version__.split(".")[:2])
 REGISTER = """
 import torch.distributed
-torch.distributed.Backend.register_backend("ccl", lambda *a: None, devices=["cpu"])
+torch.distributed.Backend.register_backend("ccl", lambda *args: None, devices=["cpu"])
 """
-MINOR = ".".join(torch.__version__.split(".")[:2])
-ASK = """
-import sys
+
+# One process imports torch once; each case runs in a fork of it, since a registered backend stays.
+ASK_EACH = """
+import json, os, sys
 from accel_cpu import collectives
-assert "oneccl_bindings_for_pytorch" not in sys.modules, "imported before it was asked for"
-first, second = collectives.choose(), collectives.choose()
-assert first is second
-print(first.backend, first.reason, sep="\\n")
+assert "torch" not in sys.modules, "asking costs nothing before the first call"
+import torch.distributed
+for folder in sys.argv[1:]:
+    sys.stdout.flush()
+    if os.fork():
+        assert os.wait()[1] == 0
+        continue
+    sys.path.insert(0, folder)
+    first = collectives.choose()
+    assert collectives.choose() is first
+    print(json.dumps(first), flush=True)
+    os._exit(0)
 """
 
 
-def chosen(tmp_path: Path, source: str | None, installed_version: str | None = None) -> tuple[str, str]:
-    """What a fresh process chooses where the bindings are a module with this source."""
-    if source is not None:
-        (tmp_path / "oneccl_bindings_for_pytorch.py").write_text(source)
-    if installed_version is not None:
-        record = tmp_path / f"oneccl_bind_pt-{installed_version}.dist-info"
+class Case(NamedTuple):
+    """Fake bindings: the module's source, the version of the installed distribution; None for neither."""
+
+    source: str | None
+    installed: str | None
+    backend: str
+    reason: str
+
+
+CASES = {
+    "working": Case(
+        f"__version__ = '{MINOR}.100+cpu'\n{REGISTER}", f"{MINOR}.100+cpu", "ccl", "serves this torch"
+    ),
+    "working-without-versions": Case(REGISTER, None, "ccl", "serves this torch"),
+    "absent": Case(None, None, "gloo", "not installed"),
+    "import-error": Case(
+        "raise ImportError('libccl.so.1: no such file')", None, "gloo", "ImportError: libccl.so.1"
+    ),
+    "runtime-error": Case("raise RuntimeError('no fabric')", None, "gloo", "RuntimeError: no fabric"),
+    "os-error": Case("raise OSError('bad library')", None, "gloo", "OSError: bad library"),
+    "attribute-error": Case("import os; os.exit(127)", None, "gloo", "AttributeError"),
+    "assertion-error": Case("assert False", None, "gloo", "AssertionError"),
+    "system-exit": Case("raise SystemExit(127)", None, "gloo", "SystemExit: 127"),
+    "fails-after-registering": Case(f"{REGISTER}\nraise RuntimeError('late')", None, "gloo", "late"),
+    "registers-nothing": Case(f"__version__ = '{MINOR}.0'", None, "gloo", "registers no backend named ccl"),
+    "other-distribution": Case(
+        "print('imported')", "1.13.100", "gloo", "1.13.100 is built for another torch"
+    ),
+    "other-module": Case(
+        f"__version__ = '1.13.0'\n{REGISTER}", None, "gloo", "1.13.0 is built for another torch"
+    ),
+    "unreadable-version": Case(f"__version__ = 'nightly'\n{REGISTER}", None, "gloo", "nightly"),
+}
+
+
+def install(case: Case, folder: Path) -> None:
+    folder.mkdir()
+    if case.source is not None:
+        (folder / "oneccl_bindings_for_pytorch.py").write_text(case.source)
+    if case.installed is not None:
+        record = folder / f"oneccl_bind_pt-{case.installed}.dist-info"
         record.mkdir()
-        (record / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: oneccl-bind-pt\nVersion: {installed_version}\n"
-        )
-    path = os.pathsep.join([str(tmp_path), *(entry for entry in sys.path if entry)])
+        text = f"Metadata-Version: 2.1\nName: oneccl-bind-pt\nVersion: {case.installed}\n"
+        (record / "METADATA").write_text(text)
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What a fresh process chooses in each case; nothing but the answers may be printed."""
+    root = tmp_path_factory.mktemp("bindings")
+    for name, case in CASES.items():
+        install(case, root / name)
     done = subprocess.run(
-        [sys.executable, "-c", ASK],
-        env={**os.environ, "PYTHONPATH": path, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+        [sys.executable, "-c", ASK_EACH, *(str(root / name) for name in CASES)],
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    backend, reason = done.stdout.split("\n", 1)
-    return backend, reason
+    assert (done.returncode, done.stderr) == (0, "")
+    return dict(zip(CASES, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
-def test_bindings_that_register_the_backend_are_used(tmp_path: Path) -> None:
-    source = f"__version__ = '{MINOR}.100+cpu'\n{REGISTER}"
-    assert chosen(tmp_path, source, f"{MINOR}.100+cpu")[0] == "ccl"
-
-
-def test_absent_bindings(tmp_path: Path) -> None:
-    backend, reason = chosen(tmp_path, None)
-    assert backend == "gloo"
-    assert "not installed" in reason
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        "ImportError('libccl.so.1: cannot open shared object file')",
-        "RuntimeError('no fabric')",
-        "OSError('bad library')",
-        "AttributeError('os has no attribute exit')",
-        "SystemExit(127)",
-    ],
-)
-def test_bindings_that_fail_to_import(tmp_path: Path, error: str) -> None:
-    backend, reason = chosen(tmp_path, f"raise {error}\n{REGISTER}")
-    assert backend == "gloo"
-    assert error.split("(")[0] in reason
-
-
-def test_bindings_that_register_nothing(tmp_path: Path) -> None:
-    backend, reason = chosen(tmp_path, f"__version__ = '{MINOR}.0'")
-    assert backend == "gloo"
-    assert "registers no backend" in reason
-
-
-def test_bindings_for_another_torch_are_not_even_imported(tmp_path: Path) -> None:
-    backend, reason = chosen(tmp_path, "raise AssertionError('imported')", "1.13.100")
-    assert backend == "gloo"
-    assert "1.13.100" in reason
-    assert torch.__version__ in reason
-
-
-def test_bindings_whose_own_version_is_for_another_torch(tmp_path: Path) -> None:
-    backend, reason = chosen(tmp_path, f"__version__ = '1.13.0'\n{REGISTER}")
-    assert backend == "gloo"
-    assert "1.13.0" in reason
-
-
-def test_bindings_with_a_version_nobody_can_read(tmp_path: Path) -> None:
-    backend, reason = chosen(tmp_path, f"__version__ = 'nightly'\n{REGISTER}")
-    assert backend == "gloo"
-    assert "nightly" in reason
+@pytest.mark.parametrize("name", CASES)
+def test_the_backend_and_the_reason(answers: dict[str, list[str]], name: str) -> None:
+    backend, reason = answers[name]
+    assert backend == CASES[name].backend
+    assert CASES[name].reason in reason
+    assert "oneccl_bindings_for_pytorch" in reason

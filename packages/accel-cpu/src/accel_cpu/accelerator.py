@@ -1,0 +1,175 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The CPU as an accelerator: where it differs from a device with a runtime of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+
+from accel_core.torch_device import TorchDeviceAccelerator
+from accel_cpu import collectives, launch, probe
+from accel_cpu.memory import HostMemory
+from accel_cpu.op_builder import TABLE
+from accel_cpu.traits import TRAITS
+
+_CPU = torch.device("cpu")
+_CONSTRUCTORS: dict[torch.dtype, Any] = {
+    torch.bfloat16: torch.BFloat16Tensor,
+    torch.uint8: torch.ByteTensor,
+    torch.float64: torch.DoubleTensor,
+    torch.float32: torch.FloatTensor,
+    torch.float16: torch.HalfTensor,
+    torch.int32: torch.IntTensor,
+    torch.int64: torch.LongTensor,
+}
+
+
+class CPU_Accelerator(TorchDeviceAccelerator):
+    """One device a NUMA node, or a rank of the launcher; all of them are torch's one `cpu`.
+
+    A process runs where its launcher bound it: an index tells ranks apart and moves nothing. Memory
+    figures are the process's own. Streams and events are None, which DeepSpeed reads as: nothing to wait
+    for, the host's clock times all work.
+    """
+
+    _torch_pins_host_memory = False
+
+    def __init__(self) -> None:
+        super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS)
+        self._memory = HostMemory()
+        self._index: int | None = None
+
+    def is_synchronized_device(self) -> bool:
+        return True
+
+    def device(self, device_index: int | None = None) -> torch.device:
+        return _CPU
+
+    def device_name(self, device_index: int | None = None) -> str:
+        return "cpu"
+
+    def current_device_name(self) -> str:
+        return "cpu"
+
+    def set_device(self, device_index: int) -> None:
+        # torch's set_device also takes devices and their names; "cpu" names no index.
+        if isinstance(device_index, int):
+            self._index = device_index
+
+    def current_device(self) -> int:
+        return launch.local_rank() if self._index is None else self._index
+
+    def device_count(self) -> int:
+        return probe.confirm().devices
+
+    # torch has one generator for the CPU, whatever the index.
+
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        torch.set_rng_state(new_state)
+
+    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+        return torch.get_rng_state()
+
+    def manual_seed(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def manual_seed_all(self, seed: int) -> None:
+        torch.manual_seed(seed)
+
+    def initial_seed(self) -> int:
+        return torch.initial_seed()
+
+    def default_generator(self, device_index: int) -> torch.Generator:
+        return torch.default_generator
+
+    @property
+    def Stream(self) -> None:
+        return None
+
+    @property
+    def Event(self) -> None:
+        return None
+
+    def stream(self, stream: Any) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def current_stream(self, device_index: int | None = None) -> None:
+        return None
+
+    def default_stream(self, device_index: int | None = None) -> None:
+        return None
+
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        return callback()
+
+    def empty_cache(self) -> None:
+        pass
+
+    def memory_allocated(self, device_index: int | None = None) -> int:
+        return self._memory.rss()
+
+    def max_memory_allocated(self, device_index: int | None = None) -> int:
+        return self._memory.peak()
+
+    # Nothing is held back for later use: what is reserved is what is allocated.
+    memory_reserved = memory_allocated
+    max_memory_reserved = max_memory_allocated
+
+    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
+        self._memory.reset_peak()
+
+    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
+        figures = {"current": self._memory.rss(), "peak": self._memory.peak()}
+        kinds = ("allocated_bytes", "reserved_bytes")
+        return {f"{kind}.all.{name}": value for kind in kinds for name, value in figures.items()}
+
+    def total_memory(self, device_index: int | None = None) -> int:
+        return self._memory.total()
+
+    def available_memory(self, device_index: int | None = None) -> int:
+        return self._memory.available()
+
+    def is_bf16_supported(self) -> bool:
+        return True
+
+    def is_fp16_supported(self) -> bool:
+        try:
+            return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
+        except (AttributeError, RuntimeError):
+            return False  # a torch built without oneDNN
+
+    def _constructor(self, dtype: torch.dtype) -> Any:
+        return _CONSTRUCTORS[dtype]
+
+    # There is no device to copy to: a tensor is as near as page-locking could bring it.
+
+    def pin_memory(
+        self,
+        tensor: torch.Tensor,
+        make_copy: bool | int = True,
+        match_shape: bool = True,
+        *,
+        align_bytes: int = 1,
+    ) -> torch.Tensor:
+        if self._native_pins() is None:
+            return tensor
+        return super().pin_memory(tensor, make_copy, match_shape, align_bytes=align_bytes)
+
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
+        return tensor.new_empty(shape)
+
+    def communication_backend_name(self) -> str:
+        return collectives.choose().backend
+
+    def export_envs(self) -> list[str]:
+        return list(launch.EXPORTED)
+
+    def visible_devices_envs(self) -> list[str]:
+        return [launch.VISIBLE_DEVICES.name]

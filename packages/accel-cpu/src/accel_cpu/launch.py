@@ -1,0 +1,64 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What CPU ranks and their launcher tell each other through environment variables."""
+
+from __future__ import annotations
+
+import os
+
+from accel_core.env import Variable
+from accel_core.errors import InvalidEnvironment
+
+#: The devices that a launcher may use, as `0,1`. DeepSpeed's runner reads it as `--include localhost:0,1`.
+VISIBLE_DEVICES = Variable(
+    "ACCEL_CPU_VISIBLE_DEVICES", "", "Comma-separated CPU devices for the ranks of a launcher (default: all)."
+)
+
+#: Set by the `deepspeed` launcher and Intel MPI; torchrun sets the other.
+_LOCAL_SIZES = ("LOCAL_SIZE", "LOCAL_WORLD_SIZE")
+_LOCAL_RANK = "LOCAL_RANK"
+
+#: Prefixes of what ranks on other machines need: threads, oneCCL and its fabrics, gloo, allocators preloaded
+#: for speed, and where programs and libraries are.
+EXPORTED = (
+    "OMP_",
+    "GOMP_",
+    "KMP_",
+    "MKL_",
+    "DNNL_",
+    "ONEDNN_",
+    "CCL_",
+    "FI_",
+    "I_MPI_",
+    "GLOO_",
+    "MALLOC_",
+    "LD_LIBRARY",
+    "LD_PRELOAD",
+    "PATH",
+    "ACCEL_",
+    "DS_ACCELERATOR",
+)
+
+
+def local_rank() -> int:
+    """Index of this process among those of its machine, 0 without a launcher; raises `InvalidEnvironment`."""
+    return _number(_LOCAL_RANK)
+
+
+def local_size() -> int:
+    """Number of processes the launcher started on this machine, else 0; raises `InvalidEnvironment`."""
+    return next((size for name in _LOCAL_SIZES if (size := _number(name))), 0)
+
+
+def _number(name: str) -> int:
+    text = os.environ.get(name, "")
+    if not text:
+        return 0
+    if text.isdecimal():
+        return int(text)
+    raise InvalidEnvironment(
+        what=f"can not read {name}, which launchers set",
+        found=f"{name}={text!r}",
+        expected="a number, 0 or above",
+        do=f"start the ranks with `deepspeed` or `torchrun`, which set {name}, or unset it",
+    )

@@ -1,0 +1,16 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The ops of the CPU; what is missing has its reason in `accel_cpu.traits`."""
+
+from accel_core.op_builder import OpTable
+
+TABLE = OpTable(
+    package=__name__,
+    builders={
+        "CPUAdagradBuilder": f"{__name__}.cpu_adagrad:CPUAdagradBuilder",
+        "CPUAdamBuilder": f"{__name__}.cpu_adam:CPUAdamBuilder",
+        "CPULionBuilder": f"{__name__}.cpu_lion:CPULionBuilder",
+        "FusedAdamBuilder": f"{__name__}.fused_adam:FusedAdamBuilder",
+        "PinMemoryBuilder": f"{__name__}.pin_memory:PinMemoryBuilder",
+    },
+)

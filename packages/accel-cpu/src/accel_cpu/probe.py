@@ -1,0 +1,26 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether there is a CPU to use: always, once torch is installed."""
+
+from __future__ import annotations
+
+from accel_core.evidence import module_exists
+from accel_core.vendor import Confirmation, Evidence
+from accel_cpu import launch, topology
+
+
+def evidence() -> Evidence:
+    """Torch is found; imports nothing."""
+    if module_exists("torch"):
+        return Evidence(runtime=True, hardware=True, reason="torch is installed, and runs on every CPU")
+    return Evidence(runtime=False, hardware=True, reason="torch is not installed")
+
+
+def confirm() -> Confirmation:
+    """Count the ranks that a launcher started here, else NUMA nodes; raises ValueError for mangled values."""
+    ranks = launch.local_size()
+    if ranks:
+        return Confirmation(ranks, f"the launcher started {ranks} ranks on this machine")
+    nodes = topology.usable_nodes()
+    cpus = sum(len(node.cpus) for node in nodes)
+    return Confirmation(len(nodes), f"NUMA nodes with usable CPUs: {len(nodes)} ({cpus} CPUs)")
