@@ -1,0 +1,80 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Rules that read Python: function length, prints, who imports deepspeed, and no vendor's name in core."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+from pathlib import PurePosixPath
+
+from ci.house.source import Source, Violation
+from ci.workspace import CORE
+
+MAX_FUNCTION_LINES = 40
+TESTKIT = "accel-testkit"
+UPSTREAM = f"packages/{CORE}/src/accel_core/upstream/"
+#: The one table of core that speaks of vendors.
+KNOWN = f"packages/{CORE}/src/accel_core/known.py"
+IMPORTERS = ("import_module", "importlib.import_module", "__import__")
+
+
+def check(source: Source, vendor_keys: Collection[str]) -> Iterator[Violation]:
+    """Every rule of this module that the Python file breaks."""
+    try:
+        tree = source.tree
+    except SyntaxError as error:
+        yield source.violation(error.lineno or 1, "Python that parses", error.msg)
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _function_length(source, node)
+        if source.package:
+            yield from _print(source, node)
+            yield from _deepspeed(source, node)
+    if source.package == CORE and source.path != KNOWN:
+        yield from _vendor_names(source, tree, vendor_keys)
+
+
+def vendor_keys(known: Source) -> set[str]:
+    """The keys in core's table: the first argument of each `Known(...)`."""
+    calls = (node for node in ast.walk(known.tree) if isinstance(node, ast.Call))
+    rows = (call for call in calls if ast.unparse(call.func) == "Known" and call.args)
+    return {str(ast.literal_eval(row.args[0])) for row in rows}
+
+
+def _function_length(source: Source, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Violation]:
+    length = (node.end_lineno or node.lineno) - node.lineno + 1
+    if length > MAX_FUNCTION_LINES:
+        rule = f"a function has at most {MAX_FUNCTION_LINES} lines"
+        yield source.violation(node.lineno, rule, f"{node.name} has {length}")
+
+
+def _print(source: Source, node: ast.AST) -> Iterator[Violation]:
+    if "cli" in PurePosixPath(source.path).with_suffix("").parts:
+        return
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+        yield source.violation(node.lineno, "no print outside a cli package", "print(…)")
+
+
+def _deepspeed(source: Source, node: ast.AST) -> Iterator[Violation]:
+    if source.package == TESTKIT or source.path.startswith(UPSTREAM):
+        return
+    names: list[str] = []
+    if isinstance(node, ast.Import):
+        names = [alias.name for alias in node.names]
+    elif isinstance(node, ast.ImportFrom) and node.level == 0:
+        names = [node.module or ""]
+    elif isinstance(node, ast.Call) and ast.unparse(node.func) in IMPORTERS:
+        names = [a.value for a in node.args[:1] if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    for name in names:
+        if name.split(".")[0] == "deepspeed":
+            line = getattr(node, "lineno", 1)
+            yield source.violation(line, "only accel_core/upstream imports deepspeed", f"import of {name}")
+
+
+def _vendor_names(source: Source, tree: ast.Module, keys: Collection[str]) -> Iterator[Violation]:
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and node.value in keys and id(node) not in docstrings:
+            yield source.violation(node.lineno, "core names no vendor outside known.py", repr(node.value))

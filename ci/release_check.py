@@ -1,0 +1,185 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""May this tag be released?
+
+    python -m ci.release_check accel-cpu-v0.1.0
+
+Compares tag, version, changelog, range of the packages it stands on, and git; needs no credential and changes
+nothing. Reports every rule that does not hold, all at once, and exits with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from ci import git, workspace
+from ci.problem import CheckError, Problem, report
+from ci.workspace import CORE, Package
+
+TAG = re.compile(r"(?P<name>[a-z0-9-]+)-v(?P<version>[0-9].*)")
+
+
+def problems(root: Path, tag: str) -> list[Problem]:
+    """Every rule that this tag breaks."""
+    packages = workspace.load(root)
+    found = [*check_git(root, tag)]
+    match = TAG.fullmatch(tag)
+    if match is None or not _is_normal(match["version"]):
+        found.append(
+            Problem(
+                what=f"{tag!r} is not a release tag",
+                found=f"{tag!r}",
+                expected="<package>-v<version> with a normalized version, as accel-cpu-v0.1.0",
+                do="name the package and its version",
+            )
+        )
+        return found
+    try:
+        package = workspace.pick(packages, match["name"])
+    except CheckError as error:
+        return [*found, error.problem]
+    version = Version(match["version"])
+    found += check_version(package, version)
+    found += check_changelog(root, package, version)
+    found += check_siblings(packages, package)
+    return found
+
+
+def check_git(root: Path, tag: str) -> Iterator[Problem]:
+    """The tree is what HEAD says, and the tag, where it exists, names HEAD."""
+    if changes := git.uncommitted(root):
+        yield Problem(
+            what="the working tree is not what HEAD says",
+            found=f"{len(changes)} uncommitted: {', '.join(change.strip() for change in changes[:5])}",
+            expected="git status without a line",
+            do="commit them, or release from a fresh clone",
+        )
+    tagged, head = git.try_commit(root, f"refs/tags/{tag}"), git.commit(root, "HEAD")
+    if tagged not in (None, head):
+        yield Problem(
+            what=f"the tag {tag} is not here",
+            found=f"it names commit {tagged}, HEAD is {head}",
+            expected="both are the same commit",
+            do=f"git switch --detach {tag}, or choose the next version: a released tag never moves",
+        )
+
+
+def check_version(package: Package, version: Version) -> Iterator[Problem]:
+    if package.version != version:
+        yield Problem(
+            what=f"the tag's version is not that of {package.name}",
+            found=f"{package.room}/__about__.py says {package.version}",
+            expected=str(version),
+            do=f"set __version__ in {package.room}/__about__.py, or tag {package.name}-v{package.version}",
+        )
+
+
+def check_changelog(root: Path, package: Package, version: Version) -> Iterator[Problem]:
+    """A dated section that says something, and no fragment left over."""
+    file = root / package.folder / "CHANGELOG.md"
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    build = f"cd {package.folder} && towncrier build --version {version}"
+    section = _section(text, version)
+    if section is None or not section.strip():
+        yield Problem(
+            what=f"the changelog of {package.name} has no section for {version}",
+            found="that section is empty" if section is not None else "no such section",
+            expected=f"`## {version} (YYYY-MM-DD)` in {package.folder}/CHANGELOG.md, and text below it",
+            do=build,
+        )
+    folder = root / package.folder / "changelog.d"
+    fragments = sorted(path.name for path in folder.glob("*") if not path.name.startswith("."))
+    if fragments:
+        yield Problem(
+            what=f"changes of {package.name} are not in its changelog yet",
+            found=f"{package.folder}/changelog.d holds {', '.join(fragments)}",
+            expected="no fragment left",
+            do=build,
+        )
+
+
+def check_siblings(packages: Mapping[str, Package], package: Package) -> Iterator[Problem]:
+    """Packages of this repository are required as `>=X.Y,<X+1`, and the tree's version is in that range."""
+    siblings = [(n, r) for r in package.requires if (n := canonicalize_name(r.name)) in packages]
+    if package.vendors and CORE not in dict(siblings):
+        yield Problem(
+            what=f"{package.name} does not require {CORE}",
+            found=f"no {CORE} in [project] dependencies, but an entry point in {workspace.VENDOR_GROUP}",
+            expected=f"{CORE}{_range(packages[CORE].version)}",
+            do=f"add it to {package.folder}/pyproject.toml",
+        )
+    for name, requirement in siblings:
+        version = packages[name].version
+        if _is_range(requirement) and requirement.specifier.contains(version, prereleases=True):
+            continue
+        yield Problem(
+            what=f"{package.name} does not require {name} as a range that admits the one in this tree",
+            found=f"{requirement}; the tree has {name} {version}",
+            expected=f"a range >=X.Y,<X+1 that admits {version}, as {name}{_range(version)}; never ==",
+            do=f"correct it in {package.folder}/pyproject.toml",
+        )
+
+
+def _is_range(requirement: Requirement) -> bool:
+    specs = {
+        spec.operator: Version(spec.version) for spec in requirement.specifier if spec.operator in (">=", "<")
+    }
+    if len(requirement.specifier) != 2 or len(specs) != 2:
+        return False
+    return specs["<"].release == (specs[">="].major + 1,)
+
+
+def _range(version: Version) -> str:
+    return f">={version.major}.{version.minor},<{version.major + 1}"
+
+
+def _is_normal(text: str) -> bool:
+    try:
+        version = Version(text)
+    except InvalidVersion:
+        return False
+    # The index refuses local versions.
+    return str(version) == text and version.local is None
+
+
+def _section(changelog: str, version: Version) -> str | None:
+    """Text below the heading `## <version> (<date>)`; None without such a heading or date."""
+    parts = re.split(r"^## (\S+) \((\d{4}-\d{2}-\d{2})\)[ ]*$", changelog, flags=re.MULTILINE)
+    for heading, date, text in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        if heading == str(version) and _is_date(date):
+            return text
+    return None
+
+
+def _is_date(text: str) -> bool:
+    try:
+        datetime.date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m ci.release_check", description="May this tag be released?"
+    )
+    parser.add_argument("tag", help="<package>-v<version>, as accel-cpu-v0.1.0")
+    options = parser.parse_args(arguments)
+    try:
+        return report(problems(root or Path.cwd(), options.tag), f"{options.tag}: ready to release")
+    except CheckError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A throw-away git repository laid out as this one: accel-core, and packages that stand on it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+HEADER = "# SPDX-FileCopyrightText: accel contributors\n# SPDX-License-Identifier: Apache-2.0\n"
+VENDOR_MODULES = ("__init__", "vendor", "probe", "traits", "accelerator", "op_builder/__init__")
+#: No person's settings (signing, hooks, default branch) may steer a test.
+GIT_ENVIRONMENT = {
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+    **{f"GIT_{role}_{field}": "test@test" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")},
+}
+
+
+@dataclass(frozen=True)
+class Repository:
+    root: Path
+
+    def write(self, path: str, text: str = HEADER) -> None:
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+    def remove(self, path: str) -> None:
+        (self.root / path).unlink()
+
+    def git(self, *arguments: str) -> str:
+        result = subprocess.run(
+            ["git", *arguments],
+            cwd=self.root,
+            env={**os.environ, **GIT_ENVIRONMENT},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return result.stdout.strip()
+
+    def commit(self, subject: str = "a change") -> str:
+        """Commits everything; returns the new commit."""
+        self.git("add", "--all")
+        self.git("commit", "-q", "--allow-empty", "-m", subject)
+        return self.git("rev-parse", "HEAD")
+
+    def package(
+        self,
+        name: str,
+        *,
+        version: str = "0.1.0",
+        requires: tuple[str, ...] = (),
+        extras: dict[str, list[str]] | None = None,
+        vendor: str = "",
+    ) -> None:
+        """Writes packages/<name>; with `vendor`, the key it declares, all rooms of a vendor package."""
+        module = name.replace("-", "_")
+        folder, room = f"packages/{name}", f"packages/{name}/src/{module}"
+        text = f'[project]\nname = "{name}"\nrequires-python = ">=3.10"\ndynamic = ["version"]\n'
+        text += f"dependencies = {list(requires)!r}\n[project.optional-dependencies]\n"
+        text += "".join(f"{extra} = {items!r}\n" for extra, items in (extras or {}).items())
+        if vendor:
+            text += f'[project.entry-points."accel.vendors"]\n"{vendor}" = "{module}.vendor:VENDOR"\n'
+        self.write(f"{folder}/pyproject.toml", text)
+        self.write(f"{folder}/README.md", f"# {name}\n")
+        self.write(
+            f"{folder}/CHANGELOG.md", f"# Changelog\n\n## {version} (2026-01-31)\n\n- First release.\n"
+        )
+        self.write(f"{folder}/changelog.d/.gitkeep", "")
+        self.write(f"{room}/__about__.py", f'{HEADER}__version__ = "{version}"\n')
+        for stem in VENDOR_MODULES if vendor else ("__init__",):
+            self.write(f"{room}/{stem}.py")

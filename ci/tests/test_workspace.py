@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ci import workspace
+from ci.problem import CheckError
+from ci.tests.repository import HEADER, Repository
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_this_repository_can_be_read() -> None:
+    packages = workspace.load(ROOT)
+    assert {"accel-core", "accel-cpu"} <= packages.keys()
+    assert list(packages) == sorted(packages)
+    cpu = packages["accel-cpu"]
+    assert (cpu.module, cpu.folder, cpu.python) == ("accel_cpu", "packages/accel-cpu", "3.10")
+    assert "cpu" in cpu.vendors
+    assert workspace.needs(packages, "accel-cpu") >= {"accel-core"}
+    assert workspace.needs(packages, "accel-core") == set()
+
+
+def test_extras_count_for_development_only(repository: Repository) -> None:
+    packages = workspace.load(repository.root)
+    assert workspace.needs(packages, "accel-both") == {"accel-core"}
+    assert workspace.needs(packages, "accel-both", development=True) == {"accel-core", "accel-cpu"}
+
+
+def test_packages_that_need_each_other_do_not_hang_it(repository: Repository) -> None:
+    repository.package("accel-alone", extras={"test": ["accel-both"]})
+    repository.package("accel-both", extras={"test": ["accel-alone"]})
+    packages = workspace.load(repository.root)
+    assert workspace.needs(packages, "accel-alone", development=True) == {"accel-both"}
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "found"),
+    [
+        ("pyproject.toml", "[project\n", "TOMLDecodeError"),
+        ("pyproject.toml", "[tool.x]\n", "KeyError"),
+        ("pyproject.toml", '[project]\nname = "accel-cpu"\nrequires-python = "<4"\n', "StopIteration"),
+        ("src/accel_cpu/__about__.py", HEADER, "assigns no __version__"),
+        ("src/accel_cpu/__about__.py", '__version__ = "one"\n', "InvalidVersion"),
+    ],
+)
+def test_a_package_that_can_not_be_read_is_named(
+    repository: Repository, path: str, text: str, found: str
+) -> None:
+    repository.write(f"packages/accel-cpu/{path}", text)
+    with pytest.raises(CheckError, match=found) as error:
+        workspace.load(repository.root)
+    assert "packages/accel-cpu/pyproject.toml" in error.value.problem.what
+
+
+def test_outside_a_checkout_it_says_where_to_run(tmp_path: Path) -> None:
+    with pytest.raises(CheckError, match="run this from the root of a checkout"):
+        workspace.load(tmp_path)
