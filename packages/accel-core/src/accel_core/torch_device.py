@@ -22,6 +22,18 @@ from accel_core.op_builder import OpTable
 from accel_core.vendor import Trait
 
 
+class _DeviceTypeIs(dict[torch.device, bool]):
+    """Remembers for each device whether it is of one type: `device.type` makes a string at every call."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def __missing__(self, device: torch.device) -> bool:
+        self[device] = device.type == self.name
+        return self[device]
+
+
 class TorchDeviceAccelerator(DeepSpeedAccelerator):
     """An accelerator made of a torch device module.
 
@@ -49,6 +61,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         self._ops = ops
         self._traits: Mapping[str, Trait] = traits or {}
         self._ns: Any = getattr(torch, name) if namespace is None else namespace
+        self._is_mine = _DeviceTypeIs(name)
 
     # ------------------------------------------------------------------------------------- device
 
@@ -239,7 +252,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         return self._constructor(torch.int64)
 
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
-        return tensor.device.type == self._name
+        return self._is_mine[tensor.device]
 
     # ---------------------------------------------------------------------------------------- ops
 

@@ -1,0 +1,61 @@
+# What people need: `make demo`, `make test`; before an issue is closed, `make test-all` and `make bench`.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PACKAGES := $(wildcard packages/*/pyproject.toml)
+EDITABLE := $(patsubst %/pyproject.toml,-e %,$(PACKAGES))
+# Two ranks of the demo share the machine; pytest takes what is there.
+WORKERS ?= auto
+
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export UV_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The stock `deepspeed` command looks for its launcher, and torch for ninja, on PATH.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+.PHONY: help demo test test-all bench check lint types layers house docs clean
+
+help:
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+
+# DeepSpeed's setup fails while DS_ACCELERATOR is set.
+$(BIN)/.ready: constraints.txt requirements-dev.txt requirements-test.txt examples/requirements.txt $(PACKAGES)
+	$(PYTHON) -m venv $(VENV)
+	env -u DS_ACCELERATOR $(BIN)/pip install --quiet torch deepspeed
+	env -u DS_ACCELERATOR $(BIN)/pip install --quiet $(EDITABLE) -r examples/requirements.txt -r requirements-dev.txt
+	touch $@
+
+demo: $(BIN)/.ready ## train a small language model on CPU, two ranks (about 2 minutes after set-up)
+	$(BIN)/accel doctor
+	$(BIN)/torchrun --nproc-per-node 2 --master-port 0 examples/train_lm.py --out runs/demo
+
+test: $(BIN)/.ready check ## lint, types, layers and all quick tests
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS)
+
+test-all: $(BIN)/.ready check ## everything, with the full storms, and each package in its own tox environment
+	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/tox run
+
+bench: $(BIN)/.ready ## the tables in docs/results
+	$(BIN)/python -m benchmarks.imports
+	$(BIN)/python -m benchmarks.dispatch
+
+check: lint types layers house ## what CI checks without running anything
+
+lint: $(BIN)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+
+types: $(BIN)/.ready
+	$(BIN)/mypy packages/*/src ci
+
+layers: $(BIN)/.ready
+	$(BIN)/lint-imports --no-logo
+
+house: $(BIN)/.ready
+	$(BIN)/python -m ci.check_house
+
+clean: ## remove what the targets above made
+	rm -rf $(VENV) .tox runs wheels build dist
