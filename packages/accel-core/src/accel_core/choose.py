@@ -89,8 +89,8 @@ def _detected(findings: list[Finding], request: Request) -> Verdict:
         if any(other.state is State.PRESENT for other in betters):
             findings[place] = finding.now(State.OUTRANKED, f"yields to {', '.join(finding.yields_to)}")
             continue
-        for candidate in (*betters, finding):
-            if candidate.state is State.PENDING:
+        for candidate in (finding, *betters):
+            if candidate.state is State.PENDING and not _blocker(candidate, request):
                 return Verdict(Step.CONFIRM, candidate, tuple(findings))
         return _won(findings, finding, request)
     error = refusals.nothing_at_all(findings)
