@@ -1,0 +1,180 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The whole truth table of the selection: 3**9 machines, detected and with each value of DS_ACCELERATOR.
+
+Nine candidates above the CPU are each absent, a runtime without a device, or present. What is expected
+is written here as rules of its own, with the cascade's order and sentences spelled out once more, and
+shares nothing with `accel_core.choose`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import NamedTuple
+
+import pytest
+
+from accel_core import known
+from accel_core.choose import Request, Step, Verdict, choose
+from accel_core.finding import Finding, State
+
+ABSENT, NO_DEVICE, PRESENT = MODES = range(3)
+
+#: Highest first, as users know it.
+ORDER = (
+    "xpu.external", "xpu (ipex)", "xpu (native)", "npu", "sdaa", "mps", "hpu", "mlu", "cuda", "cpu",
+)  # fmt: skip
+NATIVE, CUDA, CPU = map(ORDER.index, ("xpu (native)", "cuda", "cpu"))
+
+#: What a user reads who asks for it without its runtime.
+REQUIRES = {
+    "xpu.external": "XPU_Accelerator requires intel_extension_for_deepspeed",
+    "xpu": "XPU_Accelerator requires intel_extension_for_pytorch (or torch >= 2.8 with XPU)",
+    "npu": "NPU_Accelerator requires torch_npu",
+    "sdaa": "SDAA_Accelerator requires torch_sdaa",
+    "mps": "MPS_Accelerator requires torch.mps",
+    "hpu": "HPU_Accelerator requires habana_frameworks.torch.hpu",
+    "mlu": "MLU_Accelerator requires torch_mlu",
+    "cuda": "CUDA_Accelerator requires a torch build with CUDA or ROCm",
+}
+OVERRIDES = ("cuda", "cpu", "xpu", "xpu.external", "npu", "mps", "hpu", "mlu", "sdaa")
+
+Machine = tuple[int, ...]
+
+
+class Outcome(NamedTuple):
+    """What a selection comes to. asked: whose runtime was imported; warning, error: how the text begins."""
+
+    winner: str
+    asked: list[str]
+    states: list[State]
+    warnings: list[str]
+    error: str
+
+
+# ------------------------------------------------------------------------------------------- expectation
+
+
+def expected(machine: Machine, override: str | None) -> Outcome:
+    """The rules of the selection, applied to one machine."""
+    mine = [i for i, label in enumerate(ORDER) if override in (None, label.partition(" ")[0])]
+    installed = [i for i in mine if machine[i] != ABSENT]
+    rightful = [i for i in installed if machine[i] == PRESENT]
+    # The native road of xpu leaves the machine to CUDA, unless it is asked for.
+    if override is None and machine[CUDA] == PRESENT and NATIVE in rightful:
+        rightful.remove(NATIVE)
+    winner = next(iter(rightful + installed), None)
+
+    reached = winner if rightful else CPU
+    asked = {i for i in installed if i <= reached}
+    native_leads = machine[NATIVE] == PRESENT and PRESENT not in machine[:NATIVE]
+    if override is None and native_leads and CUDA in installed:
+        asked.add(CUDA)
+
+    # Where nobody is chosen, nobody is outranked either: the others were not asked.
+    unasked = State.PENDING if winner is None else State.OUTRANKED
+    states = [_state(machine[i], i in asked, unasked) for i in range(len(ORDER))]
+    if winner is not None:
+        states[winner] = State.CHOSEN
+    warnings, error = [], ""
+    if winner is None:
+        error = f"[ACC-202] DS_ACCELERATOR={override} can not be served: {REQUIRES[override or '']}"
+    elif override is None and winner == CPU:
+        warnings = ["Setting accelerator to CPU"]
+    elif machine[winner] == NO_DEVICE:
+        warnings = [f"DS_ACCELERATOR={override} is chosen though no device is present"]
+    return Outcome(ORDER[winner] if winner is not None else "", _labels(asked), states, warnings, error)
+
+
+def _state(mode: int, asked: bool, unasked: State) -> State:
+    return State.ABSENT if mode == ABSENT or (asked and mode == NO_DEVICE) else unasked
+
+
+def _labels(indices: set[int]) -> list[str]:
+    return [ORDER[index] for index in sorted(indices)]
+
+
+# ------------------------------------------------------------------------------------------------- drive
+
+
+def _evidence(label: str) -> dict[int, Finding]:
+    """A candidate before anybody has asked its runtime."""
+    key, _, road = label.removesuffix(")").partition(" (")
+    row = next(row for row in known.rows(key) if row.road == road)
+    pending = Finding(
+        key, row.priority, State.PENDING, "its evidence", road, row.distribution, "1.0", row.sentence(),
+        runtime=True, privateuse1=row.privateuse1, yields_to=row.yields_to,
+    )  # fmt: skip
+    return {
+        ABSENT: replace(pending, state=State.ABSENT, runtime=False, reason="not installed"),
+        NO_DEVICE: pending,
+        PRESENT: pending,
+    }
+
+
+EVIDENCE = [_evidence(label) for label in ORDER]
+CONFIRMED = {
+    label: {
+        NO_DEVICE: replace(evidence[NO_DEVICE], state=State.ABSENT, devices=0, reason="counts 0"),
+        PRESENT: replace(evidence[PRESENT], state=State.PRESENT, devices=2, reason="counts 2"),
+    }
+    for label, evidence in zip(ORDER, EVIDENCE, strict=True)
+}
+
+
+def driven(machine: Machine, request: Request) -> tuple[Verdict, list[str]]:
+    """Walk as the driver does: ask the runtime that `choose` names, put its answer in, choose again."""
+    findings = [evidence[mode] for evidence, mode in zip(EVIDENCE, machine, strict=True)]
+    asked: list[str] = []
+    while True:
+        verdict = choose(findings, request)
+        if verdict.step is not Step.CONFIRM:
+            return verdict, asked
+        assert verdict.finding is not None
+        label = verdict.finding.label
+        assert label not in asked, f"{label} is asked again on {machine}"
+        asked.append(label)
+        answer = CONFIRMED[label][machine[ORDER.index(label)]]
+        findings = [*(f for f in findings if f.label != label), answer]
+
+
+def outcome(machine: Machine, request: Request) -> Outcome:
+    verdict, asked = driven(machine, request)
+    winner = verdict.finding.label if verdict.finding else ""
+    assert verdict.step is (Step.CONSTRUCT if winner else Step.FAIL), (machine, verdict)
+    state = {finding.label: finding.state for finding in verdict.findings}
+    return Outcome(
+        winner,
+        sorted(asked, key=ORDER.index),
+        [state[label] for label in ORDER],
+        list(verdict.warnings),
+        str(verdict.error or ""),
+    )
+
+
+def _agree(seen: Outcome, wanted: Outcome) -> bool:
+    texts = zip([*seen.warnings, seen.error], [*wanted.warnings, wanted.error], strict=False)
+    return (
+        seen[:3] == wanted[:3]
+        and len(seen.warnings) == len(wanted.warnings)
+        and bool(seen.error) == bool(wanted.error)
+        and all(text.startswith(beginning) for text, beginning in texts)
+    )
+
+
+@pytest.mark.parametrize("override", [None, *OVERRIDES])
+def test_every_machine_gets_the_accelerator_of_the_rules(override: str | None) -> None:
+    machines = [(*above, PRESENT) for above in product(MODES, repeat=len(ORDER) - 1)]
+    assert len(machines) == 19_683
+    request = Request(asked=override)
+    wrong = []
+    for machine in machines:
+        seen, wanted = outcome(machine, request), expected(machine, override)
+        if not _agree(seen, wanted):
+            wrong.append((machine, seen, wanted))
+    assert not wrong, f"{len(wrong)} rows; the first:\n" + "\n".join(map(str, wrong[0]))
+
+
+def test_overrides_of_the_table_are_the_published_list() -> None:
+    assert sorted(OVERRIDES) == sorted(known.SUPPORTED_ACCELERATOR_LIST)
