@@ -43,7 +43,7 @@ class OpTable(Mapping[str, str]):
         target = self._builders[class_name]
         try:
             builder: type[Any] = pkgutil.resolve_name(target)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, ValueError) as error:
             raise InvalidOpTable(
                 what=f"the builder {class_name} of {device} can not be imported",
                 found=f"{target}: {type(error).__name__}: {error}",

@@ -1,0 +1,144 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Pinned memory: both generations of callers, and DeepSpeed's native allocator where it is chosen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.interface.pinned import PinnedRoom
+
+
+class Room(PinnedRoom):
+    """Locks nothing, and remembers how it was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.calls.append("copy")
+        return tensor.clone()
+
+    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
+        self.calls.append(f"empty {tuple(shape)}")
+        return tensor.new_empty(shape)
+
+    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        return False
+
+    def _pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.calls.append("aligned")
+        return tensor.clone()
+
+
+class Pins:
+    """DeepSpeed's allocator as the bridge offers it."""
+
+    def __init__(self, active: bool) -> None:
+        self.tracked = 0
+        self._active = active
+
+    def active(self) -> Any:
+        return self if self._active else None
+
+    def track(self, nbytes: int) -> None:
+        self.tracked += nbytes
+
+    def pin(self, tensor: torch.Tensor, make_copy: bool, match_shape: bool) -> torch.Tensor:
+        return tensor.clone() if match_shape else tensor.flatten().clone()
+
+    def pin_empty(self, template: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        return template.new_empty(shape)
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        return tensor.numel() == 6
+
+    def unpin(self, tensor: torch.Tensor) -> str:
+        return "freed"
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+@pytest.fixture
+def tensor() -> torch.Tensor:
+    return torch.arange(6.0).reshape(2, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords", "expected"),
+    [
+        ((), {}, "copy"),
+        ((1,), {}, "copy"),
+        ((0,), {}, "aligned"),
+        ((), {"align_bytes": 1}, "copy"),
+        ((), {"align_bytes": 0}, "aligned"),
+        ((True,), {}, "copy"),
+        ((False,), {}, "empty (2, 3)"),
+        ((), {"make_copy": False, "match_shape": False}, "empty (6,)"),
+        ((False, True), {}, "empty (2, 3)"),
+    ],
+)
+def test_old_and_new_call_shapes(
+    room: Room, tensor: torch.Tensor, arguments: tuple[Any, ...], keywords: dict[str, Any], expected: str
+) -> None:
+    pinned = room.pin_memory(tensor, *arguments, **keywords)
+    assert room.calls == [expected]
+    assert pinned.numel() == 6
+    assert pinned.dtype == tensor.dtype
+    assert pinned is not tensor
+
+
+def test_pin_empty_takes_sizes_or_a_shape(room: Room, tensor: torch.Tensor) -> None:
+    assert room.pin_empty(2, 3, dtype=torch.float16).shape == (2, 3)
+    assert room.pin_empty((4,), dtype=torch.float16).dtype == torch.float16
+    assert room.pin_empty(torch.Size([0]), dtype=torch.float32).numel() == 0
+    assert room.pin_empty_like(tensor, dtype=torch.int32).dtype == torch.int32
+    assert room.pin_empty_like(tensor).shape == (2, 3)
+
+
+@pytest.mark.parametrize("device", ["meta", "no_such_device"])
+def test_pinned_memory_is_host_memory(room: Room, tensor: torch.Tensor, device: str) -> None:
+    with pytest.raises(ValueError, match="device must be cpu"):
+        room.pin_empty(1, dtype=torch.float32, device=device)
+    with pytest.raises(ValueError, match="device must be cpu"):
+        room.pin_empty_like(tensor, device=device)
+
+
+def test_the_native_allocator_takes_precedence_and_is_accounted(
+    room: Room, tensor: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pins = Pins(active=True)
+    monkeypatch.setattr(PinnedRoom, "host_pins", pins)
+    assert room.pin_memory(tensor, match_shape=False).shape == (6,)
+    room.pin_empty(10, dtype=torch.float64)
+    assert pins.tracked == 24 + 80
+    assert room.is_pinned(tensor)
+    assert not room.is_pinned(torch.empty(1))
+    assert room.unpin_memory(tensor) == "freed"
+    assert room.calls == []
+
+
+def test_an_idle_native_allocator_only_accounts(
+    room: Room, tensor: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pins = Pins(active=False)
+    monkeypatch.setattr(PinnedRoom, "host_pins", pins)
+    room.pin_memory(tensor)
+    assert (pins.tracked, room.calls, room.unpin_memory(tensor)) == (24, ["copy"], None)
+
+
+def test_a_device_that_locks_nothing_accounts_nothing(
+    room: Room, tensor: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pins = Pins(active=False)
+    monkeypatch.setattr(PinnedRoom, "host_pins", pins)
+    monkeypatch.setattr(Room, "_torch_pins_host_memory", False)
+    room.pin_memory(tensor)
+    room.pin_memory(tensor, make_copy=False)
+    assert pins.tracked == 0
