@@ -135,7 +135,7 @@ def _is_range(requirement: Requirement) -> bool:
     }
     if len(requirement.specifier) != 2 or len(specs) != 2:
         return False
-    return specs["<"].release == (specs[">="].major + 1,)
+    return specs["<"] == Version(str(specs[">="].major + 1))
 
 
 def _range(version: Version) -> str:

@@ -100,7 +100,7 @@ def find_wheels(packages: Mapping[str, Package], name: str, folder: Path, index:
                 what=f"{folder} lacks wheels that {name} needs",
                 found=", ".join(sorted(path.name for path in there.values())) or "no wheel",
                 expected=", ".join(f"{n} {packages[n].version}" for n in missing),
-                do=" && ".join(f"python -m build {packages[n].folder} --outdir {folder}" for n in missing),
+                do=f"python -m ci.wheels build {' '.join(missing)} --out {folder}",
             )
         )
     return [there[n, packages[n].version] for n in sorted(wanted)]

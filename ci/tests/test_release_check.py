@@ -1,0 +1,148 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import pytest
+
+from ci import release_check
+from ci.tests.repository import HEADER, Repository
+
+TAG = "accel-cpu-v0.1.0"
+CPU = "packages/accel-cpu"
+
+
+def broken(repository: Repository, tag: str = TAG) -> list[str]:
+    return [problem.what for problem in release_check.problems(repository.root, tag)]
+
+
+def test_a_package_that_is_ready_passes(repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+    assert release_check.main([TAG], repository.root) == 0
+    assert capsys.readouterr().out == f"{TAG}: ready to release\n"
+
+
+def test_core_needs_no_range_on_itself(repository: Repository) -> None:
+    assert broken(repository, "accel-core-v0.2.0") == []
+
+
+def test_a_tag_on_this_commit_passes_and_on_another_fails(repository: Repository) -> None:
+    repository.git("tag", "-a", "-m", "release", TAG)
+    assert broken(repository) == []
+    repository.commit("one more")
+    assert broken(repository) == [f"the tag {TAG} is not here"]
+
+
+def test_uncommitted_work_fails(repository: Repository) -> None:
+    repository.write("packages/accel-cpu/src/accel_cpu/new.py")
+    assert broken(repository) == ["the working tree is not what HEAD says"]
+
+
+@pytest.mark.parametrize(
+    "tag", ["v0.1.0", "accel-cpu", "accel-cpu-0.1.0", "accel-cpu-v0.1.0-rc1", "accel-cpu-v1+x"]
+)
+def test_what_is_not_a_release_tag_fails(repository: Repository, tag: str) -> None:
+    assert broken(repository, tag) == [f"{tag!r} is not a release tag"]
+
+
+def test_an_unknown_package_is_named_with_those_there_are(repository: Repository) -> None:
+    (problem,) = release_check.problems(repository.root, "accel-gpu-v0.1.0")
+    assert "accel-gpu" in problem.what
+    assert problem.expected == "one of accel-alone, accel-both, accel-core, accel-cpu"
+
+
+def test_another_version_than_the_tags_fails(repository: Repository) -> None:
+    repository.write(f"{CPU}/src/accel_cpu/__about__.py", f'{HEADER}__version__ = "0.1.1"\n')
+    repository.commit()
+    assert broken(repository) == ["the tag's version is not that of accel-cpu"]
+
+
+@pytest.mark.parametrize(
+    "changelog",
+    [
+        "# Changelog\n",
+        "## 0.1.0\n\n- No date.\n",
+        "## 0.1.0 (2026-13-45)\n\n- No such day.\n",
+        "## 0.1.0.1 (2026-01-31)\n\n- Another version.\n",
+        "## 0.1.0 (2026-01-31)\n\n\n## 0.0.9 (2026-01-01)\n\n- The section above is empty.\n",
+    ],
+)
+def test_a_changelog_without_a_dated_section_that_says_something_fails(
+    repository: Repository, changelog: str
+) -> None:
+    repository.write(f"{CPU}/CHANGELOG.md", changelog)
+    repository.commit()
+    assert broken(repository) == ["the changelog of accel-cpu has no section for 0.1.0"]
+
+
+def test_a_missing_changelog_fails(repository: Repository) -> None:
+    repository.remove(f"{CPU}/CHANGELOG.md")
+    repository.commit()
+    assert broken(repository) == ["the changelog of accel-cpu has no section for 0.1.0"]
+
+
+def test_a_fragment_left_over_fails_and_is_named(repository: Repository) -> None:
+    repository.write(f"{CPU}/changelog.d/7.feature.md", "New.\n")
+    repository.commit()
+    (problem,) = release_check.problems(repository.root, TAG)
+    assert problem.what == "changes of accel-cpu are not in its changelog yet"
+    assert "7.feature.md" in problem.found
+
+
+@pytest.mark.parametrize(
+    ("range_", "passes"),
+    [
+        (">=0.1,<1", True),
+        (">=0.2.0,<1", True),
+        (">=0.2,<1.0", True),
+        (">=0.2,<1.1", False),
+        ("==0.2.0", False),
+        ("==0.2.*", False),
+        ("~=0.2", False),
+        (">=0.1", False),
+        ("<1", False),
+        ("", False),
+        (">=0.1,<2", False),
+        (">=0.3,<1", False),
+        (">=1.0,<2", False),
+        (">=0.1,<1,!=0.1.5", False),
+    ],
+)
+def test_core_is_required_as_a_range_that_admits_the_one_in_the_tree(
+    repository: Repository, range_: str, passes: bool
+) -> None:
+    repository.package("accel-cpu", requires=(f"accel-core{range_}",), vendor="cpu")
+    repository.commit()
+    what = "accel-cpu does not require accel-core as a range that admits the one in this tree"
+    assert broken(repository) == ([] if passes else [what])
+
+
+def test_a_range_admits_a_prerelease_of_core(repository: Repository) -> None:
+    repository.package("accel-core", version="0.3.0rc1")
+    repository.commit()
+    assert broken(repository) == []
+
+
+def test_every_requirement_of_the_same_sibling_counts(repository: Repository) -> None:
+    twice = ("accel-core>=0.1,<1", "accel-core==0.2.0; sys_platform == 'linux'")
+    repository.package("accel-cpu", requires=twice, vendor="cpu")
+    repository.commit()
+    assert len(broken(repository)) == 1
+
+
+def test_a_vendor_that_does_not_require_core_fails(repository: Repository) -> None:
+    repository.package("accel-cpu", vendor="cpu")
+    repository.commit()
+    assert broken(repository) == ["accel-cpu does not require accel-core"]
+
+
+def test_a_package_that_is_no_vendor_may_stand_alone(repository: Repository) -> None:
+    assert broken(repository, "accel-alone-v0.1.0") == []
+
+
+def test_every_broken_rule_is_reported_at_once_in_four_parts(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository.package("accel-cpu", version="0.5.0", requires=("accel-core==0.2.0",), vendor="cpu")
+    repository.write(f"{CPU}/changelog.d/7.feature.md", "New.\n")
+    assert release_check.main([TAG], repository.root) == 1
+    error = capsys.readouterr().err
+    assert [error.count(f"  {part}") for part in ("found:", "expected:", "do:")] == [5, 5, 5]
