@@ -1,0 +1,78 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The documents agree with the code, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from accel_core import env, errors, known
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted(
+    page
+    for pattern in ("*.md", "docs/**/*.md", "packages/*/*.md", "examples/*.md", "shared/**/*.md")
+    for page in ROOT.glob(pattern)
+)
+
+
+def anchors(page: Path) -> set[str]:
+    """The fragment names that a Markdown page offers, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, fragment = target.partition("#")
+        file = (page.parent / path) if path else page
+        if not file.exists() or (fragment and fragment not in anchors(file)):
+            broken.append(target)
+    assert broken == []
+
+
+def test_every_error_has_its_paragraph_and_no_paragraph_is_left_over() -> None:
+    kinds = {k.code: k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, errors.AccelError)}
+    del kinds[errors.AccelError.code]
+    page = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^### (ACC-\d+)\n\n(.+?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
+    assert sections.keys() == kinds.keys()
+    for code, kind in kinds.items():
+        bases = [base.__name__ for base in kind.__bases__ if not issubclass(base, errors.AccelError)]
+        assert sections[code].startswith(f"`{kind.__name__}` (")
+        assert all(f"`{base}`" in sections[code].split(")")[0] for base in bases)
+
+
+def test_every_variable_is_described() -> None:
+    page = (ROOT / "docs/environment.md").read_text(encoding="utf-8")
+    assert [variable.name for variable in env.VARIABLES if f"`{variable.name}`" not in page] == []
+
+
+def test_the_order_in_the_text_is_the_order_of_the_table() -> None:
+    page = (ROOT / "docs/selection.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([a-z.]+)[^|]*\| +(\d+) \|", page, re.MULTILINE)
+    assert rows == [(row.key, str(row.priority)) for row in known.CASCADE]
+
+
+def test_the_readme_names_only_make_targets_that_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    named = set(re.findall(r"\bmake ([a-z-]+)", (ROOT / "README.md").read_text(encoding="utf-8")))
+    assert named
+    assert named <= targets
+
+
+@pytest.mark.parametrize("data", sorted((ROOT / "docs/results").glob("*.json")), ids=lambda path: path.stem)
+def test_a_results_page_shows_the_figures_of_its_data(data: Path) -> None:
+    page = data.with_suffix(".md").read_text(encoding="utf-8")
+    rows = json.loads(data.read_text(encoding="utf-8"))["rows"]
+    assert rows
+    for row in rows:
+        for value in row.values():
+            assert (f"{value:,.1f}" if isinstance(value, float) else str(value)) in page
