@@ -65,6 +65,12 @@ class InvalidEnvironment(AccelError, ValueError):
     code = "ACC-104"
 
 
+class InvalidCommand(AccelError, ImportError):
+    """A package's sub-command of `accel` can not be loaded or is none."""
+
+    code = "ACC-105"
+
+
 class UnknownAccelerator(AccelError, ValueError):
     """DS_ACCELERATOR (or ACCEL_SKIP) names no accelerator there is."""
 

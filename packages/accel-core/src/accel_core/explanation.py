@@ -10,6 +10,7 @@ from typing import Any
 from accel_core import current
 from accel_core.errors import AccelError
 from accel_core.finding import Finding, State
+from accel_core.select import Selection
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,19 @@ def explain() -> Explanation:
         current.get_accelerator()
     except AccelError as error:
         _, selection = current.state()
-        findings = selection.verdict.findings if selection else ()
-        return Explanation("", "selection failed", findings, (), str(error))
+        return explained(selection) if selection else Explanation("", "selection failed", error=str(error))
     accelerator, selection = current.state()
     if selection is None or selection.verdict.finding is None:
         return Explanation(str(accelerator.device_name()), "set by the program")
+    return explained(selection)
+
+
+def explained(selection: Selection) -> Explanation:
+    """Explain the outcome of a selection."""
     verdict = selection.verdict
-    chosen = selection.verdict.finding
+    chosen = verdict.finding
+    if verdict.error is not None or chosen is None:
+        return Explanation("", "selection failed", verdict.findings, (), str(verdict.error))
     asked = f"DS_ACCELERATOR={selection.request.asked}" if selection.request.asked is not None else "detected"
     own = ", DeepSpeed's own backend" if chosen.upstream else f", {chosen.package} {chosen.version}".rstrip()
     return Explanation(chosen.key, f"{asked}{own}: {chosen.reason}", verdict.findings, verdict.warnings)

@@ -43,9 +43,9 @@ class Candidates:
                 findings.append(confirm.of_row(row, upstream))
         self.findings = [*findings, *discovery.broken]
 
-    def confirm(self, finding: Finding) -> None:
-        """Ask the candidate's runtime, and keep the answer."""
-        self.put(confirm.confirmed(finding, self._probes[finding.key, finding.road]))
+    def confirm(self, finding: Finding) -> Finding:
+        """Ask the candidate's runtime, in this process."""
+        return confirm.confirmed(finding, self._probes[finding.key, finding.road])
 
     def put(self, answer: Finding) -> None:
         """Replace the finding about the same candidate, or add it."""
@@ -77,24 +77,48 @@ def select(
     whose import selects for itself, and returns what it selected. The error of a failed choice is not
     raised: it stands in the selection's verdict.
     """
-    request = request_from_environment(upstream)
     candidates = Candidates(upstream)
+
+    def ask(finding: Finding) -> tuple[Finding, str]:
+        return candidates.confirm(finding), confirm.privateuse1_holder()
+
+    def build(finding: Finding) -> Any:
+        try:
+            vendor = candidates.vendor(finding)
+            accelerator = with_upstream() if vendor is None or vendor.imports_deepspeed else None
+            if accelerator is None:
+                accelerator = defer(finding.key) if vendor is None else construct(vendor)
+            return accelerator
+        except (Exception, SystemExit) as error:
+            return _unbuildable(finding, error)
+
+    return walk(candidates, request_from_environment(upstream), ask, build)
+
+
+def walk(
+    candidates: Candidates,
+    request: Request,
+    ask: Callable[[Finding], tuple[Finding, str]],
+    build: Callable[[Finding], Any],
+) -> Selection:
+    """Do what `choose` says until it says no more; the run does it in its process, the doctor in children.
+
+    `ask(finding)` confirms one candidate, and tells who holds torch's PrivateUse1 slot after it.
+    `build(finding)` gives the accelerator, or the finding that says why it can not be constructed.
+    """
     while True:
         verdict = choose(candidates.findings, request)
         finding = verdict.finding
         if verdict.step is Step.FAIL or finding is None:
             return Selection(request, verdict)
         if verdict.step is Step.CONFIRM:
-            candidates.confirm(finding)
-            request = replace(request, claimed=confirm.privateuse1_holder())
+            answer, claimed = ask(finding)
+            candidates.put(answer)
+            request = replace(request, claimed=claimed)
             continue
-        try:
-            vendor = candidates.vendor(finding)
-            accelerator = with_upstream() if vendor is None or vendor.imports_deepspeed else None
-            if accelerator is None:
-                accelerator = defer(finding.key) if vendor is None else construct(vendor)
-        except (Exception, SystemExit) as error:
-            candidates.put(_unbuildable(finding, error))
+        accelerator = build(finding)
+        if isinstance(accelerator, Finding):
+            candidates.put(accelerator)
             continue
         return Selection(request, verdict, accelerator)
 
