@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+""".ci/run, with a Makefile of two lines in the place of ours."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / ".ci/run"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    (tmp_path / ".ci").mkdir()
+    (tmp_path / "ci").mkdir()
+    shutil.copy(SCRIPT, tmp_path / ".ci/run")
+    (tmp_path / "ci/system-packages.txt").write_text("# none\n\n", encoding="utf-8")
+    return tmp_path
+
+
+def run(checkout: Path, recipe: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Runs the script from another folder, without stdin, where `make test` does the recipe."""
+    (checkout / "Makefile").write_text(f"test:\n\t@{recipe}\n", encoding="utf-8")
+    return subprocess.run(
+        ["bash", str(checkout / ".ci/run")],
+        cwd="/",
+        env={**os.environ, "CI": "true", **variables},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_tests_that_pass_end_with_0_and_their_output_is_shown(checkout: Path) -> None:
+    result = run(checkout, "echo '== 12 passed, 1 skipped in 3s =='")
+    assert (result.returncode, result.stdout) == (0, "== 12 passed, 1 skipped in 3s ==\n")
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        "echo '1 failed, 12 passed'; exit 1",
+        "echo 'no tests ran'; exit 5",
+        "echo 'no tests ran'",
+        "echo '12 skipped'",
+        "echo '0 passed'",
+        "true",
+    ],
+)
+def test_a_failure_or_no_test_at_all_ends_non_zero(checkout: Path, recipe: str) -> None:
+    assert run(checkout, recipe).returncode != 0
+
+
+def test_the_callers_choice_of_accelerator_does_not_reach_the_tests(checkout: Path) -> None:
+    recipe = 'echo "1 passed [$$DS_ACCELERATOR$$ACCEL_SKIP]"'
+    result = run(checkout, recipe, DS_ACCELERATOR="npu", ACCEL_SKIP="cuda")
+    assert result.stdout == "1 passed []\n"
+
+
+@pytest.mark.parametrize("user", ["0", "1000"])
+def test_system_packages_are_installed_by_root_only(checkout: Path, user: str) -> None:
+    (checkout / "ci/system-packages.txt").write_text(
+        "# MPI\nopenmpi-bin\n\n  # remote\npdsh\n", encoding="utf-8"
+    )
+    tools = checkout / "tools"
+    tools.mkdir()
+    for name, line in (("id", f"echo {user}"), ("apt-get", 'echo "apt-get $*"')):
+        (tools / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
+        (tools / name).chmod(0o755)
+    result = run(checkout, "echo 1 passed", PATH=f"{tools}:{os.environ['PATH']}")
+    assert result.returncode == 0
+    assert result.stdout.endswith("1 passed\n")
+    if user == "0":
+        installed = "apt-get install -y -qq --no-install-recommends openmpi-bin pdsh"
+        assert result.stdout.splitlines()[:2] == ["apt-get update -qq", installed]
+    else:
+        assert "not installed (needs root and apt-get): openmpi-bin pdsh" in result.stderr
