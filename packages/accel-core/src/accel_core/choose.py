@@ -65,11 +65,12 @@ def choose(findings: Iterable[Finding], request: Request) -> Verdict:
     ordered = sorted(findings, key=lambda finding: -finding.priority)
     if request.asked is not None:
         return _asked(ordered, request, request.asked)
-    ordered = [_passed_over(finding, request) for finding in ordered]
+    ordered = [passed_over(finding, request) for finding in ordered]
     return _detected(ordered, request)
 
 
-def _passed_over(finding: Finding, request: Request) -> Finding:
+def passed_over(finding: Finding, request: Request) -> Finding:
+    """The finding, blocked when ACCEL_SKIP names it."""
     if finding.key in request.skip and finding.state is not State.NOT_INSTALLED:
         return finding.now(State.BLOCKED, f"passed over: ACCEL_SKIP names {finding.key}")
     return finding
