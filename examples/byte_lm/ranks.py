@@ -1,0 +1,62 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""This process among its peers, before torch is imported: who speaks, how many threads, how loud."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import time
+import warnings
+
+
+def rank() -> int:
+    """Number of this process in the whole job, as the launcher set it; 0 without a launcher."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def local_rank() -> int:
+    """Number of this process on this machine."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def count() -> int:
+    """Processes in the whole job."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def speaks() -> bool:
+    """Whether this process is the one that prints and writes results."""
+    return rank() == 0
+
+
+def prepare() -> None:
+    """Set what torch and DeepSpeed read when they are imported; values that are set already stay."""
+    if "RANK" not in os.environ:  # started by hand: a job of one
+        alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+        os.environ.update(alone, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_free_port()))
+    on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_SIZE") or count())
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // on_this_machine)))
+    logging.disable(logging.INFO)
+    if not speaks():  # what rank 0 is warned of holds for all
+        logging.disable(logging.WARNING)
+        warnings.simplefilter("ignore")
+
+
+def wait_for_launcher(seconds: float = 10.0) -> None:
+    """Let rank 0 say why the job ends: a launcher stops the other ranks as soon as one has left."""
+    if not speaks():
+        time.sleep(seconds)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):  # not on macOS
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,79 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the example importable, and runs its script as a user would."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent
+sys.path.insert(0, str(EXAMPLES))
+
+FROM_A_LAUNCHER = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "LOCAL_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def python() -> Command:
+    """Run `python <arguments>` in a folder and return what it said."""
+
+    def run(folder: Path, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+        inherited = {name: value for name, value in os.environ.items() if name not in FROM_A_LAUNCHER}
+        return subprocess.run(
+            [sys.executable, *map(str, arguments)],
+            cwd=folder,
+            env={**inherited, "OMP_NUM_THREADS": "1", **environment},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def train(python: Command) -> Command:
+    """Run train_lm.py in a folder, as one rank."""
+    return lambda folder, *flags: python(folder, EXAMPLES / "train_lm.py", *flags)
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of small text files that follow a simple rule, so that a tiny model learns it at once."""
+    folder = tmp_path_factory.mktemp("texts")
+    for number in range(40):
+        lines = (
+            f"file {number:02d} line {line:03d}: {line:03d} + 1 = {line + 1:03d}\n" for line in range(80)
+        )
+        (folder / f"sums{number:02d}.txt").write_text("".join(lines), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(texts: Path) -> list[str]:
+    """Flags of a run that takes a moment; its dropout makes the random state matter."""
+    flags = {
+        "data": texts,
+        "context": 32,
+        "layers": 1,
+        "heads": 2,
+        "width": 16,
+        "batch": 4,
+        "dropout": 0.1,
+        "sample": 8,
+    }
+    return [part for name, value in flags.items() for part in (f"--{name}", str(value))]

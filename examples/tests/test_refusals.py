@@ -1,0 +1,128 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Input that a run can not start with: four parts on stderr, exit status 2, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent
+FOUR_PARTS = re.compile(r"error: .+\n  found:    .+(?:\n {12}.+)*\n  expected: .+\n  do:       .+\n")
+
+
+def empty_folder(folder: Path) -> list[str]:
+    (folder / "given").mkdir()
+    return ["--data", "given"]
+
+
+def folder_of_binaries(folder: Path) -> list[str]:
+    (folder / "given").mkdir()
+    (folder / "given" / "table.bin").write_bytes(bytes(200_000))
+    return ["--data", "given"]
+
+
+def file_as_folder(folder: Path) -> list[str]:
+    (folder / "given").write_text("text " * 100_000)
+    return ["--data", "given"]
+
+
+def half_written_config(folder: Path) -> list[str]:
+    (folder / "given").write_text('{"optimizer": {"type": "Ad')
+    return ["--deepspeed_config", "given"]
+
+
+def config_of_another_kind(folder: Path) -> list[str]:
+    (folder / "given").write_text("[1, 2]")
+    return ["--deepspeed_config", "given"]
+
+
+def config_with_stage_seven(folder: Path) -> list[str]:
+    (folder / "given").write_text('{"zero_optimization": {"stage": 7}}')
+    return ["--deepspeed_config", "given"]
+
+
+def checkpoint_of_another_shape(folder: Path) -> list[str]:
+    state = {"identity": {"layers": 9}, "step": 1}
+    (folder / "given/checkpoint/step000001").mkdir(parents=True)
+    (folder / "given/checkpoint/latest").write_text("step000001")
+    (folder / "given/checkpoint/step000001/run.json").write_text(json.dumps(state))
+    return ["--resume", "--out", "given"]
+
+
+def checkpoint_without_state(folder: Path) -> list[str]:
+    (folder / "given/checkpoint").mkdir(parents=True)
+    (folder / "given/checkpoint/latest").write_text("step000001")
+    return ["--resume", "--out", "given"]
+
+
+def output_below_a_file(folder: Path) -> list[str]:
+    (folder / "given").write_text("in the way")
+    return ["--out", "given/results"]
+
+
+def just(*flags: str) -> Callable[[Path], list[str]]:
+    return lambda folder: list(flags)
+
+
+CASES = {
+    "missing data folder": (just("--data", "nowhere"), "nowhere is missing"),
+    "a file as data folder": (file_as_folder, "given is not a folder"),
+    "empty data folder": (empty_folder, "0 text file(s) with 0 bytes"),
+    "no text in the data folder": (folder_of_binaries, "0 text file(s) with 0 bytes"),
+    "context longer than the text": (just("--context", "9999999"), "--context 9999999"),
+    "missing config": (just("--deepspeed_config", "nowhere.json"), "nowhere.json"),
+    "half-written config": (half_written_config, "Unterminated string"),
+    "config that is no object": (config_of_another_kind, "a JSON list"),
+    "bad stage in the config": (config_with_stage_seven, "zero_optimization.stage is 7"),
+    "bad stage": (just("--stage", "7"), "--stage 7"),
+    "offload without ZeRO": (just("--offload", "--stage", "0"), "ZeRO stage 0"),
+    "bad dtype": (just("--dtype", "fp7"), "--dtype fp7"),
+    "no steps": (just("--steps", "0"), "--steps 0"),
+    "no time": (just("--minutes", "0"), "--minutes 0.0"),
+    "heads that do not divide the width": (just("--heads", "3"), "--width 128"),
+    "unknown flag": (just("--stepps", "3"), "--stepps"),
+    "a word for a number": (just("--steps", "many"), "many"),
+    "no checkpoint to resume": (just("--resume"), "No such file"),
+    "checkpoint without its state": (checkpoint_without_state, "run.json"),
+    "checkpoint of another model": (checkpoint_of_another_shape, "layers is 5 here and 9 in the checkpoint"),
+    "output below a file": (output_below_a_file, "given"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_refused_input_is_explained_and_leaves_nothing(case: str, tmp_path: Path, train: Callable) -> None:
+    make, found = CASES[case]
+    flags = make(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+
+    result = train(tmp_path, *flags)
+
+    assert result.returncode == 2
+    assert FOUR_PARTS.fullmatch(result.stderr), result.stderr
+    assert found in result.stderr.splitlines()[1]
+    assert result.stdout == ""
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_under_a_launcher_refused_input_is_explained_once(tmp_path: Path, python: Callable) -> None:
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+    result = python(tmp_path, *launcher, EXAMPLES / "train_lm.py", "--steps", "0")
+    assert result.returncode != 0
+    assert result.stderr.count("--steps 0") == 1
+    assert FOUR_PARTS.search(result.stderr)
+
+
+def test_config_that_only_deepspeed_can_judge_is_refused_alike(
+    tmp_path: Path, train: Callable, tiny: list[str]
+) -> None:
+    (tmp_path / "given").write_text('{"zero_optimization": {"stage": 1, "reduce_bucket_size": "wide"}}')
+    result = train(tmp_path, *tiny, "--deepspeed_config", "given")
+    assert result.returncode == 2
+    assert FOUR_PARTS.search(result.stderr), result.stderr
+    assert "reduce_bucket_size" in result.stderr
+    assert not (tmp_path / "runs").exists()

@@ -1,0 +1,35 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The promise of the example: no device name stands in it, not even in a comment."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent
+DEVICES = re.compile(
+    r"(?<![a-z0-9])(cuda|xpu|npu|hpu|mlu|sdaa|mps|cpu|gpu|nccl|gloo)(?![a-z0-9])", re.IGNORECASE
+)
+ALLOWED = re.compile(r"os\.cpu_count|train_micro_batch_size_per_gpu")  # names that Python and DeepSpeed gave
+SOURCES = [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("byte_lm/*.py")]
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)
+def test_no_device_is_named(source: Path) -> None:
+    text = ALLOWED.sub("", source.read_text(encoding="utf-8"))
+    assert DEVICES.findall(text) == []
+
+
+def test_the_check_sees_names_in_all_disguises() -> None:
+    for line in (
+        "torch.cuda.empty_cache()",
+        'x.to("cpu")',
+        "x.npu()",
+        'f"mps:{i}"',
+        "USE_HPU = 1",
+        "is_xpu_there",
+    ):
+        assert DEVICES.search(line), line
