@@ -62,7 +62,8 @@ def choose(findings: Iterable[Finding], request: Request) -> Verdict:
 
     Rules: DESIGN §4, told in docs/selection.md. Findings may come in any order.
     """
-    ordered = sorted(findings, key=lambda finding: -finding.priority)
+    # Among equals first those that yield, so that they are out of the way before a tie is called.
+    ordered = sorted(findings, key=lambda finding: (-finding.priority, not finding.yields_to))
     if request.asked is not None:
         return _asked(ordered, request, request.asked)
     ordered = [passed_over(finding, request) for finding in ordered]
@@ -118,6 +119,8 @@ def _won(findings: list[Finding], winner: Finding, request: Request) -> Verdict:
     warnings = [refusals.skips_nothing(strangers)] if strangers else []
     if fallback:
         warnings.append(refusals.cpu_fallback(findings))
+    else:
+        warnings += map(refusals.broken, broken)
     return _take(findings, winner, request, tuple(warnings))
 
 
@@ -149,15 +152,18 @@ def _asked(findings: list[Finding], request: Request, key: str) -> Verdict:
         # A backend that the installed DeepSpeed has and this version of core has never heard of.
         stranger = Finding(key, 0, State.PRESENT, "DeepSpeed's own backend, asked for", upstream=True)
         return _take([*findings, stranger], stranger, request, ())
+    broken = [road for road in roads if road.state is State.BROKEN]
+    told = tuple(map(refusals.broken, broken))
     for place, road in enumerate(roads):
         if road.state is State.PENDING and not road.upstream:
             if not _blocker(road, request):
                 return Verdict(Step.CONFIRM, road, tuple(findings))
             roads[place] = road.now(State.BLOCKED, refusals.blocked(road, request.claimed))
             findings[findings.index(road)] = roads[place]
-        elif road.state is State.PRESENT or (road.upstream and road.runtime):
-            return _take(findings, road, request, ())
+        elif road.state is State.PRESENT or (road.upstream and road.runtime and road not in broken):
+            bare = (refusals.no_device(road),) if road.state is State.NOT_INSTALLED else ()
+            return _take(findings, road, request, (*told, *bare))
     for road in roads:
         if road.state is State.ABSENT and road.runtime:
-            return _take(findings, road, request, (refusals.no_device(road),))
+            return _take(findings, road, request, (*told, refusals.no_device(road)))
     return Verdict(Step.FAIL, None, tuple(findings), error=refusals.unavailable(key, roads, request.upstream))

@@ -62,7 +62,8 @@ def of_row(row: Known, upstream: frozenset[str] | None) -> Finding:
     seen = _with_evidence(finding, GenericProbe(row))
     if seen.state is State.PENDING:
         return seen
-    missing = f"{row.distribution or 'no package of this project'} is not installed; {seen.reason}"
+    served = f"{row.distribution} is not installed" if row.distribution else "no package of ours serves it"
+    missing = f"{served}; {seen.reason}"
     if seen.runtime and row.key in (upstream or ()):
         missing += "; DeepSpeed's own backend can be asked for"
     return seen.now(State.NOT_INSTALLED, missing)
@@ -71,11 +72,11 @@ def of_row(row: Known, upstream: frozenset[str] | None) -> Finding:
 def _with_evidence(finding: Finding, probe: Probe | Vendor) -> Finding:
     try:
         evidence = probe.evidence()
+        hopeful = evidence.runtime and evidence.hardware is not False
+        state = State.PENDING if hopeful else State.ABSENT
+        return replace(finding, state=state, reason=evidence.reason, runtime=evidence.runtime)
     except (Exception, SystemExit) as error:
         return _broken(finding, error, "its search for evidence")
-    hopeful = evidence.runtime and evidence.hardware is not False
-    state = State.PENDING if hopeful else State.ABSENT
-    return replace(finding, state=state, reason=evidence.reason, runtime=evidence.runtime)
 
 
 def confirmed(finding: Finding, probe: Probe | Vendor) -> Finding:
@@ -83,11 +84,10 @@ def confirmed(finding: Finding, probe: Probe | Vendor) -> Finding:
     try:
         with _named_when_slow(finding):
             answer = probe.confirm()
-            devices = int(answer.devices)
+        state = State.PRESENT if answer.devices > 0 else State.ABSENT
+        return replace(finding, state=state, reason=answer.reason, devices=answer.devices, runtime=True)
     except (Exception, SystemExit) as error:
         return _broken(finding, error, "its runtime")
-    state = State.PRESENT if devices > 0 else State.ABSENT
-    return replace(finding, state=state, reason=answer.reason, devices=devices, runtime=True)
 
 
 def _broken(finding: Finding, error: BaseException, part: str) -> Finding:

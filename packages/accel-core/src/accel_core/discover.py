@@ -76,7 +76,7 @@ def _without_duplicates(vendors: list[Vendor], broken: list[Finding]) -> Discove
     claims: dict[tuple[str, str], list[Vendor]] = defaultdict(list)
     for vendor in vendors:
         claims[vendor.key, vendor.road].append(vendor)
-    for (key, _), claimants in claims.items():
+    for (key, road), claimants in claims.items():
         if len(claimants) > 1:
             names = " and ".join(sorted(vendor.distribution for vendor in claimants))
             error = DuplicateVendor(
@@ -86,7 +86,10 @@ def _without_duplicates(vendors: list[Vendor], broken: list[Finding]) -> Discove
                 do=f"pip uninstall one of {names}",
             )
             best = max(vendor.priority for vendor in claimants)
-            broken.append(Finding(key, best, State.BROKEN, _line(error), package=names, error=str(error)))
+            sentence = _requires(key)
+            broken.append(
+                Finding(key, best, State.BROKEN, _line(error), road, names, "", sentence, error=str(error))
+            )
     alone = tuple(claimants[0] for claimants in claims.values() if len(claimants) == 1)
     return Discovery(alone, tuple(broken))
 
@@ -101,9 +104,13 @@ def _broken(point: importlib.metadata.EntryPoint, error: AccelError) -> Finding:
         reason=_line(error),
         package=package,
         version=version,
-        requires=rows[0].sentence() if rows else "",
+        requires=_requires(point.name),
         error="".join(traceback.format_exception(error)),
     )
+
+
+def _requires(key: str) -> str:
+    return next((row.sentence() for row in known.rows(key)), "")
 
 
 def _line(error: AccelError) -> str:

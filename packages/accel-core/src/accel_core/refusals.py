@@ -126,6 +126,11 @@ def blocked(finding: Finding, claimed: str) -> str:
     )
 
 
+def broken(finding: Finding) -> str:
+    """Another one is chosen beside a broken one."""
+    return f"{finding.label} is broken and was passed over: {finding.reason}; {_SEE}"
+
+
 def no_device(road: Finding) -> str:
     """A login node: asked for, runtime there, no device."""
     return f"DS_ACCELERATOR={road.key} is chosen though no device is present: {road.reason}"

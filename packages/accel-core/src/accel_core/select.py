@@ -49,7 +49,8 @@ class Candidates:
 
     def put(self, answer: Finding) -> None:
         """Replace the finding about the same candidate, or add it."""
-        others = [f for f in self.findings if (f.key, f.road) != (answer.key, answer.road)]
+        same = (answer.key, answer.road, answer.package)
+        others = [f for f in self.findings if (f.key, f.road, f.package) != same]
         self.findings = [*others, answer]
 
     def vendor(self, finding: Finding) -> Vendor | None:

@@ -113,6 +113,11 @@ class Vendor:
     imports_deepspeed: bool = False
     version: str = field(default="", compare=False)
 
+    def __post_init__(self) -> None:
+        # A slip here would surface far away, in the middle of everybody's selection.
+        if not (self.key and isinstance(self.key, str) and isinstance(self.priority, int)):
+            raise TypeError(f"a vendor needs a key and an integer priority: {self.key!r}, {self.priority!r}")
+
     @property
     def label(self) -> str:
         """The key, with the road where there are several: `xpu (native)`."""
