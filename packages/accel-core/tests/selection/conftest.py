@@ -1,0 +1,212 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A machine with vendor packages of our making: real distributions on sys.path, found by their entry points."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import os
+import pickle
+import random
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_core import current, errors, known
+from accel_core.finding import Finding
+
+_VENDOR = """\
+from accel_core.vendor import Vendor
+
+VENDOR = Vendor(
+    key={key!r}, accelerator="{module}.accelerator:Fake_Accelerator", probe="{module}.probe",
+    priority={priority}, distribution={package!r}, requires="torch_{key}", {record}
+)
+"""
+_PROBE = """\
+from accel_core.vendor import Confirmation, Evidence
+
+def evidence():
+    {evidence}
+
+def confirm():
+    {confirm}
+"""
+_ACCELERATOR = """\
+import torch
+
+from accel_core import OpTable, TorchDeviceAccelerator
+
+class Fake_Accelerator(TorchDeviceAccelerator):
+    def __init__(self):
+        {init}
+        super().__init__({key!r}, collectives="gloo", ops=OpTable("{module}", {{}}), namespace=torch.cpu)
+
+    def visible_devices_envs(self):
+        return ["FAKE_VISIBLE_DEVICES"]
+"""
+
+
+class Machine:
+    """What is installed, and the one call that selects.
+
+    site: a folder on sys.path in which packages are installed.
+    """
+
+    def __init__(self, site: Path) -> None:
+        self.site = site
+
+    def install(
+        self,
+        key: str,
+        *,
+        package: str = "",
+        priority: int | None = None,
+        evidence: str = "return Evidence(True, True, 'its device file exists')",
+        confirm: str = "return Confirmation(2, 'its runtime counts 2')",
+        init: str = "pass",
+        record: str = "",
+        vendor: str = _VENDOR,
+        accelerator: str = _ACCELERATOR,
+    ) -> str:
+        """Install a vendor package whose functions have these bodies; returns the name of its module."""
+        package = package or f"accel-{key}"
+        module = f"fake_{re.sub('[^a-z]', '_', package)}"
+        self.distribution(package, f"{key} = {module}.vendor:VENDOR")
+        values = {
+            "key": key, "module": module, "package": package, "record": record,
+            "priority": known.priority(key) if priority is None else priority,
+            "evidence": evidence, "confirm": confirm, "init": init,
+        }  # fmt: skip
+        folder = self.site / module
+        folder.mkdir()
+        (folder / "__init__.py").touch()
+        for name, text in {"vendor": vendor, "probe": _PROBE, "accelerator": accelerator}.items():
+            (folder / f"{name}.py").write_text(text.format(**values) if "{" in text else text)
+        importlib.invalidate_caches()
+        return module
+
+    def distribution(self, package: str, entry: str) -> None:
+        """Write the metadata by which `importlib.metadata` finds a package and its vendor entry point."""
+        info = self.site / f"{package.replace('-', '_')}-1.2.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
+        (info / "entry_points.txt").write_text(f"[accel.vendors]\n{entry}\n")
+        importlib.invalidate_caches()
+
+    def select(self) -> Any:
+        """`get_accelerator()`, after which nothing but the accelerator is different."""
+        with nothing_changed():
+            return current.get_accelerator()
+
+    def refused(self, kind: type[errors.AccelError]) -> errors.AccelError:
+        """The error with which `get_accelerator()` refuses, checked to be a whole one of this kind."""
+        with pytest.raises(errors.AccelError) as caught:
+            self.select()
+        assert type(caught.value) is kind
+        return whole(caught.value)
+
+    def forget(self) -> None:
+        """Clear the choice, so that the next call selects anew."""
+        current.set_accelerator(None)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """What the selection found out."""
+        _, selection = current.state()
+        assert selection is not None
+        return selection.verdict.findings
+
+    def finding(self, label: str) -> Finding:
+        """What the selection found out about one candidate."""
+        (found,) = [finding for finding in self.findings() if finding.label == label]
+        return found
+
+
+@contextmanager
+def nothing_changed() -> Iterator[None]:
+    """Check that the block leaves the process and its working directory as they were."""
+    before = _traces()
+    try:
+        yield
+    finally:
+        assert _traces() == before
+
+
+def _traces() -> dict[str, Any]:
+    import torch
+
+    return {
+        "environment": dict(os.environ),
+        "torch's random state": torch.get_rng_state().tolist(),
+        "Python's random state": random.getstate(),
+        "warning filters": list(warnings.filters),
+        "log handlers": [*logging.getLogger().handlers, *logging.getLogger("accel_core").handlers],
+        "working directory": (os.getcwd(), sorted(os.listdir())),
+    }
+
+
+def whole(error: errors.AccelError) -> errors.AccelError:
+    """Check the four parts in their order, the code, and that the error survives a pickle."""
+    parts = re.fullmatch(
+        r"\[(?P<code>ACC-\d{3})\] (?P<what>.+?)\n  found:    (?P<found>.+?)\n"
+        r"  expected: (?P<expected>.+?)\n  do:       (?P<do>.+)",
+        str(error),
+        re.DOTALL,
+    )
+    assert parts is not None, str(error)
+    assert all(text.strip() for text in parts.groupdict().values())
+    kinds = [k for _, k in inspect.getmembers(errors, inspect.isclass) if issubclass(k, errors.AccelError)]
+    assert [kind for kind in kinds if kind.code == parts["code"]] == [type(error)]
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy)) == (type(error), str(error))
+    return error
+
+
+@pytest.fixture
+def four_parts() -> Callable[[errors.AccelError], errors.AccelError]:
+    return whole
+
+
+@pytest.fixture
+def unchanged() -> Any:
+    return nothing_changed
+
+
+@pytest.fixture
+def state_restored() -> Iterator[None]:
+    former = current.state()
+    current.set_accelerator(None)
+    yield
+    current._restore(*former)
+
+
+@pytest.fixture
+def machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any, state_restored: None
+) -> Iterator[Machine]:
+    """A machine with an accel-cpu and nothing else, whatever is installed here; no DeepSpeed."""
+    for variable in ("DS_ACCELERATOR", "ACCEL_STRICT", "ACCEL_SKIP"):
+        monkeypatch.delenv(variable, raising=False)
+    site, folder, root = tmp_path / "site", tmp_path / "work", tmp_path / "root"
+    for path in (site, folder, root):
+        path.mkdir()
+    monkeypatch.setenv("ACCEL_SYSROOT", str(root))
+    monkeypatch.setattr(current.upstream, "keys", lambda: None)
+    monkeypatch.syspath_prepend(site)
+    monkeypatch.chdir(folder)
+    machine = Machine(site)
+    # Shadows the accel-cpu of this environment, if there is one: a distribution's name is found once.
+    machine.install("cpu", confirm="return Confirmation(1, 'always there')")
+    yield machine
+    for name, module in list(sys.modules.items()):
+        if str(getattr(module, "__file__", "")).startswith(str(site)):
+            del sys.modules[name]
+    assert capfd.readouterr() == ("", "")
