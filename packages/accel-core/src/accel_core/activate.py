@@ -48,7 +48,8 @@ def _register_hooks() -> None:
         try:
             from wrapt import register_post_import_hook
 
-            while _HOOKS:
-                register_post_import_hook(*reversed(_HOOKS.popitem()))
+            # In order: where deepspeed is imported already the hooks run now, and ops need the accelerator's.
+            for module in list(_HOOKS):
+                register_post_import_hook(_HOOKS.pop(module), module)
         except Exception:
             logging.getLogger("accel_core").exception("accel_core is not joined to deepspeed")
