@@ -1,0 +1,31 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The toy as an accelerator: only the differences."""
+
+from __future__ import annotations
+
+import torch
+
+from accel_core import TorchDeviceAccelerator
+from accel_toy import driver
+from accel_toy.op_builder import TABLE
+from accel_toy.traits import TRAITS
+
+
+class Toy_Accelerator(TorchDeviceAccelerator):
+    """Two devices in host memory: to torch, every tensor of theirs is a CPU tensor."""
+
+    def __init__(self) -> None:
+        super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS, namespace=driver)
+
+    def is_synchronized_device(self) -> bool:
+        return True
+
+    def device(self, device_index: int | None = None) -> torch.device:
+        return torch.device("cpu")
+
+    def total_memory(self, device_index: int | None = None) -> int:
+        return driver.mem_get_info(device_index)[1]
+
+    def visible_devices_envs(self) -> list[str]:
+        return ["TOY_VISIBLE_DEVICES"]

@@ -1,0 +1,26 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Adam over many tensors in one call: DeepSpeed's default optimizer."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from accel_core.op_builder import OpBuilder
+
+
+class FusedAdamBuilder(OpBuilder):
+    """Serves `accel_toy.ops.fused_adam`; nothing is compiled."""
+
+    NAME = "fused_adam"
+    BUILD_VAR = "DS_BUILD_FUSED_ADAM"
+
+    def compatibility(self) -> tuple[bool, str]:
+        """Always: it is torch."""
+        return True, "written in plain torch"
+
+    def load(self, verbose: bool = True) -> ModuleType:
+        """The module with `multi_tensor_adam`."""
+        from accel_toy.ops import fused_adam
+
+        return fused_adam

@@ -1,0 +1,10 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the toy can not do, and why."""
+
+from accel_core.vendor import Support, Trait
+
+TRAITS = {
+    "CPUAdamBuilder": Trait(Support.NOT_IMPLEMENTED, "one optimizer is enough for a toy"),
+    "graphs": Trait(Support.UNSUPPORTED, "host memory has no graphs to capture"),
+}
