@@ -1,0 +1,265 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Pairwise table of everything the truth table leaves out, against rules written independently of `choose`.
+
+Broken and failing runtimes, PrivateUse1, ACCEL_SKIP, ACCEL_STRICT, devices that only DeepSpeed serves, third
+parties above, between, below and beside the known ones, and a third party that takes a known name.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from itertools import combinations, product
+from typing import Any, NamedTuple
+
+import pytest
+from allpairspy import AllPairs
+
+from accel_core.choose import Request, Step, Verdict, choose
+from accel_core.finding import Finding, State
+
+GONE, ABSENT, NO_DEVICE, PRESENT = "no such package", "absent", "no device", "present"
+BROKEN = "broken before it is asked"
+FAILS = "fails when it is asked"
+#: No package of ours, only DeepSpeed's backend, if that.
+BARE, BARE_NO_DEVICE, BARE_FAILS = "bare", "bare, no device", "bare, fails"
+
+
+class Case(NamedTuple):
+    """One machine in one set of circumstances; its fields are the columns of `FACTORS`."""
+
+    asked: str | None
+    strict: bool
+    skip: tuple[str, ...]
+    claimed: str
+    deepspeed: frozenset[str] | None
+    native: str
+    npu: str
+    npu_priority: int
+    mlu: str
+    supa: str
+    cuda: str
+    toy: str
+    toy_priority: int
+    toy_yields: tuple[str, ...]
+    cpu: str
+
+
+FACTORS: Any = Case(
+    asked=["npu", "mlu", "xpu", "cuda", "supa", "toy", "cpu", "", "nonsense"],
+    strict=[False, True],
+    skip=[(), ("npu",), ("cuda",), ("toy", "mlu"), ("npuu",)],
+    claimed=["", "npu", "a stranger"],
+    deepspeed=[None, frozenset({"cpu", "cuda", "npu", "xpu", "supa"}), frozenset({"cpu", "cuda"})],
+    native=[ABSENT, NO_DEVICE, PRESENT],
+    npu=[ABSENT, NO_DEVICE, PRESENT, BROKEN, FAILS],
+    npu_priority=[700, 150],  # accel-npu's; a third party's under the same name
+    mlu=[ABSENT, PRESENT],
+    supa=[ABSENT, BARE, BARE_FAILS],
+    cuda=[ABSENT, NO_DEVICE, PRESENT, FAILS, BARE, BARE_NO_DEVICE],
+    toy=[GONE, ABSENT, NO_DEVICE, PRESENT, BROKEN, FAILS],
+    toy_priority=[1100, 750, 700, 650, 200, 100],  # above, between, below and beside the known ones
+    toy_yields=[(), ("cuda",)],
+    cpu=[PRESENT, BARE],
+)
+#: With DS_ACCELERATOR most circumstances do not matter, so detection has a table of its own.
+DETECTION = FACTORS._replace(asked=[None])
+
+
+class Candidate(NamedTuple):
+    """One candidate as the rules see it. slot: the name under which it claims PrivateUse1."""
+
+    key: str
+    priority: int
+    mode: str
+    slot: str = ""
+    yields: tuple[str, ...] = ()
+
+    @property
+    def bare(self) -> bool:
+        return self.mode.startswith(BARE)
+
+    @property
+    def hopeful(self) -> bool:
+        return self.mode in (NO_DEVICE, PRESENT, FAILS, BARE, BARE_FAILS)
+
+    @property
+    def present(self) -> bool:
+        return self.mode in (PRESENT, BARE)
+
+
+class Expected(NamedTuple):
+    """winner and step, or the code of the error; how each warning begins; whose runtime was asked."""
+
+    outcome: tuple[str, Step] | str
+    warnings: list[str]
+    asked: list[str]
+
+
+def candidates(case: Case) -> list[Candidate]:
+    """Highest priority first; of equals, those that yield come first."""
+    everyone = [
+        Candidate("xpu", 800, case.native, yields=("cuda",)),
+        Candidate("npu", case.npu_priority, case.npu, slot="npu"),
+        Candidate("mlu", 300, case.mlu, slot="mlu"),
+        Candidate("supa", 250, case.supa, slot="supa"),
+        Candidate("cuda", 200, case.cuda),
+        Candidate("toy", case.toy_priority, case.toy, yields=case.toy_yields),
+        Candidate("cpu", 0, case.cpu),
+    ]
+    there = [c for c in everyone if c.mode != GONE]
+    return sorted(there, key=lambda c: (-c.priority, not c.yields))
+
+
+# ------------------------------------------------------------------------------------------- expectation
+
+
+def expected(case: Case) -> Expected:
+    everyone = candidates(case)
+    return detected(case, everyone) if case.asked is None else overridden(case, everyone)
+
+
+def overridden(case: Case, everyone: list[Candidate]) -> Expected:
+    """DS_ACCELERATOR wins over priorities, ACCEL_SKIP and ACCEL_STRICT."""
+    mine = next((c for c in everyone if c.key == case.asked), None)
+    if mine is None:
+        return Expected("ACC-201", [], [])
+    if mine.bare:
+        warnings = [f"DS_ACCELERATOR={mine.key} is chosen though no device"] * (mine.mode == BARE_NO_DEVICE)
+        taken = served(case, mine)
+        return Expected(taken, warnings if isinstance(taken, tuple) else [], [])
+    if mine.hopeful and mine.slot and case.claimed not in ("", mine.slot):
+        return Expected("ACC-203", [], [])
+    asked = [mine.key] if mine.hopeful else []
+    if mine.present:
+        return Expected((mine.key, Step.CONSTRUCT), [], asked)
+    if mine.mode == NO_DEVICE:
+        return Expected(
+            (mine.key, Step.CONSTRUCT), [f"DS_ACCELERATOR={mine.key} is chosen though no device"], asked
+        )
+    return Expected("ACC-202" if mine.mode == ABSENT else "ACC-203", [], asked)
+
+
+def detected(case: Case, everyone: list[Candidate]) -> Expected:
+    """Down the cascade: who is passed over, who is asked, who may have it."""
+    left = [c for c in everyone if c.key not in case.skip]
+    slot = case.claimed
+    asked: list[Candidate] = []
+    winner = None
+    for mine in left:
+        free = not mine.slot or slot in ("", mine.slot)
+        if winner and mine.priority < winner.priority:
+            break
+        betters = [c for c in left if c.key in mine.yields]
+        if not mine.hopeful or not free or any(c in asked and c.present for c in betters):
+            continue
+        if mine not in asked:
+            asked.append(mine)
+        slot = slot or mine.slot
+        if not mine.present:
+            continue
+        asked += [c for c in betters if c.hopeful and c not in asked]
+        if any(c.present for c in betters):
+            continue
+        if winner:
+            return Expected("ACC-204", [], _keys(asked))
+        winner = mine
+    assert winner is not None
+    broken = [c.key for c in left if c.mode == BROKEN or (c in asked and c.mode in (FAILS, BARE_FAILS))]
+    if case.strict and (winner.key == "cpu" or broken):
+        return Expected("ACC-205", [], _keys(asked))
+    taken = served(case, winner)
+    strangers = [key for key in case.skip if key not in {c.key for c in everyone}]
+    typo = [f"ACCEL_SKIP names {', '.join(strangers)}, which is no candidate"] if strangers else []
+    told = ["Setting accelerator to CPU"] if winner.key == "cpu" else [f"{key} is broken" for key in broken]
+    return Expected(taken, typo + told if isinstance(taken, tuple) else [], _keys(asked))
+
+
+def served(case: Case, mine: Candidate) -> tuple[str, Step] | str:
+    """By its package, else by a DeepSpeed that has a backend for it, else by nobody."""
+    if not mine.bare:
+        return mine.key, Step.CONSTRUCT
+    if mine.key in (case.deepspeed or ()):
+        return mine.key, Step.DEFER
+    return "ACC-207" if mine.key == "cpu" else "ACC-202"
+
+
+def _keys(asked: list[Candidate]) -> list[str]:
+    return sorted(c.key for c in asked)
+
+
+# ------------------------------------------------------------------------------------------------- drive
+
+
+def evidence(mine: Candidate) -> Finding:
+    """The finding about a candidate before anybody has asked its runtime."""
+    state = State.PENDING if mine.hopeful else State.ABSENT
+    if mine.mode == BROKEN:
+        state = State.BROKEN
+    if mine.mode == BARE_NO_DEVICE:
+        state = State.NOT_INSTALLED
+    return Finding(
+        mine.key, mine.priority, state, mine.mode, package=f"accel-{mine.key}", requires=f"{mine.key} requires …",
+        runtime=mine.mode not in (ABSENT, BROKEN), upstream=mine.bare, privateuse1=mine.slot,
+        yields_to=mine.yields,
+    )  # fmt: skip
+
+
+def answer(mine: Candidate) -> Finding:
+    """The finding after its runtime was asked."""
+    states = {PRESENT: State.PRESENT, BARE: State.PRESENT, NO_DEVICE: State.ABSENT}
+    return replace(evidence(mine), state=states.get(mine.mode, State.BROKEN))
+
+
+def driven(case: Case, backwards: bool) -> tuple[Verdict, list[str]]:
+    """Walk as the driver does; a runtime that is imported claims the PrivateUse1 slot if it is free."""
+    people = {mine.key: mine for mine in candidates(case)}
+    findings = [evidence(mine) for mine in people.values()]
+    if backwards:
+        findings.reverse()
+    request = Request(case.asked, case.strict, case.skip, case.claimed, case.deepspeed)
+    asked: list[str] = []
+    while True:
+        verdict = choose(findings, request)
+        if verdict.step is not Step.CONFIRM:
+            return verdict, asked
+        assert verdict.finding is not None
+        key = verdict.finding.key
+        assert key not in asked, f"{key} is asked again: {case}"
+        asked.append(key)
+        findings = [*(f for f in findings if f.key != key), answer(people[key])]
+        request = replace(request, claimed=request.claimed or people[key].slot)
+
+
+def check(case: Case, backwards: bool) -> None:
+    wanted = expected(case)
+    verdict, asked = driven(case, backwards)
+    outcome = verdict.error.code if verdict.error else (verdict.finding and verdict.finding.key, verdict.step)
+    assert (outcome, sorted(asked)) == (wanted.outcome, wanted.asked), case
+    assert len(verdict.warnings) == len(wanted.warnings), (case, verdict.warnings)
+    for warning, beginning in zip(sorted(verdict.warnings), sorted(wanted.warnings), strict=True):
+        assert warning.startswith(beginning), case
+    assert (verdict.finding is None) == (verdict.step is Step.FAIL) == (verdict.error is not None)
+    if verdict.error is None:
+        taken = State.DEFERRED if verdict.step is Step.DEFER else State.CHOSEN
+        assert [f.key for f in verdict.findings if f.state is taken] == [verdict.finding.key]
+        assert all(f.state not in (State.PENDING, State.PRESENT) for f in verdict.findings)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize("factors", [DETECTION, FACTORS], ids=["detected", "asked for"])
+def test_every_pair_of_circumstances_comes_out_as_the_rules_say(factors: Any, backwards: bool) -> None:
+    seen = set()
+    for row in AllPairs([*factors]):
+        check(Case(*row), backwards)
+        seen |= {((i, row[i]), (j, row[j])) for i, j in combinations(range(len(row)), 2)}
+    columns = [[(i, value) for value in values] for i, values in enumerate(factors)]
+    assert seen == {pair for two in combinations(columns, 2) for pair in product(*two)}
+
+
+def test_thousands_of_random_circumstances_come_out_as_the_rules_say() -> None:
+    dice = random.Random(20_260_519)
+    for factors in (DETECTION, DETECTION, DETECTION, FACTORS):
+        for _ in range(1_000):
+            check(Case(*map(dice.choice, factors)), backwards=dice.random() < 0.5)
