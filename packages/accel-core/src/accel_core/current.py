@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -60,7 +61,8 @@ def _first() -> DeepSpeedAccelerator:
         if _current is None and _selection is None:
             _decide()
         if _selection is not None and _selection.verdict.error is not None:
-            raise _selection.verdict.error.with_traceback(None)
+            # A copy: the traceback of one caller neither overwrites another's nor keeps its frames alive.
+            raise copy.copy(_selection.verdict.error)
         return _current  # type: ignore[no-any-return]
 
 
