@@ -11,6 +11,7 @@ import os
 import pickle
 import random
 import re
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -210,3 +211,12 @@ def machine(
         if str(getattr(module, "__file__", "")).startswith(str(site)):
             del sys.modules[name]
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.fixture
+def accelerator(machine: Machine) -> Any:
+    """An accelerator that the program has made by itself."""
+    module = machine.install("own", priority=1)
+    made = importlib.import_module(f"{module}.accelerator").Fake_Accelerator()
+    shutil.rmtree(machine.site / "accel_own-1.2.dist-info")
+    return made

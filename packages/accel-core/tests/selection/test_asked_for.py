@@ -1,0 +1,175 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What users write into DS_ACCELERATOR and the ACCEL_* variables, and what they read for a slip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from accel_core import known
+from accel_core.errors import (
+    AcceleratorUnavailable,
+    AmbiguousAccelerator,
+    InvalidEnvironment,
+    StrictSelection,
+    UnknownAccelerator,
+)
+from accel_core.finding import State
+
+REQUIRES = {
+    "xpu.external": "XPU_Accelerator requires intel_extension_for_deepspeed",
+    "xpu": "XPU_Accelerator requires intel_extension_for_pytorch (or torch >= 2.8 with XPU)",
+    "npu": "NPU_Accelerator requires torch_npu",
+    "sdaa": "SDAA_Accelerator requires torch_sdaa",
+    "mps": "MPS_Accelerator requires torch.mps",
+    "hpu": "HPU_Accelerator requires habana_frameworks.torch.hpu",
+    "mlu": "MLU_Accelerator requires torch_mlu",
+    "cuda": "CUDA_Accelerator requires a torch build with CUDA or ROCm",
+}
+_NO_RUNTIME = "return Evidence(False, None, 'its runtime is not installed')"
+
+
+@pytest.mark.parametrize("value", ["gpu", "NPU", " npu", "npu,cuda", "xpu (native)", "None"])
+def test_unknown_name_is_refused_with_the_valid_ones(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    machine.install("toy", priority=750)
+    monkeypatch.setenv("DS_ACCELERATOR", value)
+    error = machine.refused(UnknownAccelerator)
+    assert isinstance(error, ValueError)
+    assert repr(value) in error.found
+    for valid in (*known.SUPPORTED_ACCELERATOR_LIST, "toy"):
+        assert repr(valid) in error.expected
+
+
+def test_empty_name_is_refused(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", "")
+    assert "empty" in machine.refused(UnknownAccelerator).what
+
+
+@pytest.mark.parametrize("key", REQUIRES)
+def test_known_name_whose_package_is_missing_is_refused_with_the_package_to_install(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setattr("sys.platform", "linux")
+    monkeypatch.setattr("torch.version.cuda", None)
+    monkeypatch.setattr("torch.version.hip", None)
+    monkeypatch.setattr("torch.version.xpu", None)
+    monkeypatch.setenv("DS_ACCELERATOR", key)
+    error = machine.refused(AcceleratorUnavailable)
+    assert isinstance(error, ValueError)
+    assert error.what == f"DS_ACCELERATOR={key} can not be served: {REQUIRES[key]}"
+    assert f"pip install accel-{key.partition('.')[0]} " in error.do
+
+
+@pytest.mark.parametrize("key", ["npu", "hpu", "mlu", "sdaa"])
+def test_known_name_whose_runtime_is_missing_is_refused_with_the_runtime_to_install(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    machine.install(key, evidence=_NO_RUNTIME)
+    monkeypatch.setenv("DS_ACCELERATOR", key)
+    error = machine.refused(AcceleratorUnavailable)
+    assert REQUIRES[key] in error.what
+    assert "its runtime is not installed" in error.found
+    assert error.do.startswith(f"install {REQUIRES[key].partition(' requires ')[2]}")
+
+
+def test_third_party_whose_runtime_is_missing_is_refused_with_its_own_words(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.install("toy", priority=750, evidence=_NO_RUNTIME)
+    monkeypatch.setenv("DS_ACCELERATOR", "toy")
+    assert "Fake_Accelerator requires torch_toy" in machine.refused(AcceleratorUnavailable).what
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"evidence": "return Evidence(True, False, 'no device file')"},
+        {"confirm": "return Confirmation(0, 'no device file')"},
+    ],
+    ids=["by evidence", "by its runtime"],
+)
+def test_login_node_gets_what_it_asks_for_with_one_warning(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: dict[str, str]
+) -> None:
+    machine.install("npu", **how)
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    monkeypatch.setenv("ACCEL_STRICT", "1")
+    assert machine.select().device_name() == "npu"
+    assert caplog.messages == ["DS_ACCELERATOR=npu is chosen though no device is present: no device file"]
+
+
+def test_asking_for_the_cpu_needs_no_warning(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine.install("npu", confirm="raise KeyboardInterrupt('nobody asked for npu')")
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    monkeypatch.setenv("ACCEL_STRICT", "1")
+    assert machine.select().device_name() == "cpu"
+    assert caplog.messages == []
+    assert machine.finding("npu").state is State.OUTRANKED
+
+
+def test_tie_is_refused_with_both_names_and_the_variable_that_settles_it(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.install("npu")
+    machine.install("toy", priority=known.priority("npu"))
+    error = machine.refused(AmbiguousAccelerator)
+    assert "accel-npu" in error.found
+    assert "accel-toy" in error.found
+    assert "DS_ACCELERATOR=" in error.do
+    machine.forget()
+    monkeypatch.setenv("DS_ACCELERATOR", "toy")
+    assert machine.select().device_name() == "toy"
+
+
+def test_strict_refuses_the_fall_back_to_the_cpu(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCEL_STRICT", "1")
+    error = machine.refused(StrictSelection)
+    assert isinstance(error, RuntimeError)
+    assert "DS_ACCELERATOR=cpu" in error.do
+
+
+def test_switch_that_is_neither_yes_nor_no_is_refused(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCEL_STRICT", "perhaps")
+    assert machine.refused(InvalidEnvironment).found == "ACCEL_STRICT='perhaps'"
+    monkeypatch.setenv("ACCEL_STRICT", "no")
+    assert machine.select().device_name() == "cpu"
+
+
+def test_skip_that_names_nobody_is_told(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine.install("npu")
+    monkeypatch.setenv("ACCEL_SKIP", "npuu, mlu")
+    assert machine.select().device_name() == "npu"
+    (warning,) = caplog.messages
+    assert warning.startswith("ACCEL_SKIP names npuu, which is no candidate here")
+
+
+def test_asking_wins_over_skip(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.install("npu")
+    monkeypatch.setenv("ACCEL_SKIP", "npu")
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    assert machine.select().device_name() == "npu"
+
+
+def test_what_stands_below_the_chosen_one_is_neither_asked_nor_imported(machine: Any) -> None:
+    machine.install("npu", accelerator="raise KeyboardInterrupt('made before its turn')",
+                    confirm="return Confirmation(0, 'counts 0')")  # fmt: skip
+    machine.install("hpu")
+    machine.install("mlu", confirm="raise KeyboardInterrupt('asked after the choice')")
+    assert machine.select().device_name() == "hpu"
+    assert machine.finding("mlu").state is State.OUTRANKED
+    assert machine.finding("mlu").reason == "its device file exists"
+
+
+def test_repeated_third_party_key_of_the_cascade_takes_its_place(machine: Any) -> None:
+    machine.install("cuda", package="their-cuda", priority=650)
+    machine.install("mlu")
+    assert machine.select().device_name() == "cuda"
+    assert machine.finding("cuda").package == "their-cuda"

@@ -1,0 +1,158 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The one accelerator of the process: setting it, using one for a while, and asking from many threads."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import accel_core
+from accel_core import current
+from accel_core.errors import AcceleratorBroken, NotAnAccelerator
+
+
+class _Almost:
+    """Has some of the methods and derives from nothing."""
+
+    def is_available(self) -> bool:
+        return True
+
+
+def test_what_is_set_wins_over_detection_and_environment(
+    machine: Any, accelerator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.install("npu", confirm="raise KeyboardInterrupt('nobody asked for npu')")
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    accel_core.set_accelerator(accelerator)
+    assert machine.select() is accelerator
+    assert accel_core.explain().how == "set by the program"
+
+
+def test_clearing_the_choice_makes_a_new_object(machine: Any) -> None:
+    first = machine.select()
+    assert machine.select() is first
+    accel_core.set_accelerator(None)
+    assert machine.select() is not first
+
+
+@pytest.mark.parametrize("given", ["cpu", 0, object(), _Almost()], ids=["str", "int", "object", "almost"])
+@pytest.mark.parametrize("caught", [AssertionError, TypeError, NotAnAccelerator])
+def test_setting_anything_else_is_refused_and_the_former_choice_stays(
+    machine: Any, four_parts: Any, unchanged: Any, given: Any, caught: type[Exception]
+) -> None:
+    former = machine.select()
+    with unchanged(), pytest.raises(caught) as error:
+        accel_core.set_accelerator(given)
+    whole = four_parts(error.value)
+    assert {"device_count", "create_op_builder"} <= set(whole.found.replace(",", "").split())
+    assert ("is_available" in whole.found) != isinstance(given, _Almost)
+    assert machine.select() is former
+
+
+def test_setting_the_class_instead_of_an_object_is_refused_with_the_hint(
+    machine: Any, four_parts: Any, accelerator: Any
+) -> None:
+    with pytest.raises(NotAnAccelerator) as error:
+        accel_core.set_accelerator(type(accelerator))
+    assert "add ()" in four_parts(error.value).expected
+
+
+def test_refused_object_leaves_a_failed_selection_failed(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.install("npu", confirm="raise OSError('libhccl.so')")
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    machine.refused(AcceleratorBroken)
+    with pytest.raises(NotAnAccelerator):
+        accel_core.set_accelerator("cpu")  # type: ignore[arg-type]
+    machine.refused(AcceleratorBroken)
+
+
+# ------------------------------------------------------------------------------------------------- using
+
+
+def test_using_restores_after_an_exception(machine: Any, accelerator: Any, unchanged: Any) -> None:
+    def use() -> None:
+        with accel_core.using(accelerator) as used:
+            assert accel_core.get_accelerator() is accelerator is used
+            raise KeyError
+
+    former = machine.select()
+    with unchanged(), pytest.raises(KeyError):
+        use()
+    assert machine.select() is former
+
+
+def test_using_nests(machine: Any, accelerator: Any) -> None:
+    former, other = machine.select(), type(accelerator)()
+    with accel_core.using(accelerator):
+        with accel_core.using(other):
+            assert machine.select() is other
+        assert machine.select() is accelerator
+    assert machine.select() is former
+
+
+def test_using_before_any_choice_leaves_the_choice_open(machine: Any, accelerator: Any) -> None:
+    with accel_core.using(accelerator):
+        assert machine.select() is accelerator
+    assert current.state() == (None, None)
+    assert machine.select().device_name() == "cpu"
+
+
+def test_using_what_is_no_accelerator_changes_nothing(machine: Any) -> None:
+    former = machine.select()
+    with pytest.raises(NotAnAccelerator), accel_core.using("cpu"):  # type: ignore[arg-type]
+        pass
+    assert machine.select() is former
+
+
+def test_accelerator_set_inside_using_goes_with_it(machine: Any, accelerator: Any) -> None:
+    former = machine.select()
+    with accel_core.using(accelerator):
+        accel_core.set_accelerator(type(accelerator)())
+    assert machine.select() is former
+
+
+# ----------------------------------------------------------------------------------------------- threads
+
+
+def test_sixteen_threads_at_once_get_one_object_that_is_made_once(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, unchanged: Any
+) -> None:
+    made: list[int] = []
+    monkeypatch.setattr("builtins.made", made, raising=False)
+    machine.install(
+        "npu", confirm="import time; time.sleep(0.05); return Confirmation(2, '2')", init="made.append(1)"
+    )
+    start = threading.Barrier(16)
+
+    def ask(_: int) -> Any:
+        start.wait(60)
+        return accel_core.get_accelerator()
+
+    with unchanged(), ThreadPoolExecutor(16) as threads:
+        got = list(threads.map(ask, range(16)))
+    assert {id(each) for each in got} == {id(got[0])}
+    assert got[0].device_name() == "npu"
+    assert made == [1]
+
+
+def test_sixteen_threads_at_once_get_one_and_the_same_failure(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.install("npu", confirm="raise OSError('libhccl.so')")
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    start = threading.Barrier(16)
+
+    def ask(_: int) -> str:
+        start.wait(60)
+        with pytest.raises(AcceleratorBroken) as error:
+            accel_core.get_accelerator()
+        return str(error.value)
+
+    with ThreadPoolExecutor(16) as threads:
+        assert len(set(threads.map(ask, range(16)))) == 1
