@@ -90,6 +90,21 @@ def test_entry_point_that_names_nothing_is_broken(machine: Any) -> None:
     assert "has no attribute 'VENDOR'" in machine.finding("npu").reason
 
 
+@pytest.mark.parametrize("slip", ["priority='high'", "priority=None", "key=''", "key=None"])
+def test_vendor_without_a_key_or_a_priority_is_broken_and_stops_nobody(machine: Any, slip: str) -> None:
+    machine.install("npu", vendor=f"from accel_core.vendor import Vendor\nVENDOR = {_record(slip)}")
+    machine.install("mlu")
+    assert machine.select().device_name() == "mlu"
+    assert "a vendor needs a key and an integer priority" in machine.finding("npu").reason
+
+
+def _record(slip: str) -> str:
+    good = {"key": "'npu'", "priority": "700"}
+    name, _, value = slip.partition("=")
+    fields = ", ".join(f"{field}={text}" for field, text in {**good, name: value}.items())
+    return f"Vendor({fields}, accelerator='a:A', probe='p', distribution='accel-npu', requires='torch_npu')"
+
+
 def test_vendor_of_another_interface_is_named_with_both_versions(machine: Any) -> None:
     machine.install("npu", record="interface=7")
     assert machine.select().device_name() == "cpu"
