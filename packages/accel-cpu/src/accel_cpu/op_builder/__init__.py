@@ -7,10 +7,10 @@ from accel_core.op_builder import OpTable
 TABLE = OpTable(
     package=__name__,
     builders={
-        "CPUAdagradBuilder": f"{__name__}.cpu_adagrad:CPUAdagradBuilder",
-        "CPUAdamBuilder": f"{__name__}.cpu_adam:CPUAdamBuilder",
-        "CPULionBuilder": f"{__name__}.cpu_lion:CPULionBuilder",
+        "CPUAdagradBuilder": f"{__name__}.host:CPUAdagradBuilder",
+        "CPUAdamBuilder": f"{__name__}.host:CPUAdamBuilder",
+        "CPULionBuilder": f"{__name__}.host:CPULionBuilder",
         "FusedAdamBuilder": f"{__name__}.fused_adam:FusedAdamBuilder",
-        "PinMemoryBuilder": f"{__name__}.pin_memory:PinMemoryBuilder",
+        "PinMemoryBuilder": f"{__name__}.host:PinMemoryBuilder",
     },
 )

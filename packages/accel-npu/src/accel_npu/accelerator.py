@@ -1,0 +1,70 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Ascend NPU: where it differs from any other device of torch."""
+
+from __future__ import annotations
+
+from collections.abc import MutableMapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+import torch_npu  # noqa: F401  (registers torch.npu)
+
+from accel_core.torch_device import TorchDeviceAccelerator
+from accel_npu import visible
+from accel_npu.op_builder import TABLE
+from accel_npu.traits import TRAITS
+
+_TYPES = {
+    torch.bfloat16: "BFloat16Tensor",
+    torch.uint8: "ByteTensor",
+    torch.float64: "DoubleTensor",
+    torch.float32: "FloatTensor",
+    torch.float16: "HalfTensor",
+    torch.int32: "IntTensor",
+    torch.int64: "LongTensor",
+}
+_EXPORTED = ["ASCEND", "HCCL", "TORCH_HCCL", "PYTORCH_NPU", "TASK_QUEUE", "LD_LIBRARY", "PATH"]
+
+
+class NPU_Accelerator(TorchDeviceAccelerator):
+    """Huawei Ascend through torch.npu, hccl between ranks."""
+
+    def __init__(self) -> None:
+        super().__init__("npu", collectives="hccl", ops=TABLE, traits=TRAITS)
+
+    def _constructor(self, dtype: torch.dtype) -> Any:
+        return getattr(self._ns, _TYPES[dtype])
+
+    # Graphs came to torch_npu late; releases without them capture nothing.
+
+    def create_graph(self) -> Any:
+        return self._ns.NPUGraph() if hasattr(self._ns, "NPUGraph") else None
+
+    def capture_to_graph(
+        self, graph: Any, pool: Any = None, stream: Any = None
+    ) -> AbstractContextManager[Any]:
+        if graph is None:
+            return super().capture_to_graph(graph, pool, stream)
+        capture: AbstractContextManager[Any] = self._ns.graph(graph, pool=pool, stream=stream)
+        return capture
+
+    def replay_graph(self, graph: Any) -> None:
+        if graph is not None:
+            graph.replay()
+
+    def is_current_stream_capturing(self) -> bool:
+        capturing = getattr(self._ns, "is_current_stream_capturing", None)
+        return bool(capturing and capturing())
+
+    def export_envs(self) -> list[str]:
+        return list(_EXPORTED)
+
+    def visible_devices_envs(self) -> list[str]:
+        return [visible.VARIABLE]
+
+    def set_visible_devices_envs(
+        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
+    ) -> None:
+        current_env[visible.VARIABLE] = visible.joined(local_accelerator_ids)

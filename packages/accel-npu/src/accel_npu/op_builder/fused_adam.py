@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Fused Adam on torch_npu's op, or in plain torch where this torch_npu lacks it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from accel_core.foreach import adam
+from accel_core.op_builder import OpBuilder
+
+
+class FusedAdamBuilder(OpBuilder):
+    """`multi_tensor_adam` for deepspeed.ops.adam.FusedAdam; nothing is compiled."""
+
+    NAME = "fused_adam"
+    BUILD_VAR = "DS_BUILD_FUSED_ADAM"
+
+    def compatibility(self) -> tuple[bool, str]:
+        """Always: plain torch serves where the fused op is missing."""
+        how = (
+            "torch.ops.npu.npu_apply_adam_w"
+            if _has_fused_op()
+            else "torch._foreach: npu_apply_adam_w is missing"
+        )
+        return True, how
+
+    def load(self, verbose: bool = True) -> Any:
+        """An object with upstream's `multi_tensor_adam`."""
+        return SimpleNamespace(
+            multi_tensor_adam=multi_tensor_adam if _has_fused_op() else adam.multi_tensor_adam
+        )
+
+
+def _has_fused_op() -> bool:
+    return hasattr(torch.ops.npu, "npu_apply_adam_w")
+
+
+def multi_tensor_adam(
+    chunk_size: int,
+    noop_flag_buffer: torch.Tensor,
+    tensor_lists: Sequence[list[torch.Tensor]],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    step: int,
+    adam_w_mode: int,
+    bias_correction: int,
+    weight_decay: float,
+    *args: Any,
+) -> None:
+    """One step in place on [gradients, parameters, first moments, second moments] of an NPU."""
+    # The op multiplies the powers by beta itself before it corrects; 0 means no correction.
+    power1, power2 = (beta1 ** (step - 1), beta2 ** (step - 1)) if bias_correction else (0.0, 0.0)
+    grads = tensor_lists[0]
+    if weight_decay and not adam_w_mode:
+        grads = list(torch._foreach_add(grads, tensor_lists[1], alpha=weight_decay))
+    decay = weight_decay if adam_w_mode else 0.0
+    for grad, param, exp_avg, exp_avg_sq in zip(grads, *tensor_lists[1:], strict=True):
+        torch.ops.npu.npu_apply_adam_w.out(
+            power1, power2, lr, decay, beta1, beta2, epsilon, grad, None, False, False,
+            out=[param.detach(), exp_avg, exp_avg_sq],
+        )  # fmt: skip
