@@ -1,0 +1,48 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The CANN version is read where it is installed, and its absence is told rather than raised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from accel_npu import cann
+
+
+def toolkit(home: Path, text: str, arch: str = "aarch64") -> None:
+    """A CANN folder with its install file, as the vendor's installer leaves it."""
+    folder = home / f"{arch}-linux"
+    folder.mkdir(parents=True)
+    (folder / "ascend_toolkit_install.info").write_text(text)
+
+
+def test_the_version_stands_in_the_install_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    toolkit(tmp_path, "package_name=Ascend-cann-toolkit\nversion=8.1.RC1\ninnerversion=V100\n")
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
+    assert cann.installed().version == "8.1.RC1"
+    assert str(tmp_path) in cann.installed().reason
+
+
+@pytest.mark.parametrize("home", [None, "", "/no/such/folder"])
+def test_an_unset_or_wrong_home_is_told(home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
+    if home is not None:
+        monkeypatch.setenv("ASCEND_HOME_PATH", home)
+    version, reason = cann.installed()
+    assert version is None
+    assert "ASCEND_HOME_PATH" in reason
+    assert "set_env.sh" in reason
+
+
+@pytest.mark.parametrize("text", [None, "", "innerversion=V100\n"])
+def test_a_folder_without_a_version_is_told(
+    text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if text is not None:
+        toolkit(tmp_path, text)
+    monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
+    version, reason = cann.installed()
+    assert version is None
+    assert "install.info" in reason
