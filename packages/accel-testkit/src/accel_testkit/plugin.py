@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The pytest plug-in of the conformance suite: its options, its tiers, and what a run reports.
+
+    pytest --pyargs accel_testkit.suite --accel npu --tier host --results results.json
+
+Pytest loads this module in every run of an environment that has the testkit, so it imports nothing
+heavy and touches no test outside the suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from accel_testkit.suite.target import Target
+
+TIERS = ("host", "device", "multi")
+_SUITE = Path(__file__).with_name("suite")
+_MARKERS = (
+    "tier(name): what the check needs: `host` any machine, `device` one device, `multi` two",
+    "needs(*traits): skipped, with the reason, where the vendor declares one of these traits",
+    "record: about the vendor's record or package; not part of a run with --accel-class",
+)
+TARGET = pytest.StashKey["Target"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The options of the suite."""
+    group = parser.getgroup("accel", "conformance of a DeepSpeed accelerator (--pyargs accel_testkit.suite)")
+    group.addoption("--accel", metavar="KEY", default="", help="the installed vendor with this key is tested")
+    group.addoption(
+        "--accel-class",
+        metavar="PACKAGE.MODULE:CLASS",
+        default="",
+        help="this accelerator class is tested, without its package",
+    )
+    group.addoption(
+        "--tier", action="append", choices=TIERS, help="only this tier; may be repeated (default: all)"
+    )
+    group.addoption("--results", metavar="FILE", type=Path, help="write the outcome of every check as JSON")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the suite's markers."""
+    for marker in _MARKERS:
+        config.addinivalue_line("markers", marker)
+
+
+def is_check(item: pytest.Item) -> bool:
+    """Whether a collected test belongs to the suite."""
+    return item.path.parent == _SUITE
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the checks of the tiers asked for; the rest is deselected, never skipped."""
+    checks = [item for item in items if is_check(item)]
+    if not checks:
+        return
+    from accel_testkit.suite import results, target
+
+    config.stash[TARGET] = target.named(config.getoption("accel"), config.getoption("accel_class"))
+    tiers = config.getoption("tier") or TIERS
+    _deselect(config, items, lambda item: tier(item) not in tiers)
+    if config.stash[TARGET].vendor is None:
+        _deselect(config, items, lambda item: item.get_closest_marker("record") is not None)
+    for item in checks:
+        item.user_properties.append((results.PROPERTY, results.describe(item, tier(item))))
+    if not hasattr(config, "workerinput"):
+        recorder = results.Recorder(config.stash[TARGET], tuple(tiers), config.getoption("results"))
+        config.pluginmanager.register(recorder, "accel-results")
+
+
+def tier(item: pytest.Item) -> str:
+    """The tier of a check: that of the function, else that of its file."""
+    marker = item.get_closest_marker("tier")
+    return str(marker.args[0]) if marker else ""
+
+
+def _deselect(config: pytest.Config, items: list[pytest.Item], unwanted: Callable[[pytest.Item], bool]) -> None:
+    dropped = [item for item in items if is_check(item) and unwanted(item)]
+    if dropped:
+        config.hook.pytest_deselected(items=dropped)
+        items[:] = [item for item in items if item not in dropped]

@@ -1,0 +1,97 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the checks share: the accelerator, its record and traits, and who is let in."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from accel_core.api import using
+from accel_core.interface import DeepSpeedAccelerator
+from accel_core.vendor import Support, Traits, Vendor
+
+from accel_testkit import plugin
+from accel_testkit.suite import results
+from accel_testkit.suite.expect import expect
+from accel_testkit.suite.target import Target, traits_of
+
+_DEVICES = {"host": 0, "device": 1, "multi": 2}
+
+
+@pytest.fixture(scope="session")
+def target(pytestconfig: pytest.Config) -> Target:
+    """What the command line names."""
+    return pytestconfig.stash[plugin.TARGET]
+
+
+@pytest.fixture(scope="session")
+def accelerator(target: Target) -> Any:
+    """The accelerator under test."""
+    return target.construct()
+
+
+@pytest.fixture(scope="session")
+def vendor(target: Target) -> Vendor | None:
+    """The vendor's record; never None in a check that is marked `record`."""
+    return target.vendor
+
+
+@pytest.fixture(scope="session")
+def traits(accelerator: DeepSpeedAccelerator) -> Traits:
+    """What the vendor declares that its device can not do."""
+    return traits_of(accelerator)
+
+
+@pytest.fixture(autouse=True)
+def _admission(request: pytest.FixtureRequest, accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
+    """Skip what a trait declares missing; fail, never skip, where a device is absent."""
+    for marker in request.node.iter_markers("needs"):
+        for name in marker.args:
+            _skip_if_declared(request.node, name, traits)
+    tier = plugin.tier(request.node)
+    # A type whose indices are not devices of torch's has no count to go by.
+    wanted = min(_DEVICES[tier], 1) if "indexed_devices" in traits else _DEVICES[tier]
+    count = accelerator.device_count() if wanted else 0
+    expect(
+        int(count) >= wanted,
+        f"tier {tier} of the conformance suite can not run",
+        found=f"{count} devices of type {accelerator.device_name()}",
+        expected=f"at least {wanted}",
+        do="run on a machine with the devices, or leave the tier out: --tier host",
+    )
+
+
+def _skip_if_declared(item: pytest.Item, name: str, traits: Traits) -> None:
+    trait = traits.get(name)
+    if trait is not None and trait.support is not Support.FULL:
+        reason = f"{trait.support.value}: {trait.reason}"
+        item.user_properties.append((results.TRAIT, {"trait": name, "reason": reason}))
+        pytest.skip(f"declared trait {name}: {reason}")
+
+
+@pytest.fixture
+def second(accelerator: DeepSpeedAccelerator) -> Iterator[int]:
+    """Index of a second device; the first one is the current device again afterwards."""
+    accelerator.set_device(0)
+    yield 1
+    accelerator.set_device(0)
+
+
+@pytest.fixture
+def upstream(accelerator: DeepSpeedAccelerator) -> Iterator[Any]:
+    """Stock deepspeed, with the accelerator under test as its accelerator."""
+    with using(accelerator):
+        try:
+            deepspeed = importlib.import_module("deepspeed")
+        except ImportError as error:
+            pytest.fail(
+                "the checks against DeepSpeed can not run\n"
+                f"  found:    {type(error).__name__}: {error}\n"
+                "  expected: stock deepspeed, installed beside the vendor package\n"
+                "  do:       pip install 'accel-testkit[deepspeed]'",
+                pytrace=False,
+            )
+        yield deepspeed

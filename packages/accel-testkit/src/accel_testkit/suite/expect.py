@@ -1,0 +1,49 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""How a check fails: in four parts, without a traceback through the suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+def expect(holds: object, what: str, *, found: object, expected: str, do: str) -> None:
+    """Fail the check unless `holds`: what failed, what was found, what was expected, what to do."""
+    __tracebackhide__ = True
+    if not holds:
+        refuse(what, found=found, expected=expected, do=do)
+
+
+def refuse(what: str, *, found: object, expected: str, do: str) -> None:
+    """Fail the check."""
+    __tracebackhide__ = True
+    text = found if isinstance(found, str) else repr(found)
+    pytest.fail(f"{what}\n  found:    {text}\n  expected: {expected}\n  do:       {do}", pytrace=False)
+
+
+def expect_type(value: object, kind: type, what: str, *, do: str) -> None:
+    """Fail the check unless the value is exactly of this type: a bool is no int here."""
+    __tracebackhide__ = True
+    expect(
+        type(value) is kind,
+        f"{what} has the wrong type",
+        found=f"{value!r} ({type(value).__name__})",
+        expected=kind.__name__,
+        do=do,
+    )
+
+
+def expect_raises(kind: type[Exception], call: Callable[[], Any], what: str, *, do: str) -> Exception:
+    """Fail the check unless the call raises this type; the exception raised."""
+    __tracebackhide__ = True
+    try:
+        found = f"no exception; it returned {call()!r}"
+    except kind as error:
+        return error
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"
+    refuse(what, found=found, expected=f"{kind.__name__} (or a type derived from it)", do=do)
+    raise AssertionError  # unreachable: refuse() raises

@@ -1,0 +1,105 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a run showed, check by check: a summary on the terminal, and JSON that the docs' feature matrix is made of."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from accel_core.evidence import distribution_version
+
+from accel_testkit.suite.target import Target
+
+#: Raised when the written file changes its meaning.
+SCHEMA = 1
+PROPERTY = "accel-check"
+TRAIT = "accel-trait"
+_DISTRIBUTIONS = ("accel-testkit", "accel-core", "torch", "deepspeed")
+
+
+def describe(item: pytest.Item, tier: str) -> dict[str, str]:
+    """Id, tier and sentence of a check."""
+    path, _, name = item.nodeid.rpartition("::")
+    file = Path(path).stem.removeprefix("test_")
+    doc = getattr(getattr(item, "function", None), "__doc__", None) or ""
+    return {"id": f"{file}.{name.removeprefix('test_')}", "tier": tier, "sentence": " ".join(doc.split())}
+
+
+@dataclass
+class Recorder:
+    """Listens to a run; the worst phase of a check is its outcome."""
+
+    target: Target
+    tiers: tuple[str, ...]
+    path: Path | None
+    checks: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep the outcome of one phase of a check."""
+        properties: dict[str, Any] = dict(report.user_properties)
+        if PROPERTY not in properties:
+            return
+        about = properties[PROPERTY]
+        row = self.checks.setdefault(about["id"], {**about, "outcome": "passed", "trait": "", "reason": ""})
+        if report.failed:
+            row.update(outcome="failed", reason=_last_words(report))
+        elif report.skipped:
+            row.update(outcome="skipped", **properties.get(TRAIT, {"reason": report.longreprtext}))
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the file, if one was asked for."""
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_text(json.dumps(self.document(), indent=1) + "\n", encoding="utf-8")
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say what was not checked, and on whose word."""
+        skipped: dict[str, list[str]] = {}
+        for row in self.checks.values():
+            if row["outcome"] == "skipped":
+                skipped.setdefault(f"{row['trait']}: {row['reason']}", []).append(row["id"])
+        terminalreporter.section(f"conformance of {self.target.accelerator}")
+        for reason, names in skipped.items():
+            terminalreporter.write_line(f"declared {reason}")
+            terminalreporter.write_line(f"  skips {', '.join(names)}")
+        if self.target.vendor is None:
+            terminalreporter.write_line("not run: checks of the vendor's record and package (no --accel KEY)")
+        for note in notes():
+            terminalreporter.write_line(note)
+
+    def document(self) -> dict[str, Any]:
+        """The results as plain data."""
+        vendor = self.target.vendor
+        names = [*_DISTRIBUTIONS, *([vendor.distribution] if vendor else [])]
+        return {
+            "schema": SCHEMA,
+            "accelerator": self.target.accelerator,
+            "key": vendor.label if vendor else "",
+            "tiers": list(self.tiers),
+            "notes": notes(),
+            "versions": {
+                "python": platform.python_version(),
+                **{name: distribution_version(name) or "" for name in names},
+            },
+            "checks": [self.checks[name] for name in sorted(self.checks)],
+        }
+
+
+def notes() -> list[str]:
+    """What a reader of the results has to know; a simulated device says so of itself."""
+    simulation = sys.modules.get("accel_testkit.sim")
+    active = getattr(simulation, "active", lambda: None)()
+    if not active:
+        return []
+    return [f"simulated {active}: shows wiring, contracts and numerics, not speed or the vendor's driver"]
+
+
+def _last_words(report: pytest.TestReport) -> str:
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return str(crash.message if crash is not None else report.longreprtext)

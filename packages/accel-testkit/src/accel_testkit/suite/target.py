@@ -1,0 +1,77 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The accelerator under test: an installed vendor by its key, or a class by its dotted name."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from accel_core.construct import construct, refuse_missing_methods, validated
+from accel_core.discover import discover
+from accel_core.vendor import Traits, Vendor
+
+
+@dataclass(frozen=True)
+class Target:
+    """What the command line names.
+
+    vendor:      the record, None for a class named with --accel-class.
+    accelerator: dotted name of the class.
+    """
+
+    vendor: Vendor | None
+    accelerator: str
+
+    def construct(self) -> Any:
+        """A new accelerator object; raises what its import or constructor raises."""
+        if self.vendor is not None:
+            if self.vendor.imports_deepspeed:
+                importlib.import_module("deepspeed")
+            return construct(self.vendor)
+        kind = pkgutil.resolve_name(self.accelerator)
+        refuse_missing_methods(kind, self.accelerator)
+        return validated(kind())
+
+    @property
+    def package(self) -> str:
+        """Top-level package of the class."""
+        return self.accelerator.partition(":")[0].partition(".")[0]
+
+
+def named(key: str, dotted: str) -> Target:
+    """The target of the options --accel and --accel-class; raises pytest.UsageError that says what there is."""
+    if bool(key) == bool(dotted):
+        raise pytest.UsageError(
+            "the conformance suite needs one of --accel KEY (an installed vendor) and "
+            f"--accel-class PACKAGE.MODULE:CLASS; installed vendors: {_installed()}"
+        )
+    if dotted:
+        return Target(None, dotted)
+    vendor = _vendor(key)
+    return Target(vendor, vendor.accelerator)
+
+
+def _vendor(key: str) -> Vendor:
+    discovery = discover()
+    roads = [vendor for vendor in discovery.vendors if key in (vendor.key, vendor.label)]
+    if not roads:
+        reasons = "".join(f"\n  {finding.reason}" for finding in discovery.broken if finding.key == key)
+        raise pytest.UsageError(
+            f"no vendor with the key {key!r} can be used; installed vendors: {_installed()}{reasons}"
+        )
+    # A key with two roads (xpu through IPEX or natively) means the one whose runtime is here.
+    return max(roads, key=lambda vendor: (vendor.evidence().runtime, vendor.priority))
+
+
+def _installed() -> str:
+    return ", ".join(sorted(vendor.label for vendor in discover().vendors)) or "none"
+
+
+def traits_of(accelerator: Any) -> Traits:
+    """What an accelerator declares that it can not do."""
+    declared: Traits = getattr(accelerator, "traits", None) or getattr(accelerator, "_traits", None) or {}
+    return declared

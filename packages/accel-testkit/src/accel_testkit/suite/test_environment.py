@@ -1,0 +1,156 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Environment: the variables that start other processes, torch.compile, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import pytest
+import torch
+from accel_core.interface import DeepSpeedAccelerator
+
+from accel_testkit.suite.expect import expect, expect_raises, expect_type
+
+pytestmark = pytest.mark.tier("host")
+
+_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
+#: Variables that restrict CUDA and ROCm processes: another device's launcher would read them for nothing.
+_CUDA = {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}
+
+
+def test_visible_devices_have_a_variable(accelerator: DeepSpeedAccelerator) -> None:
+    """`visible_devices_envs()` names at least one variable: DeepSpeed's runner takes the first."""
+    names = accelerator.visible_devices_envs()
+    expect(
+        isinstance(names, list) and names and all(isinstance(n, str) and _NAME.fullmatch(n) for n in names),
+        "visible_devices_envs() names no variable",
+        found=repr(names),
+        expected="a list of variable names, never empty",
+        do="name the variable by which the runtime shows a process some devices only",
+    )
+
+
+def test_visible_devices_variable_is_its_own(accelerator: DeepSpeedAccelerator) -> None:
+    """No device but CUDA's is restricted by CUDA's variables."""
+    borrowed = sorted(_CUDA.intersection(accelerator.visible_devices_envs()))
+    expect(
+        not borrowed or accelerator.device_name() == "cuda",
+        "visible_devices_envs() names another device's variable",
+        found=", ".join(borrowed),
+        expected=f"a variable that the runtime of {accelerator.device_name()} reads",
+        do="name that one, or one of your package",
+    )
+
+
+def test_visible_devices_are_written(accelerator: DeepSpeedAccelerator) -> None:
+    """`set_visible_devices_envs` writes a rank's devices into the environment it is given."""
+    written: dict[str, str] = {}
+    accelerator.set_visible_devices_envs(written, [0, 1])
+    wanted = dict.fromkeys(accelerator.visible_devices_envs(), "0,1")
+    expect(
+        written == wanted,
+        "set_visible_devices_envs() writes other variables",
+        found=repr(written),
+        expected=repr(wanted),
+        do="write the ids, joined by commas, under each name of visible_devices_envs()",
+    )
+
+
+def test_visible_devices_of_this_process_stay(accelerator: DeepSpeedAccelerator) -> None:
+    """`set_visible_devices_envs` changes the environment it is given, and not this process's."""
+    before = dict(os.environ)
+    accelerator.set_visible_devices_envs({}, ["0"])
+    _expect_same_environment(before, "set_visible_devices_envs()")
+
+
+def test_questions_leave_no_trace(accelerator: DeepSpeedAccelerator) -> None:
+    """Asking the accelerator changes no environment variable."""
+    before = dict(os.environ)
+    for question in (
+        accelerator.device_count,
+        accelerator.is_available,
+        accelerator.communication_backend_name,
+        accelerator.export_envs,
+        accelerator.visible_devices_envs,
+        accelerator.supported_dtypes,
+    ):
+        question()
+    _expect_same_environment(before, "asking the accelerator")
+
+
+def _expect_same_environment(before: dict[str, str], what: str) -> None:
+    changed = sorted(name for name, _ in set(before.items()) ^ set(os.environ.items()))
+    expect(
+        not changed,
+        f"{what} changes the environment of this process",
+        found=", ".join(changed),
+        expected="the same variables as before",
+        do="write only into the mapping that was passed in",
+    )
+
+
+def test_exported_prefixes_are_names(accelerator: DeepSpeedAccelerator) -> None:
+    """`export_envs()` is a list of prefixes, none of them empty: an empty one would export everything."""
+    prefixes = accelerator.export_envs()
+    expect(
+        isinstance(prefixes, list) and all(isinstance(p, str) and _NAME.fullmatch(p) for p in prefixes),
+        "export_envs() is no list of prefixes",
+        found=repr(prefixes),
+        expected='beginnings of variable names, such as ["HCCL_", "LD_LIBRARY"]',
+        do="list what ranks on other machines need",
+    )
+
+
+def test_exports_reach_the_collectives(accelerator: DeepSpeedAccelerator) -> None:
+    """`export_envs()` has a prefix for the collective library, so that remote ranks are set up alike."""
+    backend, prefixes = accelerator.communication_backend_name(), accelerator.export_envs()
+    library = str(backend).upper()
+    expect(
+        any(prefix.strip("_") and prefix.strip("_") in library for prefix in prefixes),
+        "export_envs() forgets the collective library",
+        found=f"{prefixes} for the backend {backend!r}",
+        expected=f"a prefix such as {library}_",
+        do="add the prefix that the library's variables have",
+    )
+
+
+def test_compile_backend_can_be_set(accelerator: DeepSpeedAccelerator) -> None:
+    """`set_compile_backend` takes a registered backend, which `get_compile_backend` then names."""
+    former = accelerator.get_compile_backend()
+    expect_type(former, str, "get_compile_backend()", do="name a torch.compile backend")
+    accelerator.set_compile_backend("eager")
+    found = accelerator.get_compile_backend()
+    accelerator.set_compile_backend(former)
+    expect(
+        found == "eager",
+        "set_compile_backend() does not set the backend",
+        found=repr(found),
+        expected="'eager'",
+        do="keep the name, and return it from get_compile_backend()",
+    )
+
+
+def test_unknown_compile_backend_is_refused(accelerator: DeepSpeedAccelerator) -> None:
+    """`set_compile_backend` raises ValueError for a backend that is not registered."""
+    expect_raises(
+        ValueError,
+        lambda: accelerator.set_compile_backend("no-such-backend"),
+        "set_compile_backend() accepts any name",
+        do="compare with torch._dynamo.list_backends(exclude_tags=())",
+    )
+
+
+@pytest.mark.tier("device")
+def test_default_compile_backend_is_registered(accelerator: DeepSpeedAccelerator) -> None:
+    """The backend that `get_compile_backend` names by default is one that torch.compile has."""
+    name = accelerator.get_compile_backend()
+    known = torch._dynamo.list_backends(exclude_tags=())
+    expect(
+        name in known,
+        "get_compile_backend() names a backend that is not registered",
+        found=repr(name),
+        expected=f"one of {', '.join(sorted(known))}",
+        do="import the module that registers it, or name another",
+    )

@@ -1,0 +1,146 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Pinned memory: page-locked host tensors, in the call forms of every supported DeepSpeed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+
+import pytest
+import torch
+from accel_core.interface import DeepSpeedAccelerator
+
+from accel_testkit.suite.expect import expect, expect_raises
+
+pytestmark = pytest.mark.tier("device")
+
+#: The ways DeepSpeed asks for a pinned copy: 0.19's, then 0.18's with align_bytes.
+_FORMS: dict[str, Callable[[DeepSpeedAccelerator, torch.Tensor], torch.Tensor]] = {
+    "plain": lambda acc, tensor: acc.pin_memory(tensor),
+    "make_copy": lambda acc, tensor: acc.pin_memory(tensor, make_copy=True, match_shape=True),
+    "align_bytes": lambda acc, tensor: acc.pin_memory(tensor, align_bytes=0),
+    "align_bytes by position": lambda acc, tensor: acc.pin_memory(tensor, 0),
+}
+
+
+@pytest.fixture
+def host() -> torch.Tensor:
+    """A tensor in ordinary host memory."""
+    return torch.arange(6, dtype=torch.float32).reshape(2, 3)
+
+
+@pytest.mark.parametrize("form", _FORMS)
+def test_copy_has_the_data(accelerator: DeepSpeedAccelerator, host: torch.Tensor, form: str) -> None:
+    """`pin_memory` gives a host tensor with the same values, shape and type, in old and new call forms."""
+    pinned = _FORMS[form](accelerator, host)
+    expect(
+        pinned.device.type == "cpu" and pinned.dtype == host.dtype and torch.equal(pinned, host),
+        "pin_memory() loses the tensor's data",
+        found=repr(pinned),
+        expected=repr(host),
+        do="copy the values into the page-locked tensor",
+    )
+
+
+@pytest.mark.needs("pinned_memory")
+@pytest.mark.parametrize("form", _FORMS)
+def test_copy_is_pinned(accelerator: DeepSpeedAccelerator, host: torch.Tensor, form: str) -> None:
+    """What `pin_memory` gives is page-locked: `is_pinned` says so."""
+    _expect_pinned(accelerator, _FORMS[form](accelerator, host), f"pin_memory ({form})")
+
+
+def test_ordinary_memory_is_not_pinned(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
+    """`is_pinned` is False for ordinary host memory."""
+    expect(
+        accelerator.is_pinned(host) is False,
+        "is_pinned() takes ordinary memory for pinned",
+        found=repr(accelerator.is_pinned(host)),
+        expected="False",
+        do="ask the runtime about this tensor's memory",
+    )
+
+
+@pytest.mark.needs("pinned_memory")
+@pytest.mark.parametrize(
+    ("match_shape", "shape"), [(True, (2, 3)), (False, (6,))], ids=["same shape", "flat"]
+)
+def test_buffer_without_a_copy(
+    accelerator: DeepSpeedAccelerator, host: torch.Tensor, match_shape: bool, shape: tuple[int, ...]
+) -> None:
+    """`make_copy=False` gives a pinned buffer of the same type and size, flat without match_shape."""
+    buffer = accelerator.pin_memory(host, make_copy=False, match_shape=match_shape)
+    _expect_buffer(accelerator, buffer, shape, torch.float32)
+
+
+@pytest.mark.needs("pinned_memory")
+def test_empty_buffers(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
+    """`pin_empty` and `pin_empty_like` give pinned buffers of the shape and type asked for."""
+    _expect_buffer(accelerator, accelerator.pin_empty(4, 2, dtype=torch.float16), (4, 2), torch.float16)
+    _expect_buffer(accelerator, accelerator.pin_empty_like(host), (2, 3), torch.float32)
+
+
+def test_pinned_memory_is_host_memory(accelerator: DeepSpeedAccelerator) -> None:
+    """`pin_empty` raises ValueError for a device other than the CPU."""
+    expect_raises(
+        ValueError,
+        lambda: accelerator.pin_empty(4, dtype=torch.float32, device="meta"),
+        "pin_empty() accepts another device than the CPU",
+        do="derive from accel_core's PinnedRoom, and override its _torch_ methods only",
+    )
+
+
+@pytest.mark.needs("pinned_memory")
+def test_copy_to_the_device_need_not_block(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
+    """A non_blocking copy from pinned memory has arrived after `synchronize()`."""
+    copy = accelerator.pin_memory(host).to(accelerator.device(), non_blocking=True)
+    accelerator.synchronize()
+    expect(
+        torch.equal(copy.cpu(), host),
+        "a non_blocking copy is wrong after synchronize()",
+        found=repr(copy.cpu()),
+        expected=repr(host),
+        do="make synchronize() wait for copies too",
+    )
+
+
+def test_memory_can_be_unpinned(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
+    """`unpin_memory` takes what `pin_memory` gave, and raises nothing."""
+    accelerator.unpin_memory(accelerator.pin_memory(host))
+
+
+def test_nothing_deprecated_is_called(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
+    """Pinning warns of nothing: the calls are made for every batch."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        accelerator.is_pinned(accelerator.pin_memory(host))
+    expect(
+        not caught,
+        "pinning memory warns",
+        found="; ".join(str(warning.message) for warning in caught),
+        expected="no warning",
+        do="leave out arguments that torch deprecated, such as the device",
+    )
+
+
+def _expect_buffer(
+    accelerator: DeepSpeedAccelerator, buffer: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    expect(
+        tuple(buffer.shape) == shape and buffer.dtype == dtype,
+        "a pinned buffer has another form",
+        found=f"{tuple(buffer.shape)} {buffer.dtype}",
+        expected=f"{shape} {dtype}",
+        do="derive from accel_core's PinnedRoom, and override its _torch_ methods only",
+    )
+    _expect_pinned(accelerator, buffer, "the buffer")
+
+
+def _expect_pinned(accelerator: DeepSpeedAccelerator, tensor: torch.Tensor, what: str) -> None:
+    expect(
+        accelerator.is_pinned(tensor) is True,
+        f"{what} is not pinned",
+        found=f"is_pinned() is {accelerator.is_pinned(tensor)!r}",
+        expected="True; declare the trait pinned_memory where there is nothing to pin for",
+        do="lock the memory, and let is_pinned() ask the one who locked it",
+    )

@@ -1,0 +1,45 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Ranges: marks for a profiler, in every form that callers use."""
+
+from __future__ import annotations
+
+import pytest
+from accel_core.interface import DeepSpeedAccelerator
+
+from accel_testkit.suite.expect import expect, expect_type
+
+pytestmark = pytest.mark.tier("host")
+
+
+def test_range_takes_a_message(accelerator: DeepSpeedAccelerator) -> None:
+    """`range_push(msg)` and `range_pop()` nest, with a profiler and without."""
+    accelerator.range_push("outer")
+    accelerator.range_push("inner")
+    accelerator.range_pop()
+    accelerator.range_pop()
+
+
+def test_range_takes_a_domain(accelerator: DeepSpeedAccelerator) -> None:
+    """A domain and a category may be given, and the domain again to the pop."""
+    problems = []
+    for call in (
+        lambda: accelerator.range_push("step", domain="DeepSpeed", category="forward"),
+        lambda: accelerator.range_pop(domain="DeepSpeed"),
+    ):
+        try:
+            call()
+        except TypeError as error:
+            problems.append(str(error))
+    expect(
+        not problems,
+        "ranges refuse a domain",
+        found="; ".join(problems),
+        expected="range_push(msg, domain=None, category=None), range_pop(domain=None)",
+        do="take the arguments, and ignore them where the profiler has no domains",
+    )
+
+
+def test_domains_are_a_yes_or_no(accelerator: DeepSpeedAccelerator) -> None:
+    """`supports_nvtx_domain` is True or False."""
+    expect_type(accelerator.supports_nvtx_domain, bool, "supports_nvtx_domain", do="set a bool on the class")

@@ -1,0 +1,178 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Streams and events: the order of device work, and callbacks that wait for the runtime."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import torch
+from accel_core.interface import DeepSpeedAccelerator
+
+from accel_testkit.suite.expect import expect
+
+pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("streams")]
+
+
+@pytest.fixture
+def stream(accelerator: DeepSpeedAccelerator) -> Any:
+    """A stream of its own on the current device."""
+    return accelerator.Stream()
+
+
+def test_current_stream_is_the_default_at_first(accelerator: DeepSpeedAccelerator) -> None:
+    """`current_stream()` is `default_stream()` as long as nobody chose another, by index too."""
+    index = accelerator.current_device()
+    pairs = {
+        "current_stream() and default_stream()": (accelerator.current_stream(), accelerator.default_stream()),
+        f"current_stream({index}) and current_stream()": (
+            accelerator.current_stream(index),
+            accelerator.current_stream(),
+        ),
+    }
+    different = [name for name, (one, other) in pairs.items() if one is None or one != other]
+    expect(
+        not different,
+        "streams that should be the same differ",
+        found="; ".join(different),
+        expected="equal streams before any stream is chosen",
+        do="return the runtime's streams, without making new ones",
+    )
+
+
+def test_chosen_stream_is_current_inside(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
+    """Inside `stream(s)` the current stream is s, and after it the former one."""
+    outside = accelerator.current_stream()
+    with accelerator.stream(stream):
+        inside = accelerator.current_stream()
+    after = accelerator.current_stream()
+    expect(
+        (inside, after) == (stream, outside),
+        "stream(s) does not choose s for its block",
+        found=f"inside {inside!r}, after it {after!r}",
+        expected=f"inside {stream!r}, after it {outside!r}",
+        do="return the runtime's stream context",
+    )
+
+
+@pytest.mark.needs("default_stream")
+def test_default_stream_stays(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
+    """Inside `stream(s)` the default stream is what it was."""
+    outside = accelerator.default_stream()
+    with accelerator.stream(stream):
+        inside = accelerator.default_stream()
+    expect(
+        inside == outside != stream,
+        "default_stream() changes with the current stream",
+        found=f"{inside!r}, before {outside!r}",
+        expected="one default stream a device",
+        do="return the runtime's default stream, not its current one",
+    )
+
+
+def test_no_stream_leaves_the_stream(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
+    """`stream(None)` is a context that changes nothing."""
+    with accelerator.stream(stream), accelerator.stream(None):
+        inside = accelerator.current_stream()
+    expect(
+        inside == stream,
+        "stream(None) changes the current stream",
+        found=repr(inside),
+        expected=repr(stream),
+        do="return a context that does nothing for None",
+    )
+
+
+def test_streams_wait_for_each_other(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
+    """Work on a stream comes after the work it waited for: `wait_stream`, `record_event` with `wait_event`."""
+    source = torch.arange(4.0, device=accelerator.device())
+    stream.wait_stream(accelerator.current_stream())
+    with accelerator.stream(stream):
+        doubled = source * 2
+    event = stream.record_event()
+    accelerator.current_stream().wait_event(event)
+    result = doubled + 1
+    accelerator.synchronize()
+    expect(
+        result.tolist() == [1.0, 3.0, 5.0, 7.0],
+        "work that waited for another stream has a wrong result",
+        found=repr(result.tolist()),
+        expected="[1.0, 3.0, 5.0, 7.0]",
+        do="offer the runtime's own Stream class",
+    )
+
+
+def test_stream_can_be_waited_for(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
+    """After `stream.synchronize()` the stream's work is done: `query()` is True."""
+    with accelerator.stream(stream):
+        torch.ones(8, device=accelerator.device()).sum()
+    stream.synchronize()
+    expect(
+        stream.query() is True,
+        "a synchronized stream is not done",
+        found=f"query() is {stream.query()!r}",
+        expected="True",
+        do="offer the runtime's own Stream class",
+    )
+
+
+def test_event_is_done_once_its_work_is(accelerator: DeepSpeedAccelerator) -> None:
+    """After `event.record()` and `event.synchronize()`, `event.query()` is True."""
+    event = accelerator.Event()
+    torch.ones(8, device=accelerator.device()).sum()
+    event.record()
+    event.synchronize()
+    expect(
+        event.query() is True,
+        "a synchronized event is not done",
+        found=f"query() is {event.query()!r}",
+        expected="True",
+        do="offer the runtime's own Event class",
+    )
+
+
+def test_events_tell_milliseconds(accelerator: DeepSpeedAccelerator) -> None:
+    """`start.elapsed_time(end)` of two events with enable_timing=True is the time between them in ms."""
+    start, end = (accelerator.Event(enable_timing=True) for _ in range(2))
+    began = time.perf_counter()
+    start.record()
+    time.sleep(0.02)
+    end.record()
+    end.synchronize()
+    most = 1000 * (time.perf_counter() - began)
+    found = start.elapsed_time(end)
+    expect(
+        isinstance(found, float) and 10.0 <= found <= most * 1.1 + 1.0,
+        "elapsed_time() does not tell milliseconds",
+        found=repr(found),
+        expected=f"between 10.0 and the {most:.1f} ms that the host counted",
+        do="convert to milliseconds; where events can not tell, use_host_timers() is True",
+    )
+
+
+@pytest.mark.needs("record_stream")
+def test_tensor_remembers_its_streams(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
+    """`tensor.record_stream(s)` takes the streams of `current_stream()`, so that memory is not reused too early."""
+    tensor = torch.ones(8, device=accelerator.device())
+    tensor.record_stream(stream)
+    tensor.record_stream(accelerator.current_stream())
+
+
+@pytest.mark.tier("multi")
+@pytest.mark.needs("indexed_devices")
+def test_each_device_has_its_streams(accelerator: DeepSpeedAccelerator, second: int) -> None:
+    """`current_stream(1)` and `default_stream(1)` are not those of device 0."""
+    same = [
+        name
+        for name in ("current_stream", "default_stream")
+        if getattr(accelerator, name)(second) == getattr(accelerator, name)(0)
+    ]
+    expect(
+        not same,
+        "two devices share a stream",
+        found=f"{', '.join(same)} of device 1 equals that of device 0",
+        expected="streams of the device whose index is given",
+        do="pass the index on to the runtime",
+    )

@@ -1,0 +1,93 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors: typed constructors, copies between host and device, and where a tensor is."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from accel_core.interface import DeepSpeedAccelerator
+
+from accel_testkit.suite.expect import expect, expect_type
+
+pytestmark = pytest.mark.tier("device")
+
+_CONSTRUCTORS = [
+    ("BFloat16Tensor", torch.bfloat16),
+    ("ByteTensor", torch.uint8),
+    pytest.param("DoubleTensor", torch.float64, marks=pytest.mark.needs("fp64")),
+    ("FloatTensor", torch.float32),
+    ("HalfTensor", torch.float16),
+    ("IntTensor", torch.int32),
+    ("LongTensor", torch.int64),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), _CONSTRUCTORS)
+def test_constructor_takes_data(accelerator: DeepSpeedAccelerator, name: str, dtype: torch.dtype) -> None:
+    """`XTensor(data)` makes a tensor of that type, with that data, on the device."""
+    tensor = getattr(accelerator, name)([1, 2, 3])
+    found = (tensor.dtype, tensor.device.type, tensor.cpu().tolist())
+    wanted = (dtype, accelerator.device().type, [1, 2, 3])
+    expect(
+        found == wanted,
+        f"{name}([1, 2, 3]) makes another tensor",
+        found=repr(found),
+        expected=repr(wanted),
+        do="construct with torch.tensor(data, dtype=..., device=...)",
+    )
+
+
+def test_device_tensor_is_on_the_accelerator(accelerator: DeepSpeedAccelerator) -> None:
+    """`on_accelerator` is True for tensors and parameters on the device."""
+    tensor = torch.ones(2, device=accelerator.device())
+    for thing in (tensor, torch.nn.Parameter(tensor), tensor[:1]):
+        found = accelerator.on_accelerator(thing)
+        expect_type(found, bool, "on_accelerator()", do="return a bool")
+        expect(
+            found,
+            "on_accelerator() denies a tensor on the device",
+            found=f"False for a tensor on {thing.device}",
+            expected="True for every tensor of this device type",
+            do="compare tensor.device.type with the accelerator's",
+        )
+
+
+def test_host_tensor_is_not_on_the_accelerator(accelerator: DeepSpeedAccelerator) -> None:
+    """`on_accelerator` is False for host tensors, unless the accelerator is the host."""
+    found = accelerator.on_accelerator(torch.ones(2))
+    expect(
+        found == (accelerator.device().type == "cpu"),
+        "on_accelerator() is wrong about a host tensor",
+        found=repr(found),
+        expected="False where the device has memory of its own",
+        do="compare tensor.device.type with the accelerator's",
+    )
+
+
+def test_tensor_elsewhere_is_not_on_the_accelerator(accelerator: DeepSpeedAccelerator) -> None:
+    """`on_accelerator` is False for tensors of other device types, such as meta."""
+    expect(
+        accelerator.on_accelerator(torch.ones(2, device="meta")) is False,
+        "on_accelerator() claims a tensor of another device",
+        found="True for a tensor on meta",
+        expected="False: it has no data here",
+        do="compare tensor.device.type with the accelerator's",
+    )
+
+
+def test_copies_keep_the_values(accelerator: DeepSpeedAccelerator) -> None:
+    """Values survive the way to `device()` and back in every supported type."""
+    values = torch.tensor([0.0, -1.5, 2.0, 96.0])
+    lost = {}
+    for dtype in accelerator.supported_dtypes():
+        back = values.to(dtype).to(accelerator.device()).cpu()
+        if not torch.equal(back, values.to(dtype)):
+            lost[dtype] = back.tolist()
+    expect(
+        not lost,
+        "copies change values",
+        found=repr(lost),
+        expected=repr(values.tolist()),
+        do="look at the runtime's copy in that type",
+    )
