@@ -1,0 +1,56 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+// The Python side of the extension.
+#include "collectives.h"
+
+#include <torch/csrc/Generator.h>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/utils/pybind.h>
+
+namespace {
+
+using accel_sim::config;
+
+void activate(const std::string& type, const std::string& name, int count, size_t capacity, int generators, bool strict) {
+  auto& c = config();
+  TORCH_CHECK(c.key == c10::DispatchKey::Undefined, "this process already simulates ", c.name);
+  c.type = c10::Device(type).type();
+  const auto backend = c10::toBackendComponent(c10::TensorOptions().device(c.type).computeDispatchKey());
+  c.key = c10::toRuntimePerBackendFunctionalityKey(c10::DispatchKey::Dense, backend);
+  c.autograd_key = c10::toRuntimePerBackendFunctionalityKey(c10::DispatchKey::AutogradFunctionality, backend);
+  c.autocast_key = c10::getAutocastRelatedKeySetFromBackend(backend).highestPriorityTypeId();
+  c.name = name;
+  c.count = count;
+  c.capacity = capacity;
+  c.generators = generators;
+  c.strict = strict;
+  accel_sim::register_memory();
+  accel_sim::register_guard();
+  accel_sim::register_hooks();
+  accel_sim::register_kernels();
+  accel_sim::register_fallback();
+  accel_sim::register_attention();
+  accel_sim::register_autocast();
+  accel_sim::register_collectives();
+}
+
+c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend> gloo, std::string name) {
+  return c10::make_intrusive<accel_sim::SimBackend>(std::move(gloo), std::move(name));
+}
+
+py::object default_generator(int index) {
+  const auto& generator = accel_sim::default_generator(static_cast<c10::DeviceIndex>(index));
+  return py::reinterpret_steal<py::object>(THPGenerator_Wrap(generator));
+}
+
+} // namespace
+
+PYBIND11_MODULE(accel_sim_native, m) {
+  m.def("activate", &activate);
+  m.def("make_backend", &make_backend);
+  m.def("default_generator", &default_generator);
+  m.def("event_elapsed_ms", &accel_sim::event_elapsed_ms);
+  m.def("set_capturing", &accel_sim::set_capturing);
+  m.def("set_strict", [](bool on) { config().strict = on; });
+  m.def("is_pinned", [](size_t pointer) { return accel_sim::is_pinned(reinterpret_cast<const void*>(pointer)); });
+}

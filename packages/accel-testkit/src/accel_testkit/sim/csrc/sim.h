@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+// A simulated accelerator: a PyTorch device whose memory is the host's. What the other files share.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceType.h>
+#include <c10/core/Stream.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace accel_sim {
+
+// One device type a process, chosen by activate().
+struct Config {
+  c10::DeviceType type = c10::DeviceType::CPU;
+  c10::DispatchKey key = c10::DispatchKey::Undefined;
+  c10::DispatchKey autograd_key = c10::DispatchKey::Undefined;
+  c10::DispatchKey autocast_key = c10::DispatchKey::Undefined;
+  std::string name;
+  int count = 1;
+  size_t capacity = 0;  // bytes a device
+  int generators = 0;   // default generators; 0: one a device
+  bool strict = true;   // host and device tensors do not mix
+};
+Config& config();
+
+inline bool is_mine(const c10::Device& device) {
+  return device.type() == config().type;
+}
+inline bool is_mine(const at::Tensor& tensor) {
+  return tensor.defined() && is_mine(tensor.device());
+}
+
+// ------------------------------------------------------------------------------------------ memory
+// The context of every device DataPtr: what it holds and whose it is.
+struct Block {
+  c10::DataPtr host;
+  size_t bytes;
+  c10::DeviceIndex device;
+  uint64_t id;            // never used twice, unlike the address
+  c10::StreamId stream;   // the stream it was allocated on
+};
+c10::Allocator* allocator();
+c10::Allocator* pinned_allocator();
+bool is_pinned(const void* pointer);
+Block* block_of(const c10::StorageImpl& storage);  // nullptr for an empty one
+// Device memory of the given size that takes over host memory; accounted, raises when the device is full.
+c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device);
+void register_memory();
+
+// ------------------------------------------------------------------------------------ device, streams
+c10::DeviceIndex current_device();
+void set_current_device(c10::DeviceIndex index);
+c10::DeviceIndex index_of(c10::Device device);  // the current one where it has no index
+bool touched(c10::DeviceIndex index);
+void touch(c10::DeviceIndex index);
+c10::Stream current_stream(c10::DeviceIndex index);
+void register_guard();
+void register_hooks();
+double event_elapsed_ms(int64_t start, int64_t end);
+void set_capturing(bool on);
+void finish_collectives();  // waits for every collective under way
+
+// ------------------------------------------------------------------------------------------- random
+at::Generator new_generator(c10::DeviceIndex index);
+const at::Generator& default_generator(c10::DeviceIndex index);
+// The host generator that a generator of the device stands for.
+at::Generator inner_generator(const at::Generator& generator);
+
+// ------------------------------------------------------------------------------------------ aliases
+// The host views of the device tensors of one call, and the way back.
+class Aliases {
+ public:
+  at::Tensor to_host(const at::Tensor& device_tensor);
+  // A result: the argument it was, a view of its storage, or new memory taken over by the device.
+  at::Tensor to_device(const at::Tensor& host_tensor, c10::DeviceIndex device);
+  // Sizes and storages that the call changed, carried back to the device tensors.
+  void write_back();
+
+ private:
+  struct AliasedTensor {
+    at::Tensor host, device;
+  };
+  struct AliasedStorage {
+    c10::Storage host, device;
+    void* data;
+    size_t bytes;
+  };
+  c10::Storage& storage_for(const c10::Storage& device_storage);
+  std::vector<AliasedTensor> tensors_;
+  std::vector<AliasedStorage> storages_;
+};
+at::Tensor host_alias(const at::Tensor& device_tensor);
+
+// ---------------------------------------------------------------------------------------- operators
+void register_fallback();
+void register_kernels();
+void register_autocast();
+void register_attention();
+
+} // namespace accel_sim
