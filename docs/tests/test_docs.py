@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from accel_core import env, errors, known
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -26,7 +26,7 @@ _MOST_CPUS = 65_536
 class InvalidCpuList(AccelError, ValueError):
     """A list of CPUs is not in the kernel's format."""
 
-    code = "ACC-105"
+    code = "ACC-601"
 
 
 class Node(NamedTuple):

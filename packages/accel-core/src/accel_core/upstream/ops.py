@@ -26,7 +26,7 @@ _loaded: dict[type, dict[str, Any]] = {}
 
 
 class Forwarding(type):
-    """Type of the forwarding classes: calls, class attributes and instance checks go to the current builder."""
+    """Type of the forwarding classes: calls, class attributes and type checks go to the current builder."""
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
         # A class derived from a forwarding class derives from the builder behind it.
@@ -43,6 +43,9 @@ class Forwarding(type):
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, _builder(cls.__name__))
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return kind is cls or issubclass(kind, _builder(cls.__name__))
 
 
 def _builder(class_name: str) -> Any:

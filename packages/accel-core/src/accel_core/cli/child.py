@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Ask a question in a process of its own, which may crash, hang or print; and answer one.
+
+The answer travels through a file, since runtimes print on stdout. The child is the leader of its own
+process group and works in a folder that is removed with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NoReturn
+
+#: Last characters of what a child printed that are kept.
+_KEPT = 4000
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What became of a child.
+
+    answer:  what it wrote last, empty when nothing.
+    failure: how it ended before its time (`did not answer within 10 s`), empty when all went well.
+    hung:    it was killed for taking too long.
+    output:  the end of what it printed.
+    """
+
+    answer: dict[str, Any] = field(default_factory=dict)
+    failure: str = ""
+    hung: bool = False
+    output: str = ""
+
+
+def ask(module: str, *arguments: str, seconds: float, **environment: str) -> Reply:
+    """Run `python -m module` and wait for its answer; kill it and all it started after so many seconds."""
+    with TemporaryDirectory(prefix="accel-doctor-") as folder:
+        paper, output = Path(folder, "answer.json"), Path(folder, "output")
+        with output.open("wb") as printed:
+            process = subprocess.Popen(
+                [sys.executable, "-m", module, "--answer", str(paper), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
+                cwd=folder,
+                env={**_environment(), **environment},
+                start_new_session=True,
+            )
+        status = _ended(process, seconds)
+        answer = json.loads(paper.read_text(encoding="utf-8")) if paper.exists() else {}
+        told = output.read_text(encoding="utf-8", errors="replace")[-_KEPT:]
+        return Reply(answer, _failure(status, answer, seconds), status is None, told)
+
+
+def _environment() -> dict[str, str]:
+    # The child works elsewhere, so that the folder the user stands in shadows no module: relative entries
+    # of PYTHONPATH have to be spelt out. A crash should say which Python line it came from.
+    environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+    if environment.get("PYTHONPATH"):
+        entries = environment["PYTHONPATH"].split(os.pathsep)
+        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in entries)
+    return environment
+
+
+def _ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """The exit status, None when the time was up. Nothing of the process group is left."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
+            pass
+        process.wait()
+
+
+def _failure(status: int | None, answer: dict[str, Any], seconds: float) -> str:
+    if status is None:
+        return f"did not answer within {seconds:g} s"
+    if status < 0:
+        return f"died by {signal.Signals(-status).name}"
+    if status > 0 or not answer:
+        return f"ended its process with status {status}"
+    return ""
+
+
+def write(paper: Path | None, **answer: Any) -> None:
+    """In the child: put down the answer, in place of a former one. Without a paper, print it."""
+    text = json.dumps(answer)
+    if paper is None:
+        print(text, flush=True)
+        return
+    draft = paper.with_suffix(".draft")
+    draft.write_text(text, encoding="utf-8")
+    draft.replace(paper)
+
+
+def leave() -> NoReturn:
+    """In the child: end here and now. What a runtime does at exit, or fails to do, is no part of the answer."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)

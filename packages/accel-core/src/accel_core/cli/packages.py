@@ -1,0 +1,130 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the metadata of the installed packages tell: owners of entry points, requirements that are not met."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from dataclasses import dataclass
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from accel_core import env
+from accel_core.errors import InvalidEnvironment
+from accel_core.evidence import distribution_version, in_range, module_exists
+from accel_core.upstream.contract import SUPPORTED
+from accel_core.vendor import ENTRY_POINT_GROUP
+
+#: torch calls these at the end of its import.
+TORCH_GROUP = "torch.backends"
+#: torch's own switch; it calls them only for this value.
+AUTOLOAD, AUTOLOAD_ON = "TORCH_DEVICE_BACKEND_AUTOLOAD", "1"
+
+_CORE = "accel-core"
+
+
+@dataclass(frozen=True)
+class Unmet:
+    """A requirement that a package states and this environment does not meet; `found` is empty when missing."""
+
+    package: str
+    version: str
+    requirement: str
+    name: str
+    found: str
+
+
+@dataclass(frozen=True)
+class DeepSpeed:
+    """The installed DeepSpeed; version is empty when there is none, in_range is None then."""
+
+    version: str
+    supported: str
+    in_range: bool | None
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """Whether a program that imports torch and then deepspeed gets our accelerators, and one sentence.
+
+    repair: what to do, where it is off and nobody asked for that.
+    """
+
+    on: bool
+    reason: str
+    repair: str = ""
+
+
+def owner(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
+    """Name and version of the package that declares an entry point."""
+    dist = point.dist
+    return (dist.name, dist.version) if dist is not None else (point.value.partition(".")[0], "")
+
+
+def autoload_on() -> bool:
+    """Whether torch calls its backend entry points in this environment."""
+    return os.environ.get(AUTOLOAD, AUTOLOAD_ON) == AUTOLOAD_ON
+
+
+def backend_owner(name: str) -> tuple[str, str]:
+    """Package and version behind a torch backend entry point; empty when there is none of that name."""
+    points = importlib.metadata.entry_points(group=TORCH_GROUP, name=name)
+    return next((owner(point) for point in points), ("", ""))
+
+
+def deepspeed() -> DeepSpeed:
+    """The installed DeepSpeed, from its metadata."""
+    version = distribution_version("deepspeed") or ("unknown" if module_exists("deepspeed") else "")
+    return DeepSpeed(version, str(SUPPORTED), in_range(version, str(SUPPORTED)) if version else None)
+
+
+def bridge() -> Bridge:
+    """Whether DeepSpeed is joined to this package."""
+    try:
+        wanted = env.BRIDGE.on()
+    except InvalidEnvironment as error:
+        return Bridge(False, f"{error.what}: {error.found}", error.do)
+    if not wanted:
+        return Bridge(False, f"{env.BRIDGE.name}={env.BRIDGE.get()}: DeepSpeed chooses by itself")
+    if not module_exists("deepspeed"):
+        return Bridge(False, "there is no deepspeed to join")
+    if not any(owner(point)[0] == _CORE for point in importlib.metadata.entry_points(group=TORCH_GROUP)):
+        found = f"{_CORE} is installed without its entry point in group {TORCH_GROUP}"
+        return Bridge(False, found, f"pip install --force-reinstall {_CORE}")
+    if not autoload_on():
+        return Bridge(
+            False, f"{AUTOLOAD}={os.environ[AUTOLOAD]}: only after `import accel_core` ahead of deepspeed"
+        )
+    return Bridge(True, "`import torch` joins it to DeepSpeed")
+
+
+def unmet() -> list[Unmet]:
+    """What this package, the vendor packages and torch's backend extensions require and do not find."""
+    points = [
+        point
+        for group in (ENTRY_POINT_GROUP, TORCH_GROUP)
+        for point in importlib.metadata.entry_points(group=group)
+        if point.dist is not None
+    ]
+    names = {_CORE} | {owner(point)[0] for point in points}
+    return [lack for name in sorted(names) for lack in _unmet_by(name)]
+
+
+def _unmet_by(name: str) -> list[Unmet]:
+    try:
+        dist = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return []
+    lacks = []
+    for text in dist.requires or ():
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            continue
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        found = distribution_version(requirement.name) or ""
+        if not found or not requirement.specifier.contains(found, prereleases=True):
+            lacks.append(Unmet(name, dist.version, text, requirement.name, found))
+    return lacks

@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel env`: the environment variables of this project, from the one table that the code reads."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from accel_core.env import VARIABLES, Variable
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The forms of output."""
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print a JSON list")
+    form.add_argument("--markdown", action="store_true", help="print docs/environment.md: no present values")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the variables; always 0."""
+    if args.json:
+        print(json.dumps([_entry(variable) for variable in VARIABLES], indent=2))
+    elif args.markdown:
+        print(markdown(), end="")
+    else:
+        _print_table()
+    return 0
+
+
+def _entry(variable: Variable) -> dict[str, str | bool | None]:
+    return {
+        "name": variable.name,
+        "set": variable.raw() is not None,
+        "value": variable.raw(),
+        "default": variable.default,
+        "sentence": variable.sentence,
+    }
+
+
+def markdown() -> str:
+    """The page docs/environment.md."""
+    rows = "\n".join(
+        f"| `{v.name}` | {f'`{v.default}`' if v.default else ''} | {v.sentence} |" for v in VARIABLES
+    )
+    return (
+        "# Environment variables\n\n"
+        "Printed by `accel env --markdown`; change `accel_core/env.py`, not this page. `accel env` shows the\n"
+        "present values.\n\n"
+        f"| variable | default | meaning |\n| --- | --- | --- |\n{rows}\n"
+    )
+
+
+def _print_table() -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title in ("variable", "value", "meaning"):
+        table.add_column(title, overflow="fold")
+    for variable in VARIABLES:
+        raw = variable.raw()
+        value = (
+            Text(f"default: {variable.default or 'unset'}", "dim")
+            if raw is None
+            else Text(f"set: {raw!r}", "bold")
+        )
+        table.add_row(Text(variable.name), value, Text(variable.sentence))
+    Console().print(table)

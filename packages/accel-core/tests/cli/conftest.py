@@ -1,0 +1,219 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Environments made to order: a bare Python, and packages that a test writes beside it."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+import accel_core
+
+FAKES = Path(__file__).with_name("fakes")
+#: Import names of what accel-core needs; everything else of this interpreter stays out of sight.
+NEEDED = ("packaging", "wrapt", "rich", "pygments", "markdown_it", "mdurl")
+#: Nothing of these may leak in from the shell that runs the tests.
+OURS = ("ACCEL_", "DS_ACCELERATOR", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTHONPATH", "COLUMNS", "NO_COLOR")
+
+VENDOR = """
+from accel_core.interface import DeepSpeedAccelerator
+from accel_core.vendor import Confirmation, Evidence, Vendor
+
+VENDOR = Vendor({arguments})
+
+
+def evidence():
+    return Evidence(True, None, "the runtime of {key} is installed")
+
+
+def confirm():
+    import torch
+
+{confirm}
+
+
+methods = {{name: lambda self, *a, **k: None for name in DeepSpeedAccelerator.__abstractmethods__}}
+Toy = type("Toy", (DeepSpeedAccelerator,), methods | {{"device_name": lambda self, i=None: "{key}"}})
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a command ended with."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def report(self) -> dict[str, Any]:
+        report: dict[str, Any] = json.loads(self.out)
+        return report
+
+    def remarks(self, kind: str = "problems") -> dict[str, dict[str, str]]:
+        return {remark["code"]: remark for remark in self.report[kind]}
+
+    def states(self) -> dict[str, str]:
+        """State of every candidate that somebody installed."""
+        return {c["label"]: c["state"] for c in self.report["candidates"] if c["state"] != "not-installed"}
+
+    def candidate(self, label: str) -> dict[str, Any]:
+        return next(candidate for candidate in self.report["candidates"] if candidate["label"] == label)
+
+
+class Environment:
+    """A site folder with fake packages, and the bare Python that sees it."""
+
+    def __init__(self, python: Path, site: Path) -> None:
+        self.python, self.site = python, site
+
+    def distribution(
+        self,
+        name: str,
+        version: str = "1.0",
+        entry_points: Mapping[str, Mapping[str, str]] | None = None,
+        requires: tuple[str, ...] = (),
+    ) -> None:
+        """Metadata of an installed package."""
+        folder = self.site / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+        lines += [f"Requires-Dist: {requirement}" for requirement in requires]
+        (folder / "METADATA").write_text("\n".join(lines) + "\n")
+        sections = (
+            f"[{group}]\n" + "".join(f"{point} = {target}\n" for point, target in points.items())
+            for group, points in (entry_points or {}).items()
+        )
+        (folder / "entry_points.txt").write_text("\n".join(sections))
+
+    def module(self, path: str, source: str) -> None:
+        """A module, by its path in the site folder."""
+        file = self.site / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(dedent(source))
+
+    def torch(self, version: str = "2.13.0") -> None:
+        """The fake torch."""
+        shutil.copytree(FAKES / "torch", self.site / "torch")
+        (self.site / "torch/version.py").write_text(
+            f"__version__ = {version!r}\ncuda = None\nhip = None\nxpu = None\n"
+        )
+        self.distribution("torch", version)
+
+    def deepspeed(self, version: str = "0.19.8") -> None:
+        """A deepspeed that is only metadata and an empty package."""
+        self.module("deepspeed/__init__.py", "")
+        self.distribution("deepspeed", version)
+
+    def backend(self, name: str, body: str, package: str = "torch-sick", version: str = "2.13.0") -> None:
+        """A package whose backend extension torch calls."""
+        self.module(f"{name}.py", f"def autoload():\n    {body}\n")
+        self.distribution(package, version, {"torch.backends": {name: f"{name}:autoload"}})
+
+    def vendor(
+        self, key: str, priority: int = 2000, confirm: str = "", devices: int = 2, **more: Any
+    ) -> None:
+        """A vendor package accel-<key>; `confirm` is the body of that function ahead of its answer."""
+        module, package = f"vendor_{key}{more.get('road', '')}", more.pop("package", f"accel-{key}")
+        requires = more.pop("requires_dist", ())
+        fields = {
+            "key": key,
+            "accelerator": f"{module}:Toy",
+            "probe": module,
+            "priority": priority,
+            "distribution": package,
+            "requires": f"torch_{key}",
+            **more,
+        }
+        body = f"{dedent(confirm)}\nreturn Confirmation({devices}, 'the runtime counts {devices}')"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in fields.items())
+        indented = "\n".join(f"    {line}" for line in body.splitlines())
+        self.module(f"{module}.py", VENDOR.format(arguments=arguments, key=key, confirm=indented))
+        self.distribution(package, "1.0", {"accel.vendors": {key: f"{module}:VENDOR"}}, requires)
+
+    def cpu(self) -> None:
+        """A pretend accel-cpu."""
+        self.vendor("cpu", 0, devices=1)
+
+    def python_module(self, name: str, **variables: str) -> Result:
+        """A module of the site folder, run as a program."""
+        return run(self.python, "-m", name, PYTHONPATH=str(self.site), **variables)
+
+    def run(self, *arguments: str, cwd: Path | None = None, **variables: str) -> Result:
+        """`accel …` in this environment."""
+        return run(
+            self.python, "-m", "accel_core.cli", *arguments, cwd=cwd, PYTHONPATH=str(self.site), **variables
+        )
+
+    def doctor(self, *arguments: str, cwd: Path | None = None, **variables: str) -> Result:
+        """`accel doctor --json …` in this environment."""
+        return self.run("doctor", "--json", *arguments, cwd=cwd, **variables)
+
+
+def run(python: Path | str, *arguments: str, cwd: Path | None = None, **variables: str) -> Result:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    done = subprocess.run(
+        [str(python), *arguments],
+        env={**kept, **variables},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=cwd,
+    )
+    return Result(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="session")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has accel-core and what it needs, and no torch."""
+    root = tmp_path_factory.mktemp("bare")
+    venv.create(root, symlinks=True, with_pip=False)
+    site = next(root.glob("lib/python*/site-packages"))
+    (site / "accel_core").symlink_to(Path(accel_core.__file__).parent)
+    for name in NEEDED:
+        module = importlib.import_module(name)
+        (site / name).symlink_to(Path(module.__file__ or "").parent)
+    return root / "bin/python"
+
+
+@pytest.fixture
+def bare(bare_python: Path, tmp_path: Path) -> Environment:
+    """accel-core alone."""
+    site = tmp_path / "site"
+    site.mkdir()
+    environment = Environment(bare_python, site)
+    points = {"torch.backends": {"accel_core": "accel_core.activate:autoload"}}
+    environment.distribution("accel-core", importlib.metadata.version("accel-core"), points)
+    return environment
+
+
+@pytest.fixture
+def healthy(bare: Environment) -> Environment:
+    """accel-core with torch, deepspeed and the CPU."""
+    bare.torch()
+    bare.deepspeed()
+    bare.cpu()
+    return bare
+
+
+@pytest.fixture(scope="session")
+def run_here() -> Callable[..., Result]:
+    """Run a command with the interpreter of the tests, and the real torch."""
+
+    def with_this_python(*arguments: str, **more: Any) -> Result:
+        return run(sys.executable, *arguments, **more)
+
+    return with_this_python

@@ -1,0 +1,114 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The command itself: lazy, open to other packages, and alone with its name."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_core.__about__ import __version__
+from accel_core.cli.main import main
+
+WITHOUT_TORCH = """
+import sys
+from accel_core.cli.main import main
+try:
+    main({arguments})
+finally:
+    heavy = sorted({{"torch", "deepspeed"}} & sys.modules.keys())
+    print(heavy, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["env"], ["doctor", "--json"]])
+def test_no_command_imports_torch_or_deepspeed_itself(healthy: Any, arguments: list[str]) -> None:
+    healthy.module("program.py", WITHOUT_TORCH.format(arguments=arguments))
+    result = healthy.python_module("program")
+    assert result.err.splitlines()[-1] == "[]"
+    assert result.out
+
+
+def test_help_loads_no_command(run_here: Any) -> None:
+    code = "import sys; from accel_core.cli.main import main; main([]); print('rich' in sys.modules, file=sys.stderr)"
+    result = run_here("-c", code)
+    assert result.err.strip() == "False"
+    assert "doctor" in result.out
+
+
+def test_version_and_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"accel-core {__version__}\n"
+    assert main([]) == 2
+    for wrong in (
+        ["nonsense"],
+        ["doctor", "--timeout", "0"],
+        ["doctor", "--timeout", "x"],
+        ["env", "--json", "--markdown"],
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(wrong)
+        assert ended.value.code == 2
+
+
+def test_other_packages_add_commands_and_broken_ones_are_in_nobodys_way(bare: Any) -> None:
+    bare.module(
+        "extra.py",
+        """
+        class COMMAND:
+            def add_arguments(parser): parser.add_argument("--times", type=int)
+            def run(args): print("ran", args.times); return 5
+        """,
+    )
+    commands = {
+        "extra": "extra:COMMAND",
+        "gone": "no_such_module:COMMAND",
+        "odd": "os:path",
+        "env": "extra:COMMAND",
+    }
+    bare.distribution("accel-extra", "1.0", {"accel.commands": commands})
+
+    assert "from the package accel-extra" in bare.run("--help").out
+    ran = bare.run("extra", "--times", "3")
+    assert (ran.status, ran.out) == (5, "ran 3\n")
+    for name, found in {"gone": "ModuleNotFoundError", "odd": "without add_arguments and run"}.items():
+        broken = bare.run(name)
+        assert broken.status == 1
+        assert "[ACC-105]" in broken.err
+        assert found in broken.err
+        assert "pip uninstall accel-extra" in broken.err
+    own = bare.run("env", "--json")
+    assert own.status == 0
+    assert "'env' of accel-extra is left out" in own.err
+
+
+def test_no_other_installed_package_has_a_script_of_this_name() -> None:
+    points = importlib.metadata.entry_points(group="console_scripts", name="accel")
+    assert {point.dist.name for point in points if point.dist} == {"accel-core"}
+    files = (
+        file
+        for dist in importlib.metadata.distributions()
+        for file in dist.files or ()
+        if file.stem == "accel"
+    )
+    assert {str(file) for file in files if Path(str(file)).parent.name in ("bin", "Scripts")} <= {
+        "../../../bin/accel"
+    }
+
+
+def test_a_reader_that_stops_reading_is_no_traceback() -> None:
+    command = [sys.executable, "-m", "accel_core.cli", "env", "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    with process.stderr as errors:
+        assert errors.read() == b""
+    assert process.wait() == 1

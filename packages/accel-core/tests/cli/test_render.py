@@ -1,0 +1,106 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The doctor's report on a terminal: complete and readable at any width, with and without colour."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from accel_core.choose import Request, Step, Verdict
+from accel_core.cli import advice, render
+from accel_core.cli.packages import Bridge, DeepSpeed
+from accel_core.cli.report import Facts, Report
+from accel_core.cli.torch_check import Torch
+from accel_core.explanation import explained
+from accel_core.finding import Finding, State
+from accel_core.select import Selection
+
+CPU = Finding(
+    "cpu", 0, State.CHOSEN, "NUMA nodes: 2 [all usable]", package="accel-cpu", version="0.1.0", devices=2
+)
+NPU = Finding(
+    "npu", 700, State.BROKEN, "its runtime fails with OSError: no driver", error="Traceback: line\n"
+)
+XPU = Finding("xpu", 900, State.NOT_INSTALLED, "accel-xpu is not installed", road="ipex", package="accel-xpu")
+
+
+def report(*findings: Finding, torch: Torch | None = None) -> Report:
+    chosen = next((finding for finding in findings if finding.state is State.CHOSEN), None)
+    selection = Selection(Request(), Verdict(Step.CONSTRUCT, chosen, findings))
+    facts = Facts(
+        python={"version": "3.11.7", "executable": "/usr/bin/python", "platform": "Linux"},
+        core="0.1.0",
+        torch=torch or Torch("2.13.0", True, True),
+        deepspeed=DeepSpeed("0.19.8", ">=0.18,<0.20", True),
+        bridge=Bridge(True, "joined"),
+        unmet=(),
+        selection=selection,
+        explanation=explained(selection),
+    )
+    return Report(facts, tuple(advice.problems(facts)), tuple(advice.notes(facts)))
+
+
+def shown(capsys: pytest.CaptureFixture[str], told: Report) -> str:
+    render.show(told)
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", [60, 80, 160])
+def test_everything_is_told_at_every_width(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = shown(capsys, report(XPU, NPU, CPU))
+    flat = " ".join(text.split())
+    for word in (
+        "xpu (ipex)",
+        "not-installed",
+        "npu",
+        "broken",
+        "chosen",
+        "accel-cpu 0.1.0",
+        "[all usable]",
+        "3.11.7",
+    ):
+        assert word in flat
+    assert "Traceback: line" in text
+    assert "1 problem. A fresh process" in flat
+    advised = [line for line in text.splitlines() if line.startswith("  do: ")]
+    assert any("export ACCEL_SKIP=npu" in line for line in advised)
+    assert all(len(line) <= columns for line in text.splitlines() if line not in advised)
+
+
+def test_without_colour_there_is_no_escape_and_the_state_is_still_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    coloured = shown(capsys, report(NPU, CPU))
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = shown(capsys, report(NPU, CPU))
+    colours = re.compile(r"\x1b\[[\d;]*3\d")
+    assert colours.search(coloured)
+    assert not colours.search(plain)
+    assert "broken" in plain
+
+
+def test_when_torch_fails_it_says_that_no_run_can_start(capsys: pytest.CaptureFixture[str]) -> None:
+    torch = Torch(
+        "2.13.0", False, True, "OSError: no", "torch_sick", "torch-sick", "1.0", error="Traceback: deep"
+    )
+    text = " ".join(shown(capsys, report(CPU, torch=torch)).split())
+    assert "torch 2.13.0, fails to import" in text
+    assert "Traceback: deep" in text
+    assert "No run can start" in text
+    assert "a run would use cpu" in text
+
+
+def test_the_error_of_a_failed_selection_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    told = report(NPU)
+    told = replace(
+        told,
+        facts=replace(told.facts, explanation=replace(told.facts.explanation, error="[ACC-201] x\n  do: y")),
+    )
+    assert "[ACC-201] x\n  do: y" in shown(capsys, told)

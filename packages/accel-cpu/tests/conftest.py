@@ -1,0 +1,22 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A CPU accelerator that no launcher of the surrounding shell has spoken to."""
+
+from __future__ import annotations
+
+import pytest
+
+from accel_cpu.accelerator import CPU_Accelerator
+
+LAUNCHER = ("LOCAL_RANK", "LOCAL_SIZE", "LOCAL_WORLD_SIZE", "ACCEL_SYSROOT", "CUDA_VISIBLE_DEVICES")
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in LAUNCHER:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def cpu() -> CPU_Accelerator:
+    return CPU_Accelerator()
