@@ -16,6 +16,7 @@ from accel_core.vendor import Support, Traits, Vendor
 from accel_testkit import plugin
 from accel_testkit.suite import results
 from accel_testkit.suite.expect import expect
+from accel_testkit.suite.launch import Launcher
 from accel_testkit.suite.target import Target, traits_of
 
 _DEVICES = {"host": 0, "device": 1, "multi": 2}
@@ -70,6 +71,12 @@ def _skip_if_declared(item: pytest.Item, name: str, traits: Traits) -> None:
         reason = f"{trait.support.value}: {trait.reason}"
         item.user_properties.append((results.TRAIT, {"trait": name, "reason": reason}))
         pytest.skip(f"declared trait {name}: {reason}")
+
+
+@pytest.fixture(scope="session")
+def launcher(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+    """Starts ranks."""
+    return Launcher(target, tmp_path_factory.mktemp("ranks"))
 
 
 @pytest.fixture

@@ -1,0 +1,73 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The ops that DeepSpeed asks a device for, and how it finds a device's builders."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from types import ModuleType
+from typing import Any
+
+from accel_core.interface import DeepSpeedAccelerator
+
+#: Builders of DeepSpeed 0.18 and 0.19, those left out that are for one kind of device alone.
+UPSTREAM_BUILDERS = (
+    "AsyncIOBuilder",
+    "CPUAdagradBuilder",
+    "CPUAdamBuilder",
+    "CPULionBuilder",
+    "DeepCompileBuilder",
+    "EvoformerAttnBuilder",
+    "FPQuantizerBuilder",
+    "FusedAdamBuilder",
+    "FusedLambBuilder",
+    "FusedLionBuilder",
+    "GDSBuilder",
+    "InferenceBuilder",
+    "InferenceCoreBuilder",
+    "InferenceCutlassBuilder",
+    "PinMemoryBuilder",
+    "QuantizerBuilder",
+    "RaggedOpsBuilder",
+    "RaggedUtilsBuilder",
+    "RandomLTDBuilder",
+    "SparseAttnBuilder",
+    "SpatialInferenceBuilder",
+    "StochasticTransformerBuilder",
+    "TransformerBuilder",
+    "UtilsBuilder",
+)
+#: The key under which DeepSpeed 0.18 looks up builders of missing ops.
+NOT_IMPLEMENTED = "deepspeed_not_implemented"
+
+
+def op_package(accelerator: DeepSpeedAccelerator) -> ModuleType:
+    """The package that `op_builder_dir()` names; raises what its import raises."""
+    return importlib.import_module(accelerator.op_builder_dir())
+
+
+def found_by_upstream(accelerator: DeepSpeedAccelerator) -> list[str]:
+    """Builder names as DeepSpeed finds them: every name that ends so, in every file of the package."""
+    package = op_package(accelerator)
+    names: dict[str, None] = {}
+    for _, stem, _ in pkgutil.iter_modules(package.__path__):
+        if stem not in ("all_ops", "builder"):
+            module = importlib.import_module(f"{package.__name__}.{stem}")
+            names.update(dict.fromkeys(name for name in vars(module) if name.endswith("Builder")))
+    return sorted(names)
+
+
+def is_missing(builder: Any) -> bool:
+    """Whether a builder stands for an op that the device does not have."""
+    return builder is None or getattr(type(builder), "NAME", "") == NOT_IMPLEMENTED
+
+
+def served(accelerator: DeepSpeedAccelerator) -> dict[str, Any]:
+    """One builder for each op of DeepSpeed, or of the vendor's own, that the device has; others are left out."""
+    builders: dict[str, Any] = {}
+    for name in sorted({*UPSTREAM_BUILDERS, *found_by_upstream(accelerator)}):
+        builder = accelerator.create_op_builder(name)
+        if not is_missing(builder):
+            builders[name] = builder
+    return builders

@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Import cost and order: what loading the vendor brings along, step by step, in a fresh process."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from accel_core.vendor import ENTRY_POINT_GROUP, Vendor
+
+from accel_testkit.suite.expect import expect
+from accel_testkit.suite.target import Target
+
+pytestmark = [pytest.mark.tier("host"), pytest.mark.record]
+
+Report = dict[str, dict[str, Any]]
+#: Guards against a hang; nothing is measured.
+_LIMIT = 300
+_BEFORE_CHOICE = ("package", "record", "evidence")
+_AFTER_CHOICE = ("class", "construction")
+
+
+@pytest.fixture(scope="module")
+def report(target: Target, vendor: Vendor, tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """What each step of loading the vendor brought along; see accel_testkit.suite.fresh."""
+    out = tmp_path_factory.mktemp("fresh") / "report.json"
+    points = importlib.metadata.distribution(vendor.distribution).entry_points
+    records = [
+        point.value for point in points if point.group == ENTRY_POINT_GROUP and point.load().key == vendor.key
+    ]
+    command = [sys.executable, "-m", "accel_testkit.suite.fresh", str(out), target.package, *records]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, check=False)
+    return _read(out, done.stderr)
+
+
+def _read(out: Path, said: str) -> Report:
+    if not out.is_file():
+        pytest.fail(f"the fresh process died while it loaded the vendor:\n{said[-2000:]}", pytrace=False)
+    report: Report = json.loads(out.read_text(encoding="utf-8"))
+    return report
+
+
+@pytest.mark.parametrize("step", _BEFORE_CHOICE)
+def test_nothing_heavy_is_imported_before_the_choice(report: Report, vendor: Vendor, step: str) -> None:
+    """Importing the package, loading the record and asking for evidence import no torch, deepspeed or runtime."""
+    heavy = {"torch", "deepspeed", *re.findall(r"\w+", vendor.requires)}
+    found = sorted(heavy.intersection(report[step]["modules"]))
+    expect(
+        not found,
+        f"the step {step!r} imports too much",
+        found=", ".join(found),
+        expected="none of torch, deepspeed and the runtime: the vendor may not be chosen at all",
+        do="import them in accelerator.py, and in the body of confirm()",
+    )
+
+
+@pytest.mark.parametrize("step", [*_BEFORE_CHOICE, *_AFTER_CHOICE])
+def test_step_succeeds(report: Report, step: str) -> None:
+    """Each step works in a process where nothing else has imported the runtime, torch aside."""
+    expect(
+        not report[step]["error"],
+        f"the step {step!r} fails in a fresh process",
+        found=report[step]["error"],
+        expected="no exception on a machine that has the runtime",
+        do="import what the module uses in that module, and let errors of the import pass",
+    )
+
+
+def test_class_imports_no_deepspeed(report: Report, vendor: Vendor) -> None:
+    """The class is imported without deepspeed, whose import would ask for this very accelerator."""
+    found = [step for step in _AFTER_CHOICE if "deepspeed" in report[step]["modules"]]
+    expect(
+        vendor.imports_deepspeed or not found,
+        "the accelerator imports deepspeed",
+        found=f"in the steps {', '.join(found)}",
+        expected="no import, or imports_deepspeed=True in the record",
+        do="derive from accel_core's classes",
+    )
+
+
+@pytest.mark.parametrize("step", [*_BEFORE_CHOICE, *_AFTER_CHOICE])
+def test_environment_stays(report: Report, step: str) -> None:
+    """No step sets or removes an environment variable."""
+    expect(
+        not report[step]["environment"],
+        f"the step {step!r} changes the environment",
+        found=", ".join(report[step]["environment"]),
+        expected="the same variables as before: children inherit them, even after a failed choice",
+        do="pass settings to the runtime by its functions, or leave them to the user",
+    )
+
+
+@pytest.mark.parametrize("step", [*_BEFORE_CHOICE, *_AFTER_CHOICE])
+def test_output_stays_clean(report: Report, step: str) -> None:
+    """No step writes to standard output: programs parse what other programs print."""
+    expect(
+        not report[step]["output"],
+        f"the step {step!r} writes to standard output",
+        found=repr(report[step]["output"]),
+        expected="silence",
+        do="use the logging module, or warnings",
+    )
+
+
+def test_settings_of_torch_stay(report: Report) -> None:
+    """Importing and constructing the class changes no setting of torch that holds for the whole process."""
+    changed = [name for step in _AFTER_CHOICE for name in report[step]["settings"]]
+    expect(
+        not changed,
+        "the accelerator changes settings of torch",
+        found=", ".join(changed),
+        expected="the settings that the user made",
+        do="leave the choice to the user, and document it",
+    )

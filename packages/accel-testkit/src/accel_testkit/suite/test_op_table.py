@@ -1,0 +1,200 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The op table: every op of DeepSpeed is served or refused with its reason, without a crash on the way."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from accel_core.interface import DeepSpeedAccelerator
+from accel_core.vendor import Traits
+
+from accel_testkit.suite import ops
+from accel_testkit.suite.expect import expect, expect_raises
+
+pytestmark = pytest.mark.tier("host")
+
+_NO_OP = "NoSuchOpBuilder"
+_STARTERS = [(subprocess.Popen, "__init__"), (os, "system"), (os, "posix_spawn"), (os, "fork")]
+
+
+def _for_each(names: list[str], problem: Callable[[str], str]) -> list[str]:
+    """The problems of the names that have one; an exception is a problem."""
+    problems = []
+    for name in names:
+        try:
+            text = problem(name)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+        if text:
+            problems.append(f"{name}: {text}")
+    return problems
+
+
+def _expect_none(problems: list[str], what: str, expected: str, do: str) -> None:
+    expect(not problems, what, found="; ".join(problems), expected=expected, do=do)
+
+
+def test_package_of_builders_can_be_imported(accelerator: DeepSpeedAccelerator) -> None:
+    """`op_builder_dir()` names a package of which every file can be imported: DeepSpeed imports them all."""
+
+    def problem(name: str) -> str:
+        ops.found_by_upstream(accelerator)
+        return ""
+
+    _expect_none(
+        _for_each([accelerator.op_builder_dir()], problem),
+        "op_builder_dir() names no importable package",
+        "a package, each file of which can be imported on a machine without compiler or device",
+        "import toolchains and runtimes inside load()",
+    )
+
+
+def test_every_op_has_a_builder(accelerator: DeepSpeedAccelerator) -> None:
+    """`create_op_builder(name)` gives an instance for every op of DeepSpeed, never None, and raises nothing."""
+
+    def problem(name: str) -> str:
+        builder = accelerator.create_op_builder(name)
+        return f"gives {builder!r}" if builder is None or inspect.isclass(builder) else ""
+
+    _expect_none(
+        _for_each([*ops.UPSTREAM_BUILDERS, *ops.found_by_upstream(accelerator)], problem),
+        "create_op_builder() gives no builder",
+        "an instance; a NotImplementedBuilder where the device has no such op",
+        "name importable classes in the op table, and return NotImplementedBuilder otherwise",
+    )
+
+
+def test_class_and_instance_are_of_one_kind(accelerator: DeepSpeedAccelerator) -> None:
+    """`get_op_builder(name)` is the class of what `create_op_builder(name)` gives."""
+
+    def problem(name: str) -> str:
+        kind, builder = accelerator.get_op_builder(name), accelerator.create_op_builder(name)
+        return "" if inspect.isclass(kind) and type(builder) is kind else f"{kind!r} and {builder!r}"
+
+    _expect_none(
+        _for_each(["FusedAdamBuilder", "CPUAdamBuilder", _NO_OP], problem),
+        "get_op_builder() and create_op_builder() disagree",
+        "a class, and an instance of that class",
+        "call the class in create_op_builder()",
+    )
+
+
+def test_unknown_op_is_refused(accelerator: DeepSpeedAccelerator) -> None:
+    """An op that nobody has gets a builder that is not compatible and whose `load` raises with the op's name."""
+    builder = accelerator.create_op_builder(_NO_OP)
+    expect(
+        ops.is_missing(builder) and builder is not None and builder.is_compatible() is False,
+        "an unknown op is not refused",
+        found=f"{builder!r}",
+        expected=f"a builder with NAME {ops.NOT_IMPLEMENTED!r} whose is_compatible() is False",
+        do="return accel_core.NotImplementedBuilder",
+    )
+    error = expect_raises(
+        ValueError, builder.load, "the builder of an unknown op loads", do="raise accel_core's OpNotImplemented"
+    )
+    expect(
+        _NO_OP in str(error) and accelerator.device_name() in str(error),
+        "the error of an unknown op does not say which",
+        found=str(error),
+        expected=f"a text with {_NO_OP} and {accelerator.device_name()}",
+        do="raise accel_core's OpNotImplemented",
+    )
+
+
+def test_missing_ops_have_reasons(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
+    """Each op of DeepSpeed that the device lacks has a trait, and `load` raises with the trait's reason."""
+
+    def problem(name: str) -> str:
+        builder = accelerator.create_op_builder(name)
+        if not ops.is_missing(builder):
+            return ""
+        if name not in traits:
+            return "no trait"
+        try:
+            builder.load()
+        except ValueError as error:
+            return "" if traits[name].reason in str(error) else f"load() says {error}"
+        return "load() raises nothing"
+
+    _expect_none(
+        _for_each(list(ops.UPSTREAM_BUILDERS), problem),
+        "missing ops have no reason",
+        "a trait under the builder's name, and its reason in the error of load()",
+        "write the reasons into traits.py: users and the feature table read them",
+    )
+
+
+def test_served_ops_are_not_declared_missing(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
+    """No op is served and declared missing at the same time."""
+    _expect_none(
+        [name for name in ops.served(accelerator) if name in traits],
+        "ops are served and declared missing",
+        "one of the two",
+        "drop the trait of an op once it is in the table",
+    )
+
+
+def test_asking_for_compatibility_is_harmless(
+    accelerator: DeepSpeedAccelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`is_compatible` answers with a bool, raises nothing and starts no process: `import deepspeed` asks them all."""
+    builders = {name: accelerator.create_op_builder(name) for name in ops.UPSTREAM_BUILDERS}
+    started: list[str] = []
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        started.append(str(args[-1] if args else kwargs))
+        raise OSError("the conformance suite lets no process be started here")
+
+    for place, attribute in _STARTERS:
+        monkeypatch.setattr(place, attribute, refuse)
+
+    def problem(name: str) -> str:
+        answers = [builders[name].is_compatible(), builders[name].is_compatible(verbose=False)]
+        if started:
+            return f"starts {started.pop()}"
+        return "" if all(type(answer) is bool for answer in answers) else f"answers {answers[0]!r}"
+
+    _expect_none(
+        _for_each(list(builders), problem),
+        "asking whether an op is compatible has consequences",
+        "True or False, from what can be seen without starting anything",
+        "derive the builder from accel_core.OpBuilder and write compatibility()",
+    )
+
+
+def test_builders_tell_about_themselves(accelerator: DeepSpeedAccelerator) -> None:
+    """Every served op's builder has a distinct name, its build variable, and says why it is or is not compatible."""
+    builders = ops.served(accelerator)
+    names = [builder.name for builder in builders.values()]
+
+    def problem(name: str) -> str:
+        builder = builders[name]
+        told = (builder.name, builder.absolute_name(), builder.BUILD_VAR, getattr(builder, "reason", "-"))
+        if not all(isinstance(text, str) and text for text in told):
+            return f"name, absolute_name(), BUILD_VAR, reason are {told}"
+        return "shares its name" if names.count(builder.name) > 1 else ""
+
+    _expect_none(
+        _for_each(list(builders), problem),
+        "builders do not tell what they are",
+        "texts, none empty; `ds_report` and `accel doctor` print them",
+        "set NAME and BUILD_VAR as upstream's builder does",
+    )
+
+
+def test_extensions_can_be_built(accelerator: DeepSpeedAccelerator) -> None:
+    """`build_extension()` is a setuptools command class."""
+    command = accelerator.build_extension()
+    expect(
+        inspect.isclass(command) and callable(getattr(command, "run", None)),
+        "build_extension() is no setuptools command",
+        found=repr(command),
+        expected="a class such as torch.utils.cpp_extension.BuildExtension",
+        do="return torch's class, or the runtime's",
+    )
