@@ -1,0 +1,37 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong with a simulated device, in four parts."""
+
+from __future__ import annotations
+
+from accel_core.errors import AccelError
+
+
+class UnknownDevice(AccelError, ValueError):
+    """No simulated device has this name."""
+
+    code = "ACC-701"
+
+
+class AlreadySimulating(AccelError, RuntimeError):
+    """A process can simulate one kind of device."""
+
+    code = "ACC-702"
+
+
+class CanNotBuild(AccelError, RuntimeError):
+    """The simulated device's C++ can not be compiled here."""
+
+    code = "ACC-703"
+
+
+class NotSimulated(AccelError, NotImplementedError):
+    """A name that the vendor's real module offers and the simulation does not carry out."""
+
+    code = "ACC-704"
+
+
+class InvalidSetting(AccelError, ValueError):
+    """An environment variable of the simulation has a value without a meaning."""
+
+    code = "ACC-705"

@@ -1,0 +1,94 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Makes a vendor's module out of its surface: exactly the real one's names, simulated or refusing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, NoReturn
+
+from accel_testkit.sim.errors import NotSimulated
+from accel_testkit.surface import Name, Surface
+
+
+def refuse(full: str) -> NoReturn:
+    """Raise for a name that exists on the real device and is not simulated."""
+    raise NotSimulated(
+        what=f"{full} is not simulated",
+        found="a call of it on a simulated device",
+        expected="names that the simulation carries out: docs/simulated-devices.md lists them",
+        do="run this part on the real device, or add it to accel_testkit.sim",
+    )
+
+
+class _Absent:
+    """A value that only the real runtime has."""
+
+    def __init__(self, full: str) -> None:
+        self.__dict__["_full"] = full
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        refuse(f"{self._full}.{name}")
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
+        refuse(self._full)
+
+    def __repr__(self) -> str:
+        return f"<{self._full}: not simulated>"
+
+
+def _function(full: str) -> Any:
+    def absent(*_args: Any, **_kwargs: Any) -> NoReturn:
+        refuse(full)
+
+    absent.__name__ = absent.__qualname__ = full.rpartition(".")[2]
+    absent.not_simulated = True  # type: ignore[attr-defined]
+    return absent
+
+
+def _class(full: str) -> type:
+    def absent(*_args: Any, **_kwargs: Any) -> NoReturn:
+        refuse(full)
+
+    return type(full.rpartition(".")[2], (), {"__init__": absent, "__module__": full.rpartition(".")[0],
+                                              "not_simulated": True})  # fmt: skip
+
+
+def fill(
+    module: ModuleType, prefix: str, surface: Surface, simulated: Mapping[str, Any], *, absent: bool = True
+) -> None:
+    """Give a module the names below a prefix of the surface.
+
+    simulated: by name below the prefix (`memory_allocated`), also used for the same name in submodules.
+    absent:    whether names that are not simulated are put there as refusals.
+    """
+    for name, entry in surface.children(prefix).items():
+        full = f"{prefix}.{name}"
+        if name in simulated:
+            setattr(module, name, simulated[name])
+        elif not absent:
+            continue
+        elif entry.kind == "attr" and (surface.children(full) or "<module" in entry.signature):
+            setattr(module, name, _submodule(module, name, full, surface, simulated))
+        else:
+            setattr(module, name, _refusal(full, entry))
+
+
+def _submodule(
+    parent: ModuleType, name: str, prefix: str, surface: Surface, simulated: Mapping[str, Any]
+) -> ModuleType:
+    module = ModuleType(f"{parent.__name__}.{name}")
+    module.__path__ = []  # it may have submodules of its own
+    fill(module, prefix, surface, simulated)
+    sys.modules[module.__name__] = module
+    return module
+
+
+def _refusal(full: str, entry: Name) -> Any:
+    if entry.kind == "class":
+        return _class(full)
+    return _function(full) if entry.kind in ("function", "method") else _Absent(full)

@@ -1,0 +1,57 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Random numbers: one generator a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from accel_testkit.sim.runtime.device import index_of
+from accel_testkit.sim.simulation import Simulation
+
+
+def offer(simulation: Simulation) -> dict[str, Any]:
+    """The names of this room."""
+    native, count = simulation.native, simulation.vendor.generators or simulation.devices
+
+    def generator(device: Any = None) -> torch.Generator:
+        found: torch.Generator = native.default_generator(index_of(device))
+        return found
+
+    def all_generators() -> list[torch.Generator]:
+        return [native.default_generator(index) for index in range(count)]
+
+    def manual_seed(seed: int) -> None:
+        generator().manual_seed(int(seed))
+
+    def manual_seed_all(seed: int) -> None:
+        for each in all_generators():
+            each.manual_seed(int(seed))
+
+    def seed_all() -> None:
+        first = generator(0).seed()
+        for each in all_generators()[1:]:
+            each.manual_seed(first)
+
+    def set_rng_state(new_state: torch.Tensor, device: Any = simulation.type) -> None:
+        generator(device).set_state(new_state)
+
+    def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
+        for each, state in zip(all_generators(), new_states, strict=True):
+            each.set_state(state)
+
+    return {
+        "default_generators": (),
+        "manual_seed": manual_seed,
+        "manual_seed_all": manual_seed_all,
+        "seed": lambda: generator().seed(),
+        "seed_all": seed_all,
+        "initial_seed": lambda: generator().initial_seed(),
+        "get_rng_state": lambda device=simulation.type: generator(device).get_state(),
+        "get_rng_state_all": lambda: [each.get_state() for each in all_generators()],
+        "set_rng_state": set_rng_state,
+        "set_rng_state_all": set_rng_state_all,
+    }

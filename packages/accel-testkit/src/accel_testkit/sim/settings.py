@@ -1,0 +1,64 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a user can set about a simulated device: environment variables, so that child processes have them too."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from accel_core.env import Variable
+
+from accel_testkit.sim.errors import InvalidSetting
+
+DEVICE = Variable("ACCEL_SIM", "", "The device that this process simulates; set by `accel sim`.")
+DEVICES = Variable("ACCEL_SIM_DEVICES", "2", "Number of simulated devices.")
+MEMORY = Variable("ACCEL_SIM_MEMORY", "16GiB", "Memory of each simulated device, in bytes or with KiB, MiB, GiB.")
+STRICT = Variable("ACCEL_SIM_STRICT", "1", "0: host and device tensors may mix, which no accelerator allows.")
+BEHAVIOUR = Variable(
+    "ACCEL_SIM_BEHAVIOUR", "", "Comma-separated vendor behaviours to switch on: see `accel sim --list`."
+)
+CACHE = Variable("ACCEL_CACHE_DIR", "", "Folder for what is built on this machine; default: the user's cache.")
+
+VARIABLES = (DEVICE, DEVICES, MEMORY, STRICT, BEHAVIOUR, CACHE)
+
+_UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+MAX_DEVICES = 64
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of this process. memory: bytes a device."""
+
+    devices: int
+    memory: int
+    strict: bool
+    behaviours: frozenset[str]
+
+
+def read() -> Settings:
+    """The settings as the environment has them; raises `InvalidSetting`."""
+    return Settings(_devices(), _memory(), STRICT.on(), frozenset(BEHAVIOUR.names()))
+
+
+def _devices() -> int:
+    text = DEVICES.get()
+    if not text.isdigit() or int(text) > MAX_DEVICES:
+        raise _invalid(DEVICES, f"a number from 0 to {MAX_DEVICES}")
+    return int(text)
+
+
+def _memory() -> int:
+    match = re.fullmatch(r"(\d+)\s*([KMG]iB)?", MEMORY.get().strip(), re.IGNORECASE)
+    if match is None:
+        raise _invalid(MEMORY, "bytes, or a number with KiB, MiB or GiB")
+    return int(match[1]) * _UNITS[(match[2] or "").upper()]
+
+
+def _invalid(variable: Variable, expected: str) -> InvalidSetting:
+    return InvalidSetting(
+        what="the simulated device can not be set up",
+        found=f"{variable.name}={variable.get()!r}",
+        expected=expected,
+        do=f"correct or unset {variable.name}",
+    )

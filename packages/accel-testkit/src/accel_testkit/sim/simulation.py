@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Turns this process's torch into one that has the simulated device."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import sys
+import time
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from accel_testkit import surface
+from accel_testkit.sim import build, offer, settings, vendors, visible
+from accel_testkit.sim.errors import AlreadySimulating
+from accel_testkit.sim.settings import Settings
+from accel_testkit.sim.vendors import SimVendor
+
+
+@dataclass
+class Simulation:
+    """The device that this process simulates."""
+
+    vendor: SimVendor
+    settings: Settings
+    native: Any
+    devices: int
+    module: ModuleType
+    simulated: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def type(self) -> str:
+        """torch's device type."""
+        return self.vendor.key
+
+
+_current: Simulation | None = None
+
+
+def current() -> Simulation | None:
+    """The simulation of this process, None when there is none."""
+    return _current
+
+
+def activate(key: str) -> Simulation:
+    """Simulate a vendor's device in this process. Raises `AlreadySimulating` after another one."""
+    global _current
+    vendor = vendors.find(key)
+    if _current is not None:
+        if _current.vendor is vendor:
+            return _current
+        raise AlreadySimulating(
+            what=f"{key} can not be simulated in this process",
+            found=f"it already simulates {_current.vendor.key}",
+            expected="one kind of device a process",
+            do="start another process",
+        )
+    chosen = settings.read()
+    devices = min(visible.count(vendor, chosen.devices, os.environ), vendor.max_devices)
+    native = _load()
+    if vendor.claims:
+        torch.utils.rename_privateuse1_backend(key)
+    native.activate(key, key, devices, chosen.memory, vendor.generators, chosen.strict)
+    _current = Simulation(vendor, chosen, native, devices, _module(vendor))
+    _present(_current)
+    # PyTorch drops the last task of a device's autograd thread after main has returned, and the interpreter
+    # ends under it: "terminate called without an active exception". A moment at exit lets it finish.
+    atexit.register(time.sleep, 0.05)
+    return _current
+
+
+def _load() -> Any:
+    path = build.library()
+    spec = importlib.util.spec_from_file_location(build.NAME, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[build.NAME] = module
+    return module
+
+
+def _module(vendor: SimVendor) -> ModuleType:
+    inside_torch = getattr(torch, vendor.key, None)
+    if isinstance(inside_torch, ModuleType):
+        return inside_torch
+    module = ModuleType(f"torch.{vendor.key}")
+    module.__path__ = []  # `import torch.npu.random` is a usual line
+    return module
+
+
+def _present(simulation: Simulation) -> None:
+    from accel_testkit.sim import collectives, runtime, torch_types
+
+    vendor = simulation.vendor
+    simulation.simulated.update(runtime.offer(simulation))
+    names = surface.load(vendor.surface)
+    torch_types.before(simulation)
+    offer.fill(
+        simulation.module, vendor.module, names, simulation.simulated, absent=bool(vendor.packages)
+    )
+    if not hasattr(torch, vendor.key):
+        torch._register_device_module(vendor.key, simulation.module)
+    torch_types.after(simulation)
+    collectives.register(simulation)

@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated vendors, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from accel_testkit.sim.errors import UnknownDevice
+
+
+@dataclass(frozen=True)
+class SimVendor:
+    """One vendor's device and how its PyTorch runtime presents it.
+
+    key:           what users call it; also torch's device type.
+    claims:        the runtime takes torch's PrivateUse1 slot under the key.
+    surface:       surfaces/<surface>.json lists the names of its module.
+    module:        the prefix of the device module's names there.
+    packages:      the real top-level packages, which a stand-in replaces; none where torch has the module.
+    distribution:  the stand-in's name and version for importlib.metadata.
+    entry_point:   what `import torch` calls, in the group torch.backends.
+    collectives:   its backend of torch.distributed.
+    device_name:   what it calls its hardware.
+    visible:       the variable that restricts the devices; ascending: its ids must ascend.
+    device_nodes:  device files, {} is the number of the device.
+    generators:    default generators: 0 is one a device.
+    properties:    fields of its device properties beside name and total_memory.
+    """
+
+    key: str
+    surface: str
+    module: str
+    collectives: str
+    device_name: str
+    claims: bool = False
+    packages: tuple[str, ...] = ()
+    distribution: tuple[str, str] = ("", "")
+    entry_point: tuple[str, str] = ("", "")
+    visible: tuple[str, ...] = ()
+    ascending: bool = False
+    device_nodes: tuple[str, ...] = ()
+    generators: int = 0
+    max_devices: int = 64
+    properties: dict[str, object] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+VENDORS = (
+    SimVendor(
+        "npu", "npu", "torch.npu", "hccl", "Ascend910B2 (simulated)", claims=True,
+        packages=("torch_npu",), distribution=("torch_npu", "2.13.0"), entry_point=("torch_npu", "torch_npu:_autoload"),
+        visible=("ASCEND_RT_VISIBLE_DEVICES",), ascending=True, device_nodes=("dev/davinci{}",),
+        properties={"multi_processor_count": 24, "cube_core_num": 24, "vector_core_num": 48,
+                    "L2_cache_size": 192 << 20, "major": 0, "minor": 0, "warp_size": 32},
+    ),
+    SimVendor(
+        "mlu", "mlu", "torch.mlu", "cncl", "MLU590 (simulated)", claims=True,
+        packages=("torch_mlu",), distribution=("torch_mlu", "1.25.0"),
+        visible=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+        device_nodes=("dev/cambricon_dev{}",),
+        properties={"multi_processor_count": 48, "cluster_count": 12, "core_num_per_cluster": 4,
+                    "isa_version": 592, "major": 5, "minor": 0, "supports_linear_memory": True},
+    ),
+    SimVendor(
+        "sdaa", "sdaa", "torch.sdaa", "tccl", "TECO_AICARD_01 (simulated)", claims=True,
+        packages=("torch_sdaa",), distribution=("torch_sdaa", "3.2.0"), visible=("SDAA_VISIBLE_DEVICES",),
+        properties={"major": 3, "minor": 0, "multi_processor_count": 32},
+    ),
+    SimVendor(
+        "hpu", "hpu", "habana_frameworks.torch.hpu", "hccl", "GAUDI3 (simulated)",
+        packages=("habana_frameworks",), distribution=("habana_torch_plugin", "1.19.0"),
+        entry_point=("device_backend", "habana_frameworks.autoload:__autoload"),
+        visible=("HABANA_VISIBLE_MODULES",), device_nodes=("dev/accel/accel{}",), generators=1,
+    ),
+    SimVendor(
+        "xpu", "xpu", "torch.xpu", "xccl", "Intel(R) Data Center GPU Max 1550 (simulated)",
+        distribution=("accel_sim_xpu", "0"), entry_point=("accel_sim", "accel_testkit.sim.standin:enter_torch"),
+        visible=("ZE_AFFINITY_MASK",), device_nodes=("dev/dri/renderD{}",),
+        properties={"platform_name": "simulated", "max_compute_units": 448, "gpu_eu_count": 448, "has_fp64": True,
+                    "has_fp16": True},
+    ),
+    SimVendor(
+        "cuda", "cuda", "torch.cuda", "nccl", "NVIDIA H100 (simulated)",
+        distribution=("accel_sim_cuda", "0"), entry_point=("accel_sim", "accel_testkit.sim.standin:enter_torch"),
+        visible=("CUDA_VISIBLE_DEVICES",), device_nodes=("dev/nvidia{}",),
+        properties={"multi_processor_count": 132, "major": 9, "minor": 0, "warp_size": 32, "is_integrated": False},
+    ),
+    SimVendor(
+        "mps", "mps", "torch.mps", "gloo", "Apple M (simulated)",
+        distribution=("accel_sim_mps", "0"), entry_point=("accel_sim", "accel_testkit.sim.standin:enter_torch"),
+        max_devices=1,
+    ),
+)  # fmt: skip
+
+
+def find(key: str) -> SimVendor:
+    """The vendor of that key; raises `UnknownDevice`."""
+    for vendor in VENDORS:
+        if vendor.key == key:
+            return vendor
+    raise UnknownDevice(
+        what="this device can not be simulated",
+        found=repr(key),
+        expected=f"one of {', '.join(vendor.key for vendor in VENDORS)}",
+        do="choose one of these",
+    )

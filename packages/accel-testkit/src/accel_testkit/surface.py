@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The names that each real vendor module offers: `surfaces/<name>.json`, with source and version."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Name:
+    """One name of a vendor's module.
+
+    kind:        function, class, method, property or attr.
+    signature:   as the real one has it; empty where it can not be seen.
+    condition:   when it exists only sometimes.
+    unconfirmed: nobody outside DeepSpeed is seen to use it.
+    """
+
+    kind: str
+    signature: str = ""
+    condition: str = ""
+    note: str = ""
+    unconfirmed: bool = False
+
+
+@dataclass(frozen=True)
+class Surface:
+    """What one vendor offers, and where that was read."""
+
+    vendor: str
+    module: str
+    source: str
+    version: str
+    names: dict[str, Name]
+
+    def children(self, prefix: str) -> dict[str, Name]:
+        """The names directly below a prefix, by their last part."""
+        start = prefix + "."
+        found: dict[str, Name] = {}
+        for full, name in self.names.items():
+            if not full.startswith(start):
+                continue
+            first, _, deeper = full[len(start) :].partition(".")
+            if not deeper:
+                found[first] = name
+            else:
+                found.setdefault(first, Name("attr"))
+        return found
+
+
+def folder() -> Path:
+    """Where the files are: in the package, or in the workspace that this is installed from in place."""
+    packaged = Path(__file__).parent / "surfaces"
+    return packaged if packaged.is_dir() else Path(__file__).resolve().parents[4] / "shared" / "surfaces"
+
+
+@cache
+def load(name: str) -> Surface:
+    """The surface of a vendor; raises FileNotFoundError for one that is not known."""
+    data = json.loads((folder() / f"{name}.json").read_text(encoding="utf-8"))
+    names = {full: Name(**entry) for full, entry in data.pop("names").items()}
+    return Surface(names=names, **data)
+
+
+def available() -> list[str]:
+    """The surfaces there are."""
+    return sorted(path.stem for path in folder().glob("*.json"))

@@ -1,0 +1,63 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The accelerator: TorchDeviceAccelerator on the pretended runtime, with pinning and graphs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+from accel_core.torch_device import TorchDeviceAccelerator
+from torch.utils.weak import WeakIdKeyDictionary
+
+from accel_good.op_builder import TABLE
+from accel_good.runtime import Runtime
+from accel_good.streams import Graph
+from accel_good.traits import TRAITS
+
+
+class GOOD_Accelerator(TorchDeviceAccelerator):
+    """Two devices of torch's type cpu; device(1) is cpu:1, though torch's tensors forget the index."""
+
+    def __init__(self) -> None:
+        namespace: Any = Runtime()
+        super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS, namespace=namespace)
+        self._pinned = WeakIdKeyDictionary()
+
+    def resolves_data_dependency(self) -> bool:
+        return True  # DeepSpeed then records no streams on tensors, which torch can not do in host memory
+
+    def create_graph(self) -> Any:
+        return Graph()
+
+    def capture_to_graph(
+        self, graph: Any, pool: Any = None, stream: Any = None
+    ) -> AbstractContextManager[Any]:
+        capture: AbstractContextManager[Any] = self._ns.graph(graph)
+        return capture
+
+    def replay_graph(self, graph: Any) -> None:
+        graph.replay()
+
+    def is_current_stream_capturing(self) -> bool:
+        return bool(self._ns.capturing)
+
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._remembered(tensor.clone())
+
+    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
+        return self._remembered(tensor.new_empty(shape))
+
+    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        return tensor in self._pinned
+
+    def _remembered(self, tensor: torch.Tensor) -> torch.Tensor:
+        self._pinned[tensor] = True
+        return tensor
+
+    def visible_devices_envs(self) -> list[str]:
+        return ["GOOD_VISIBLE_DEVICES"]
+
+    def export_envs(self) -> list[str]:
+        return ["GLOO_", "GOOD_"]

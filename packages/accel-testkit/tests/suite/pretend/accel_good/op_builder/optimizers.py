@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizer ops in plain torch, under upstream's function names and arguments."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from accel_core.foreach.adam import multi_tensor_adam
+from accel_core.op_builder import OpBuilder
+
+_groups: dict[int, bool] = {}
+
+
+class _PlainTorch(OpBuilder):
+    FUNCTIONS: dict[str, Any]
+
+    def compatibility(self) -> tuple[bool, str]:
+        """Always."""
+        return True, "computed by plain torch"
+
+    def load(self, verbose: bool = True) -> Any:
+        """The functions."""
+        return SimpleNamespace(**self.FUNCTIONS)
+
+    def sources(self) -> list[str]:
+        """One, so that there is something to look for."""
+        return ["csrc/nothing.c"]
+
+
+def _create_adam(op: int, lr: float, b1: float, b2: float, eps: float, decay: float, adamw: bool, log: bool) -> None:
+    _groups[op] = adamw
+
+
+def _adam_update(op: int, step: int, *args: Any) -> None:
+    lr, b1, b2, eps, decay, correct, param, grad, exp_avg, exp_avg_sq = args
+    lists = [[grad], [param], [exp_avg], [exp_avg_sq]]
+    multi_tensor_adam(0, param, lists, lr, b1, b2, eps, step, _groups[op], correct, decay)
+
+
+def _adagrad_update(op: int, step: int, lr: float, eps: float, decay: float, *tensors: torch.Tensor) -> None:
+    param, grad, squares = (tensor.detach() for tensor in tensors)
+    grad = grad + decay * param
+    squares.add_(grad * grad)
+    param.sub_(lr * grad / (squares.sqrt() + eps))
+
+
+def _lion_update(op: int, step: int, lr: float, b1: float, b2: float, decay: float, *tensors: torch.Tensor) -> None:
+    param, grad, moment = (tensor.detach() for tensor in tensors)
+    direction = torch.sign(b1 * moment + (1 - b1) * grad)
+    param.sub_(lr * (direction + decay * param))
+    moment.mul_(b2).add_(grad, alpha=1 - b2)
+
+
+def _nothing(*args: Any) -> None:
+    pass
+
+
+class FusedAdamBuilder(_PlainTorch):
+    """Adam over lists of tensors."""
+
+    NAME = "fused_adam"
+    BUILD_VAR = "DS_BUILD_FUSED_ADAM"
+    FUNCTIONS = {"multi_tensor_adam": multi_tensor_adam}
+
+
+class CPUAdamBuilder(_PlainTorch):
+    """Adam on the host."""
+
+    NAME = "cpu_adam"
+    BUILD_VAR = "DS_BUILD_CPU_ADAM"
+    FUNCTIONS = {"create_adam": _create_adam, "adam_update": _adam_update, "destroy_adam": _nothing}
+
+
+class CPUAdagradBuilder(_PlainTorch):
+    """Adagrad on the host."""
+
+    NAME = "cpu_adagrad"
+    BUILD_VAR = "DS_BUILD_CPU_ADAGRAD"
+    FUNCTIONS = {"create_adagrad": _nothing, "adagrad_update": _adagrad_update, "destroy_adagrad": _nothing}
+
+
+class CPULionBuilder(_PlainTorch):
+    """Lion on the host."""
+
+    NAME = "cpu_lion"
+    BUILD_VAR = "DS_BUILD_CPU_LION"
+    FUNCTIONS = {"create_lion": _nothing, "lion_update": _lion_update, "destroy_lion": _nothing}

@@ -1,0 +1,37 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the pretended device can not do."""
+
+from accel_core.vendor import Support, Trait
+
+_NO_KERNEL = "nobody wrote a kernel for a device that is pretended"
+
+TRAITS = {
+    "record_stream": Trait(Support.UNSUPPORTED, "torch records streams of device memory, and this is host memory"),
+    "triton": Trait(Support.UNSUPPORTED, "Triton compiles for GPUs"),
+    **{
+        name: Trait(Support.NOT_IMPLEMENTED, _NO_KERNEL)
+        for name in (
+            "AsyncIOBuilder",
+            "DeepCompileBuilder",
+            "EvoformerAttnBuilder",
+            "FPQuantizerBuilder",
+            "FusedLambBuilder",
+            "FusedLionBuilder",
+            "GDSBuilder",
+            "InferenceBuilder",
+            "InferenceCoreBuilder",
+            "InferenceCutlassBuilder",
+            "PinMemoryBuilder",
+            "QuantizerBuilder",
+            "RaggedOpsBuilder",
+            "RaggedUtilsBuilder",
+            "RandomLTDBuilder",
+            "SparseAttnBuilder",
+            "SpatialInferenceBuilder",
+            "StochasticTransformerBuilder",
+            "TransformerBuilder",
+            "UtilsBuilder",
+        )
+    },
+}
