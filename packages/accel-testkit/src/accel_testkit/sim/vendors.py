@@ -26,6 +26,7 @@ class SimVendor:
     device_nodes:  device files, {} is the number of the device.
     generators:    default generators: 0 is one a device.
     properties:    fields of its device properties beside name and total_memory.
+    environment:   variables that the vendor's installation sets; {sysroot} is the simulated machine's root.
     """
 
     key: str
@@ -53,6 +54,7 @@ VENDORS = (
         visible=("ASCEND_RT_VISIBLE_DEVICES",), ascending=True, device_nodes=("dev/davinci{}",),
         properties={"multi_processor_count": 24, "cube_core_num": 24, "vector_core_num": 48,
                     "L2_cache_size": 192 << 20, "major": 0, "minor": 0, "warp_size": 32},
+        environment={"ASCEND_HOME_PATH": "{sysroot}/usr/local/Ascend/ascend-toolkit/latest"},
     ),
     SimVendor(
         "mlu", "mlu", "torch.mlu", "cncl", "MLU590 (simulated)", claims=True,

@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel sim npu -- python train.py`: run a program as if on that accelerator."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+
+from accel_testkit.sim import behaviours, build, standins, vendors
+
+LIMITS = (
+    "A simulated device proves wiring, contracts and arithmetic. It says nothing about speed, about the vendor's"
+    " driver, compiler and kernels, or about what happens asynchronously."
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command."""
+    parser.description = f"Run a program as if on an accelerator. {LIMITS}"
+    parser.add_argument("device", nargs="?", choices=[vendor.key for vendor in vendors.VENDORS])
+    parser.add_argument("--devices", type=int, help="number of devices (default 2)")
+    parser.add_argument("--memory", help="memory of each device, as 8GiB (default 16GiB)")
+    parser.add_argument("--behaviour", action="append", default=[], help="a vendor behaviour to switch on")
+    parser.add_argument("--list", action="store_true", help="show devices and behaviours")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the program with its arguments")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Build the device if need be, then run the program in its environment; its exit status."""
+    if args.list or args.device is None:
+        sys.stdout.write(_listing())
+        return 0
+    build.library()
+    command = args.command[1:] if args.command[:1] == ["--"] else args.command
+    environment = standins.environment(
+        args.device, devices=args.devices, memory=args.memory, behaviour=args.behaviour
+    )
+    if not command:
+        sys.stdout.write(f"{build.library()}\n")
+        return 0
+    return subprocess.call(command, env=environment)
+
+
+def _listing() -> str:
+    lines = [LIMITS, "", "devices:"]
+    for vendor in vendors.VENDORS:
+        lines.append(f"  {vendor.key:5} {vendor.device_name}, collectives {vendor.collectives}")
+    lines += ["", "behaviours:"]
+    lines += [f"  {behaviour.name:22} {behaviour.sentence}" for behaviour in behaviours.BEHAVIOURS]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a stand-in package does when it is imported: `import torch_npu` gives this process the device."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+from accel_testkit.sim import behaviours, settings, vendors
+
+
+def enter(name: str) -> None:
+    """Fill the package of that name, which is being imported, and everything below it."""
+    behaviours.fail(name, settings.read().behaviours)
+    import torch
+
+    from accel_testkit import surface
+    from accel_testkit.sim import extras, offer, simulation
+
+    top = name.partition(".")[0]
+    vendor = next(vendor for vendor in vendors.VENDORS if top in vendor.packages)
+    active = simulation.activate(vendor.key)
+    package = sys.modules[name]
+    simulated = extras.offer(active, name)
+    sys.modules[f"{name}.{vendor.key}"] = active.module
+    offer.fill(package, name, surface.load(vendor.surface), {**simulated, vendor.key: active.module})
+    setattr(package, vendor.key, getattr(torch, vendor.key))
+
+
+def enter_torch() -> None:
+    """For devices whose module is torch's own: called at the end of `import torch`."""
+    from accel_testkit.sim import simulation
+
+    if key := settings.DEVICE.get():
+        simulation.activate(key)
+
+
+def fail_import(name: str) -> None:
+    """A package that is there only to fail as the real one does."""
+    behaviours.fail(name, settings.read().behaviours)
+    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def autoload(name: str) -> None:
+    """What the entry point of a runtime does: import it."""
+    importlib.import_module(name)
