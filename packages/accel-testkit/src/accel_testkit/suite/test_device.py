@@ -117,6 +117,24 @@ def test_current_device_can_be_set(accelerator: DeepSpeedAccelerator) -> None:
 
 
 @pytest.mark.tier("device")
+def test_current_device_can_be_set_by_name(accelerator: DeepSpeedAccelerator) -> None:
+    """`set_device` takes `current_device_name()` too, as torch's own do: ZeRO-3 calls it so."""
+    before = accelerator.current_device()
+    try:
+        accelerator.set_device(accelerator.current_device_name())  # type: ignore[arg-type]
+        found = repr(accelerator.current_device())
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"
+    expect(
+        found == repr(before),
+        "set_device() refuses the name of a device",
+        found=found,
+        expected=f"{before!r} to be the current device still",
+        do="take an index, a torch.device or its name",
+    )
+
+
+@pytest.mark.tier("device")
 @pytest.mark.needs("indexed_devices")
 def test_index_out_of_range_is_refused(accelerator: DeepSpeedAccelerator) -> None:
     """`set_device` raises RuntimeError for an index that there is no device for."""

@@ -15,10 +15,10 @@ from accel_testkit.suite.expect import expect, expect_type
 pytestmark = pytest.mark.tier("device")
 
 _MIB = 1 << 20
-#: Large enough that host allocators map it for itself and give it back at once.
-_BLOCK = 64 * _MIB
+#: Above 32 MiB glibc maps a block for itself and gives it back at once, so that the host's figures follow.
+_BLOCK = 40 * _MIB
 #: What a figure has to move by; the host's figures also count other memory of the process.
-_SEEN = 48 * _MIB
+_SEEN = 30 * _MIB
 _FIGURES = (
     "memory_allocated",
     "max_memory_allocated",
@@ -182,6 +182,7 @@ def test_stats_agree_with_the_figures(accelerator: DeepSpeedAccelerator) -> None
 @pytest.mark.parametrize("name", ["memory_allocated", "max_memory_allocated", "memory_reserved"])
 def test_each_device_has_its_figures(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
     """A tensor on device 1 counts there and on no other device."""
+    accelerator.empty_cache()  # a cached block would be used again, and nothing rise
     for index in (0, second):
         accelerator.reset_peak_memory_stats(index)
     figure = getattr(accelerator, name)

@@ -27,7 +27,8 @@ def main(job: str, folder: str, dotted: str = "") -> int:
     try:
         accelerator = _accelerator(dotted)
         _join(accelerator, folder, rank)
-        importlib.import_module(f"accel_testkit.suite.rank.{job}").work(accelerator, answer, Path(folder))
+        module = job if "." in job else f"accel_testkit.suite.rank.{job}"
+        importlib.import_module(module).work(accelerator, answer, Path(folder))
         torch.distributed.destroy_process_group()
     except Exception as error:
         traceback.print_exc()

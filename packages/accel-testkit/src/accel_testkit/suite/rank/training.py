@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,8 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
 def _train(answer: dict[str, Any], name: str, config: dict[str, Any]) -> None:
     try:
         answer[name] = _steps(answer, _engine(config), range(model.STEPS))
-    except Exception as error:
-        answer[name] = f"{type(error).__name__}: {error}"
+    except Exception:
+        answer[name] = traceback.format_exc()[-2000:]
 
 
 def _engine(config: dict[str, Any]) -> Any:

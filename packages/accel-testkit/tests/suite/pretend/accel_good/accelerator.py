@@ -25,8 +25,8 @@ class GOOD_Accelerator(TorchDeviceAccelerator):
         super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS, namespace=namespace)
         self._pinned = WeakIdKeyDictionary()
 
-    def resolves_data_dependency(self) -> bool:
-        return True  # DeepSpeed then records no streams on tensors, which torch can not do in host memory
+    def is_synchronized_device(self) -> bool:
+        return True  # and DeepSpeed records no streams on tensors, which torch can not do in host memory
 
     def create_graph(self) -> Any:
         return Graph()

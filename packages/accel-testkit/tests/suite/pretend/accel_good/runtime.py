@@ -39,7 +39,8 @@ class Runtime:
     def current_device(self) -> int:
         return self.index
 
-    def set_device(self, index: int) -> None:
+    def set_device(self, device: int | str | torch.device) -> None:
+        index = device if isinstance(device, int) else torch.device(device).index
         if index not in range(DEVICES):
             raise RuntimeError(f"there is no device {index}, only {DEVICES}")
         self.index = index

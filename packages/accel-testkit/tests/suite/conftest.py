@@ -1,0 +1,134 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Run the suite inside a test: on the good accelerator, and on its broken variants."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PRETEND = Path(__file__).with_name("pretend")
+METADATA = """Metadata-Version: 2.4
+Name: accel-good
+Version: 1.0
+Requires-Dist: accel-core>=0.1,<1
+Requires-Dist: torch>=2.5
+"""
+ENTRY_POINTS = "[accel.vendors]\ngood = accel_good.vendor:VENDOR\n"
+#: Fixtures of the suite that start processes.
+STARTING = ("report", "answers", "alone", "pair")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test for each variant."""
+    if "variant" in metafunc.fixturenames:
+        sys.path.insert(0, str(PRETEND))
+        try:
+            import broken
+
+            variants = broken.load()
+        finally:
+            sys.path.remove(str(PRETEND))
+        metafunc.parametrize("variant", [pytest.param(variants[name], id=name) for name in sorted(variants)])
+
+
+@dataclass
+class Only:
+    """A plug-in for the run inside: keep the checks that start processes through one fixture, or those that do not."""
+
+    started: str
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Drop the other checks."""
+        items[:] = [item for item in items if self._wanted(set(getattr(item, "fixturenames", ())))]
+
+    def _wanted(self, fixtures: set[str]) -> bool:
+        return self.started in fixtures if self.started else not fixtures.intersection(STARTING)
+
+
+@dataclass
+class Outcome:
+    """What a run of the suite showed; `document` is the file of --results."""
+
+    code: int
+    document: dict[str, Any] = field(default_factory=dict)
+
+    def ids(self, *outcomes: str) -> set[str]:
+        """Ids of the checks with one of these outcomes; of all checks if none is named."""
+        checks = self.document["checks"]
+        return {check["id"] for check in checks if check["outcome"] in outcomes or not outcomes}
+
+
+RunSuite = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunSuite]:
+    """Runs the suite in this process; environment and path are restored afterwards."""
+    before = dict(os.environ)
+    monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+
+    def run(*arguments: str, started: str = "") -> Outcome:
+        results = tmp_path / "results.json"
+        options = ["-c", str(tmp_path / "pytest.ini"), "--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
+        plugins = ["-p", "accel_testkit.plugin", "-p", "accel_good.metering"]
+        command = [*options, *plugins, "-q", "--results", str(results), "--pyargs", *arguments]
+        code = int(pytest.main(command, plugins=[Only(started)]))
+        document = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {}
+        return Outcome(code, document)
+
+    yield run
+    for name in set(os.environ) - set(before):
+        del os.environ[name]
+    os.environ.update(before)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The good package, as if it were installed once `install_site` is called."""
+    monkeypatch.syspath_prepend(PRETEND)
+    from broken import Site
+
+    return Site(tmp_path / "site", METADATA, ENTRY_POINTS)
+
+
+@pytest.fixture
+def install_site(site: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Writes the site and puts it on the path of this process and its children."""
+
+    def install() -> None:
+        info = site.folder / "accel_good-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(site.metadata, encoding="utf-8")
+        (info / "entry_points.txt").write_text(site.entry_points, encoding="utf-8")
+        if site.files:
+            _write_copy(site, monkeypatch)
+        monkeypatch.syspath_prepend(site.folder)
+        monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site.folder), str(PRETEND)]))
+
+    return install
+
+
+def _write_copy(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The children import the copy; in this process the modules stay, and only the package's place changes."""
+    import accel_good
+
+    copy = site.folder / "accel_good"
+    shutil.copytree(PRETEND / "accel_good", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in site.files.items():
+        path = site.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    spec = ModuleSpec("accel_good", None, origin=str(copy / "__init__.py"))
+    monkeypatch.setattr(accel_good, "__spec__", spec)

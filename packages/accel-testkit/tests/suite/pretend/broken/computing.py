@@ -1,0 +1,137 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Data types, graphs and tensors: lists that lie, graphs that do not replay, tensors elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from accel_good.accelerator import GOOD_Accelerator
+
+from broken import Site, answers, breaks
+
+answers(
+    dict.fromkeys(("is_bf16_supported", "is_fp16_supported", "is_fp64_supported", "is_triton_supported")),
+    "dtypes.answer_is_yes_or_no[{}]",
+)
+answers({"prefer_triton_grouped_mm": None}, "dtypes.answer_is_yes_or_no[{}]")
+answers({"prefer_triton_grouped_mm": True}, "dtypes.triton_is_not_preferred_without_support")
+answers({"is_fp64_supported": False}, "dtypes.double_precision_computes")
+answers({"supported_dtypes": (torch.float32, torch.float16, torch.bfloat16)}, "dtypes.list_begins_with_float32")
+
+
+@breaks("dtypes.list_begins_with_float32")
+class ListBeginsWithHalf(GOOD_Accelerator):
+    def supported_dtypes(self) -> list[torch.dtype]:
+        return super().supported_dtypes()[::-1]
+
+
+@breaks("dtypes.list_agrees_with_the_answers[bf16]")
+class ListForgetsBfloat16(GOOD_Accelerator):
+    def supported_dtypes(self) -> list[torch.dtype]:
+        return [torch.float32, torch.float16]
+
+
+@breaks("dtypes.list_agrees_with_the_answers[fp16]")
+class ListForgetsFloat16(GOOD_Accelerator):
+    def supported_dtypes(self) -> list[torch.dtype]:
+        return [torch.float32, torch.bfloat16]
+
+
+@breaks("dtypes.listed_types_compute")
+class ListHasATypeThatComputesNothing(GOOD_Accelerator):
+    def supported_dtypes(self) -> list[torch.dtype]:
+        return [*super().supported_dtypes(), torch.float8_e4m3fn]
+
+
+@breaks()
+class ListHasATypeThatHoldsNothing(GOOD_Accelerator):
+    def supported_dtypes(self) -> list[torch.dtype]:
+        return [*super().supported_dtypes(), torch.float4_e2m1fn_x2]
+
+
+class _ImportsTriton(GOOD_Accelerator):
+    def is_triton_supported(self) -> bool:
+        sys.modules["triton"] = ModuleType("triton")
+        return False
+
+
+@breaks("dtypes.triton_is_not_imported_to_answer")
+def triton_is_imported_to_answer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", ModuleType("triton"))  # so that it is gone afterwards
+    del sys.modules["triton"]
+    monkeypatch.setattr("accel_good.accelerator.GOOD_Accelerator", _ImportsTriton)
+
+
+@breaks("graphs.replay_uses_new_data")
+class ReplayDoesNothing(GOOD_Accelerator):
+    def replay_graph(self, graph: Any) -> None:
+        pass
+
+
+@breaks("graphs.replay_uses_new_data")
+class CaptureRecordsNothing(GOOD_Accelerator):
+    def capture_to_graph(
+        self, graph: Any, pool: Any = None, stream: Any = None
+    ) -> AbstractContextManager[Any]:
+        return super().capture_to_graph(super().create_graph())
+
+
+@breaks("graphs.capture_can_be_noticed")
+class CaptureIsNotNoticed(GOOD_Accelerator):
+    def is_current_stream_capturing(self) -> bool:
+        return False
+
+
+@breaks()
+class CaptureIsAFunction(GOOD_Accelerator):
+    def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Any:
+        return partial(nullcontext, graph)
+
+
+@breaks()
+class GraphIsMissingUndeclared(GOOD_Accelerator):
+    def create_graph(self) -> Any:
+        return None
+
+
+@breaks()
+class OneGraphForAll(GOOD_Accelerator):
+    def __init__(self) -> None:
+        super().__init__()
+        self._graph = super().create_graph()
+
+    def create_graph(self) -> Any:
+        return self._graph
+
+
+def _constructs(dtype: torch.dtype, device: str) -> property:
+    return property(lambda self: partial(torch.tensor, dtype=dtype, device=device))
+
+
+for _name, _dtype in {
+    "BFloat16Tensor": torch.float16,
+    "ByteTensor": torch.int8,
+    "DoubleTensor": torch.float32,
+    "FloatTensor": torch.float64,
+    "HalfTensor": torch.bfloat16,
+    "IntTensor": torch.int64,
+    "LongTensor": torch.int32,
+}.items():
+    breaks(f"tensors.constructor_takes_data[{_name}]", name=f"{_name}_has_another_type")(
+        type(f"Other{_name}", (GOOD_Accelerator,), {_name: _constructs(_dtype, "cpu")})
+    )
+breaks("tensors.constructor_takes_data[FloatTensor]", name="FloatTensor_is_elsewhere")(
+    type("ElsewhereTensor", (GOOD_Accelerator,), {"FloatTensor": _constructs(torch.float32, "meta")})
+)
+breaks("tensors.constructor_takes_data[FloatTensor]", name="FloatTensor_is_none")(
+    type("NoneTensor", (GOOD_Accelerator,), {"FloatTensor": None})
+)
+answers({"on_accelerator": False})
+answers({"on_accelerator": True}, "tensors.tensor_elsewhere_is_not_on_the_accelerator")

@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Identity and the upstream contract: missing methods, other call shapes, traits that lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accel_core.vendor import Support, Trait
+from accel_good.accelerator import GOOD_Accelerator
+from accel_good.traits import TRAITS
+
+from broken import EVERYTHING, breaks
+
+
+@breaks(EVERYTHING)
+class ConstructorFails(GOOD_Accelerator):
+    def __init__(self) -> None:
+        raise OSError("libgood.so: cannot open shared object file")
+
+
+@breaks(EVERYTHING)
+class NotAnAccelerator:
+    """Has the names, and derives from nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(GOOD_Accelerator(), name)
+
+
+@breaks("identity.can_be_constructed_again")
+class Singleton(GOOD_Accelerator):
+    _only: Any = None
+
+    def __new__(cls) -> Any:
+        cls._only = cls._only or super().__new__(cls)
+        return cls._only
+
+
+def _absent(name: str) -> property:
+    def get(self: Any) -> Any:
+        raise AttributeError(name)
+
+    return property(get)
+
+
+@breaks()
+class MethodIsMissing(GOOD_Accelerator):
+    memory_reserved = _absent("memory_reserved")
+
+
+@breaks()
+class OptionalMethodIsMissing(GOOD_Accelerator):
+    pin_memory_alignment = _absent("pin_memory_alignment")
+
+
+@breaks()
+class ArgumentHasAnotherName(GOOD_Accelerator):
+    """As it was on cpu and mps."""
+
+    def create_op_builder(self, op_name: str) -> Any:  # type: ignore[override]
+        return super().create_op_builder(op_name)
+
+
+@breaks()
+class ArgumentIsMissing(GOOD_Accelerator):
+    def memory_stats(self) -> dict[str, Any]:  # type: ignore[override]
+        return super().memory_stats()
+
+
+@breaks()
+class NameIsNotTorchs(GOOD_Accelerator):
+    def device_name(self, device_index: int | None = None) -> str:
+        return "good" if device_index is None else f"good:{device_index}"
+
+
+@breaks("identity.traits_have_reasons")
+class TraitHasNoReason(GOOD_Accelerator):
+    def __init__(self) -> None:
+        super().__init__()
+        self._traits = {**TRAITS, "fp8": Trait(Support.UNSUPPORTED, "")}
+
+
+@breaks("identity.declared_traits_are_true")
+class TraitLies(GOOD_Accelerator):
+    """What it declares missing is there: its checks are skipped, and this one fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._traits = {**TRAITS, "streams": Trait(Support.UNSUPPORTED, "nobody has time to test them")}
+
+
+@breaks("upstream_contract.interface_attributes_are_set")
+class AttributesAreNotSet(GOOD_Accelerator):
+    def __init__(self) -> None:
+        super().__init__()
+        self._communication_backend_name = None  # type: ignore[assignment]
+
+    def communication_backend_name(self) -> str:
+        return "gloo"

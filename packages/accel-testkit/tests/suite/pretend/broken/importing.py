@@ -1,0 +1,82 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Import cost and order: packages that do too much, too early, or only after somebody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from broken import Site, breaks
+
+_CLASS = "class GOOD_Accelerator(TorchDeviceAccelerator):"
+_CONSTRUCTED = "        self._pinned = WeakIdKeyDictionary()\n"
+_ASKED = '    """Nothing has to be looked for."""\n'
+
+
+@breaks("imports.nothing_heavy_is_imported_before_the_choice[package]", started="report")
+def package_imports_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.edit("__init__.py", "", "import torch\n")
+
+
+@breaks("imports.nothing_heavy_is_imported_before_the_choice[record]", started="report")
+def record_imports_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.edit("vendor.py", "", "import torch\n")
+
+
+@breaks("imports.nothing_heavy_is_imported_before_the_choice[evidence]", started="report")
+def evidence_imports_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.edit("probe.py", _ASKED, _ASKED + "    import torch\n")
+
+
+@breaks("imports.class_imports_no_deepspeed", started="report")
+def class_imports_deepspeed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A stand-in: the real one would ask for the accelerator that is just being made.
+    site.files["deepspeed/__init__.py"] = ""
+    site.edit("accelerator.py", "from accel_good.op_builder", "import deepspeed\nfrom accel_good.op_builder")
+
+
+@breaks("imports.environment_stays", started="report")
+def every_step_sets_a_variable(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    _in_every_step(site, 'os.environ["GOOD_{}"] = "1"')
+
+
+@breaks("imports.output_stays_clean", started="report")
+def every_step_prints(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    _in_every_step(site, 'os.write(1, b"{}")')
+
+
+def _in_every_step(site: Site, line: str) -> None:
+    for path, name in (("__init__.py", "PACKAGE"), ("vendor.py", "RECORD")):
+        site.edit(path, "", f"import os\n{line.format(name)}\n")
+    site.edit("probe.py", _ASKED, f"{_ASKED}    import os\n    {line.format('EVIDENCE')}\n")
+    site.edit("accelerator.py", _CLASS, f"import os\n{line.format('CLASS')}\n\n\n{_CLASS}")
+    site.edit("accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        {line.format('CONSTRUCTION')}\n")
+
+
+@breaks("imports.settings_of_torch_stay", started="report")
+def constructor_changes_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was on hpu."""
+    site.edit("accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        torch.use_deterministic_algorithms(True)\n")
+
+
+@breaks("imports.step_succeeds[construction]", started="report")
+def constructor_needs_another_import(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was on mlu."""
+    site.edit("accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        torch.good.init()\n")
+
+
+@breaks("imports.step_succeeds[class]", started="report")
+def class_swallows_an_import(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it was on npu and sdaa."""
+    text = "try:\n    import torch_good\nexcept ImportError:\n    pass\n\nDEVICES = torch_good.device_count()\n\n\n"
+    site.edit("accelerator.py", _CLASS, text + _CLASS)
+
+
+@breaks("imports.step_succeeds[evidence]", started="report")
+def evidence_raises(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.edit("probe.py", _ASKED, f'{_ASKED}    raise FileNotFoundError("version.info")\n')
+
+
+@breaks("imports.step_succeeds[package]", "imports.step_succeeds[record]", started="report")
+def package_raises(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.edit("__init__.py", "", 'raise ImportError("libgood.so: cannot open shared object file")\n')

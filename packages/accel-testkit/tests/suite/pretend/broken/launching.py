@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Ranges, environment, torch.compile: refused arguments, borrowed variables, things left behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import MutableMapping, Sequence
+from typing import Any
+
+from accel_good.accelerator import GOOD_Accelerator
+
+from broken import answers, breaks
+
+
+@breaks()
+class PopTakesNoDomain(GOOD_Accelerator):
+    def range_pop(self) -> None:  # type: ignore[override]
+        pass
+
+
+@breaks()
+class PushTakesAMessageOnly(GOOD_Accelerator):
+    def range_push(self, msg: str) -> None:  # type: ignore[override]
+        pass
+
+
+@breaks()
+class PushDemandsADomain(GOOD_Accelerator):
+    def range_push(self, msg: str, domain: str, category: str | None = None) -> None:  # type: ignore[override]
+        pass
+
+
+@breaks("ranges.domains_are_a_yes_or_no")
+class DomainsAreNone(GOOD_Accelerator):
+    supports_nvtx_domain = None  # type: ignore[assignment]
+
+
+answers({"visible_devices_envs": []}, "environment.visible_devices_have_a_variable")
+answers({"visible_devices_envs": ["CUDA_VISIBLE_DEVICES"]}, "environment.visible_devices_variable_is_its_own")
+answers({"export_envs": [""]}, "environment.exported_prefixes_are_names", "environment.exports_reach_the_collectives")
+answers({"export_envs": ["NCCL", "PATH"]}, "environment.exports_reach_the_collectives")
+answers({"export_envs": ("GLOO_",)}, "environment.exported_prefixes_are_names")
+answers({"set_visible_devices_envs": None}, "environment.visible_devices_are_written")
+answers({"get_compile_backend": None}, "environment.compile_backend_can_be_set", "environment.default_compile_backend_is_registered")  # fmt: skip
+
+
+@breaks("environment.visible_devices_are_written")
+class FirstVisibleDeviceOnly(GOOD_Accelerator):
+    def set_visible_devices_envs(
+        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
+    ) -> None:
+        super().set_visible_devices_envs(current_env, local_accelerator_ids[:1])
+
+
+@breaks("environment.visible_devices_of_this_process_stay")
+class VisibleDevicesLeak(GOOD_Accelerator):
+    def set_visible_devices_envs(
+        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
+    ) -> None:
+        super().set_visible_devices_envs(current_env, local_accelerator_ids)
+        super().set_visible_devices_envs(os.environ, ["7"])
+
+
+@breaks("environment.questions_leave_no_trace")
+class ExportsLeak(GOOD_Accelerator):
+    def export_envs(self) -> list[str]:
+        os.environ["GOOD_ASKED"] = os.environ.get("GOOD_ASKED", "") + "again "
+        return super().export_envs()
+
+
+@breaks("environment.compile_backend_can_be_set")
+class CompileBackendStays(GOOD_Accelerator):
+    def get_compile_backend(self) -> str:
+        return "inductor"
+
+
+@breaks("environment.unknown_compile_backend_is_refused")
+class AnyCompileBackend(GOOD_Accelerator):
+    def set_compile_backend(self, backend: str) -> None:
+        self._compile_backend: str = backend
+
+
+@breaks()
+class CompileBackendIsUnknown(GOOD_Accelerator):
+    def __init__(self) -> None:
+        super().__init__()
+        self._compile_backend = "good_backend"
+
+    def get_compile_backend(self) -> Any:
+        return self._compile_backend

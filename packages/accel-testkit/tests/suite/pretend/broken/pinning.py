@@ -1,0 +1,69 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Pinned memory: copies without data, wrong forms, refused calls."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from accel_good.accelerator import GOOD_Accelerator
+
+from broken import answers, breaks
+
+answers({"is_pinned": True}, "pinned_memory.ordinary_memory_is_not_pinned")
+answers({"is_pinned": False}, "pinned_memory.copy_is_pinned", "pinned_memory.buffer_without_a_copy", "pinned_memory.empty_buffers")
+
+
+@breaks("pinned_memory.copy_has_the_data", "pinned_memory.copy_to_the_device_need_not_block")
+class PinningCopiesNothing(GOOD_Accelerator):
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._remembered(torch.zeros_like(tensor) - 1)
+
+
+@breaks()
+class PinningLosesTheShape(GOOD_Accelerator):
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._remembered(tensor.flatten().clone())
+
+
+@breaks()
+class PinningTakesATensorOnly(GOOD_Accelerator):
+    """As it was on mlu."""
+
+    def pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return self._torch_pin_memory(tensor)
+
+
+@breaks("pinned_memory.buffer_without_a_copy[flat]")
+class BuffersAreNeverFlat(GOOD_Accelerator):
+    def pin_memory(self, tensor: torch.Tensor, make_copy: bool | int = True, match_shape: bool = True, *, align_bytes: int = 1) -> torch.Tensor:  # fmt: skip
+        return super().pin_memory(tensor, make_copy, True, align_bytes=align_bytes)
+
+
+@breaks("pinned_memory.empty_buffers")
+class EmptyBuffersAreFloat32(GOOD_Accelerator):
+    def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
+        return super().pin_empty(*size, dtype=torch.float32, device=device)
+
+
+@breaks("pinned_memory.pinned_memory_is_host_memory")
+class BuffersAnywhere(GOOD_Accelerator):
+    def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
+        return super().pin_empty(*size, dtype=dtype)
+
+
+@breaks("pinned_memory.memory_can_be_unpinned")
+class UnpinningFails(GOOD_Accelerator):
+    def unpin_memory(self, tensor: torch.Tensor) -> Any:
+        raise NotImplementedError
+
+
+@breaks("pinned_memory.nothing_deprecated_is_called")
+class PinningWarns(GOOD_Accelerator):
+    """As it was on xpu."""
+
+    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        warnings.warn("the argument 'device' is deprecated", DeprecationWarning, stacklevel=2)
+        return super()._torch_is_pinned(tensor)

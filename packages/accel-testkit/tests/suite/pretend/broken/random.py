@@ -1,0 +1,104 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Random numbers: states that are not restored, seeds that reach too few or too many devices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from accel_good.accelerator import GOOD_Accelerator
+
+from broken import breaks
+
+
+@breaks()
+class StateIsAList(GOOD_Accelerator):
+    def get_rng_state(self, device_index: int | None = None) -> Any:
+        return super().get_rng_state(device_index).tolist()
+
+
+@breaks()
+class StateIsNotRestored(GOOD_Accelerator):
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        pass
+
+
+@breaks()
+class StateTakesNoIndex(GOOD_Accelerator):
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        torch.set_rng_state(new_state, device_index)  # type: ignore[call-arg]
+
+
+@breaks("random.state_of_one_device_is_not_another_s")
+class RestoringIgnoresTheIndex(GOOD_Accelerator):
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        super().set_rng_state(new_state)
+
+
+@breaks()
+class ReadingIgnoresTheIndex(GOOD_Accelerator):
+    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+        return super().get_rng_state()
+
+
+@breaks("random.seed_repeats_the_numbers")
+class SeedIsConstant(GOOD_Accelerator):
+    def manual_seed(self, seed: int) -> None:
+        super().manual_seed(0)
+
+
+@breaks()
+class SeedIsIgnored(GOOD_Accelerator):
+    def manual_seed(self, seed: int) -> None:
+        pass
+
+
+@breaks("random.seed_reaches_the_current_device_alone")
+class SeedReachesAll(GOOD_Accelerator):
+    def manual_seed(self, seed: int) -> None:
+        self.manual_seed_all(seed)
+
+
+@breaks("random.seeding_all_seeds_every_device")
+class SeedingAllSeedsOne(GOOD_Accelerator):
+    def manual_seed_all(self, seed: int) -> None:
+        self.manual_seed(seed)
+
+
+@breaks()
+class SeedingAllSeedsTheOthers(GOOD_Accelerator):
+    def manual_seed_all(self, seed: int) -> None:
+        self.default_generator(1).manual_seed(seed)
+
+
+@breaks("random.initial_seed_is_the_seed")
+class InitialSeedIsNone(GOOD_Accelerator):
+    def initial_seed(self) -> Any:
+        return None
+
+
+@breaks()
+class InitialSeedDemandsASeed(GOOD_Accelerator):
+    def initial_seed(self, seed: int) -> int:  # type: ignore[override]
+        return seed
+
+
+@breaks("random.each_device_has_its_generator", "random.state_of_one_device_is_not_another_s")
+class OneGenerator(GOOD_Accelerator):
+    def default_generator(self, device_index: int) -> torch.Generator:
+        return torch.default_generator
+
+
+@breaks()
+class GeneratorOfItsOwn(GOOD_Accelerator):
+    def default_generator(self, device_index: int) -> torch.Generator:
+        return torch.Generator()
+
+
+@breaks("random.random_module_can_fork")
+class RandomModuleIsPythons(GOOD_Accelerator):
+    def random(self) -> Any:
+        import random
+
+        return random

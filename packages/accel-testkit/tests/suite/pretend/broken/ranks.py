@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Two ranks and the engine: operations that move nothing, devices that are not set."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from accel_good.accelerator import GOOD_Accelerator
+
+from broken import Site, answers, breaks
+
+answers({"communication_backend_name": None}, "collectives.backend_has_a_name")
+answers({"communication_backend_name": "goodccl"}, "collectives.backend_is_registered")
+
+
+class _Done:
+    def wait(self) -> None:
+        pass
+
+
+def _nothing(*args: Any, **kwargs: Any) -> Any:
+    """An operation that leaves every tensor as it is."""
+    return _Done() if kwargs.get("async_op") else None
+
+
+def _without(*names: str) -> type[GOOD_Accelerator]:
+    """A class whose runtime replaces operations of torch.distributed in the ranks, as some runtimes do."""
+
+    class Deaf(GOOD_Accelerator):
+        def __init__(self) -> None:
+            super().__init__()
+            if "RANK" in os.environ:
+                for name in names:
+                    setattr(dist, name, _nothing)
+
+    return Deaf
+
+
+def _register(variant: str, operations: tuple[str, ...], *fails: str) -> None:
+    kind = _without(*operations)
+    kind.__name__ = kind.__qualname__ = variant
+    globals()[variant] = kind  # the ranks find it by its dotted name
+    breaks(*(f"collectives.{check}" for check in fails), started="answers", name=variant)(kind)
+
+
+_register(
+    "CollectiveIsNotReduced",
+    ("all_reduce",),
+    "all_reduce_sums",
+    "operation_moves_data[all_reduce_max]",
+    "operation_moves_data[asynchronous_all_reduce]",
+)
+_register("BroadcastIsNotSent", ("broadcast",), "operation_moves_data[broadcast]")
+_register("NothingIsGathered", ("all_gather_into_tensor",), "operation_moves_data[all_gather_into_tensor]")
+_register("NothingIsScattered", ("reduce_scatter_tensor",), "operation_moves_data[reduce_scatter_tensor]")
+_register(
+    "NothingIsExchanged",
+    ("all_to_all_single", "send", "recv", "all_gather_object"),
+    "operation_moves_data[all_to_all_single]",
+    "operation_moves_data[send_and_receive]",
+    "operation_moves_data[all_gather_object]",
+)
+_register("BarrierLetsThrough", ("barrier",), "barrier_holds_back")
+
+
+@breaks("collectives.ranks_join_on_their_devices", started="answers")
+class RanksShareADevice(GOOD_Accelerator):
+    def set_device(self, device_index: int) -> None:
+        pass
+
+
+_TRAINING = "training.losses_are_those_of_plain_torch"
+
+
+@breaks("training.two_ranks_train_like_one", started="pair")
+class GradientsAreNotReduced(_without("all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor")):  # type: ignore[misc]
+    pass
+
+
+@breaks(f"{_TRAINING}[3]", started="alone")
+class EngineCanNotNameItsDevice(GOOD_Accelerator):
+    def set_device(self, device_index: int) -> None:
+        super().set_device(device_index + 0)
+
+
+@breaks("training.bfloat16_trains", started="alone")
+class EngineHasNoBfloat16(GOOD_Accelerator):
+    def is_bf16_supported(self) -> bool:
+        return False
+
+
+@breaks(
+    _TRAINING,
+    "training.bfloat16_trains",
+    "training.training_goes_on_from_a_checkpoint",
+    "training.deepspeed_chooses_the_accelerator",
+    started="alone",
+)
+class EngineHasNoDevice(GOOD_Accelerator):
+    def device(self, device_index: int | None = None) -> Any:
+        return None
+
+
+@breaks("training.deepspeed_chooses_the_accelerator", started="alone")
+def deepspeed_trains_on_another(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = '\n\nif "RANK" in os.environ:\n    GOOD_Accelerator = type("OTHER_Accelerator", (GOOD_Accelerator,), {})\n'
+    site.edit("accelerator.py", "from contextlib", "import os\nfrom contextlib")
+    site.edit("accelerator.py", "", other)

@@ -1,0 +1,142 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Streams and events: swapped, forgotten, never done; callbacks that are never called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+from accel_good.accelerator import GOOD_Accelerator
+from accel_good.streams import Event, Stream
+
+from broken import breaks
+
+
+@breaks()
+class StreamsAreSwapped(GOOD_Accelerator):
+    """As it was on xpu: the two are one another."""
+
+    def current_stream(self, device_index: int | None = None) -> Any:
+        return super().default_stream(device_index)
+
+    def default_stream(self, device_index: int | None = None) -> Any:
+        return super().current_stream(device_index)
+
+
+@breaks("streams.default_stream_stays")
+class DefaultStreamIsTheCurrentOne(GOOD_Accelerator):
+    def default_stream(self, device_index: int | None = None) -> Any:
+        return super().current_stream(device_index)
+
+
+@breaks()
+class CurrentStreamIsNew(GOOD_Accelerator):
+    def current_stream(self, device_index: int | None = None) -> Any:
+        return Stream(device_index or 0)
+
+
+@breaks("streams.each_device_has_its_streams")
+class StreamsIgnoreTheIndex(GOOD_Accelerator):
+    def current_stream(self, device_index: int | None = None) -> Any:
+        return super().current_stream()
+
+
+@breaks()
+class ChosenStreamIsIgnored(GOOD_Accelerator):
+    def stream(self, stream: Any) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+
+@breaks("streams.no_stream_leaves_the_stream")
+class NoStreamMeansTheDefault(GOOD_Accelerator):
+    def stream(self, stream: Any) -> AbstractContextManager[Any]:
+        return super().stream(stream or self.default_stream())
+
+
+@breaks()
+class NoStreamIsNoContext(GOOD_Accelerator):
+    def stream(self, stream: Any) -> Any:
+        return super().stream(stream) if stream is not None else None
+
+
+class _Waitless(Stream):
+    wait_event = None  # type: ignore[assignment]
+
+
+@breaks("streams.streams_wait_for_each_other")
+class StreamsDoNotWait(GOOD_Accelerator):
+    def __init__(self) -> None:
+        super().__init__()
+        self._ns.streams.default[:] = self._ns.streams.current[:] = [_Waitless(0), _Waitless(1)]
+
+
+class _Endless(Stream):
+    def query(self) -> bool:
+        return False
+
+
+@breaks("streams.stream_can_be_waited_for")
+class StreamIsNeverDone(GOOD_Accelerator):
+    @property
+    def Stream(self) -> Any:
+        return partial(_Endless, 0)
+
+
+class _Pending(Event):
+    def query(self) -> bool:
+        return False
+
+
+@breaks("streams.event_is_done_once_its_work_is")
+class EventIsNeverDone(GOOD_Accelerator):
+    @property
+    def Event(self) -> Any:
+        return _Pending
+
+
+class _Seconds(Event):
+    def elapsed_time(self, end: Event) -> float:
+        return super().elapsed_time(end) / 1000
+
+
+@breaks("streams.events_tell_milliseconds")
+class EventsTellSeconds(GOOD_Accelerator):
+    @property
+    def Event(self) -> Any:
+        return _Seconds
+
+
+@breaks()
+class NothingTellsTime(GOOD_Accelerator):
+    @property
+    def Event(self) -> None:
+        return None
+
+    def use_host_timers(self) -> bool:
+        return False
+
+
+@breaks()
+class StreamsAreAbsentUnsaid(GOOD_Accelerator):
+    @property
+    def Stream(self) -> None:
+        return None
+
+    def is_synchronized_device(self) -> bool:
+        return False
+
+
+@breaks("lazy_calls.lazy_call_calls")
+class LazyCallForgets(GOOD_Accelerator):
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        return None
+
+
+@breaks("lazy_calls.lazy_call_calls")
+class LazyCallCallsTwice(GOOD_Accelerator):
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        callback()
+        return callback()
