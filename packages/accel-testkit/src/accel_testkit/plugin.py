@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from accel_testkit.suite.target import Target
 
 TIERS = ("host", "device", "multi")
-_SUITE = Path(__file__).with_name("suite")
+_FOLDERS = [Path(__file__).with_name(name) for name in ("suite", "engine")]
 _MARKERS = (
     "tier(name): what the check needs: `host` any machine, `device` one device, `multi` two",
     "needs(*traits): skipped, with the reason, where the vendor declares one of these traits",
@@ -42,6 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--tier", action="append", choices=TIERS, help="only this tier; may be repeated (default: all)"
     )
+    group.addoption("--quick", action="store_true", help="of accel_testkit.engine only the quick subset")
     group.addoption("--results", metavar="FILE", type=Path, help="write the outcome of every check as JSON")
 
 
@@ -53,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def is_check(item: pytest.Item) -> bool:
     """Whether a collected test belongs to the suite."""
-    return item.path.parent == _SUITE
+    return item.path.parent in _FOLDERS
 
 
 @pytest.hookimpl(trylast=True)

@@ -4,22 +4,78 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from accel_testkit.sim.simulation import Simulation
+
+#: Names that torch knows of itself; it asks for a class instead of a registered backend.
+_BUILT_IN = {"nccl": "NCCL", "xccl": "XCCL"}
 
 
 def register(simulation: Simulation) -> None:
     """Register the backend under the vendor's name."""
     import torch.distributed as dist
 
-    if not dist.is_available() or simulation.vendor.collectives == "gloo":
+    name = simulation.vendor.collectives
+    if not dist.is_available() or name == "gloo":
         return
+    if name in _BUILT_IN:
+        _replace_class(simulation, _BUILT_IN[name])
+    else:
 
-    def create(options: Any, _backend_options: Any = None) -> Any:
-        gloo = dist.ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout=options.timeout)
-        return simulation.native.make_backend(gloo, simulation.vendor.collectives)
+        def create(options: Any, _backend_options: Any = None) -> Any:
+            return _backend(simulation, options.store, options.group_rank, options.group_size, options.timeout)
 
-    dist.Backend.register_backend(
-        simulation.vendor.collectives, create, extended_api=True, devices=[simulation.type]
-    )
+        dist.Backend.register_backend(name, create, extended_api=True, devices=[simulation.type])
+    if simulation.type in ("hpu", "xpu"):
+        _name_object_device(simulation)
+
+
+def _backend(simulation: Simulation, store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    from torch.distributed import ProcessGroupGloo
+
+    gloo = ProcessGroupGloo(store, rank, size, timeout=timeout)
+    return simulation.native.make_backend(gloo, simulation.vendor.collectives)
+
+
+def _replace_class(simulation: Simulation, upper: str) -> None:
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+
+    class _Meta(type):
+        def __instancecheck__(cls, value: object) -> bool:
+            return _is_ours(value, upper)
+
+        def __call__(cls, store: Any, rank: int, size: int, options: Any) -> Any:
+            return _backend(simulation, store, rank, size, options._timeout)
+
+    class Options:
+        """The options that torch fills in for its own backend."""
+
+        def __init__(self, *_arguments: Any, **_options: Any) -> None:
+            self._timeout = timedelta(minutes=10)
+
+    group = _Meta(f"ProcessGroup{upper}", (), {"Options": Options})
+    for module in (dist, distributed_c10d):
+        setattr(module, f"ProcessGroup{upper}", group)
+    setattr(distributed_c10d, f"_{upper}_AVAILABLE", True)
+
+
+def _is_ours(value: object, upper: str) -> bool:
+    name = getattr(value, "name", None)
+    return callable(name) and str(name()).upper() == upper
+
+
+def _name_object_device(simulation: Simulation) -> None:
+    # The collectives of these types run under PrivateUse1's kernels (csrc/collective_keys.cpp), for which the
+    # group says that it serves that type too. Objects must still travel on the type that exists.
+    from torch.distributed import distributed_c10d
+
+    ask = distributed_c10d._get_object_coll_device
+
+    def device(group: Any = None) -> str:
+        found = ask(group)
+        return simulation.type if found == "privateuseone" else found
+
+    distributed_c10d._get_object_coll_device = device

@@ -100,11 +100,8 @@ def _present(simulation: Simulation) -> None:
     vendor = simulation.vendor
     simulation.simulated.update(runtime.offer(simulation))
     names = surface.load(vendor.surface)
-    torch_types.before(simulation)
-    offer.fill(
-        simulation.module, vendor.module, names, simulation.simulated, absent=bool(vendor.packages)
-    )
+    offer.fill(simulation.module, vendor.module, names, simulation.simulated, absent=bool(vendor.packages))
     if not hasattr(torch, vendor.key):
         torch._register_device_module(vendor.key, simulation.module)
-    torch_types.after(simulation)
+    torch_types.present(simulation)
     collectives.register(simulation)

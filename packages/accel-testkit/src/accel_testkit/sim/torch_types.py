@@ -10,21 +10,47 @@ import torch
 
 from accel_testkit.sim.simulation import Simulation
 
+#: In a CPU build torch's storages refuse these types; the simulated memory does not.
+_NO_STORAGE = ("cuda", "mps")
 
-def before(simulation: Simulation) -> None:
-    """Before the module has its names."""
 
-
-def after(simulation: Simulation) -> None:
-    """After the module is registered: methods like `Tensor.npu()`."""
+def present(simulation: Simulation) -> None:
+    """Called once the device module is registered: methods like `Tensor.npu()`, storages, raw streams."""
     if simulation.vendor.claims:
         torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=_not_stored())
     simulation.module.__dict__.setdefault("_is_in_bad_fork", _never)
+    if simulation.type in _NO_STORAGE:
+        _give_storages(simulation)
+    if simulation.type == "mps":
+        backend: Any = torch.backends.mps
+        backend.is_available = backend.is_built = lambda: simulation.devices > 0
 
 
-def _not_stored() -> list[Any]:
+def _not_stored() -> list[torch.dtype]:
     return [torch.quint8, torch.quint4x2, torch.quint2x4, torch.qint32, torch.qint8]
 
 
 def _never() -> bool:
     return False
+
+
+def _give_storages(simulation: Simulation) -> None:
+    storage: Any = torch.UntypedStorage
+    make, resize = storage.__new__, storage.resize_
+
+    def new(cls: Any, *arguments: Any, device: Any = None, **options: Any) -> Any:
+        if device is None or torch.device(device).type != simulation.type:
+            if device is not None:
+                options["device"] = device
+            return make(cls, *arguments, **options)
+        size = arguments[0] if arguments else 0
+        return torch.empty(size, dtype=torch.uint8, device=device).untyped_storage()
+
+    def resized(self: Any, size: int) -> Any:
+        if self.device.type != simulation.type:
+            return resize(self, size)
+        simulation.native.resize_storage(torch.empty(0, dtype=torch.uint8, device=self.device).set_(self), size)
+        return self
+
+    storage.__new__ = staticmethod(new)
+    storage.resize_ = resized

@@ -9,7 +9,6 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/detail/XPUHooksInterface.h>
 
-#include <cstring>
 #include <new>
 
 namespace accel_sim {
@@ -43,14 +42,7 @@ struct Common : Interface {
 
 struct PrivateUse1Hooks final : Common<at::PrivateUse1HooksInterface> {
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
-    auto* impl = storage.unsafeGetStorageImpl();
-    TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
-    const auto before = exchangeDevice(impl->device().index());
-    auto data = allocator()->allocate(bytes);
-    setCurrentDevice(before);
-    if (bytes && impl->nbytes()) std::memcpy(data.get(), impl->data(), std::min(bytes, impl->nbytes()));
-    impl->set_data_ptr_noswap(std::move(data));
-    impl->set_nbytes(bytes);
+    resize(storage, bytes);
   }
 };
 

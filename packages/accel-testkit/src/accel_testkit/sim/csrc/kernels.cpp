@@ -112,15 +112,7 @@ at::Tensor& set_storage(
     for (size_t i = sizes.size(); i-- > 0; step *= std::max<int64_t>(sizes[i], 1)) strides[i] = step;
   }
   const auto needed = at::detail::computeStorageNbytes(sizes, strides, self.dtype().itemsize(), first);
-  if (needed > source.nbytes()) {
-    On on(self.device().index());
-    auto* storage = source.unsafeGetStorageImpl();
-    TORCH_CHECK(storage->resizable(), "Trying to resize storage that is not resizable");
-    auto data = allocator()->allocate(needed);
-    if (source.nbytes()) std::memcpy(data.get(), storage->data(), source.nbytes());
-    storage->set_data_ptr_noswap(std::move(data));
-    storage->set_nbytes(needed);
-  }
+  if (needed > source.nbytes()) resize(source, needed);
   impl->set_storage_keep_dtype(std::move(source));
   impl->set_sizes_and_strides(sizes, strides, first);
   return self;

@@ -240,6 +240,16 @@ bool is_pinned(const void* pointer) {
   return pinned().holds(pointer);
 }
 
+void resize(const c10::Storage& storage, size_t bytes) {
+  auto* impl = storage.unsafeGetStorageImpl();
+  TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
+  const auto where = impl->device();
+  auto data = bytes ? adopt(c10::DataPtr(), bytes, where.index()) : c10::DataPtr(nullptr, where);
+  if (bytes && impl->nbytes()) std::memcpy(data.get(), impl->data(), std::min(bytes, impl->nbytes()));
+  impl->set_data_ptr_noswap(std::move(data));
+  impl->set_nbytes(bytes);
+}
+
 void register_memory() {
   c10::SetAllocator(config().type, allocator(), 255);
 }

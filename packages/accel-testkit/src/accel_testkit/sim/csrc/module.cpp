@@ -29,7 +29,7 @@ void activate(const std::string& type, const std::string& name, int count, size_
   accel_sim::register_hooks();
   accel_sim::register_kernels();
   accel_sim::register_fallback();
-  accel_sim::register_attention();
+  accel_sim::register_composites();
   accel_sim::register_autocast();
   accel_sim::register_collectives();
 }
@@ -50,6 +50,7 @@ PYBIND11_MODULE(accel_sim_native, m) {
   m.def("make_backend", &make_backend);
   m.def("default_generator", &default_generator);
   m.def("event_elapsed_ms", &accel_sim::event_elapsed_ms);
+  m.def("resize_storage", [](const at::Tensor& of, size_t bytes) { accel_sim::resize(of.storage(), bytes); });
   m.def("set_capturing", &accel_sim::set_capturing);
   m.def("set_strict", [](bool on) { config().strict = on; });
   m.def("is_pinned", [](size_t pointer) { return accel_sim::is_pinned(reinterpret_cast<const void*>(pointer)); });

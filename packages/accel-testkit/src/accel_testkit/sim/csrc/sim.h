@@ -53,6 +53,8 @@ Block* block_of(const c10::StorageImpl& storage);  // nullptr for an empty one
 // Device memory of the given size that takes over host memory; accounted, raises when the device is full.
 c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device);
 void register_memory();
+// Changes the size of a device storage, keeping what fits.
+void resize(const c10::Storage& storage, size_t bytes);
 
 // ------------------------------------------------------------------------------------ device, streams
 c10::DeviceIndex current_device();
@@ -102,6 +104,6 @@ at::Tensor host_alias(const at::Tensor& device_tensor);
 void register_fallback();
 void register_kernels();
 void register_autocast();
-void register_attention();
+void register_composites();
 
 } // namespace accel_sim

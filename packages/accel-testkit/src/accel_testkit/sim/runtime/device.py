@@ -103,7 +103,6 @@ def offer(simulation: Simulation) -> dict[str, Any]:
         "is_initialized": lambda: lazy.done,
         "_initialized": False,
         "_is_in_bad_fork": lambda: False,
-        "_is_compiled": lambda: True,
         "_lazy_init": lazy.init,
         "_lazy_call": lazy.call,
         "ipc_collect": lambda: None,

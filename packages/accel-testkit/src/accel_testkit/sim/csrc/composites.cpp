@@ -1,11 +1,14 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// Attention as the CPU chooses and computes it: torch's own choice refuses device types that this build lacks.
+// Operators made of others that torch makes differently for each device type: attention as the CPU chooses and
+// computes it, and the fused recurrent cells. They are registered above autograd, which sees their parts.
 #include "sim.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/library.h>
 
@@ -42,12 +45,38 @@ at::Tensor attention(
       query, key, value, bias, dropout, causal, std::nullopt, scale, grouped));
 }
 
+at::Tensor with_bias(at::Tensor gates, const std::optional<at::Tensor>& bias) {
+  return bias && bias->defined() ? gates + *bias : gates;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(
+    const at::Tensor& input_gates, const at::Tensor& hidden_gates, const at::Tensor& cell,
+    const std::optional<at::Tensor>& input_bias, const std::optional<at::Tensor>& hidden_bias) {
+  const auto gates = with_bias(with_bias(input_gates + hidden_gates, input_bias), hidden_bias).chunk(4, 1);
+  const at::Tensor in = gates[0].sigmoid(), forget = gates[1].sigmoid(), candidate = gates[2].tanh(),
+             out = gates[3].sigmoid();
+  const auto next = forget * cell + in * candidate;
+  return {out * next.tanh(), next, at::cat({in, forget, candidate, out}, 1)};
+}
+
+std::tuple<at::Tensor, at::Tensor> gru_cell(
+    const at::Tensor& input_gates, const at::Tensor& hidden_gates, const at::Tensor& hidden,
+    const std::optional<at::Tensor>& input_bias, const std::optional<at::Tensor>& hidden_bias) {
+  const auto from_input = with_bias(input_gates, input_bias).chunk(3, 1);
+  const auto from_hidden = with_bias(hidden_gates, hidden_bias).chunk(3, 1);
+  const at::Tensor reset = (from_input[0] + from_hidden[0]).sigmoid(), update = (from_input[1] + from_hidden[1]).sigmoid();
+  const auto next = (from_input[2] + reset * from_hidden[2]).tanh();
+  return {next + update * (hidden - next), at::cat({reset, update, next, hidden, from_hidden[2]}, 1)};
+}
+
 } // namespace
 
-void register_attention() {
+void register_composites() {
   for (const auto key : {config().key, config().autograd_key}) {
     auto* library = new torch::Library(torch::Library::IMPL, "aten", std::make_optional(key), __FILE__, __LINE__);
     library->impl("scaled_dot_product_attention", &attention);
+    library->impl("_thnn_fused_lstm_cell", &lstm_cell);
+    library->impl("_thnn_fused_gru_cell", &gru_cell);
   }
 }
 
