@@ -26,7 +26,17 @@ NAME = "accel_sim_native"
 #: Reading torch's headers takes most of the time: the files are compiled as two units, one with the
 #: collectives' headers and one without.
 UNITS = {
-    "device": ("memory", "alias", "guard", "random", "hooks", "fallback", "kernels", "composites", "autocast"),
+    "device": (
+        "memory",
+        "alias",
+        "guard",
+        "random",
+        "hooks",
+        "fallback",
+        "kernels",
+        "composites",
+        "autocast",
+    ),
     "collectives": ("work", "collectives", "collective_keys", "module"),
 }
 

@@ -20,20 +20,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.description = f"Run a program as if on an accelerator. {LIMITS}"
     parser.add_argument("device", nargs="?", choices=[vendor.key for vendor in vendors.VENDORS])
+    _add_options(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the program with its arguments")
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", type=int, help="number of devices (default 2)")
     parser.add_argument("--memory", help="memory of each device, as 8GiB (default 16GiB)")
     parser.add_argument("--behaviour", action="append", default=[], help="a vendor behaviour to switch on")
     parser.add_argument("--list", action="store_true", help="show devices and behaviours")
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the program with its arguments")
+
+
+def _split(args: argparse.Namespace) -> list[str]:
+    """Read the options between the device and `--`, which argparse leaves alone; the program's own words."""
+    words = list(args.command)
+    if "--" not in words:
+        return words
+    at = words.index("--")
+    parser = argparse.ArgumentParser(prog="accel sim")
+    _add_options(parser)
+    parser.parse_args(words[:at], namespace=args)
+    return words[at + 1 :]
 
 
 def run(args: argparse.Namespace) -> int:
     """Build the device if need be, then run the program in its environment; its exit status."""
+    command = _split(args)
     if args.list or args.device is None:
         sys.stdout.write(_listing())
         return 0
     build.library()
-    command = args.command[1:] if args.command[:1] == ["--"] else args.command
     environment = standins.environment(
         args.device, devices=args.devices, memory=args.memory, behaviour=args.behaviour
     )

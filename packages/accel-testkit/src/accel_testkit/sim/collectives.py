@@ -25,7 +25,9 @@ def register(simulation: Simulation) -> None:
     else:
 
         def create(options: Any, _backend_options: Any = None) -> Any:
-            return _backend(simulation, options.store, options.group_rank, options.group_size, options.timeout)
+            return _backend(
+                simulation, options.store, options.group_rank, options.group_size, options.timeout
+            )
 
         dist.Backend.register_backend(name, create, extended_api=True, devices=[simulation.type])
     if simulation.type in ("hpu", "xpu"):

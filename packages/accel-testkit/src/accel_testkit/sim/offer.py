@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -26,11 +27,13 @@ def refuse(full: str) -> NoReturn:
 class _Absent:
     """A value that only the real runtime has."""
 
+    not_simulated = True
+
     def __init__(self, full: str) -> None:
-        self.__dict__["_full"] = full
+        self._full = full
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("_"):
             raise AttributeError(name)
         refuse(f"{self._full}.{name}")
 
@@ -50,12 +53,20 @@ def _function(full: str) -> Any:
     return absent
 
 
-def _class(full: str) -> type:
+def _class(full: str, methods: Iterable[str], simulated: Mapping[str, Any]) -> type:
     def absent(*_args: Any, **_kwargs: Any) -> NoReturn:
         refuse(full)
 
-    return type(full.rpartition(".")[2], (), {"__init__": absent, "__module__": full.rpartition(".")[0],
-                                              "not_simulated": True})  # fmt: skip
+    members = {name: staticmethod(simulated.get(name, _function(f"{full}.{name}"))) for name in methods}
+    outside, _, name = full.rpartition(".")
+    return type(name, (), {**members, "__init__": absent, "__module__": outside, "not_simulated": True})
+
+
+def holds(condition: str) -> bool:
+    """Whether a name that exists only sometimes exists here."""
+    if condition.startswith("never"):
+        return False
+    return "PT_HPU_LAZY_MODE" not in condition or os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
 
 
 def fill(
@@ -68,6 +79,8 @@ def fill(
     """
     for name, entry in surface.children(prefix).items():
         full = f"{prefix}.{name}"
+        if entry.condition and not holds(entry.condition):
+            continue
         if name in simulated:
             setattr(module, name, simulated[name])
         elif not absent:
@@ -75,7 +88,7 @@ def fill(
         elif entry.kind == "attr" and (surface.children(full) or "<module" in entry.signature):
             setattr(module, name, _submodule(module, name, full, surface, simulated))
         else:
-            setattr(module, name, _refusal(full, entry))
+            setattr(module, name, _refusal(full, entry, surface, simulated))
 
 
 def _submodule(
@@ -88,7 +101,7 @@ def _submodule(
     return module
 
 
-def _refusal(full: str, entry: Name) -> Any:
+def _refusal(full: str, entry: Name, surface: Surface, simulated: Mapping[str, Any]) -> Any:
     if entry.kind == "class":
-        return _class(full)
+        return _class(full, surface.children(full), simulated)
     return _function(full) if entry.kind in ("function", "method") else _Absent(full)

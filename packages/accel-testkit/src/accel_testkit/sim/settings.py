@@ -8,17 +8,20 @@ import re
 from dataclasses import dataclass
 
 from accel_core.env import Variable
-
 from accel_testkit.sim.errors import InvalidSetting
 
 DEVICE = Variable("ACCEL_SIM", "", "The device that this process simulates; set by `accel sim`.")
 DEVICES = Variable("ACCEL_SIM_DEVICES", "2", "Number of simulated devices.")
-MEMORY = Variable("ACCEL_SIM_MEMORY", "16GiB", "Memory of each simulated device, in bytes or with KiB, MiB, GiB.")
+MEMORY = Variable(
+    "ACCEL_SIM_MEMORY", "16GiB", "Memory of each simulated device, in bytes or with KiB, MiB, GiB."
+)
 STRICT = Variable("ACCEL_SIM_STRICT", "1", "0: host and device tensors may mix, which no accelerator allows.")
 BEHAVIOUR = Variable(
     "ACCEL_SIM_BEHAVIOUR", "", "Comma-separated vendor behaviours to switch on: see `accel sim --list`."
 )
-CACHE = Variable("ACCEL_CACHE_DIR", "", "Folder for what is built on this machine; default: the user's cache.")
+CACHE = Variable(
+    "ACCEL_CACHE_DIR", "", "Folder for what is built on this machine; default: the user's cache."
+)
 
 VARIABLES = (DEVICE, DEVICES, MEMORY, STRICT, BEHAVIOUR, CACHE)
 

@@ -65,7 +65,9 @@ def activate(key: str) -> Simulation:
     native = _load()
     if vendor.claims:
         torch.utils.rename_privateuse1_backend(key)
-    native.activate(key, key, devices, chosen.memory, vendor.generators, chosen.strict)
+    native.activate(
+        key, key, 1 if vendor.one_device else devices, chosen.memory, vendor.generators, chosen.strict
+    )
     _current = Simulation(vendor, chosen, native, devices, _module(vendor))
     _present(_current)
     # PyTorch drops the last task of a device's autograd thread after main has returned, and the interpreter

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from typing import Any
 
 from accel_testkit.sim import behaviours, settings, vendors
 
@@ -13,7 +15,7 @@ from accel_testkit.sim import behaviours, settings, vendors
 def enter(name: str) -> None:
     """Fill the package of that name, which is being imported, and everything below it."""
     behaviours.fail(name, settings.read().behaviours)
-    import torch
+    torch = _import_torch()
 
     from accel_testkit import surface
     from accel_testkit.sim import extras, offer, simulation
@@ -26,6 +28,19 @@ def enter(name: str) -> None:
     sys.modules[f"{name}.{vendor.key}"] = active.module
     offer.fill(package, name, surface.load(vendor.surface), {**simulated, vendor.key: active.module})
     setattr(package, vendor.key, getattr(torch, vendor.key))
+
+
+def _import_torch() -> Any:
+    # As torch_npu does: torch would call the entry point of the package that is being imported.
+    before = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    try:
+        return importlib.import_module("torch")
+    finally:
+        if before is None:
+            del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
+        else:
+            os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = before
 
 
 def enter_torch() -> None:

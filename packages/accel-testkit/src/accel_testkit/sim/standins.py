@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from accel_core import env
-
 from accel_testkit.sim import behaviours, settings, vendors
 from accel_testkit.sim.vendors import SimVendor
 
@@ -48,7 +47,9 @@ def environment(
     result[settings.DEVICE.name] = key
     result["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), result.get("PYTHONPATH", "")]))
     result[env.SYSROOT.name] = str(folder / "sysroot")
-    result.update({name: value.format(sysroot=folder / "sysroot") for name, value in vendor.environment.items()})
+    result.update(
+        {name: value.format(sysroot=folder / "sysroot") for name, value in vendor.environment.items()}
+    )
     return result
 
 
@@ -119,7 +120,9 @@ def _system(vendor: SimVendor, devices: int) -> dict[str, str]:
     for number in range(devices):
         files |= {f"sysroot/{node.format(number)}": "" for node in vendor.device_nodes}
     if vendor.key == "npu":
-        files[f"sysroot/{_ASCEND}/ascend_toolkit_install.info"] = "package_name=Ascend-cann-toolkit\nversion=8.3.RC1\n"
+        files[f"sysroot/{_ASCEND}/ascend_toolkit_install.info"] = (
+            "package_name=Ascend-cann-toolkit\nversion=8.3.RC1\n"
+        )
     return files
 
 

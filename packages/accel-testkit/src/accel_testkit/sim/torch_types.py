@@ -18,6 +18,8 @@ def present(simulation: Simulation) -> None:
     """Called once the device module is registered: methods like `Tensor.npu()`, storages, raw streams."""
     if simulation.vendor.claims:
         torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=_not_stored())
+        # torch asks every module of PrivateUse1 for this one, also where no public source shows it.
+        simulation.module.__dict__.setdefault("get_amp_supported_dtype", _amp_types)
     simulation.module.__dict__.setdefault("_is_in_bad_fork", _never)
     if simulation.type in _NO_STORAGE:
         _give_storages(simulation)
@@ -28,6 +30,10 @@ def present(simulation: Simulation) -> None:
 
 def _not_stored() -> list[torch.dtype]:
     return [torch.quint8, torch.quint4x2, torch.quint2x4, torch.qint32, torch.qint8]
+
+
+def _amp_types() -> list[torch.dtype]:
+    return [torch.float16, torch.bfloat16, torch.float32]
 
 
 def _never() -> bool:
@@ -49,7 +55,9 @@ def _give_storages(simulation: Simulation) -> None:
     def resized(self: Any, size: int) -> Any:
         if self.device.type != simulation.type:
             return resize(self, size)
-        simulation.native.resize_storage(torch.empty(0, dtype=torch.uint8, device=self.device).set_(self), size)
+        simulation.native.resize_storage(
+            torch.empty(0, dtype=torch.uint8, device=self.device).set_(self), size
+        )
         return self
 
     storage.__new__ = staticmethod(new)

@@ -25,6 +25,7 @@ class SimVendor:
     visible:       the variable that restricts the devices; ascending: its ids must ascend.
     device_nodes:  device files, {} is the number of the device.
     generators:    default generators: 0 is one a device.
+    one_device:    a process has one device, whatever it is told to take.
     properties:    fields of its device properties beside name and total_memory.
     environment:   variables that the vendor's installation sets; {sysroot} is the simulated machine's root.
     """
@@ -43,6 +44,7 @@ class SimVendor:
     device_nodes: tuple[str, ...] = ()
     generators: int = 0
     max_devices: int = 64
+    one_device: bool = False
     properties: dict[str, object] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -73,7 +75,7 @@ VENDORS = (
         "hpu", "hpu", "habana_frameworks.torch.hpu", "hccl", "GAUDI3 (simulated)",
         packages=("habana_frameworks",), distribution=("habana_torch_plugin", "1.19.0"),
         entry_point=("device_backend", "habana_frameworks.autoload:__autoload"),
-        visible=("HABANA_VISIBLE_MODULES",), device_nodes=("dev/accel/accel{}",), generators=1,
+        visible=("HABANA_VISIBLE_MODULES",), device_nodes=("dev/accel/accel{}",), generators=1, one_device=True,
     ),
     SimVendor(
         "xpu", "xpu", "torch.xpu", "xccl", "Intel(R) Data Center GPU Max 1550 (simulated)",

@@ -137,10 +137,17 @@ class BorrowedGenerator {
   at::Tensor before_;
 };
 
+// torch makes the gradient contiguous for some device types and not for xpu; the CPU's kernel relies on it.
+void make_contiguous(const c10::OperatorHandle& op, Stack& stack, size_t first) {
+  if (op.operator_name().name != "aten::native_group_norm_backward") return;
+  for (size_t i = first; i < first + 2; i++) stack[i] = stack[i].toTensor().contiguous();
+}
+
 void run_on_host(const c10::OperatorHandle& op, const c10::OperatorHandle& host_op, Stack* stack) {
   Call call(op);
   const auto arguments = op.schema().arguments().size();
   const auto first = stack->size() - arguments;
+  make_contiguous(op, *stack, first);
   for (size_t i = first; i < stack->size(); i++) call.convert((*stack)[i]);
   call.check_host_tensor();
   if (call.device < 0) call.device = current_device();

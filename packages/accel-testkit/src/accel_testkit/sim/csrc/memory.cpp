@@ -176,13 +176,20 @@ class PinnedAllocator final : public c10::Allocator {
     void* data = nullptr;
     if (bytes) {
       TORCH_CHECK(posix_memalign(&data, 4096, rounded(bytes, 64)) == 0, "can not allocate pinned host memory");
-      std::lock_guard<std::mutex> lock(mutex_);
-      ranges_[static_cast<char*>(data)] = bytes;
+      add(data, bytes);
     }
     return {data, data, &PinnedAllocator::free_one, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &PinnedAllocator::free_one; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+  void add(void* data, size_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ranges_[static_cast<char*>(data)] = bytes;
+  }
+  void drop(void* data) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    ranges_.erase(static_cast<char*>(data));
+  }
   bool holds(const void* pointer) {
     std::lock_guard<std::mutex> lock(mutex_);
     auto after = ranges_.upper_bound(static_cast<char*>(const_cast<void*>(pointer)));
@@ -203,10 +210,7 @@ PinnedAllocator& pinned() {
 }
 
 void PinnedAllocator::free_one(void* data) {
-  {
-    std::lock_guard<std::mutex> lock(pinned().mutex_);
-    pinned().ranges_.erase(static_cast<char*>(data));
-  }
+  pinned().drop(data);
   std::free(data);
 }
 
@@ -238,6 +242,14 @@ c10::Allocator* pinned_allocator() {
 
 bool is_pinned(const void* pointer) {
   return pinned().holds(pointer);
+}
+
+void register_host(void* data, size_t bytes) {
+  pinned().add(data, bytes);
+}
+
+void unregister_host(void* data) {
+  pinned().drop(data);
 }
 
 void resize(const c10::Storage& storage, size_t bytes) {

@@ -53,5 +53,13 @@ PYBIND11_MODULE(accel_sim_native, m) {
   m.def("resize_storage", [](const at::Tensor& of, size_t bytes) { accel_sim::resize(of.storage(), bytes); });
   m.def("set_capturing", &accel_sim::set_capturing);
   m.def("set_strict", [](bool on) { config().strict = on; });
+  m.def("register_host", [](size_t data, size_t bytes) {
+    accel_sim::register_host(reinterpret_cast<void*>(data), bytes);
+    return 0;
+  });
+  m.def("unregister_host", [](size_t data) {
+    accel_sim::unregister_host(reinterpret_cast<void*>(data));
+    return 0;
+  });
   m.def("is_pinned", [](size_t pointer) { return accel_sim::is_pinned(reinterpret_cast<const void*>(pointer)); });
 }

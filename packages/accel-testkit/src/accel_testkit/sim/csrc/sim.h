@@ -49,6 +49,8 @@ struct Block {
 c10::Allocator* allocator();
 c10::Allocator* pinned_allocator();
 bool is_pinned(const void* pointer);
+void register_host(void* data, size_t bytes);  // memory that somebody else allocated and page-locks
+void unregister_host(void* data);
 Block* block_of(const c10::StorageImpl& storage);  // nullptr for an empty one
 // Device memory of the given size that takes over host memory; accounted, raises when the device is full.
 c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device);

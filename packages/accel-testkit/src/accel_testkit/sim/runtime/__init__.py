@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from accel_testkit.sim.runtime import device, dtypes, memory, random, streams
+from accel_testkit.sim.runtime import device, dtypes, memory, random, streams, ways
 from accel_testkit.sim.simulation import Simulation
 
-ROOMS = (device, random, streams, memory, dtypes)
+#: Later rooms overrule earlier ones.
+ROOMS = (device, random, streams, memory, dtypes, ways)
 
 
 def offer(simulation: Simulation) -> dict[str, Any]:

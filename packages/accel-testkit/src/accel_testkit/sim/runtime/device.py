@@ -121,7 +121,12 @@ def _counting(simulation: Simulation) -> dict[str, Any]:
     def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
         if device is None and not optional:
             raise ValueError(f"expected a device of type {simulation.type}, found None")
-        if allow_cpu and not isinstance(device, int) and device is not None and torch.device(device).type == "cpu":
+        if (
+            allow_cpu
+            and not isinstance(device, int)
+            and device is not None
+            and torch.device(device).type == "cpu"
+        ):
             return -1
         return index_of(device)
 

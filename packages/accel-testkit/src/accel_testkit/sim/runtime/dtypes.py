@@ -22,7 +22,7 @@ def offer(simulation: Simulation) -> dict[str, Any]:
     """The names of this room."""
     kind = simulation.type
     return {
-        "is_bf16_supported": lambda including_emulation=False: simulation.devices > 0,
+        "is_bf16_supported": lambda: simulation.devices > 0,
         "is_bf16_available": lambda: simulation.devices > 0,
         "get_amp_supported_dtype": lambda: [torch.float16, torch.bfloat16, torch.float32],
         "get_autocast_dtype": lambda: torch.get_autocast_dtype(kind),

@@ -18,7 +18,9 @@ def offer(simulation: Simulation) -> dict[str, Any]:
     Stream = _stream_class(simulation, Event)
 
     def wrapped(stream: torch.Stream) -> Any:
-        return Stream(stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type)
+        return Stream(
+            stream_id=stream.stream_id, device_index=stream.device_index, device_type=stream.device_type
+        )
 
     def current_stream(device: Any = None) -> Any:
         return wrapped(torch.accelerator.current_stream(index_of(device)))
@@ -68,9 +70,15 @@ def _event_class(simulation: Simulation) -> Any:
     class Event(torch.Event):
         """A moment on a stream."""
 
-        def __new__(cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False) -> Any:
+        def __new__(
+            cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+        ) -> Any:
             return super().__new__(
-                cls, simulation.type, enable_timing=enable_timing, blocking=blocking, interprocess=interprocess
+                cls,
+                simulation.type,
+                enable_timing=enable_timing,
+                blocking=blocking,
+                interprocess=interprocess,
             )
 
         def __init__(self, enable_timing: bool = False, *_args: Any, **_kwargs: Any) -> None:

@@ -1,0 +1,40 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a simulated device type can not do, each with its reason. The tests hold it to be complete and true."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A check that fails on some vendors' devices, and why."""
+
+    check: str
+    vendors: tuple[str, ...]
+    reason: str
+
+
+ALL = ("npu", "mlu", "sdaa", "hpu", "xpu", "cuda", "mps")
+
+GAPS = (
+    Gap("sparse_tensors", ALL, "the simulation has dense tensors only"),
+    Gap("torch_manual_seed", ("hpu",), "torch.manual_seed knows no hpu; torch.hpu.manual_seed_all does it"),
+    Gap("type_names", ("hpu", "mps"), "torch has no type strings for this device type"),
+    Gap("data_loader_pins", ("mps",), "torch's DataLoader pins no memory for mps"),
+    Gap(
+        "activation_checkpoints",
+        ("mps", "sdaa"),
+        "torch's checkpoint asks torch.<type>._initialized; none is seen",
+    ),
+    Gap("fully_sharded", ("sdaa",), "FSDP2 asks torch.sdaa.is_initialized, which no public source shows"),
+)
+
+#: Devices whose collectives are not checked at all.
+NO_COLLECTIVES = {"mps": "torch has no kernels of its collectives for mps, and its gloo takes no mps tensors"}
+
+
+def reasons(vendor: str) -> dict[str, str]:
+    """The checks that fail on that vendor's device, with the reasons."""
+    return {gap.check: gap.reason for gap in GAPS if vendor in gap.vendors}
