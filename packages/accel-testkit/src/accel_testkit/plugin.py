@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from accel_testkit.suite.target import Target
+    from accel_testkit.suite.target import Target  # noqa: F401  named in a string below
 
 TIERS = ("host", "device", "multi")
 _FOLDERS = [Path(__file__).with_name(name) for name in ("suite", "engine")]
@@ -83,7 +83,9 @@ def tier(item: pytest.Item) -> str:
     return str(marker.args[0]) if marker else ""
 
 
-def _deselect(config: pytest.Config, items: list[pytest.Item], unwanted: Callable[[pytest.Item], bool]) -> None:
+def _deselect(
+    config: pytest.Config, items: list[pytest.Item], unwanted: Callable[[pytest.Item], bool]
+) -> None:
     dropped = [item for item in items if is_check(item) and unwanted(item)]
     if dropped:
         config.hook.pytest_deselected(items=dropped)

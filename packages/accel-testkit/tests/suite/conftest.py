@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
 import os
 import shutil
@@ -16,6 +18,8 @@ from typing import Any
 
 import pytest
 
+import accel_core
+
 PRETEND = Path(__file__).with_name("pretend")
 METADATA = """Metadata-Version: 2.4
 Name: accel-good
@@ -24,6 +28,8 @@ Requires-Dist: accel-core>=0.1,<1
 Requires-Dist: torch>=2.5
 """
 ENTRY_POINTS = "[accel.vendors]\ngood = accel_good.vendor:VENDOR\n"
+#: Of no use here, and half the time of a run.
+SLOW_PLUGINS = ["-p", "no:logging", "-p", "no:unraisableexception"]
 #: Fixtures of the suite that start processes.
 STARTING = ("report", "answers", "alone", "pair")
 
@@ -71,24 +77,41 @@ class Outcome:
 RunSuite = Callable[..., Outcome]
 
 
+@functools.cache
+def _cpu_info() -> str:
+    text: str = importlib.import_module("cpuinfo.cpuinfo").get_cpu_info_json()
+    return text
+
+
 @pytest.fixture
-def run_suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunSuite]:
+def _one_look_at_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeepSpeed's host optimizers start a process each time to learn the CPU's name: it stays the same."""
+    text = _cpu_info()
+    monkeypatch.setattr("cpuinfo.cpuinfo.get_cpu_info_json", lambda: text)
+
+
+@pytest.fixture
+def run_suite(
+    _one_look_at_the_cpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RunSuite]:
     """Runs the suite in this process; environment and path are restored afterwards."""
     before = dict(os.environ)
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setitem(sys.modules, "triton", None)  # a variant imports it
     (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
 
     def run(*arguments: str, started: str = "") -> Outcome:
         results = tmp_path / "results.json"
         options = ["-c", str(tmp_path / "pytest.ini"), "--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
-        plugins = ["-p", "accel_testkit.plugin", "-p", "accel_good.metering"]
+        plugins = ["-p", "accel_testkit.plugin", "-p", "accel_good.metering", *SLOW_PLUGINS]
         command = [*options, *plugins, "-q", "--results", str(results), "--pyargs", *arguments]
         code = int(pytest.main(command, plugins=[Only(started)]))
         document = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {}
         return Outcome(code, document)
 
     yield run
+    accel_core.set_accelerator(None)  # a broken one may have been left behind
     for name in set(os.environ) - set(before):
         del os.environ[name]
     os.environ.update(before)

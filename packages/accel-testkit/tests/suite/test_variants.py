@@ -17,7 +17,9 @@ _NEEDS_DEVICE_MEMORY = {
 
 
 @pytest.fixture
-def run_variant(run_suite: Any, site: Any, install_site: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> Any:
+def run_variant(
+    run_suite: Any, site: Any, install_site: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> Any:
     """Runs the suite on a variant."""
 
     def run(variant: Any) -> Any:

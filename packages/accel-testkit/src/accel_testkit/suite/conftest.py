@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
 from accel_core.api import using
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Support, Traits, Vendor
-
 from accel_testkit import plugin
 from accel_testkit.suite import results
 from accel_testkit.suite.expect import expect

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accel_core.evidence import distribution_version
 
+from accel_core.evidence import distribution_version
 from accel_testkit.suite.target import Target
 
 #: Raised when the written file changes its meaning.

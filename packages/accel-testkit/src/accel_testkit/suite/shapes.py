@@ -15,9 +15,13 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 def public_members() -> dict[str, Any]:
     """The interface's own public members, by name, in alphabetical order."""
-    rooms = [kind for kind in DeepSpeedAccelerator.__mro__ if kind.__module__.startswith("accel_core.interface")]
+    rooms = [
+        kind for kind in DeepSpeedAccelerator.__mro__ if kind.__module__.startswith("accel_core.interface")
+    ]
     members = {name: member for kind in reversed(rooms) for name, member in vars(kind).items()}
-    return {name: members[name] for name in sorted(members) if not name.startswith("_") and name != "host_pins"}
+    return {
+        name: members[name] for name in sorted(members) if not name.startswith("_") and name != "host_pins"
+    }
 
 
 def misfit(wanted: Any, method: Any, *, bound: bool = False) -> str:

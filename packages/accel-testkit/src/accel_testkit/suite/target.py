@@ -4,15 +4,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.metadata
 import pkgutil
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+
 from accel_core.construct import construct, refuse_missing_methods, validated
 from accel_core.discover import discover
-from accel_core.vendor import Traits, Vendor
+from accel_core.vendor import ENTRY_POINT_GROUP, Traits, Vendor
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,21 @@ def _vendor(key: str) -> Vendor:
         )
     # A key with two roads (xpu through IPEX or natively) means the one whose runtime is here.
     return max(roads, key=lambda vendor: (vendor.evidence().runtime, vendor.priority))
+
+
+def records(vendor: Vendor) -> dict[str, Vendor]:
+    """The vendor's record as it stands in its package, by the dotted name in the entry point.
+
+    Core fills in what a record leaves out; an entry point that can not be loaded is left out here.
+    """
+    found = {}
+    for point in importlib.metadata.distribution(vendor.distribution).entry_points:
+        if point.group == ENTRY_POINT_GROUP:
+            with contextlib.suppress(Exception):
+                record = point.load()
+                if (record.key, record.road) == (vendor.key, vendor.road):
+                    found[point.value] = record
+    return found
 
 
 def _installed() -> str:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from accel_core.interface import DeepSpeedAccelerator
 
+from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite.expect import expect, expect_type
 from accel_testkit.suite.launch import Launcher
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from accel_core.interface import DeepSpeedAccelerator
 
+from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite.expect import expect, expect_raises, expect_type
 
 pytestmark = pytest.mark.tier("host")
@@ -86,7 +86,9 @@ def test_device_is_available(accelerator: DeepSpeedAccelerator) -> None:
 @pytest.mark.tier("device")
 def test_current_device_is_an_index(accelerator: DeepSpeedAccelerator) -> None:
     """`current_device()` is an int: callers index lists and name devices with it."""
-    expect_type(accelerator.current_device(), int, "current_device()", do="return the index, not a name or device")
+    expect_type(
+        accelerator.current_device(), int, "current_device()", do="return the index, not a name or device"
+    )
 
 
 @pytest.mark.tier("device")

@@ -9,9 +9,10 @@ import re
 
 import pytest
 import torch
-from accel_core.interface import DeepSpeedAccelerator
 
+from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite.expect import expect, expect_raises, expect_type
+from accel_testkit.suite.target import Target
 
 pytestmark = pytest.mark.tier("host")
 
@@ -58,8 +59,12 @@ def test_visible_devices_are_written(accelerator: DeepSpeedAccelerator) -> None:
     )
 
 
-def test_visible_devices_of_this_process_stay(accelerator: DeepSpeedAccelerator) -> None:
+def test_visible_devices_of_this_process_stay(
+    accelerator: DeepSpeedAccelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`set_visible_devices_envs` changes the environment it is given, and not this process's."""
+    for name in accelerator.visible_devices_envs():
+        monkeypatch.delenv(name, raising=False)
     before = dict(os.environ)
     accelerator.set_visible_devices_envs({}, ["0"])
     _expect_same_environment(before, "set_visible_devices_envs()")
@@ -132,8 +137,9 @@ def test_compile_backend_can_be_set(accelerator: DeepSpeedAccelerator) -> None:
     )
 
 
-def test_unknown_compile_backend_is_refused(accelerator: DeepSpeedAccelerator) -> None:
+def test_unknown_compile_backend_is_refused(target: Target) -> None:
     """`set_compile_backend` raises ValueError for a backend that is not registered."""
+    accelerator = target.construct()
     expect_raises(
         ValueError,
         lambda: accelerator.set_compile_backend("no-such-backend"),
@@ -143,9 +149,9 @@ def test_unknown_compile_backend_is_refused(accelerator: DeepSpeedAccelerator) -
 
 
 @pytest.mark.tier("device")
-def test_default_compile_backend_is_registered(accelerator: DeepSpeedAccelerator) -> None:
-    """The backend that `get_compile_backend` names by default is one that torch.compile has."""
-    name = accelerator.get_compile_backend()
+def test_default_compile_backend_is_registered(target: Target) -> None:
+    """The backend that `get_compile_backend` names at first is one that torch.compile has."""
+    name = target.construct().get_compile_backend()
     known = torch._dynamo.list_backends(exclude_tags=())
     expect(
         name in known,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
+
 from accel_core.construct import ACCELERATOR_BASES
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Support, Trait, Traits
-
 from accel_testkit.suite.expect import expect, expect_type
 from accel_testkit.suite.shapes import misfit, public_members
 from accel_testkit.suite.target import Target
@@ -93,7 +93,9 @@ def test_traits_have_reasons(traits: Traits) -> None:
     bad = [
         name
         for name, trait in traits.items()
-        if not isinstance(trait, Trait) or not isinstance(trait.support, Support) or len(trait.reason.split()) < 2
+        if not isinstance(trait, Trait)
+        or not isinstance(trait.support, Support)
+        or len(trait.reason.split()) < 2
     ]
     expect(
         not bad,

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import re
 import subprocess
@@ -13,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from accel_core.vendor import ENTRY_POINT_GROUP, Vendor
 
+from accel_core.vendor import Vendor
 from accel_testkit.suite.expect import expect
-from accel_testkit.suite.target import Target
+from accel_testkit.suite.target import Target, records
 
 pytestmark = [pytest.mark.tier("host"), pytest.mark.record]
 
@@ -31,11 +30,7 @@ _AFTER_CHOICE = ("class", "construction")
 def report(target: Target, vendor: Vendor, tmp_path_factory: pytest.TempPathFactory) -> Report:
     """What each step of loading the vendor brought along; see accel_testkit.suite.fresh."""
     out = tmp_path_factory.mktemp("fresh") / "report.json"
-    points = importlib.metadata.distribution(vendor.distribution).entry_points
-    records = [
-        point.value for point in points if point.group == ENTRY_POINT_GROUP and point.load().key == vendor.key
-    ]
-    command = [sys.executable, "-m", "accel_testkit.suite.fresh", str(out), target.package, *records]
+    command = [sys.executable, "-m", "accel_testkit.suite.fresh", str(out), target.package, *records(vendor)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, check=False)
     return _read(out, done.stderr)
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from accel_core import known
 from accel_core.interface import DeepSpeedAccelerator
-
 from accel_testkit.suite import ops
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.target import Target
@@ -58,7 +58,9 @@ def _upstream_folders() -> list[Path]:
 
 def test_nothing_is_built_for_one_machine(folder: Path) -> None:
     """No source or build asks the compiler for the builder's own CPU: binaries are cached and shipped."""
-    found = [path.name for path in _texts(folder) if _NATIVE in path.read_text(encoding="utf-8", errors="replace")]
+    found = [
+        path.name for path in _texts(folder) if _NATIVE in path.read_text(encoding="utf-8", errors="replace")
+    ]
     expect(
         not found,
         f"kernels are built with {_NATIVE}",

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from accel_core.interface import DeepSpeedAccelerator
 
+from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite.expect import expect
 
 pytestmark = pytest.mark.tier("device")
@@ -52,9 +52,21 @@ _ADAM = {"lr": _LR, "betas": _BETAS, "eps": _EPS, "weight_decay": _DECAY}
 #: id: (builder, DeepSpeed's optimizer, its arguments, on the device, the reference)
 _CASES: dict[str, tuple[str, str, dict[str, Any], bool, Callable[[Parameters], torch.optim.Optimizer]]] = {
     "FusedAdam-AdamW": ("FusedAdamBuilder", "adam:FusedAdam", _ADAM, True, _adam(True)),
-    "FusedAdam-Adam": ("FusedAdamBuilder", "adam:FusedAdam", {**_ADAM, "adam_w_mode": False}, True, _adam(False)),
+    "FusedAdam-Adam": (
+        "FusedAdamBuilder",
+        "adam:FusedAdam",
+        {**_ADAM, "adam_w_mode": False},
+        True,
+        _adam(False),
+    ),
     "CPUAdam-AdamW": ("CPUAdamBuilder", "adam:DeepSpeedCPUAdam", _ADAM, False, _adam(True)),
-    "CPUAdam-Adam": ("CPUAdamBuilder", "adam:DeepSpeedCPUAdam", {**_ADAM, "adamw_mode": False}, False, _adam(False)),
+    "CPUAdam-Adam": (
+        "CPUAdamBuilder",
+        "adam:DeepSpeedCPUAdam",
+        {**_ADAM, "adamw_mode": False},
+        False,
+        _adam(False),
+    ),
     "CPUAdagrad": (
         "CPUAdagradBuilder",
         "adagrad:DeepSpeedCPUAdagrad",
@@ -73,7 +85,9 @@ _CASES: dict[str, tuple[str, str, dict[str, Any], bool, Callable[[Parameters], t
 
 
 @pytest.mark.usefixtures("upstream")
-@pytest.mark.parametrize("case", [pytest.param(name, marks=pytest.mark.needs(c[0])) for name, c in _CASES.items()])
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=pytest.mark.needs(c[0])) for name, c in _CASES.items()]
+)
 def test_optimizer_steps_are_right(accelerator: DeepSpeedAccelerator, case: str) -> None:
     """Steps of DeepSpeed's optimizer on the device's op equal PyTorch's in float64, within float32's precision."""
     builder, path, arguments, on_device, reference = _CASES[case]

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
-
 from accel_testkit.suite import ops
 from accel_testkit.suite.expect import expect, expect_raises
 
@@ -96,7 +96,10 @@ def test_unknown_op_is_refused(accelerator: DeepSpeedAccelerator) -> None:
         do="return accel_core.NotImplementedBuilder",
     )
     error = expect_raises(
-        ValueError, builder.load, "the builder of an unknown op loads", do="raise accel_core's OpNotImplemented"
+        ValueError,
+        builder.load,
+        "the builder of an unknown op loads",
+        do="raise accel_core's OpNotImplemented",
     )
     expect(
         _NO_OP in str(error) and accelerator.device_name() in str(error),

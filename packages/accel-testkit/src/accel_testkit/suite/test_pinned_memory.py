@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from accel_core.interface import DeepSpeedAccelerator
 
+from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite.expect import expect, expect_raises
 
 pytestmark = pytest.mark.tier("device")

@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 
 import pytest
+
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Confirmation, Evidence, Vendor
-
 from accel_testkit.suite.expect import expect, expect_type
 
 pytestmark = [pytest.mark.tier("host"), pytest.mark.record]
@@ -22,7 +22,9 @@ def test_evidence_is_evidence(vendor: Vendor) -> None:
     expect_type(evidence, Evidence, "the answer of evidence()", do="return accel_core.Evidence(...)")
     expect_type(evidence.runtime, bool, "Evidence.runtime", do="answer True or False")
     if evidence.hardware is not None:
-        expect_type(evidence.hardware, bool, "Evidence.hardware", do="answer True, False, or None for unknown")
+        expect_type(
+            evidence.hardware, bool, "Evidence.hardware", do="answer True, False, or None for unknown"
+        )
 
 
 def test_evidence_says_why(vendor: Vendor) -> None:
@@ -94,7 +96,9 @@ def test_evidence_sees_the_device(vendor: Vendor) -> None:
 def test_confirmation_counts_the_devices(vendor: Vendor, accelerator: DeepSpeedAccelerator) -> None:
     """`confirm()` counts as many devices as `device_count()`."""
     confirmation = vendor.confirm()
-    expect_type(confirmation, Confirmation, "the answer of confirm()", do="return accel_core.Confirmation(...)")
+    expect_type(
+        confirmation, Confirmation, "the answer of confirm()", do="return accel_core.Confirmation(...)"
+    )
     expect(
         confirmation.devices == accelerator.device_count(),
         "confirm() and device_count() disagree",

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from accel_core.interface import DeepSpeedAccelerator
 
+from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite.expect import expect
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("streams")]

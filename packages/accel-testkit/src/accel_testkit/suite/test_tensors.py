@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from accel_core.interface import DeepSpeedAccelerator
 
+from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite.expect import expect, expect_type
 
 pytestmark = pytest.mark.tier("device")

@@ -9,8 +9,8 @@ import inspect
 from typing import Any
 
 import pytest
-from accel_core.interface import DeepSpeedAccelerator
 
+from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite import ops
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.shapes import misfit

@@ -26,9 +26,13 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
     answer["barrier"] = _barrier()
 
 
-def _do(accelerator: Any, answer: dict[str, Any], name: str, operation: Operation, dtype: torch.dtype) -> None:
+def _do(
+    accelerator: Any, answer: dict[str, Any], name: str, operation: Operation, dtype: torch.dtype
+) -> None:
     scale = 10 ** dist.get_rank()
-    tensor = torch.tensor([1, 2], dtype=dtype, device=accelerator.device(accelerator.current_device())) * scale
+    tensor = (
+        torch.tensor([1, 2], dtype=dtype, device=accelerator.device(accelerator.current_device())) * scale
+    )
     try:
         result = operation(tensor)
     except Exception as error:

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from accel_core.torch_device import TorchDeviceAccelerator
 from torch.utils.weak import WeakIdKeyDictionary
 
+from accel_core.torch_device import TorchDeviceAccelerator
 from accel_good.op_builder import TABLE
 from accel_good.runtime import Runtime
 from accel_good.streams import Graph

@@ -7,7 +7,9 @@ from accel_core.vendor import Support, Trait
 _NO_KERNEL = "nobody wrote a kernel for a device that is pretended"
 
 TRAITS = {
-    "record_stream": Trait(Support.UNSUPPORTED, "torch records streams of device memory, and this is host memory"),
+    "record_stream": Trait(
+        Support.UNSUPPORTED, "torch records streams of device memory, and this is host memory"
+    ),
     "triton": Trait(Support.UNSUPPORTED, "Triton compiles for GPUs"),
     **{
         name: Trait(Support.NOT_IMPLEMENTED, _NO_KERNEL)

@@ -14,6 +14,43 @@ from typing import Any
 import pytest
 
 EVERYTHING = "*"
+#: The checks of call shapes: our interface's and the installed DeepSpeed's.
+SHAPES = ("identity.call_shapes_are_the_interface_s", "upstream_contract.has_every_method_of_upstream")
+#: The checks that count a tensor on `device(i)`.
+COUNTED = (
+    "memory.allocated_memory_follows_tensors",
+    "memory.each_device_has_its_figures",
+    "memory.peak_can_be_reset",
+    "memory.peak_stays",
+    "memory.reserved_memory_follows_tensors",
+    "memory.reserved_peak_stays",
+)
+#: The checks that put a tensor on `device()`.
+PLACED = (
+    "device.device_without_an_index_is_the_type",
+    "device.new_tensors_are_on_the_current_device",
+    "dtypes.double_precision_computes",
+    "dtypes.listed_types_compute",
+    "graphs.capture_can_be_noticed",
+    "graphs.code_in_a_capture_is_usable_after_a_replay",
+    "graphs.replay_uses_new_data",
+    "identity.name_is_the_torch_device_type",
+    "lazy_calls.lazy_call_calls",
+    "op_numerics.optimizer_steps_are_right[FusedAdam-AdamW]",
+    "op_numerics.optimizer_steps_are_right[FusedAdam-Adam]",
+    "pinned_memory.copy_to_the_device_need_not_block",
+    "random.restored_state_repeats_the_numbers",
+    "random.seed_repeats_the_numbers",
+    "random.seeding_all_seeds_the_current_device",
+    "random.state_can_be_addressed_by_index",
+    "streams.event_is_done_once_its_work_is",
+    "streams.stream_can_be_waited_for",
+    "streams.streams_wait_for_each_other",
+    "tensors.constructor_takes_data",
+    "tensors.copies_keep_the_values",
+    "tensors.device_tensor_is_on_the_accelerator",
+    "tensors.host_tensor_is_not_on_the_accelerator",
+)
 
 
 @dataclass

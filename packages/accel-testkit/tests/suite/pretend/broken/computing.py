@@ -10,20 +10,24 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-import pytest
 import torch
 from accel_good.accelerator import GOOD_Accelerator
 
-from broken import Site, answers, breaks
+from broken import answers, breaks
 
-answers(
-    dict.fromkeys(("is_bf16_supported", "is_fp16_supported", "is_fp64_supported", "is_triton_supported")),
-    "dtypes.answer_is_yes_or_no[{}]",
-)
-answers({"prefer_triton_grouped_mm": None}, "dtypes.answer_is_yes_or_no[{}]")
+for _question in (
+    "is_bf16_supported",
+    "is_fp16_supported",
+    "is_triton_supported",
+    "prefer_triton_grouped_mm",
+):
+    answers({_question: None}, "dtypes.answer_is_yes_or_no[{}]")
+answers({"is_fp64_supported": None}, "dtypes.answer_is_yes_or_no[{}]", "dtypes.double_precision_computes")
 answers({"prefer_triton_grouped_mm": True}, "dtypes.triton_is_not_preferred_without_support")
 answers({"is_fp64_supported": False}, "dtypes.double_precision_computes")
-answers({"supported_dtypes": (torch.float32, torch.float16, torch.bfloat16)}, "dtypes.list_begins_with_float32")
+answers(
+    {"supported_dtypes": (torch.float32, torch.float16, torch.bfloat16)}, "dtypes.list_begins_with_float32"
+)
 
 
 @breaks("dtypes.list_begins_with_float32")
@@ -44,29 +48,17 @@ class ListForgetsFloat16(GOOD_Accelerator):
         return [torch.float32, torch.bfloat16]
 
 
-@breaks("dtypes.listed_types_compute")
-class ListHasATypeThatComputesNothing(GOOD_Accelerator):
-    def supported_dtypes(self) -> list[torch.dtype]:
-        return [*super().supported_dtypes(), torch.float8_e4m3fn]
-
-
-@breaks()
+@breaks("dtypes.listed_types_compute", "tensors.copies_keep_the_values")
 class ListHasATypeThatHoldsNothing(GOOD_Accelerator):
     def supported_dtypes(self) -> list[torch.dtype]:
         return [*super().supported_dtypes(), torch.float4_e2m1fn_x2]
 
 
-class _ImportsTriton(GOOD_Accelerator):
-    def is_triton_supported(self) -> bool:
-        sys.modules["triton"] = ModuleType("triton")
-        return False
-
-
 @breaks("dtypes.triton_is_not_imported_to_answer")
-def triton_is_imported_to_answer(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "triton", ModuleType("triton"))  # so that it is gone afterwards
-    del sys.modules["triton"]
-    monkeypatch.setattr("accel_good.accelerator.GOOD_Accelerator", _ImportsTriton)
+class TritonIsImportedToAnswer(GOOD_Accelerator):
+    def is_triton_supported(self) -> bool:
+        sys.modules.setdefault("triton", ModuleType("triton"))
+        return False
 
 
 @breaks("graphs.replay_uses_new_data")
@@ -89,19 +81,28 @@ class CaptureIsNotNoticed(GOOD_Accelerator):
         return False
 
 
-@breaks()
+@breaks(
+    "graphs.capture_can_be_noticed",
+    "graphs.code_in_a_capture_is_usable_after_a_replay",
+    "graphs.replay_uses_new_data",
+)
 class CaptureIsAFunction(GOOD_Accelerator):
     def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Any:
         return partial(nullcontext, graph)
 
 
-@breaks()
+@breaks(
+    "graphs.capture_can_be_noticed",
+    "graphs.code_in_a_capture_is_usable_after_a_replay",
+    "graphs.each_graph_is_its_own",
+    "graphs.replay_uses_new_data",
+)
 class GraphIsMissingUndeclared(GOOD_Accelerator):
     def create_graph(self) -> Any:
         return None
 
 
-@breaks()
+@breaks("graphs.each_graph_is_its_own")
 class OneGraphForAll(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
@@ -133,5 +134,9 @@ breaks("tensors.constructor_takes_data[FloatTensor]", name="FloatTensor_is_elsew
 breaks("tensors.constructor_takes_data[FloatTensor]", name="FloatTensor_is_none")(
     type("NoneTensor", (GOOD_Accelerator,), {"FloatTensor": None})
 )
-answers({"on_accelerator": False})
+answers(
+    {"on_accelerator": False},
+    "tensors.device_tensor_is_on_the_accelerator",
+    "tensors.host_tensor_is_not_on_the_accelerator",
+)
 answers({"on_accelerator": True}, "tensors.tensor_elsewhere_is_not_on_the_accelerator")

@@ -11,30 +11,52 @@ import torch
 from accel_good.accelerator import GOOD_Accelerator
 from accel_good.runtime import Runtime
 
-from broken import answers, breaks
+from broken import COUNTED, PLACED, SHAPES, answers, breaks
 
-answers(
-    dict.fromkeys(
-        (
-            "is_available",
-            "is_synchronized_device",
-            "use_host_timers",
-            "resolves_data_dependency",
-            "handles_memory_backpressure",
-        ),
-        1,
-    ),
-    "device.answer_is_yes_or_no[{}]",
+for _question in (
+    "is_available",
+    "use_host_timers",
+    "resolves_data_dependency",
+    "handles_memory_backpressure",
+):
+    answers({_question: 1}, "device.answer_is_yes_or_no[{}]")
+
+
+@breaks(
+    "device.device_with_an_index_keeps_it",
+    "device.device_without_an_index_is_the_type",
+    "identity.name_is_the_torch_device_type",
+    *COUNTED,
+    "tensors.constructor_takes_data",
+    "tensors.host_tensor_is_not_on_the_accelerator",
 )
-
-
-@breaks()
 class DeviceIsNone(GOOD_Accelerator):
     def device(self, device_index: int | None = None) -> Any:
         return None
 
 
-@breaks()
+@breaks(
+    "device.answer_is_yes_or_no[handles_memory_backpressure]",
+    "device.answer_is_yes_or_no[is_synchronized_device]",
+    "device.answer_is_yes_or_no[resolves_data_dependency]",
+    "device.answer_is_yes_or_no[use_host_timers]",
+)
+class SynchronizedIsANumber(GOOD_Accelerator):
+    """And the answers that are derived from it."""
+
+    def is_synchronized_device(self) -> Any:
+        return 1
+
+
+@breaks(
+    *PLACED,
+    *COUNTED,
+    "device.device_with_an_index_keeps_it",
+    "memory.old_names_give_the_same_figures",
+    "memory.peak_of_one_device_is_reset_alone",
+    "memory.stats_agree_with_the_figures",
+    "random.state_of_one_device_is_not_another_s",
+)
 class DeviceIsAContext(GOOD_Accelerator):
     def device(self, device_index: int | None = None) -> Any:
         return nullcontext(device_index)
@@ -46,31 +68,41 @@ class DeviceIsTheCurrentOne(GOOD_Accelerator):
         return super().device(self.current_device() if device_index is None else device_index)
 
 
-@breaks("device.device_with_an_index_keeps_it")
+@breaks(
+    "device.device_with_an_index_keeps_it",
+    *COUNTED,
+)
 class DeviceDropsTheIndex(GOOD_Accelerator):
     def device(self, device_index: int | None = None) -> torch.device:
         return torch.device("cpu")
 
 
-@breaks()
+@breaks("identity.call_shapes_are_the_interface_s", *PLACED)
 class DeviceDemandsAnIndex(GOOD_Accelerator):
     def device(self, device_index: int) -> torch.device:  # type: ignore[override]
         return torch.device("cpu", device_index)
 
 
-@breaks()
+@breaks(
+    "device.another_device_can_be_current",
+    "device.current_device_name_is_that_of_the_current_device",
+    "device.device_name_with_an_index_keeps_it",
+)
 class NameDropsTheIndex(GOOD_Accelerator):
     def device_name(self, device_index: int | None = None) -> str:
         return "cpu"
 
 
-@breaks()
+@breaks(
+    "device.current_device_name_is_that_of_the_current_device",
+    "device.device_name_with_an_index_keeps_it",
+)
 class NameDropsIndexZero(GOOD_Accelerator):
     def device_name(self, device_index: int | None = None) -> str:
         return f"cpu:{device_index}" if device_index else "cpu"
 
 
-@breaks("device.count_is_a_number")
+@breaks("device.count_is_a_number", "probe.confirmation_counts_the_devices")
 class CountIsText(GOOD_Accelerator):
     def device_count(self) -> Any:
         return "2"
@@ -82,31 +114,65 @@ class NotAvailable(GOOD_Accelerator):
         return False
 
 
-@breaks()
+@breaks(
+    "device.another_device_can_be_current",
+    "device.current_device_can_be_set",
+    "device.current_device_is_an_index",
+    "random.default_generator_is_the_one_in_use",
+    "random.state_can_be_addressed_by_index",
+    "streams.current_stream_is_the_default_at_first",
+)
 class CurrentDeviceIsText(GOOD_Accelerator):
     def current_device(self) -> Any:
         return str(super().current_device())
 
 
-@breaks()
+@breaks(
+    "device.another_device_can_be_current",
+    "device.current_device_can_be_set",
+    "device.current_device_can_be_set_by_name",
+    "device.current_device_is_an_index",
+    "random.default_generator_is_the_one_in_use",
+    "random.state_can_be_addressed_by_index",
+    "streams.current_stream_is_the_default_at_first",
+)
 class CurrentDeviceIsADevice(GOOD_Accelerator):
     def current_device(self) -> Any:
         return torch.device("cpu", super().current_device())
 
 
-@breaks()
+@breaks(
+    "device.another_device_can_be_current",
+    "device.current_device_can_be_set_by_name",
+    "device.current_device_name_is_that_of_the_current_device",
+)
 class CurrentNameIsTheType(GOOD_Accelerator):
     def current_device_name(self) -> str:
         return "cpu"
 
 
-@breaks()
+@breaks(
+    "device.another_device_can_be_current",
+    "device.index_out_of_range_is_refused",
+    "random.seed_reaches_the_current_device_alone",
+)
 class SetDeviceIsIgnored(GOOD_Accelerator):
     def set_device(self, device_index: int) -> None:
         pass
 
 
-@breaks()
+@breaks(
+    "device.current_device_can_be_set",
+    "device.index_out_of_range_is_refused",
+    "memory.allocated_memory_follows_tensors",
+    "memory.peak_can_be_reset",
+    "memory.peak_stays",
+    "memory.reserved_memory_follows_tensors",
+    "memory.reserved_peak_stays",
+    "random.restored_state_repeats_the_numbers",
+    "random.seed_repeats_the_numbers",
+    "random.state_can_be_addressed_by_index",
+)
 class SetDeviceAddsOne(GOOD_Accelerator):
     def set_device(self, device_index: int) -> None:
         super().set_device(1)
@@ -124,7 +190,7 @@ class SetDeviceRefusesNames(GOOD_Accelerator):
         super().set_device(device_index + 0)
 
 
-@breaks()
+@breaks(*SHAPES, "device.synchronize_waits_for_the_device")
 class SynchronizeTakesNoIndex(GOOD_Accelerator):
     def synchronize(self) -> None:  # type: ignore[override]
         pass

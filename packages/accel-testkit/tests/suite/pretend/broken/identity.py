@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from accel_core.vendor import Support, Trait
 from accel_good.accelerator import GOOD_Accelerator
 from accel_good.traits import TRAITS
 
-from broken import EVERYTHING, breaks
+from accel_core.vendor import Support, Trait
+from broken import EVERYTHING, SHAPES, breaks
 
 
 @breaks(EVERYTHING)
@@ -43,17 +43,25 @@ def _absent(name: str) -> property:
     return property(get)
 
 
-@breaks()
+@breaks(
+    *SHAPES,
+    "identity.has_every_method",
+    "memory.each_device_has_its_figures[memory_reserved]",
+    "memory.figure_is_a_number_of_bytes[memory_cached]",
+    "memory.figure_is_a_number_of_bytes[memory_reserved]",
+    "memory.old_names_give_the_same_figures",
+    "memory.reserved_memory_follows_tensors",
+)
 class MethodIsMissing(GOOD_Accelerator):
     memory_reserved = _absent("memory_reserved")
 
 
-@breaks()
+@breaks(*SHAPES, "identity.has_every_method")
 class OptionalMethodIsMissing(GOOD_Accelerator):
     pin_memory_alignment = _absent("pin_memory_alignment")
 
 
-@breaks()
+@breaks(*SHAPES)
 class ArgumentHasAnotherName(GOOD_Accelerator):
     """As it was on cpu and mps."""
 
@@ -61,13 +69,21 @@ class ArgumentHasAnotherName(GOOD_Accelerator):
         return super().create_op_builder(op_name)
 
 
-@breaks()
+@breaks(*SHAPES)
 class ArgumentIsMissing(GOOD_Accelerator):
     def memory_stats(self) -> dict[str, Any]:  # type: ignore[override]
         return super().memory_stats()
 
 
-@breaks()
+@breaks(
+    "device.another_device_can_be_current",
+    "device.current_device_name_is_that_of_the_current_device",
+    "device.device_with_an_index_keeps_it",
+    "device.device_without_an_index_is_the_type",
+    "identity.name_is_the_torch_device_type",
+    "op_table.unknown_op_is_refused",
+    "upstream_contract.interface_attributes_are_set",
+)
 class NameIsNotTorchs(GOOD_Accelerator):
     def device_name(self, device_index: int | None = None) -> str:
         return "good" if device_index is None else f"good:{device_index}"

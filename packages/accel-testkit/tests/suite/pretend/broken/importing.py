@@ -53,10 +53,12 @@ def _in_every_step(site: Site, line: str) -> None:
     site.edit("accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        {line.format('CONSTRUCTION')}\n")
 
 
-@breaks("imports.settings_of_torch_stay", started="report")
+@breaks("imports.settings_of_torch_stay", "imports.environment_stays[construction]", started="report")
 def constructor_changes_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it was on hpu."""
-    site.edit("accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        torch.use_deterministic_algorithms(True)\n")
+    """As it was on hpu. This setting of torch sets a variable too."""
+    site.edit(
+        "accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        torch.use_deterministic_algorithms(True)\n"
+    )
 
 
 @breaks("imports.step_succeeds[construction]", started="report")

@@ -10,22 +10,22 @@ from typing import Any
 
 from accel_good.accelerator import GOOD_Accelerator
 
-from broken import answers, breaks
+from broken import SHAPES, answers, breaks
 
 
-@breaks()
+@breaks(*SHAPES, "ranges.range_takes_a_domain")
 class PopTakesNoDomain(GOOD_Accelerator):
     def range_pop(self) -> None:  # type: ignore[override]
         pass
 
 
-@breaks()
+@breaks(*SHAPES, "ranges.range_takes_a_domain")
 class PushTakesAMessageOnly(GOOD_Accelerator):
     def range_push(self, msg: str) -> None:  # type: ignore[override]
         pass
 
 
-@breaks()
+@breaks(*SHAPES, "ranges.range_takes_a_message")
 class PushDemandsADomain(GOOD_Accelerator):
     def range_push(self, msg: str, domain: str, category: str | None = None) -> None:  # type: ignore[override]
         pass
@@ -38,11 +38,19 @@ class DomainsAreNone(GOOD_Accelerator):
 
 answers({"visible_devices_envs": []}, "environment.visible_devices_have_a_variable")
 answers({"visible_devices_envs": ["CUDA_VISIBLE_DEVICES"]}, "environment.visible_devices_variable_is_its_own")
-answers({"export_envs": [""]}, "environment.exported_prefixes_are_names", "environment.exports_reach_the_collectives")
+answers({"set_visible_devices_envs": None}, "environment.visible_devices_are_written")
 answers({"export_envs": ["NCCL", "PATH"]}, "environment.exports_reach_the_collectives")
 answers({"export_envs": ("GLOO_",)}, "environment.exported_prefixes_are_names")
-answers({"set_visible_devices_envs": None}, "environment.visible_devices_are_written")
-answers({"get_compile_backend": None}, "environment.compile_backend_can_be_set", "environment.default_compile_backend_is_registered")  # fmt: skip
+answers(
+    {"export_envs": [""]},
+    "environment.exported_prefixes_are_names",
+    "environment.exports_reach_the_collectives",
+)
+answers(
+    {"get_compile_backend": None},
+    "environment.compile_backend_can_be_set",
+    "environment.default_compile_backend_is_registered",
+)
 
 
 @breaks("environment.visible_devices_are_written")
@@ -59,7 +67,7 @@ class VisibleDevicesLeak(GOOD_Accelerator):
         self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
     ) -> None:
         super().set_visible_devices_envs(current_env, local_accelerator_ids)
-        super().set_visible_devices_envs(os.environ, ["7"])
+        super().set_visible_devices_envs(os.environ, local_accelerator_ids)
 
 
 @breaks("environment.questions_leave_no_trace")
@@ -81,7 +89,7 @@ class AnyCompileBackend(GOOD_Accelerator):
         self._compile_backend: str = backend
 
 
-@breaks()
+@breaks("environment.compile_backend_can_be_set", "environment.default_compile_backend_is_registered")
 class CompileBackendIsUnknown(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()

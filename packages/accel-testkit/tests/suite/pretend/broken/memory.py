@@ -11,21 +11,60 @@ from accel_good.runtime import TOTAL_MEMORY
 
 from broken import answers, breaks
 
-_FIGURES = (
-    "memory_allocated",
-    "max_memory_allocated",
-    "memory_reserved",
-    "max_memory_reserved",
-    "memory_cached",
-    "max_memory_cached",
-    "total_memory",
-    "available_memory",
+_FIGURE = "memory.figure_is_a_number_of_bytes[{}]"
+_BY_INDEX = "memory.each_device_has_its_figures[{}]"
+_OLD = "memory.old_names_give_the_same_figures"
+_STATS = "memory.stats_agree_with_the_figures"
+_TOTAL = "memory.what_is_available_is_part_of_the_total"
+_RESET = "memory.peak_can_be_reset"
+_RESET_PEAKS = (
+    f"{_RESET}[reset_max_memory_allocated-max_memory_allocated]",
+    f"{_RESET}[reset_peak_memory_stats-max_memory_allocated]",
 )
-answers(dict.fromkeys(_FIGURES), "memory.figure_is_a_number_of_bytes[{}]")
-answers({"memory_allocated": 0, "memory_reserved": 0, "total_memory": 0, "available_memory": TOTAL_MEMORY * 2})
+_RESET_CACHED = f"{_RESET}[reset_max_memory_cached-max_memory_cached]"
+_RESET_RESERVED = f"{_RESET}[reset_peak_memory_stats-max_memory_reserved]"
+
+answers({"memory_allocated": None}, _FIGURE, _BY_INDEX, "memory.allocated_memory_follows_tensors", _STATS)
+answers({"memory_allocated": 0}, _BY_INDEX, "memory.allocated_memory_follows_tensors", _STATS)
+answers(
+    {"max_memory_allocated": None},
+    _FIGURE,
+    _BY_INDEX,
+    *_RESET_PEAKS,
+    "memory.peak_of_one_device_is_reset_alone",
+    "memory.peak_stays",
+    _STATS,
+)
+# The old names are written in terms of the new ones.
+answers(
+    {"memory_reserved": None},
+    _FIGURE,
+    _FIGURE.format("memory_cached"),
+    _BY_INDEX,
+    _OLD,
+    "memory.reserved_memory_follows_tensors",
+)
+answers({"memory_reserved": 0}, _BY_INDEX, "memory.reserved_memory_follows_tensors")
+answers(
+    {"max_memory_reserved": None},
+    _FIGURE,
+    _FIGURE.format("max_memory_cached"),
+    _OLD,
+    _RESET_CACHED,
+    _RESET_RESERVED,
+    "memory.reserved_peak_stays",
+)
+answers({"memory_cached": None}, _FIGURE, _OLD)
+answers({"max_memory_cached": None}, _FIGURE, _OLD, _RESET_CACHED)
+answers({"total_memory": None, "available_memory": None}, _FIGURE, _TOTAL)
+answers({"total_memory": 0, "available_memory": TOTAL_MEMORY * 2}, _TOTAL)
 
 
-@breaks()
+@breaks(
+    "memory.peak_can_be_reset[reset_max_memory_allocated-max_memory_allocated]",
+    "memory.peak_can_be_reset[reset_peak_memory_stats-max_memory_allocated]",
+    "memory.peak_stays",
+)
 class PeakIsThePresent(GOOD_Accelerator):
     """As it was on mps."""
 
@@ -33,13 +72,22 @@ class PeakIsThePresent(GOOD_Accelerator):
         return self.memory_allocated(device_index)
 
 
-@breaks()
+@breaks(
+    "memory.peak_can_be_reset[reset_max_memory_cached-max_memory_cached]",
+    "memory.peak_can_be_reset[reset_peak_memory_stats-max_memory_reserved]",
+    "memory.reserved_peak_stays",
+)
 class ReservedPeakIsThePresent(GOOD_Accelerator):
     def max_memory_reserved(self, device_index: int | None = None) -> int:
         return self.memory_reserved(device_index)
 
 
-@breaks()
+@breaks(
+    "memory.each_device_has_its_figures[max_memory_allocated]",
+    "memory.peak_can_be_reset",
+    "memory.peak_stays",
+    "memory.reserved_peak_stays",
+)
 class PeaksAreNeverReset(GOOD_Accelerator):
     def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
         pass
@@ -65,13 +113,19 @@ class OldNameIsAnotherFigure(GOOD_Accelerator):
         return 0
 
 
-@breaks("memory.reserved_memory_follows_tensors")
+@breaks(
+    "memory.each_device_has_its_figures[memory_reserved]",
+    "memory.peak_can_be_reset[reset_max_memory_cached-max_memory_cached]",
+    "memory.peak_can_be_reset[reset_peak_memory_stats-max_memory_reserved]",
+    "memory.reserved_memory_follows_tensors",
+    "memory.reserved_peak_stays",
+)
 class CacheIsKept(GOOD_Accelerator):
     def empty_cache(self) -> None:
         pass
 
 
-@breaks()
+@breaks("memory.stats_agree_with_the_figures", "memory.stats_have_torch_s_keys")
 class StatsHaveOtherKeys(GOOD_Accelerator):
     """As it was on hpu."""
 

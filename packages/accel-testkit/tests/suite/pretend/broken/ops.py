@@ -7,14 +7,14 @@ from __future__ import annotations
 import itertools
 import subprocess
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
-from accel_core.op_builder import OpBuilder, OpTable
-from accel_core.vendor import Support, Trait
 from accel_good.accelerator import GOOD_Accelerator
 from accel_good.op_builder import TABLE, optimizers
 from accel_good.traits import TRAITS
 
+from accel_core.op_builder import OpBuilder, OpTable
+from accel_core.vendor import Support, Trait
 from broken import answers, breaks
 
 
@@ -66,18 +66,47 @@ class RenamedBuilder(optimizers.FusedAdamBuilder):
         super().__init__(f"fused_adam_{next(self._count)}")
 
 
-_RENAMED = {
-    "RaisingBuilder": ("op_table.asking_for_compatibility_is_harmless",),
-    "StartingBuilder": ("op_table.asking_for_compatibility_is_harmless",),
-    "UnsureBuilder": ("op_table.asking_for_compatibility_is_harmless",),
-    "IncompatibleBuilder": (),
+_STEPS = "op_numerics.optimizer_steps_are_right"
+_ADAM = (f"{_STEPS}[FusedAdam-AdamW]", f"{_STEPS}[FusedAdam-Adam]")
+_HARMLESS = "op_table.asking_for_compatibility_is_harmless"
+_BUILDERS: dict[str, tuple[str, ...]] = {
+    "RaisingBuilder": (_HARMLESS, *_ADAM),
+    "StartingBuilder": (_HARMLESS,),
+    "UnsureBuilder": (_HARMLESS, *_ADAM),
+    "IncompatibleBuilder": _ADAM,
     "NamelessBuilder": ("op_table.builders_tell_about_themselves",),
     "VarlessBuilder": ("op_table.builders_tell_about_themselves",),
     "RenamedBuilder": ("upstream_contract.op_report_lists_the_table",),
 }
-for _name, _fails in _RENAMED.items():
+for _name, _fails in _BUILDERS.items():
     breaks(*_fails, name=_name)(_with(FusedAdamBuilder=f"broken.ops:{_name}"))
-breaks(name="TableNamesNoModule")(_with(FusedAdamBuilder="accel_good.op_builder.fused:FusedAdamBuilder"))
+#: DeepSpeed asks for every op when the accelerator is set, so none of these gets so far.
+_SETTING = (
+    _STEPS,
+    "upstream_contract.deepspeed_s_builders_are_this_device_s",
+    "upstream_contract.deepspeed_takes_it_for_an_accelerator",
+    "upstream_contract.deepspeed_uses_it",
+    "upstream_contract.has_every_method_of_upstream",
+    "upstream_contract.op_report_lists_the_table",
+)
+#: The checks that ask for the builders of all ops that are served.
+_SERVED = (
+    "kernel_sources.sources_are_installed",
+    "op_table.builders_tell_about_themselves",
+    "op_table.every_op_has_a_builder",
+    "op_table.served_ops_are_not_declared_missing",
+)
+breaks(
+    *_SETTING,
+    *_SERVED,
+    _HARMLESS,
+    "op_table.class_and_instance_are_of_one_kind",
+    "op_table.missing_ops_have_reasons",
+    name="TableNamesNoModule",
+)(_with(FusedAdamBuilder="accel_good.op_builder.fused:FusedAdamBuilder"))
+answers(
+    {"op_builder_dir": "accel_good.ops"}, *_SETTING, *_SERVED, "op_table.package_of_builders_can_be_imported"
+)
 
 
 @breaks("op_table.missing_ops_have_reasons")
@@ -87,19 +116,39 @@ class MissingOpHasNoTrait(GOOD_Accelerator):
         self._traits = {name: trait for name, trait in TRAITS.items() if name != "UtilsBuilder"}
 
 
-@breaks()
+@breaks("op_table.served_ops_are_not_declared_missing")
 class ServedOpIsDeclaredMissing(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
-        self._traits = {**TRAITS, "CPULionBuilder": Trait(Support.NOT_IMPLEMENTED, "it came with this release")}
+        self._traits = {
+            **TRAITS,
+            "CPULionBuilder": Trait(Support.NOT_IMPLEMENTED, "it came with this release"),
+        }
 
 
-answers({"create_op_builder": None})
+answers(
+    {"create_op_builder": None},
+    _STEPS,
+    _HARMLESS,
+    "op_table.class_and_instance_are_of_one_kind",
+    "op_table.every_op_has_a_builder",
+    "op_table.missing_ops_have_reasons",
+    "op_table.unknown_op_is_refused",
+    "upstream_contract.deepspeed_s_builders_are_this_device_s",
+    "upstream_contract.op_report_lists_the_table",
+)
 answers({"build_extension": None}, "op_table.extensions_can_be_built")
-answers({"op_builder_dir": "accel_good.ops"})
 
 
-@breaks()
+@breaks(
+    "op_table.asking_for_compatibility_is_harmless",
+    "op_table.class_and_instance_are_of_one_kind",
+    "op_table.every_op_has_a_builder",
+    "op_table.missing_ops_have_reasons",
+    "op_table.unknown_op_is_refused",
+    "upstream_contract.deepspeed_s_builders_are_this_device_s",
+    "upstream_contract.op_report_lists_the_table",
+)
 class MissingOpIsNone(GOOD_Accelerator):
     """As it was on cuda and hpu."""
 
@@ -107,7 +156,11 @@ class MissingOpIsNone(GOOD_Accelerator):
         return super().create_op_builder(class_name) if class_name in TABLE else None
 
 
-@breaks()
+@breaks(
+    "op_numerics.optimizer_steps_are_right",
+    "op_table.class_and_instance_are_of_one_kind",
+    "upstream_contract.deepspeed_s_builders_are_this_device_s",
+)
 class ClassAndInstanceDiffer(GOOD_Accelerator):
     def get_op_builder(self, class_name: str) -> Any:
         return OpBuilder
@@ -144,22 +197,22 @@ def _always_decoupled(*args: Any) -> None:
 
 
 class UncorrectedBuilder(optimizers.FusedAdamBuilder):
-    FUNCTIONS = {"multi_tensor_adam": _uncorrected}
+    FUNCTIONS: ClassVar[dict[str, Any]] = {"multi_tensor_adam": _uncorrected}
 
 
 class DecoupledBuilder(optimizers.FusedAdamBuilder):
-    FUNCTIONS = {"multi_tensor_adam": _always_decoupled}
+    FUNCTIONS: ClassVar[dict[str, Any]] = {"multi_tensor_adam": _always_decoupled}
 
 
 class StepsByTwoBuilder(optimizers.CPUAdamBuilder):
-    FUNCTIONS = {
+    FUNCTIONS: ClassVar[dict[str, Any]] = {
         **optimizers.CPUAdamBuilder.FUNCTIONS,
         "adam_update": lambda op, step, *args: optimizers._adam_update(op, step + 1, *args),
     }
 
 
 class ForgetfulAdagradBuilder(optimizers.CPUAdagradBuilder):
-    FUNCTIONS = {
+    FUNCTIONS: ClassVar[dict[str, Any]] = {
         **optimizers.CPUAdagradBuilder.FUNCTIONS,
         "adagrad_update": lambda op, step, lr, eps, decay, param, grad, squares: optimizers._adagrad_update(
             op, step, lr, eps, decay, param, grad, squares.zero_()
@@ -168,7 +221,7 @@ class ForgetfulAdagradBuilder(optimizers.CPUAdagradBuilder):
 
 
 class SignlessLionBuilder(optimizers.CPULionBuilder):
-    FUNCTIONS = {
+    FUNCTIONS: ClassVar[dict[str, Any]] = {
         **optimizers.CPULionBuilder.FUNCTIONS,
         "lion_update": lambda op, step, lr, b1, b2, decay, *tensors: optimizers._lion_update(
             op, step, lr, b2, b1, decay, *tensors
@@ -176,10 +229,7 @@ class SignlessLionBuilder(optimizers.CPULionBuilder):
     }
 
 
-_STEPS = "op_numerics.optimizer_steps_are_right"
-breaks(f"{_STEPS}[FusedAdam-AdamW]", f"{_STEPS}[FusedAdam-Adam]", name="AdamIsNotCorrected")(
-    _with(FusedAdamBuilder="broken.ops:UncorrectedBuilder")
-)
+breaks(*_ADAM, name="AdamIsNotCorrected")(_with(FusedAdamBuilder="broken.ops:UncorrectedBuilder"))
 breaks(f"{_STEPS}[FusedAdam-Adam]", name="DecayIsAlwaysDecoupled")(
     _with(FusedAdamBuilder="broken.ops:DecoupledBuilder")
 )

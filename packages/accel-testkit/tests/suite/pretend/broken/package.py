@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from accel_core.vendor import Confirmation, Evidence
 
+from accel_core.vendor import Confirmation, Evidence
 from broken import Site, breaks
 
 _PROBE = "accel_good.probe"

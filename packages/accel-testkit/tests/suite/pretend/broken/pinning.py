@@ -10,10 +10,15 @@ from typing import Any
 import torch
 from accel_good.accelerator import GOOD_Accelerator
 
-from broken import answers, breaks
+from broken import SHAPES, answers, breaks
 
 answers({"is_pinned": True}, "pinned_memory.ordinary_memory_is_not_pinned")
-answers({"is_pinned": False}, "pinned_memory.copy_is_pinned", "pinned_memory.buffer_without_a_copy", "pinned_memory.empty_buffers")
+answers(
+    {"is_pinned": False},
+    "pinned_memory.copy_is_pinned",
+    "pinned_memory.buffer_without_a_copy",
+    "pinned_memory.empty_buffers",
+)
 
 
 @breaks("pinned_memory.copy_has_the_data", "pinned_memory.copy_to_the_device_need_not_block")
@@ -22,13 +27,22 @@ class PinningCopiesNothing(GOOD_Accelerator):
         return self._remembered(torch.zeros_like(tensor) - 1)
 
 
-@breaks()
+@breaks("pinned_memory.copy_has_the_data", "pinned_memory.copy_to_the_device_need_not_block")
 class PinningLosesTheShape(GOOD_Accelerator):
     def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._remembered(tensor.flatten().clone())
 
 
-@breaks()
+@breaks(
+    *SHAPES,
+    "pinned_memory.buffer_without_a_copy",
+    "pinned_memory.copy_has_the_data[align_bytes by position]",
+    "pinned_memory.copy_has_the_data[align_bytes]",
+    "pinned_memory.copy_has_the_data[make_copy]",
+    "pinned_memory.copy_is_pinned[align_bytes by position]",
+    "pinned_memory.copy_is_pinned[align_bytes]",
+    "pinned_memory.copy_is_pinned[make_copy]",
+)
 class PinningTakesATensorOnly(GOOD_Accelerator):
     """As it was on mlu."""
 
@@ -38,7 +52,14 @@ class PinningTakesATensorOnly(GOOD_Accelerator):
 
 @breaks("pinned_memory.buffer_without_a_copy[flat]")
 class BuffersAreNeverFlat(GOOD_Accelerator):
-    def pin_memory(self, tensor: torch.Tensor, make_copy: bool | int = True, match_shape: bool = True, *, align_bytes: int = 1) -> torch.Tensor:  # fmt: skip
+    def pin_memory(
+        self,
+        tensor: torch.Tensor,
+        make_copy: bool | int = True,
+        match_shape: bool = True,
+        *,
+        align_bytes: int = 1,
+    ) -> torch.Tensor:
         return super().pin_memory(tensor, make_copy, True, align_bytes=align_bytes)
 
 

@@ -9,22 +9,38 @@ from typing import Any
 import torch
 from accel_good.accelerator import GOOD_Accelerator
 
-from broken import breaks
+from broken import SHAPES, breaks
 
 
-@breaks()
+@breaks(
+    "random.default_generator_is_the_one_in_use",
+    "random.restored_state_repeats_the_numbers",
+    "random.seed_reaches_the_current_device_alone",
+    "random.seeding_all_seeds_every_device",
+    "random.state_can_be_addressed_by_index",
+    "random.state_is_a_byte_tensor_on_the_host",
+    "random.state_of_one_device_is_not_another_s",
+)
 class StateIsAList(GOOD_Accelerator):
     def get_rng_state(self, device_index: int | None = None) -> Any:
         return super().get_rng_state(device_index).tolist()
 
 
-@breaks()
+@breaks(
+    "random.restored_state_repeats_the_numbers",
+    "random.state_can_be_addressed_by_index",
+    "random.state_of_one_device_is_not_another_s",
+)
 class StateIsNotRestored(GOOD_Accelerator):
     def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
         pass
 
 
-@breaks()
+@breaks(
+    "random.restored_state_repeats_the_numbers",
+    "random.state_can_be_addressed_by_index",
+    "random.state_of_one_device_is_not_another_s",
+)
 class StateTakesNoIndex(GOOD_Accelerator):
     def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
         torch.set_rng_state(new_state, device_index)  # type: ignore[call-arg]
@@ -36,19 +52,23 @@ class RestoringIgnoresTheIndex(GOOD_Accelerator):
         super().set_rng_state(new_state)
 
 
-@breaks()
+@breaks("random.seed_reaches_the_current_device_alone", "random.state_of_one_device_is_not_another_s")
 class ReadingIgnoresTheIndex(GOOD_Accelerator):
     def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
         return super().get_rng_state()
 
 
-@breaks("random.seed_repeats_the_numbers")
+@breaks("random.initial_seed_is_the_seed", "random.seed_repeats_the_numbers")
 class SeedIsConstant(GOOD_Accelerator):
     def manual_seed(self, seed: int) -> None:
         super().manual_seed(0)
 
 
-@breaks()
+@breaks(
+    "random.initial_seed_is_the_seed",
+    "random.seed_reaches_the_current_device_alone",
+    "random.seed_repeats_the_numbers",
+)
 class SeedIsIgnored(GOOD_Accelerator):
     def manual_seed(self, seed: int) -> None:
         pass
@@ -66,7 +86,7 @@ class SeedingAllSeedsOne(GOOD_Accelerator):
         self.manual_seed(seed)
 
 
-@breaks()
+@breaks("random.each_device_has_its_generator", "random.seeding_all_seeds_the_current_device")
 class SeedingAllSeedsTheOthers(GOOD_Accelerator):
     def manual_seed_all(self, seed: int) -> None:
         self.default_generator(1).manual_seed(seed)
@@ -78,7 +98,7 @@ class InitialSeedIsNone(GOOD_Accelerator):
         return None
 
 
-@breaks()
+@breaks(*SHAPES, "random.initial_seed_is_the_seed")
 class InitialSeedDemandsASeed(GOOD_Accelerator):
     def initial_seed(self, seed: int) -> int:  # type: ignore[override]
         return seed
@@ -90,7 +110,11 @@ class OneGenerator(GOOD_Accelerator):
         return torch.default_generator
 
 
-@breaks()
+@breaks(
+    "random.default_generator_is_the_one_in_use",
+    "random.each_device_has_its_generator",
+    "random.state_of_one_device_is_not_another_s",
+)
 class GeneratorOfItsOwn(GOOD_Accelerator):
     def default_generator(self, device_index: int) -> torch.Generator:
         return torch.Generator()

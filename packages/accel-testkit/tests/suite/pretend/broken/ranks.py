@@ -8,13 +8,22 @@ import os
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 from accel_good.accelerator import GOOD_Accelerator
 
 from broken import Site, answers, breaks
 
-answers({"communication_backend_name": None}, "collectives.backend_has_a_name")
-answers({"communication_backend_name": "goodccl"}, "collectives.backend_is_registered")
+answers(
+    {"communication_backend_name": None},
+    "collectives.backend_has_a_name",
+    "collectives.backend_is_registered",
+    "environment.exports_reach_the_collectives",
+)
+answers(
+    {"communication_backend_name": "goodccl"},
+    "collectives.backend_is_registered",
+)
 
 
 class _Done:
@@ -100,9 +109,12 @@ class EngineHasNoBfloat16(GOOD_Accelerator):
     "training.deepspeed_chooses_the_accelerator",
     started="alone",
 )
-class EngineHasNoDevice(GOOD_Accelerator):
-    def device(self, device_index: int | None = None) -> Any:
-        return None
+class EngineIsElsewhere(GOOD_Accelerator):
+    def device(self, device_index: int | None = None) -> torch.device:
+        return torch.device("meta")
+
+    def device_name(self, device_index: int | None = None) -> str:
+        return "meta"
 
 
 @breaks("training.deepspeed_chooses_the_accelerator", started="alone")

@@ -15,7 +15,11 @@ from accel_good.streams import Event, Stream
 from broken import breaks
 
 
-@breaks()
+@breaks(
+    "streams.chosen_stream_is_current_inside",
+    "streams.default_stream_stays",
+    "streams.no_stream_leaves_the_stream",
+)
 class StreamsAreSwapped(GOOD_Accelerator):
     """As it was on xpu: the two are one another."""
 
@@ -32,7 +36,11 @@ class DefaultStreamIsTheCurrentOne(GOOD_Accelerator):
         return super().current_stream(device_index)
 
 
-@breaks()
+@breaks(
+    "streams.chosen_stream_is_current_inside",
+    "streams.current_stream_is_the_default_at_first",
+    "streams.no_stream_leaves_the_stream",
+)
 class CurrentStreamIsNew(GOOD_Accelerator):
     def current_stream(self, device_index: int | None = None) -> Any:
         return Stream(device_index or 0)
@@ -44,7 +52,7 @@ class StreamsIgnoreTheIndex(GOOD_Accelerator):
         return super().current_stream()
 
 
-@breaks()
+@breaks("streams.chosen_stream_is_current_inside", "streams.no_stream_leaves_the_stream")
 class ChosenStreamIsIgnored(GOOD_Accelerator):
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -56,7 +64,7 @@ class NoStreamMeansTheDefault(GOOD_Accelerator):
         return super().stream(stream or self.default_stream())
 
 
-@breaks()
+@breaks("lazy_calls.stream_context_takes_none", "streams.no_stream_leaves_the_stream")
 class NoStreamIsNoContext(GOOD_Accelerator):
     def stream(self, stream: Any) -> Any:
         return super().stream(stream) if stream is not None else None
@@ -109,7 +117,11 @@ class EventsTellSeconds(GOOD_Accelerator):
         return _Seconds
 
 
-@breaks()
+@breaks(
+    "lazy_calls.host_timers_stand_in_for_events",
+    "streams.event_is_done_once_its_work_is",
+    "streams.events_tell_milliseconds",
+)
 class NothingTellsTime(GOOD_Accelerator):
     @property
     def Event(self) -> None:
@@ -119,7 +131,14 @@ class NothingTellsTime(GOOD_Accelerator):
         return False
 
 
-@breaks()
+@breaks(
+    "lazy_calls.streams_are_absent_together",
+    "streams.chosen_stream_is_current_inside",
+    "streams.default_stream_stays",
+    "streams.no_stream_leaves_the_stream",
+    "streams.stream_can_be_waited_for",
+    "streams.streams_wait_for_each_other",
+)
 class StreamsAreAbsentUnsaid(GOOD_Accelerator):
     @property
     def Stream(self) -> None:

@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+
 from accel_core.foreach.adam import multi_tensor_adam
 from accel_core.op_builder import OpBuilder
 
@@ -15,7 +16,7 @@ _groups: dict[int, bool] = {}
 
 
 class _PlainTorch(OpBuilder):
-    FUNCTIONS: dict[str, Any]
+    FUNCTIONS: ClassVar[dict[str, Any]]
 
     def compatibility(self) -> tuple[bool, str]:
         """Always."""
@@ -30,7 +31,9 @@ class _PlainTorch(OpBuilder):
         return ["csrc/nothing.c"]
 
 
-def _create_adam(op: int, lr: float, b1: float, b2: float, eps: float, decay: float, adamw: bool, log: bool) -> None:
+def _create_adam(
+    op: int, lr: float, b1: float, b2: float, eps: float, decay: float, adamw: bool, log: bool
+) -> None:
     _groups[op] = adamw
 
 
@@ -47,7 +50,9 @@ def _adagrad_update(op: int, step: int, lr: float, eps: float, decay: float, *te
     param.sub_(lr * grad / (squares.sqrt() + eps))
 
 
-def _lion_update(op: int, step: int, lr: float, b1: float, b2: float, decay: float, *tensors: torch.Tensor) -> None:
+def _lion_update(
+    op: int, step: int, lr: float, b1: float, b2: float, decay: float, *tensors: torch.Tensor
+) -> None:
     param, grad, moment = (tensor.detach() for tensor in tensors)
     direction = torch.sign(b1 * moment + (1 - b1) * grad)
     param.sub_(lr * (direction + decay * param))
@@ -63,7 +68,7 @@ class FusedAdamBuilder(_PlainTorch):
 
     NAME = "fused_adam"
     BUILD_VAR = "DS_BUILD_FUSED_ADAM"
-    FUNCTIONS = {"multi_tensor_adam": multi_tensor_adam}
+    FUNCTIONS: ClassVar[dict[str, Any]] = {"multi_tensor_adam": multi_tensor_adam}
 
 
 class CPUAdamBuilder(_PlainTorch):
@@ -71,7 +76,11 @@ class CPUAdamBuilder(_PlainTorch):
 
     NAME = "cpu_adam"
     BUILD_VAR = "DS_BUILD_CPU_ADAM"
-    FUNCTIONS = {"create_adam": _create_adam, "adam_update": _adam_update, "destroy_adam": _nothing}
+    FUNCTIONS: ClassVar[dict[str, Any]] = {
+        "create_adam": _create_adam,
+        "adam_update": _adam_update,
+        "destroy_adam": _nothing,
+    }
 
 
 class CPUAdagradBuilder(_PlainTorch):
@@ -79,7 +88,11 @@ class CPUAdagradBuilder(_PlainTorch):
 
     NAME = "cpu_adagrad"
     BUILD_VAR = "DS_BUILD_CPU_ADAGRAD"
-    FUNCTIONS = {"create_adagrad": _nothing, "adagrad_update": _adagrad_update, "destroy_adagrad": _nothing}
+    FUNCTIONS: ClassVar[dict[str, Any]] = {
+        "create_adagrad": _nothing,
+        "adagrad_update": _adagrad_update,
+        "destroy_adagrad": _nothing,
+    }
 
 
 class CPULionBuilder(_PlainTorch):
@@ -87,4 +100,8 @@ class CPULionBuilder(_PlainTorch):
 
     NAME = "cpu_lion"
     BUILD_VAR = "DS_BUILD_CPU_LION"
-    FUNCTIONS = {"create_lion": _nothing, "lion_update": _lion_update, "destroy_lion": _nothing}
+    FUNCTIONS: ClassVar[dict[str, Any]] = {
+        "create_lion": _nothing,
+        "lion_update": _lion_update,
+        "destroy_lion": _nothing,
+    }
