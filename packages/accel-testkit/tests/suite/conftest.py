@@ -28,8 +28,14 @@ Requires-Dist: accel-core>=0.1,<1
 Requires-Dist: torch>=2.5
 """
 ENTRY_POINTS = "[accel.vendors]\ngood = accel_good.vendor:VENDOR\n"
+#: The variants whose processes are started in quick runs too; one for each kind of process.
+QUICK = {"class_swallows_an_import", "record_imports_torch", "CollectiveIsNotReduced"}
 #: Of no use here, and half the time of a run.
-SLOW_PLUGINS = ["-p", "no:logging", "-p", "no:unraisableexception"]
+SLOW_PLUGINS = [
+    option
+    for name in ("logging", "unraisableexception", "threadexception", "warnings", "junitxml", "doctest")
+    for option in ("-p", f"no:{name}")
+]
 #: Fixtures of the suite that start processes.
 STARTING = ("report", "answers", "alone", "pair")
 
@@ -37,14 +43,27 @@ STARTING = ("report", "answers", "alone", "pair")
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test for each variant."""
     if "variant" in metafunc.fixturenames:
-        sys.path.insert(0, str(PRETEND))
-        try:
-            import broken
+        variants = _load_variants()
+        metafunc.parametrize("variant", [_parameter(variants[name]) for name in sorted(variants)])
 
-            variants = broken.load()
-        finally:
-            sys.path.remove(str(PRETEND))
-        metafunc.parametrize("variant", [pytest.param(variants[name], id=name) for name in sorted(variants)])
+
+def _load_variants() -> dict[str, Any]:
+    sys.path.insert(0, str(PRETEND))
+    try:
+        return dict(importlib.import_module("broken").load())
+    finally:
+        sys.path.remove(str(PRETEND))
+
+
+@pytest.fixture
+def variants() -> dict[str, Any]:
+    """All broken variants, by name."""
+    return _load_variants()
+
+
+def _parameter(variant: Any) -> Any:
+    slow = variant.started and variant.name not in QUICK
+    return pytest.param(variant, id=variant.name, marks=[pytest.mark.slow] if slow else [])
 
 
 @dataclass
@@ -52,10 +71,16 @@ class Only:
     """A plug-in for the run inside: keep the checks that start processes through one fixture, or those that do not."""
 
     started: str
+    collected: set[str] = field(default_factory=set)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Drop the other checks."""
         items[:] = [item for item in items if self._wanted(set(getattr(item, "fixturenames", ())))]
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Keep the ids of what is left."""
+        about = [dict(item.user_properties).get("accel-check") for item in session.items]
+        self.collected.update(check["id"] for check in about if isinstance(check, dict))
 
     def _wanted(self, fixtures: set[str]) -> bool:
         return self.started in fixtures if self.started else not fixtures.intersection(STARTING)
@@ -63,9 +88,10 @@ class Only:
 
 @dataclass
 class Outcome:
-    """What a run of the suite showed; `document` is the file of --results."""
+    """What a run of the suite showed: ids of the checks collected, and the file of --results."""
 
     code: int
+    collected: set[str] = field(default_factory=set)
     document: dict[str, Any] = field(default_factory=dict)
 
     def ids(self, *outcomes: str) -> set[str]:
@@ -106,9 +132,10 @@ def run_suite(
         options = ["-c", str(tmp_path / "pytest.ini"), "--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
         plugins = ["-p", "accel_testkit.plugin", "-p", "accel_good.metering", *SLOW_PLUGINS]
         command = [*options, *plugins, "-q", "--results", str(results), "--pyargs", *arguments]
-        code = int(pytest.main(command, plugins=[Only(started)]))
+        only = Only(started)
+        code = int(pytest.main(command, plugins=[only]))
         document = json.loads(results.read_text(encoding="utf-8")) if results.is_file() else {}
-        return Outcome(code, document)
+        return Outcome(code, only.collected, document)
 
     yield run
     accel_core.set_accelerator(None)  # a broken one may have been left behind

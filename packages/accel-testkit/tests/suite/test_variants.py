@@ -9,12 +9,6 @@ from typing import Any
 
 import pytest
 
-#: What the good accelerator can not be broken in, because its memory is the host's; see test_simulated.py.
-_NEEDS_DEVICE_MEMORY = {
-    "device.new_tensors_are_on_the_current_device",
-    "streams.tensor_remembers_its_streams",
-}
-
 
 @pytest.fixture
 def run_variant(
@@ -40,7 +34,7 @@ def run_variant(
 def test_variant_fails_the_checks_meant_for_it(variant: Any, run_variant: Any) -> None:
     outcome = run_variant(variant)
     found = {_short(check, variant.fails) for check in outcome.ids("failed")}
-    if variant.fails == ("*",):
+    if "*" in variant.fails:
         assert not outcome.ids("passed")
     else:
         assert found == set(variant.fails)

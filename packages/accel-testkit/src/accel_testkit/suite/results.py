@@ -93,13 +93,15 @@ class Recorder:
 
 def notes() -> list[str]:
     """What a reader of the results has to know; a simulated device says so of itself."""
-    simulation = sys.modules.get("accel_testkit.sim")
-    active = getattr(simulation, "active", lambda: None)()
-    if not active:
+    module: Any = sys.modules.get("accel_testkit.sim.simulation")
+    simulation = module.current() if module is not None else None
+    if simulation is None:
         return []
-    return [f"simulated {active}: shows wiring, contracts and numerics, not speed or the vendor's driver"]
+    return [
+        f"simulated {simulation.vendor.key}: shows wiring, contracts and numerics, not speed or the vendor's driver"
+    ]
 
 
 def _last_words(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
-    return str(crash.message if crash is not None else report.longreprtext)
+    return str(crash.message if crash is not None else report.longreprtext).removeprefix("Failed: ")

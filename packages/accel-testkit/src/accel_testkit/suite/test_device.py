@@ -155,7 +155,7 @@ def test_synchronize_waits_for_the_device(accelerator: DeepSpeedAccelerator) -> 
         accelerator.synchronize(),
         accelerator.synchronize(None),
         accelerator.synchronize(device_index=accelerator.current_device()),
-    ]  # type: ignore[func-returns-value]
+    ]
     expect(
         returned == [None] * 3,
         "synchronize() returns something",

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -108,7 +109,7 @@ def test_traits_have_reasons(traits: Traits) -> None:
 
 def test_declared_traits_are_true(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
     """What a trait declares missing is missing: DeepSpeed asks the accelerator, not the traits."""
-    answers = {
+    answers: dict[str, Callable[[], bool]] = {
         "streams": lambda: accelerator.Stream is None and accelerator.Event is None,
         "graphs": lambda: accelerator.create_graph() is None,
         "triton": lambda: not accelerator.is_triton_supported(),

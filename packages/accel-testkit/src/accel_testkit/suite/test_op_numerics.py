@@ -32,7 +32,7 @@ class _Lion(torch.optim.Optimizer):
         self.moments = [torch.zeros_like(param) for param in params]
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         for param, moment in zip(self.param_groups[0]["params"], self.moments, strict=True):
             direction = torch.sign(_BETAS[0] * moment + (1 - _BETAS[0]) * param.grad)
             param.sub_(_LR * (direction + _DECAY * param))

@@ -80,7 +80,7 @@ def _expect_losses(answers: list[Answer], name: str, wanted: list[float]) -> Non
     if not all(isinstance(losses, list) and len(losses) == len(wanted) for losses in runs):
         errors = "; ".join(str(answer.get("error") or answer.get(name)) for answer in answers)
         pytest.fail(f"{name} does not train\n{errors}", pytrace=False)
-    found = [sum(losses) / len(runs) for losses in zip(*runs, strict=True)]  # type: ignore[arg-type]
+    found = [sum(losses) / len(runs) for losses in zip(*runs, strict=True)]
     worst = max(abs(a - b) / b for a, b in zip(found, wanted, strict=True))
     tolerance = _TOLERANCE[name.partition(" ")[0]]
     expect(

@@ -19,7 +19,7 @@ class ConstructorFails(GOOD_Accelerator):
         raise OSError("libgood.so: cannot open shared object file")
 
 
-@breaks(EVERYTHING)
+@breaks(EVERYTHING, "identity.is_an_accelerator")
 class NotAnAccelerator:
     """Has the names, and derives from nothing."""
 

@@ -106,7 +106,6 @@ class EngineHasNoBfloat16(GOOD_Accelerator):
     _TRAINING,
     "training.bfloat16_trains",
     "training.training_goes_on_from_a_checkpoint",
-    "training.deepspeed_chooses_the_accelerator",
     started="alone",
 )
 class EngineIsElsewhere(GOOD_Accelerator):

@@ -1,0 +1,175 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a run of the suite says of a good accelerator, and how runs are chosen, skipped and written down."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SUITE = "accel_testkit.suite"
+#: What the good accelerator can not be broken in: its memory is the host's. See test_simulated.py.
+NEEDS_DEVICE_MEMORY = {"streams.tensor_remembers_its_streams"}
+
+
+@pytest.fixture
+def good(run_suite: Any, install_site: Callable[[], None]) -> Any:
+    """Runs the suite on the good accelerator."""
+    install_site()
+
+    def run(*arguments: str, started: str = "") -> Any:
+        return run_suite(SUITE, "--accel", "good", *arguments, started=started)
+
+    return run
+
+
+def test_good_accelerator_passes(good: Any) -> None:
+    outcome = good()
+    assert outcome.code == 0
+    assert not outcome.ids("failed")
+    assert outcome.ids("skipped") == {"streams.tensor_remembers_its_streams"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("started", ["report", "answers", "alone", "pair"])
+def test_good_accelerator_passes_in_processes(good: Any, started: str) -> None:
+    outcome = good(started=started)
+    assert outcome.code == 0
+    assert outcome.ids() == outcome.ids("passed")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("accel_cpu") is None, reason="not run: package accel-cpu; tox -e cpu runs it")
+@pytest.mark.parametrize("started", ["", "report", "answers", "alone", "pair"])
+def test_real_cpu_passes(run_suite: Any, started: str) -> None:
+    outcome = run_suite(SUITE, "--accel", "cpu", started=started)
+    assert outcome.code == 0
+    assert outcome.ids("passed")
+
+
+def test_class_can_be_tested_without_its_package(run_suite: Any, install_site: Callable[[], None]) -> None:
+    install_site()
+    outcome = run_suite(SUITE, "--accel-class", "accel_good.accelerator:GOOD_Accelerator")
+    assert outcome.code == 0
+    files = {check.partition(".")[0] for check in outcome.ids()}
+    assert {"device", "memory", "streams"} <= files
+    assert not {"packaging", "probe", "imports"} & files
+
+
+@pytest.mark.parametrize("tier", ["host", "device", "multi"])
+def test_tier_runs_its_checks_only(good: Any, tier: str) -> None:
+    outcome = good("--tier", tier)
+    assert {check["tier"] for check in outcome.document["checks"]} == {tier}
+    assert outcome.document["tiers"] == [tier]
+
+
+def test_absent_device_is_a_failure_and_no_skip(good: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel_good.runtime.DEVICES", 0)
+    outcome = good("--tier", "device")
+    assert outcome.ids("failed") == outcome.ids() - outcome.ids("skipped")
+    assert outcome.ids("skipped") == {"streams.tensor_remembers_its_streams"}
+
+
+def test_second_device_is_asked_for_by_tier_multi_alone(good: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel_good.runtime.DEVICES", 1)
+    outcome = good("--tier", "device", "--tier", "multi")
+    tiers = {check["tier"] for check in outcome.document["checks"] if check["outcome"] == "failed"}
+    assert tiers == {"multi", "device"}
+    assert outcome.ids("failed") >= {c["id"] for c in outcome.document["checks"] if c["tier"] == "multi"}
+    device = {c["id"] for c in outcome.document["checks"] if c["tier"] == "device"}
+    # The probe of the good package still confirms two.
+    assert outcome.ids("failed") & device == {"probe.confirmation_counts_the_devices"}
+
+
+def test_skip_has_the_trait_and_its_reason(good: Any) -> None:
+    (skipped,) = [check for check in good("--tier", "device").document["checks"] if check["trait"]]
+    assert skipped["id"] == "streams.tensor_remembers_its_streams"
+    assert skipped["outcome"] == "skipped"
+    assert skipped["trait"] == "record_stream"
+    assert "unsupported: torch records streams" in skipped["reason"]
+
+
+def test_results_name_what_was_tested(good: Any) -> None:
+    document = good("--tier", "host").document
+    assert document["schema"] == 1
+    assert document["accelerator"] == "accel_good.accelerator:GOOD_Accelerator"
+    assert document["key"] == "good"
+    assert document["versions"]["accel-good"] == "1.0"
+    assert document["versions"]["torch"]
+    assert document["notes"] == []
+
+
+def test_failure_has_four_parts(good: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("accel_good.runtime.Runtime.current_device", lambda self: "0")
+    (row,) = [
+        c
+        for c in good("--tier", "device").document["checks"]
+        if c["id"] == "device.current_device_is_an_index"
+    ]
+    what, *parts = row["reason"].splitlines()
+    assert what == "current_device() has the wrong type"
+    assert [part.split(":")[0].strip() for part in parts] == ["found", "expected", "do"]
+
+
+def test_every_check_has_a_sentence_and_a_tier(good: Any) -> None:
+    checks = good().document["checks"]
+    assert all(check["tier"] in ("host", "device", "multi") for check in checks)
+    silent = [check["id"] for check in checks if not check["sentence"].endswith(".")]
+    assert not silent
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--accel", "nobody"], ["--accel-class", "a:B", "--accel", "good"], []]
+)
+def test_unclear_target_is_a_usage_error(run_suite: Any, arguments: list[str]) -> None:
+    outcome = run_suite(SUITE, *arguments)
+    assert outcome.code == pytest.ExitCode.USAGE_ERROR
+    assert not outcome.document
+
+
+def test_suite_is_not_part_of_other_runs(run_suite: Any) -> None:
+    folder = Path(str(find_spec("accel_testkit.suite").origin)).parents[1]  # type: ignore[union-attr]
+    assert run_suite(str(folder), "--collect-only").code == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_every_check_can_fail(good: Any, variants: dict[str, Any]) -> None:
+    checks = {
+        check for started in ("", "report", "answers", "alone", "pair") for check in _ids(good, started)
+    }
+    named = {check for variant in variants.values() for check in variant.fails}
+    assert len(variants) >= 60
+    unproved = {check for check in checks if not {check, check.partition("[")[0]} & named}
+    assert unproved == NEEDS_DEVICE_MEMORY
+
+
+def test_variants_name_checks_there_are(good: Any, variants: dict[str, Any]) -> None:
+    checks = {
+        check for started in ("", "report", "answers", "alone", "pair") for check in _ids(good, started)
+    }
+    known = checks | {check.partition("[")[0] for check in checks} | {"*"}
+    unknown = {check for variant in variants.values() for check in variant.fails} - known
+    assert not unknown
+
+
+def _ids(good: Any, started: str) -> set[str]:
+    found: set[str] = good("--collect-only", started=started).collected
+    return found
+
+
+@pytest.mark.slow
+def test_bridge_that_is_off_is_noticed(good: Any, install_site: Callable[[], None]) -> None:
+    # In a process of its own: here deepspeed may be joined to accel_core already.
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", SUITE]
+    options = ["--accel", "good", "-k", "test_upstream_contract"]
+    environment = {**os.environ, "ACCEL_BRIDGE": "0", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
+    done = subprocess.run([*command, *options], env=environment, capture_output=True, text=True, check=False)
+    assert "test_deepspeed_uses_it" in done.stdout
+    assert "test_deepspeed_takes_it_for_an_accelerator" in done.stdout
+    assert done.returncode == 1
