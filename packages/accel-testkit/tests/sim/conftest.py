@@ -45,6 +45,12 @@ def python() -> Run:
 
 
 @pytest.fixture(scope="session")
+def free_port() -> Callable[[], int]:
+    """A port of this machine that nobody listens on."""
+    return _free_port
+
+
+@pytest.fixture(scope="session")
 def features() -> Callable[[str], dict[str, str]]:
     """The errors of all feature checks on a vendor's device, by check."""
 

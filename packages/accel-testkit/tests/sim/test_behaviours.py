@@ -57,7 +57,9 @@ def test_hpu_is_one_device_a_process(python):
     source = """
 import torch, habana_frameworks.torch.hpu as hpu
 hpu.set_device(3)
-print(hpu.device_count(), hpu.current_device(), len(hpu.default_generators) if hasattr(hpu, "default_generators") else 1)
+torch.ones(1, device="hpu")
+print(hpu.device_count(), hpu.current_device(), len(hpu.random.default_generators))
+print(hasattr(hpu, "default_generators"))
 stats = hpu.memory_stats()
 print(sorted(stats)[:3], hpu.memory_reserved() == stats["Limit"], hasattr(hpu, "reset_max_memory_allocated"))
 for call in (lambda: hpu.set_rng_state(hpu.get_rng_state(), 1), lambda: hpu.set_device(9)):
@@ -69,6 +71,7 @@ for call in (lambda: hpu.set_rng_state(hpu.get_rng_state(), 1), lambda: hpu.set_
     done = python("hpu", source, devices=4)
     assert done.stdout.splitlines() == [
         "4 0 1",
+        "False",
         "['ActiveAllocs', 'InUse', 'Limit'] True False",
         "refused",
         "refused",

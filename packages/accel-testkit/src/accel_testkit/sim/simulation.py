@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from torch.utils import backend_registration
 
 from accel_testkit import surface
 from accel_testkit.sim import build, offer, settings, vendors, visible
@@ -64,7 +65,7 @@ def activate(key: str) -> Simulation:
     devices = min(visible.count(vendor, chosen.devices, os.environ), vendor.max_devices)
     native = _load()
     if vendor.claims:
-        torch.utils.rename_privateuse1_backend(key)
+        backend_registration.rename_privateuse1_backend(key)
     native.activate(
         key, key, 1 if vendor.one_device else devices, chosen.memory, vendor.generators, chosen.strict
     )
@@ -104,6 +105,7 @@ def _present(simulation: Simulation) -> None:
     names = surface.load(vendor.surface)
     offer.fill(simulation.module, vendor.module, names, simulation.simulated, absent=bool(vendor.packages))
     if not hasattr(torch, vendor.key):
-        torch._register_device_module(vendor.key, simulation.module)
+        register: Any = torch._register_device_module
+        register(vendor.key, simulation.module)
     torch_types.present(simulation)
     collectives.register(simulation)

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.utils import backend_registration
 
 from accel_testkit.sim.simulation import Simulation
 
@@ -17,7 +18,7 @@ _NO_STORAGE = ("cuda", "mps")
 def present(simulation: Simulation) -> None:
     """Called once the device module is registered: methods like `Tensor.npu()`, storages, raw streams."""
     if simulation.vendor.claims:
-        torch.utils.generate_methods_for_privateuse1_backend(unsupported_dtype=_not_stored())
+        backend_registration.generate_methods_for_privateuse1_backend(unsupported_dtype=_not_stored())
         # torch asks every module of PrivateUse1 for this one, also where no public source shows it.
         simulation.module.__dict__.setdefault("get_amp_supported_dtype", _amp_types)
     simulation.module.__dict__.setdefault("_is_in_bad_fork", _never)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 
 from accel_testkit.sim.checks import Checks, Device, expect, same
 
@@ -159,16 +160,17 @@ def point_to_point(_: Device) -> None:
 
 @CHECKS
 def coalesced(_: Device) -> None:
+    coalescing: Any = distributed_c10d._coalescing_manager
     _rank, size, device = _here()
     tensors = [_mine(3) + i for i in range(3)]
-    with dist._coalescing_manager(device=device, async_ops=True) as manager:
+    with coalescing(device=device, async_ops=True) as manager:
         for tensor in tensors:
             dist.all_reduce(tensor)
     manager.wait()
     for i, tensor in enumerate(tensors):
         same(tensor, [size * i + size * (size - 1) / 2] * 3)
     outputs = [torch.zeros(size * 2, device=device) for _ in range(2)]
-    with dist._coalescing_manager(device=device, async_ops=True) as manager:
+    with coalescing(device=device, async_ops=True) as manager:
         for output in outputs:
             dist.all_gather_into_tensor(output, _mine(2))
     manager.wait()
@@ -200,6 +202,7 @@ def functional(_: Device) -> None:
     from torch.distributed import _functional_collectives
 
     rank, size, _device = _here()
+    assert dist.group.WORLD is not None
     result = _functional_collectives.all_reduce(_mine(2, value=rank + 1), "sum", dist.group.WORLD)
     same(result + 0, [size * (size + 1) / 2] * 2)
 

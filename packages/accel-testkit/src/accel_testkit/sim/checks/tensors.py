@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+from typing import Any
 
 import torch
 from torch import nn
@@ -128,12 +129,14 @@ def data_loader_pins(d: Device) -> None:
 
 @CHECKS
 def streams_and_events(d: Device) -> None:
-    stream, event = torch.Stream(d.type), torch.Event(d.type, enable_timing=True)
+    stream: Any = torch.Stream(d.type)
+    event: Any = torch.Event(d.type, enable_timing=True)
     event.record(stream)
     stream.wait_event(event)
     event.synchronize()
     expect(event.query())
-    torch.ones(1, device=d.type).record_stream(stream)
+    tensor: Any = torch.ones(1, device=d.type)
+    tensor.record_stream(stream)
     accelerator.synchronize()
 
 
@@ -142,12 +145,13 @@ def views(d: Device) -> None:
     tensor = torch.arange(12.0, device=d.type).view(3, 4)
     tensor.t()[1:3].add_(1)
     expect(tensor[0, 1].item() == 2)
-    for view in (
+    cuts: tuple[Any, ...] = (
         lambda t: t[:, ::2],
         lambda t: t.unfold(1, 2, 1),
         lambda t: t.t().reshape(-1),
         lambda t: t.diag(),
-    ):
+    )
+    for view in cuts:
         same(view(tensor), view(tensor.cpu()))
 
 
@@ -178,8 +182,9 @@ def data_is_exchanged(d: Device) -> None:
     expect(parameter.device == d.first)
     expect(parameter.data_ptr() == moved.data_ptr())
     other = torch.empty(0, device=d.type)
-    same(other.set_(moved), moved)
-    same(other.set_(moved.untyped_storage(), 0, (2,), (1,)), moved)  # type: ignore[call-overload]
+    take: Any = other.set_
+    same(take(moved), moved)
+    same(take(moved.untyped_storage(), 0, (2,), (1,)), moved)
 
 
 @CHECKS
@@ -229,7 +234,7 @@ def complex_numbers(d: Device) -> None:
 
 @CHECKS
 def sparse_tensors(d: Device) -> None:
-    torch.sparse_coo_tensor([[0]], [1.0], (2,), device=d.type)
+    torch.sparse_coo_tensor(torch.tensor([[0]]), torch.tensor([1.0]), (2,), device=d.type)
 
 
 @CHECKS

@@ -30,7 +30,8 @@ def _alike(d: Device, module: nn.Module, given: torch.Tensor) -> None:
 @CHECKS
 def autograd(d: Device) -> None:
     leaf = torch.ones(3, device=d.type, requires_grad=True)
-    (leaf * leaf).sum().backward()
+    loss: Any = (leaf * leaf).sum()
+    loss.backward()
     assert leaf.grad is not None
     same(leaf.grad, [2.0] * 3)
 
@@ -51,13 +52,13 @@ def embeddings_and_norms(d: Device) -> None:
 
 @CHECKS
 def attention(d: Device) -> None:
-    attend = nn.functional.scaled_dot_product_attention
+    attend: Any = nn.functional.scaled_dot_product_attention
     host = [torch.randn(1, 2, 8, 4, requires_grad=True) for _ in range(3)]
     here = [tensor.detach().to(d.type).requires_grad_() for tensor in host]
     first, second = attend(*host, is_causal=True), attend(*here, is_causal=True)
     same(second, first)
-    first.sum().backward()
-    second.sum().backward()
+    for result in (first, second):
+        result.sum().backward()
     for mine, theirs in zip(host, here, strict=True):
         same(theirs.grad, mine.grad)  # type: ignore[arg-type]
     mask = torch.ones(8, 8, dtype=torch.bool).tril()
@@ -139,8 +140,10 @@ def forward_mode(d: Device) -> None:
     from torch.autograd import forward_ad
 
     with forward_ad.dual_level():
-        dual = forward_ad.make_dual(torch.ones(2, device=d.type), torch.ones(2, device=d.type))
-        same(forward_ad.unpack_dual(dual * dual).tangent, [2.0] * 2)
+        make: Any = forward_ad.make_dual
+        unpack: Any = forward_ad.unpack_dual
+        dual = make(torch.ones(2, device=d.type), torch.ones(2, device=d.type))
+        same(unpack(dual * dual).tangent, [2.0] * 2)
 
 
 @CHECKS

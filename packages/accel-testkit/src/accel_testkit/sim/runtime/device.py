@@ -39,11 +39,13 @@ class Lazy:
         if self.done:
             return
         self.done = True
-        module = self.simulation.module
-        if "default_generators" in self.simulation.simulated:
-            count = self.simulation.vendor.generators or self.simulation.devices
-            generators = tuple(self.simulation.native.default_generator(i) for i in range(count))
-            module.default_generators = generators  # type: ignore[attr-defined]
+        module: Any = self.simulation.module
+        count = self.simulation.vendor.generators or self.simulation.devices
+        generators = tuple(self.simulation.native.default_generator(i) for i in range(count))
+        places: tuple[Any, ...] = (module, getattr(module, "random", None))
+        for place in places:
+            if hasattr(place, "default_generators"):
+                place.default_generators = generators
         if hasattr(module, "_initialized"):
             module._initialized = True
         while self.waiting:

@@ -18,8 +18,7 @@ def offer(simulation: Simulation) -> dict[str, Any]:
     native, count = simulation.native, simulation.vendor.generators or simulation.devices
 
     def generator(device: Any = None) -> torch.Generator:
-        found: torch.Generator = native.default_generator(index_of(device))
-        return found
+        return native.default_generator(index_of(device))  # type: ignore[no-any-return]
 
     def all_generators() -> list[torch.Generator]:
         return [native.default_generator(index) for index in range(count)]
@@ -43,13 +42,12 @@ def offer(simulation: Simulation) -> dict[str, Any]:
         for each, state in zip(all_generators(), new_states, strict=True):
             each.set_state(state)
 
+    seeds = {"manual_seed": manual_seed, "manual_seed_all": manual_seed_all, "seed_all": seed_all,
+             "initial_seed": lambda: generator().initial_seed()}  # fmt: skip
     return {
+        **seeds,
         "default_generators": (),
-        "manual_seed": manual_seed,
-        "manual_seed_all": manual_seed_all,
         "seed": lambda: generator().seed(),
-        "seed_all": seed_all,
-        "initial_seed": lambda: generator().initial_seed(),
         "get_rng_state": lambda device=simulation.type: generator(device).get_state(),
         "get_rng_state_all": lambda: [each.get_state() for each in all_generators()],
         "set_rng_state": set_rng_state,

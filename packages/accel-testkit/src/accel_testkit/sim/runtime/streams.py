@@ -12,6 +12,28 @@ from accel_testkit.sim.runtime.device import index_of
 from accel_testkit.sim.simulation import Simulation
 
 
+class StreamContext:
+    """A stream, and its device, that are current inside a `with`."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.before: list[Any] = []
+
+    def __enter__(self) -> None:
+        if self.stream is None:
+            return
+        device = torch.accelerator.current_device_index()
+        self.before = [device, torch.accelerator.current_stream(self.stream.device_index)]
+        torch.accelerator.set_stream(self.stream)
+
+    def __exit__(self, *_error: object) -> None:
+        if self.stream is None:
+            return
+        device, stream = self.before
+        torch.accelerator.set_stream(stream)
+        torch.accelerator.set_device_index(device)
+
+
 def offer(simulation: Simulation) -> dict[str, Any]:
     """The names of this room."""
     Event = _event_class(simulation)
@@ -32,27 +54,6 @@ def offer(simulation: Simulation) -> dict[str, Any]:
     def set_stream(stream: Any) -> None:
         if stream is not None:
             torch.accelerator.set_stream(stream)
-
-    class StreamContext:
-        """A stream, and its device, that are current inside a `with`."""
-
-        def __init__(self, stream: Any) -> None:
-            self.stream = stream
-            self.before: list[Any] = []
-
-        def __enter__(self) -> None:
-            if self.stream is None:
-                return
-            device = torch.accelerator.current_device_index()
-            self.before = [device, torch.accelerator.current_stream(self.stream.device_index)]
-            torch.accelerator.set_stream(self.stream)
-
-        def __exit__(self, *_error: object) -> None:
-            if self.stream is None:
-                return
-            device, stream = self.before
-            torch.accelerator.set_stream(stream)
-            torch.accelerator.set_device_index(device)
 
     return {
         "Stream": Stream,
