@@ -24,6 +24,9 @@ def present(simulation: Simulation) -> None:
     simulation.module.__dict__.setdefault("_is_in_bad_fork", _never)
     if simulation.type in _NO_STORAGE:
         _give_storages(simulation)
+    if simulation.type == "cuda":
+        ranges: Any = torch.cuda.nvtx
+        ranges.range_push = ranges.range_pop = ranges.mark = _no_range
     if simulation.type == "mps":
         backend: Any = torch.backends.mps
         backend.is_available = backend.is_built = lambda: simulation.devices > 0
@@ -35,6 +38,10 @@ def _not_stored() -> list[torch.dtype]:
 
 def _amp_types() -> list[torch.dtype]:
     return [torch.float16, torch.bfloat16, torch.float32]
+
+
+def _no_range(*_message: str) -> int:
+    return 0
 
 
 def _never() -> bool:
