@@ -25,8 +25,7 @@ _DISTRIBUTIONS = ("accel-testkit", "accel-core", "torch", "deepspeed")
 
 def describe(item: pytest.Item, tier: str) -> dict[str, str]:
     """Id, tier and sentence of a check."""
-    path, _, name = item.nodeid.rpartition("::")
-    file = Path(path).stem.removeprefix("test_")
+    file, name = item.path.stem.removeprefix("test_"), item.name
     doc = getattr(getattr(item, "function", None), "__doc__", None) or ""
     return {"id": f"{file}.{name.removeprefix('test_')}", "tier": tier, "sentence": " ".join(doc.split())}
 

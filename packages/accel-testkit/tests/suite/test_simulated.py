@@ -1,0 +1,41 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Variants that need device memory of their own are noticed on a simulated device."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from accel_testkit import sim
+from accel_testkit.sim import build
+
+PRETEND = Path(__file__).with_name("pretend")
+
+
+@pytest.mark.slow
+def test_variants_are_noticed_on_a_simulated_device(tmp_path: Path) -> None:
+    build.library()
+    out = tmp_path / "failed.json"
+    base = {
+        **os.environ,
+        "PYTHONPATH": str(PRETEND),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTEST_ADDOPTS": "",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "simulated", str(out)],
+        env=sim.environment("npu", base=base),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert out.is_file(), done.stdout[-2000:] + done.stderr[-2000:]
+    answer = json.loads(out.read_text(encoding="utf-8"))
+    assert answer["found"] == answer["wanted"]
