@@ -40,7 +40,9 @@ def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
 
 
 def test_every_error_has_its_paragraph_and_no_paragraph_is_left_over() -> None:
-    kinds = {k.code: k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, errors.AccelError)}
+    kinds = {
+        k.code: k for k in vars(errors).values() if isinstance(k, type) and issubclass(k, errors.AccelError)
+    }
     del kinds[errors.AccelError.code]
     page = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
     sections = dict(re.findall(r"^### (ACC-\d+)\n\n(.+?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
