@@ -180,7 +180,8 @@ print(*[f"{f.label}: {f.state.value}: {f.reason}" for f in current.state()[1].ve
 
 
 def _selected_in_a_process_of_its_own(machine: Any, **variables: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(machine.site), **variables}
+    path = os.pathsep.join([str(machine.site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, **variables}
     run = subprocess.run(
         [sys.executable, "-c", _SHOW],
         env=environment,
