@@ -39,6 +39,7 @@ def prepare() -> None:
     on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_SIZE") or count())
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // on_this_machine)))
     logging.disable(logging.INFO)
+    warnings.simplefilter("ignore", FutureWarning)  # of DeepSpeed's use of torch, which is not ours to change
     if not speaks():  # what rank 0 is warned of holds for all
         logging.disable(logging.WARNING)
         warnings.simplefilter("ignore")
