@@ -66,7 +66,8 @@ class Trainer:
             inputs, targets = self.windows.batch(self.state.windows + ranks.rank() * size, size)
             loss = self.engine(inputs.to(self.engine.device), targets.to(self.engine.device))
             self.engine.backward(loss)
-            self.engine.step()
+            with torch.no_grad():  # DeepSpeed 0.18 forgets it, and torch 2.13 then refuses stages 1 and 2
+                self.engine.step()
             self.state.windows += size * ranks.count()
             total += loss.item()
         self.state.step += 1
