@@ -75,9 +75,9 @@ def _parser() -> argparse.ArgumentParser:
         "--data", type=Path, metavar="DIR", help="folder of text files; default: Python's library"
     )
     run.add_argument("--out", type=Path, default=Path("runs/train_lm"), metavar="DIR", help="results go here")
-    run.add_argument("--steps", type=int, default=700, help="optimizer steps of the whole run")
+    run.add_argument("--steps", type=int, default=750, help="optimizer steps of the whole run")
     run.add_argument(
-        "--minutes", type=float, default=2.4, help="train in fewer steps rather than for longer than this"
+        "--minutes", type=float, default=2.2, help="train in fewer steps rather than for longer than this"
     )
     run.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --out")
     run.add_argument(
