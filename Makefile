@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The stock `deepspeed` command looks for its launcher, and torch for ninja, on PATH.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test test-all bench check lint types layers house docs clean
+.PHONY: help demo test test-all coverage bench check lint types layers house docs clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -27,15 +27,18 @@ $(BIN)/.ready: constraints.txt requirements-dev.txt requirements-test.txt exampl
 	touch $@
 
 demo: $(BIN)/.ready ## train a small language model on CPU, two ranks (about 2 minutes after set-up)
-	$(BIN)/accel doctor
-	$(BIN)/torchrun --nproc-per-node 2 --master-port 0 examples/train_lm.py --out runs/demo
+	-$(BIN)/accel doctor
+	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 examples/train_lm.py --out runs/demo
 
 test: $(BIN)/.ready check ## lint, types, layers and all quick tests
-	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS)
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile
 
 test-all: $(BIN)/.ready check ## everything, with the full storms, and each package in its own tox environment
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 	$(BIN)/tox run
+
+coverage: $(BIN)/.ready ## lines of core and the CPU package that the quick tests run
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --cov --cov-report=term-missing:skip-covered
 
 bench: $(BIN)/.ready ## the tables in docs/results
 	$(BIN)/python -m benchmarks.imports

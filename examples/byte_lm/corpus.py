@@ -85,14 +85,27 @@ def read_texts(root: Path, max_bytes: int, *, library: bool) -> dict[str, bytes]
     for name in sorted(walk(root, library=library), key=lambda name: hashlib.sha256(name.encode()).digest()):
         if room <= 0:
             break
-        with (root / name).open("rb") as file:
-            text = file.read(room)
+        text = read_start(root / name, room)
         digest = hashlib.sha256(text).digest()
         if text and SEPARATOR not in text and digest not in seen:  # a copy could stand on both sides
             seen.add(digest)
             texts[name] = text
             room -= len(text)
     return texts
+
+
+def read_start(path: Path, size: int) -> bytes:
+    """The first `size` bytes of the file; raises BadInput: a text with silent gaps is another text."""
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
+    except OSError as error:
+        raise BadInput(
+            "Can not read the training text.",
+            found=f"{path}: {error.strerror}",
+            expected="files that this user may read",
+            do="make the file readable, move it away, or name another folder with --data",
+        ) from error
 
 
 def walk(root: Path, *, library: bool) -> Iterator[str]:
@@ -107,15 +120,23 @@ def walk(root: Path, *, library: bool) -> Iterator[str]:
 
 def choose_validation(sizes: dict[str, int]) -> set[str]:
     """Whole files up to VALIDATION_SHARE of the bytes, the smallest file if none fits; none of a single file."""
+    if len(sizes) == 1:
+        return set()
     room = VALIDATION_SHARE * sum(sizes.values())
-    longest = room / 8  # so that no single file stands for the whole text
+    for longest in (room / 8, room):  # many short files stand for the text better than one long one
+        chosen = fill(sizes, room, longest)
+        if chosen:
+            return chosen
+    return {min(sizes, key=lambda name: (sizes[name], name))}
+
+
+def fill(sizes: dict[str, int], room: float, longest: float) -> set[str]:
+    """The first files that fit into the room, none above the longest size."""
     chosen: set[str] = set()
     for name, size in sizes.items():
         if size <= min(room, longest):
             chosen.add(name)
             room -= size
-    if not chosen and len(sizes) > 1:
-        chosen.add(min(sizes, key=lambda name: (sizes[name], name)))
     return chosen
 
 

@@ -30,9 +30,9 @@ class Job:
 
     @property
     def seconds_left(self) -> float:
-        """Time that --minutes leaves for training."""
-        left: float = 60 * self.options.minutes - (time.monotonic() - self.started)
-        return max(left, 1.0)
+        """Time that --minutes leaves for training: at least half, however long the start took."""
+        seconds: float = 60 * self.options.minutes
+        return max(seconds - (time.monotonic() - self.started), seconds / 2)
 
 
 def read_job(arguments: Sequence[str]) -> Job:

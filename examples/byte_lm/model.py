@@ -44,9 +44,9 @@ class Attention(nn.Module):
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each pair of features of (batch, head, time, feature) by its position's angle."""
+    """Turn each pair of features of (batch, head, time, feature) by its position's angle, exact in float32."""
     a, b = x.chunk(2, dim=-1)
-    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1)
+    return torch.cat((a * cos - b * sin, a * sin + b * cos), dim=-1).type_as(x)
 
 
 class Block(nn.Module):
@@ -67,6 +67,9 @@ class Block(nn.Module):
 
 class ByteGPT(nn.Module):
     """Logits of the next byte, (batch, time, 256), or the mean loss in nats when targets are given."""
+
+    cos: Tensor
+    sin: Tensor
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()

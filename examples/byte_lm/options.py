@@ -40,6 +40,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "max_bytes": 1,
         "sample": 0,
         "save_every": 0,
+        "seed": 0,
     }
     for name, smallest in least.items():
         if getattr(options, name) < smallest:
@@ -74,9 +75,9 @@ def _parser() -> argparse.ArgumentParser:
         "--data", type=Path, metavar="DIR", help="folder of text files; default: Python's library"
     )
     run.add_argument("--out", type=Path, default=Path("runs/train_lm"), metavar="DIR", help="results go here")
-    run.add_argument("--steps", type=int, default=600, help="optimizer steps of the whole run")
+    run.add_argument("--steps", type=int, default=750, help="optimizer steps of the whole run")
     run.add_argument(
-        "--minutes", type=float, default=2.4, help="train in fewer steps rather than for longer than this"
+        "--minutes", type=float, default=2.2, help="train in fewer steps rather than for longer than this"
     )
     run.add_argument("--resume", action="store_true", help="go on from the newest checkpoint in --out")
     run.add_argument(
@@ -96,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     engine.add_argument("--local_rank", "--local-rank", type=int, help=argparse.SUPPRESS)  # from the launcher
     model = parser.add_argument_group("model")
-    model.add_argument("--context", type=int, default=256, help="bytes the model sees at once")
+    model.add_argument("--context", type=int, default=128, help="bytes the model sees at once")
     model.add_argument("--layers", type=int, default=5)
     model.add_argument("--heads", type=int, default=4)
     model.add_argument("--width", type=int, default=128)

@@ -26,8 +26,11 @@ class TrainingProgress:
             TimeRemainingColumn(compact=True),
             TextColumn("left"),
         )
-        self.bar = Progress(*columns, console=console, disable=not console.is_terminal, transient=True)
-        self.task = self.bar.add_task("", total=1.0, completed=progress)
+        self.bar = Progress(
+            *columns, console=console, disable=not console.is_terminal, transient=True, refresh_per_second=4
+        )
+        self.task = self.bar.add_task("", total=1.0)
+        self.bar.update(self.task, completed=progress)
         self.started, self.first, self.line = time.monotonic(), progress, int(progress * LINES)
 
     def __enter__(self) -> TrainingProgress:

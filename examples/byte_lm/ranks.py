@@ -34,11 +34,12 @@ def speaks() -> bool:
 def prepare() -> None:
     """Set what torch and DeepSpeed read when they are imported; values that are set already stay."""
     if "RANK" not in os.environ:  # started by hand: a job of one
-        alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
-        os.environ.update(alone, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_free_port()))
+        os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_free_port()))
     on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_SIZE") or count())
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // on_this_machine)))
     logging.disable(logging.INFO)
+    warnings.simplefilter("ignore", FutureWarning)  # of DeepSpeed's use of torch, which is not ours to change
     if not speaks():  # what rank 0 is warned of holds for all
         logging.disable(logging.WARNING)
         warnings.simplefilter("ignore")

@@ -38,10 +38,12 @@ def describe_accelerator() -> dict[str, str]:
 
     name = get_accelerator()._name
     try:
-        from accel_core import explain
+        import accel_core
     except ImportError:
-        return {"name": name, "why": f"DeepSpeed's own choice is {name}; accel is not installed."}
-    return {"name": name, "why": str(explain())}
+        return {"name": name, "why": f"accelerator: {name} (DeepSpeed's own choice; accel is not installed)"}
+    if accel_core.get_accelerator() is not get_accelerator():
+        return {"name": name, "why": f"accelerator: {name} (DeepSpeed's own choice; accel is switched off)"}
+    return {"name": name, "why": str(accel_core.explain())}
 
 
 def versions() -> dict[str, str]:

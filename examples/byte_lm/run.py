@@ -24,9 +24,9 @@ from byte_lm.job import Job
 from byte_lm.model import ByteGPT, ModelShape
 from byte_lm.progress import TrainingProgress
 from byte_lm.schedule import Schedule
-from byte_lm.training import Trainer
+from byte_lm.training import Trainer, mean_over_ranks
 
-VALIDATION_WINDOWS = 192
+VALIDATION_WINDOWS = 256
 
 
 def run(job: Job) -> None:
@@ -71,7 +71,7 @@ def make_trainer(job: Job) -> Trainer:
         validation=validation_windows(
             job.corpus.validation, options.context, VALIDATION_WINDOWS, ranks.count()
         ),
-        schedule=Schedule(options.steps, job.state.step, job.seconds_left),
+        schedule=Schedule(options.steps, job.state.step, *mean_over_ranks(engine, job.seconds_left)),
         save=lambda: checkpoint.save(engine, options.out, job.state),
         save_every=options.save_every,
     )

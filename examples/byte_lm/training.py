@@ -47,7 +47,7 @@ class Trainer:
         progress = self.schedule.progress(self.state.step, elapsed)
         while progress < 1:
             self._set_rate(self.schedule.progress(self.state.step + 1, elapsed))
-            loss, elapsed = self._agree(self._step(), time.monotonic() - started)
+            loss, elapsed = mean_over_ranks(self.engine, self._step(), time.monotonic() - started)
             self.state.train_loss.append(loss)
             before, progress = progress, self.schedule.progress(self.state.step, elapsed)
             tokens = (self.state.windows - first) * self.windows.context
@@ -59,25 +59,19 @@ class Trainer:
         return elapsed
 
     def _step(self) -> float:
-        """One optimizer step; returns this rank's mean loss in nats per byte."""
+        """One optimizer step; returns this rank's mean loss in bits per byte."""
         size = self.engine.train_micro_batch_size_per_gpu()
         total = 0.0
         for _ in range(self.engine.gradient_accumulation_steps()):
             inputs, targets = self.windows.batch(self.state.windows + ranks.rank() * size, size)
             loss = self.engine(inputs.to(self.engine.device), targets.to(self.engine.device))
             self.engine.backward(loss)
-            self.engine.step()
+            with torch.no_grad():  # DeepSpeed 0.18 forgets it, and torch 2.13 then refuses stages 1 and 2
+                self.engine.step()
             self.state.windows += size * ranks.count()
             total += loss.item()
         self.state.step += 1
-        return total / self.engine.gradient_accumulation_steps()
-
-    def _agree(self, loss: float, elapsed: float) -> tuple[float, float]:
-        """Mean loss in bits per byte, and one clock: ranks that disagree about the end would wait forever."""
-        pair = torch.tensor([loss, elapsed], device=self.engine.device)
-        comm.all_reduce(pair)
-        mean_loss, mean_elapsed = (pair / ranks.count()).tolist()
-        return mean_loss / math.log(2), mean_elapsed
+        return in_bits(total / self.engine.gradient_accumulation_steps())
 
     def _set_rate(self, progress: float) -> None:
         if self.engine.lr_scheduler is not None:  # the configuration brought its own
@@ -96,6 +90,17 @@ class Trainer:
             loss = self.engine(inputs.to(self.engine.device), targets.to(self.engine.device))
             total += loss.item() * len(batch)
         self.engine.train()
-        loss, _ = self._agree(total / len(mine), 0.0)
+        (loss,) = mean_over_ranks(self.engine, in_bits(total / len(mine)))
         self.state.validation_loss.append((self.state.step, loss))
         view.say(f"step {self.state.step}: validation loss {loss:.3f} bits/byte")
+
+
+def mean_over_ranks(engine: Any, *values: float) -> list[float]:
+    """The same figures on every rank; ranks that disagree about the time would wait for each other forever."""
+    shared = torch.tensor(values, device=engine.device)
+    comm.all_reduce(shared)
+    return (shared / ranks.count()).tolist()
+
+
+def in_bits(nats: float) -> float:
+    return nats / math.log(2)

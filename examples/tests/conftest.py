@@ -24,6 +24,7 @@ FROM_A_LAUNCHER = (
     "MASTER_ADDR",
     "MASTER_PORT",
 )
+HANG = 300  # seconds
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -33,14 +34,20 @@ def python() -> Command:
 
     def run(folder: Path, *arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
         inherited = {name: value for name, value in os.environ.items() if name not in FROM_A_LAUNCHER}
-        return subprocess.run(
+        with subprocess.Popen(
             [sys.executable, *map(str, arguments)],
             cwd=folder,
             env={**inherited, "OMP_NUM_THREADS": "1", **environment},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            timeout=300,
-        )
+        ) as process:
+            try:
+                stdout, stderr = process.communicate(timeout=HANG)
+            except subprocess.TimeoutExpired:
+                process.terminate()  # not kill: a launcher must end its ranks
+                raise
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
     return run
 
@@ -48,7 +55,9 @@ def python() -> Command:
 @pytest.fixture(scope="session")
 def train(python: Command) -> Command:
     """Run train_lm.py in a folder, as one rank."""
-    return lambda folder, *flags: python(folder, EXAMPLES / "train_lm.py", *flags)
+    return lambda folder, *flags, **environment: python(
+        folder, EXAMPLES / "train_lm.py", *flags, **environment
+    )
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from byte_lm.corpus import SEPARATOR, VALIDATION_SHARE, load_corpus
+from byte_lm.corpus import SEPARATOR, VALIDATION_SHARE, load_corpus, read_start
+from byte_lm.errors import BadInput
 
 PLENTY = 10**9
 
@@ -72,3 +73,8 @@ def test_the_default_text_is_the_standard_library_without_installed_packages() -
     names = {*corpus.train_files, *corpus.validation_files}
     assert {"argparse.py", "json/decoder.py"} <= names
     assert not [name for name in names if "site-packages" in name or not name.endswith(".py")]
+
+
+def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=f"found:    {tmp_path}: "):
+        read_start(tmp_path, 10)

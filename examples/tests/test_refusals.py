@@ -126,3 +126,13 @@ def test_config_that_only_deepspeed_can_judge_is_refused_alike(
     assert FOUR_PARTS.search(result.stderr), result.stderr
     assert "reduce_bucket_size" in result.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_accelerator_that_does_not_exist_is_refused_in_accels_own_words(
+    tmp_path: Path, train: Callable, tiny: list[str]
+) -> None:
+    result = train(tmp_path, *tiny, DS_ACCELERATOR="abacus")
+    assert result.returncode == 2
+    assert FOUR_PARTS.fullmatch(result.stderr), result.stderr
+    assert "abacus" in result.stderr
+    assert not (tmp_path / "runs").exists()

@@ -14,8 +14,16 @@ import pytest
 
 EXAMPLES = Path(__file__).parent.parent
 STEPS, HALF = 6, 3
-STAGES = (0, 1, 2, 3)
 STAGE_STEPS = 30
+EXACT = ("train_loss", "validation_loss", "bytes_trained_on", "text")
+# Variant: its stage, and how far its losses may be from plain data parallelism's.
+VARIANTS = {
+    "stage0": (0, 0),
+    "stage1": (1, 1e-4),
+    "stage2": (2, 1e-4),
+    "stage3": (3, 1e-4),
+    "stage2_bf16": (2, 0.05),
+}
 
 
 def read_summary(out: Path) -> dict[str, Any]:
@@ -28,18 +36,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory, train: Callable, tiny: list[
     folder = tmp_path_factory.mktemp("one_rank")
     result = train(folder, *tiny, "--steps", str(STEPS), "--save_every", str(HALF), "--out", "whole")
     assert result.returncode == 0, result.stderr
-    assert result.stderr == ""
+    assert "Warning:" not in result.stderr + result.stdout
     return folder / "whole"
-
-
-@pytest.fixture(scope="module")
-def two_ranks(tmp_path_factory: pytest.TempPathFactory, python: Callable, tiny: list[str]) -> Path:
-    """Folder with the results of every ZeRO stage, whole and resumed, on two ranks."""
-    folder = tmp_path_factory.mktemp("two_ranks")
-    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
-    result = python(folder, *launcher, EXAMPLES / "tests/zero_stages.py", STAGE_STEPS, *tiny)
-    assert result.returncode == 0, result.stderr
-    return folder
 
 
 def test_a_run_leaves_a_picture_the_figures_and_a_checkpoint(whole: Path) -> None:
@@ -66,8 +64,7 @@ def test_a_resumed_process_continues_bit_for_bit(
     expected, figures = read_summary(whole), read_summary(tmp_path / "halves")
     assert figures["resumed_from"] == f"step{HALF:06d}"
     assert len(set(expected["train_loss"])) == STEPS
-    for name in ("train_loss", "validation_loss", "bytes_trained_on", "text"):
-        assert figures[name] == expected[name]
+    assert {name: figures[name] for name in EXACT} == {name: expected[name] for name in EXACT}
 
 
 def test_a_damaged_checkpoint_is_explained(
@@ -78,26 +75,26 @@ def test_a_damaged_checkpoint_is_explained(
     weights.write_bytes(weights.read_bytes()[:1000])
     result = train(tmp_path, *tiny, "--steps", str(STEPS + 1), "--resume")
     assert result.returncode == 2
-    assert result.stderr.startswith(
-        "error: The checkpoint runs/train_lm/checkpoint/step000006 can not be read.\n"
-    )
+    assert "error: The checkpoint runs/train_lm/checkpoint/step000006 can not be read.\n" in result.stderr
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_every_zero_stage_resumes_bit_for_bit(two_ranks: Path, stage: int) -> None:
-    expected = read_summary(two_ranks / f"stage{stage}/whole")
-    figures = read_summary(two_ranks / f"stage{stage}/resumed")
-    assert figures["resumed_from"] == f"step{STAGE_STEPS // 2:06d}"
-    assert len(figures["train_loss"]) == STAGE_STEPS
-    for name in ("train_loss", "validation_loss", "bytes_trained_on", "text"):
-        assert figures[name] == expected[name]
+def test_two_ranks_learn_at_every_zero_stage_and_resume_bit_for_bit(
+    tmp_path: Path, python: Callable, tiny: list[str]
+) -> None:
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+    result = python(tmp_path, *launcher, EXAMPLES / "tests/zero_stages.py", STAGE_STEPS, *tiny)
+    assert result.returncode == 0, result.stderr
 
+    plain = read_summary(tmp_path / "stage0/whole")["train_loss"]
+    for variant, (stage, tolerance) in VARIANTS.items():
+        whole, resumed = (read_summary(tmp_path / variant / kind) for kind in ("whole", "resumed"))
+        assert whole["identity"]["ZeRO stage"] == stage
+        assert resumed["resumed_from"] == f"step{STAGE_STEPS // 2:06d}"
+        assert len(resumed["train_loss"]) == STAGE_STEPS
+        assert {name: resumed[name] for name in EXACT} == {name: whole[name] for name in EXACT}, variant
+        assert whole["validation_loss"][-1][1] < 0.9 * whole["validation_loss"][0][1], variant
+        assert whole["train_loss"] == pytest.approx(plain, rel=tolerance), variant
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_every_zero_stage_learns_the_same(two_ranks: Path, stage: int) -> None:
-    expected = read_summary(two_ranks / "stage0/whole")
-    figures = read_summary(two_ranks / f"stage{stage}/whole")
-    assert figures["identity"]["ZeRO stage"] == stage
-    assert figures["validation_loss"][-1][1] < 0.9 * figures["validation_loss"][0][1]
-    assert figures["train_loss"] == pytest.approx(expected["train_loss"], rel=1e-3)
+    hurried = read_summary(tmp_path / "in_a_hurry")
+    assert 0 < hurried["steps"] == hurried["validation_loss"][-1][0] < 1_000_000

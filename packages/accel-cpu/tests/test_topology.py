@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from accel_cpu import topology
-from accel_cpu.topology import InvalidCpuList, Node, parse_cpu_list, physical_cores, read_nodes, usable_nodes
+from accel_cpu.topology import InvalidCpuList, Node, parse_cpu_list, read_nodes, usable_nodes
 
 MACHINES = sorted(path.parent for path in Path(__file__).parents[3].glob("shared/topologies/*/expected.json"))
 
@@ -34,13 +34,6 @@ def test_usable_nodes_of_a_recorded_machine(machine: Path) -> None:
         (row["node"], parse_cpu_list(row["cpus"])) for row in want["nodes"]
     ]
     assert all(list(node.cpus) == sorted(node.cpus) for node in nodes)
-
-
-@pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)
-def test_one_thread_is_named_for_each_core_of_a_recorded_machine(machine: Path) -> None:
-    want = expected(machine)
-    for node, row in zip(read_nodes(machine, parse_cpu_list(want["affinity"])), want["nodes"], strict=True):
-        assert frozenset(physical_cores(machine, node.cpus)) == parse_cpu_list(row["cores"])
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=lambda path: path.name)

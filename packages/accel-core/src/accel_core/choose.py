@@ -83,7 +83,7 @@ def passed_over(finding: Finding, request: Request) -> Finding:
 def _detected(findings: list[Finding], request: Request) -> Verdict:
     for place, finding in enumerate(findings):
         if finding.state is State.PENDING and _blocker(finding, request):
-            findings[place] = finding.now(State.BLOCKED, refusals.blocked(finding, request.claimed))
+            findings[place] = finding.now(State.BLOCKED, refusals.blocked(request.claimed))
             continue
         if finding.state not in (State.PENDING, State.PRESENT):
             continue
@@ -158,7 +158,7 @@ def _asked(findings: list[Finding], request: Request, key: str) -> Verdict:
         if road.state is State.PENDING and not road.upstream:
             if not _blocker(road, request):
                 return Verdict(Step.CONFIRM, road, tuple(findings))
-            roads[place] = road.now(State.BLOCKED, refusals.blocked(road, request.claimed))
+            roads[place] = road.now(State.BLOCKED, refusals.blocked(request.claimed))
             findings[findings.index(road)] = roads[place]
         elif road.state is State.PRESENT or (road.upstream and road.runtime and road not in broken):
             bare = (refusals.no_device(road),) if road.state is State.NOT_INSTALLED else ()

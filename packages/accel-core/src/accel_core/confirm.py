@@ -112,6 +112,7 @@ def _named_when_slow(finding: Finding) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+        timer.join()  # a thread that lingers would meet a fork right after the selection
 
 
 def privateuse1_holder() -> str:

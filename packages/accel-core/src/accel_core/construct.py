@@ -29,7 +29,7 @@ def refuse_missing_methods(kind: Any, name: str) -> None:
     if inspect.isclass(kind) and missing:
         raise NotAnAccelerator(
             what=f"{name} can not be instantiated",
-            found=f"{len(missing)} methods are missing: {', '.join(missing)}",
+            found=f"{len(missing)} {'method is' if len(missing) == 1 else 'methods are'} missing: {', '.join(missing)}",
             expected="every abstract method of the accelerator interface",
             do="use a release of that package made for this accel-core and deepspeed",
         )

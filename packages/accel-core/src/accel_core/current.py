@@ -88,9 +88,12 @@ def _with_upstream() -> Any:
     """Import deepspeed in the middle of a selection; the accelerator that its import selected, if it did."""
     global _selecting
     _selecting = False
+    # Another thread may be importing deepspeed, and ask for the accelerator under Python's import lock.
+    _lock.release()
     try:
         upstream.load()
     finally:
+        _lock.acquire()
         _selecting = True
     return _current
 

@@ -117,12 +117,11 @@ def strict(findings: Iterable[Finding], winner: Finding, fallback: bool) -> Acce
     )
 
 
-def blocked(finding: Finding, claimed: str) -> str:
+def blocked(claimed: str) -> str:
     """Why a PrivateUse1 device can not come up any more in this process."""
     return (
         f"blocked by {claimed}, which holds torch's PrivateUse1 slot (one a process) without being chosen; set "
-        f"ACCEL_SKIP={claimed} (and TORCH_DEVICE_BACKEND_AUTOLOAD=0 if torch itself loads it), "
-        f"or DS_ACCELERATOR={finding.key}"
+        f"ACCEL_SKIP={claimed}, and TORCH_DEVICE_BACKEND_AUTOLOAD=0 if torch itself loads it"
     )
 
 

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from accel_core.env import Variable
+
 ENTRY_POINT_GROUP = "accel.vendors"
 
 #: Version of the interface that vendors are written against. Raised when an accelerator or a probe
@@ -111,6 +113,7 @@ class Vendor:
     yields_to: tuple[str, ...] = ()
     interface: int = INTERFACE_VERSION
     imports_deepspeed: bool = False
+    variables: tuple[Variable, ...] = ()
     version: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:

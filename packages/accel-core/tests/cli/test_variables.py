@@ -11,6 +11,8 @@ import pytest
 
 from accel_core import env
 from accel_core.cli.main import main
+from accel_core.discover import Discovery
+from accel_core.vendor import Vendor
 
 PAGE = Path(__file__).resolve().parents[4] / "docs/environment.md"
 
@@ -23,7 +25,7 @@ def test_json_has_every_variable_with_its_present_value(
     monkeypatch.delenv("ACCEL_STRICT", raising=False)
     assert main(["env", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
-    assert list(rows) == [variable.name for variable in env.VARIABLES]
+    assert list(rows)[: len(env.VARIABLES)] == [variable.name for variable in env.VARIABLES]
     assert (rows["ACCEL_SKIP"]["set"], rows["ACCEL_SKIP"]["value"]) == (True, "npu,mlu")
     assert (rows["DS_ACCELERATOR"]["set"], rows["DS_ACCELERATOR"]["value"]) == (True, "")
     assert (rows["ACCEL_STRICT"]["set"], rows["ACCEL_STRICT"]["value"]) == (False, None)
@@ -47,3 +49,13 @@ def test_the_table_marks_what_is_set(
 def test_the_page_is_the_one_that_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["env", "--markdown"]) == 0
     assert PAGE.read_text(encoding="utf-8") == capsys.readouterr().out
+
+
+def test_the_variables_of_installed_vendors_are_listed_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variable = env.Variable("ACCEL_TOY_CARDS", "2", "Cards of the toy.")
+    toy = Vendor("toy", "toy:Toy", "toy.probe", 1, "accel-toy", "toy", variables=(variable,))
+    monkeypatch.setattr("accel_core.cli.variables.discover", lambda: Discovery((toy,), ()))
+    assert main(["env", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[-1]["name"] == "ACCEL_TOY_CARDS"

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import inspect
 import logging
 import os
@@ -98,7 +99,7 @@ class Machine:
     def distribution(self, package: str, entry: str) -> None:
         """Write the metadata by which `importlib.metadata` finds a package and its vendor entry point."""
         info = self.site / f"{package.replace('-', '_')}-1.2.dist-info"
-        info.mkdir()
+        info.mkdir(exist_ok=True)
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
         (info / "entry_points.txt").write_text(f"[accel.vendors]\n{entry}\n")
         importlib.invalidate_caches()
@@ -201,10 +202,13 @@ def machine(
         path.mkdir()
     monkeypatch.setenv("ACCEL_SYSROOT", str(root))
     monkeypatch.setattr(current.upstream, "keys", lambda: None)
+    machine = Machine(site)
+    # A distribution's name is found once: these hide the vendors of the environment that the tests run in.
+    for point in importlib.metadata.entry_points(group="accel.vendors"):
+        if point.dist is not None:
+            machine.distribution(point.dist.name, "")
     monkeypatch.syspath_prepend(site)
     monkeypatch.chdir(folder)
-    machine = Machine(site)
-    # Shadows the accel-cpu of this environment, if there is one: a distribution's name is found once.
     machine.install("cpu", confirm="return Confirmation(1, 'always there')")
     yield machine
     for name, module in list(sys.modules.items()):

@@ -87,17 +87,20 @@ def test_asking_for_a_failing_runtime_gives_its_failure(
     assert machine.finding("mlu").state is State.PENDING
 
 
+@pytest.mark.parametrize("devices", [0, 2])
 def test_asked_road_that_fails_gives_way_to_the_next_road_and_is_told(
-    machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, devices: int
 ) -> None:
     ipex, native = "road='ipex'", "road='native'"
-    machine.install("xpu", package="accel-xpu-ipex", priority=900, record=ipex, confirm=FAILURES["OSError"])
-    machine.install("xpu", package="accel-xpu", priority=800, record=native)
+    counts = f"return Confirmation({devices}, 'counts {devices}')"
+    machine.install("xpu", package="xpu-ipex", priority=900, record=ipex, confirm=FAILURES["OSError"])
+    machine.install("xpu", package="xpu-native", priority=800, record=native, confirm=counts)
     monkeypatch.setenv("DS_ACCELERATOR", "xpu")
     assert machine.select().device_name() == "xpu"
     assert machine.finding("xpu (native)").state is State.CHOSEN
-    (warning,) = caplog.messages
-    assert warning.startswith("xpu (ipex) is broken and was passed over: ")
+    assert caplog.messages[0].startswith("xpu (ipex) is broken and was passed over: ")
+    no_device = "DS_ACCELERATOR=xpu is chosen though no device is present: counts 0"
+    assert caplog.messages[1:] == ([] if devices else [no_device])
 
 
 @pytest.mark.parametrize("answer", ["None", "'two'", "Confirmation('two', 'counts two')", "2"])
@@ -177,7 +180,8 @@ print(*[f"{f.label}: {f.state.value}: {f.reason}" for f in current.state()[1].ve
 
 
 def _selected_in_a_process_of_its_own(machine: Any, **variables: str) -> str:
-    environment = {**os.environ, "PYTHONPATH": str(machine.site), **variables}
+    path = os.pathsep.join([str(machine.site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, **variables}
     run = subprocess.run(
         [sys.executable, "-c", _SHOW],
         env=environment,

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -156,3 +157,30 @@ def test_sixteen_threads_at_once_get_one_and_the_same_failure(
 
     with ThreadPoolExecutor(16) as threads:
         assert len(set(threads.map(ask, range(16)))) == 1
+
+
+@pytest.mark.timeout(120)
+def test_thread_that_selects_and_thread_that_imports_deepspeed_do_not_wait_for_each_other(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    importing, selecting = threading.Event(), threading.Event()
+    made: list[int] = []
+    for name, value in {"importing": importing, "selecting": selecting, "made": made}.items():
+        monkeypatch.setattr(f"builtins.{name}", value, raising=False)
+    (machine.site / "like_deepspeed.py").write_text(
+        "import accel_core; importing.set(); selecting.wait(60); accel_core.get_accelerator()"
+    )
+    machine.install(
+        "npu",
+        record="imports_deepspeed=True",
+        confirm="selecting.set(); return Confirmation(2, 'counts 2')",
+        init="made.append(1)",
+    )
+    monkeypatch.setattr(current.upstream, "load", lambda: importlib.import_module("like_deepspeed"))
+    with ThreadPoolExecutor(1) as other:
+        imported = other.submit(importlib.import_module, "like_deepspeed")
+        assert importing.wait(60)
+        accelerator = machine.select()
+        imported.result(60)
+    assert accelerator.device_name() == "npu"
+    assert made == [1]

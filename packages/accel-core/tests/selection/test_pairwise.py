@@ -60,7 +60,7 @@ FACTORS: Any = Case(
     cuda=[ABSENT, NO_DEVICE, PRESENT, FAILS, BARE, BARE_NO_DEVICE],
     toy=[GONE, ABSENT, NO_DEVICE, PRESENT, BROKEN, FAILS],
     toy_priority=[1100, 750, 700, 650, 200, 100],  # above, between, below and beside the known ones
-    toy_yields=[(), ("cuda",)],
+    toy_yields=[(), ("cuda",), ("npu",)],
     cpu=[PRESENT, BARE],
 )
 #: With DS_ACCELERATOR most circumstances do not matter, so detection has a table of its own.
@@ -147,20 +147,21 @@ def detected(case: Case, everyone: list[Candidate]) -> Expected:
     slot = case.claimed
     asked: list[Candidate] = []
     winner = None
-    for mine in left:
+
+    def ask(mine: Candidate) -> bool:
+        nonlocal slot
         free = not mine.slot or slot in ("", mine.slot)
+        if mine.hopeful and free and mine not in asked:
+            asked.append(mine)
+            slot = slot or mine.slot
+        return mine in asked and mine.present
+
+    for mine in left:
         if winner and mine.priority < winner.priority:
             break
         betters = [c for c in left if c.key in mine.yields]
-        if not mine.hopeful or not free or any(c in asked and c.present for c in betters):
-            continue
-        if mine not in asked:
-            asked.append(mine)
-        slot = slot or mine.slot
-        if not mine.present:
-            continue
-        asked += [c for c in betters if c.hopeful and c not in asked]
-        if any(c.present for c in betters):
+        beaten = any(c in asked and c.present for c in betters)
+        if beaten or not ask(mine) or any(ask(c) for c in betters):
             continue
         if winner:
             return Expected("ACC-204", [], _keys(asked))

@@ -73,18 +73,6 @@ def read_nodes(root: Path, allowed: Iterable[int]) -> tuple[Node, ...]:
     return tuple(nodes) or (Node(0, tuple(sorted(usable))),)
 
 
-def physical_cores(root: Path, cpus: Iterable[int]) -> tuple[int, ...]:
-    """One CPU of each physical core among `cpus`: the lowest hardware thread. Raises `InvalidCpuList`.
-
-    Siblings are looked up, not computed: bare metal numbers them (0, 40), virtual machines (0, 1).
-    """
-    cores: dict[frozenset[int], int] = {}
-    for cpu in sorted(cpus):
-        siblings = _read(root / _SYSTEM / f"cpu/cpu{cpu}/topology/thread_siblings_list")
-        cores.setdefault(siblings or frozenset({cpu}), cpu)
-    return tuple(sorted(cores.values()))
-
-
 def parse_cpu_list(text: str, source: str = "the list") -> frozenset[int]:
     """The CPUs of a list such as `0-3,8,10-11`; raises `InvalidCpuList`, naming `source`."""
     text = text.strip()

@@ -4,6 +4,7 @@
 
 from accel_core import known
 from accel_core.vendor import Vendor
+from accel_cpu import launch
 from accel_cpu.__about__ import __version__
 
 VENDOR = Vendor(
@@ -13,5 +14,6 @@ VENDOR = Vendor(
     priority=known.priority("cpu"),
     distribution="accel-cpu",
     requires="torch",
+    variables=(launch.VISIBLE_DEVICES,),
     version=__version__,
 )

@@ -38,7 +38,11 @@ def notes(facts: Facts) -> Iterator[Remark]:
             "deepspeed-missing", "deepspeed", found, f"pip install 'deepspeed{facts.deepspeed.supported}'"
         )
     elif not facts.bridge.on and not facts.bridge.repair:
-        yield Remark("bridge-off", "bridge", facts.bridge.reason, "unset the variable to join it again")
+        late = facts.bridge.reason.startswith(AUTOLOAD)
+        advice = _either(
+            "import accel_core first in the program" if late else "", "unset the variable to join it again"
+        )
+        yield Remark("bridge-off", "bridge", facts.bridge.reason, advice)
     if chosen is None:
         return
     if chosen.key == CPU_KEY and facts.selection.request.asked is None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from accel_core.discover import discover
 from accel_core.env import VARIABLES, Variable
 
 
@@ -20,12 +21,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the variables; always 0."""
     if args.json:
-        print(json.dumps([_entry(variable) for variable in VARIABLES], indent=2))
+        print(json.dumps([_entry(variable) for variable in _installed()], indent=2))
     elif args.markdown:
         print(markdown(), end="")
     else:
         _print_table()
     return 0
+
+
+def _installed() -> list[Variable]:
+    """Core's variables, and those of the installed vendor packages."""
+    return [*VARIABLES, *(variable for vendor in discover().vendors for variable in vendor.variables)]
 
 
 def _entry(variable: Variable) -> dict[str, str | bool | None]:
@@ -46,7 +52,7 @@ def markdown() -> str:
     return (
         "# Environment variables\n\n"
         "Printed by `accel env --markdown`; change `accel_core/env.py`, not this page. `accel env` shows the\n"
-        "present values.\n\n"
+        "present values, and the variables of installed vendor packages, whose meaning is in their READMEs.\n\n"
         f"| variable | default | meaning |\n| --- | --- | --- |\n{rows}\n"
     )
 
@@ -60,7 +66,7 @@ def _print_table() -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for title in ("variable", "value", "meaning"):
         table.add_column(title, overflow="fold")
-    for variable in VARIABLES:
+    for variable in _installed():
         raw = variable.raw()
         value = (
             Text(f"default: {variable.default or 'unset'}", "dim")

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 if TYPE_CHECKING:
     import torch
 
+_HOST = "cpu"  # house: torch's name for host memory, not the vendor of that name
+
 
 class HostPins(Protocol):
     """Another way to lock host memory, that takes precedence; DeepSpeed 0.19 has one."""
@@ -79,7 +81,7 @@ class PinnedRoom(ABC):
         # torch's pinned allocators hand out whole pages; a vendor whose allocator does not overrides this.
         return self._torch_pin_memory(tensor)
 
-    def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
+    def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = _HOST) -> torch.Tensor:
         """A new, uninitialized page-locked CPU tensor; raises ValueError for another device."""
         import torch
 
@@ -88,7 +90,7 @@ class PinnedRoom(ABC):
         return self._pin_fresh(torch.empty(0, dtype=dtype), shape)
 
     def pin_empty_like(
-        self, tensor: torch.Tensor, device: Any = "cpu", dtype: torch.dtype | None = None
+        self, tensor: torch.Tensor, device: Any = _HOST, dtype: torch.dtype | None = None
     ) -> torch.Tensor:
         """A new, uninitialized page-locked CPU tensor of this shape; raises ValueError for another device."""
         _refuse_other_device(device)
@@ -143,5 +145,5 @@ def _refuse_other_device(device: Any) -> None:
         kind = torch.device(device).type
     except RuntimeError as error:
         raise ValueError(f"pinned memory is host memory: device must be cpu, got {device!r}") from error
-    if kind != "cpu":
+    if kind != _HOST:
         raise ValueError(f"pinned memory is host memory: device must be cpu, got {device!r}")

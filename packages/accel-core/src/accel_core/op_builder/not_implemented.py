@@ -28,7 +28,7 @@ class NotImplementedBuilder(OpBuilder):
     def of(cls, op: str, device: str, why: str, available: tuple[str, ...]) -> type[NotImplementedBuilder]:
         """The class that answers for one op of one device."""
         if op == cls.__name__:
-            return cls  # DeepSpeed looks this very name up, to ask `isinstance(builder, NotImplementedBuilder)`.
+            return cls  # DeepSpeed looks this very name up, for `isinstance(builder, …)`.
         return type(cls.__name__, (cls,), {"op": op, "device": device, "why": why, "available": available})
 
     def compatibility(self) -> tuple[bool, str]:

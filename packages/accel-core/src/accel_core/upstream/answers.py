@@ -10,7 +10,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from accel_core import current
+from accel_core import current, known
 from accel_core.errors import UpstreamMissing
 
 _SUFFIX = "_accelerator"
@@ -51,6 +51,7 @@ def own_accelerator(key: str) -> Any:
 
     Its detection could name another one than was asked for, and reads the environment again.
     """
+    _import_runtime(key)
     module = importlib.import_module(f"deepspeed.accelerator.{key}{_SUFFIX}")
     kinds = [
         kind
@@ -65,3 +66,11 @@ def own_accelerator(key: str) -> Any:
             do="install a supported DeepSpeed (see docs/upstream.md), or the vendor package for this device",
         )
     return kinds[0]()
+
+
+def _import_runtime(key: str) -> None:
+    # Detection has imported it; for an accelerator that was asked for by name nobody has.
+    torch = importlib.import_module("torch")
+    for row in known.rows(key):
+        if row.runtime and not hasattr(torch, row.namespace):
+            importlib.import_module(row.runtime)
