@@ -158,6 +158,18 @@ def test_variants_name_checks_there_are(good: Any, variants: dict[str, Any]) -> 
     assert not unknown
 
 
+def test_table_of_upstream_mistakes_names_checks_there_are(good: Any) -> None:
+    table = Path(__file__).parents[2] / "UPSTREAM_BUGS.md"
+    rows = [
+        line.split("|") for line in table.read_text(encoding="utf-8").splitlines() if line.startswith("| ")
+    ]
+    answers = [row[4].strip() for row in rows[1:]]
+    named = {answer.strip("`") for answer in answers if answer.startswith("`")}
+    checks = {check.partition("[")[0] for started in ("", "report") for check in _ids(good, started)}
+    assert named <= checks
+    assert all(answer.startswith(("`", "not ours: ", "not here: ")) for answer in answers)
+
+
 def _ids(good: Any, started: str) -> set[str]:
     found: set[str] = good("--collect-only", started=started).collected
     return found

@@ -17,6 +17,9 @@ from accel_testkit.suite.shapes import misfit
 
 pytestmark = pytest.mark.tier("host")
 
+#: Methods whose arguments changed between the series; every form is called in test_pinned_memory.py.
+_OF_TWO_FORMS = {"pin_memory"}
+
 
 @pytest.fixture
 def interface(upstream: Any) -> Any:
@@ -52,7 +55,7 @@ def test_has_every_method_of_upstream(accelerator: DeepSpeedAccelerator, interfa
     methods = {
         name: member
         for name, member in inspect.getmembers(interface, inspect.isfunction)
-        if not name.startswith("_")
+        if not name.startswith("_") and name not in _OF_TWO_FORMS
     }
     problems = [
         text for name, member in methods.items() if (text := misfit(member, getattr(accelerator, name, None)))
