@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import pytest
-from accel_core.errors import InvalidEnvironment
 
+from accel_core.errors import InvalidEnvironment
 from accel_npu import visible
 
 

@@ -47,8 +47,13 @@ def _plain(dtype: str, accumulate: int) -> list[float]:
 def _check(answers: list[dict[str, Any]], configuration: Configuration) -> None:
     broken = [answer for answer in answers if not isinstance(answer.get(configuration.name), list)]
     if broken:
-        pytest.fail(f"{configuration.name}: {broken[0].get(configuration.name) or broken[0].get('error')}", pytrace=False)
-    found = [sum(values) / len(answers) for values in zip(*(a[configuration.name] for a in answers), strict=True)]
+        pytest.fail(
+            f"{configuration.name}: {broken[0].get(configuration.name) or broken[0].get('error')}",
+            pytrace=False,
+        )
+    found = [
+        sum(values) / len(answers) for values in zip(*(a[configuration.name] for a in answers), strict=True)
+    ]
     wanted = _plain(configuration.dtype, configuration.accumulate)
     worst = max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(found, wanted, strict=True))
     assert worst <= TOLERANCE[configuration.dtype], f"off by {worst:g}: {found} instead of {wanted}"
