@@ -15,14 +15,11 @@ _HOLD = "import agreement; agreement.hold('accel_toy')"
 
 _ORDERS = {
     "vendor first": "import accel_toy.accelerator",
-    "vendor's object first": "import accel_toy; kept = accel_toy.Toy_Accelerator()",
     "core first": "import accel_core",
     "core's selection first": "import accel_core; accel_core.get_accelerator()",
     "torch first": "import torch",
     "deepspeed first": "import deepspeed",
     "deepspeed's builders first": "from deepspeed.ops.op_builder import CPUAdamBuilder",
-    "deepspeed's accelerator first": "from deepspeed.accelerator import get_accelerator; get_accelerator()",
-    "deepspeed's engine first": "import deepspeed.runtime.engine",
     "launcher's import first": "import deepspeed.launcher.launch",
 }
 
@@ -41,7 +38,6 @@ _WITHOUT_AUTOLOAD = {
     "deepspeed, then core": "import deepspeed; import accel_core",
     "deepspeed's whole ops, then core": "import deepspeed.ops.op_builder.all_ops; import accel_core",
     "deepspeed's compatible ops, then core": "import deepspeed; deepspeed.ops.__compatible_ops__; import accel_core",
-    "deepspeed's engine, then core": "import deepspeed.runtime.engine; import accel_core",
 }
 
 

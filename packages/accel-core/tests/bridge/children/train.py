@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a small training run at every ZeRO stage: who computed, and each step's loss or the error."""
+"""One rank of a small training run at some ZeRO stages: who computed, and each step's loss."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import copy
 import json
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import processes
 import torch
 from torch import nn
 
-STAGES = (0, 1, 2, 3)
 _STEPS = 8
 _CONFIG = {
     "train_micro_batch_size_per_gpu": 4,
@@ -24,7 +24,7 @@ _CONFIG = {
 }
 
 
-def main(store: str) -> None:
+def main(store: str, stages: Iterable[int]) -> None:
     """Train; `store` is the file through which the ranks find each other."""
     import deepspeed
     from deepspeed.accelerator import get_accelerator
@@ -42,17 +42,8 @@ def main(store: str) -> None:
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
     )
-    outcomes = {stage: _outcome(deepspeed, stage) for stage in STAGES}
-    print(
-        json.dumps({"by": type(accelerator).__module__, "outcomes": outcomes, "processes": processes.started})
-    )
-
-
-def _outcome(deepspeed: Any, stage: int) -> list[str] | str:
-    try:
-        return _train(deepspeed, stage)
-    except RuntimeError as error:
-        return str(error)
+    losses = {stage: _train(deepspeed, stage) for stage in stages}
+    print(json.dumps({"by": type(accelerator).__module__, "losses": losses, "processes": processes.started}))
 
 
 def _train(deepspeed: Any, stage: int) -> list[str]:
