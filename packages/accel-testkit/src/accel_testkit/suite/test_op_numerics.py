@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 from collections.abc import Callable
 from typing import Any
@@ -136,11 +135,12 @@ def _stepped(
     dtype: torch.dtype,
 ) -> Parameters:
     params: Parameters = [
-        torch.nn.Parameter(copy.deepcopy(tensor).to(device=device, dtype=dtype)) for tensor in start
+        torch.nn.Parameter(tensor.to(device=device, dtype=dtype, copy=True)) for tensor in start
     ]
     optimizer = make(params)
     for step in grads:
         for param, grad in zip(params, step, strict=True):
-            param.grad = grad.to(device=device, dtype=dtype)
+            # A copy: DeepSpeed's host Adagrad leaves its update in the gradient.
+            param.grad = grad.to(device=device, dtype=dtype, copy=True)
         optimizer.step()
     return [param.detach() for param in params]
