@@ -117,8 +117,8 @@ def set_accelerator(accel: DeepSpeedAccelerator | None) -> None:
         if accel is not None:
             validated(accel)
             _log.info("accelerator set to %s by the program", type(accel).__name__)
-        _selection = None
         _publish(accel)
+        _selection = None
 
 
 @contextmanager
@@ -153,9 +153,18 @@ def on_change(listener: Callable[[Any], None]) -> None:
 
 def _publish(accel: Any) -> None:
     global _current
-    _current = accel
-    for listener in _listeners:
-        listener(accel)
+    former, _current = _current, accel
+    told: list[Callable[[Any], None]] = []
+    try:
+        for listener in _listeners:
+            told.append(listener)
+            listener(accel)
+    except BaseException:
+        # An accelerator that a listener refuses (its op table is broken, say) must not stay half set.
+        _current = former
+        for listener in told[:-1]:
+            listener(former)
+        raise
 
 
 def state() -> tuple[Any, Selection | None]:

@@ -76,6 +76,24 @@ def test_refused_object_leaves_a_failed_selection_failed(
 # ------------------------------------------------------------------------------------------------- using
 
 
+def test_an_accelerator_that_a_listener_refuses_is_not_left_half_set(
+    machine: Any, accelerator: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    def refuse(new: Any) -> None:
+        if new is accelerator:
+            raise RuntimeError("its op table is broken")
+
+    former = machine.select()
+    monkeypatch.setattr(current, "_listeners", [told.append, refuse])
+    with pytest.raises(RuntimeError, match="op table"):
+        accel_core.set_accelerator(accelerator)
+    assert accel_core.get_accelerator() is former
+    assert told == [accelerator, former]
+    assert accel_core.explain().how != "set by the program"
+
+
 def test_using_restores_after_an_exception(machine: Any, accelerator: Any, unchanged: Any) -> None:
     def use() -> None:
         with accel_core.using(accelerator) as used:
