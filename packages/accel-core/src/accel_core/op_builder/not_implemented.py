@@ -29,7 +29,8 @@ class NotImplementedBuilder(OpBuilder):
         """The class that answers for one op of one device."""
         if op == cls.__name__:
             return cls  # DeepSpeed looks this very name up, for `isinstance(builder, …)`.
-        return type(cls.__name__, (cls,), {"op": op, "device": device, "why": why, "available": available})
+        facts = {"op": op, "device": device, "why": why, "available": available}
+        return type(cls.__name__, (cls,), {**facts, "__module__": cls.__module__})
 
     def compatibility(self) -> tuple[bool, str]:
         """Never, and why."""
