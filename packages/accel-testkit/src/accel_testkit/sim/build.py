@@ -32,6 +32,7 @@ UNITS = {
         "guard",
         "random",
         "hooks",
+        "observe",
         "fallback",
         "kernels",
         "composites",

@@ -143,7 +143,7 @@ void make_contiguous(const c10::OperatorHandle& op, Stack& stack, size_t first) 
   for (size_t i = first; i < first + 2; i++) stack[i] = stack[i].toTensor().contiguous();
 }
 
-void run_on_host(const c10::OperatorHandle& op, const c10::OperatorHandle& host_op, Stack* stack) {
+void run_on_host(const c10::OperatorHandle& op, Stack* stack) {
   Call call(op);
   const auto arguments = op.schema().arguments().size();
   const auto first = stack->size() - arguments;
@@ -158,7 +158,7 @@ void run_on_host(const c10::OperatorHandle& op, const c10::OperatorHandle& host_
   }
   {
     at::AutoDispatchBelowADInplaceOrView below;
-    host_op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
   }
   borrowed.reset();
   call.aliases.write_back();
@@ -168,7 +168,7 @@ void run_on_host(const c10::OperatorHandle& op, const c10::OperatorHandle& host_
 }
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
-  run_on_host(op, op, stack);
+  observed(op, stack, &run_on_host);
 }
 
 // Operators made of others, whose choice of parts asks for the device type: the CPU's choice is taken whole.

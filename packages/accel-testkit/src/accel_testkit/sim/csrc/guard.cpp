@@ -58,23 +58,40 @@ class SimGuard final : public c10::impl::DeviceGuardImplInterface {
   void* getStreamNativeHandle(const c10::Stream stream) const override {
     return reinterpret_cast<void*>(static_cast<intptr_t>(stream.id()));
   }
-  bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override { finish_collectives(); }
-  void synchronizeDevice(const c10::DeviceIndex) const override { finish_collectives(); }
+  bool queryStream(const c10::Stream& stream) const override {
+    Observer::each([&](auto& observer) { observer.before_host_wait(&stream, nullptr); });
+    return true;
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    Observer::each([&](auto& observer) { observer.before_host_wait(&stream, nullptr); });
+    finish_collectives();
+  }
+  void synchronizeDevice(const c10::DeviceIndex) const override {
+    Observer::each([](auto& observer) { observer.before_host_wait(nullptr, nullptr); });
+    finish_collectives();
+  }
   bool isStreamCapturing(const c10::Stream&) const override { return t_capturing; }
   void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
-    if (*event) {
-      *static_cast<Event*>(*event) = Event{stream, Clock::now()};
-    } else {
-      *event = new Event{stream, Clock::now()};
-    }
+    if (!*event) *event = new Event{stream, Clock::now()};
+    Observer::each([&](auto& observer) { observer.before_record(*event, stream); });
+    *static_cast<Event*>(*event) = Event{stream, Clock::now()};
   }
-  void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
-  void synchronizeEvent(void*) const override {}
-  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event) Observer::each([&](auto& observer) { observer.before_wait(event, stream); });
+  }
+  bool queryEvent(void* event) const override {
+    if (event) Observer::each([&](auto& observer) { observer.before_host_wait(nullptr, event); });
+    return true;
+  }
+  void synchronizeEvent(void* event) const override {
+    if (event) Observer::each([&](auto& observer) { observer.before_host_wait(nullptr, event); });
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    Observer::each([&](auto& observer) { observer.event_destroyed(event); });
+    delete static_cast<Event*>(event);
+  }
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
     return event_elapsed_ms(reinterpret_cast<int64_t>(start), reinterpret_cast<int64_t>(end));
   }

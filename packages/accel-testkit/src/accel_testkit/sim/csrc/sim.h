@@ -10,6 +10,7 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/Stream.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -101,6 +102,51 @@ class Aliases {
   std::vector<AliasedStorage> storages_;
 };
 at::Tensor host_alias(const at::Tensor& device_tensor);
+
+// ---------------------------------------------------------------------------------------- observers
+// One operator, or a copy (as aten::copy_), on the stream that it is queued on.
+struct Work {
+  const c10::OperatorHandle& op;
+  const torch::jit::Stack& arguments;  // as the caller gave them: device tensors
+  c10::Stream stream;
+};
+// Who follows what a process does with the device: the recorder of graphs, the detector of races. Called on the
+// thread that does it; what a `before` raises keeps it from happening.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void before_work(const Work&) {}
+  virtual void after_work(const Work&, const torch::jit::Stack& /*results*/) {}
+  virtual void before_record(const void* /*event*/, const c10::Stream&) {}
+  virtual void before_wait(const void* /*event*/, const c10::Stream&) {}
+  virtual void event_destroyed(const void* /*event*/) {}
+  // The host waits for, or asks after, a stream or an event; neither: everything on the device.
+  virtual void before_host_wait(const c10::Stream*, const void* /*event*/) {}
+
+  static void add(Observer* observer) { all().push_back(observer); }  // at activation, for ever
+  // One that has nothing to do does not watch and costs nothing.
+  void watch(bool on) {
+    if (watching_.exchange(on) != on) count_ += on ? 1 : -1;
+  }
+  static bool any() { return count_.load(std::memory_order_relaxed) > 0; }
+  template <typename Call>
+  static void each(const Call& call) {
+    if (!any()) return;
+    for (auto* observer : all()) {
+      if (observer->watching_) call(*observer);
+    }
+  }
+
+ private:
+  static std::vector<Observer*>& all() {
+    static auto* observers = new std::vector<Observer*>();
+    return *observers;
+  }
+  static inline std::atomic<int> count_{0};
+  std::atomic<bool> watching_{false};
+};
+// Runs one operator, which leaves its results on the stack, under the eyes of the observers.
+void observed(const c10::OperatorHandle& op, torch::jit::Stack* stack, void (*run)(const c10::OperatorHandle&, torch::jit::Stack*));
 
 // ---------------------------------------------------------------------------------------- operators
 void register_fallback();
