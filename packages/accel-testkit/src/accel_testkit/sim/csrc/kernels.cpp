@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
 // Operators that allocate, change a storage or cross devices.
-#include "sim.h"
+#include "deferred.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -77,6 +77,10 @@ void copy_on_host(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   auto arguments = torch::jit::pop(*stack, 3);
   const auto& self = arguments[0].toTensor();
   const auto& source = arguments[1].toTensor();
+  if (deferring() && defer_copy(self, source, arguments[2].toBool())) {
+    stack->push_back(self);
+    return;
+  }
   at::AutoDispatchBelowADInplaceOrView below;
   Aliases aliases;
   const auto to = is_mine(self) ? aliases.to_host(self) : self;
@@ -149,6 +153,7 @@ at::Tensor& set_empty(at::Tensor& self) {
 
 void record_stream(at::Tensor& self, c10::Stream stream) {
   TORCH_CHECK(is_mine(self), "record_stream needs a tensor on ", config().name, ", found ", self.device());
+  accel_sim::record_stream(self.storage().data_ptr(), stream);
 }
 
 // Without it module.to(device) would make new Parameters, and an optimizer made before would train nothing.

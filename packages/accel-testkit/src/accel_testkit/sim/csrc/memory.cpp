@@ -114,8 +114,11 @@ Account& account(c10::DeviceIndex device) {
   return (*accounts)[static_cast<size_t>(device)];
 }
 
+std::atomic<uint64_t> g_ids{1};
+
 void release(void* context) {
   auto* block = static_cast<Block*>(context);
+  Observer::each([&](auto& observer) { observer.before_free(*block); });
   account(block->device).give_back(rounded(block->bytes, kBlock), block->bytes);
   delete block;
 }
@@ -135,9 +138,13 @@ class SimAllocator final : public c10::DeviceAllocator {
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t) override {
-    for (int i = 0; i < config().count; i++) account(static_cast<c10::DeviceIndex>(i)).empty_cache();
+    for (int i = 0; i < config().count; i++) {
+      const auto device = static_cast<c10::DeviceIndex>(i);
+      account(device).empty_cache();
+      Observer::each([&](auto& observer) { observer.cache_emptied(device); });
+    }
   }
-  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override { record_stream(data, stream); }
   DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     auto& mine = account(device);
     std::lock_guard<std::mutex> lock(mine.mutex);
@@ -184,24 +191,33 @@ class PinnedAllocator final : public c10::Allocator {
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
   void add(void* data, size_t bytes) {
     std::lock_guard<std::mutex> lock(mutex_);
-    ranges_[static_cast<char*>(data)] = bytes;
+    const auto* base = static_cast<const char*>(data);
+    ranges_[base] = {base, bytes, g_ids++};
   }
   void drop(void* data) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    ranges_.erase(static_cast<char*>(data));
+    std::optional<PinnedRange> gone;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      const auto found = ranges_.find(static_cast<const char*>(data));
+      if (found == ranges_.end()) return;
+      gone = found->second;
+      ranges_.erase(found);
+    }
+    Observer::each([&](auto& observer) { observer.before_host_free(gone->id); });
   }
-  bool holds(const void* pointer) {
+  std::optional<PinnedRange> range(const void* pointer) {
     std::lock_guard<std::mutex> lock(mutex_);
-    auto after = ranges_.upper_bound(static_cast<char*>(const_cast<void*>(pointer)));
-    if (after == ranges_.begin()) return false;
-    --after;
-    return static_cast<const char*>(pointer) < after->first + after->second;
+    auto after = ranges_.upper_bound(static_cast<const char*>(pointer));
+    if (after == ranges_.begin()) return std::nullopt;
+    const auto& found = (--after)->second;
+    if (static_cast<const char*>(pointer) >= found.base + found.bytes) return std::nullopt;
+    return found;
   }
 
  private:
   static void free_one(void* data);
   std::mutex mutex_;
-  std::map<char*, size_t> ranges_;
+  std::map<const char*, PinnedRange> ranges_;
 };
 
 PinnedAllocator& pinned() {
@@ -217,13 +233,21 @@ void PinnedAllocator::free_one(void* data) {
 } // namespace
 
 c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device) {
-  static std::atomic<uint64_t> ids{1};
+  const auto id = g_ids++;
+  const auto stream = current_stream(device);
+  Allocation allocation{id, bytes, stream, host};
+  Observer::each([&](auto& observer) { observer.before_allocation(allocation); });
   account(device).take(rounded(bytes, kBlock), bytes, device);
   touch(device);
   if (!host.get() && bytes) host = host_memory(bytes);
   auto* data = host.get();
-  auto* block = new Block{std::move(host), bytes, device, ids++, current_stream(device).id()};
+  auto* block = new Block{std::move(host), bytes, device, id, stream.id(), {}};
   return {data, block, &release, c10::Device(config().type, device)};
+}
+
+void record_stream(const c10::DataPtr& data, const c10::Stream& stream) {
+  if (!Observer::any() || data.get_deleter() != &release) return;
+  static_cast<Block*>(data.get_context())->recorded.push_back(stream.id());
 }
 
 Block* block_of(const c10::StorageImpl& storage) {
@@ -241,7 +265,11 @@ c10::Allocator* pinned_allocator() {
 }
 
 bool is_pinned(const void* pointer) {
-  return pinned().holds(pointer);
+  return pinned().range(pointer).has_value();
+}
+
+std::optional<PinnedRange> pinned_range(const void* pointer) {
+  return pinned().range(pointer);
 }
 
 void register_host(void* data, size_t bytes) {
