@@ -202,7 +202,9 @@ def fully_sharded(d: Device) -> None:
     optimizers = [torch.optim.AdamW(module.parameters()) for module in (host, sharded)]
     for seed in range(3):
         given = torch.randn(4, 8, generator=torch.Generator().manual_seed(seed))
-        losses = [module(given.to(place)).pow(2).mean() for module, place in ((host, "cpu"), (sharded, device))]
+        losses = [
+            module(given.to(place)).pow(2).mean() for module, place in ((host, "cpu"), (sharded, device))
+        ]
         for loss, optimizer in zip(losses, optimizers, strict=True):
             loss.backward()
             optimizer.step()
