@@ -107,9 +107,9 @@ Queue& queue() {
 class LateMemory final : public Observer {
  public:
   void before_work(const Work& work) override {
-    const auto transfer = transfer_of(work);
-    if (transfer && transfer->asynchronous) return;
-    catch_up(transfer ? transfer->stream : work.stream);
+    const auto copying = copying_of(work);
+    if (copying && copying->asynchronous) return;
+    catch_up(copying ? copying->stream : work.stream);
   }
   void after_work(const Work& work, const torch::jit::Stack&) override {
     if (host_waits_for(work)) catch_up_with_host();
@@ -191,15 +191,15 @@ bool defer_copy(const at::Tensor& self, const at::Tensor& source, bool non_block
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
   const auto& device = is_mine(self) ? self : source;
   const torch::jit::Stack arguments{self, source, non_blocking};
-  const auto transfer = transfer_of(Work{op, arguments, current_stream(device.device().index())});
+  const auto copying = copying_of(Work{op, arguments, current_stream(device.device().index())});
   auto* block = block_of(*device.storage().unsafeGetStorageImpl());
-  if (!transfer->asynchronous || !block) return false;
+  if (!copying->asynchronous || !block) return false;
   const auto host = is_mine(self) ? source : self;
   const auto there = view_of(device, *block);
   auto task = std::make_shared<Task>();
   task->block = block->id;
   task->pinned = pinned_range(host.data_ptr())->id;
-  if (transfer->from_host) {
+  if (copying->from_host) {
     task->run = [there, host] { at::Tensor(there).copy_(host); };
   } else {
     auto* waiting = task.get();
@@ -209,7 +209,7 @@ bool defer_copy(const at::Tensor& self, const at::Tensor& source, bool non_block
     };
     task->deliver = [] {};
   }
-  queue().add(std::move(task), transfer->stream);
+  queue().add(std::move(task), copying->stream);
   return true;
 }
 

@@ -151,9 +151,9 @@ at::Tensor& set_empty(at::Tensor& self) {
   return set_storage(self, std::move(none), 0, {zero}, {one});
 }
 
-void record_stream(at::Tensor& self, c10::Stream stream) {
+void use_on_stream(at::Tensor& self, c10::Stream stream) {
   TORCH_CHECK(is_mine(self), "record_stream needs a tensor on ", config().name, ", found ", self.device());
-  accel_sim::record_stream(self.storage().data_ptr(), stream);
+  record_stream(self.storage().data_ptr(), stream);
 }
 
 // Without it module.to(device) would make new Parameters, and an optimizer made before would train nothing.
@@ -177,7 +177,7 @@ void register_kernels() {
   library->impl("set_.source_Storage_storage_offset", &set_storage);
   library->impl("set_.source_Tensor", &set_tensor);
   library->impl("set_", &set_empty);
-  library->impl("record_stream", &record_stream);
+  library->impl("record_stream", &use_on_stream);
   library->impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 

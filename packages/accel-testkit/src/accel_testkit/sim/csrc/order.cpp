@@ -67,15 +67,15 @@ class Keeper final : public Observer {
  public:
   void before_work(const Work& work) override {
     std::lock_guard<std::mutex> lock(order().mutex);
-    const auto transfer = transfer_of(work);
-    if (transfer && transfer->partner) order().seen_by(transfer->stream).join(order().seen_by(*transfer->partner));
-    order().queue(transfer ? transfer->stream : work.stream);
+    const auto copying = copying_of(work);
+    if (copying && copying->partner) order().seen_by(copying->stream).join(order().seen_by(*copying->partner));
+    order().queue(copying ? copying->stream : work.stream);
   }
   void after_work(const Work& work, const torch::jit::Stack&) override {
     std::lock_guard<std::mutex> lock(order().mutex);
-    const auto transfer = transfer_of(work);
-    if (transfer && transfer->partner) order().seen_by(*transfer->partner).join(order().seen_by(transfer->stream));
-    if (host_waits_for(work)) order().host_waits(order().seen_by(transfer ? transfer->stream : work.stream));
+    const auto copying = copying_of(work);
+    if (copying && copying->partner) order().seen_by(*copying->partner).join(order().seen_by(copying->stream));
+    if (host_waits_for(work)) order().host_waits(order().seen_by(copying ? copying->stream : work.stream));
   }
   void before_collective(const Collective& collective) override {
     std::lock_guard<std::mutex> lock(order().mutex);
@@ -114,26 +114,26 @@ bool keeps_order() {
   return g_keeps_order;
 }
 
-std::optional<Transfer> transfer_of(const Work& work) {
+std::optional<Copying> copying_of(const Work& work) {
   if (work.op.operator_name().name != kCopy) return std::nullopt;
   const auto& to = work.arguments[0].toTensor();
   const auto& from = work.arguments[1].toTensor();
   const bool non_blocking = work.arguments[2].toBool();
-  Transfer transfer{!is_mine(from), !is_mine(to), work.stream};
-  if (!transfer.from_host) transfer.stream = current_stream(from.device().index());
-  if (!transfer.from_host && !transfer.to_host) {
-    if (from.device() != to.device()) transfer.partner = work.stream;
-    return transfer;
+  Copying copying{!is_mine(from), !is_mine(to), work.stream};
+  if (!copying.from_host) copying.stream = current_stream(from.device().index());
+  if (!copying.from_host && !copying.to_host) {
+    if (from.device() != to.device()) copying.partner = work.stream;
+    return copying;
   }
-  const auto& host = transfer.from_host ? from : to;
-  transfer.asynchronous = non_blocking && moves_by_itself(host, transfer.from_host ? to : from);
+  const auto& host = copying.from_host ? from : to;
+  copying.asynchronous = non_blocking && moves_by_itself(host, copying.from_host ? to : from);
   // A copy from ordinary memory is read at once; one into ordinary memory ends before the call returns.
-  transfer.host_waits = !transfer.asynchronous && !(non_blocking && transfer.from_host);
-  return transfer;
+  copying.host_waits = !copying.asynchronous && !(non_blocking && copying.from_host);
+  return copying;
 }
 
 bool host_waits_for(const Work& work) {
-  if (const auto transfer = transfer_of(work)) return transfer->host_waits;
+  if (const auto copying = copying_of(work)) return copying->host_waits;
   return work.op.hasTag(at::Tag::data_dependent_output) || work.op.hasTag(at::Tag::dynamic_output_shape);
 }
 

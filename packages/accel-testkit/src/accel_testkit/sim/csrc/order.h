@@ -65,14 +65,14 @@ Order& order();
 bool keeps_order();  // whether anybody asks
 
 // A copy, as torch's own backends carry it out.
-struct Transfer {
+struct Copying {
   bool from_host = false, to_host = false;
   c10::Stream stream;                  // that it is queued on: the source's
   std::optional<c10::Stream> partner;  // of the other device, which waits before and after
   bool asynchronous = false;           // host memory is used after the call has returned
   bool host_waits = false;
 };
-std::optional<Transfer> transfer_of(const Work& work);  // none where it is no copy
+std::optional<Copying> copying_of(const Work& work);  // none where it is no copy
 bool host_waits_for(const Work& work);                  // the operator's result depends on the numbers
 
 // At activation, before the observers that ask.

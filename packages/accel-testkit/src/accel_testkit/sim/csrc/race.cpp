@@ -30,6 +30,8 @@ void Shadow::add(Access access, const VectorClock& clock, const VectorClock& hos
 
 namespace {
 
+using torch::jit::Stack;
+
 struct Memory {
   uint64_t id;
   int64_t offset;  // of the tensor's first element
@@ -78,53 +80,46 @@ class Race final : public Observer {
  public:
   void before_work(const Work& work) override {
     t_site = here(c10::toString(work.op.operator_name()));
-    const auto transfer = transfer_of(work);
-    const auto stream = transfer ? transfer->stream : work.stream;
-    if (!looks_only(work.op.operator_name().name)) {
-      each_argument(work.op, work.arguments, [&](const at::Tensor& tensor, const c10::Argument& argument) {
-        const bool write = argument.alias_info() && argument.alias_info()->isWrite();
-        if (argument.alias_info() && !write) return;  // a view
-        if (transfer && !is_mine(tensor) && !moves_on_stream(*transfer)) {
-          host_touches(t_site->name, argument.name().c_str(), tensor, write);
-        } else {
-          touch(stream, tensor, argument.name(), write, false);
-        }
-      });
-    }
+    touch_arguments(work, /*done=*/false);
   }
 
+  // What was refused has not happened, so accesses are kept only now.
   void after_work(const Work& work, const Stack& results) override {
+    touch_arguments(work, /*done=*/true);
     const auto& returns = work.op.schema().returns();
     for (size_t i = 0; i < results.size(); i++) {
       if (returns[i].alias_info()) continue;
       each_tensor(results[i], [&](const at::Tensor& tensor) {
-        if (is_mine(tensor) && !among(work, tensor)) touch(work.stream, tensor, "result", true, false);
+        if (is_mine(tensor) && !among(work, tensor)) touch(work.stream, tensor, "result", true, Keep::Yes);
       });
     }
   }
 
   void before_collective(const Collective& collective) override {
     t_site = here(collective.name);
-    for (const auto& tensor : collective.reads) touch(collective.stream, tensor, "input", false, true);
-    for (const auto& tensor : collective.writes) touch(collective.stream, tensor, "output", true, true);
+    for (const auto& tensor : collective.reads) touch(collective.stream, tensor, "input", false, Keep::WithMemory);
+    for (const auto& tensor : collective.writes) touch(collective.stream, tensor, "output", true, Keep::WithMemory);
   }
 
   void before_allocation(Allocation& allocation) override {
     std::optional<Conflict> found;
+    std::string place;
     {
       std::lock_guard<std::mutex> lock(order().mutex);
+      place = order().name_of(order().line_of(allocation.stream));
       if (const auto* use = freed_.in_use(allocation.bytes, allocation.stream)) {
         found = Conflict{*use, order().name_of(use->epoch.line)};
       }
-      auto& shadow = shadows_[allocation.id];
-      for (auto& access : freed_.hand_out(allocation.bytes, allocation.stream)) {
-        shadow.add(std::move(access), VectorClock(), order().seen_by_host());
+      if (!found) {
+        for (auto& access : freed_.hand_out(allocation.bytes, allocation.stream)) {
+          shadows_[allocation.id].add(std::move(access), VectorClock(), order().seen_by_host());
+        }
+        return;
       }
     }
-    if (!found) return;
     const auto site = inside_work() ? t_site : here("an allocation");
     raise_race(
-        Hazard::HandedOut, {site->name + " gets the memory", "stream " + std::to_string(allocation.stream.id()), site},
+        Hazard::HandedOut, {site->name + " gets the memory", place, site},
         {action(found->before), found->place_before, found->before.site});
   }
 
@@ -158,9 +153,7 @@ class Race final : public Observer {
   }
 
  private:
-  using Stack = torch::jit::Stack;
-
-  static bool moves_on_stream(const Transfer& transfer) { return transfer.asynchronous || transfer.host_waits; }
+  static bool moves_on_stream(const Copying& copying) { return copying.asynchronous || copying.host_waits; }
 
   template <typename Visit>
   static void each_tensor(const c10::IValue& value, const Visit& visit) {
@@ -197,20 +190,38 @@ class Race final : public Observer {
     return Conflict{*other, order().name_of(other->epoch.line)};
   }
 
-  void touch(const c10::Stream& stream, const at::Tensor& tensor, const std::string& argument, bool write, bool kept) {
+  enum class Keep { No, Yes, WithMemory };
+
+  void touch_arguments(const Work& work, bool done) {
+    if (looks_only(work.op.operator_name().name)) return;
+    const auto copying = copying_of(work);
+    const auto stream = copying ? copying->stream : work.stream;
+    each_argument(work.op, work.arguments, [&](const at::Tensor& tensor, const c10::Argument& argument) {
+      const bool write = argument.alias_info() && argument.alias_info()->isWrite();
+      if (argument.alias_info() && !write) return;  // a view
+      if (!copying || is_mine(tensor) || moves_on_stream(*copying)) {
+        touch(stream, tensor, argument.name(), write, done ? Keep::Yes : Keep::No);
+      } else if (!done) {
+        host_touches(t_site->name, argument.name().c_str(), tensor, write);
+      }
+    });
+  }
+
+  void touch(
+      const c10::Stream& stream, const at::Tensor& tensor, const std::string& argument, bool write, Keep keep) {
     const auto memory = memory_of(tensor);
     if (!memory) return;
     if (!is_mine(tensor)) g_host_may_race = true;
     std::optional<Conflict> found;
     std::string place;
-    Access access{Span(tensor, memory->offset), {}, write, t_site, argument, kept};
+    Access access{Span(tensor, memory->offset), {}, write, t_site, argument, keep == Keep::WithMemory};
     {
       std::lock_guard<std::mutex> lock(order().mutex);
       access.epoch = order().now(stream);
       const auto& clock = order().seen_by(stream);
       found = conflict(memory->id, access, clock);
       place = order().name_of(access.epoch.line);
-      if (!found) shadows_[memory->id].add(access, clock, order().seen_by_host());
+      if (!found && keep != Keep::No) shadows_[memory->id].add(access, clock, order().seen_by_host());
     }
     if (found) raise(*found, access, place, false);
   }
