@@ -153,8 +153,3 @@ MATRIX = (
     Configuration("fp32 stage 3 overlap", "fp32", _zero(3, overlap_comm=True)),
     Configuration("bf16 stage 2 overlap", "bf16", _zero(2, overlap_comm=True, contiguous_gradients=True)),
 )  # fmt: skip
-
-
-def chosen(quick: bool) -> list[Configuration]:
-    """The whole matrix, or its quick subset."""
-    return [configuration for configuration in MATRIX if configuration.quick or not quick]

@@ -11,9 +11,8 @@ import pytest
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
-from accel_testkit.engine import configurations
 from accel_testkit.engine.compare import Comparison
-from accel_testkit.engine.configurations import Configuration
+from accel_testkit.engine.configurations import MATRIX, Configuration
 from accel_testkit.engine.runs import Runs
 from accel_testkit.suite import results
 from accel_testkit.suite.conftest import (
@@ -33,10 +32,14 @@ _OPS = {"fused": "FusedAdamBuilder", "host": "CPUAdamBuilder"}
 
 @pytest.fixture(scope="session")
 def runs(
-    launcher: Launcher, pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory
+    launcher: Launcher, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Runs]:
-    """What all ranks found, by number of ranks; one set of processes trains every configuration."""
-    chosen = configurations.chosen(pytestconfig.getoption("quick"))
+    """What all ranks found; one set of processes trains every configuration that this session asks for."""
+    parameters = [getattr(item, "callspec", None) for item in request.session.items]
+    names = {
+        spec.params["configuration"].name for spec in parameters if spec and "configuration" in spec.params
+    }
+    chosen = [configuration for configuration in MATRIX if configuration.name in names]
     with Runs(launcher, chosen, tmp_path_factory.mktemp("checkpoints")) as found:
         yield found
 
