@@ -144,3 +144,9 @@ class UnsupportedBackend(AccelError, ValueError):
     """A torch.compile backend that is not registered was asked for."""
 
     code = "ACC-501"
+
+
+class FunctionNotImplemented(AccelError, AttributeError):
+    """A function that an op, or the device's runtime, does not have. AttributeError is what callers probe for."""
+
+    code = "ACC-502"

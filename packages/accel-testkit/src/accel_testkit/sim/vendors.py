@@ -69,6 +69,7 @@ VENDORS = (
     SimVendor(
         "sdaa", "sdaa", "torch.sdaa", "tccl", "TECO_AICARD_01 (simulated)", claims=True,
         packages=("torch_sdaa",), distribution=("torch_sdaa", "3.2.0"), visible=("SDAA_VISIBLE_DEVICES",),
+        device_nodes=("dev/tcaicard{}",),
         properties={"major": 3, "minor": 0, "multi_processor_count": 32},
     ),
     SimVendor(
