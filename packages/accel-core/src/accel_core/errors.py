@@ -144,3 +144,9 @@ class UnsupportedBackend(AccelError, ValueError):
     """A torch.compile backend that is not registered was asked for."""
 
     code = "ACC-501"
+
+
+class InvalidDevice(AccelError, RuntimeError):
+    """A device index was asked for that this process does not have."""
+
+    code = "ACC-502"
