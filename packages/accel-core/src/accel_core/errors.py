@@ -150,3 +150,9 @@ class FunctionNotImplemented(AccelError, AttributeError):
     """A function that an op, or the device's runtime, does not have. AttributeError is what callers probe for."""
 
     code = "ACC-502"
+
+
+class InvalidDevice(AccelError, RuntimeError):
+    """A device index was asked for that this process does not have."""
+
+    code = "ACC-503"
