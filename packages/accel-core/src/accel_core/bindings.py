@@ -8,10 +8,18 @@ import functools
 import importlib
 import importlib.util
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from packaging.version import InvalidVersion, Version
 
 from accel_core.evidence import distribution_version
+
+
+class Collectives(NamedTuple):
+    """The name for `torch.distributed.init_process_group`, and the sentence why."""
+
+    backend: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,13 @@ class Bindings:
         The package is imported here, at the first call, and the answer is kept for the life of the process.
         """
         return _fault(self)
+
+    def or_else(self, otherwise: str) -> Collectives:
+        """This backend where it works, else the other one with the reason why not."""
+        fault = self.fault()
+        if fault is None:
+            return Collectives(self.backend, f"{self.module} is installed and serves this torch")
+        return Collectives(otherwise, fault)
 
 
 @functools.cache
