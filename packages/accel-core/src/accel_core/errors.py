@@ -33,6 +33,12 @@ class AccelError(Exception):
         return _rebuild, (type(self), self.what, self.found, self.expected, self.do)
 
 
+def in_short(error: BaseException) -> str:
+    """What went wrong in one line, for a sentence about a candidate; empty for an error without a text."""
+    text = f"{error.what}: {error.found}" if isinstance(error, AccelError) else str(error)
+    return text.strip().partition("\n")[0]
+
+
 def _indented(text: str) -> str:
     return text.replace("\n", "\n            ")
 

@@ -119,6 +119,10 @@ def _system(vendor: SimVendor, devices: int) -> dict[str, str]:
     files = {"sysroot/README": "Device files of a simulated machine; ACCEL_SYSROOT points here.\n"}
     for number in range(devices):
         files |= {f"sysroot/{node.format(number)}": "" for node in vendor.device_nodes}
+    if vendor.torch_build:
+        # What is installed is a torch for CPUs; evidence reads the build from here.
+        lines = (f"{name} = {value!r}\n" for name, value in vendor.torch_build.items())
+        files["sysroot/torch/version.py"] = "".join(lines)
     if vendor.key == "npu":
         files[f"sysroot/{_ASCEND}/ascend_toolkit_install.info"] = (
             "package_name=Ascend-cann-toolkit\nversion=8.3.RC1\n"
