@@ -53,7 +53,7 @@ def activate(key: str) -> Simulation:
     global _current
     vendor = vendors.find(key)
     if _current is not None:
-        if _current.vendor is vendor:
+        if _current.vendor == vendor:
             return _current
         raise AlreadySimulating(
             what=f"{key} can not be simulated in this process",
