@@ -60,10 +60,6 @@ ACCEL_API int accel_sum_of_squares(const accel_lists* lists, double* result);
 // the cores that use them.
 ACCEL_API void accel_zero(void* data, int64_t bytes, int32_t threads);
 
-// Whole pages, aligned, zeroed; null when there are none. locked: 1 when the kernel agreed to keep them in memory.
-ACCEL_API void* accel_locked_allocate(int64_t bytes, int32_t huge, int32_t* locked);
-ACCEL_API void accel_locked_free(void* data, int64_t bytes);
-
 // STREAM's triad a = b + s * c, for benchmarks on the same compiler and threads.
 ACCEL_API void accel_triad(float* a, const float* b, const float* c, float s, int64_t n, int32_t threads);
 
