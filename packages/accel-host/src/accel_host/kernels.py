@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steps of optimizers, in place, over lists of tensors in host memory.
 
-Parameters, gradients and states may each be float32, bfloat16 or float16; the arithmetic is float32. `copies`, if given,
-take the updated parameters in a type of their own, in the same pass over memory. `grad_factor` multiplies the
-gradients first: a loss scale's inverse, a clip coefficient, or their product. Where the library can not be had the same
-is computed in plain torch. Raises `InvalidTensors` for other types or devices, sizes that differ and shared memory.
+Parameters, gradients and states may each be float32, bfloat16 or float16; the arithmetic is float32. `copies`, if
+given, take the updated parameters in a type of their own, in the same pass over memory. `grad_factor` multiplies
+the gradients first: a loss scale's inverse, a clip coefficient, or their product. Where the library can not be had
+the same is computed in plain torch. Raises `InvalidTensors` for other types or devices, sizes that differ and
+shared memory.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ def _address(block: mmap.mmap) -> int:
 
 
 def _mlock(address: int, length: int) -> bool:
-    return ctypes.CDLL(None).mlock(ctypes.c_void_p(address), ctypes.c_size_t(length)) == 0
+    return bool(ctypes.CDLL(None).mlock(ctypes.c_void_p(address), ctypes.c_size_t(length)) == 0)
 
 
 def _munlock(address: int, length: int) -> None:
