@@ -5,6 +5,7 @@
 #include "accel/optimizers.h"
 
 #include <cmath>
+#include <cstring>
 
 
 #include "accel_host.h"
@@ -35,12 +36,16 @@ struct Operand {
     return buffer;
   }
 
-  void close(const Level& kernels, int64_t at, int64_t n) { put(kernels, buffer, at, n); }
+  // Floats are in place already.
+  void close(const Level& kernels, int64_t at, int64_t n) {
+    if (!direct()) put(kernels, buffer, at, n);
+  }
 
-  // Writes floats; those of a float operand are in place already.
   void put(const Level& kernels, const float* values, int64_t at, int64_t n) {
-    if (!data || type == ACCEL_F32) return;
-    (type == ACCEL_BF16 ? kernels.to_bf16 : kernels.to_f16)(values, static_cast<uint16_t*>(data) + at, n);
+    if (type == ACCEL_F32)
+      std::memcpy(static_cast<float*>(data) + at, values, static_cast<size_t>(n) * sizeof(float));
+    else
+      (type == ACCEL_BF16 ? kernels.to_bf16 : kernels.to_f16)(values, static_cast<uint16_t*>(data) + at, n);
   }
 
   bool direct() const { return !data || type == ACCEL_F32; }
@@ -61,17 +66,12 @@ void step_part(const accel_lists& lists, int64_t index, int64_t begin, int64_t e
   const int64_t block = whole ? end - begin : kBlock;
   for (int64_t at = begin; at < end; at += block) {
     const int64_t n = end - at < block ? end - at : block;
-    float* values = p.open(kernels, at, n);
-    step(op, values, g.open(kernels, at, n), first.open(kernels, at, n), second.open(kernels, at, n), n);
+    step(op, p.open(kernels, at, n), g.open(kernels, at, n), first.open(kernels, at, n), second.open(kernels, at, n), n);
     p.close(kernels, at, n);
     first.close(kernels, at, n);
     second.close(kernels, at, n);
-    if (copy.data && copy.type == ACCEL_F32) {
-      auto* to = static_cast<float*>(copy.data) + at;
-      for (int64_t i = 0; i < n; ++i) to[i] = values[i];
-    } else {
-      copy.put(kernels, values, at, n);
-    }
+    // The copy is of what the parameter holds now: rounded, if that is not float.
+    if (copy.data) copy.put(kernels, p.open(kernels, at, n), at, n);
   }
 }
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NoReturn
 
 import torch
@@ -20,7 +20,7 @@ ROLES = ("params", "grads", "first", "second", "copies")
 
 
 class Operands:
-    """One call's tensors: one type a role, contiguous (copies of those that are not), none overlapping.
+    """One call's tensors, of one type a role, as `grouped` gives them; copies of those that are not contiguous.
 
     roles: lists of equal length by name of `ROLES`; missing where the kernel has no use for them.
     """
@@ -31,34 +31,24 @@ class Operands:
         sizes = [tensor.numel() for tensor in next(iter(roles.values()))]
         self.structure = binding.Lists(tensors=len(sizes), threads=threads or torch.get_num_threads())
         self.structure.sizes = self._array(ctypes.c_int64, sizes)
-        ranges: list[tuple[int, int]] = []
         for role, tensors in roles.items():
-            addresses = self._addresses(role, tensors, sizes)
+            addresses = [self._address(role, tensor) for tensor in tensors]
             setattr(self.structure, role, self._array(ctypes.c_void_p, addresses))
             if tensors:
                 self._set_type(role, tensors[0].dtype)
-            if role != "grads":
-                width = tensors[0].element_size() if tensors else 0
-                ranges += [(at, at + size * width) for at, size in zip(addresses, sizes, strict=True) if size]
-        _refuse_overlap(ranges)
 
     def write_back(self) -> None:
         """Carry results from contiguous copies to the tensors they stand for."""
         for original, copy in self._copied:
             original.copy_(copy)
 
-    def _addresses(self, role: str, tensors: Tensors, sizes: list[int]) -> list[int]:
-        addresses = []
-        for tensor, size in zip(tensors, sizes, strict=True):
-            if tensor.numel() != size:
-                _refuse(f"{role} of {tensor.numel()} elements beside a parameter of {size}", "equal sizes")
-            if not tensor.is_contiguous():
-                original, tensor = tensor, tensor.contiguous()
-                self._kept.append(tensor)
-                if role != "grads":
-                    self._copied.append((original, tensor))
-            addresses.append(tensor.data_ptr())
-        return addresses
+    def _address(self, role: str, tensor: torch.Tensor) -> int:
+        if not tensor.is_contiguous():
+            original, tensor = tensor, tensor.contiguous()
+            self._kept.append(tensor)
+            if role != "grads":
+                self._copied.append((original, tensor))
+        return tensor.data_ptr()
 
     def _set_type(self, role: str, dtype: torch.dtype) -> None:
         field = {"params": "param", "grads": "grad", "copies": "copy"}.get(role, "state")
@@ -83,6 +73,8 @@ def grouped(roles: dict[str, Tensors]) -> Iterator[dict[str, Tensors]]:
                     f"{role} of {tensor.dtype} on {tensor.device} ({tensor.layout})",
                     "dense tensors of float32, bfloat16 or float16 in host memory",
                 )
+    _refuse_unequal_sizes(roles)
+    _refuse_overlap(tensor for role in roles if role != "grads" for tensor in roles[role])
     if "second" in roles and any(
         one.dtype != other.dtype for one, other in zip(roles["first"], roles["second"], strict=True)
     ):
@@ -97,12 +89,23 @@ def grouped(roles: dict[str, Tensors]) -> Iterator[dict[str, Tensors]]:
         yield {role: [tensors[place] for place in places] for role, tensors in roles.items()}
 
 
-def _refuse_overlap(ranges: list[tuple[int, int]]) -> None:
+def _refuse_unequal_sizes(roles: dict[str, Tensors]) -> None:
+    (_, first), *others = roles.items()
+    sizes = [tensor.numel() for tensor in first]
+    for role, tensors in others:
+        for tensor, size in zip(tensors, sizes, strict=True):
+            if tensor.numel() != size:
+                _refuse(f"{role} of {tensor.numel()} elements beside a parameter of {size}", "equal sizes")
+
+
+def _refuse_overlap(written: Iterable[torch.Tensor]) -> None:
+    # Those that are not contiguous are worked on as copies.
+    ranges = [(tensor.data_ptr(), tensor.nbytes) for tensor in written if tensor.is_contiguous()]
     end = 0
-    for start, stop in sorted(ranges):
-        if start < end:
+    for start, nbytes in sorted(ranges):
+        if nbytes and start < end:
             _refuse("two written tensors that share memory", "memory of its own for each")
-        end = stop
+        end = start + nbytes
 
 
 def _refuse(found: str, expected: str) -> NoReturn:
