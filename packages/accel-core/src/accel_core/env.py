@@ -63,5 +63,8 @@ SYSROOT = Variable(
     "/",
     "Folder under which /dev, /sys and torch/version.py are looked up (for tests and recordings).",
 )
+CACHE_DIR = Variable(
+    "ACCEL_CACHE_DIR", "", "Folder for what is built on this machine; default: `accel` in the user's cache."
+)
 
-VARIABLES = (DS_ACCELERATOR, STRICT, SKIP, BRIDGE, SYSROOT)
+VARIABLES = (DS_ACCELERATOR, STRICT, SKIP, BRIDGE, SYSROOT, CACHE_DIR)

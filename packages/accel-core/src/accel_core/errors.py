@@ -146,6 +146,18 @@ class InvalidOpTable(AccelError, ImportError):
     code = "ACC-402"
 
 
+class BuildFailed(AccelError, RuntimeError):
+    """A native library can not be compiled here."""
+
+    code = "ACC-403"
+
+
+class CacheUnusable(AccelError, OSError):
+    """The folder for built libraries can not be written, or not be trusted."""
+
+    code = "ACC-404"
+
+
 class UnsupportedBackend(AccelError, ValueError):
     """A torch.compile backend that is not registered was asked for."""
 
