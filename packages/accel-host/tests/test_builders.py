@@ -154,7 +154,7 @@ def test_a_step_of_an_optimizer_that_is_not_there_is_refused_and_destroying_twic
     op.create_adam(78)
     assert op.destroy_adam(78) == op.destroy_adam(78) == 0
     one = torch.ones(1)
-    with pytest.raises(ValueError, match="ACC-503"):
+    with pytest.raises(ValueError, match="ACC-505"):
         op.adam_update(78, 1, 0.1, 0.9, 0.99, 1e-8, 0.0, True, one, one, one, one)
 
 

@@ -75,7 +75,7 @@ def test_what_is_alive_is_exactly_what_was_allocated_and_not_freed() -> None:
 
 
 def test_too_much_is_a_memory_error_that_says_so() -> None:
-    with pytest.raises(MemoryError, match="ACC-504") as raised:
+    with pytest.raises(MemoryError, match="ACC-506") as raised:
         LockedMemory().allocate(1 << 60, torch.uint8)
     assert isinstance(raised.value, OutOfPinnedMemory)
 

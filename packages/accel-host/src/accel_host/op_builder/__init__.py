@@ -4,8 +4,8 @@
 
 from accel_host.op_builder.adagrad import CPUAdagradBuilder
 from accel_host.op_builder.adam import CPUAdamBuilder
+from accel_host.op_builder.flatten import UtilsBuilder
 from accel_host.op_builder.lion import CPULionBuilder
 from accel_host.op_builder.pin_memory import PinMemoryBuilder
-from accel_host.op_builder.utils import UtilsBuilder
 
 __all__ = ["CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "PinMemoryBuilder", "UtilsBuilder"]
