@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from accel_core.errors import UnsupportedBackend
-from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder import OpTable
+from accel_core.torch_graphs import TorchGraphs
 from accel_core.vendor import Trait
 
 
@@ -34,7 +34,7 @@ class _DeviceTypeIs(dict[torch.device, bool]):
         return self[device]
 
 
-class TorchDeviceAccelerator(DeepSpeedAccelerator):
+class TorchDeviceAccelerator(TorchGraphs):
     """An accelerator made of a torch device module.
 
     name:        the torch device type (`npu`).
@@ -59,7 +59,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         self._communication_backend_name: str = collectives
         self._compile_backend: str = compile_backend
         self._ops = ops
-        self._traits: Mapping[str, Trait] = traits or {}
+        self.traits: Mapping[str, Trait] = traits or {}
         self._ns: Any = getattr(torch, name) if namespace is None else namespace
         self._is_mine = _DeviceTypeIs(name)
 
@@ -260,7 +260,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         return self._ops.package
 
     def get_op_builder(self, class_name: str) -> Any:
-        return self._ops.builder(class_name, self._name, self._traits)
+        return self._ops.builder(class_name, self._name, self.traits)
 
     def create_op_builder(self, class_name: str) -> Any:
         return self.get_op_builder(class_name)()

@@ -45,6 +45,16 @@ class Trait:
     support: Support
     reason: str
 
+    @classmethod
+    def unsupported(cls, reason: str) -> Trait:
+        """The device or its runtime can not do it."""
+        return cls(Support.UNSUPPORTED, reason)
+
+    @classmethod
+    def not_implemented(cls, reason: str) -> Trait:
+        """Possible on the device; not written yet."""
+        return cls(Support.NOT_IMPLEMENTED, reason)
+
 
 Traits = Mapping[str, Trait]
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -36,27 +35,6 @@ class NPU_Accelerator(TorchDeviceAccelerator):
 
     def _constructor(self, dtype: torch.dtype) -> Any:
         return getattr(self._ns, _TYPES[dtype])
-
-    # Graphs came to torch_npu late; releases without them capture nothing.
-
-    def create_graph(self) -> Any:
-        return self._ns.NPUGraph() if hasattr(self._ns, "NPUGraph") else None
-
-    def capture_to_graph(
-        self, graph: Any, pool: Any = None, stream: Any = None
-    ) -> AbstractContextManager[Any]:
-        if graph is None:
-            return super().capture_to_graph(graph, pool, stream)
-        capture: AbstractContextManager[Any] = self._ns.graph(graph, pool=pool, stream=stream)
-        return capture
-
-    def replay_graph(self, graph: Any) -> None:
-        if graph is not None:
-            graph.replay()
-
-    def is_current_stream_capturing(self) -> bool:
-        capturing = getattr(self._ns, "is_current_stream_capturing", None)
-        return bool(capturing and capturing())
 
     def export_envs(self) -> list[str]:
         return list(_EXPORTED)

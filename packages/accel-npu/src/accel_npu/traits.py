@@ -4,33 +4,16 @@
 
 from __future__ import annotations
 
-from accel_core.vendor import Support, Trait
+from accel_core.op_builder.names import cuda_only
+from accel_core.vendor import Trait
 
-_LATER = "torch_npu has fused ops for it; their builder is not part of this release"
-_CUDA_ONLY = "DeepSpeed has this op as CUDA kernels only"
+_LATER = Trait.not_implemented("torch_npu has fused ops for it; their builder is not part of this release")
 
 TRAITS: dict[str, Trait] = {
-    "triton": Trait(Support.UNSUPPORTED, "stock Triton does not compile for Ascend"),
-    **{
-        name: Trait(Support.NOT_IMPLEMENTED, _LATER)
-        for name in ("FusedLambBuilder", "FusedLionBuilder", "InferenceBuilder", "InferenceCoreBuilder")
-    },
-    "AsyncIOBuilder": Trait(Support.NOT_IMPLEMENTED, "file I/O is not part of this release"),
-    **{
-        name: Trait(Support.UNSUPPORTED, _CUDA_ONLY)
-        for name in (
-            "DeepCompileBuilder",
-            "EvoformerAttnBuilder",
-            "FPQuantizerBuilder",
-            "GDSBuilder",
-            "InferenceCutlassBuilder",
-            "QuantizerBuilder",
-            "RaggedOpsBuilder",
-            "RaggedUtilsBuilder",
-            "RandomLTDBuilder",
-            "SpatialInferenceBuilder",
-            "StochasticTransformerBuilder",
-            "TransformerBuilder",
-        )
-    },
+    **cuda_only(),
+    "triton": Trait.unsupported("stock Triton does not compile for Ascend"),
+    "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
+    "InferenceBuilder": _LATER,
+    "InferenceCoreBuilder": _LATER,
+    "UtilsBuilder": Trait.not_implemented("torch._utils flattens and unflattens tensors"),
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-Tensors = list[torch.Tensor]
+from accel_core.foreach.precision import Tensors, copy_back, wide
 
 
 def multi_tensor_adam(
@@ -32,7 +32,7 @@ def multi_tensor_adam(
     gradient (L2). chunk_size and noop_flag_buffer steer upstream's CUDA kernel, which does not read the
     latter either. Source: Kingma and Ba, arXiv:1412.6980; Loshchilov and Hutter, arXiv:1711.05101.
     """
-    grads, params, exp_avgs, exp_avg_sqs = (_wide(tensors) for tensors in tensor_lists)
+    grads, params, exp_avgs, exp_avg_sqs = (wide(tensors) for tensors in tensor_lists)
     if weight_decay and not adam_w_mode:
         grads = list(torch._foreach_add(grads, params, alpha=weight_decay))
     torch._foreach_lerp_(exp_avgs, grads, 1 - beta1)
@@ -46,15 +46,5 @@ def multi_tensor_adam(
     if weight_decay and adam_w_mode:
         torch._foreach_mul_(params, 1 - lr * weight_decay)
     torch._foreach_addcdiv_(params, exp_avgs, denominators, -lr / correction1)
-    for narrow, wide in zip(tensor_lists[1:], (params, exp_avgs, exp_avg_sqs), strict=True):
-        _copy_back(narrow, wide)
-
-
-def _wide(tensors: Tensors) -> Tensors:
-    return [tensor.detach() if tensor.dtype.itemsize >= 4 else tensor.detach().float() for tensor in tensors]
-
-
-def _copy_back(narrow: Tensors, wide: Tensors) -> None:
-    pairs = [(n, w) for n, w in zip(narrow, wide, strict=True) if n.dtype != w.dtype]
-    if pairs:
-        torch._foreach_copy_([n.detach() for n, _ in pairs], [w for _, w in pairs])
+    for narrow, computed in zip(tensor_lists[1:], (params, exp_avgs, exp_avg_sqs), strict=True):
+        copy_back(narrow, computed)

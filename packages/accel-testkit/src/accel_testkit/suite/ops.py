@@ -10,34 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_core.op_builder import names
 
-#: Builders of DeepSpeed 0.18 and 0.19, those left out that are for one kind of device alone.
-UPSTREAM_BUILDERS = (
-    "AsyncIOBuilder",
-    "CPUAdagradBuilder",
-    "CPUAdamBuilder",
-    "CPULionBuilder",
-    "DeepCompileBuilder",
-    "EvoformerAttnBuilder",
-    "FPQuantizerBuilder",
-    "FusedAdamBuilder",
-    "FusedLambBuilder",
-    "FusedLionBuilder",
-    "GDSBuilder",
-    "InferenceBuilder",
-    "InferenceCoreBuilder",
-    "InferenceCutlassBuilder",
-    "PinMemoryBuilder",
-    "QuantizerBuilder",
-    "RaggedOpsBuilder",
-    "RaggedUtilsBuilder",
-    "RandomLTDBuilder",
-    "SparseAttnBuilder",
-    "SpatialInferenceBuilder",
-    "StochasticTransformerBuilder",
-    "TransformerBuilder",
-    "UtilsBuilder",
-)
 #: The key under which DeepSpeed 0.18 looks up builders of missing ops.
 NOT_IMPLEMENTED = "deepspeed_not_implemented"
 
@@ -50,12 +24,12 @@ def op_package(accelerator: DeepSpeedAccelerator) -> ModuleType:
 def found_by_upstream(accelerator: DeepSpeedAccelerator) -> list[str]:
     """Builder names as DeepSpeed finds them: every name that ends so, in every file of the package."""
     package = op_package(accelerator)
-    names: dict[str, None] = {}
+    found: dict[str, None] = {}
     for _, stem, _ in pkgutil.iter_modules(package.__path__):
         if stem not in ("all_ops", "builder"):
             module = importlib.import_module(f"{package.__name__}.{stem}")
-            names.update(dict.fromkeys(name for name in vars(module) if name.endswith("Builder")))
-    return sorted(names)
+            found.update(dict.fromkeys(name for name in vars(module) if name.endswith("Builder")))
+    return sorted(found)
 
 
 def is_missing(builder: Any) -> bool:
@@ -66,7 +40,7 @@ def is_missing(builder: Any) -> bool:
 def served(accelerator: DeepSpeedAccelerator) -> dict[str, Any]:
     """One builder for each op of DeepSpeed, or of the vendor's own, that the device has; others are left out."""
     builders: dict[str, Any] = {}
-    for name in sorted({*UPSTREAM_BUILDERS, *found_by_upstream(accelerator)}):
+    for name in sorted({*names.UPSTREAM, *found_by_upstream(accelerator)}):
         builder = accelerator.create_op_builder(name)
         if not is_missing(builder):
             builders[name] = builder

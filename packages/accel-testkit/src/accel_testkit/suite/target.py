@@ -91,5 +91,5 @@ def _installed() -> str:
 
 def traits_of(accelerator: Any) -> Traits:
     """What an accelerator declares that it can not do."""
-    declared: Traits = getattr(accelerator, "traits", None) or getattr(accelerator, "_traits", None) or {}
+    declared: Traits = getattr(accelerator, "traits", None) or {}
     return declared

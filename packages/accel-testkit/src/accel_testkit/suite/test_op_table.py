@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_core.op_builder.names import UPSTREAM
 from accel_core.vendor import Traits
 from accel_testkit.suite import ops
 from accel_testkit.suite.expect import expect, expect_raises
@@ -63,7 +64,7 @@ def test_every_op_has_a_builder(accelerator: DeepSpeedAccelerator) -> None:
         return f"gives {builder!r}" if builder is None or inspect.isclass(builder) else ""
 
     _expect_none(
-        _for_each([*ops.UPSTREAM_BUILDERS, *ops.found_by_upstream(accelerator)], problem),
+        _for_each([*UPSTREAM, *ops.found_by_upstream(accelerator)], problem),
         "create_op_builder() gives no builder",
         "an instance; a NotImplementedBuilder where the device has no such op",
         "name importable classes in the op table, and return NotImplementedBuilder otherwise",
@@ -126,7 +127,7 @@ def test_missing_ops_have_reasons(accelerator: DeepSpeedAccelerator, traits: Tra
         return "load() raises nothing"
 
     _expect_none(
-        _for_each(list(ops.UPSTREAM_BUILDERS), problem),
+        _for_each(list(UPSTREAM), problem),
         "missing ops have no reason",
         "a trait under the builder's name, and its reason in the error of load()",
         "write the reasons into traits.py: users and the feature table read them",
@@ -147,7 +148,7 @@ def test_asking_for_compatibility_is_harmless(
     accelerator: DeepSpeedAccelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`is_compatible` answers with a bool, raises nothing and starts no process: `import deepspeed` asks them all."""
-    builders = {name: accelerator.create_op_builder(name) for name in ops.UPSTREAM_BUILDERS}
+    builders = {name: accelerator.create_op_builder(name) for name in UPSTREAM}
     started: list[str] = []
 
     def refuse(*args: Any, **kwargs: Any) -> Any:

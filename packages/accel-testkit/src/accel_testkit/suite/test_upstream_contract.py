@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_core.op_builder.names import UPSTREAM
 from accel_testkit.suite import ops
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.shapes import misfit
@@ -72,7 +73,7 @@ def test_has_every_method_of_upstream(accelerator: DeepSpeedAccelerator, interfa
 def test_deepspeed_s_builders_are_this_device_s(accelerator: DeepSpeedAccelerator, upstream: Any) -> None:
     """The builder names in `deepspeed.ops.op_builder` give this accelerator's builders."""
     module = importlib.import_module("deepspeed.ops.op_builder")
-    names = [name for name in ops.UPSTREAM_BUILDERS if hasattr(module, name)]
+    names = [name for name in UPSTREAM if hasattr(module, name)]
     foreign = [
         name
         for name in names

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the pretended device can not do."""
 
+from accel_core.op_builder.names import UPSTREAM
 from accel_core.vendor import Support, Trait
 
 _NO_KERNEL = "nobody wrote a kernel for a device that is pretended"
@@ -13,27 +14,7 @@ TRAITS = {
     "triton": Trait(Support.UNSUPPORTED, "Triton compiles for GPUs"),
     **{
         name: Trait(Support.NOT_IMPLEMENTED, _NO_KERNEL)
-        for name in (
-            "AsyncIOBuilder",
-            "DeepCompileBuilder",
-            "EvoformerAttnBuilder",
-            "FPQuantizerBuilder",
-            "FusedLambBuilder",
-            "FusedLionBuilder",
-            "GDSBuilder",
-            "InferenceBuilder",
-            "InferenceCoreBuilder",
-            "InferenceCutlassBuilder",
-            "PinMemoryBuilder",
-            "QuantizerBuilder",
-            "RaggedOpsBuilder",
-            "RaggedUtilsBuilder",
-            "RandomLTDBuilder",
-            "SparseAttnBuilder",
-            "SpatialInferenceBuilder",
-            "StochasticTransformerBuilder",
-            "TransformerBuilder",
-            "UtilsBuilder",
-        )
+        for name in UPSTREAM
+        if name not in ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "FusedAdamBuilder")
     },
 }

@@ -93,7 +93,7 @@ class NameIsNotTorchs(GOOD_Accelerator):
 class TraitHasNoReason(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
-        self._traits = {**TRAITS, "fp8": Trait(Support.UNSUPPORTED, "")}
+        self.traits = {**TRAITS, "fp8": Trait(Support.UNSUPPORTED, "")}
 
 
 @breaks("identity.declared_traits_are_true")
@@ -102,7 +102,7 @@ class TraitLies(GOOD_Accelerator):
 
     def __init__(self) -> None:
         super().__init__()
-        self._traits = {**TRAITS, "streams": Trait(Support.UNSUPPORTED, "nobody has time to test them")}
+        self.traits = {**TRAITS, "streams": Trait(Support.UNSUPPORTED, "nobody has time to test them")}
 
 
 @breaks("upstream_contract.interface_attributes_are_set")

@@ -113,14 +113,14 @@ answers(
 class MissingOpHasNoTrait(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
-        self._traits = {name: trait for name, trait in TRAITS.items() if name != "UtilsBuilder"}
+        self.traits = {name: trait for name, trait in TRAITS.items() if name != "UtilsBuilder"}
 
 
 @breaks("op_table.served_ops_are_not_declared_missing")
 class ServedOpIsDeclaredMissing(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
-        self._traits = {
+        self.traits = {
             **TRAITS,
             "CPULionBuilder": Trait(Support.NOT_IMPLEMENTED, "it came with this release"),
         }

@@ -1,43 +1,18 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fused Adam on torch_npu's op, or in plain torch where this torch_npu lacks it."""
+"""Fused optimizers: Adam on torch_npu's op; Lamb and Lion, for which it has none, in plain torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from accel_core.foreach import adam
-from accel_core.op_builder import OpBuilder
+from accel_core.op_builder import fused
+from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
 
-
-class FusedAdamBuilder(OpBuilder):
-    """`multi_tensor_adam` for deepspeed.ops.adam.FusedAdam; nothing is compiled."""
-
-    NAME = "fused_adam"
-    BUILD_VAR = "DS_BUILD_FUSED_ADAM"
-
-    def compatibility(self) -> tuple[bool, str]:
-        """Always: plain torch serves where the fused op is missing."""
-        how = (
-            "torch.ops.npu.npu_apply_adam_w"
-            if _has_fused_op()
-            else "torch._foreach: npu_apply_adam_w is missing"
-        )
-        return True, how
-
-    def load(self, verbose: bool = True) -> Any:
-        """An object with upstream's `multi_tensor_adam`."""
-        return SimpleNamespace(
-            multi_tensor_adam=multi_tensor_adam if _has_fused_op() else adam.multi_tensor_adam
-        )
-
-
-def _has_fused_op() -> bool:
-    return hasattr(torch.ops.npu, "npu_apply_adam_w")
+__all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
 
 def multi_tensor_adam(
@@ -66,3 +41,10 @@ def multi_tensor_adam(
             power1, power2, lr, decay, beta1, beta2, epsilon, grad, None, False, False,
             out=[param.detach(), exp_avg, exp_avg_sq],
         )  # fmt: skip
+
+
+class FusedAdamBuilder(fused.FusedAdamBuilder):
+    """Adam and AdamW through npu_apply_adam_w."""
+
+    FUSED_OP = "npu.npu_apply_adam_w"
+    fused = staticmethod(multi_tensor_adam)

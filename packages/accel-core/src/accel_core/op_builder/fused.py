@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Fused optimizers of a device: its runtime's own fused op, or plain torch where the runtime lacks it.
+
+A vendor whose runtime has no such op puts these classes into its table as they are. One that has derives::
+
+    class FusedAdamBuilder(fused.FusedAdamBuilder):
+        FUSED_OP = "npu.npu_apply_adam_w"
+        fused = staticmethod(multi_tensor_adam)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import torch
+
+from accel_core.foreach.adam import multi_tensor_adam
+from accel_core.foreach.lamb import lamb
+from accel_core.foreach.lion import multi_tensor_lion
+from accel_core.op_builder.base import OpBuilder
+
+
+class FusedBuilder(OpBuilder):
+    """Serves one function; nothing is compiled.
+
+    FUNCTION: upstream's name of the function.
+    FUSED_OP: name below `torch.ops` of the op that `fused` calls, empty where the vendor has none.
+    plain:    the function in plain torch. fused: the same over the op.
+    """
+
+    FUNCTION: ClassVar[str]
+    FUSED_OP: ClassVar[str] = ""
+    plain: Callable[..., Any]
+    fused: Callable[..., Any]
+
+    def compatibility(self) -> tuple[bool, str]:
+        """Always: plain torch serves where the fused op is missing."""
+        if self._has_fused_op():
+            return True, f"torch.ops.{self.FUSED_OP}"
+        return True, f"plain torch: {self._lack()}"
+
+    def load(self, verbose: bool = True) -> Any:
+        """An object with upstream's function."""
+        return SimpleNamespace(**{self.FUNCTION: self.fused if self._has_fused_op() else self.plain})
+
+    def _lack(self) -> str:
+        if self.FUSED_OP:
+            return f"this runtime has no torch.ops.{self.FUSED_OP}"
+        return "the runtime has no fused op for it"
+
+    def _has_fused_op(self) -> bool:
+        namespace, _, name = self.FUSED_OP.partition(".")
+        return bool(name) and hasattr(getattr(torch.ops, namespace), name)
+
+
+class FusedAdamBuilder(FusedBuilder):
+    """`multi_tensor_adam` for deepspeed.ops.adam.FusedAdam."""
+
+    NAME = "fused_adam"
+    BUILD_VAR = "DS_BUILD_FUSED_ADAM"
+    FUNCTION = "multi_tensor_adam"
+    plain = staticmethod(multi_tensor_adam)
+
+
+class FusedLambBuilder(FusedBuilder):
+    """`lamb` for deepspeed.ops.lamb.FusedLamb."""
+
+    NAME = "fused_lamb"
+    BUILD_VAR = "DS_BUILD_FUSED_LAMB"
+    FUNCTION = "lamb"
+    plain = staticmethod(lamb)
+
+
+class FusedLionBuilder(FusedBuilder):
+    """`multi_tensor_lion` for deepspeed.ops.lion.FusedLion."""
+
+    NAME = "fused_lion"
+    BUILD_VAR = "DS_BUILD_FUSED_LION"
+    FUNCTION = "multi_tensor_lion"
+    plain = staticmethod(multi_tensor_lion)

@@ -1,0 +1,49 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The builder names of DeepSpeed 0.18 and 0.19, those left out that are for one kind of device alone."""
+
+from __future__ import annotations
+
+from accel_core.vendor import Trait
+
+#: Ops that upstream has for CUDA devices alone, as CUDA sources.
+CUDA_ONLY = (
+    "DeepCompileBuilder",
+    "EvoformerAttnBuilder",
+    "FPQuantizerBuilder",
+    "GDSBuilder",
+    "InferenceCutlassBuilder",
+    "QuantizerBuilder",
+    "RaggedOpsBuilder",
+    "RaggedUtilsBuilder",
+    "RandomLTDBuilder",
+    "SparseAttnBuilder",
+    "SpatialInferenceBuilder",
+    "StochasticTransformerBuilder",
+    "TransformerBuilder",
+)
+
+#: All of them: an accelerator serves each, or says why not.
+UPSTREAM = tuple(
+    sorted(
+        (
+            *CUDA_ONLY,
+            "AsyncIOBuilder",
+            "CPUAdagradBuilder",
+            "CPUAdamBuilder",
+            "CPULionBuilder",
+            "FusedAdamBuilder",
+            "FusedLambBuilder",
+            "FusedLionBuilder",
+            "InferenceBuilder",
+            "InferenceCoreBuilder",
+            "PinMemoryBuilder",
+            "UtilsBuilder",
+        )
+    )
+)
+
+
+def cuda_only() -> dict[str, Trait]:
+    """A trait for each op of `CUDA_ONLY`, for the traits of a device that runs no CUDA."""
+    return dict.fromkeys(CUDA_ONLY, Trait.unsupported("DeepSpeed has this op as CUDA sources only"))
