@@ -25,7 +25,7 @@ def main(what: str, key: str) -> None:
         results = _collectives(device)
     else:
         results = {}
-        for name in ("tensors", "training"):
+        for name in ("graphs", "captures") if what == "graphs" else ("tensors", "training"):
             results.update(importlib.import_module(f"accel_testkit.sim.checks.{name}").CHECKS.run(device))
     if os.environ.get("RANK", "0") == "0":
         sys.stdout.write(json.dumps({"checks": results, "gaps": gaps.reasons(key)}) + "\n")

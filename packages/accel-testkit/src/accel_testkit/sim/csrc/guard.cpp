@@ -17,7 +17,6 @@ thread_local c10::DeviceIndex t_device = 0;
 thread_local std::array<c10::StreamId, kDevices> t_streams{};
 std::array<std::atomic<bool>, kDevices> g_touched{};
 std::atomic<c10::StreamId> g_next_stream{1};
-thread_local bool t_capturing = false;
 
 using Clock = std::chrono::steady_clock;
 
@@ -70,7 +69,7 @@ class SimGuard final : public c10::impl::DeviceGuardImplInterface {
     Observer::each([](auto& observer) { observer.before_host_wait(nullptr, nullptr); });
     finish_collectives();
   }
-  bool isStreamCapturing(const c10::Stream&) const override { return t_capturing; }
+  bool isStreamCapturing(const c10::Stream& stream) const override { return is_capturing(stream); }
   void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
@@ -137,10 +136,6 @@ void touch(c10::DeviceIndex index) {
 c10::Stream current_stream(c10::DeviceIndex index) {
   return c10::Stream(
       c10::Stream::UNSAFE, c10::Device(config().type, index), t_streams[static_cast<size_t>(index)]);
-}
-
-void set_capturing(bool on) {
-  t_capturing = on;
 }
 
 void register_guard() {

@@ -81,7 +81,7 @@ void copy_on_host(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   Aliases aliases;
   const auto to = is_mine(self) ? aliases.to_host(self) : self;
   const auto from = is_mine(source) ? aliases.to_host(source) : source;
-  to.copy_(from, false);
+  if (is_mine(self) || !is_only_recorded()) to.copy_(from, false);
   stack->push_back(self);
 }
 
