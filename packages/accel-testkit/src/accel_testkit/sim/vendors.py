@@ -101,7 +101,7 @@ VENDORS = (
     SimVendor(
         "mps", "mps", "torch.mps", "gloo", "Apple M (simulated)",
         distribution=("accel_sim_mps", "0"), entry_point=("accel_sim", "accel_testkit.sim.standin:enter_torch"),
-        max_devices=1,
+        device_nodes=("System/Library/Frameworks/Metal.framework",), max_devices=1,
     ),
 )  # fmt: skip
 
