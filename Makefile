@@ -63,6 +63,7 @@ layers: $(BIN)/.ready
 
 house: $(BIN)/.ready
 	$(BIN)/python -m ci.check_house
+	$(BIN)/python -m ci.check_skeleton
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .tox runs wheels build dist
