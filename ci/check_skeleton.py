@@ -110,7 +110,7 @@ class Comparison:
         for key in sorted({*wanted, *found}.difference(FREE)):
             name = f"{file.name} {key}"
             ours, theirs = wanted.get(key), found.get(key)
-            excusable = key != HOLDS or set(ours) <= set(theirs or ())
+            excusable = key != HOLDS or set(ours or ()) <= set(theirs or ())
             if ours != theirs and not (excusable and self._is_declared(name)):
                 yield self._differs(name, f"{theirs!r}, the template has {ours!r}")
 
