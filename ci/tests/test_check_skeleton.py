@@ -14,7 +14,7 @@ from ci import check_skeleton
 from ci.tests.repository import Repository
 
 ROOT = Path(__file__).parents[2]
-PACKAGE, MODULE = "packages/accel-card", "packages/accel-card/src/accel_card"
+PACKAGE, MODULE = "packages/accel-newcard", "packages/accel-newcard/src/accel_newcard"
 
 
 @pytest.fixture
@@ -23,14 +23,16 @@ def card(tmp_path: Path) -> Repository:
     repo = Repository(tmp_path)
     repo.package("accel-core")
     shutil.copytree(ROOT / "shared/template", repo.root / "shared/template")
-    data = {"key": "card", "hardware": "Acme Card", "author": check_skeleton.AUTHOR}
+    data = {"key": "newcard", "hardware": "Acme Card", "author": check_skeleton.AUTHOR}
     copier.run_copy(str(ROOT / "shared/template"), repo.root / PACKAGE, data=data, defaults=True, quiet=True)
     answers(repo)
     return repo
 
 
 def answers(repo: Repository, deviations: str = "") -> None:
-    repo.write(check_skeleton.ANSWERS, f'[card]\nhardware = "Acme Card"\n[card.deviations]\n{deviations}\n')
+    repo.write(
+        check_skeleton.ANSWERS, f'[newcard]\nhardware = "Acme Card"\n[newcard.deviations]\n{deviations}\n'
+    )
 
 
 def replace(repo: Repository, path: str, old: str, new: str) -> None:
@@ -42,16 +44,16 @@ def replace(repo: Repository, path: str, old: str, new: str) -> None:
 def found(repo: Repository) -> list[str]:
     """What differs, as file or file and key."""
     problems = list(check_skeleton.check(repo.root))
-    return [problem.what.removeprefix("accel-card differs from the template: ") for problem in problems]
+    return [problem.what.removeprefix("accel-newcard differs from the template: ") for problem in problems]
 
 
 @pytest.mark.parametrize(
     "name",
     [
         *("LICENSE", "README.md", "CHANGELOG.md", "changelog.d/.gitkeep"),
-        *(f"src/accel_card/{stem}.py" for stem in ("__init__", "vendor", "probe", "traits")),
-        *("src/accel_card/accelerator.py", "src/accel_card/py.typed"),
-        *(f"src/accel_card/op_builder/{stem}.py" for stem in ("__init__", "host")),
+        *(f"src/accel_newcard/{stem}.py" for stem in ("__init__", "vendor", "probe", "traits")),
+        *("src/accel_newcard/accelerator.py", "src/accel_newcard/py.typed"),
+        *(f"src/accel_newcard/op_builder/{stem}.py" for stem in ("__init__", "host")),
     ],
 )
 def test_a_file_that_is_missing_is_named(card: Repository, name: str) -> None:
@@ -65,9 +67,9 @@ def test_a_file_that_is_missing_is_named(card: Repository, name: str) -> None:
     [
         ("LICENSE", "Apache", "Another"),
         ("CHANGELOG.md", "Changelog of", "Changes in"),
-        ("src/accel_card/__init__.py", '"CARD_Accelerator"', '"Card"'),
-        ("src/accel_card/__about__.py", "accel contributors", "somebody"),
-        ("src/accel_card/op_builder/host.py", "CPULionBuilder", "LionBuilder"),
+        ("src/accel_newcard/__init__.py", '"NEWCARD_Accelerator"', '"Card"'),
+        ("src/accel_newcard/__about__.py", "accel contributors", "somebody"),
+        ("src/accel_newcard/op_builder/host.py", "CPULionBuilder", "LionBuilder"),
     ],
 )
 def test_a_file_that_must_be_the_same_and_is_not_is_shown(
@@ -85,8 +87,8 @@ def test_a_file_that_must_be_the_same_and_is_not_is_shown(
         ("project.requires-python", ">=3.10", ">=3.11"),
         ("project.dependencies", "accel-core>=0.1,<1", "accel-core==0.1"),
         ("project.dependencies", '"torch>=2.5",', '"torch>=2.5", "psutil",'),
-        ("project.entry-points.accel.vendors.card", "accel_card.vendor:VENDOR", "accel_card:VENDOR"),
-        ("project.scripts.card", "[tool.hatch.version]", '[project.scripts]\ncard = "c:d"\n\n[tool.hatch.version]'),
+        ("project.entry-points.accel.vendors.newcard", "accel_newcard.vendor:VENDOR", "accel_newcard:VENDOR"),
+        ("project.scripts.newcard", "[tool.hatch.version]", '[project.scripts]\nnewcard = "c:d"\n\n[tool.hatch.version]'),
     ],
 )  # fmt: skip
 def test_a_setting_that_differs_is_named_with_both_values(
@@ -110,8 +112,8 @@ def test_what_is_the_packages_own_may_differ(card: Repository) -> None:
 
 def test_a_reason_excuses_a_deviation(card: Repository) -> None:
     replace(card, f"{PACKAGE}/pyproject.toml", '"torch>=2.5",', '"torch>=2.5", "psutil",')
-    replace(card, f"{MODULE}/__init__.py", '"CARD_Accelerator"', '"Card"')
-    answers(card, '"pyproject.toml project.dependencies" = "why"\n"src/accel_card/__init__.py" = "why"')
+    replace(card, f"{MODULE}/__init__.py", '"NEWCARD_Accelerator"', '"Card"')
+    answers(card, '"pyproject.toml project.dependencies" = "why"\n"src/accel_newcard/__init__.py" = "why"')
     assert found(card) == []
 
 
@@ -126,14 +128,14 @@ def test_an_excuse_that_nothing_needs_is_named(card: Repository) -> None:
     card.remove(f"{PACKAGE}/LICENSE")
     assert found(card) == []
     shutil.copy(ROOT / "LICENSE", card.root / PACKAGE / "LICENSE")
-    answers(card, '"src/accel_card/setup.py" = "why"')
-    assert found(card) == ["ci/vendors.toml excuses a deviation that accel-card does not have"]
+    answers(card, '"src/accel_newcard/setup.py" = "why"')
+    assert found(card) == ["ci/vendors.toml excuses a deviation that accel-newcard does not have"]
 
 
 def test_packages_and_answers_belong_together(card: Repository) -> None:
     card.write(check_skeleton.ANSWERS, '[other]\nhardware = "Other"\n')
     assert found(card) == [
-        f"{check_skeleton.ANSWERS} and packages/ do not agree on {key}" for key in ("card", "other")
+        f"{check_skeleton.ANSWERS} and packages/ do not agree on {key}" for key in ("newcard", "other")
     ]
 
 
@@ -141,7 +143,7 @@ def test_it_exits_with_1_and_says_what_to_do(card: Repository, capsys: pytest.Ca
     assert check_skeleton.main([], card.root) == 0
     card.remove(f"{PACKAGE}/LICENSE")
     assert check_skeleton.main([], card.root) == 1
-    assert '[card.deviations] "LICENSE" = "…"' in capsys.readouterr().err
+    assert '[newcard.deviations] "LICENSE" = "…"' in capsys.readouterr().err
 
 
 def test_what_the_template_gives_needs_no_formatting(card: Repository) -> None:
