@@ -8,12 +8,17 @@ import importlib
 import json
 import os
 import sys
+from datetime import timedelta
+from typing import Any
 
 import torch
 
 from accel_testkit.sim import gaps, vendors
 from accel_testkit.sim.checks import Device
 from accel_testkit.sim.simulation import activate
+
+#: Guards against a hang.
+_TIMEOUT = timedelta(seconds=60)
 
 
 def main(what: str, key: str) -> None:
@@ -24,23 +29,41 @@ def main(what: str, key: str) -> None:
     if what == "collectives":
         results = _collectives(device)
     else:
-        results = {}
-        for name in ("tensors", "training"):
-            results.update(importlib.import_module(f"accel_testkit.sim.checks.{name}").CHECKS.run(device))
+        results = _run(("tensors", "training"), device)
     if os.environ.get("RANK", "0") == "0":
         sys.stdout.write(json.dumps({"checks": results, "gaps": gaps.reasons(key)}) + "\n")
+
+
+def _run(modules: tuple[str, ...], device: Device) -> dict[str, str]:
+    results: dict[str, str] = {}
+    for name in modules:
+        results.update(importlib.import_module(f"accel_testkit.sim.checks.{name}").CHECKS.run(device))
+    return results
 
 
 def _collectives(device: Device) -> dict[str, str]:
     import torch.distributed as dist
 
-    from accel_testkit.sim.checks.collectives import CHECKS
-
-    dist.init_process_group(vendors.find(device.type).collectives)
+    dist.init_process_group(vendors.find(device.type).collectives, timeout=_TIMEOUT)
     torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]) % device.count)
-    results = CHECKS.run(device)
+    results = _of_all_ranks(_run(("collectives", "works"), device))
     dist.destroy_process_group()
     return results
+
+
+def _of_all_ranks(mine: dict[str, str]) -> dict[str, str]:
+    """For rank 0 the first error of each check on any rank; told past the collectives that are under check."""
+    import torch.distributed as dist
+
+    rendezvous: Any = dist.distributed_c10d
+    store = rendezvous._get_default_store()
+    store.set(f"checks of {dist.get_rank()}", json.dumps(mine))
+    if dist.get_rank():
+        store.wait(["checks are read"])
+        return mine
+    answers = [json.loads(store.get(f"checks of {rank}")) for rank in range(dist.get_world_size())]
+    store.set("checks are read", "1")
+    return {name: next((a[name] for a in answers if a[name]), "") for name in mine}
 
 
 if __name__ == "__main__":

@@ -11,27 +11,16 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from accel_testkit.sim.checks import Checks, Device, expect, same
+from accel_testkit.sim.checks.ranks import here, mine
 
 CHECKS = Checks()
 
 
-def _here() -> tuple[int, int, torch.device]:
-    rank, size = dist.get_rank(), dist.get_world_size()
-    device = torch.accelerator.current_accelerator()
-    assert device is not None
-    return rank, size, torch.device(device.type, torch.accelerator.current_device_index())
-
-
-def _mine(*shape: int, value: float | None = None, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    rank, _, device = _here()
-    return torch.full(shape, rank if value is None else value, dtype=dtype, device=device)
-
-
 @CHECKS
 def all_reduce(_: Device) -> None:
-    rank, size, _device = _here()
+    rank, size, _device = here()
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32):
-        tensor = _mine(4, value=rank + 1, dtype=dtype)
+        tensor = mine(4, value=rank + 1, dtype=dtype)
         dist.all_reduce(tensor)
         same(tensor, [size * (size + 1) // 2] * 4)
     for op, expected in (
@@ -39,36 +28,20 @@ def all_reduce(_: Device) -> None:
         (dist.ReduceOp.MAX, size - 1),
         (dist.ReduceOp.MIN, 0),
     ):
-        tensor = _mine(3)
+        tensor = mine(3)
         dist.all_reduce(tensor, op=op)
         same(tensor, [expected] * 3)
 
 
 @CHECKS
-def asynchronous(_: Device) -> None:
-    _rank, size, _device = _here()
-    tensors = [_mine(1000, value=i) for i in range(8)]
-    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
-    for work in works:
-        assert work is not None
-        work.wait()
-    for i, tensor in enumerate(tensors):
-        same(tensor, [i * size] * 1000)
-    dropped = _mine(10, value=1)
-    dist.all_reduce(dropped, async_op=True)
-    torch.accelerator.synchronize()
-    same(dropped, [size] * 10)
-
-
-@CHECKS
 def all_gather_into_tensor(_: Device) -> None:
-    _rank, size, device = _here()
+    _rank, size, device = here()
     expected = [float(i) for i in range(size) for _ in range(3)]
     whole = torch.zeros(size * 3, device=device)
-    dist.all_gather_into_tensor(whole, _mine(3))
+    dist.all_gather_into_tensor(whole, mine(3))
     same(whole, expected)
     part = torch.zeros(size * 3 + 5, device=device)[2 : 2 + size * 3]
-    work = dist.all_gather_into_tensor(part, _mine(3), async_op=True)
+    work = dist.all_gather_into_tensor(part, mine(3), async_op=True)
     assert work is not None
     work.wait()
     same(part, expected)
@@ -76,30 +49,30 @@ def all_gather_into_tensor(_: Device) -> None:
 
 @CHECKS
 def all_gather(_: Device) -> None:
-    rank, size, device = _here()
+    rank, size, device = here()
     outputs = [torch.zeros(2, device=device) for _ in range(size)]
-    dist.all_gather(outputs, _mine(2))
+    dist.all_gather(outputs, mine(2))
     same(torch.cat(outputs), [float(i) for i in range(size) for _ in range(2)])
     outputs = [torch.zeros(i + 1, device=device) for i in range(size)]
-    dist.all_gather(outputs, _mine(rank + 1))
+    dist.all_gather(outputs, mine(rank + 1))
     same(torch.cat(outputs), [float(i) for i in range(size) for _ in range(i + 1)])
 
 
 @CHECKS
 def reduce_scatter(_: Device) -> None:
-    rank, size, device = _here()
+    rank, size, device = here()
     for dtype in (torch.float32, torch.bfloat16, torch.int32):
         output = torch.zeros(3, device=device, dtype=dtype)
         dist.reduce_scatter_tensor(output, torch.arange(3 * size, device=device).to(dtype))
         same(output, (torch.arange(3) + 3 * rank) * size)
     output = torch.zeros(2, device=device)
-    dist.reduce_scatter(output, [_mine(2, value=i + rank) for i in range(size)], op=dist.ReduceOp.AVG)
+    dist.reduce_scatter(output, [mine(2, value=i + rank) for i in range(size)], op=dist.ReduceOp.AVG)
     same(output, [rank + (size - 1) / 2] * 2)
 
 
 @CHECKS
 def broadcast(_: Device) -> None:
-    rank, _size, device = _here()
+    rank, _size, device = here()
     scalar = torch.tensor(float(rank), device=device)
     dist.broadcast(scalar, 0)
     same(scalar, 0.0)
@@ -111,58 +84,39 @@ def broadcast(_: Device) -> None:
 
 @CHECKS
 def all_to_all(_: Device) -> None:
-    rank, size, device = _here()
+    rank, size, device = here()
     output = torch.zeros(size * 2, device=device)
     dist.all_to_all_single(output, torch.arange(size * 2, device=device).float() + 10 * rank)
     same(output, [10.0 * i + 2 * rank + k for i in range(size) for k in range(2)])
     sizes_in, sizes_out = [rank + i for i in range(size)], [i + rank for i in range(size)]
     output = torch.zeros(sum(sizes_out), 4, device=device)
-    dist.all_to_all_single(output, _mine(sum(sizes_in), 4), sizes_out, sizes_in)
+    dist.all_to_all_single(output, mine(sum(sizes_in), 4), sizes_out, sizes_in)
     same(output[:, 0], [float(i) for i in range(size) for _ in range(sizes_out[i])])
     outputs = [torch.zeros(2, device=device) for _ in range(size)]
-    dist.all_to_all(outputs, [_mine(2, value=10 * rank + i) for i in range(size)])
+    dist.all_to_all(outputs, [mine(2, value=10 * rank + i) for i in range(size)])
     same(torch.cat(outputs), [10.0 * i + rank for i in range(size) for _ in range(2)])
 
 
 @CHECKS
 def to_and_from_one(_: Device) -> None:
-    rank, size, device = _here()
-    total = _mine(2, value=rank + 1)
+    rank, size, device = here()
+    total = mine(2, value=rank + 1)
     dist.reduce(total, 0)
     same(total, [size * (size + 1) / 2 if rank == 0 else rank + 1] * 2)
     gathered = [torch.zeros(2, device=device) for _ in range(size)] if rank == 0 else None
-    dist.gather(_mine(2), gathered, 0)
+    dist.gather(mine(2), gathered, 0)
     if gathered is not None:
         same(torch.cat(gathered), [float(i) for i in range(size) for _ in range(2)])
     output = torch.zeros(2, device=device)
-    dist.scatter(output, [_mine(2, value=i) for i in range(size)] if rank == 0 else None, 0)
+    dist.scatter(output, [mine(2, value=i) for i in range(size)] if rank == 0 else None, 0)
     same(output, [float(rank)] * 2)
-
-
-@CHECKS
-def point_to_point(_: Device) -> None:
-    rank, size, device = _here()
-    tensor = _mine(3)
-    if rank == 0:
-        dist.send(tensor, 1)
-    elif rank == 1:
-        dist.recv(tensor, 0)
-        same(tensor, [0.0] * 3)
-    output = torch.zeros(3, device=device)
-    around = [
-        dist.P2POp(dist.isend, _mine(3), (rank + 1) % size),
-        dist.P2POp(dist.irecv, output, (rank - 1) % size),
-    ]
-    for work in dist.batch_isend_irecv(around):
-        work.wait()
-    same(output, [float((rank - 1) % size)] * 3)
 
 
 @CHECKS
 def coalesced(_: Device) -> None:
     coalescing: Any = distributed_c10d._coalescing_manager
-    _rank, size, device = _here()
-    tensors = [_mine(3) + i for i in range(3)]
+    _rank, size, device = here()
+    tensors = [mine(3) + i for i in range(3)]
     with coalescing(device=device, async_ops=True) as manager:
         for tensor in tensors:
             dist.all_reduce(tensor)
@@ -172,14 +126,14 @@ def coalesced(_: Device) -> None:
     outputs = [torch.zeros(size * 2, device=device) for _ in range(2)]
     with coalescing(device=device, async_ops=True) as manager:
         for output in outputs:
-            dist.all_gather_into_tensor(output, _mine(2))
+            dist.all_gather_into_tensor(output, mine(2))
     manager.wait()
     same(outputs[1], [float(i) for i in range(size) for _ in range(2)])
 
 
 @CHECKS
 def objects(_: Device) -> None:
-    rank, size, _device = _here()
+    rank, size, _device = here()
     found: list[Any] = [None] * size
     dist.all_gather_object(found, {"rank": rank})
     expect(found[1] == {"rank": 1})
@@ -190,9 +144,9 @@ def objects(_: Device) -> None:
 
 @CHECKS
 def groups(_: Device) -> None:
-    _rank, size, _device = _here()
+    _rank, size, _device = here()
     group = dist.new_group(list(range(size)))
-    tensor = _mine(1, value=1)
+    tensor = mine(1, value=1)
     dist.all_reduce(tensor, group=group)
     same(tensor, [float(size)])
 
@@ -201,18 +155,18 @@ def groups(_: Device) -> None:
 def functional(_: Device) -> None:
     from torch.distributed import _functional_collectives
 
-    rank, size, _device = _here()
+    rank, size, _device = here()
     assert dist.group.WORLD is not None
-    result = _functional_collectives.all_reduce(_mine(2, value=rank + 1), "sum", dist.group.WORLD)
+    result = _functional_collectives.all_reduce(mine(2, value=rank + 1), "sum", dist.group.WORLD)
     same(result + 0, [size * (size + 1) / 2] * 2)
 
 
 @CHECKS
 def data_parallel(_: Device) -> None:
-    _rank, size, device = _here()
+    _rank, size, device = here()
     torch.manual_seed(0)
     module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4).to(device))
-    module(_mine(2, 4)).sum().backward()
+    module(mine(2, 4)).sum().backward()
     gradient = module.module.weight.grad
     gathered = [torch.zeros_like(gradient) for _ in range(size)]
     dist.all_gather(gathered, gradient)
@@ -221,23 +175,36 @@ def data_parallel(_: Device) -> None:
 
 
 @CHECKS
+def data_parallel_through_a_hook(_: Device) -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+    rank, size, device = here()
+    module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4).to(device))
+    module.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    module(mine(2, 4, value=rank + 1)).sum().backward()
+    same(module.module.weight.grad, torch.full((4, 4), float(size + 1)))
+
+
+@CHECKS
 def fully_sharded(d: Device) -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    _rank, size, device = _here()
+    _rank, size, device = here()
     torch.manual_seed(0)
     host = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
-    here = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
-    here.load_state_dict(host.state_dict())
-    here.to(device)
+    sharded = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
+    sharded.load_state_dict(host.state_dict())
+    sharded.to(device)
     mesh = init_device_mesh(d.type, (size,))
-    for part in (*here, here):
+    for part in (*sharded, sharded):
         fully_shard(part, mesh=mesh)
-    optimizers = [torch.optim.AdamW(module.parameters()) for module in (host, here)]
+    optimizers = [torch.optim.AdamW(module.parameters()) for module in (host, sharded)]
     for seed in range(3):
         given = torch.randn(4, 8, generator=torch.Generator().manual_seed(seed))
-        losses = [module(given.to(place)).pow(2).mean() for module, place in ((host, "cpu"), (here, device))]
+        losses = [
+            module(given.to(place)).pow(2).mean() for module, place in ((host, "cpu"), (sharded, device))
+        ]
         for loss, optimizer in zip(losses, optimizers, strict=True):
             loss.backward()
             optimizer.step()

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <thread>
 
 namespace accel_sim {
 
@@ -18,14 +19,55 @@ std::deque<c10::intrusive_ptr<SimWork>>& under_way() {
   return *works;
 }
 
+void forget(const SimWork* done) {
+  std::lock_guard<std::mutex> lock(g_mutex);
+  auto& works = under_way();
+  const auto at = std::find_if(works.begin(), works.end(), [&](auto& work) { return work.get() == done; });
+  if (at != works.end()) works.erase(at);
+}
+
+// A send or receive of gloo's completes inside its wait() only, which may be called once. A thread calls it, so that
+// the work can be asked, waited for and followed as often as any other.
+class Transfer final : public c10d::Work {
+ public:
+  explicit Transfer(c10::intrusive_ptr<c10d::Work> part)
+      : c10d::Work(-1, part->retrieveOpType()), part_(std::move(part)),
+        future_(c10::make_intrusive<c10::ivalue::Future>(c10::NoneType::get())) {}
+  int sourceRank() const override { return part_->sourceRank(); }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  void run() {
+    try {
+      part_->wait();
+      finish();
+      future_->markCompleted();
+    } catch (...) {
+      finish(std::current_exception());
+      future_->setError(std::current_exception());
+    }
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> part_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+c10::intrusive_ptr<c10d::Work> askable(c10::intrusive_ptr<c10d::Work> part) {
+  if (!c10d::isP2POp(part->retrieveOpType()) || dynamic_cast<SimWork*>(part.get())) return part;
+  auto transfer = c10::make_intrusive<Transfer>(std::move(part));
+  std::thread([transfer] { transfer->run(); }).detach();
+  return transfer;
+}
+
 } // namespace
 
 SimWork::SimWork(c10d::OpType type, Works parts, std::vector<at::Tensor> outputs, std::function<void()> finish)
-    : c10d::Work(-1, type), parts_(std::move(parts)), outputs_(std::move(outputs)), finish_(std::move(finish)) {}
+    : c10d::Work(-1, type), parts_(std::move(parts)), outputs_(std::move(outputs)), finish_(std::move(finish)) {
+  for (auto& part : parts_) part = askable(std::move(part));
+}
 
 bool SimWork::isCompleted() {
   const bool done = std::all_of(parts_.begin(), parts_.end(), [](auto& part) { return part->isCompleted(); });
-  if (done) finish_once();
+  if (done && isSuccess()) finish_once();
   return done;
 }
 
@@ -61,6 +103,8 @@ bool SimWork::wait(std::chrono::milliseconds timeout) {
     if (!part->wait(timeout)) return false;
   }
   finish_once();
+  // A result that the caller has now is kept alive by the caller alone.
+  forget(this);
   return true;
 }
 
@@ -75,24 +119,58 @@ void SimWork::finish_once() {
   finish_ = nullptr;
 }
 
-// The future is complete when it is handed out: callbacks run at once, in the caller's thread.
-c10::intrusive_ptr<c10::ivalue::Future> SimWork::getFuture() {
-  wait();
+// Complete when the last part is, in whatever thread that is: nobody waits here.
+c10::intrusive_ptr<SimWork::Future> SimWork::getFuture() {
+  struct State {
+    c10::intrusive_ptr<SimWork> work;
+    c10::intrusive_ptr<Future> future;
+    std::atomic<size_t> pending;
+    std::mutex mutex;
+    std::exception_ptr error;
+    void one_less(std::exception_ptr failed) {
+      if (failed) {
+        std::lock_guard<std::mutex> lock(mutex);
+        error = failed;
+      }
+      if (--pending == 0) work->complete(*future, error);
+    }
+  };
   std::vector<c10::Device> devices;
   for (const auto& output : outputs_) {
     if (is_mine(output) && std::find(devices.begin(), devices.end(), output.device()) == devices.end()) {
       devices.push_back(output.device());
     }
   }
-  auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices);
-  future->markCompleted(c10::IValue(outputs_));
-  return future;
+  auto state = std::make_shared<State>();
+  state->work = c10::intrusive_ptr<SimWork>::unsafe_reclaim_from_nonowning(this);
+  state->future = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices);
+  state->pending = parts_.size() + 1;
+  for (const auto& part : parts_) {
+    part->getFuture()->addCallback(
+        [state](Future& done) { state->one_less(done.hasError() ? done.exception_ptr() : nullptr); });
+  }
+  state->one_less(nullptr);
+  return state->future;
+}
+
+void SimWork::complete(Future& future, std::exception_ptr error) {
+  try {
+    if (error) std::rethrow_exception(error);
+    finish_once();
+    future.markCompleted(c10::IValue(outputs_));
+  } catch (...) {
+    future.setErrorIfNeeded(std::current_exception());
+  }
 }
 
 c10::intrusive_ptr<c10d::Work> follow(c10::intrusive_ptr<SimWork> work) {
+  std::deque<c10::intrusive_ptr<SimWork>> done;  // let go without the lock: the last owner of a tensor may need Python
   std::lock_guard<std::mutex> lock(g_mutex);
   auto& works = under_way();
-  while (!works.empty() && works.front()->isCompleted()) works.pop_front();
+  while (!works.empty() && works.front()->isCompleted()) {
+    done.push_back(std::move(works.front()));
+    works.pop_front();
+  }
   works.push_back(work);
   return work;
 }

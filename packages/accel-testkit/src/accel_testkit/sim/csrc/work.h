@@ -14,6 +14,7 @@ namespace accel_sim {
 class SimWork final : public c10d::Work {
  public:
   using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
+  using Future = c10::ivalue::Future;
 
   // finish runs once, when all parts are done: a division, a copy into the caller's tensors.
   SimWork(c10d::OpType type, Works parts, std::vector<at::Tensor> outputs, std::function<void()> finish);
@@ -26,10 +27,11 @@ class SimWork final : public c10d::Work {
   void synchronize() override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void blockCurrentStream() override;
-  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<Future> getFuture() override;
 
  private:
   void finish_once();
+  void complete(Future& future, std::exception_ptr error);
   Works parts_;
   std::vector<at::Tensor> outputs_;
   std::function<void()> finish_;

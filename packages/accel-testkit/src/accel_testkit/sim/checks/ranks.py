@@ -1,0 +1,22 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the checks between ranks share."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+
+def here() -> tuple[int, int, torch.device]:
+    """This rank, the number of ranks, and this rank's device."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    device = torch.accelerator.current_accelerator()
+    assert device is not None
+    return rank, size, torch.device(device.type, torch.accelerator.current_device_index())
+
+
+def mine(*shape: int, value: float | None = None, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """A tensor on this rank's device, full of the value, or of the rank."""
+    rank, _, device = here()
+    return torch.full(shape, rank if value is None else value, dtype=dtype, device=device)
