@@ -56,7 +56,7 @@ lint: $(BIN)/.ready
 	$(BIN)/codespell
 
 types: $(BIN)/.ready
-	$(BIN)/mypy packages/*/src ci
+	$(BIN)/mypy
 
 layers: $(BIN)/.ready
 	$(BIN)/lint-imports --no-logo
