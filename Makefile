@@ -52,7 +52,7 @@ lint: $(BIN)/.ready
 	$(BIN)/codespell
 
 types: $(BIN)/.ready
-	$(BIN)/mypy packages/*/src ci
+	$(BIN)/mypy
 
 layers: $(BIN)/.ready
 	$(BIN)/lint-imports --no-logo
@@ -60,6 +60,7 @@ layers: $(BIN)/.ready
 house: $(BIN)/.ready
 	$(BIN)/python -m ci.check_house
 	$(BIN)/python -m ci.check_names
+	$(BIN)/python -m ci.check_skeleton
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .tox runs wheels build dist
