@@ -25,7 +25,9 @@ TRAITS: dict[str, Trait] = {
     "UtilsBuilder": Trait.not_implemented("torch._utils flattens and unflattens tensors"),
 }
 
-_BEFORE_MACOS_14: dict[str, Trait] = {"bf16": Trait.unsupported("macOS computes in bfloat16 from version 14 on")}
+_BEFORE_MACOS_14: dict[str, Trait] = {
+    "bf16": Trait.unsupported("macOS computes in bfloat16 from version 14 on")
+}
 _BEFORE_TORCH_2_13: dict[str, Trait] = {
     "memory_peaks": Trait.unsupported(
         "torch before 2.13 keeps no peaks for mps; the highest figure that was asked for stands in"
