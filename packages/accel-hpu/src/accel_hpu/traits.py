@@ -26,7 +26,6 @@ TRAITS: dict[str, Trait] = {
     "FPQuantizerBuilder": _LATER,
     "InferenceBuilder": _LATER,
     "InferenceCoreBuilder": Trait.not_implemented("its kernels are not part of this release"),
-    "UtilsBuilder": Trait.not_implemented("torch._utils flattens and unflattens tensors"),
 }
 
 _EAGER: dict[str, Trait] = {

@@ -22,7 +22,6 @@ TRAITS: dict[str, Trait] = {
     "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
     "InferenceBuilder": _LATER,
     "InferenceCoreBuilder": _LATER,
-    "UtilsBuilder": Trait.not_implemented("torch._utils flattens and unflattens tensors"),
 }
 
 _BEFORE_MACOS_14: dict[str, Trait] = {
