@@ -52,13 +52,15 @@ lint: $(BIN)/.ready
 	$(BIN)/codespell
 
 types: $(BIN)/.ready
-	$(BIN)/mypy packages/*/src ci
+	$(BIN)/mypy
 
 layers: $(BIN)/.ready
 	$(BIN)/lint-imports --no-logo
 
 house: $(BIN)/.ready
 	$(BIN)/python -m ci.check_house
+	$(BIN)/python -m ci.check_names
+	$(BIN)/python -m ci.check_skeleton
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .tox runs wheels build dist
