@@ -62,6 +62,17 @@ def features() -> Callable[[str], dict[str, str]]:
 
 
 @pytest.fixture(scope="session")
+def graphs() -> Callable[[str], dict[str, str]]:
+    """The errors of all checks of graphs on a vendor's device, by check."""
+
+    @cache
+    def results(key: str) -> dict[str, str]:
+        return _checks(["-m", "accel_testkit.sim.checks", "graphs", key], key)
+
+    return results
+
+
+@pytest.fixture(scope="session")
 def collectives() -> Callable[[str], dict[str, str]]:
     """The errors of all checks of collectives between two ranks, by check."""
 

@@ -5,6 +5,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/copy.h>
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
@@ -72,13 +73,23 @@ at::Tensor efficient_zero(
       C10_AS_INTARRAYREF_SLOW(size), nothing, keys, c10::dtype_or_default(dtype), std::nullopt));
 }
 
-at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
-  if (self.is_same(source)) return self;
+void copy_on_host(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  auto arguments = torch::jit::pop(*stack, 3);
+  const auto& self = arguments[0].toTensor();
+  const auto& source = arguments[1].toTensor();
   at::AutoDispatchBelowADInplaceOrView below;
   Aliases aliases;
   const auto to = is_mine(self) ? aliases.to_host(self) : self;
   const auto from = is_mine(source) ? aliases.to_host(source) : source;
-  to.copy_(from, false);
+  if (is_mine(self) || !is_only_recorded()) to.copy_(from, false);
+  stack->push_back(self);
+}
+
+at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
+  if (self.is_same(source)) return self;
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
+  torch::jit::Stack stack{self, source, non_blocking};
+  observed(op, &stack, &copy_on_host);
   return self;
 }
 

@@ -3,6 +3,7 @@
 // Device memory: host memory with an owner, a limit and an account.
 #include "sim.h"
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
@@ -18,7 +19,15 @@ Config& config() {
   return instance;
 }
 
+std::string upper_name() {
+  auto name = config().name;
+  for (auto& letter : name) letter = static_cast<char>(std::toupper(letter));
+  return name;
+}
+
 namespace {
+
+std::atomic<uint64_t> g_blocks{1};
 
 using c10::CachingDeviceAllocator::DeviceStats;
 constexpr size_t kBlock = 512;             // what a request is rounded up to
@@ -86,12 +95,6 @@ class Account {
       lower_by(stats.segment, static_cast<size_t>(stats.segment[0].current) - (needed + kSegment - 1) / kSegment);
       stats.num_device_free++;
     }
-  }
-
-  static std::string upper_name() {
-    auto name = config().name;
-    for (auto& letter : name) letter = static_cast<char>(std::toupper(letter));
-    return name;
   }
 
   std::mutex mutex;
@@ -170,8 +173,13 @@ class SimAllocator final : public c10::DeviceAllocator {
 };
 
 // Page-locked memory is host memory that we remember.
-class PinnedAllocator final : public c10::Allocator {
+class PinnedAllocator final : public at::HostAllocator {
  public:
+  bool record_event(void*, void*, c10::Stream) override { return true; }
+  void empty_cache() override {}
+  at::HostStats get_stats() override { return {}; }
+  void reset_accumulated_stats() override {}
+  void reset_peak_stats() override {}
   c10::DataPtr allocate(size_t bytes) override {
     void* data = nullptr;
     if (bytes) {
@@ -217,13 +225,16 @@ void PinnedAllocator::free_one(void* data) {
 } // namespace
 
 c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device) {
-  static std::atomic<uint64_t> ids{1};
   account(device).take(rounded(bytes, kBlock), bytes, device);
   touch(device);
   if (!host.get() && bytes) host = host_memory(bytes);
   auto* data = host.get();
-  auto* block = new Block{std::move(host), bytes, device, ids++, current_stream(device).id()};
+  auto* block = new Block{std::move(host), bytes, device, g_blocks++, current_stream(device).id()};
   return {data, block, &release, c10::Device(config().type, device)};
+}
+
+uint64_t next_block() {
+  return g_blocks;
 }
 
 Block* block_of(const c10::StorageImpl& storage) {
@@ -264,6 +275,7 @@ void resize(const c10::Storage& storage, size_t bytes) {
 
 void register_memory() {
   c10::SetAllocator(config().type, allocator(), 255);
+  at::setHostAllocator(config().type, &pinned(), 255);
 }
 
 } // namespace accel_sim
