@@ -53,9 +53,19 @@ def _in_every_step(site: Site, line: str) -> None:
     site.edit("accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        {line.format('CONSTRUCTION')}\n")
 
 
-@breaks("imports.settings_of_torch_stay", "imports.environment_stays[construction]", started="report")
+@breaks("imports.settings_of_torch_stay[class]", "imports.environment_stays[class]", started="report")
+def class_changes_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This setting of torch sets a variable too."""
+    site.edit("accelerator.py", _CLASS, f"torch.use_deterministic_algorithms(True)\n\n\n{_CLASS}")
+
+
+@breaks(
+    "imports.settings_of_torch_stay[construction]",
+    "imports.environment_stays[construction]",
+    started="report",
+)
 def constructor_changes_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it was on hpu. This setting of torch sets a variable too."""
+    """As it is on hpu, which has to declare it."""
     site.edit(
         "accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        torch.use_deterministic_algorithms(True)\n"
     )
