@@ -37,7 +37,7 @@ def check(root: Path) -> Iterator[tuple[Violation, str]]:
     for package in packages.values():
         if package.vendors:
             sources = _read(root, files, package.room)
-            found = list(classes.find(sources))
+            found = list(classes.find(sources, core))
             yield from _own(sources, {kind.namespace for kind in found}, offered)
             for kind in found:
                 yield from _inherited(kind, core, offered)

@@ -19,7 +19,7 @@ class DeviceClass:
     """A class on core's TorchDeviceAccelerator.
 
     namespace: dotted name of its device module, `torch.npu`.
-    overrides: methods that it, or its bases in the package, answer without core's.
+    overrides: methods that it, its bases in the package, or core's mixins answer without that class.
     """
 
     name: str
@@ -29,21 +29,34 @@ class DeviceClass:
     overrides: frozenset[str]
 
 
-def find(sources: Sequence[Source]) -> Iterator[DeviceClass]:
-    """The device classes of a package's files; those that only serve as a base of another are left out."""
-    nodes = {
+def find(sources: Sequence[Source], core: Sequence[Source] = ()) -> Iterator[DeviceClass]:
+    """The device classes of a package's files; those that only serve as a base of another are left out.
+
+    core: files of core, whose classes between the package's and TorchDeviceAccelerator override too.
+    """
+    nodes = {**_classes(core), **_classes(sources)}
+    bases = {name: [_last(base) for base in node.bases] for name, (_, node) in nodes.items()}
+    own = {name: pair for name, pair in nodes.items() if pair[0] in sources}
+    for name, (source, node) in own.items():
+        family = [member for member in _family(name, bases) if _is_on_the_way(member, bases)]
+        namespace = next((found for member in family if (found := _namespace(*nodes[member]))), "")
+        if namespace and any(BASE in bases[member] for member in family):
+            overrides = frozenset(method for member in family for method in _overrides(nodes[member][1]))
+            yield DeviceClass(name, source, node.lineno, namespace, overrides)
+
+
+def _classes(sources: Sequence[Source]) -> dict[str, tuple[Source, ast.ClassDef]]:
+    return {
         node.name: (source, node)
         for source in sources
         for node in ast.walk(source.tree)
         if isinstance(node, ast.ClassDef)
     }
-    bases = {name: [_last(base) for base in node.bases] for name, (_, node) in nodes.items()}
-    for name, (source, node) in nodes.items():
-        family = _family(name, bases)
-        namespace = next((found for member in family if (found := _namespace(*nodes[member]))), "")
-        if namespace and any(BASE in bases[member] for member in family):
-            overrides = frozenset(method for member in family for method in _overrides(nodes[member][1]))
-            yield DeviceClass(name, source, node.lineno, namespace, overrides)
+
+
+def _is_on_the_way(name: str, bases: dict[str, list[str]]) -> bool:
+    """Whether a class is none of those that TorchDeviceAccelerator is made of."""
+    return name not in (_family(BASE, bases) if BASE in bases else (BASE,))
 
 
 def _family(name: str, bases: dict[str, list[str]]) -> list[str]:
