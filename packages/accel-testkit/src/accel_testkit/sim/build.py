@@ -28,11 +28,16 @@ NAME = "accel_sim_native"
 UNITS = {
     "device": (
         "memory",
+        "pinned",
         "alias",
         "guard",
         "random",
         "hooks",
         "observe",
+        "tape",
+        "rules",
+        "capture",
+        "graphs",
         "fallback",
         "kernels",
         "composites",

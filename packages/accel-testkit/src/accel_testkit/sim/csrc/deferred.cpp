@@ -108,7 +108,7 @@ class LateMemory final : public Observer {
  public:
   void before_work(const Work& work) override {
     const auto copying = copying_of(work);
-    if (copying && copying->asynchronous) return;
+    if (is_only_recorded() || (copying && copying->asynchronous)) return;
     catch_up(copying ? copying->stream : work.stream);
   }
   void after_work(const Work& work, const torch::jit::Stack&) override {

@@ -17,7 +17,6 @@ thread_local c10::DeviceIndex t_device = 0;
 thread_local std::array<c10::StreamId, kDevices> t_streams{};
 std::array<std::atomic<bool>, kDevices> g_touched{};
 std::atomic<c10::StreamId> g_next_stream{1};
-thread_local bool t_capturing = false;
 
 using Clock = std::chrono::steady_clock;
 
@@ -67,7 +66,7 @@ class SimGuard final : public c10::impl::DeviceGuardImplInterface {
     finish_collectives();
   }
   void synchronizeDevice(const c10::DeviceIndex index) const override { synchronize_device(index); }
-  bool isStreamCapturing(const c10::Stream&) const override { return t_capturing; }
+  bool isStreamCapturing(const c10::Stream& stream) const override { return is_capturing(stream); }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     record_stream(data, stream);
   }
@@ -146,10 +145,6 @@ void synchronize_device(c10::DeviceIndex index) {
   Observer::each([](auto& observer) { observer.before_host_wait(nullptr, nullptr); });
   Observer::each([&](auto& observer) { observer.before_device_wait(index); });
   finish_collectives();
-}
-
-void set_capturing(bool on) {
-  t_capturing = on;
 }
 
 void register_guard() {

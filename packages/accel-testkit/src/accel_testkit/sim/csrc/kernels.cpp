@@ -73,27 +73,11 @@ at::Tensor efficient_zero(
       C10_AS_INTARRAYREF_SLOW(size), nothing, keys, c10::dtype_or_default(dtype), std::nullopt));
 }
 
-void copy_on_host(const c10::OperatorHandle&, torch::jit::Stack* stack) {
-  auto arguments = torch::jit::pop(*stack, 3);
-  const auto& self = arguments[0].toTensor();
-  const auto& source = arguments[1].toTensor();
-  if (deferring() && defer_copy(self, source, arguments[2].toBool())) {
-    stack->push_back(self);
-    return;
-  }
-  at::AutoDispatchBelowADInplaceOrView below;
-  Aliases aliases;
-  const auto to = is_mine(self) ? aliases.to_host(self) : self;
-  const auto from = is_mine(source) ? aliases.to_host(source) : source;
-  to.copy_(from, false);
-  stack->push_back(self);
-}
-
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   if (self.is_same(source)) return self;
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
   torch::jit::Stack stack{self, source, non_blocking};
-  observed(op, &stack, &copy_on_host);
+  observed(op, &stack, &run_copy);
   return self;
 }
 
@@ -163,6 +147,19 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 }
 
 } // namespace
+
+void run_copy(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  auto arguments = torch::jit::pop(*stack, 3);
+  const auto& self = arguments[0].toTensor();
+  const auto& source = arguments[1].toTensor();
+  stack->push_back(self);
+  if (deferring() && !is_only_recorded() && defer_copy(self, source, arguments[2].toBool())) return;
+  at::AutoDispatchBelowADInplaceOrView below;
+  Aliases aliases;
+  const auto to = is_mine(self) ? aliases.to_host(self) : self;
+  const auto from = is_mine(source) ? aliases.to_host(source) : source;
+  if (is_mine(self) || !is_only_recorded()) to.copy_(from, false);
+}
 
 void register_kernels() {
   auto* library = new torch::Library(

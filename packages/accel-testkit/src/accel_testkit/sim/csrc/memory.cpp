@@ -3,12 +3,12 @@
 // Device memory: host memory with an owner, a limit and an account.
 #include "sim.h"
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <mutex>
 
 namespace accel_sim {
@@ -18,7 +18,14 @@ Config& config() {
   return instance;
 }
 
+std::string upper_name() {
+  auto name = config().name;
+  for (auto& letter : name) letter = static_cast<char>(std::toupper(letter));
+  return name;
+}
+
 namespace {
+
 
 using c10::CachingDeviceAllocator::DeviceStats;
 constexpr size_t kBlock = 512;             // what a request is rounded up to
@@ -88,12 +95,6 @@ class Account {
     }
   }
 
-  static std::string upper_name() {
-    auto name = config().name;
-    for (auto& letter : name) letter = static_cast<char>(std::toupper(letter));
-    return name;
-  }
-
   std::mutex mutex;
   DeviceStats stats;
 
@@ -114,7 +115,7 @@ Account& account(c10::DeviceIndex device) {
   return (*accounts)[static_cast<size_t>(device)];
 }
 
-std::atomic<uint64_t> g_ids{1};
+std::atomic<uint64_t> g_ids{1};  // of blocks and of page-locked ranges
 
 void release(void* context) {
   auto* block = static_cast<Block*>(context);
@@ -176,60 +177,6 @@ class SimAllocator final : public c10::DeviceAllocator {
   }
 };
 
-// Page-locked memory is host memory that we remember.
-class PinnedAllocator final : public c10::Allocator {
- public:
-  c10::DataPtr allocate(size_t bytes) override {
-    void* data = nullptr;
-    if (bytes) {
-      TORCH_CHECK(posix_memalign(&data, 4096, rounded(bytes, 64)) == 0, "can not allocate pinned host memory");
-      add(data, bytes);
-    }
-    return {data, data, &PinnedAllocator::free_one, c10::Device(c10::DeviceType::CPU)};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &PinnedAllocator::free_one; }
-  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
-  void add(void* data, size_t bytes) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    const auto* base = static_cast<const char*>(data);
-    ranges_[base] = {base, bytes, g_ids++};
-  }
-  void drop(void* data) {
-    std::optional<PinnedRange> gone;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      const auto found = ranges_.find(static_cast<const char*>(data));
-      if (found == ranges_.end()) return;
-      gone = found->second;
-      ranges_.erase(found);
-    }
-    Observer::each([&](auto& observer) { observer.before_host_free(gone->id); });
-  }
-  std::optional<PinnedRange> range(const void* pointer) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    auto after = ranges_.upper_bound(static_cast<const char*>(pointer));
-    if (after == ranges_.begin()) return std::nullopt;
-    const auto& found = (--after)->second;
-    if (static_cast<const char*>(pointer) >= found.base + found.bytes) return std::nullopt;
-    return found;
-  }
-
- private:
-  static void free_one(void* data);
-  std::mutex mutex_;
-  std::map<const char*, PinnedRange> ranges_;
-};
-
-PinnedAllocator& pinned() {
-  static auto* instance = new PinnedAllocator();
-  return *instance;
-}
-
-void PinnedAllocator::free_one(void* data) {
-  pinned().drop(data);
-  std::free(data);
-}
-
 } // namespace
 
 c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device) {
@@ -250,6 +197,14 @@ void record_stream(const c10::DataPtr& data, const c10::Stream& stream) {
   static_cast<Block*>(data.get_context())->recorded.push_back(stream.id());
 }
 
+uint64_t new_id() {
+  return g_ids++;
+}
+
+uint64_t next_block() {
+  return g_ids;
+}
+
 Block* block_of(const c10::StorageImpl& storage) {
   const auto& data = storage.data_ptr();
   return data.get_deleter() == &release ? static_cast<Block*>(data.get_context()) : nullptr;
@@ -258,26 +213,6 @@ Block* block_of(const c10::StorageImpl& storage) {
 c10::Allocator* allocator() {
   static auto* instance = new SimAllocator();
   return instance;
-}
-
-c10::Allocator* pinned_allocator() {
-  return &pinned();
-}
-
-bool is_pinned(const void* pointer) {
-  return pinned().range(pointer).has_value();
-}
-
-std::optional<PinnedRange> pinned_range(const void* pointer) {
-  return pinned().range(pointer);
-}
-
-void register_host(void* data, size_t bytes) {
-  pinned().add(data, bytes);
-}
-
-void unregister_host(void* data) {
-  pinned().drop(data);
 }
 
 void resize(const c10::Storage& storage, size_t bytes) {
@@ -292,6 +227,7 @@ void resize(const c10::Storage& storage, size_t bytes) {
 
 void register_memory() {
   c10::SetAllocator(config().type, allocator(), 255);
+  at::setHostAllocator(config().type, &pinned(), 255);
 }
 
 } // namespace accel_sim

@@ -41,7 +41,20 @@ InsideWork::~InsideWork() {
   t_inside--;
 }
 
-void observed(const c10::OperatorHandle& op, Stack* stack, void (*run)(const c10::OperatorHandle&, Stack*)) {
+std::vector<at::Tensor> tensors_of(const Stack& values) {
+  std::vector<at::Tensor> result;
+  for (auto value : values) {
+    change_tensors(value, [&](const at::Tensor& tensor) {
+      result.push_back(tensor);
+      return tensor;
+    });
+  }
+  return result;
+}
+
+void observed(
+    const c10::OperatorHandle& op, Stack* stack,
+    c10::function_ref<void(const c10::OperatorHandle&, Stack*)> run) {
   if (!Observer::any()) return run(op, stack);
   const auto first = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
   const Stack arguments(first, stack->end());

@@ -79,12 +79,15 @@ thread_local SitePtr t_site;  // of the operator under way
 class Race final : public Observer {
  public:
   void before_work(const Work& work) override {
+    t_site = nullptr;
+    if (is_only_recorded()) return;  // its replay is what touches memory
     t_site = here(c10::toString(work.op.operator_name()));
     touch_arguments(work, /*done=*/false);
   }
 
   // What was refused has not happened, so accesses are kept only now.
   void after_work(const Work& work, const Stack& results) override {
+    if (!t_site) return;
     touch_arguments(work, /*done=*/true);
     const auto& returns = work.op.schema().returns();
     for (size_t i = 0; i < results.size(); i++) {
@@ -117,7 +120,7 @@ class Race final : public Observer {
         return;
       }
     }
-    const auto site = inside_work() ? t_site : here("an allocation");
+    const auto site = inside_work() && t_site ? t_site : here("an allocation");
     raise_race(
         Hazard::HandedOut, {site->name + " gets the memory", place, site},
         {action(found->before), found->place_before, found->before.site});

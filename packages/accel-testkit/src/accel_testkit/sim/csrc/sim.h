@@ -9,6 +9,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceType.h>
 #include <c10/core/Stream.h>
+#include <c10/util/FunctionRef.h>
 
 #include <atomic>
 #include <cstdint>
@@ -32,6 +33,8 @@ struct Config {
   bool deferred = false;  // what does not wait for the host is late: deferred.h
 };
 Config& config();
+
+std::string upper_name();  // as error texts have it
 
 inline bool is_mine(const c10::Device& device) {
   return device.type() == config().type;
@@ -64,6 +67,8 @@ void unregister_host(void* data);
 Block* block_of(const c10::StorageImpl& storage);  // nullptr for an empty one
 // Device memory of the given size that takes over host memory; accounted, raises when the device is full.
 c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device);
+uint64_t next_block();  // the next block has this id or a later one
+uint64_t new_id();
 void register_memory();
 void record_stream(const c10::DataPtr& data, const c10::Stream& stream);
 // Changes the size of a device storage, keeping what fits.
@@ -81,7 +86,6 @@ void synchronize_device(c10::DeviceIndex index);
 void register_guard();
 void register_hooks();
 double event_elapsed_ms(int64_t start, int64_t end);
-void set_capturing(bool on);
 void finish_collectives();  // waits for every collective under way
 
 // ------------------------------------------------------------------------------------------- random
@@ -114,6 +118,17 @@ class Aliases {
   std::vector<AliasedStorage> storages_;
 };
 at::Tensor host_alias(const at::Tensor& device_tensor);
+// A tensor of the same shape and flags on other memory.
+at::Tensor with_metadata_of(const at::Tensor& source, c10::Storage storage, c10::DispatchKey key);
+
+// ------------------------------------------------------------------------------------------- graphs
+bool is_capturing(const c10::Stream& stream);
+// Whether the operator that this thread is at is recorded and must leave everything outside the capture as it is.
+bool is_only_recorded();
+// Raises when the current stream of the device is being captured.
+void refuse_in_capture(const std::string& what, c10::DeviceIndex device);
+// Captured work runs on copies of the memory that was there before the capture; nothing outside a capture.
+std::optional<c10::Storage> shadow_of(const c10::Storage& device_storage);
 
 // ---------------------------------------------------------------------------------------- observers
 // One operator, or a copy (as aten::copy_), on the stream that it is queued on.
@@ -185,9 +200,32 @@ class InsideWork {
   ~InsideWork();
 };
 // Runs one operator, which leaves its results on the stack, under the eyes of the observers.
-void observed(const c10::OperatorHandle& op, torch::jit::Stack* stack, void (*run)(const c10::OperatorHandle&, torch::jit::Stack*));
+void observed(
+    const c10::OperatorHandle& op, torch::jit::Stack* stack,
+    c10::function_ref<void(const c10::OperatorHandle&, torch::jit::Stack*)> run);
 
 // ---------------------------------------------------------------------------------------- operators
+// Runs one operator again, into the results that it once gave where they are defined; leaves those on the stack.
+void run_into(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::vector<at::Tensor>& results);
+// Puts another tensor in the place of each one in a value, in a fixed order.
+template <typename Change>
+void change_tensors(c10::IValue& value, const Change& change) {
+  if (value.isTensor()) {
+    value = change(value.toTensor());
+  } else if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const auto& item : value.toTensorVector()) list.push_back(change(item));
+    value = std::move(list);
+  } else if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const auto& item : value.toOptionalTensorVector()) {
+      list.push_back(item ? std::optional<at::Tensor>(change(*item)) : std::nullopt);
+    }
+    value = std::move(list);
+  }
+}
+std::vector<at::Tensor> tensors_of(const torch::jit::Stack& values);
+void run_copy(const c10::OperatorHandle& op, torch::jit::Stack* stack);  // aten::copy_
 void register_fallback();
 void register_kernels();
 void register_autocast();
