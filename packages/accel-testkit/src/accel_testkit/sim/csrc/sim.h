@@ -55,6 +55,7 @@ struct Block {
 };
 c10::Allocator* allocator();
 c10::Allocator* pinned_allocator();
+void register_pinned_memory();
 bool is_pinned(const void* pointer);
 struct PinnedRange {
   const char* base;
