@@ -6,7 +6,7 @@
 
 Prints JSON: the packages in order of name, and for each one a file that is the reason. A change in a package
 affects it and all that stand on it. Documentation affects none. Anything else (shared/, ci/, the root's
-settings, accel-core, a file this program does not know) affects all: a false alarm costs minutes.
+settings, accel-core, accel-testkit, a file this program does not know) affects all: a false alarm costs minutes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ci import git, workspace
 from ci.problem import CheckError
-from ci.workspace import CORE, Package
+from ci.workspace import CORE, TESTKIT, Package
 
 DOCUMENTATION = re.compile(
     r"docs/.*"
@@ -39,7 +39,7 @@ def affected(packages: Mapping[str, Package], files: Iterable[str]) -> dict[str,
         if DOCUMENTATION.fullmatch(file):
             continue
         owner = owners.get("/".join(file.split("/")[:2]))
-        for name in packages.keys() if owner in (None, CORE) else dependents[owner]:
+        for name in packages.keys() if owner in (None, CORE, TESTKIT) else dependents[owner]:
             reasons.setdefault(name, file)
     return dict(sorted(reasons.items()))
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ci import git, workspace
-from ci.house import python, rooms, text
+from ci.house import python, text
 from ci.house.source import Source, Violation
 from ci.problem import CheckError
 
@@ -39,8 +39,6 @@ def check(root: Path) -> Iterator[tuple[Violation, str]]:
             violations += python.check(source, keys)
         for violation in violations:
             yield violation, _reason(source, violation.line)
-    for violation in rooms.check(packages, files):
-        yield violation, ""
 
 
 def _sources(root: Path, files: Sequence[str]) -> Iterator[Source]:

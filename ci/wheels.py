@@ -4,7 +4,7 @@
 
     python -m ci.wheels build [PACKAGE …] --out DIR [--sdist]     with --sdist each wheel is built from its sdist
     python -m ci.wheels check DIR                                 metadata and contents, as the index would
-    python -m ci.wheels install PACKAGE …                         into this Python, with those they stand on
+    python -m ci.wheels install [PACKAGE …]                       into this Python, with those they stand on
 
 Needs `build`; `check` needs twine and check-wheel-contents, too; `install` needs hatchling.
 """
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
     command = commands.add_parser("check", help="check what was built")
     command.add_argument("folder", type=Path, metavar="DIR")
     command = commands.add_parser("install", help="build and install into this Python")
-    command.add_argument("packages", nargs="+", metavar="PACKAGE")
+    command.add_argument("packages", nargs="*", metavar="PACKAGE", help="default: all")
     options = parser.parse_args(arguments)
     root = root or Path.cwd()
     try:
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
             return 0
         packages = workspace.load(root)
         if options.command == "install":
-            install(root, _with_needs(packages, options.packages))
+            install(root, _with_needs(packages, options.packages or packages))
         else:
             chosen = [workspace.pick(packages, name) for name in options.packages or packages]
             build(root, chosen, options.out, *(() if options.sdist else ("--wheel",)))

@@ -23,8 +23,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-#: Every package stands on this one: a change to it affects all.
-CORE = "accel-core"
+#: Every package stands on the one and is tested with the other: a change to them affects all.
+CORE, TESTKIT = "accel-core", "accel-testkit"
 VENDOR_GROUP = "accel.vendors"
 
 

@@ -55,6 +55,14 @@ def test_one_changed_file_affects_what_stands_on_it(
     assert packages_after(repository, capsys) == expected
 
 
+def test_the_testkit_affects_all_for_all_are_tested_with_it(
+    repository: Repository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository.package("accel-testkit", requires=("accel-core>=0.1,<1",))
+    repository.commit()
+    assert packages_after(repository, capsys) == [*ALL, "accel-testkit"]
+
+
 def test_an_empty_range_affects_nothing(repository: Repository, capsys: pytest.CaptureFixture[str]) -> None:
     assert packages_after(repository, capsys, "HEAD") == []
 

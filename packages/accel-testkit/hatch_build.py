@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Puts the workspace's shared/surfaces into the package; an unpacked sdist has them in place already."""
+"""Puts folders of the workspace's shared/ into the package; an unpacked sdist has them in place already."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+FOLDERS = ("surfaces", "template")
 
-class SurfacesHook(BuildHookInterface):  # type: ignore[type-arg]
+
+class SharedHook(BuildHookInterface):  # type: ignore[type-arg]
     """Called by hatchling before each build."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add the surfaces, except to an editable install, which reads them from the workspace."""
-        surfaces = Path(self.root).parents[1] / "shared" / "surfaces"
-        if version == "editable" or not surfaces.is_dir():
+        """Add the folders, except to an editable install, which reads them from the workspace."""
+        shared = Path(self.root).parents[1] / "shared"
+        if version == "editable" or not shared.is_dir():
             return
         inside = "src/accel_testkit" if self.target_name == "sdist" else "accel_testkit"
-        build_data["force_include"][str(surfaces)] = f"{inside}/surfaces"
+        for name in FOLDERS:
+            build_data["force_include"][str(shared / name)] = f"{inside}/{name}"

@@ -24,6 +24,7 @@ _FOLDERS = [Path(__file__).with_name(name) for name in ("suite", "engine")]
 _MARKERS = (
     "tier(name): what the check needs: `host` any machine, `device` one device, `multi` two",
     "needs(*traits): skipped, with the reason, where the vendor declares one of these traits",
+    "whole: of accel_testkit.engine, not part of --quick",
     "record: about the vendor's record or package; not part of a run with --accel-class",
 )
 TARGET = pytest.StashKey["Target"]()
@@ -77,6 +78,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[TARGET] = target.named(config.getoption("accel"), config.getoption("accel_class"))
     tiers = config.getoption("tier") or TIERS
     _deselect(config, items, lambda item: tier(item) not in tiers)
+    if config.getoption("quick"):
+        _deselect(config, items, lambda item: item.get_closest_marker("whole") is not None)
     if config.stash[TARGET].vendor is None:
         _deselect(config, items, lambda item: item.get_closest_marker("record") is not None)
     for item in checks:

@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+
+from accel_testkit import shared
 
 
 @dataclass(frozen=True)
@@ -52,20 +53,14 @@ class Surface:
         return found
 
 
-def folder() -> Path:
-    """Where the files are: in the package, or in the workspace that this is installed from in place."""
-    packaged = Path(__file__).parent / "surfaces"
-    return packaged if packaged.is_dir() else Path(__file__).resolve().parents[4] / "shared" / "surfaces"
-
-
 @cache
 def load(name: str) -> Surface:
     """The surface of a vendor; raises FileNotFoundError for one that is not known."""
-    data = json.loads((folder() / f"{name}.json").read_text(encoding="utf-8"))
+    data = json.loads((shared.folder("surfaces") / f"{name}.json").read_text(encoding="utf-8"))
     names = {full: Name(**entry) for full, entry in data.pop("names").items()}
     return Surface(names=names, **data)
 
 
 def available() -> list[str]:
     """The surfaces there are."""
-    return sorted(path.stem for path in folder().glob("*.json"))
+    return sorted(path.stem for path in shared.folder("surfaces").glob("*.json"))

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -42,12 +41,6 @@ def python() -> Run:
         )  # fmt: skip
 
     return run
-
-
-@pytest.fixture(scope="session")
-def free_port() -> Callable[[], int]:
-    """A port of this machine that nobody listens on."""
-    return _free_port
 
 
 @pytest.fixture(scope="session")
@@ -89,7 +82,7 @@ def collectives() -> Callable[[str], dict[str, str]]:
 
     @cache
     def results(key: str) -> dict[str, str]:
-        launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={_free_port()}"]
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
         return _checks([*launcher, "-m", "accel_testkit.sim.checks", "collectives", key], key)
 
     return results
@@ -105,9 +98,3 @@ def _checks(arguments: list[str], key: str, **variables: str) -> dict[str, str]:
     assert lines, done.stderr[-3000:]
     checks: dict[str, str] = json.loads(lines[-1])["checks"]
     return checks
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

@@ -19,7 +19,9 @@ LIMITS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of the command."""
     parser.description = f"Run a program as if on an accelerator. {LIMITS}"
-    parser.add_argument("device", nargs="?", choices=[vendor.key for vendor in vendors.VENDORS])
+    parser.add_argument(
+        "device", nargs="?", help="its key, or a JSON file that describes it (--list shows ours)"
+    )
     _add_options(parser)
     parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the program with its arguments")
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any, NoReturn
 
+from accel_testkit.sim import signatures
 from accel_testkit.sim.errors import NotSimulated
 from accel_testkit.surface import Name, Surface
 
@@ -82,7 +83,7 @@ def fill(
         if entry.condition and not holds(entry.condition):
             continue
         if name in simulated:
-            setattr(module, name, simulated[name])
+            setattr(module, name, signatures.as_real(simulated[name], entry))
         elif not absent:
             continue
         elif entry.kind == "attr" and (surface.children(full) or "<module" in entry.signature):

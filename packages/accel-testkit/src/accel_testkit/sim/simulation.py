@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from dataclasses import dataclass, field
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -53,7 +53,7 @@ def activate(key: str) -> Simulation:
     global _current
     vendor = vendors.find(key)
     if _current is not None:
-        if _current.vendor is vendor:
+        if _current.vendor == vendor:
             return _current
         raise AlreadySimulating(
             what=f"{key} can not be simulated in this process",
@@ -102,6 +102,10 @@ def _present(simulation: Simulation) -> None:
 
     vendor = simulation.vendor
     simulation.simulated.update(runtime.offer(simulation))
+    for value in simulation.simulated.values():
+        # Who looks whether torch.cuda is torch's own asks where its functions come from.
+        if isinstance(value, FunctionType) and value.__module__.startswith(__name__.partition(".")[0]):
+            value.__module__ = vendor.module
     names = surface.load(vendor.surface)
     offer.fill(simulation.module, vendor.module, names, simulation.simulated, absent=bool(vendor.packages))
     if not hasattr(torch, vendor.key):

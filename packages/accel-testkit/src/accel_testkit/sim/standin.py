@@ -21,7 +21,7 @@ def enter(name: str) -> None:
     from accel_testkit.sim import extras, offer, simulation
 
     top = name.partition(".")[0]
-    vendor = next(vendor for vendor in vendors.VENDORS if top in vendor.packages)
+    vendor = vendors.of_package(top)
     active = simulation.activate(vendor.key)
     package = sys.modules[name]
     simulated = extras.offer(active, name)

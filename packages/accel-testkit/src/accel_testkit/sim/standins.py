@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from accel_core import env
 from accel_testkit.sim import behaviours, settings, vendors
@@ -31,7 +31,10 @@ def environment(
     behaviour: Iterable[str] = (),
     base: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The environment in which child processes have the device. memory: bytes, or text as `8GiB`."""
+    """The environment in which child processes have the device. memory: bytes, or text as `8GiB`.
+
+    key: one of ours, or a JSON file that describes the device.
+    """
     vendor = vendors.find(key)
     result = dict(os.environ if base is None else base)
     if devices is not None:
@@ -44,7 +47,7 @@ def environment(
         result[settings.BEHAVIOUR.name] = ",".join(sorted(chosen))
     count = int(result.get(settings.DEVICES.name, settings.DEVICES.default))
     folder = _folder(vendor, count, chosen)
-    result[settings.DEVICE.name] = key
+    result[settings.DEVICE.name] = vendors.setting(key)
     result["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), result.get("PYTHONPATH", "")]))
     result[env.SYSROOT.name] = str(folder / "sysroot")
     result.update(
@@ -87,7 +90,9 @@ def _packages(vendor: SimVendor, chosen: frozenset[str]) -> dict[str, str]:
         else:
             version = f"__version__ = {vendor.distribution[1]!r}\n"
             autoload = "\n\ndef _autoload():\n    pass  # importing it is all\n"
-            files[f"{package}/__init__.py"] = _ENTER + version + autoload
+            folder = PurePosixPath(*package.split("."))
+            files |= {f"{parent}/__init__.py": "" for parent in folder.parents[:-1]}
+            files[f"{folder}/__init__.py"] = _ENTER + version + autoload
     if vendor.key == "xpu" and "xpu.ipex-other-torch" in chosen:
         files["intel_extension_for_pytorch/__init__.py"] = _HEAD + "standin.fail_import(__name__)\n"
     return files
@@ -119,6 +124,10 @@ def _system(vendor: SimVendor, devices: int) -> dict[str, str]:
     files = {"sysroot/README": "Device files of a simulated machine; ACCEL_SYSROOT points here.\n"}
     for number in range(devices):
         files |= {f"sysroot/{node.format(number)}": "" for node in vendor.device_nodes}
+    if vendor.torch_build:
+        # What is installed is a torch for CPUs; evidence reads the build from here.
+        lines = (f"{name} = {value!r}\n" for name, value in vendor.torch_build.items())
+        files["sysroot/torch/version.py"] = "".join(lines)
     if vendor.key == "npu":
         files[f"sysroot/{_ASCEND}/ascend_toolkit_install.info"] = (
             "package_name=Ascend-cann-toolkit\nversion=8.3.RC1\n"

@@ -1,12 +1,17 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated vendors, as data."""
+"""The simulated vendors, as data: ours, and those that a file describes."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
 
-from accel_testkit.sim.errors import UnknownDevice
+from accel_testkit.sim import settings
+from accel_testkit.sim.errors import InvalidSetting, UnknownDevice
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,7 @@ class SimVendor:
     device_nodes:  device files, {} is the number of the device.
     generators:    default generators: 0 is one a device.
     one_device:    a process has one device, whatever it is told to take.
+    torch_build:   fields of torch.version that its build of torch has; other builds serve vendors with packages.
     properties:    fields of its device properties beside name and total_memory.
     environment:   variables that the vendor's installation sets; {sysroot} is the simulated machine's root.
     """
@@ -45,6 +51,7 @@ class SimVendor:
     generators: int = 0
     max_devices: int = 64
     one_device: bool = False
+    torch_build: dict[str, str] = field(default_factory=dict)
     properties: dict[str, object] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -69,6 +76,7 @@ VENDORS = (
     SimVendor(
         "sdaa", "sdaa", "torch.sdaa", "tccl", "TECO_AICARD_01 (simulated)", claims=True,
         packages=("torch_sdaa",), distribution=("torch_sdaa", "3.2.0"), visible=("SDAA_VISIBLE_DEVICES",),
+        device_nodes=("dev/tcaicard{}",),
         properties={"major": 3, "minor": 0, "multi_processor_count": 32},
     ),
     SimVendor(
@@ -80,32 +88,72 @@ VENDORS = (
     SimVendor(
         "xpu", "xpu", "torch.xpu", "xccl", "Intel(R) Data Center GPU Max 1550 (simulated)",
         distribution=("accel_sim_xpu", "0"), entry_point=("accel_sim", "accel_testkit.sim.standin:enter_torch"),
-        visible=("ZE_AFFINITY_MASK",), device_nodes=("dev/dri/renderD{}",),
+        visible=("ZE_AFFINITY_MASK",), device_nodes=("dev/dri/renderD{}",), torch_build={"xpu": "20250302"},
         properties={"platform_name": "simulated", "max_compute_units": 448, "gpu_eu_count": 448, "has_fp64": True,
                     "has_fp16": True},
     ),
     SimVendor(
         "cuda", "cuda", "torch.cuda", "nccl", "NVIDIA H100 (simulated)",
         distribution=("accel_sim_cuda", "0"), entry_point=("accel_sim", "accel_testkit.sim.standin:enter_torch"),
-        visible=("CUDA_VISIBLE_DEVICES",), device_nodes=("dev/nvidia{}",),
+        visible=("CUDA_VISIBLE_DEVICES",), device_nodes=("dev/nvidia{}",), torch_build={"cuda": "12.8"},
         properties={"multi_processor_count": 132, "major": 9, "minor": 0, "warp_size": 32, "is_integrated": False},
     ),
     SimVendor(
         "mps", "mps", "torch.mps", "gloo", "Apple M (simulated)",
         distribution=("accel_sim_mps", "0"), entry_point=("accel_sim", "accel_testkit.sim.standin:enter_torch"),
-        max_devices=1,
+        device_nodes=("System/Library/Frameworks/Metal.framework",), max_devices=1,
     ),
 )  # fmt: skip
 
 
-def find(key: str) -> SimVendor:
-    """The vendor of that key; raises `UnknownDevice`."""
-    for vendor in VENDORS:
-        if vendor.key == key:
+#: What a description need not say: a back end that claims PrivateUse1 has torch.cuda's names.
+_DESCRIBED = {"surface": "cuda", "module": "torch.cuda"}
+_SUFFIX = ".json"
+
+
+def find(name: str) -> SimVendor:
+    """The vendor of that key, or the one described in a file of that name; raises `UnknownDevice`."""
+    if name.endswith(_SUFFIX):
+        return _read(Path(name).absolute())
+    for vendor in _all():
+        if vendor.key == name:
             return vendor
     raise UnknownDevice(
         what="this device can not be simulated",
-        found=repr(key),
-        expected=f"one of {', '.join(vendor.key for vendor in VENDORS)}",
-        do="choose one of these",
+        found=repr(name),
+        expected=f"one of {', '.join(vendor.key for vendor in VENDORS)}, or a file *{_SUFFIX} that describes one",
+        do="choose one of these; docs/simulated-devices.md says what stands in such a file",
     )
+
+
+def of_package(name: str) -> SimVendor:
+    """The vendor whose runtime has this top-level package."""
+    return next(v for v in _all() if name in {package.partition(".")[0] for package in v.packages})
+
+
+def setting(name: str) -> str:
+    """The value of ACCEL_SIM by which child processes find the same vendor, wherever they run."""
+    return str(Path(name).absolute()) if name.endswith(_SUFFIX) else name
+
+
+def _all() -> tuple[SimVendor, ...]:
+    name = settings.DEVICE.get()
+    return (find(name), *VENDORS) if name.endswith(_SUFFIX) else VENDORS
+
+
+@cache
+def _read(path: Path) -> SimVendor:
+    try:
+        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return SimVendor(**_DESCRIBED | {name: _frozen(value) for name, value in fields.items()})
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise InvalidSetting(
+            what="a simulated device can not be made from its description",
+            found=f"{path}: {type(error).__name__}: {error}",
+            expected="a JSON object with key, collectives, device_name and other fields of SimVendor",
+            do="correct the file; docs/simulated-devices.md has an example",
+        ) from error
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

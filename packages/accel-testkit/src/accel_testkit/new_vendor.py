@@ -1,0 +1,161 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel new-vendor xyz`: a vendor package to begin with, which passes the conformance suite as it is."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import keyword
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from accel_core import known
+from accel_core.discover import discover
+from accel_core.errors import AccelError
+from accel_testkit import shared
+
+#: The template's questions: how an answer must look, and the same in words.
+_QUESTIONS = {
+    "key": (r"[a-z][a-z0-9]{1,15}", "2 to 16 lower-case letters and digits, a letter first, no word of Python's"),
+    "hardware": (r'[^"\\\n]+', "one line without quotes and backslashes"),
+    "runtime": (r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "the name of a module"),
+    "collectives": (r"[a-z][a-z0-9_]*", "a backend's name, as torch.distributed has them: lower case"),
+    "visible": (r"[A-Z][A-Z0-9_]*", "the name of an environment variable: upper case"),
+    "prefix": (r"[A-Za-z]\w*", "the beginning of a class name"),
+    "priority": (r"\d+", "a number"),
+    "author": (r'[^"\\\n]+', "one line without quotes and backslashes"),
+}  # fmt: skip
+_OURS = ("core", "host", "testkit")
+
+
+class InvalidAnswer(AccelError, ValueError):
+    """A vendor package can not be made from this answer."""
+
+    code = "ACC-706"
+
+
+class NoTemplateEngine(AccelError, ImportError):
+    """Making a package needs copier, which is not installed."""
+
+    code = "ACC-707"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of the command: the questions of the template, and where to."""
+    parser.description = "Make the package accel-KEY of a new vendor, ready to be installed and tested."
+    parser.add_argument("key", help="the value of DS_ACCELERATOR, and torch's name of the device type")
+    parser.add_argument("--hardware", help="what users call the hardware (default: the key in capitals)")
+    parser.add_argument("--runtime", help="the module that registers torch.KEY (default: torch_KEY)")
+    parser.add_argument("--collectives", help="its backend of torch.distributed (default: KEYccl)")
+    parser.add_argument(
+        "--visible", help="variable that restricts the devices (default: KEY_VISIBLE_DEVICES)"
+    )
+    parser.add_argument("--prefix", help="beginning of the class name (default: KEY, for KEY_Accelerator)")
+    parser.add_argument(
+        "--priority",
+        help="the present vendor with the highest one is chosen (default: 260, above cuda's 200)",
+    )
+    parser.add_argument("--author", help="who holds the copyright (default: The accel-KEY authors)")
+    parser.add_argument(
+        "--no-privateuse1",
+        dest="privateuse1",
+        action="store_false",
+        help="torch itself has this device type; the runtime does not claim PrivateUse1",
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path(), help="folder in which accel-KEY is made (default: here)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check the answers, make the package, and say how to go on."""
+    answers = {name: value for name, value in vars(args).items() if name in _QUESTIONS and value is not None}
+    _check(answers)
+    _refuse_taken(args.key)
+    _ask_torch(args.key, args.privateuse1)
+    target = _target(args.out / f"accel-{args.key}")
+    render({**answers, "privateuse1": args.privateuse1}, target)
+    sys.stdout.write(_next_steps(args.key, target, args.privateuse1))
+    return 0
+
+
+def render(answers: Mapping[str, Any], target: Path) -> None:
+    """Write the package; answers that are left out are the template's. Raises `NoTemplateEngine`."""
+    try:
+        copier = importlib.import_module("copier")
+    except ImportError as error:
+        raise NoTemplateEngine(
+            what="a vendor package can not be made",
+            found=f"{type(error).__name__}: {error}",
+            expected="copier 9, which fills in the template",
+            do="pip install 'accel-testkit[template]'",
+        ) from error
+    typed = {name: int(value) if name == "priority" else value for name, value in answers.items()}
+    copier.run_copy(str(shared.folder("template")), target, data=typed, defaults=True, quiet=True)
+
+
+def _check(answers: Mapping[str, str]) -> None:
+    for name, value in answers.items():
+        pattern, words = _QUESTIONS[name]
+        if re.fullmatch(pattern, value) and not keyword.iskeyword(value):
+            continue
+        raise InvalidAnswer(
+            what=f"a vendor package can not be made with this {name}",
+            found=repr(value),
+            expected=words,
+            do=f"choose another {name}; docs/writing-a-vendor.md says what it is for",
+        )
+
+
+def _refuse_taken(key: str) -> None:
+    owners = {name: f"the package accel-{name} of this project" for name in _OURS}
+    owners |= {row.key: f"DeepSpeed's name of {row.class_name}" for row in known.ROWS}
+    owners |= {vendor.key: f"the installed package {vendor.distribution}" for vendor in discover().vendors}
+    if key in owners:
+        raise InvalidAnswer(
+            what="a new vendor can not have this key",
+            found=f"{key!r} is {owners[key]}",
+            expected="a key that nobody else has: two packages with one key are an error where both are installed",
+            do="choose another key, or work on that package",
+        )
+
+
+def _ask_torch(key: str, claims: bool) -> None:
+    import torch
+
+    try:
+        built_in = torch.device(key).type == key and torch._C._get_privateuse1_backend_name() != key
+    except RuntimeError:
+        built_in = False
+    if built_in is claims:
+        raise InvalidAnswer(
+            what=f"a device type {key!r} does not go with " + ("" if claims else "--no-") + "privateuse1",
+            found=f"torch {torch.__version__} has " + ("such a type" if built_in else "no such type"),
+            expected="a type of torch's own, or a new name under which the runtime claims PrivateUse1",
+            do="add --no-privateuse1, or choose another key" if claims else "leave out --no-privateuse1",
+        )
+
+
+def _target(folder: Path) -> Path:
+    if folder.exists():
+        raise InvalidAnswer(
+            what="a vendor package can not be made here",
+            found=f"{folder} is there already",
+            expected="a folder that does not exist yet",
+            do="choose another place with --out, or remove it",
+        )
+    return folder
+
+
+def _next_steps(key: str, target: Path, simulated: bool) -> str:
+    device = "accel sim tests/simulated.json -- " if simulated else ""
+    return (
+        f"made {target}\n\n"
+        f"  cd {target}\n  pip install -e .\n  {device}accel doctor\n"
+        f"  {device}python -m pytest --pyargs accel_testkit.suite --accel {key} --tier host\n\n"
+        "What there is to do next: docs/writing-a-vendor.md\n"
+    )

@@ -1,0 +1,147 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel new-vendor`: what it makes is found and passes its own tests and the host tier; bad answers are refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from accel_core.cli.main import main
+from accel_testkit import new_vendor, shared, sim
+from accel_testkit.sim import build
+
+KEY = "newvendor"
+
+
+def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A program of this Python in that environment, and nothing else's."""
+    ours = {k: v for k, v in os.environ.items() if k != "DS_ACCELERATOR" and not k.startswith("ACCEL_S")}
+    return subprocess.run(
+        [sys.executable, "-m", *command],
+        env={**ours, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new vendor's package, as the command makes it."""
+    out = tmp_path_factory.mktemp("made")
+    assert main(["new-vendor", KEY, "--hardware", "Acme Card", "--out", str(out)]) == 0
+    return out / f"accel-{KEY}"
+
+
+@pytest.fixture(scope="module")
+def device(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a machine with the package and a simulated device that its own file describes."""
+    build.library()
+    site = tmp_path_factory.mktemp("site")
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+    done = run("pip", "install", *options, "--target", str(site), str(folder))
+    assert done.returncode == 0, done.stderr
+    return sim.environment(str(folder / "tests" / "simulated.json"), base={"PYTHONPATH": str(site)})
+
+
+def test_doctor_chooses_the_new_vendor_on_its_device(device: dict[str, str]) -> None:
+    report = json.loads(run("accel_core.cli", "doctor", "--json", **device).stdout)
+    (found,) = [candidate for candidate in report["candidates"] if candidate["key"] == KEY]
+    assert (found["state"], found["devices"]) == ("chosen", 2)
+    assert found["package"] == f"accel-{KEY}"
+
+
+def test_host_tier_of_the_suite_passes_without_a_skip(device: dict[str, str], tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    options = ["--accel", KEY, "--tier", "host", "--results", str(results), "-p", "no:cacheprovider"]
+    done = run("pytest", "--rootdir", str(tmp_path), "--pyargs", "accel_testkit.suite", *options, **device)
+    assert done.returncode == 0, done.stdout[-3000:]
+    outcomes = {check["outcome"] for check in json.loads(results.read_text(encoding="utf-8"))["checks"]}
+    assert outcomes == {"passed"}
+
+
+def test_its_own_tests_pass_without_a_device(folder: Path, device: dict[str, str]) -> None:
+    site = device["PYTHONPATH"].split(os.pathsep)[-1]
+    done = run("pytest", "-p", "no:cacheprovider", str(folder / "tests"), PYTHONPATH=site)
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "4 passed" in done.stdout
+
+
+def test_a_device_type_of_torch_s_own_needs_no_runtime_beside_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["mtia", "--no-privateuse1", "--runtime", "torch", "--out", str(tmp_path)]
+    assert main(["new-vendor", *arguments]) == 0
+    folder = tmp_path / "accel-mtia"
+    assert "privateuse1" not in (folder / "src/accel_mtia/vendor.py").read_text(encoding="utf-8")
+    assert "import torch" not in (folder / "src/accel_mtia/accelerator.py").read_text(encoding="utf-8")
+    assert not (folder / "tests/simulated.json").exists()
+    assert "accel sim" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (["Acme"], "'Acme'"),
+        (["a"], "'a'"),
+        (["a-card"], "'a-card'"),
+        (["lambda"], "'lambda'"),
+        (["npu"], "'npu' is "),
+        (["supa"], "DeepSpeed's name of SUPA_Accelerator"),
+        (["core"], "accel-core of this project"),
+        (["meta"], "has such a type"),
+        (["card", "--no-privateuse1"], "has no such type"),
+        (["card", "--hardware", 'a "card"'], "card"),
+        (["card", "--runtime", "torch-card"], "torch-card"),
+        (["card", "--collectives", "CCL"], "CCL"),
+        (["card", "--visible", "devices"], "devices"),
+        (["card", "--prefix", "1st"], "1st"),
+        (["card", "--priority", "high"], "high"),
+        (["card", "--author", "a\nb"], "a\\nb"),
+    ],
+    ids=" ".join,
+)
+def test_a_bad_answer_is_refused_in_four_parts_and_nothing_is_written(
+    arguments: list[str], found: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new-vendor", *arguments, "--out", str(tmp_path)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("[ACC-706] ")
+    assert [line.split(":")[0].strip() for line in lines[1:]] == ["found", "expected", "do"]
+    assert found in lines[1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_package_that_is_there_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / f"accel-{KEY}").mkdir()
+    assert main(["new-vendor", KEY, "--out", str(tmp_path)]) == 1
+    assert "is there already" in capsys.readouterr().err
+    assert list((tmp_path / f"accel-{KEY}").iterdir()) == []
+
+
+def test_without_copier_it_says_what_to_install(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "copier", None)
+    assert main(["new-vendor", KEY, "--out", str(tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("[ACC-707] ")
+    assert "pip install 'accel-testkit[template]'" in error
+
+
+def test_the_command_has_an_option_for_every_question() -> None:
+    text = (shared.folder("template") / "copier.yml").read_text(encoding="utf-8")
+    questions = {
+        name
+        for name, question in yaml.safe_load(text).items()
+        if not name.startswith("_") and question.get("when", True)
+    }
+    assert questions == {*new_vendor._QUESTIONS, "privateuse1"}
