@@ -35,3 +35,9 @@ class InvalidSetting(AccelError, ValueError):
     """An environment variable of the simulation has a value without a meaning."""
 
     code = "ACC-705"
+
+
+class DataRace(AccelError, RuntimeError):
+    """In race mode: two accesses to the same memory that nothing orders, one of which writes."""
+
+    code = "ACC-706"
