@@ -28,9 +28,10 @@ FUSED = {
 def cuda_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """`cuda_home("12.4.1")`: CUDA's toolkit of that version, beside a torch that is built with 12.8."""
     monkeypatch.setattr(torch.version, "cuda", "12.8")
-    monkeypatch.setattr(toolkit, "_USUAL", str(tmp_path / "no-cuda"))
+    for usual in ("_USUAL", "_USUAL_ROCM"):
+        monkeypatch.setattr(toolkit, usual, str(tmp_path / "nothing"))
     monkeypatch.setattr(toolkit.shutil, "which", lambda name: None)
-    for name in ("CUDA_HOME", "CUDA_PATH"):
+    for name in ("CUDA_HOME", "CUDA_PATH", "ROCM_HOME", "ROCM_PATH"):
         monkeypatch.delenv(name, raising=False)
 
     def make(version: str, compiler: str = "nvcc", variable: str = "CUDA_HOME") -> Path:

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import importlib
 
-from accel_core import known
-from accel_core.evidence import device_nodes, distribution_version, in_range
+from accel_core import installed, known
 from accel_core.vendor import Confirmation, Evidence
 
 PLUGIN = "habana-torch-plugin"
@@ -18,14 +17,7 @@ RELEASES = ">=1.19,<2"
 
 def evidence() -> Evidence:
     """Distribution, version range and /dev/accel/accel* (older drivers: /dev/hl*); imports nothing."""
-    version = distribution_version(PLUGIN)
-    if version is None:
-        return Evidence(False, None, f"{PLUGIN} is not installed")
-    if not in_range(version, RELEASES):
-        return Evidence(False, None, f"{PLUGIN} {version} is installed, {RELEASES} is needed")
-    nodes = device_nodes(_ROW.device_nodes)
-    found = f"{nodes[0]} exists" if nodes else f"no device file {' or '.join(_ROW.device_nodes)}"
-    return Evidence(True, bool(nodes), f"{PLUGIN} {version}; {found}")
+    return installed.evidence_of(_ROW, RELEASES, distribution=PLUGIN)
 
 
 def confirm() -> Confirmation:

@@ -7,9 +7,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch.utils import deterministic
+
+deterministic: Any = torch.utils.deterministic  # a module that is an object with a setting
 
 #: Read by the runtime when it first computes, so that they may follow its import.
 VARIABLES = {"PT_HPU_LAZY_ACC_PAR_MODE": "0", "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES": "0"}

@@ -7,8 +7,6 @@ from __future__ import annotations
 from accel_core.op_builder.names import cuda_only
 from accel_core.vendor import Trait
 
-_LATER = Trait.not_implemented("Habana has ops for it; their builder is not part of this release")
-
 TRAITS: dict[str, Trait] = {
     **cuda_only(),
     "indexed_devices": Trait.unsupported(
@@ -23,10 +21,9 @@ TRAITS: dict[str, Trait] = {
     "untouched_settings": Trait.unsupported("DeepSpeed needs deterministic algorithms on Gaudi"),
     "triton": Trait.unsupported("stock Triton does not compile for Gaudi"),
     "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
-    "FPQuantizerBuilder": _LATER,
-    "InferenceBuilder": _LATER,
-    "InferenceCoreBuilder": Trait.not_implemented("its kernels are not part of this release"),
-    "UtilsBuilder": Trait.not_implemented("torch._utils flattens and unflattens tensors"),
+    "FPQuantizerBuilder": Trait.not_implemented(
+        "Habana has casts to fp8; their builder is not part of this release"
+    ),
 }
 
 _EAGER: dict[str, Trait] = {

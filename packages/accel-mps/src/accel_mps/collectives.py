@@ -29,13 +29,14 @@ _pending: set[Any] = set()
 
 
 @cache
-def register() -> torch.library.Library | None:
-    """Give torch these kernels, once a process; None where torch has its own, or can not hand work back."""
-    if not dist.is_available() or torch._C._dispatch_has_kernel_for_dispatch_key("c10d::allreduce_", "MPS"):
+def register() -> Any:
+    """Give torch these kernels, once a process; None where torch has its own, or can not take work from Python."""
+    if torch._C._dispatch_has_kernel_for_dispatch_key("c10d::allreduce_", "MPS"):
         return None
     if not hasattr(dist.Work, "unbox"):
         return None
-    library = torch.library.Library("c10d", "IMPL")
+    make: Any = torch.library.Library
+    library = make("c10d", "IMPL")
     for name in _WRITE + _READ:
         if hasattr(torch.ops.c10d, name):
             library.impl(name, _through_host(name), "MPS")

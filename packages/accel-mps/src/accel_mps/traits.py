@@ -7,8 +7,6 @@ from __future__ import annotations
 from accel_core.op_builder.names import cuda_only
 from accel_core.vendor import Trait
 
-_LATER = Trait.not_implemented("its Metal kernel is not part of this release")
-
 TRAITS: dict[str, Trait] = {
     **cuda_only(),
     "indexed_devices": Trait.unsupported(
@@ -20,9 +18,6 @@ TRAITS: dict[str, Trait] = {
     "fp64": Trait.unsupported("Metal has no double precision"),
     "triton": Trait.unsupported("Triton does not compile for Metal"),
     "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
-    "InferenceBuilder": _LATER,
-    "InferenceCoreBuilder": _LATER,
-    "UtilsBuilder": Trait.not_implemented("torch._utils flattens and unflattens tensors"),
 }
 
 _BEFORE_MACOS_14: dict[str, Trait] = {
