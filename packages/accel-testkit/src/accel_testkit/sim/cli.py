@@ -30,7 +30,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", type=int, help="number of devices (default 2)")
     parser.add_argument("--memory", help="memory of each device, as 8GiB (default 16GiB)")
     parser.add_argument("--behaviour", action="append", default=[], help="a vendor behaviour to switch on")
-    parser.add_argument("--race", action="store_true", help="unordered accesses to the same memory are errors")
+    parser.add_argument(
+        "--race", action="store_true", help="unordered accesses to the same memory are errors"
+    )
     parser.add_argument("--deferred", action="store_true", help="what nobody waits for is done late")
     parser.add_argument("--list", action="store_true", help="show devices and behaviours")
 
