@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -135,4 +136,6 @@ def _mean(found: list[Found]) -> list[float]:
 
 
 def _furthest(found: list[float], wanted: list[float]) -> float:
-    return max(abs(a - b) for a, b in zip(found, wanted, strict=True))
+    apart = [abs(a - b) for a, b in zip(found, wanted, strict=True)]
+    # max() passes over nan, unless it comes first.
+    return math.inf if any(map(math.isnan, apart)) else max(apart)
