@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from accel_testkit.fake_runtime import FakeRuntime
     from accel_testkit.suite.target import Target  # noqa: F401  named in a string below
 
 TIERS = ("host", "device", "multi")
@@ -28,6 +29,14 @@ _MARKERS = (
     "record: about the vendor's record or package; not part of a run with --accel-class",
 )
 TARGET = pytest.StashKey["Target"]()
+
+
+@pytest.fixture
+def fake_runtime(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
+    """A machine on which a vendor's runtime can be pretended, for the tests of its probe."""
+    from accel_testkit.fake_runtime import FakeRuntime
+
+    return FakeRuntime(tmp_path_factory.mktemp("machine"), monkeypatch)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
