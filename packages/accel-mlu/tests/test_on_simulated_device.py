@@ -14,4 +14,6 @@ def test_tests_of_the_class_and_its_ops_pass() -> None:
 
 
 def test_conformance_needs_no_more_than_a_device() -> None:
-    simulated_tests.run("mlu", "--pyargs", "accel_testkit.suite", "--accel", "mlu", "--tier", "device", "--quick")
+    simulated_tests.run(
+        "mlu", "--pyargs", "accel_testkit.suite", "--accel", "mlu", "--tier", "device", "--quick"
+    )

@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from accel_testkit.fake_runtime import FakeRuntime
 
 from accel_core import confirm, known
 from accel_core.evidence import distribution_version
 from accel_core.finding import Finding, State
 from accel_mlu.vendor import VENDOR
+from accel_testkit.fake_runtime import FakeRuntime
 
 NODE = "dev/cambricon_dev0"
 TORCH = ".".join(str(distribution_version("torch")).split(".")[:2])
@@ -75,7 +75,9 @@ def test_a_wheel_for_another_torch_is_named_before_it_fails(seen: Callable[..., 
 
 @pytest.mark.parametrize("error", ["ImportError", "RuntimeError", "OSError", "SystemExit"])
 def test_a_runtime_that_fails_is_broken_and_says_how(fake_runtime: FakeRuntime, error: str) -> None:
-    fake_runtime.install("torch_mlu", "1.25.0", f"raise {error}('libcnrt.so: cannot open shared object file')")
+    fake_runtime.install(
+        "torch_mlu", "1.25.0", f"raise {error}('libcnrt.so: cannot open shared object file')"
+    )
     fake_runtime.device(NODE)
     found = confirm.confirmed(confirm.of_vendor(VENDOR), VENDOR)
     assert found.state is State.BROKEN

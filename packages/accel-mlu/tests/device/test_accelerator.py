@@ -63,9 +63,7 @@ def test_remote_ranks_get_the_variables_of_cncl_and_neuware(mlu: MLU_Accelerator
 
 
 @pytest.mark.parametrize("stale", ["0", "0,1", ""])
-def test_devices_of_a_rank_win_over_a_variable_that_was_left_behind(
-    mlu: MLU_Accelerator, stale: str
-) -> None:
+def test_devices_of_a_rank_win_over_a_variable_that_was_left_behind(mlu: MLU_Accelerator, stale: str) -> None:
     inherited = {**os.environ, "CN_VISIBLE_DEVICES": stale, "MLU_VISIBLE_DEVICES": "0,1"}
     mlu.set_visible_devices_envs(inherited, [1])
     source = "import torch_mlu, json; print(json.dumps(torch_mlu.mlu.device_count()))"

@@ -27,7 +27,9 @@ class FakeRuntime:
         """A distribution, and a module of that name; without a source its import fails as an AssertionError."""
         info = self.site / f"{name}-{version}.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8"
+        )
         text = source or f"raise AssertionError('{name} is imported')\n"
         (self.site / f"{name}.py").write_text(text, encoding="utf-8")
         # The name is forgotten at the end of the test, whatever the import has left.
