@@ -22,7 +22,7 @@ from ci import git, workspace
 from ci.house.source import Source, Violation
 from ci.names import classes, surfaces, uses
 from ci.names.classes import DeviceClass
-from ci.names.surfaces import Surfaces
+from ci.names.shaped import Shaped
 from ci.problem import CheckError
 
 _RULE = "a vendor's name that is used exists"
@@ -38,9 +38,11 @@ def check(root: Path) -> Iterator[tuple[Violation, str]]:
         if package.vendors:
             sources = _read(root, files, package.room)
             found = list(classes.find(sources, core))
-            yield from _own(sources, {kind.namespace for kind in found}, offered)
+            namespaces = {kind.namespace for kind in found}
+            shaped = Shaped(sources, namespaces, offered)
+            yield from _own(sources, namespaces, shaped)
             for kind in found:
-                yield from _inherited(kind, core, offered)
+                yield from _inherited(kind, shaped)
 
 
 def _read(root: Path, files: Sequence[str], room: str) -> list[Source]:
@@ -48,14 +50,12 @@ def _read(root: Path, files: Sequence[str], room: str) -> list[Source]:
     return [Source(path, (root / path).read_text(encoding="utf-8")) for path in inside]
 
 
-def _own(
-    sources: Sequence[Source], namespaces: set[str], offered: Surfaces
-) -> Iterator[tuple[Violation, str]]:
+def _own(sources: Sequence[Source], namespaces: set[str], offered: Shaped) -> Iterator[tuple[Violation, str]]:
     """Faults in a vendor's own files; `self._ns` may be any of the package's device modules."""
     for source in sources:
         seen = set()
         for namespace in namespaces or {""}:
-            aliases = {classes.NAMESPACE: namespace} if namespace else {}
+            aliases = {uses.NAMESPACE: namespace} if namespace else {}
             for use in uses.Reader(source, aliases).read():
                 fault = offered.fault(use.name)
                 if fault and use not in seen:
@@ -63,17 +63,14 @@ def _own(
                     yield source.violation(use.line, _RULE, fault), use.reason
 
 
-def _inherited(
-    kind: DeviceClass, core: Sequence[Source], offered: Surfaces
-) -> Iterator[tuple[Violation, str]]:
-    """Faults of what core's class asks of this vendor's device module."""
-    for source in core:
-        for use in uses.device_names(source):
-            fault = offered.fault(use.name.replace(classes.NAMESPACE, kind.namespace, 1))
-            if fault and use.method not in kind.overrides:
-                where = f"{source.path}:{use.line}"
-                found = f"{fault}, {use.method}() of {where} uses it, and {kind.name} does not override that"
-                yield kind.source.violation(kind.line, _RULE, found), use.reason
+def _inherited(kind: DeviceClass, offered: Shaped) -> Iterator[tuple[Violation, str]]:
+    """Faults of what core's classes ask of this vendor's device module."""
+    for source, use in kind.inherited:
+        fault = offered.fault(use.name.replace(uses.NAMESPACE, kind.namespace, 1))
+        if fault:
+            where = f"{source.path}:{use.line}"
+            found = f"{fault}, {use.method}() of {where} uses it, and {kind.name} does not override that"
+            yield kind.source.violation(kind.line, _RULE, found), use.reason
 
 
 def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> int:

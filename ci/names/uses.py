@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ci.house.source import Source
@@ -158,10 +158,3 @@ class Reader(ast.NodeVisitor):
         around = self._source.lines[max(line - 2, 0) : line]
         reasons = [match["reason"] for text in around if (match := OPT_OUT.search(text))]
         self.uses.append(Use(name, line, self._scopes[-1].name, " ".join(reasons)))
-
-
-def device_names(source: Source) -> Iterator[Use]:
-    """What a class of core asks of its device module, as `self._ns.<name>`."""
-    return (
-        use for use in Reader(source, {NAMESPACE: NAMESPACE}).read() if use.name.startswith(f"{NAMESPACE}.")
-    )

@@ -30,6 +30,7 @@ BASE = (
     "    def seed(self):\n        return self._ns.initial_seed()\n"
 )
 SEED = "    def seed(self):\n        return 0\n"
+CLASS_IMPORT = "from accel_core.torch_device import TorchDeviceAccelerator\n"
 CLASS = "class TOY(TorchDeviceAccelerator):\n    def __init__(self):\n        super().__init__('toy')\n"
 
 
@@ -113,29 +114,39 @@ def test_a_guard_holds_for_its_function_alone(toy: Repository) -> None:
 
 
 def test_what_core_s_class_asks_has_to_exist_or_be_overridden(toy: Repository) -> None:
-    toy.write(f"{TOY}/accelerator.py", HEADER + CLASS)
+    toy.write(f"{TOY}/accelerator.py", HEADER + CLASS_IMPORT + CLASS)
     (fault,) = faults(toy)
-    assert fault.startswith("3: torch.toy.initial_seed is in no surface of torch.toy, seed() of ")
+    assert fault.startswith("4: torch.toy.initial_seed is in no surface of torch.toy, seed() of ")
     assert fault.endswith("torch_device.py:7 uses it, and TOY does not override that")
-    toy.write(f"{TOY}/accelerator.py", HEADER + CLASS + SEED)
+    toy.write(f"{TOY}/accelerator.py", HEADER + CLASS_IMPORT + CLASS + SEED)
     assert faults(toy) == []
+
+
+def test_core_s_class_may_be_imported_from_its_top(toy: Repository) -> None:
+    toy.write(f"{TOY}/accelerator.py", f"{HEADER}from accel_core import TorchDeviceAccelerator\n{CLASS}")
+    assert len(faults(toy)) == 1
 
 
 def test_an_override_that_asks_core_s_method_is_none(toy: Repository) -> None:
     toy.write(
-        f"{TOY}/accelerator.py", HEADER + CLASS + "    def seed(self):\n        return super().seed()\n"
+        f"{TOY}/accelerator.py",
+        HEADER + CLASS_IMPORT + CLASS + "    def seed(self):\n        return super().seed()\n",
     )
     assert len(faults(toy)) == 1
 
 
 def test_a_base_in_the_package_overrides_too(toy: Repository) -> None:
     toy.write(f"{TOY}/seeds.py", f"{HEADER}class Seeds:\n{SEED}")
-    toy.write(f"{TOY}/accelerator.py", HEADER + CLASS.replace("(Torch", "(Seeds, Torch"))
+    toy.write(
+        f"{TOY}/accelerator.py",
+        f"{HEADER}from accel_toy.seeds import Seeds\n{CLASS_IMPORT}"
+        + CLASS.replace("(Torch", "(Seeds, Torch"),
+    )
     assert faults(toy) == []
 
 
 def test_a_line_of_core_can_say_why_a_name_may_be_missing(toy: Repository) -> None:
-    toy.write(f"{TOY}/accelerator.py", HEADER + CLASS)
+    toy.write(f"{TOY}/accelerator.py", HEADER + CLASS_IMPORT + CLASS)
     said = BASE.replace(
         "        return self._ns.initial", "        # names: nobody calls it\n        return self._ns.initial"
     )
@@ -146,8 +157,38 @@ def test_a_line_of_core_can_say_why_a_name_may_be_missing(toy: Repository) -> No
 def test_the_namespace_is_the_one_that_the_class_gives(toy: Repository) -> None:
     own = CLASS.replace("'toy')", "'toy', namespace=module)")
     body = "    def x(self):\n        return self._ns.nonsense\n"
-    toy.write(f"{TOY}/accelerator.py", f"{HEADER}import habana.torch.hpu as module\n{own}{SEED}{body}")
-    assert faults(toy) == ["10: habana.torch.hpu.nonsense is in no surface of habana"]
+    toy.write(
+        f"{TOY}/accelerator.py", f"{HEADER}{CLASS_IMPORT}import habana.torch.hpu as module\n{own}{SEED}{body}"
+    )
+    assert faults(toy) == ["11: habana.torch.hpu.nonsense is in no surface of habana"]
+
+
+def test_a_base_in_core_overrides_too(toy: Repository) -> None:
+    one = f"from accel_core.torch_device import TorchDeviceAccelerator\nclass One(TorchDeviceAccelerator):\n{SEED}"
+    toy.write(f"{CORE}/one.py", HEADER + one)
+    kind = CLASS.replace("(Torch", "(one.One, Torch")
+    toy.write(f"{TOY}/accelerator.py", f"{HEADER}from accel_core import one\n{CLASS_IMPORT}{kind}")
+    assert faults(toy) == []
+
+
+def test_a_class_on_another_of_its_name_is_told_apart(toy: Repository) -> None:
+    toy.write(f"{TOY}/accelerator.py", HEADER + CLASS_IMPORT + CLASS + SEED)
+    late = "from accel_toy import accelerator\nclass TOY(accelerator.TOY):\n    x = 1\n"
+    toy.write(f"{TOY}/late/accelerator.py", HEADER + late)
+    assert faults(toy) == []
+    toy.write(f"{TOY}/accelerator.py", HEADER + CLASS_IMPORT + CLASS)
+    assert len(faults(toy)) == 2
+
+
+def test_a_module_of_the_package_can_stand_before_the_device_module(toy: Repository) -> None:
+    shaped = "import torch\ndef __getattr__(name):\n    return getattr(torch.toy, name)\n"
+    own = CLASS.replace("'toy')", "'toy', namespace=runtime)")
+    toy.write(f"{TOY}/accelerator.py", f"{HEADER}from accel_toy import runtime\n{CLASS_IMPORT}{own}")
+    toy.write(f"{TOY}/runtime.py", HEADER + shaped)
+    (fault,) = faults(toy)
+    assert "torch.toy.initial_seed is in no surface" in fault
+    toy.write(f"{TOY}/runtime.py", f"{HEADER}{shaped}def initial_seed(): ...\n")
+    assert faults(toy) == []
 
 
 def test_faults_end_the_program_with_1(toy: Repository, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,13 +29,10 @@ TRAITS: dict[str, Trait] = {
     "ShareMemCommBuilder": Trait.not_implemented(
         f"{_LATER}; torch.distributed's gloo backend serves collectives"
     ),
-    "UtilsBuilder": Trait.not_implemented("torch._utils flattens and unflattens tensors"),
     **{
         name: Trait.not_implemented(_GPU_ONLY)
         for name in (
             *CUDA_ONLY,
-            "FusedLambBuilder",
-            "FusedLionBuilder",
             "InferenceBuilder",
             "InferenceCoreBuilder",
         )

@@ -52,8 +52,11 @@ class LockedMemory:
             self._blocks[start] = weakref.ref(block)
             self._bounds[start] = start + length
             bisect.insort(self._starts, start)
-        weakref.finalize(block, self._forget, start).atexit = False
-        whole: torch.Tensor = torch.frombuffer(block, dtype=torch.uint8)
+        shown = (ctypes.c_char * length).from_buffer(block)
+        # The pages are forgotten first and given back second: an mmap that dies tells nobody before its
+        # addresses are free for others, so the finalizer holds it until it has run.
+        weakref.finalize(shown, self._forget, start, block).atexit = False
+        whole: torch.Tensor = torch.frombuffer(shown, dtype=torch.uint8)
         return whole[: count * dtype.itemsize].view(dtype)
 
     def free(self, address: int) -> bool:
@@ -77,7 +80,7 @@ class LockedMemory:
             place = bisect.bisect_right(self._starts, first) - 1
             return place >= 0 and last <= self._bounds[self._starts[place]]
 
-    def _forget(self, start: int) -> None:
+    def _forget(self, start: int, _block: mmap.mmap | None = None) -> None:
         with self._lock:
             if self._blocks.pop(start, None) is not None:
                 del self._bounds[start]

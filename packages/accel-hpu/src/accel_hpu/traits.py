@@ -25,7 +25,6 @@ TRAITS: dict[str, Trait] = {
     "FPQuantizerBuilder": Trait.not_implemented(
         "Habana has casts to fp8; their builder is not part of this release"
     ),
-    "UtilsBuilder": Trait.not_implemented("torch._utils flattens and unflattens tensors"),
 }
 
 _EAGER: dict[str, Trait] = {

@@ -10,5 +10,4 @@ from accel_core.vendor import Trait
 TRAITS: dict[str, Trait] = {
     **cuda_only(),
     "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
-    "UtilsBuilder": Trait.not_implemented("torch._utils flattens and unflattens tensors"),
 }

@@ -38,6 +38,7 @@ def manual_seed_all(seed: int) -> None:
 
 
 def default_generator() -> torch.Generator:
+    # names: torch's own seed() and get_rng_state() of mps go through it, in every release since 2.0
     return torch.mps._get_default_mps_generator()
 
 

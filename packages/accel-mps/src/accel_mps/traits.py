@@ -18,7 +18,6 @@ TRAITS: dict[str, Trait] = {
     "fp64": Trait.unsupported("Metal has no double precision"),
     "triton": Trait.unsupported("Triton does not compile for Metal"),
     "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
-    "UtilsBuilder": Trait.not_implemented("torch._utils flattens and unflattens tensors"),
 }
 
 _BEFORE_MACOS_14: dict[str, Trait] = {

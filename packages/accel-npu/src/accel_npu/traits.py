@@ -11,5 +11,4 @@ TRAITS: dict[str, Trait] = {
     **cuda_only(),
     "triton": Trait.unsupported("stock Triton does not compile for Ascend"),
     "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
-    "UtilsBuilder": Trait.not_implemented("torch._utils flattens and unflattens tensors"),
 }

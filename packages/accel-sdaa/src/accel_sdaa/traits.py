@@ -12,5 +12,4 @@ TRAITS: dict[str, Trait] = {
     "graphs": Trait.unsupported("Tecorigin documents no graph capture in torch_sdaa"),
     "triton": Trait.unsupported("stock Triton does not compile for SDAA"),
     "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
-    "UtilsBuilder": Trait.not_implemented("torch._utils flattens and unflattens tensors"),
 }

@@ -9,11 +9,23 @@ from typing import Any
 import torch
 
 from accel_core.torch_device import TorchDeviceAccelerator
-from accel_xpu import collectives, hardware, locked
+from accel_host import locked
+from accel_xpu import collectives, hardware
 from accel_xpu.op_builder import TABLE
 from accel_xpu.traits import NO_GRAPHS, TRAITS
 
-_EXPORTED = ["CCL", "ZE", "ZES", "SYCL", "ONEAPI", "UR", "I_MPI", "FI", "LD_LIBRARY", "PATH"]
+#: The affinity mask is not among them: each node has its own.
+_EXPORTED = [
+    "CCL_",
+    "FI_",
+    "I_MPI_",
+    "ONEAPI_",
+    "SYCL_",
+    "UR_",
+    "ZE_FLAT_DEVICE_HIERARCHY",
+    "LD_LIBRARY",
+    "PATH",
+]
 
 
 class XPU_Accelerator(TorchDeviceAccelerator):

@@ -19,7 +19,6 @@ TRAITS: dict[str, Trait] = {
     ),
     "InferenceBuilder": _LATER,
     "InferenceCoreBuilder": _LATER,
-    "UtilsBuilder": Trait.not_implemented("torch._utils flattens and unflattens tensors"),
 }
 
 #: Added where this torch has no torch.xpu.XPUGraph.

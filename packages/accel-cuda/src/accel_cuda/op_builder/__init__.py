@@ -5,7 +5,7 @@
 from accel_core.op_builder import OpTable
 from accel_core.op_builder.names import UPSTREAM
 
-_HOST = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "PinMemoryBuilder", "UtilsBuilder")
+_HOST = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "PinMemoryBuilder")
 _FUSED = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder")
 _ROOMS = {
     **dict.fromkeys(UPSTREAM, "kernels"),

@@ -68,6 +68,14 @@ class AsyncIOBuilder(KernelBuilder):
         return super().compatibility()
 
 
+class UtilsBuilder(PackagedBuilder):
+    """Casts of tensors that DeepSpeed's file writer needs; a C++ compiler will do."""
+
+    NAME = "utils"
+    BUILD_VAR = "DS_BUILD_UTILS"
+    UPSTREAM = ("deepspeed.ops.op_builder.utils.UtilsBuilder",)
+
+
 class GDSBuilder(AsyncIOBuilder):
     """GPUDirect Storage: files straight into device memory."""
 

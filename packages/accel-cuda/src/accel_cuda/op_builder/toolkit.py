@@ -13,12 +13,13 @@ import torch
 
 _HOMES = ("CUDA_HOME", "CUDA_PATH")
 _USUAL = "/usr/local/cuda"
+_USUAL_ROCM = "/opt/rocm"  # house: where AMD's installer puts it
 
 
 def lack() -> str:
     """Why device sources can not be compiled here; empty if they can."""
     if torch.version.hip:
-        return _lack_of("hipcc", [os.environ.get("ROCM_HOME"), "/opt/rocm"])[1]
+        return _lack_of("hipcc", [os.environ.get("ROCM_HOME"), _USUAL_ROCM])[1]
     if torch.version.cuda is None:
         return f"torch {torch.__version__} is built without CUDA"
     home, missing = _lack_of("nvcc", [*map(os.environ.get, _HOMES), _USUAL])

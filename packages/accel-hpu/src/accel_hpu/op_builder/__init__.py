@@ -16,5 +16,6 @@ TABLE = OpTable(
         "InferenceBuilder": f"{__name__}.inference:InferenceBuilder",
         "InferenceCoreBuilder": f"{__name__}.inference:InferenceCoreBuilder",
         "PinMemoryBuilder": f"{__name__}.host:PinMemoryBuilder",
+        "UtilsBuilder": f"{__name__}.host:UtilsBuilder",
     },
 )

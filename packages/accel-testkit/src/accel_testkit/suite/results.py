@@ -20,6 +20,8 @@ from accel_testkit.suite.target import Target
 SCHEMA = 1
 PROPERTY = "accel-check"
 TRAIT = "accel-trait"
+#: All that the vendor declares; kept by the check of the declaration.
+TRAITS = "accel-traits"
 #: What a check measured, as plain data: it stands in the check's row.
 FIGURES = "accel-figures"
 _DISTRIBUTIONS = ("accel-testkit", "accel-core", "torch", "deepspeed")
@@ -40,6 +42,7 @@ class Recorder:
     tiers: tuple[str, ...]
     path: Path | None
     checks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    traits: dict[str, str] = field(default_factory=dict)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the outcome of one phase of a check."""
@@ -52,6 +55,7 @@ class Recorder:
             row.update(outcome="failed", reason=_last_words(report))
         elif report.skipped:
             row.update(outcome="skipped", **properties.get(TRAIT, {"reason": report.longreprtext}))
+        self.traits |= properties.get(TRAITS, {})
         if FIGURES in properties:
             row["figures"] = properties[FIGURES]
 
@@ -85,11 +89,13 @@ class Recorder:
             "accelerator": self.target.accelerator,
             "key": vendor.label if vendor else "",
             "tiers": list(self.tiers),
+            "simulated": bool(simulated()),
             "notes": notes(),
             "versions": {
                 "python": platform.python_version(),
                 **{name: distribution_version(name) or "" for name in names},
             },
+            "traits": dict(sorted(self.traits.items())),
             "checks": [self.checks[name] for name in sorted(self.checks)],
         }
 

@@ -68,6 +68,20 @@ def test_step_succeeds(report: Report, step: str) -> None:
     )
 
 
+def test_package_joins_deepspeed(report: Report, vendor: Vendor) -> None:
+    """Importing the package is enough to be DeepSpeed's accelerator: it imports accel_core, which joins DeepSpeed.
+
+    torch does so by itself, unless a runtime is imported ahead of torch that switches its autoload off.
+    """
+    expect(
+        vendor.imports_deepspeed or "accel_core" in report["package"]["modules"],
+        "importing the package leaves DeepSpeed to choose by itself",
+        found="accel_core is not imported",
+        expected="accel_core imported by the package itself, which loads nothing else",
+        do='`__getattr__ = accel_core.lazy.exports(__name__, {"XYZ_Accelerator": "accelerator"})` in __init__.py',
+    )
+
+
 def test_class_imports_no_deepspeed(report: Report, vendor: Vendor) -> None:
     """The class is imported without deepspeed, whose import would ask for this very accelerator."""
     found = [step for step in _AFTER_CHOICE if "deepspeed" in report[step]["modules"]]

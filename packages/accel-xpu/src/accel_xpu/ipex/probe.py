@@ -9,8 +9,6 @@ import importlib
 import io
 from types import ModuleType
 
-from packaging.version import Version
-
 from accel_core.evidence import distribution_version, in_range, module_exists
 from accel_core.vendor import Confirmation, Evidence
 from accel_xpu import hardware, probe
@@ -58,4 +56,4 @@ def imported() -> ModuleType:
 
 def _torch_of(version: str | None) -> str | None:
     """Major and minor version, which IPEX has in common with its torch."""
-    return None if version is None else ".".join(map(str, Version(version).release[:2]))
+    return None if version is None else ".".join(version.split(".")[:2])

@@ -14,5 +14,6 @@ TABLE = OpTable(
         "FusedLambBuilder": f"{__name__}.fused:FusedLambBuilder",
         "FusedLionBuilder": f"{__name__}.fused:FusedLionBuilder",
         "PinMemoryBuilder": f"{__name__}.host:PinMemoryBuilder",
+        "UtilsBuilder": f"{__name__}.host:UtilsBuilder",
     },
 )

@@ -28,6 +28,11 @@ def evidence_imports_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.edit("probe.py", _ASKED, _ASKED + "    import torch\n")
 
 
+@breaks("imports.package_joins_deepspeed", started="report")
+def package_forgets_core(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.files["accel_good/__init__.py"] = ""
+
+
 @breaks("imports.class_imports_no_deepspeed", started="report")
 def class_imports_deepspeed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     # A stand-in: the real one would ask for the accelerator that is just being made.
