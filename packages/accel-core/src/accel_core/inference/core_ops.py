@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch.nn import functional
 
-from accel_core.inference.functions import OpFunctions
+from accel_core.op_functions import OpFunctions
 
 #: Numbers of deepspeed.inference.v2.inference_utils.ActivationType.
 GELU, RELU, SILU, GEGLU, REGLU, SIGLU, IDENTITY = range(7)

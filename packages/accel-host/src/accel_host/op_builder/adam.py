@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from accel_core.op_functions import OpFunctions
 from accel_host import kernels
 from accel_host.op_builder.base import HostBuilder
 from accel_host.op_builder.optimizers import Optimizers
@@ -88,20 +89,25 @@ def multi_tensor_adam(
     )  # fmt: skip
 
 
+class CPUAdam(OpFunctions):
+    """Upstream's functions. ZenFlow's (`zenflow_adam_create`, …) are not among them: asking for one says so."""
+
+    OP = "cpu_adam"
+    create_adam = staticmethod(create_adam)
+    adam_update = staticmethod(adam_update)
+    adam_rollback = staticmethod(adam_rollback)
+    destroy_adam = staticmethod(destroy_adam)
+
+
 class CPUAdamBuilder(HostBuilder):
     """Adam and AdamW: the optimizer of ZeRO-Offload."""
 
     NAME = "cpu_adam"
     BUILD_VAR = "DS_BUILD_CPU_ADAM"
 
-    def load(self, verbose: bool = True) -> Any:
+    def functions(self) -> Any:
         """Upstream's functions."""
-        return SimpleNamespace(
-            create_adam=create_adam,
-            adam_update=adam_update,
-            adam_rollback=adam_rollback,
-            destroy_adam=destroy_adam,
-        )
+        return CPUAdam()
 
 
 class FusedAdamBuilder(HostBuilder):
@@ -110,6 +116,6 @@ class FusedAdamBuilder(HostBuilder):
     NAME = "fused_adam"
     BUILD_VAR = "DS_BUILD_FUSED_ADAM"
 
-    def load(self, verbose: bool = True) -> Any:
+    def functions(self) -> Any:
         """Upstream's function."""
         return SimpleNamespace(multi_tensor_adam=multi_tensor_adam)
