@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The stock `deepspeed` command looks for its launcher, and torch for ninja, on PATH.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test test-all test-testkit coverage bench check lint types layers house docs clean
+.PHONY: help demo test test-all coverage bench check lint types layers house docs clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -30,12 +30,8 @@ demo: $(BIN)/.ready ## train a small language model on CPU, two ranks (about 2 m
 	-$(BIN)/accel doctor
 	OMP_NUM_THREADS=1 $(BIN)/torchrun --standalone --nproc-per-node 2 examples/train_lm.py --out runs/demo
 
-# The testkit is in work (simulated devices, conformance suite): its own tests are `make test-testkit` until it is done.
 test: $(BIN)/.ready check ## lint, types, layers and all quick tests
-	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --ignore=packages/accel-testkit
-
-test-testkit: $(BIN)/.ready ## the tests of accel-testkit, which is in work
-	$(BIN)/python -m pytest packages/accel-testkit
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile
 
 test-all: $(BIN)/.ready check ## everything, with the full storms, and each package in its own tox environment
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
@@ -63,6 +59,7 @@ layers: $(BIN)/.ready
 
 house: $(BIN)/.ready
 	$(BIN)/python -m ci.check_house
+	$(BIN)/python -m ci.check_names
 	$(BIN)/python -m ci.check_skeleton
 
 clean: ## remove what the targets above made

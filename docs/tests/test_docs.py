@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from accel_core import env, known
+from ci import feature_matrix
+from ci.features import checklist, results
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -93,3 +95,20 @@ def test_a_results_page_shows_the_figures_of_its_data(data: Path) -> None:
     for row in rows:
         for value in row.values():
             assert (f"{value:,.1f}" if isinstance(value, float) else str(value)) in page
+
+
+def test_the_feature_matrix_is_what_the_results_show() -> None:
+    kept = results.load(ROOT)
+    assert {"cpu", "npu"} <= {result.key for result in kept}
+    stale = [
+        str(file.relative_to(ROOT))
+        for file, text in feature_matrix.written(ROOT)
+        if file.read_text("utf-8") != text
+    ]
+    assert stale == [], "python -m ci.feature_matrix write"
+
+
+def test_no_result_is_of_a_check_that_is_gone() -> None:
+    checks = {f"{file}.{check}" for file, found in checklist.load(ROOT).items() for check in found}
+    for result in results.load(ROOT):
+        assert {name.partition("[")[0] for name in result.checks} <= checks, result.key

@@ -33,7 +33,7 @@ for folder in sys.argv[1:]:
         continue
     sys.path.insert(0, folder)
     first = collectives.choose()
-    assert collectives.choose() is first
+    assert collectives.choose() == first
     print(json.dumps(first), flush=True)
     os._exit(0)
 """
@@ -69,6 +69,12 @@ CASES = {
     ),
     "other-module": Case(
         f"__version__ = '1.13.0'\n{REGISTER}", None, "gloo", "1.13.0 is built for another torch"
+    ),
+    "for-another-device": Case(
+        REGISTER.replace("['cpu']", "['xpu']").replace('["cpu"]', '["xpu"]'),
+        None,
+        "gloo",
+        "for xpu, not for cpu",
     ),
     "unreadable-version": Case(f"__version__ = 'nightly'\n{REGISTER}", None, "gloo", "nightly"),
 }

@@ -8,10 +8,10 @@ torch nor any vendor. Its names are loaded when they are first used.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from accel_core import activate
+from accel_core.lazy import exports
 
 if TYPE_CHECKING:
     from accel_core.__about__ import __version__
@@ -75,14 +75,7 @@ __all__ = [
 
 activate.register()
 
-
-def __getattr__(name: str) -> Any:
-    room = _EXPORTS.get(name)
-    if room is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"accel_core.{room}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = exports(__name__, _EXPORTS)
 
 
 def __dir__() -> list[str]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from accel_core import known
+from accel_core.errors import in_short
 from accel_core.evidence import distribution_version
 from accel_core.finding import Finding, State
 from accel_core.generic import GenericProbe
@@ -91,12 +92,9 @@ def confirmed(finding: Finding, probe: Probe | Vendor) -> Finding:
 
 
 def _broken(finding: Finding, error: BaseException, part: str) -> Finding:
-    first = str(error).strip().partition("\n")[0]
-    reason = (
-        f"{part} fails with {type(error).__name__}: {first}"
-        if first
-        else f"{part} fails with {type(error).__name__}"
-    )
+    reason = f"{part} fails with {type(error).__name__}"
+    if first := in_short(error):
+        reason += f": {first}"
     return replace(
         finding, state=State.BROKEN, reason=reason, error="".join(traceback.format_exception(error))
     )

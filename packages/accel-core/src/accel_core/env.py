@@ -59,7 +59,12 @@ STRICT = Variable(
 SKIP = Variable("ACCEL_SKIP", "", "Comma-separated keys of accelerators that detection passes over unseen.")
 BRIDGE = Variable("ACCEL_BRIDGE", "1", "0: leave DeepSpeed untouched; only accel_core's own functions serve.")
 SYSROOT = Variable(
-    "ACCEL_SYSROOT", "/", "Folder under which /dev and /sys are looked up (for tests and recordings)."
+    "ACCEL_SYSROOT",
+    "/",
+    "Folder under which /dev, /sys and torch/version.py are looked up (for tests and recordings).",
+)
+CACHE_DIR = Variable(
+    "ACCEL_CACHE_DIR", "", "Folder for what is built on this machine; default: `accel` in the user's cache."
 )
 
-VARIABLES = (DS_ACCELERATOR, STRICT, SKIP, BRIDGE, SYSROOT)
+VARIABLES = (DS_ACCELERATOR, STRICT, SKIP, BRIDGE, SYSROOT, CACHE_DIR)

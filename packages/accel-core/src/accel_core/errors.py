@@ -33,6 +33,12 @@ class AccelError(Exception):
         return _rebuild, (type(self), self.what, self.found, self.expected, self.do)
 
 
+def in_short(error: BaseException) -> str:
+    """What went wrong in one line, for a sentence about a candidate; empty for an error without a text."""
+    text = f"{error.what}: {error.found}" if isinstance(error, AccelError) else str(error)
+    return text.strip().partition("\n")[0]
+
+
 def _indented(text: str) -> str:
     return text.replace("\n", "\n            ")
 
@@ -140,7 +146,37 @@ class InvalidOpTable(AccelError, ImportError):
     code = "ACC-402"
 
 
+class BuildFailed(AccelError, RuntimeError):
+    """A native library can not be compiled here."""
+
+    code = "ACC-403"
+
+
+class CacheUnusable(AccelError, OSError):
+    """The folder for built libraries can not be written, or not be trusted."""
+
+    code = "ACC-404"
+
+
+class OpFailed(AccelError, RuntimeError):
+    """An op loaded and computed something wrong."""
+
+    code = "ACC-405"
+
+
 class UnsupportedBackend(AccelError, ValueError):
     """A torch.compile backend that is not registered was asked for."""
 
     code = "ACC-501"
+
+
+class FunctionNotImplemented(AccelError, AttributeError):
+    """A function that an op, or the device's runtime, does not have. AttributeError is what callers probe for."""
+
+    code = "ACC-502"
+
+
+class InvalidDevice(AccelError, RuntimeError):
+    """A device index was asked for that this process does not have."""
+
+    code = "ACC-503"

@@ -49,20 +49,26 @@ def device_nodes(patterns: Iterable[str]) -> list[Path]:
 
 
 def torch_build(attribute: str) -> str | None:
-    """A field of `torch.version` (`cuda`, `hip`, `xpu`), read from the file when torch is not imported."""
+    """A field of `torch.version` (`cuda`, `hip`, `xpu`), read from the file when torch is not imported.
+
+    A recorded machine (ACCEL_SYSROOT) may have a torch build of its own: torch/version.py in its folder.
+    """
+    recorded = Path(env.SYSROOT.get(), "torch", "version.py")
+    if recorded.is_file():
+        return _texts_in(recorded).get(attribute)
     torch = sys.modules.get("torch")
     if torch is not None:
         value = getattr(getattr(torch, "version", None), attribute, None)
         return None if value is None else str(value)
-    return _torch_version_file().get(attribute)
-
-
-def _torch_version_file() -> dict[str, str]:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        return {}
+        return None
+    return _texts_in(Path(spec.origin).with_name("version.py")).get(attribute)
+
+
+def _texts_in(version_file: Path) -> dict[str, str]:
     try:
-        tree = ast.parse(Path(spec.origin).with_name("version.py").read_text(encoding="utf-8"))
+        tree = ast.parse(version_file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError):
         return {}
     fields: dict[str, str] = {}

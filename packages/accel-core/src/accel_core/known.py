@@ -57,7 +57,7 @@ CASCADE = (
     Known("npu", 700, "NPU_Accelerator", "torch_npu", "accel-npu", privateuse1="npu",
           runtime="torch_npu", namespace="npu", device_nodes=("dev/davinci[0-9]*",)),
     Known("sdaa", 600, "SDAA_Accelerator", "torch_sdaa", "accel-sdaa", privateuse1="sdaa",
-          runtime="torch_sdaa", namespace="sdaa"),
+          runtime="torch_sdaa", namespace="sdaa", device_nodes=("dev/tcaicard[0-9]*",)),
     Known("mps", 500, "MPS_Accelerator", "torch.mps", "accel-mps", namespace="mps", platform="darwin"),
     Known("hpu", 400, "HPU_Accelerator", "habana_frameworks.torch.hpu", "accel-hpu",
           runtime="habana_frameworks.torch.hpu", namespace="hpu",

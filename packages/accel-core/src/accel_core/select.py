@@ -13,7 +13,7 @@ from accel_core import confirm, env, known
 from accel_core.choose import Request, Step, Verdict, choose
 from accel_core.construct import construct
 from accel_core.discover import discover
-from accel_core.errors import AccelError
+from accel_core.errors import AccelError, in_short
 from accel_core.finding import Finding, State
 from accel_core.generic import GenericProbe
 from accel_core.vendor import Probe, Vendor
@@ -125,11 +125,7 @@ def walk(
 
 
 def _unbuildable(finding: Finding, error: BaseException) -> Finding:
-    cause = (
-        error.what + ": " + error.found
-        if isinstance(error, AccelError)
-        else f"{type(error).__name__}: {error}"
-    )
+    cause = in_short(error) if isinstance(error, AccelError) else f"{type(error).__name__}: {error}"
     return replace(
         finding,
         state=State.BROKEN,

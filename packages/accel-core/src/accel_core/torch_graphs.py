@@ -24,6 +24,7 @@ class TorchGraphs(DeepSpeedAccelerator):
     ) -> AbstractContextManager[Any]:
         if graph is None:
             return super().capture_to_graph(graph, pool, stream)
+        # names: a runtime without graphs has made none
         capture: AbstractContextManager[Any] = self._ns.graph(graph, pool=pool, stream=stream)
         return capture
 

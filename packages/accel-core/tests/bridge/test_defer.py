@@ -107,7 +107,7 @@ def test_a_runtime_that_crashes_is_told_when_asked_for(children: Any, tmp_path: 
 @pytest.mark.upstream
 @pytest.mark.parametrize("first", _FIRST)
 def test_cuda_asked_for_on_a_machine_without_a_card_is_upstreams_object(children: Any, first: str) -> None:
-    pretended = "import torch; torch.version.cuda = '12.8'"
+    pretended = "import hidden; hidden.distribution('accel-cuda'); import torch; torch.version.cuda = '12.8'"
     agree = _AGREE.format(key="cuda", name="CUDA_Accelerator")
     children.run(f"{pretended}\n{first}\nif True:{agree}", DS_ACCELERATOR="cuda")
 

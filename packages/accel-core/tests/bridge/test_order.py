@@ -34,6 +34,7 @@ def test_accelerator_and_builders_agree_whoever_is_imported_first(
 _WITHOUT_AUTOLOAD = {
     "core first": "import accel_core",
     "vendor first": "import accel_toy.accelerator",
+    "vendor's package first": "import accel_toy",
     "torch, then core": "import torch, accel_core",
     "deepspeed, then core": "import deepspeed; import accel_core",
     "deepspeed's whole ops, then core": "import deepspeed.ops.op_builder.all_ops; import accel_core",
@@ -44,6 +45,21 @@ _WITHOUT_AUTOLOAD = {
 @pytest.mark.parametrize("first", _WITHOUT_AUTOLOAD.values(), ids=_WITHOUT_AUTOLOAD)
 def test_they_agree_with_torch_autoload_switched_off(children: Any, toy: Path, first: str) -> None:
     children.run(f"{first}\n{_HOLD}", [toy], TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+
+
+def test_they_agree_after_a_runtime_that_imports_torch_without_its_autoload(children: Any, toy: Path) -> None:
+    # As torch_npu does when a script imports it first; the variable is restored, for child processes.
+    children.run(
+        f"""
+        import os
+        os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+        import torch
+        del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
+        import accel_toy
+        {_HOLD}
+        """,
+        [toy],
+    )
 
 
 def test_names_taken_from_upstream_before_a_late_bridge_lead_to_the_new_accelerator(

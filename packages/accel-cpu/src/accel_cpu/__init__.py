@@ -4,17 +4,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from accel_core.lazy import exports
 
 if TYPE_CHECKING:
     from accel_cpu.accelerator import CPU_Accelerator
 
 __all__ = ["CPU_Accelerator"]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "CPU_Accelerator":
-        from accel_cpu.accelerator import CPU_Accelerator
-
-        return CPU_Accelerator
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = exports(__name__, {"CPU_Accelerator": "accelerator"})

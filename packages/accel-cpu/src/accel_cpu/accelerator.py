@@ -4,12 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
+from accel_core.absent import NoPinnedMemory, NoStreams
 from accel_core.torch_device import TorchDeviceAccelerator
 from accel_cpu import collectives, launch, probe
 from accel_cpu.memory import HostMemory
@@ -28,7 +27,7 @@ _CONSTRUCTORS: dict[torch.dtype, Any] = {
 }
 
 
-class CPU_Accelerator(TorchDeviceAccelerator):
+class CPU_Accelerator(NoStreams, NoPinnedMemory, TorchDeviceAccelerator):
     """One device a NUMA node, or a rank of the launcher; all of them are torch's one `cpu`.
 
     A process runs where its launcher bound it: an index tells ranks apart and moves nothing. Memory
@@ -36,15 +35,10 @@ class CPU_Accelerator(TorchDeviceAccelerator):
     for, the host's clock times all work.
     """
 
-    _torch_pins_host_memory = False
-
     def __init__(self) -> None:
         super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS)
         self._memory = HostMemory()
         self._index: int | None = None
-
-    def is_synchronized_device(self) -> bool:
-        return True
 
     def device(self, device_index: int | None = None) -> torch.device:
         return _CPU
@@ -87,24 +81,8 @@ class CPU_Accelerator(TorchDeviceAccelerator):
         return torch.default_generator
 
     @property
-    def Stream(self) -> None:
-        return None
-
-    @property
     def Event(self) -> None:
         return None
-
-    def stream(self, stream: Any) -> AbstractContextManager[Any]:
-        return nullcontext()
-
-    def current_stream(self, device_index: int | None = None) -> None:
-        return None
-
-    def default_stream(self, device_index: int | None = None) -> None:
-        return None
-
-    def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        return callback()
 
     def empty_cache(self) -> None:
         pass
@@ -144,26 +122,6 @@ class CPU_Accelerator(TorchDeviceAccelerator):
 
     def _constructor(self, dtype: torch.dtype) -> Any:
         return _CONSTRUCTORS[dtype]
-
-    # There is no device to copy to: a tensor is as near as page-locking could bring it.
-
-    def pin_memory(
-        self,
-        tensor: torch.Tensor,
-        make_copy: bool | int = True,
-        match_shape: bool = True,
-        *,
-        align_bytes: int = 1,
-    ) -> torch.Tensor:
-        if self._native_pins() is None:
-            return tensor
-        return super().pin_memory(tensor, make_copy, match_shape, align_bytes=align_bytes)
-
-    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor
-
-    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
-        return tensor.new_empty(shape)
 
     def communication_backend_name(self) -> str:
         return collectives.choose().backend

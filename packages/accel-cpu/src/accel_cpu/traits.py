@@ -12,9 +12,8 @@ _GPU_ONLY = "DeepSpeed has this op as GPU kernels only; PyTorch's own operators 
 
 
 TRAITS: dict[str, Trait] = {
-    "streams": Trait.unsupported(
-        "every operation on a CPU is done when its call returns; Stream and Event are None"
-    ),
+    "streams": Trait.unsupported("every operation on a CPU is done when its call returns; Stream is None"),
+    "events": Trait.unsupported("every operation on a CPU is done when its call returns; Event is None"),
     "graphs": Trait.unsupported(
         "a CPU launches nothing that could be recorded; a capture runs the code inside"
     ),
@@ -30,13 +29,10 @@ TRAITS: dict[str, Trait] = {
     "ShareMemCommBuilder": Trait.not_implemented(
         f"{_LATER}; torch.distributed's gloo backend serves collectives"
     ),
-    "UtilsBuilder": Trait.not_implemented("torch._utils flattens and unflattens tensors"),
     **{
         name: Trait.not_implemented(_GPU_ONLY)
         for name in (
             *CUDA_ONLY,
-            "FusedLambBuilder",
-            "FusedLionBuilder",
             "InferenceBuilder",
             "InferenceCoreBuilder",
         )

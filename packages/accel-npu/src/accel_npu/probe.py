@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import importlib
 
-from accel_core import known
-from accel_core.evidence import device_nodes, distribution_version, in_range
+from accel_core import installed, known
 from accel_core.vendor import Confirmation, Evidence
 from accel_npu import cann, visible
 
@@ -17,15 +16,8 @@ TORCH_NPU = ">=2.1,<2.15"
 
 
 def evidence() -> Evidence:
-    """Distribution, version range and /dev/davinci*; imports nothing."""
-    version = distribution_version("torch_npu") or distribution_version("torch-npu")
-    if version is None:
-        return Evidence(False, None, "torch_npu is not installed")
-    if not in_range(version, TORCH_NPU):
-        return Evidence(False, None, f"torch_npu {version} is installed, {TORCH_NPU} is needed")
-    nodes = device_nodes(_ROW.device_nodes)
-    found = f"{nodes[0]} exists" if nodes else f"no device file {' or '.join(_ROW.device_nodes)}"
-    return Evidence(True, bool(nodes), f"torch_npu {version}; {cann.installed().reason}; {found}")
+    """Distribution, version range, CANN and /dev/davinci*; imports nothing."""
+    return installed.evidence_of(_ROW, TORCH_NPU, cann.installed().reason)
 
 
 def confirm() -> Confirmation:

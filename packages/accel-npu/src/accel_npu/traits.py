@@ -7,13 +7,8 @@ from __future__ import annotations
 from accel_core.op_builder.names import cuda_only
 from accel_core.vendor import Trait
 
-_LATER = Trait.not_implemented("torch_npu has fused ops for it; their builder is not part of this release")
-
 TRAITS: dict[str, Trait] = {
     **cuda_only(),
     "triton": Trait.unsupported("stock Triton does not compile for Ascend"),
     "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
-    "InferenceBuilder": _LATER,
-    "InferenceCoreBuilder": _LATER,
-    "UtilsBuilder": Trait.not_implemented("torch._utils flattens and unflattens tensors"),
 }

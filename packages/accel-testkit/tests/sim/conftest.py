@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -45,12 +44,6 @@ def python() -> Run:
 
 
 @pytest.fixture(scope="session")
-def free_port() -> Callable[[], int]:
-    """A port of this machine that nobody listens on."""
-    return _free_port
-
-
-@pytest.fixture(scope="session")
 def features() -> Callable[[str], dict[str, str]]:
     """The errors of all feature checks on a vendor's device, by check."""
 
@@ -62,19 +55,41 @@ def features() -> Callable[[str], dict[str, str]]:
 
 
 @pytest.fixture(scope="session")
+def graphs() -> Callable[[str], dict[str, str]]:
+    """The errors of all checks of graphs on a vendor's device, by check."""
+
+    @cache
+    def results(key: str) -> dict[str, str]:
+        return _checks(["-m", "accel_testkit.sim.checks", "graphs", key], key)
+
+    return results
+
+
+@pytest.fixture(scope="session")
+def fused() -> Callable[[str, str], dict[str, str]]:
+    """The errors of all checks of a vendor's fused operators, by check; with PT_HPU_LAZY_MODE as given."""
+
+    @cache
+    def results(key: str, lazy: str = "1") -> dict[str, str]:
+        return _checks(["-m", "accel_testkit.sim.checks", "fused", key], key, PT_HPU_LAZY_MODE=lazy)
+
+    return results
+
+
+@pytest.fixture(scope="session")
 def collectives() -> Callable[[str], dict[str, str]]:
     """The errors of all checks of collectives between two ranks, by check."""
 
     @cache
     def results(key: str) -> dict[str, str]:
-        launcher = ["-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={_free_port()}"]
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
         return _checks([*launcher, "-m", "accel_testkit.sim.checks", "collectives", key], key)
 
     return results
 
 
-def _checks(arguments: list[str], key: str) -> dict[str, str]:
-    environment = sim.environment(key, base={**os.environ, "OMP_NUM_THREADS": "1"})
+def _checks(arguments: list[str], key: str, **variables: str) -> dict[str, str]:
+    environment = sim.environment(key, base={**os.environ, "OMP_NUM_THREADS": "1", **variables})
     done = subprocess.run(
         [sys.executable, "-W", "ignore", *arguments],
         env=environment, capture_output=True, text=True, check=False, timeout=300, cwd=Path(__file__).parent,
@@ -83,9 +98,3 @@ def _checks(arguments: list[str], key: str) -> dict[str, str]:
     assert lines, done.stderr[-3000:]
     checks: dict[str, str] = json.loads(lines[-1])["checks"]
     return checks
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

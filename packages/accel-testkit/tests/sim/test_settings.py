@@ -58,6 +58,19 @@ def test_grandchildren_have_the_device_and_its_metadata(python):
     assert done.stdout.split() == ["2.13.0", "npu:0"], done.stderr
 
 
+@pytest.mark.parametrize("key", ["npu", "xpu"])
+def test_spawned_children_have_the_device(python, key):
+    # npu comes with a stand-in package, xpu with torch itself.
+    source = """
+import multiprocessing
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        print(pool.apply(eval, ("str(__import__('torch').ones(2, device={key!r}))",)))
+"""
+    done = python(key, source.format(key=key))
+    assert done.stdout.strip() == f"tensor([1., 1.], device='{key}:0')", done.stderr
+
+
 def test_device_files_are_under_the_system_root(python):
     source = "import os, glob; print(len(glob.glob(os.environ['ACCEL_SYSROOT'] + '/dev/davinci*')))"
     assert python("npu", source, devices=3).stdout.strip() == "3"

@@ -4,62 +4,97 @@
 
 from __future__ import annotations
 
-import ast
 import json
+from functools import cache
 
 import pytest
 
 from accel_testkit import surface
-from accel_testkit.sim import vendors
+from accel_testkit.sim import signatures, vendors
+from accel_testkit.surface import Name
 
 OWN_MODULE = [vendor for vendor in vendors.VENDORS if vendor.packages]
+#: No public source has signatures of torch.sdaa.
+SIGNED = [vendor for vendor in vendors.VENDORS if vendor.key != "sdaa"]
 
-LIST_NAMES = """
-import inspect, json, sys, torch, importlib
-importlib.import_module(sys.argv[1] if len(sys.argv) > 1 else {package!r})
-module = getattr(torch, {key!r})
-names = [n for n in vars(module) if not n.startswith("__")]
-signatures = {{}}
-for name in names:
-    value = getattr(module, name)
-    if callable(value) and not isinstance(value, type) and not getattr(value, "not_simulated", False):
-        signatures[name] = [p.name for p in inspect.signature(value).parameters.values() if p.kind in (0, 1)]
-print(json.dumps([names, signatures]))
+DESCRIBE = """
+import importlib, json, torch
+from accel_testkit import surface
+from accel_testkit.sim import signatures, simulation
+if {package!r}:
+    importlib.import_module({package!r})
+active = simulation.current()
+taken = {{}}
+for name, entry in surface.load(active.vendor.surface).children(active.vendor.module).items():
+    real, value = signatures.read(entry), getattr(active.module, name, None)
+    if real is not None and name in active.simulated and value is not None:
+        taken[name] = str(signatures.of(value)), str(real)
+names = [name for name in vars(active.module) if not name.startswith("__")]
+print(json.dumps({{"names": names, "signatures": taken}}))
 """
 
 
-def _parameters(signature):
-    if not signature:
-        return []
-    arguments = ast.parse(f"def f{signature}: ...").body[0].args
-    return [argument.arg for argument in arguments.posonlyargs + arguments.args if argument.arg != "self"]
+@pytest.fixture(scope="module")
+def described(python):
+    """Names and parameters of a vendor's simulated module, and the real parameters, by its key."""
 
+    @cache
+    def describe(key):
+        package = "habana_frameworks.torch" if key == "hpu" else "".join(vendors.find(key).packages)
+        done = python(key, DESCRIBE.format(package=package))
+        assert not done.returncode, done.stderr
+        return json.loads(done.stdout)
 
-def _package(vendor):
-    return "habana_frameworks.torch" if vendor.key == "hpu" else vendor.packages[0]
+    return describe
 
 
 @pytest.mark.parametrize("vendor", OWN_MODULE, ids=lambda vendor: vendor.key)
-def test_module_has_exactly_the_real_names(python, vendor):
-    done = python(vendor.key, LIST_NAMES.format(key=vendor.key, package=_package(vendor)))
-    assert not done.returncode, done.stderr
-    names, signatures = json.loads(done.stdout)
+def test_module_has_exactly_the_real_names(described, vendor):
     real = {
-        name: entry
+        name
         for name, entry in surface.load(vendor.surface).children(vendor.module).items()
         if not entry.condition.startswith("never")
     }
     # torch itself asks every PrivateUse1 module for these two.
-    assert set(names) - {"get_amp_supported_dtype", "_is_in_bad_fork"} <= set(real)
-    assert set(real) <= set(names)
-    for name, parameters in signatures.items():
-        if (
-            name in real
-            and real[name].kind == "function"
-            and real[name].signature
-            and "*" not in real[name].signature
-        ):
-            assert len(parameters) == len(_parameters(real[name].signature)), name
+    names = set(described(vendor.key)["names"])
+    assert names - {"get_amp_supported_dtype", "_is_in_bad_fork"} <= real
+    assert real <= names
+
+
+@pytest.mark.parametrize("vendor", SIGNED, ids=lambda vendor: vendor.key)
+def test_simulated_functions_take_the_real_parameters(described, vendor):
+    taken = described(vendor.key)["signatures"]
+    assert {name: found for name, (found, real) in taken.items() if found != real} == {}
+    assert "synchronize" in taken
+
+
+def test_parameter_that_the_real_function_lacks_is_refused_and_its_own_name_taken(python):
+    source = """
+import torch, torch_npu
+print(torch.npu.get_device_name(device_name=0), torch.npu.Event(enable_timing=True).timed)
+for call in (lambda: torch.npu.get_device_name(device=0), lambda: torch.npu.Event(external=True)):
+    try:
+        call()
+    except TypeError:
+        print("refused")
+"""
+    done = python("npu", source)
+    assert done.stdout.splitlines() == ["Ascend910B2 (simulated) True", "refused", "refused"], done.stderr
+
+
+def test_parameter_that_is_not_simulated_keeps_its_default(python):
+    source = "import torch; print(torch.cuda.Event(external=False).timed); torch.cuda.Event(external=True)"
+    done = python("cuda", source)
+    assert done.stdout.strip() == "False"
+    assert "torch.cuda.Event(external=…) is not simulated" in done.stderr
+
+
+def test_signature_is_read_as_the_surface_writes_it():
+    entry = Name("class", "(cls, device=None, *, priority: int = 0, **kwargs) -> Any")
+    assert str(signatures.read(entry)) == "(device=None, *, priority=0, **kwargs)"
+    assert signatures.read(Name("function", "(device=...)")) is None
+    assert signatures.read(Name("function", "(dtype=torch.float32)")) is None
+    assert signatures.read(Name("attr", "<module torch_npu.npu.amp>")) is None
 
 
 def test_name_that_is_not_simulated_refuses_by_its_name(python):

@@ -23,6 +23,12 @@ from accel_core.foreach.lion import multi_tensor_lion
 from accel_core.op_builder.base import OpBuilder
 
 
+def has_op(name: str) -> bool:
+    """Whether the runtime has registered an op below `torch.ops`, such as `npu.npu_rms_norm`."""
+    namespace, _, op = name.partition(".")
+    return hasattr(getattr(torch.ops, namespace), op)
+
+
 class FusedBuilder(OpBuilder):
     """Serves one function; nothing is compiled.
 
@@ -52,8 +58,7 @@ class FusedBuilder(OpBuilder):
         return "the runtime has no fused op for it"
 
     def _has_fused_op(self) -> bool:
-        namespace, _, name = self.FUSED_OP.partition(".")
-        return bool(name) and hasattr(getattr(torch.ops, namespace), name)
+        return bool(self.FUSED_OP) and has_op(self.FUSED_OP)
 
 
 class FusedAdamBuilder(FusedBuilder):

@@ -10,7 +10,10 @@ TABLE = OpTable(
         "CPUAdagradBuilder": f"{__name__}.host:CPUAdagradBuilder",
         "CPUAdamBuilder": f"{__name__}.host:CPUAdamBuilder",
         "CPULionBuilder": f"{__name__}.host:CPULionBuilder",
-        "FusedAdamBuilder": f"{__name__}.fused_adam:FusedAdamBuilder",
+        "FusedAdamBuilder": f"{__name__}.fused:FusedAdamBuilder",
+        "FusedLambBuilder": f"{__name__}.fused:FusedLambBuilder",
+        "FusedLionBuilder": f"{__name__}.fused:FusedLionBuilder",
         "PinMemoryBuilder": f"{__name__}.host:PinMemoryBuilder",
+        "UtilsBuilder": f"{__name__}.host:UtilsBuilder",
     },
 )

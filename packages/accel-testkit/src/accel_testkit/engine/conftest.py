@@ -1,7 +1,74 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The fixtures of the conformance suite that the engine's runs need."""
+"""The fixtures of the conformance suite that the engine's runs need, and the runs themselves."""
 
-from accel_testkit.suite.conftest import launcher, target
+from __future__ import annotations
 
-__all__ = ["launcher", "target"]
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from accel_core.interface import DeepSpeedAccelerator
+from accel_core.vendor import Traits
+from accel_testkit.engine.compare import Comparison
+from accel_testkit.engine.configurations import MATRIX, Configuration
+from accel_testkit.engine.runs import Runs
+from accel_testkit.suite import results
+from accel_testkit.suite.conftest import (
+    _admission,
+    accelerator,
+    launcher,
+    skip_if_declared,
+    target,
+    traits,
+)
+from accel_testkit.suite.launch import Launcher
+
+__all__ = ["_admission", "accelerator", "comparison", "launcher", "runs", "target", "traits"]
+
+_OPS = {"fused": "FusedAdamBuilder", "host": "CPUAdamBuilder"}
+
+
+@pytest.fixture(scope="session")
+def runs(
+    launcher: Launcher, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Runs]:
+    """What all ranks found; one set of processes trains every configuration that this session asks for."""
+    parameters = [getattr(item, "callspec", None) for item in request.session.items]
+    names = {
+        spec.params["configuration"].name for spec in parameters if spec and "configuration" in spec.params
+    }
+    chosen = [configuration for configuration in MATRIX if configuration.name in names]
+    with Runs(launcher, chosen, tmp_path_factory.mktemp("checkpoints")) as found:
+        yield found
+
+
+@pytest.fixture
+def comparison(
+    configuration: Configuration,
+    accelerator: DeepSpeedAccelerator,
+    traits: Traits,
+    request: pytest.FixtureRequest,
+) -> Comparison:
+    """Compares this configuration's runs; skips where the vendor declares its type or its op missing."""
+    item = request.node
+    for name in (configuration.dtype, _OPS.get(configuration.optimizer, "")):
+        skip_if_declared(item, name, traits)
+
+    def record(figures: dict[str, Any]) -> None:
+        item.user_properties.append((results.FIGURES, figures))
+
+    def refused(found: list[Any]) -> None:
+        """DeepSpeed asks the accelerator, and trains nothing in a type that it denies."""
+        dtype = configuration.dtype
+        for rank in found:
+            assert f"Type {dtype} is not supported" in str(rank), f"{dtype} is denied, and yet: {rank}"
+        reason = f"the accelerator says that this device has no {dtype}, and DeepSpeed refuses it"
+        item.user_properties.append((results.TRAIT, {"trait": dtype, "reason": reason}))
+        pytest.skip(reason)
+
+    has = {"bf16": accelerator.is_bf16_supported, "fp16": accelerator.is_fp16_supported}
+    denied = not has.get(configuration.dtype, lambda: True)()
+    exact = bool(results.simulated()) or accelerator.device_name() == "cpu"
+    return Comparison(configuration, refused if denied else None, exact, record)

@@ -1,72 +1,74 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Every configuration trains with the losses of plain PyTorch, on one rank and on two."""
+"""Every configuration trains as plain PyTorch does, and as DeepSpeed does on a CPU, on one rank and on two."""
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
-from accel_testkit.engine import rank, reference
-from accel_testkit.engine.configurations import MATRIX, Configuration
-from accel_testkit.suite.launch import Launcher
+from accel_testkit.engine.compare import Comparison, expect_scales_follow_overflows
+from accel_testkit.engine.configurations import MATRIX, STEPS, Configuration
+from accel_testkit.engine.runs import Kind, Runs
 
-#: Largest difference of a loss from plain PyTorch on the CPU, relative to losses above 1.
-TOLERANCE = {"fp32": 1e-6, "bf16": 2e-3, "fp16": 2e-3}
-_QUICK = [configuration for configuration in MATRIX if configuration.quick]
+pytestmark = pytest.mark.tier("device")
 
 
-@pytest.fixture(scope="session")
-def runs(launcher: Launcher, pytestconfig: pytest.Config) -> Any:
-    """Answers of all ranks by their number; one set of processes trains every configuration."""
-
-    @cache
-    def run(ranks: int) -> list[dict[str, Any]]:
-        quick = "1" if pytestconfig.getoption("quick") else "0"
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(rank.QUICK, quick)
-            return launcher.run("accel_testkit.engine.rank", ranks)
-
-    return run
+def _each(fits: Callable[[Configuration], bool]) -> pytest.MarkDecorator:
+    """One test a configuration; those outside the quick subset are marked."""
+    return pytest.mark.parametrize(
+        "configuration",
+        [
+            pytest.param(c, id=c.name.replace(" ", "-"), marks=[] if c.quick else [pytest.mark.whole])
+            for c in MATRIX
+            if fits(c)
+        ],
+    )
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test a configuration of the subset that was asked for."""
-    if "configuration" in metafunc.fixturenames:
-        chosen = _QUICK if metafunc.config.getoption("quick") else MATRIX
-        metafunc.parametrize("configuration", chosen, ids=lambda c: c.name.replace(" ", "-"))
-
-
-@cache
-def _plain(dtype: str, accumulate: int) -> list[float]:
-    return reference.losses(Configuration("plain", dtype, accumulate=accumulate))
-
-
-def _check(answers: list[dict[str, Any]], configuration: Configuration) -> None:
-    broken = [answer for answer in answers if not isinstance(answer.get(configuration.name), list)]
-    if broken:
-        pytest.fail(
-            f"{configuration.name}: {broken[0].get(configuration.name) or broken[0].get('error')}",
-            pytrace=False,
-        )
-    found = [
-        sum(values) / len(answers) for values in zip(*(a[configuration.name] for a in answers), strict=True)
-    ]
-    wanted = _plain(configuration.dtype, configuration.accumulate)
-    worst = max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(found, wanted, strict=True))
-    assert worst <= TOLERANCE[configuration.dtype], f"off by {worst:g}: {found} instead of {wanted}"
-    assert found[-1] < 0.8 * found[0], f"nothing was learned: {found}"
-
-
-@pytest.mark.tier("device")
-def test_one_rank(runs: Any, configuration: Configuration) -> None:
-    """One rank gives the losses of plain PyTorch."""
-    _check(runs(1), configuration)
+@_each(lambda c: not c.fault)
+def test_one_rank(runs: Runs, comparison: Comparison) -> None:
+    """One rank gives the losses of plain PyTorch, and skips the same steps for the same loss scales."""
+    comparison.with_plain_torch(runs.answers(Kind(1)))
 
 
 @pytest.mark.tier("multi")
-def test_two_ranks(runs: Any, configuration: Configuration) -> None:
+@_each(lambda c: not c.fault)
+def test_two_ranks(runs: Runs, comparison: Comparison) -> None:
     """Two ranks, each with half of every batch, give the losses of the whole batch."""
-    _check(runs(2), configuration)
+    comparison.with_plain_torch(runs.answers(Kind(2)))
+
+
+@_each(lambda c: c.same_arithmetic)
+def test_one_rank_beside_a_cpu(runs: Runs, comparison: Comparison) -> None:
+    """One rank gives the losses of DeepSpeed on a CPU, to the last bit on a simulated device."""
+    comparison.with_stock(runs.answers(Kind(1)), runs.answers(Kind(1, stock=True)))
+
+
+@pytest.mark.tier("multi")
+@_each(lambda c: c.same_arithmetic)
+def test_two_ranks_beside_a_cpu(runs: Runs, comparison: Comparison) -> None:
+    """Two ranks give the losses of DeepSpeed on two CPU ranks, to the last bit on a simulated device."""
+    comparison.with_stock(runs.answers(Kind(2)), runs.answers(Kind(2, stock=True)))
+
+
+@_each(lambda c: c.overflows)
+def test_overflow_is_survived(runs: Runs, comparison: Comparison) -> None:
+    """The first loss scale overflows: its step is skipped, the scale is halved, and training goes on."""
+    for found in comparison.trained(runs.answers(Kind(1))):
+        expect_scales_follow_overflows(comparison.configuration, found)
+
+
+@pytest.mark.tier("multi")
+@_each(lambda c: c.moves)
+def test_checkpoint_of_two_ranks_serves_one(runs: Runs, comparison: Comparison) -> None:
+    """One rank goes on from a checkpoint of two, with the losses of an uninterrupted training."""
+    comparison.with_plain_torch(runs.answers(Kind(1, origin=2)), first=STEPS // 2)
+
+
+@pytest.mark.tier("multi")
+@_each(lambda c: c.moves)
+def test_checkpoint_of_one_rank_serves_two(runs: Runs, comparison: Comparison) -> None:
+    """Two ranks go on from a checkpoint of one, with the losses of an uninterrupted training."""
+    comparison.with_plain_torch(runs.answers(Kind(2, origin=1)), first=STEPS // 2)

@@ -10,14 +10,14 @@ import os
 import sys
 import time
 from dataclasses import dataclass, field
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 from torch.utils import backend_registration
 
 from accel_testkit import surface
-from accel_testkit.sim import build, offer, settings, vendors, visible
+from accel_testkit.sim import build, checking, offer, settings, vendors, visible
 from accel_testkit.sim.errors import AlreadySimulating
 from accel_testkit.sim.settings import Settings
 from accel_testkit.sim.vendors import SimVendor
@@ -69,6 +69,7 @@ def activate(key: str) -> Simulation:
     native.activate(
         key, key, 1 if vendor.one_device else devices, chosen.memory, vendor.generators, chosen.strict
     )
+    checking.start(native, chosen)
     _current = Simulation(vendor, chosen, native, devices, _module(vendor))
     _present(_current)
     # PyTorch drops the last task of a device's autograd thread after main has returned, and the interpreter
@@ -98,10 +99,14 @@ def _module(vendor: SimVendor) -> ModuleType:
 
 
 def _present(simulation: Simulation) -> None:
-    from accel_testkit.sim import collectives, runtime, torch_types
+    from accel_testkit.sim import collectives, ops, runtime, torch_types
 
     vendor = simulation.vendor
     simulation.simulated.update(runtime.offer(simulation))
+    for value in simulation.simulated.values():
+        # Who looks whether torch.cuda is torch's own asks where its functions come from.
+        if isinstance(value, FunctionType) and value.__module__.startswith(__name__.partition(".")[0]):
+            value.__module__ = vendor.module
     names = surface.load(vendor.surface)
     offer.fill(simulation.module, vendor.module, names, simulation.simulated, absent=bool(vendor.packages))
     if not hasattr(torch, vendor.key):
@@ -109,3 +114,4 @@ def _present(simulation: Simulation) -> None:
         register(vendor.key, simulation.module)
     torch_types.present(simulation)
     collectives.register(simulation)
+    ops.register(simulation)

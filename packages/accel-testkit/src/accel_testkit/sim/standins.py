@@ -29,11 +29,14 @@ def environment(
     devices: int | None = None,
     memory: str | int | None = None,
     behaviour: Iterable[str] = (),
+    race: bool = False,
+    deferred: bool = False,
     base: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The environment in which child processes have the device. memory: bytes, or text as `8GiB`.
 
     key: one of ours, or a JSON file that describes the device.
+    race, deferred: the modes of docs/simulated-devices.md that check the order of work.
     """
     vendor = vendors.find(key)
     result = dict(os.environ if base is None else base)
@@ -41,6 +44,10 @@ def environment(
         result[settings.DEVICES.name] = str(devices)
     if memory is not None:
         result[settings.MEMORY.name] = str(memory)
+    if race:
+        result[settings.RACE.name] = "1"
+    if deferred:
+        result[settings.DEFER.name] = "1"
     chosen = frozenset(behaviour)
     behaviours.check(chosen)
     if chosen:
@@ -124,6 +131,10 @@ def _system(vendor: SimVendor, devices: int) -> dict[str, str]:
     files = {"sysroot/README": "Device files of a simulated machine; ACCEL_SYSROOT points here.\n"}
     for number in range(devices):
         files |= {f"sysroot/{node.format(number)}": "" for node in vendor.device_nodes}
+    if vendor.torch_build:
+        # What is installed is a torch for CPUs; evidence reads the build from here.
+        lines = (f"{name} = {value!r}\n" for name, value in vendor.torch_build.items())
+        files["sysroot/torch/version.py"] = "".join(lines)
     if vendor.key == "npu":
         files[f"sysroot/{_ASCEND}/ascend_toolkit_install.info"] = (
             "package_name=Ascend-cann-toolkit\nversion=8.3.RC1\n"

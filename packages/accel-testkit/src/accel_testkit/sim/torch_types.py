@@ -21,6 +21,9 @@ def present(simulation: Simulation) -> None:
         backend_registration.generate_methods_for_privateuse1_backend(unsupported_dtype=_not_stored())
         # torch asks every module of PrivateUse1 for this one, also where no public source shows it.
         simulation.module.__dict__.setdefault("get_amp_supported_dtype", _amp_types)
+    if not hasattr(simulation.module, "_lazy_init"):
+        # torch has nothing to call at the first tensor: a runtime without it is open once it is imported.
+        simulation.simulated["_lazy_init"]()
     simulation.module.__dict__.setdefault("_is_in_bad_fork", _never)
     if simulation.type in _NO_STORAGE:
         _give_storages(simulation)

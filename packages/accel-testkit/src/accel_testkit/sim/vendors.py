@@ -31,6 +31,7 @@ class SimVendor:
     device_nodes:  device files, {} is the number of the device.
     generators:    default generators: 0 is one a device.
     one_device:    a process has one device, whatever it is told to take.
+    torch_build:   fields of torch.version that its build of torch has; other builds serve vendors with packages.
     properties:    fields of its device properties beside name and total_memory.
     environment:   variables that the vendor's installation sets; {sysroot} is the simulated machine's root.
     """
@@ -50,6 +51,7 @@ class SimVendor:
     generators: int = 0
     max_devices: int = 64
     one_device: bool = False
+    torch_build: dict[str, str] = field(default_factory=dict)
     properties: dict[str, object] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -74,6 +76,7 @@ VENDORS = (
     SimVendor(
         "sdaa", "sdaa", "torch.sdaa", "tccl", "TECO_AICARD_01 (simulated)", claims=True,
         packages=("torch_sdaa",), distribution=("torch_sdaa", "3.2.0"), visible=("SDAA_VISIBLE_DEVICES",),
+        device_nodes=("dev/tcaicard{}",),
         properties={"major": 3, "minor": 0, "multi_processor_count": 32},
     ),
     SimVendor(
@@ -85,20 +88,20 @@ VENDORS = (
     SimVendor(
         "xpu", "xpu", "torch.xpu", "xccl", "Intel(R) Data Center GPU Max 1550 (simulated)",
         distribution=("accel_sim_xpu", "0"), entry_point=("accel_sim", "accel_testkit.sim.standin:enter_torch"),
-        visible=("ZE_AFFINITY_MASK",), device_nodes=("dev/dri/renderD{}",),
+        visible=("ZE_AFFINITY_MASK",), device_nodes=("dev/dri/renderD{}",), torch_build={"xpu": "20250302"},
         properties={"platform_name": "simulated", "max_compute_units": 448, "gpu_eu_count": 448, "has_fp64": True,
                     "has_fp16": True},
     ),
     SimVendor(
         "cuda", "cuda", "torch.cuda", "nccl", "NVIDIA H100 (simulated)",
         distribution=("accel_sim_cuda", "0"), entry_point=("accel_sim", "accel_testkit.sim.standin:enter_torch"),
-        visible=("CUDA_VISIBLE_DEVICES",), device_nodes=("dev/nvidia{}",),
+        visible=("CUDA_VISIBLE_DEVICES",), device_nodes=("dev/nvidia{}",), torch_build={"cuda": "12.8"},
         properties={"multi_processor_count": 132, "major": 9, "minor": 0, "warp_size": 32, "is_integrated": False},
     ),
     SimVendor(
         "mps", "mps", "torch.mps", "gloo", "Apple M (simulated)",
         distribution=("accel_sim_mps", "0"), entry_point=("accel_sim", "accel_testkit.sim.standin:enter_torch"),
-        max_devices=1,
+        device_nodes=("System/Library/Frameworks/Metal.framework",), max_devices=1,
     ),
 )  # fmt: skip
 

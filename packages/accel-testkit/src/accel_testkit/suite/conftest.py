@@ -51,7 +51,7 @@ def _admission(request: pytest.FixtureRequest, accelerator: DeepSpeedAccelerator
     """Skip what a trait declares missing; fail, never skip, where a device is absent."""
     for marker in request.node.iter_markers("needs"):
         for name in marker.args:
-            _skip_if_declared(request.node, name, traits)
+            skip_if_declared(request.node, name, traits)
     tier = plugin.tier(request.node)
     # A type whose indices are not devices of torch's has no count to go by.
     wanted = min(_DEVICES[tier], 1) if "indexed_devices" in traits else _DEVICES[tier]
@@ -65,7 +65,8 @@ def _admission(request: pytest.FixtureRequest, accelerator: DeepSpeedAccelerator
     )
 
 
-def _skip_if_declared(item: pytest.Item, name: str, traits: Traits) -> None:
+def skip_if_declared(item: pytest.Item, name: str, traits: Traits) -> None:
+    """Skip a check, with the reason, where the vendor declares the trait."""
     trait = traits.get(name)
     if trait is not None and trait.support is not Support.FULL:
         reason = f"{trait.support.value}: {trait.reason}"

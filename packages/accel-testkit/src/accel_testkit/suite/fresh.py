@@ -19,9 +19,10 @@ import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from accel_core.vendor import Vendor
+if TYPE_CHECKING:  # the package is to bring core along by itself
+    from accel_core.vendor import Vendor
 
 
 class Steps:
@@ -85,7 +86,8 @@ def _settings() -> dict[str, object]:
 
 def main(out: str, package: str, *records: str) -> None:
     """Carry out all steps and write the report."""
-    steps, vendors = Steps(), list[Vendor]()
+    steps = Steps()
+    vendors: list[Vendor] = []
     steps.step("package", lambda: importlib.import_module(package))
     steps.step("record", lambda: vendors.extend(pkgutil.resolve_name(record) for record in records))
     steps.step("evidence", lambda: [vendor.evidence() for vendor in vendors])

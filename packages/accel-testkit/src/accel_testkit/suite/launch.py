@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from accel_testkit.suite.target import Target
 
 #: Guards against a hang, in seconds; nothing is measured.
 _LIMIT = 300.0
+_ORDER = "order.json"
 
 
 @dataclass
@@ -26,18 +29,31 @@ class Launcher:
 
     target: Target
     folder: Path
-    _count: int = field(default=0, init=False)
+    _numbers: Iterator[int] = field(default_factory=itertools.count, init=False)
 
-    def run(self, job: str, ranks: int) -> list[dict[str, Any]]:
-        """The answers of the ranks to a job; an answer has `error` where a rank failed or did not end."""
-        self._count += 1
-        folder = self.folder / f"{self._count}-{job}"
+    def run(
+        self,
+        job: str,
+        ranks: int,
+        order: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+        limit: float = _LIMIT,
+    ) -> list[dict[str, Any]]:
+        """The answers of the ranks to a job; an answer has `error` where a rank failed or did not end.
+
+        order: plain data that the job reads. environment: laid over that of the ranks. limit: seconds.
+        """
+        folder = self.folder / f"{next(self._numbers)}-{job}"
         folder.mkdir()
-        started = [self._start(job, folder, rank, ranks) for rank in range(ranks)]
-        _wait(started)
+        (folder / _ORDER).write_text(json.dumps(order or {}), encoding="utf-8")
+        more = dict(environment or {})
+        started = [self._start(job, folder, rank, ranks, more) for rank in range(ranks)]
+        _wait(started, limit)
         return [_answer(folder, rank, process.returncode) for rank, process in enumerate(started)]
 
-    def _start(self, job: str, folder: Path, rank: int, ranks: int) -> subprocess.Popen[bytes]:
+    def _start(
+        self, job: str, folder: Path, rank: int, ranks: int, more: dict[str, str]
+    ) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "accel_testkit.suite.rank", job, str(folder)]
         environment = {**os.environ, **_ranks_environment(rank, ranks)}
         if self.target.vendor is None:
@@ -46,6 +62,7 @@ class Launcher:
         else:
             # As a user asks for it: the script itself names no accelerator.
             environment["DS_ACCELERATOR"] = self.target.vendor.key
+        environment |= more
         with (folder / f"{rank}.log").open("wb") as log:
             return subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
@@ -63,9 +80,22 @@ def _ranks_environment(rank: int, ranks: int) -> dict[str, str]:
     }
 
 
-def _wait(processes: list[subprocess.Popen[bytes]]) -> None:
+def order(folder: Path) -> dict[str, Any]:
+    """What the test that started this rank wants of it."""
+    wanted: dict[str, Any] = json.loads((folder / _ORDER).read_text(encoding="utf-8"))
+    return wanted
+
+
+def keep(folder: Path, rank: int, answer: dict[str, Any]) -> None:
+    """Write what a rank has found so far, all at once."""
+    path = folder / f"{rank}.json"
+    path.with_suffix(".new").write_text(json.dumps(answer), encoding="utf-8")
+    path.with_suffix(".new").replace(path)
+
+
+def _wait(processes: list[subprocess.Popen[bytes]], limit: float) -> None:
     """Wait for all; once one has failed the others would wait for it in vain."""
-    until = time.monotonic() + _LIMIT
+    until = time.monotonic() + limit
     while any(process.poll() is None for process in processes):
         failed = any(process.poll() for process in processes)
         if failed or time.monotonic() > until:

@@ -20,6 +20,10 @@ from accel_testkit.suite.target import Target
 SCHEMA = 1
 PROPERTY = "accel-check"
 TRAIT = "accel-trait"
+#: All that the vendor declares; kept by the check of the declaration.
+TRAITS = "accel-traits"
+#: What a check measured, as plain data: it stands in the check's row.
+FIGURES = "accel-figures"
 _DISTRIBUTIONS = ("accel-testkit", "accel-core", "torch", "deepspeed")
 
 
@@ -37,7 +41,8 @@ class Recorder:
     target: Target
     tiers: tuple[str, ...]
     path: Path | None
-    checks: dict[str, dict[str, str]] = field(default_factory=dict)
+    checks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    traits: dict[str, str] = field(default_factory=dict)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the outcome of one phase of a check."""
@@ -50,6 +55,9 @@ class Recorder:
             row.update(outcome="failed", reason=_last_words(report))
         elif report.skipped:
             row.update(outcome="skipped", **properties.get(TRAIT, {"reason": report.longreprtext}))
+        self.traits |= properties.get(TRAITS, {})
+        if FIGURES in properties:
+            row["figures"] = properties[FIGURES]
 
     def pytest_sessionfinish(self) -> None:
         """Write the file, if one was asked for."""
@@ -81,24 +89,32 @@ class Recorder:
             "accelerator": self.target.accelerator,
             "key": vendor.label if vendor else "",
             "tiers": list(self.tiers),
+            "simulated": bool(simulated()),
             "notes": notes(),
             "versions": {
                 "python": platform.python_version(),
                 **{name: distribution_version(name) or "" for name in names},
             },
+            "traits": dict(sorted(self.traits.items())),
             "checks": [self.checks[name] for name in sorted(self.checks)],
         }
 
 
-def notes() -> list[str]:
-    """What a reader of the results has to know; a simulated device says so of itself."""
+def simulated() -> str:
+    """Key of the vendor whose device is simulated in this process; empty on a real one."""
     module: Any = sys.modules.get("accel_testkit.sim.simulation")
     simulation = module.current() if module is not None else None
-    if simulation is None:
-        return []
-    return [
-        f"simulated {simulation.vendor.key}: shows wiring, contracts and numerics, not speed or the vendor's driver"
-    ]
+    return simulation.vendor.key if simulation is not None else ""
+
+
+def notes() -> list[str]:
+    """What a reader of the results has to know; a simulated device says so of itself."""
+    key = simulated()
+    return (
+        [f"simulated {key}: shows wiring, contracts and numerics, not speed or the vendor's driver"]
+        if key
+        else []
+    )
 
 
 def _last_words(report: pytest.TestReport) -> str:

@@ -14,6 +14,7 @@ import torch
 from accel_core.construct import ACCELERATOR_BASES
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Support, Trait, Traits
+from accel_testkit.suite import results
 from accel_testkit.suite.expect import expect, expect_type
 from accel_testkit.suite.shapes import misfit, public_members
 from accel_testkit.suite.target import Target
@@ -107,10 +108,15 @@ def test_traits_have_reasons(traits: Traits) -> None:
     )
 
 
-def test_declared_traits_are_true(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
+def test_declared_traits_are_true(
+    accelerator: DeepSpeedAccelerator, traits: Traits, request: pytest.FixtureRequest
+) -> None:
     """What a trait declares missing is missing: DeepSpeed asks the accelerator, not the traits."""
+    declared = {name: f"{trait.support.value}: {trait.reason}" for name, trait in traits.items()}
+    request.node.user_properties.append((results.TRAITS, declared))
     answers: dict[str, Callable[[], bool]] = {
-        "streams": lambda: accelerator.Stream is None and accelerator.Event is None,
+        "streams": lambda: accelerator.Stream is None,
+        "events": lambda: accelerator.Event is None,
         "graphs": lambda: accelerator.create_graph() is None,
         "triton": lambda: not accelerator.is_triton_supported(),
         "bf16": lambda: not accelerator.is_bf16_supported(),

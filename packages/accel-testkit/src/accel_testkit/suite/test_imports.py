@@ -68,6 +68,20 @@ def test_step_succeeds(report: Report, step: str) -> None:
     )
 
 
+def test_package_joins_deepspeed(report: Report, vendor: Vendor) -> None:
+    """Importing the package is enough to be DeepSpeed's accelerator: it imports accel_core, which joins DeepSpeed.
+
+    torch does so by itself, unless a runtime is imported ahead of torch that switches its autoload off.
+    """
+    expect(
+        vendor.imports_deepspeed or "accel_core" in report["package"]["modules"],
+        "importing the package leaves DeepSpeed to choose by itself",
+        found="accel_core is not imported",
+        expected="accel_core imported by the package itself, which loads nothing else",
+        do='`__getattr__ = accel_core.lazy.exports(__name__, {"XYZ_Accelerator": "accelerator"})` in __init__.py',
+    )
+
+
 def test_class_imports_no_deepspeed(report: Report, vendor: Vendor) -> None:
     """The class is imported without deepspeed, whose import would ask for this very accelerator."""
     found = [step for step in _AFTER_CHOICE if "deepspeed" in report[step]["modules"]]
@@ -80,7 +94,13 @@ def test_class_imports_no_deepspeed(report: Report, vendor: Vendor) -> None:
     )
 
 
-@pytest.mark.parametrize("step", [*_BEFORE_CHOICE, *_AFTER_CHOICE])
+@pytest.mark.parametrize(
+    "step",
+    [
+        *_BEFORE_CHOICE,
+        *(pytest.param(s, marks=pytest.mark.needs("untouched_environment")) for s in _AFTER_CHOICE),
+    ],
+)
 def test_environment_stays(report: Report, step: str) -> None:
     """No step sets or removes an environment variable."""
     expect(
@@ -104,12 +124,15 @@ def test_output_stays_clean(report: Report, step: str) -> None:
     )
 
 
-def test_settings_of_torch_stay(report: Report) -> None:
-    """Importing and constructing the class changes no setting of torch that holds for the whole process."""
-    changed = [name for step in _AFTER_CHOICE for name in report[step]["settings"]]
+@pytest.mark.parametrize(
+    "step", ["class", pytest.param("construction", marks=pytest.mark.needs("untouched_settings"))]
+)
+def test_settings_of_torch_stay(report: Report, step: str) -> None:
+    """Neither importing nor constructing the class changes a setting of torch that holds for the whole process."""
+    changed = report[step]["settings"]
     expect(
         not changed,
-        "the accelerator changes settings of torch",
+        f"the step {step!r} changes settings of torch",
         found=", ".join(changed),
         expected="the settings that the user made",
         do="leave the choice to the user, and document it",

@@ -13,7 +13,8 @@ from accel_testkit.suite import model
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.launch import Launcher
 
-pytestmark = pytest.mark.tier("device")
+#: `accel_testkit.engine --quick` trains in less time.
+pytestmark = [pytest.mark.tier("device"), pytest.mark.whole]
 
 Answer = dict[str, Any]
 #: Relative difference of losses from plain PyTorch on the CPU in float32.

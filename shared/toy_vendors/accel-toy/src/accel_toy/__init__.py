@@ -4,14 +4,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from accel_core.lazy import exports
 
 __all__ = ["Toy_Accelerator"]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "Toy_Accelerator":
-        from accel_toy.accelerator import Toy_Accelerator
-
-        return Toy_Accelerator
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = exports(__name__, {"Toy_Accelerator": "accelerator"})

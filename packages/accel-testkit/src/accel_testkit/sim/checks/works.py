@@ -78,8 +78,10 @@ def future_does_not_wait(_: Device) -> None:
     rank, size, _device = here()
     summed, received, go = mine(3), mine(2, value=-1), mine(1)
     if rank == 0:
-        sums = dist.all_reduce(summed, op=dist.ReduceOp.AVG, async_op=True).get_future()
-        transfer = dist.irecv(received, 1).get_future()
+        works = dist.all_reduce(summed, op=dist.ReduceOp.AVG, async_op=True), dist.irecv(received, 1)
+        assert works[0]
+        assert works[1]
+        sums, transfer = works[0].get_future(), works[1].get_future()
         expect(not sums.done() and not transfer.done(), "a future is done before the others take part")
         doubled = sums.then(lambda done: done.value()[0] * 2)
         dist.send(go, 1)

@@ -22,6 +22,8 @@ c10::Storage alias_of(const c10::Storage& device_storage) {
       c10::Storage::use_byte_size_t(), impl->nbytes(), std::move(data), c10::GetCPUAllocator(), /*resizable=*/true);
 }
 
+} // namespace
+
 at::Tensor with_metadata_of(const at::Tensor& source, c10::Storage storage, c10::DispatchKey key) {
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), source.dtype());
   auto* impl = tensor.unsafeGetTensorImpl();
@@ -32,13 +34,12 @@ at::Tensor with_metadata_of(const at::Tensor& source, c10::Storage storage, c10:
   return tensor;
 }
 
-} // namespace
-
 c10::Storage& Aliases::storage_for(const c10::Storage& device_storage) {
   for (auto& known : storages_) {
     if (known.device.unsafeGetStorageImpl() == device_storage.unsafeGetStorageImpl()) return known.host;
   }
-  auto host = alias_of(device_storage);
+  auto shadow = shadow_of(device_storage);
+  auto host = shadow ? std::move(*shadow) : alias_of(device_storage);
   auto* data = host.mutable_data();
   storages_.push_back({std::move(host), device_storage, data, device_storage.nbytes()});
   return storages_.back().host;
@@ -102,7 +103,9 @@ void Aliases::write_back() {
 }
 
 at::Tensor host_alias(const at::Tensor& device_tensor) {
-  return is_mine(device_tensor) ? Aliases().to_host(device_tensor) : device_tensor;
+  if (!is_mine(device_tensor)) return device_tensor;
+  refuse_in_capture("a collective", device_tensor.device().index());  // on the hosts' network it can not be recorded
+  return Aliases().to_host(device_tensor);
 }
 
 } // namespace accel_sim

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// torch has kernels of its collectives for CPU, CUDA and PrivateUse1; hpu, xpu and mps use the last ones.
+// torch has kernels of its collectives for CPU, CUDA and PrivateUse1; hpu and xpu, whose runtimes bring theirs,
+// use the last ones. Nobody brings any for mps.
 #include "collectives.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -36,6 +37,7 @@ void as_private_use(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::j
 } // namespace
 
 void register_collectives() {
+  if (config().type == c10::DeviceType::MPS) return;
   auto* library =
       new torch::Library(torch::Library::IMPL, "c10d", std::make_optional(config().key), __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();

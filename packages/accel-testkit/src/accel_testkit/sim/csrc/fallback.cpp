@@ -24,7 +24,7 @@ bool mixes_devices(const std::string& name) {
   static const std::unordered_set<std::string> names = {
       "aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index",
       "aten::_unsafe_index_put", "aten::_pack_padded_sequence", "aten::_copy_from", "aten::_copy_from_and_resize",
-      "aten::set_", "aten::is_set_to", "aten::_ctc_loss", "aten::_fused_sdp_choice", "aten::_local_scalar_dense"};
+      "aten::set_", "aten::is_set_to", "aten::copy_", "aten::_ctc_loss", "aten::_fused_sdp_choice", "aten::_local_scalar_dense"};
   return names.count(name) != 0;
 }
 
@@ -46,7 +46,7 @@ struct Call {
       return value;
     }
     const auto index = value.device().index();
-    if (device >= 0 && index != device && config().strict) {
+    if (device >= 0 && index != device && config().strict && op.operator_name().name != "aten::copy_") {
       at::Device seen(config().type, device);
       c10::impl::common_device_check_failure(seen, value, op.operator_name().name.c_str(), "other");
     }
@@ -67,36 +67,20 @@ struct Call {
   }
 
   void convert(c10::IValue& value) {
-    if (value.isTensor()) {
-      value = tensor(value.toTensor());
-    } else if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const auto& item : value.toTensorVector()) list.push_back(tensor(item));
-      value = std::move(list);
-    } else if (value.isOptionalTensorList()) {
-      c10::List<std::optional<at::Tensor>> list;
-      for (const auto& item : value.toOptionalTensorVector()) {
-        list.push_back(item ? std::optional<at::Tensor>(tensor(*item)) : std::nullopt);
-      }
-      value = std::move(list);
-    } else if (value.isDevice() && is_mine(value.toDevice())) {
+    if (value.isDevice() && is_mine(value.toDevice())) {
       if (device < 0) device = index_of(value.toDevice());
       makes_device_tensors = true;
       value = c10::Device(c10::DeviceType::CPU);
     } else if (value.isGenerator() && is_mine(value.toGenerator().device())) {
       generator_given = true;
       value = inner_generator(value.toGenerator());
+    } else {
+      change_tensors(value, [this](const at::Tensor& item) { return tensor(item); });
     }
   }
 
   void convert_result(c10::IValue& value) {
-    if (value.isTensor()) {
-      value = aliases.to_device(value.toTensor(), device);
-    } else if (value.isTensorList()) {
-      c10::List<at::Tensor> list;
-      for (const auto& item : value.toTensorVector()) list.push_back(aliases.to_device(item, device));
-      value = std::move(list);
-    }
+    change_tensors(value, [this](const at::Tensor& item) { return aliases.to_device(item, device); });
   }
 };
 
@@ -143,8 +127,9 @@ void make_contiguous(const c10::OperatorHandle& op, Stack& stack, size_t first) 
   for (size_t i = first; i < first + 2; i++) stack[i] = stack[i].toTensor().contiguous();
 }
 
-void run_on_host(const c10::OperatorHandle& op, const c10::OperatorHandle& host_op, Stack* stack) {
-  Call call(op);
+// Runs the CPU's operator on the arguments on the stack; its results there are host tensors.
+void compute(Call& call, Stack* stack) {
+  const auto& op = call.op;
   const auto arguments = op.schema().arguments().size();
   const auto first = stack->size() - arguments;
   make_contiguous(op, *stack, first);
@@ -158,17 +143,22 @@ void run_on_host(const c10::OperatorHandle& op, const c10::OperatorHandle& host_
   }
   {
     at::AutoDispatchBelowADInplaceOrView below;
-    host_op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
   }
   borrowed.reset();
   call.aliases.write_back();
+}
+
+void run_on_host(const c10::OperatorHandle& op, Stack* stack) {
+  Call call(op);
+  compute(call, stack);
   if (!call.makes_device_tensors) return;
   const auto results = op.schema().returns().size();
   for (size_t i = stack->size() - results; i < stack->size(); i++) call.convert_result((*stack)[i]);
 }
 
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
-  run_on_host(op, op, stack);
+  observed(op, stack, &run_on_host);
 }
 
 // Operators made of others, whose choice of parts asks for the device type: the CPU's choice is taken whole.
@@ -186,6 +176,19 @@ bool has_own_kernel(const std::string& name) {
 }
 
 } // namespace
+
+void run_into(const c10::OperatorHandle& op, Stack* stack, const std::vector<at::Tensor>& results) {
+  Call call(op);
+  compute(call, stack);
+  size_t next = 0;
+  for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); i++) {
+    change_tensors((*stack)[i], [&](const at::Tensor& made) {
+      const auto& result = results[next++];
+      if (result.defined()) call.aliases.to_host(result).copy_(made);
+      return result;
+    });
+  }
+}
 
 void register_fallback() {
   auto* library = new torch::Library(

@@ -17,7 +17,6 @@ thread_local c10::DeviceIndex t_device = 0;
 thread_local std::array<c10::StreamId, kDevices> t_streams{};
 std::array<std::atomic<bool>, kDevices> g_touched{};
 std::atomic<c10::StreamId> g_next_stream{1};
-thread_local bool t_capturing = false;
 
 using Clock = std::chrono::steady_clock;
 
@@ -46,7 +45,7 @@ class SimGuard final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream getStream(c10::Device device) const override { return current_stream(index_of(device)); }
   c10::Stream getDefaultStream(c10::Device device) const override { return stream(index_of(device), 0); }
   c10::Stream getNewStream(c10::Device device, int) const override {
-    return stream(index_of(device), g_next_stream++);
+    return new_stream(index_of(device));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override { return getNewStream(device, 0); }
   c10::Stream exchangeStream(c10::Stream next) const override {
@@ -58,23 +57,39 @@ class SimGuard final : public c10::impl::DeviceGuardImplInterface {
   void* getStreamNativeHandle(const c10::Stream stream) const override {
     return reinterpret_cast<void*>(static_cast<intptr_t>(stream.id()));
   }
-  bool queryStream(const c10::Stream&) const override { return true; }
-  void synchronizeStream(const c10::Stream&) const override { finish_collectives(); }
-  void synchronizeDevice(const c10::DeviceIndex) const override { finish_collectives(); }
-  bool isStreamCapturing(const c10::Stream&) const override { return t_capturing; }
-  void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
+  bool queryStream(const c10::Stream& stream) const override {
+    Observer::each([&](auto& observer) { observer.before_host_wait(&stream, nullptr); });
+    return true;
+  }
+  void synchronizeStream(const c10::Stream& stream) const override {
+    Observer::each([&](auto& observer) { observer.before_host_wait(&stream, nullptr); });
+    finish_collectives();
+  }
+  void synchronizeDevice(const c10::DeviceIndex index) const override { synchronize_device(index); }
+  bool isStreamCapturing(const c10::Stream& stream) const override { return is_capturing(stream); }
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    record_stream(data, stream);
+  }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
-    if (*event) {
-      *static_cast<Event*>(*event) = Event{stream, Clock::now()};
-    } else {
-      *event = new Event{stream, Clock::now()};
-    }
+    if (!*event) *event = new Event{stream, Clock::now()};
+    Observer::each([&](auto& observer) { observer.before_record(*event, stream); });
+    *static_cast<Event*>(*event) = Event{stream, Clock::now()};
   }
-  void block(void*, const c10::Stream&) const override {}
-  bool queryEvent(void*) const override { return true; }
-  void synchronizeEvent(void*) const override {}
-  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event) Observer::each([&](auto& observer) { observer.before_wait(event, stream); });
+  }
+  bool queryEvent(void* event) const override {
+    if (event) Observer::each([&](auto& observer) { observer.before_host_wait(nullptr, event); });
+    return true;
+  }
+  void synchronizeEvent(void* event) const override {
+    if (event) Observer::each([&](auto& observer) { observer.before_host_wait(nullptr, event); });
+  }
+  void destroyEvent(void* event, const c10::DeviceIndex) const noexcept override {
+    Observer::each([&](auto& observer) { observer.event_destroyed(event); });
+    delete static_cast<Event*>(event);
+  }
   double elapsedTime(void* start, void* end, const c10::DeviceIndex) const override {
     return event_elapsed_ms(reinterpret_cast<int64_t>(start), reinterpret_cast<int64_t>(end));
   }
@@ -122,8 +137,14 @@ c10::Stream current_stream(c10::DeviceIndex index) {
       c10::Stream::UNSAFE, c10::Device(config().type, index), t_streams[static_cast<size_t>(index)]);
 }
 
-void set_capturing(bool on) {
-  t_capturing = on;
+c10::Stream new_stream(c10::DeviceIndex index) {
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(config().type, index), g_next_stream++);
+}
+
+void synchronize_device(c10::DeviceIndex index) {
+  Observer::each([](auto& observer) { observer.before_host_wait(nullptr, nullptr); });
+  Observer::each([&](auto& observer) { observer.before_device_wait(index); });
+  finish_collectives();
 }
 
 void register_guard() {

@@ -2,7 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Python side of the extension.
 #include "collectives.h"
+#include "deferred.h"
+#include "graphs.h"
+#include "race.h"
 
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/utils/pybind.h>
@@ -32,6 +36,13 @@ void activate(const std::string& type, const std::string& name, int count, size_
   accel_sim::register_composites();
   accel_sim::register_autocast();
   accel_sim::register_collectives();
+  accel_sim::register_graphs();
+}
+
+void watch(bool race, bool deferred) {
+  if (race || deferred) accel_sim::keep_order();
+  if (race) accel_sim::detect_races();
+  if (deferred) accel_sim::defer_work();
 }
 
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend> gloo, std::string name) {
@@ -45,13 +56,50 @@ py::object default_generator(int index) {
 
 } // namespace
 
+at::GraphCaptureMode capture_mode(const std::string& name) {
+  if (name == "global" || name == "default") return at::GraphCaptureMode::Global;
+  if (name == "thread_local") return at::GraphCaptureMode::ThreadLocal;
+  TORCH_CHECK(
+      name == "relaxed", "Unknown capture error mode. Expected `global`, `thread_local`, or `relaxed`, got ", name);
+  return at::GraphCaptureMode::Relaxed;
+}
+
+void bind_graphs(py::module_& m) {
+  using accel_sim::SimGraph;
+  using Pool = std::optional<c10::MempoolId_t>;
+  const auto begin = [](SimGraph& graph, Pool pool, const std::string& mode, bool executes) {
+    graph.begin(pool.value_or(c10::MempoolId_t{0, 0}), capture_mode(mode), executes);
+  };
+  // Without the interpreter's lock: the threads of autograd need it while they have that of the capture.
+  const py::call_guard<py::gil_scoped_release> free;
+  py::class_<SimGraph, std::shared_ptr<SimGraph>>(m, "Graph")
+      .def(py::init([](bool) { return std::make_shared<SimGraph>(); }), py::arg("keep_graph") = false)
+      .def("capture_begin", begin, free, py::arg("pool") = py::none(), py::arg("capture_error_mode") = "global",
+           py::arg("executes") = false)
+      .def("capture_end", torch::wrap_pybind_function_no_gil(&SimGraph::capture_end))
+      .def("instantiate", &SimGraph::instantiate)
+      .def("replay", &SimGraph::replay, free)
+      .def("reset", &SimGraph::reset, free)
+      .def("pool", &SimGraph::pool)
+      .def("register_generator_state", &SimGraph::register_generator_state);
+  m.def("graph_pool_handle", &accel_sim::new_graph_pool);
+  m.def("is_current_stream_capturing", [] {
+    return accel_sim::is_capturing(accel_sim::current_stream(accel_sim::current_device()));
+  });
+}
+
 PYBIND11_MODULE(accel_sim_native, m) {
+  bind_graphs(m);
   m.def("activate", &activate);
+  m.def("watch", &watch);
+  m.def("hide_frames", &accel_sim::hide_frames);
+  m.def("host_reads", [](const std::string& by, const at::Tensor& tensor) {
+    accel_sim::host_touches(by, "self", tensor, false);
+  });
   m.def("make_backend", &make_backend);
   m.def("default_generator", &default_generator);
   m.def("event_elapsed_ms", &accel_sim::event_elapsed_ms);
   m.def("resize_storage", [](const at::Tensor& of, size_t bytes) { accel_sim::resize(of.storage(), bytes); });
-  m.def("set_capturing", &accel_sim::set_capturing);
   m.def("set_strict", [](bool on) { config().strict = on; });
   m.def("register_host", [](size_t data, size_t bytes) {
     accel_sim::register_host(reinterpret_cast<void*>(data), bytes);

@@ -17,14 +17,29 @@ class SimGenerator final : public c10::GeneratorImpl {
       : c10::GeneratorImpl(c10::Device(config().type, index), c10::DispatchKeySet(config().key)),
         inner(std::move(inner)) {}
 
-  void set_current_seed(uint64_t seed) override { inner.set_current_seed(seed); }
+  void set_current_seed(uint64_t seed) override {
+    refuse("set_current_seed");
+    inner.set_current_seed(seed);
+  }
   // A host generator has no offset; zero is where every sequence starts.
   void set_offset(uint64_t) override {}
   uint64_t get_offset() const override { return 0; }
-  uint64_t current_seed() const override { return inner.current_seed(); }
-  uint64_t seed() override { return inner.unsafeGetGeneratorImpl()->seed(); }
-  void set_state(const c10::TensorImpl& state) override { inner.unsafeGetGeneratorImpl()->set_state(state); }
-  c10::intrusive_ptr<c10::TensorImpl> get_state() const override { return inner.unsafeGetGeneratorImpl()->get_state(); }
+  uint64_t current_seed() const override {
+    refuse("current_seed");
+    return inner.current_seed();
+  }
+  uint64_t seed() override {
+    refuse("seed");
+    return inner.unsafeGetGeneratorImpl()->seed();
+  }
+  void set_state(const c10::TensorImpl& state) override {
+    refuse("set_state");
+    inner.unsafeGetGeneratorImpl()->set_state(state);
+  }
+  c10::intrusive_ptr<c10::TensorImpl> get_state() const override {
+    refuse("get_state");
+    return inner.unsafeGetGeneratorImpl()->get_state();
+  }
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& state) override {
     inner = static_cast<SimGenerator&>(*state).inner;
   }
@@ -36,6 +51,9 @@ class SimGenerator final : public c10::GeneratorImpl {
   at::Generator inner;
 
  private:
+  void refuse(const char* method) const {
+    refuse_in_capture(upper_name() + "GeneratorImpl::" + method, device_.index());
+  }
   SimGenerator* clone_impl() const override { return new SimGenerator(device_.index(), inner.clone()); }
 };
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from accel_testkit.sim.runtime import device, dtypes, memory, random, streams, ways
+from accel_testkit.sim.runtime import device, dtypes, graphs, memory, random, streams, ways
 from accel_testkit.sim.simulation import Simulation
 
 #: Later rooms overrule earlier ones.
-ROOMS = (device, random, streams, memory, dtypes, ways)
+ROOMS = (device, random, streams, memory, dtypes, graphs, ways)
 
 
 def offer(simulation: Simulation) -> dict[str, Any]:

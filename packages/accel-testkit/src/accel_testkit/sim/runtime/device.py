@@ -51,7 +51,7 @@ class Lazy:
         while self.waiting:
             self.waiting.pop(0)()
 
-    def call(self, callable: Callable[[], Any], **_kwargs: Any) -> None:
+    def call(self, callable: Callable[[], Any], **kwargs: Any) -> None:
         """Call now, or when the device is opened."""
         if self.done:
             callable()

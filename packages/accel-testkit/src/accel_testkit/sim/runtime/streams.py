@@ -63,7 +63,6 @@ def offer(simulation: Simulation) -> dict[str, Any]:
         "current_stream": current_stream,
         "default_stream": default_stream,
         "set_stream": set_stream,
-        "is_current_stream_capturing": lambda: False,
     }
 
 

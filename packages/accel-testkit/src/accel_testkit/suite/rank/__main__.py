@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import pkgutil
 import sys
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from accel_testkit.suite import launch
 
 #: Guards against a hang.
 _TIMEOUT = timedelta(seconds=120)
@@ -33,7 +34,7 @@ def main(job: str, folder: str, dotted: str = "") -> int:
     except Exception as error:
         traceback.print_exc()
         answer["error"] = f"{type(error).__name__}: {error}"
-    Path(folder, f"{rank}.json").write_text(json.dumps(answer), encoding="utf-8")
+    launch.keep(Path(folder), rank, answer)
     return int("error" in answer)
 
 

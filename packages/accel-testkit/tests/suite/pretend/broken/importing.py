@@ -28,6 +28,11 @@ def evidence_imports_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.edit("probe.py", _ASKED, _ASKED + "    import torch\n")
 
 
+@breaks("imports.package_joins_deepspeed", started="report")
+def package_forgets_core(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.files["accel_good/__init__.py"] = ""
+
+
 @breaks("imports.class_imports_no_deepspeed", started="report")
 def class_imports_deepspeed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     # A stand-in: the real one would ask for the accelerator that is just being made.
@@ -53,9 +58,19 @@ def _in_every_step(site: Site, line: str) -> None:
     site.edit("accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        {line.format('CONSTRUCTION')}\n")
 
 
-@breaks("imports.settings_of_torch_stay", "imports.environment_stays[construction]", started="report")
+@breaks("imports.settings_of_torch_stay[class]", "imports.environment_stays[class]", started="report")
+def class_changes_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This setting of torch sets a variable too."""
+    site.edit("accelerator.py", _CLASS, f"torch.use_deterministic_algorithms(True)\n\n\n{_CLASS}")
+
+
+@breaks(
+    "imports.settings_of_torch_stay[construction]",
+    "imports.environment_stays[construction]",
+    started="report",
+)
 def constructor_changes_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it was on hpu. This setting of torch sets a variable too."""
+    """As it is on hpu, which has to declare it."""
     site.edit(
         "accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        torch.use_deterministic_algorithms(True)\n"
     )

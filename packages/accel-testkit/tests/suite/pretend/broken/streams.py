@@ -98,7 +98,7 @@ class _Pending(Event):
         return False
 
 
-@breaks("streams.event_is_done_once_its_work_is")
+@breaks("events.event_is_done_once_its_work_is")
 class EventIsNeverDone(GOOD_Accelerator):
     @property
     def Event(self) -> Any:
@@ -110,7 +110,7 @@ class _Seconds(Event):
         return super().elapsed_time(end) / 1000
 
 
-@breaks("streams.events_tell_milliseconds")
+@breaks("events.events_tell_milliseconds")
 class EventsTellSeconds(GOOD_Accelerator):
     @property
     def Event(self) -> Any:
@@ -119,8 +119,8 @@ class EventsTellSeconds(GOOD_Accelerator):
 
 @breaks(
     "lazy_calls.host_timers_stand_in_for_events",
-    "streams.event_is_done_once_its_work_is",
-    "streams.events_tell_milliseconds",
+    "events.event_is_done_once_its_work_is",
+    "events.events_tell_milliseconds",
 )
 class NothingTellsTime(GOOD_Accelerator):
     @property

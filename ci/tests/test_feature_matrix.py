@@ -1,0 +1,141 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ci import feature_matrix
+from ci.features import page
+from ci.tests.repository import HEADER, Repository
+
+CHECKS = """
+def test_adds_up(x):
+    '''Numbers add up.
+    Always.'''
+
+
+def test_replays(x):
+    '''A graph replays.'''
+"""
+
+
+@pytest.fixture
+def root(repository: Repository) -> Path:
+    """A checkout with a suite of two checks, and a README with a place for the table."""
+    repository.write("packages/accel-testkit/src/accel_testkit/suite/test_math.py", HEADER + CHECKS)
+    repository.write("README.md", f"# accel\n\n{page.BEGIN}\nold\n{page.END}\n\nmore\n")
+    return repository.root
+
+
+def row(name: str, outcome: str = "passed", trait: str = "", **more: Any) -> dict[str, Any]:
+    """A check's row as the testkit writes it."""
+    reason = "unsupported: it has none" if trait else ""
+    return {
+        "id": name,
+        "tier": "device",
+        "sentence": "",
+        "outcome": outcome,
+        "trait": trait,
+        "reason": reason,
+        **more,
+    }
+
+
+def run(root: Path, action: str, *rows: dict[str, Any], key: str = "toy", **more: Any) -> int:
+    """Run the program on results with these checks."""
+    document = {
+        "schema": 1,
+        "key": key,
+        "accelerator": "accel_toy:TOY",
+        "simulated": True,
+        "versions": {"python": "3.11.7", "torch": "2.13.0+cpu", "deepspeed": "0.19.8", "accel-toy": "1"},
+        "traits": {},
+        "checks": rows,
+        **more,
+    }
+    file = root.parent / f"{key}.json"
+    file.write_text(json.dumps(document), encoding="utf-8")
+    return feature_matrix.main([action, str(file)], root)
+
+
+def cells(root: Path, start: str) -> list[str]:
+    """The cells after the first of the line of the page that starts with this one."""
+    (line,) = [line for line in (root / page.PAGE).read_text().splitlines() if line.startswith(f"| {start}")]
+    return [cell.strip() for cell in line.strip("|").split("|")][1:]
+
+
+def test_a_cell_says_what_the_run_showed(root: Path) -> None:
+    variants = [row("math.adds_up[1]"), row("math.adds_up[2]", "failed"), row("math.adds_up[3]")]
+    assert run(root, "record", *variants, row("math.replays", "skipped", "graphs")) == 0
+    assert run(root, "record", row("math.adds_up[1]"), key="other") == 0
+    assert cells(root, "`adds_up`: Numbers add up. Always.") == ["passed", "2 of 3 passed; **1 failed**"]
+    assert cells(root, "`replays`") == ["not run", "no: graphs"]
+    assert cells(root, "`graphs`") == ["unsupported", "it has none"]
+
+
+def test_the_engine_s_cell_has_the_worst_figure(root: Path) -> None:
+    name = "[fp32-stage-2]"
+    figures = [{"difference": 2.4e-7}, {"difference": 1.2e-7}, {"difference": 0.0, "identical": True}]
+    rows = [row(f"engine.c{number}{name}", figures=about) for number, about in enumerate(figures)]
+    assert run(root, "record", *rows) == 0
+    assert cells(root, "fp32 stage 2") == ["2.4e-07, same bits"]
+    more = row(f"engine.c9{name}", figures={"difference": 0.0, "identical": False})
+    assert run(root, "record", *rows, more) == 0
+    assert cells(root, "fp32 stage 2") == ["2.4e-07"]
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "cell"),
+    [
+        (["passed", "failed"], "**failed**"),
+        (["failed", "skipped"], "**failed**"),
+        (["skipped", "passed"], "no: fp16"),
+    ],
+)
+def test_the_engine_s_cell_has_the_worst_outcome(root: Path, outcomes: list[str], cell: str) -> None:
+    rows = [row(f"engine.c{n}[fp16-stage-1]", o, "fp16" * (o == "skipped")) for n, o in enumerate(outcomes)]
+    assert run(root, "record", *rows) == 0
+    assert cells(root, "fp16 stage 1") == [cell]
+
+
+def test_a_run_of_the_engine_leaves_the_suite_s_results(root: Path) -> None:
+    assert run(root, "record", row("math.adds_up")) == 0
+    assert run(root, "record", row("engine.one_rank[fp32-stage-0]")) == 0
+    assert cells(root, "`adds_up`") == ["passed"]
+    assert cells(root, "fp32 stage 0") == ["passed"]
+
+
+def test_the_readme_has_the_summary_and_keeps_its_text(root: Path) -> None:
+    assert run(root, "record", row("math.adds_up"), row("math.replays", "skipped", "graphs")) == 0
+    text = (root / "README.md").read_text()
+    assert "| simulated | 1 passed, 1 declared missing | not run | torch 2.13.0, deepspeed 0.19.8 |" in text
+    assert text.startswith("# accel\n")
+    assert text.endswith(f"{page.END}\n\nmore\n")
+    assert "old" not in text
+
+
+def test_recording_twice_changes_nothing(root: Path) -> None:
+    kept = root / "docs/results/conformance/toy.json"
+    rows = [row("math.replays"), row("math.adds_up")]
+    assert run(root, "record", *rows) == 0
+    before = kept.read_text()
+    assert run(root, "record", *reversed(rows)) == 0
+    assert kept.read_text() == before
+
+
+def test_a_run_that_shows_something_else_is_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(root, "record", row("math.adds_up"), row("engine.one_rank[fp32-stage-0]")) == 0
+    assert run(root, "compare", row("math.adds_up")) == 0
+    assert run(root, "compare", row("math.adds_up", "failed"), row("math.replays")) == 1
+    told = capsys.readouterr().err
+    assert "suite math.adds_up: passed, now failed; suite math.replays: not kept, now passed" in told
+    assert "engine" not in told.partition("found:")[2].partition("expected:")[0]
+
+
+def test_results_of_several_accelerators_are_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(root, "record", row("math.adds_up"), key="") == 2
+    assert "do not belong together" in capsys.readouterr().err

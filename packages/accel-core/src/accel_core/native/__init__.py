@@ -1,0 +1,7 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Native libraries with a C interface: compiled from packaged source once a machine, kept in a private cache."""
+
+from accel_core.native.source import Source
+
+__all__ = ["Source"]

@@ -1,0 +1,41 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a native library is made of, and the key under which its build is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Source:
+    """C++ sources that make one shared library.
+
+    name:     of the library (`accel_host`).
+    units:    the files that are compiled.
+    folders:  of headers; every file in them, and beside the units, is part of the key.
+    flags:    for the compiler, beyond those every library gets.
+    """
+
+    name: str
+    units: tuple[Path, ...]
+    folders: tuple[Path, ...] = ()
+    flags: tuple[str, ...] = ()
+
+    def key(self, compiler: str) -> str:
+        """Of everything the built library depends on: sources, flags, compiler, machine, C library."""
+        digest = hashlib.sha256()
+        for path in sorted(self._files()):
+            digest.update(f"{path.name}:{path.stat().st_size}:".encode() + path.read_bytes())
+        machine = (sys.platform, platform.machine(), *platform.libc_ver())
+        digest.update("\0".join([*self.flags, compiler, *machine]).encode())
+        return f"{self.name}-{digest.hexdigest()[:20]}"
+
+    def _files(self) -> Iterator[Path]:
+        for folder in {unit.parent for unit in self.units} | set(self.folders):
+            yield from (path for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,67 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""NVIDIA's management library: facts about a device before, and without, a CUDA context on it.
+
+From the optional package nvidia-ml-py. Every answer is None where the library can not tell.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+from accel_cuda import visible
+
+
+def free_memory(index: int) -> int | None:
+    """Free bytes of a device, all processes counted."""
+    free: int | None = _asked(index, lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).free))
+    return free
+
+
+def capability(index: int) -> tuple[int, int] | None:
+    """Compute capability of a device, major and minor."""
+    found: tuple[int, int] | None = _asked(
+        index, lambda nvml, handle: tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle))
+    )
+    return found
+
+
+def _asked(index: int, question: Callable[[Any, Any], Any]) -> Any:
+    entry = visible.entry(index)
+    nvml = None if entry is None else _library(os.getpid())
+    if nvml is None:
+        return None
+    try:
+        return question(nvml, _handle(nvml, entry))
+    except nvml.NVMLError:
+        return None
+
+
+def _handle(nvml: Any, entry: int | str | None) -> Any:
+    if isinstance(entry, str) and entry.startswith("GPU-"):
+        # CUDA takes the beginning of a UUID, the library only the whole.
+        handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+        same = [handle for handle in handles if nvml.nvmlDeviceGetUUID(handle).startswith(entry)]
+        if len(same) == 1:
+            return same[0]
+    if isinstance(entry, str):
+        return nvml.nvmlDeviceGetHandleByUUID(entry)
+    return nvml.nvmlDeviceGetHandleByIndex(entry)
+
+
+@functools.cache
+def _library(process: int) -> Any:
+    """The library, initialized in this process (a forked one has to do it again); None without it."""
+    try:
+        nvml = importlib.import_module("pynvml")
+    except ImportError:
+        return None
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return None
+    return nvml

@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's CUDA kernels, from the sources that it ships, compiled when the op is first loaded."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any, ClassVar
+
+from accel_core.op_builder import OpBuilder
+from accel_core.upstream.packaged import PackagedBuilder
+from accel_cuda.op_builder import toolkit
+
+_log = logging.getLogger("accel_cuda")
+
+
+class KernelBuilder(PackagedBuilder):
+    """One of DeepSpeed's builders that needs the compiler for the device."""
+
+    def compatibility(self) -> tuple[bool, str]:
+        """Whether nvcc (hipcc) is here and of this torch's version, and what `PackagedBuilder` asks for."""
+        missing = toolkit.lack()
+        return (False, missing) if missing else super().compatibility()
+
+
+class KernelOrPlainBuilder(KernelBuilder):
+    """One of these that plain torch can stand in for.
+
+    plain: the builder that serves the same functions without a compiler.
+    """
+
+    plain: ClassVar[type[OpBuilder]]
+
+    def compatibility(self) -> tuple[bool, str]:
+        """Always; the sentence tells which of the two."""
+        compiled, why = super().compatibility()
+        return True, why if compiled else f"plain torch: {why}"
+
+    def load(self, verbose: bool = True) -> Any:
+        """The compiled op, else an object with the same functions; a compilation that fails is told."""
+        if super().compatibility()[0]:
+            try:
+                return super().load(verbose=verbose)
+            except Exception as error:
+                _log.warning("%s can not be compiled, plain torch serves: %s", self.name, error)
+        return self.plain().load(verbose=verbose)
+
+
+def _builder(class_name: str, module: str, op: str = "", variable: str = "") -> type[KernelBuilder]:
+    """The class for a builder of DeepSpeed's. module: its file; op, variable: where they differ from it."""
+    return type(
+        class_name,
+        (KernelBuilder,),
+        {
+            "NAME": op or module,
+            "BUILD_VAR": f"DS_BUILD_{(variable or op or module).upper()}",
+            "UPSTREAM": (f"deepspeed.ops.op_builder.{module}.{class_name}",),
+            "__module__": __name__,
+            "__doc__": f"{class_name} of DeepSpeed.",
+        },
+    )
+
+
+DeepCompileBuilder = _builder("DeepCompileBuilder", "dc", variable="deep_compile")
+EvoformerAttnBuilder = _builder("EvoformerAttnBuilder", "evoformer_attn")
+FPQuantizerBuilder = _builder("FPQuantizerBuilder", "fp_quantizer")
+InferenceCutlassBuilder = _builder(
+    "InferenceCutlassBuilder", "inference_cutlass_builder", op="cutlass_ops", variable="cutlass_ops"
+)
+QuantizerBuilder = _builder("QuantizerBuilder", "quantizer")
+RaggedOpsBuilder = _builder("RaggedOpsBuilder", "ragged_ops", op="ragged_device_ops")
+RaggedUtilsBuilder = _builder("RaggedUtilsBuilder", "ragged_utils", op="ragged_ops")
+RandomLTDBuilder = _builder("RandomLTDBuilder", "random_ltd")
+SparseAttnBuilder = _builder("SparseAttnBuilder", "sparse_attn")
+SpatialInferenceBuilder = _builder("SpatialInferenceBuilder", "spatial_inference")
+StochasticTransformerBuilder = _builder("StochasticTransformerBuilder", "stochastic_transformer")
+TransformerBuilder = _builder("TransformerBuilder", "transformer")
+
+
+class AsyncIOBuilder(KernelBuilder):
+    """File I/O beside the computation; DeepSpeed's needs libaio."""
+
+    NAME = "async_io"
+    BUILD_VAR = "DS_BUILD_AIO"
+    UPSTREAM = ("deepspeed.ops.op_builder.async_io.AsyncIOBuilder",)
+
+    def compatibility(self) -> tuple[bool, str]:
+        """Whether libaio's header is here too; looked for where a compiler looks."""
+        folders = [*os.environ.get("CPATH", "").split(os.pathsep), "/usr/local/include", "/usr/include"]
+        if not any(Path(folder, "libaio.h").is_file() for folder in folders if folder):
+            return False, "libaio.h is not installed (Debian: apt install libaio-dev)"
+        return super().compatibility()
+
+
+class GDSBuilder(AsyncIOBuilder):
+    """GPUDirect Storage: files straight into device memory."""
+
+    NAME = "gds"
+    BUILD_VAR = "DS_BUILD_GDS"
+    UPSTREAM = ("deepspeed.ops.op_builder.gds.GDSBuilder",)

@@ -1,0 +1,45 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether CUDA or ROCm devices can be used: the build of torch, device files, and torch.cuda's own count."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+from accel_core import known
+from accel_core.evidence import device_nodes, distribution_version, module_exists, torch_build
+from accel_core.vendor import Confirmation, Evidence
+from accel_cuda import shims, visible
+
+(_ROW,) = known.rows("cuda")
+
+
+def evidence() -> Evidence:
+    """Build of torch and device files of the drivers; imports nothing."""
+    if not module_exists("torch"):
+        return Evidence(False, None, "torch is not installed")
+    torch = f"torch {distribution_version('torch') or 'of unknown version'}"
+    built = [f"{name} {torch_build(name)}" for name in _ROW.torch_build if torch_build(name)]
+    if not built:
+        return Evidence(False, None, f"{torch} is built without {' or '.join(_ROW.torch_build)}")
+    have = f"{torch} is built with {' and '.join(built)}"
+    if not sys.platform.startswith("linux"):
+        return Evidence(True, None, f"{have}; there are no device files to look for on {sys.platform}")
+    nodes = device_nodes(_ROW.device_nodes)
+    found = f"{nodes[0]} exists" if nodes else f"no device file {' or '.join(_ROW.device_nodes)}"
+    return Evidence(True, bool(nodes), f"{have}; {found}")
+
+
+def confirm() -> Confirmation:
+    """Count without opening a context; another vendor's torch.cuda counts nothing here, and is named."""
+    torch = importlib.import_module("torch")
+    if shim := shims.found(torch.cuda):
+        return Confirmation(0, shim)
+    # Through NVML where it is there: torch.cuda.is_available() could initialize the driver, and a process
+    # that forks afterwards has children without devices.
+    count = int(torch.cuda.device_count())
+    value = os.environ.get(visible.VARIABLE)
+    limited = "" if value is None else f" with {visible.VARIABLE}={value or '(empty)'}"
+    return Confirmation(count, f"torch.cuda counts {count}{limited}")

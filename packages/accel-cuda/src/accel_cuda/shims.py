@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Other vendors' migration aids, which put their own device behind torch.cuda."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+#: Modules whose import does so, and the accelerator that serves the device.
+KNOWN = {
+    "torch_npu.contrib.transfer_to_npu": "npu",
+    "torch_mlu.utils.gpu_migration": "mlu",
+    "torch_mlu.utils.model_transfer": "mlu",
+    "habana_frameworks.torch.gpu_migration": "hpu",
+    "torch_supa": "supa",
+    "torch_xmlir": "klxpu",
+}
+#: What every such aid replaces, whoever wrote it.
+_ASKED_FIRST = ("is_available", "device_count")
+
+
+def found(cuda: Any) -> str:
+    """The sentence about whose device torch.cuda stands for; empty where it is torch's own."""
+    for name, key in KNOWN.items():
+        if name in sys.modules:
+            return (
+                f"{name} is imported: torch.cuda stands for {key} devices, which accelerator {key!r} serves"
+            )
+    origin = _origin(cuda)
+    return f"torch.cuda is not torch's own: {origin} has replaced it" if origin else ""
+
+
+def _origin(cuda: Any) -> str:
+    if isinstance(cuda, ModuleType) and cuda.__name__ != "torch.cuda":
+        return cuda.__name__
+    for name in _ASKED_FIRST:
+        home = str(getattr(getattr(cuda, name), "__module__", ""))
+        if home.partition(".")[0] != "torch" or not f"{home}.".startswith("torch.cuda."):
+            return home or f"an unknown {name}()"
+    return ""

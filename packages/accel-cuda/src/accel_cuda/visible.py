@@ -1,0 +1,31 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA_VISIBLE_DEVICES as the CUDA runtime reads it: ordinals, UUIDs of GPUs and of MIG instances."""
+
+from __future__ import annotations
+
+import os
+
+VARIABLE = "CUDA_VISIBLE_DEVICES"
+
+
+def entry(index: int) -> int | str | None:
+    """What stands behind device `index`: the driver's ordinal, or a UUID; None for an invisible device."""
+    value = os.environ.get(VARIABLE)
+    if value is None:
+        return index
+    listed = entries(value)
+    return listed[index] if index < len(listed) else None
+
+
+def entries(value: str) -> list[int | str]:
+    """The visible devices in order: those before the first that is invalid; none if one is named twice."""
+    listed: list[int | str] = []
+    for part in (item.strip() for item in value.split(",")):
+        if part.startswith(("GPU-", "MIG-")):
+            listed.append(part)
+        elif part.isdecimal():
+            listed.append(int(part))
+        else:
+            break
+    return listed if len(set(listed)) == len(listed) else []

@@ -1,0 +1,93 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+// The loops for each instruction set, and the choice at run time. target_clones would choose as well, but can not be
+// told: here a test runs every level of the machine and compares the bits.
+#include "level.h"
+
+#include <atomic>
+
+#include "accel/half.h"
+#include "accel/optimizers.h"
+#include "accel_host.h"
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#define ACCEL_X86_LEVELS 1
+#else
+#define ACCEL_X86_LEVELS 0
+#endif
+
+#define ACCEL_LEVEL base
+#include "kernels.inc"
+#undef ACCEL_LEVEL
+
+#if ACCEL_X86_LEVELS
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+#define ACCEL_LEVEL v3
+#include "kernels.inc"
+#undef ACCEL_LEVEL
+#pragma GCC pop_options
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+#define ACCEL_LEVEL v4
+#include "kernels.inc"
+#undef ACCEL_LEVEL
+#pragma GCC pop_options
+#endif
+
+namespace accel_host {
+namespace {
+
+int32_t best() {
+#if ACCEL_X86_LEVELS
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("x86-64-v4")) return 4;
+  if (__builtin_cpu_supports("x86-64-v3")) return 3;
+  return 1;
+#elif defined(__x86_64__)
+  return 1;
+#else
+  return 0;
+#endif
+}
+
+const Level* find(int32_t number) {
+#if ACCEL_X86_LEVELS
+  if (number == 4) return &v4::kLevel;
+  if (number == 3) return &v3::kLevel;
+#endif
+  return &base::kLevel;
+}
+
+const int32_t g_best = best();
+std::atomic<int32_t> g_number{g_best};
+std::atomic<const Level*> g_level{find(g_best)};
+
+} // namespace
+
+const Level& level() {
+  return *g_level.load(std::memory_order_relaxed);
+}
+
+} // namespace accel_host
+
+int32_t accel_best_level() {
+  return accel_host::g_best;
+}
+
+int32_t accel_level() {
+  return accel_host::g_number;
+}
+
+int accel_set_level(int32_t number) {
+  using namespace accel_host;
+  const int32_t lowest = g_best == 0 ? 0 : 1;
+  if (number < lowest || number > g_best || number == 2) return ACCEL_BAD_LEVEL;
+  g_number = number;
+  g_level = find(number);
+  return ACCEL_OK;
+}
+
+int32_t accel_abi_version() {
+  return 1;
+}

@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Compiles the kernels into the wheel, which then fits every Python and every torch of its platform.
+
+ACCEL_NO_NATIVE=1, or a machine without a compiler, gives a wheel without the library (py3-none-any): it is then
+compiled from the packaged source when first used.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+
+class KernelsHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Called by hatchling before each build."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Add headers, sources and the library; an editable install builds from the workspace when first used."""
+        root = Path(self.root)
+        headers = root / "include"
+        if not headers.is_dir():
+            headers = root.parents[1] / "shared/csrc/include"
+        if self.target_name == "sdist":
+            build_data["force_include"][str(headers)] = "include"
+        elif version != "editable":
+            build_data["force_include"][str(root / "csrc")] = "accel_host/csrc"
+            build_data["force_include"][str(headers)] = "accel_host/include"
+            library = self._compiled(root / "csrc", headers)
+            if library:
+                build_data["force_include"][str(library)] = "accel_host/lib/libaccel_host.so"
+                build_data["pure_python"] = False
+                platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+                build_data["tag"] = f"py3-none-{platform}"
+
+    def _compiled(self, csrc: Path, headers: Path) -> Path | None:
+        compiler = shlex.split(os.environ.get("CXX", "c++"))
+        if os.environ.get("ACCEL_NO_NATIVE") == "1" or shutil.which(compiler[0]) is None:
+            self.app.display_warning("accel-host: no compiler, the wheel carries no library")
+            return None
+        target = Path(self.directory) / "libaccel_host.so"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        units = [str(unit) for unit in sorted(csrc.glob("*.cpp"))]
+        flags = [
+            "-std=c++17",
+            "-fPIC",
+            "-shared",
+            "-fopenmp",
+            f"@{csrc / 'flags.txt'}",
+            f"-I{csrc}",
+            f"-I{headers}",
+        ]
+        subprocess.run([*compiler, *flags, "-o", str(target), *units], check=True)
+        return target

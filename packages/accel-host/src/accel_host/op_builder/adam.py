@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Adam on the host, as deepspeed.ops.adam.DeepSpeedCPUAdam calls it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from accel_core.op_functions import OpFunctions
+from accel_host import kernels
+from accel_host.op_builder.base import HostBuilder
+from accel_host.op_builder.optimizers import Optimizers
+
+#: Whether the decay is decoupled, by number: the one option that upstream does not give at every step.
+_adams: Optimizers[bool] = Optimizers("adam")
+
+
+def create_adam(
+    optimizer_id: int,
+    alpha: float = 1e-3,
+    betta1: float = 0.9,
+    betta2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    adamw_mode: bool = True,
+    should_log: bool = False,
+) -> int:
+    """Remember an optimizer; 0."""
+    return _adams.create(optimizer_id, bool(adamw_mode))
+
+
+def destroy_adam(optimizer_id: int) -> int:
+    """Forget it; 0, also where it is forgotten already."""
+    return _adams.destroy(optimizer_id)
+
+
+def adam_update(
+    optimizer_id: int,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    weight_decay: float,
+    bias_correction: bool,
+    params: torch.Tensor,
+    grads: torch.Tensor,
+    exp_avg: torch.Tensor,
+    exp_avg_sq: torch.Tensor,
+    *,
+    rollback: bool = False,
+) -> int:
+    """One step in place; raises UnknownOptimizer and what `kernels.adam` raises."""
+    kernels.adam(
+        [params], [grads], [exp_avg], [exp_avg_sq], step=step, lr=lr, beta1=beta1, beta2=beta2, eps=epsilon,
+        weight_decay=weight_decay, decoupled=_adams[optimizer_id], bias_correction=bool(bias_correction),
+        rollback=rollback,
+    )  # fmt: skip
+    return 0
+
+
+def adam_rollback(*arguments: Any) -> int:
+    """Take the step of the same arguments back, but for rounding."""
+    return adam_update(*arguments, rollback=True)
+
+
+def multi_tensor_adam(
+    chunk_size: int,
+    noop_flag_buffer: torch.Tensor,
+    tensor_lists: list[list[torch.Tensor]],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    step: int,
+    adam_w_mode: int,
+    bias_correction: int,
+    weight_decay: float,
+    *args: Any,
+) -> None:
+    """One step on [gradients, parameters, first moments, second moments], as deepspeed.ops.adam.FusedAdam calls it."""
+    grads, params, exp_avgs, exp_avg_sqs = tensor_lists
+    kernels.adam(
+        params, grads, exp_avgs, exp_avg_sqs, step=step, lr=lr, beta1=beta1, beta2=beta2, eps=epsilon,
+        weight_decay=weight_decay, decoupled=bool(adam_w_mode), bias_correction=bool(bias_correction),
+    )  # fmt: skip
+
+
+class CPUAdam(OpFunctions):
+    """Upstream's functions. ZenFlow's (`zenflow_adam_create`, …) are not among them: asking for one says so."""
+
+    OP = "cpu_adam"
+    create_adam = staticmethod(create_adam)
+    adam_update = staticmethod(adam_update)
+    adam_rollback = staticmethod(adam_rollback)
+    destroy_adam = staticmethod(destroy_adam)
+
+
+class CPUAdamBuilder(HostBuilder):
+    """Adam and AdamW: the optimizer of ZeRO-Offload."""
+
+    NAME = "cpu_adam"
+    BUILD_VAR = "DS_BUILD_CPU_ADAM"
+
+    def functions(self) -> Any:
+        """Upstream's functions."""
+        return CPUAdam()
+
+
+class FusedAdamBuilder(HostBuilder):
+    """Adam over many tensors in one call, for tensors in host memory."""
+
+    NAME = "fused_adam"
+    BUILD_VAR = "DS_BUILD_FUSED_ADAM"
+
+    def functions(self) -> Any:
+        """Upstream's function."""
+        return SimpleNamespace(multi_tensor_adam=multi_tensor_adam)

@@ -1,0 +1,28 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the host's builders share: they always serve, by the library or in plain torch."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+from accel_core.op_builder import OpBuilder
+from accel_host import library
+
+
+class HostBuilder(OpBuilder):
+    """Always compatible; the reason says from where the op comes."""
+
+    def compatibility(self) -> tuple[bool, str]:
+        """Always, and how."""
+        return True, library.expected()
+
+    def load(self, verbose: bool = True) -> Any:
+        """Upstream's functions, with the library at hand or in plain torch. Never raises."""
+        library.load()
+        return self.functions()
+
+    @abstractmethod
+    def functions(self) -> Any:
+        """An object with upstream's functions."""

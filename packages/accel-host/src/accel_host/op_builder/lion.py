@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Lion on the host, as deepspeed.ops.lion calls it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from accel_host import kernels
+from accel_host.op_builder.base import HostBuilder
+from accel_host.op_builder.optimizers import Optimizers
+
+_lions: Optimizers[None] = Optimizers("lion")
+
+
+def create_lion(
+    optimizer_id: int,
+    alpha: float = 1e-3,
+    betta1: float = 0.9,
+    betta2: float = 0.999,
+    weight_decay: float = 0.0,
+    should_log: bool = False,
+) -> int:
+    """Remember an optimizer; 0."""
+    return _lions.create(optimizer_id, None)
+
+
+def destroy_lion(optimizer_id: int) -> int:
+    """Forget it; 0, also where it is forgotten already."""
+    return _lions.destroy(optimizer_id)
+
+
+def lion_update(
+    optimizer_id: int,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    params: torch.Tensor,
+    grads: torch.Tensor,
+    exp_avg: torch.Tensor,
+) -> int:
+    """One step in place."""
+    _lions[optimizer_id]
+    kernels.lion([params], [grads], [exp_avg], lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay)
+    return 0
+
+
+def multi_tensor_lion(
+    chunk_size: int,
+    noop_flag_buffer: torch.Tensor,
+    tensor_lists: list[list[torch.Tensor]],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    step: int,
+    weight_decay: float,
+) -> None:
+    """One step on [gradients, parameters, momenta], as deepspeed.ops.lion.FusedLion calls it."""
+    grads, params, exp_avgs = tensor_lists
+    kernels.lion(params, grads, exp_avgs, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay)
+
+
+class CPULionBuilder(HostBuilder):
+    """Lion."""
+
+    NAME = "cpu_lion"
+    BUILD_VAR = "DS_BUILD_CPU_LION"
+
+    def functions(self) -> Any:
+        """Upstream's functions."""
+        return SimpleNamespace(create_lion=create_lion, lion_update=lion_update, destroy_lion=destroy_lion)
+
+
+class FusedLionBuilder(HostBuilder):
+    """Lion over many tensors in one call, for tensors in host memory."""
+
+    NAME = "fused_lion"
+    BUILD_VAR = "DS_BUILD_FUSED_LION"
+
+    def functions(self) -> Any:
+        """Upstream's function."""
+        return SimpleNamespace(multi_tensor_lion=multi_tensor_lion)

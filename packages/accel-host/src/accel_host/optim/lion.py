@@ -1,0 +1,60 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Lion over the host kernel; torch has none of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from accel_host import kernels
+from accel_host.optim import step
+
+
+class Lion(torch.optim.Optimizer):
+    """Lion with decoupled weight decay; its state is the momentum `exp_avg`. Source: arXiv:2302.06675.
+
+    Raises ValueError for a negative lr or weight_decay, or betas outside [0, 1).
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        if lr < 0 or weight_decay < 0 or not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(
+                f"lr={lr}, betas={betas}, weight_decay={weight_decay}: lr and decay from 0, betas in [0, 1)"
+            )
+        super().__init__(
+            params, {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize}
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step in place; gives the closure's loss. Raises what `accel_host.kernels.lion` raises."""
+        loss = step.loss_of(closure)
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for _, params in step.by_step(group, self.state, _fresh):
+                kernels.lion(
+                    params,
+                    [parameter.grad for parameter in params if parameter.grad is not None],
+                    [self.state[parameter]["exp_avg"] for parameter in params],
+                    lr=float(group["lr"]),
+                    beta1=float(beta1),
+                    beta2=float(beta2),
+                    weight_decay=group["weight_decay"],
+                    grad_factor=step.sign(group),
+                )
+        return loss
+
+
+def _fresh(parameter: torch.Tensor) -> dict[str, torch.Tensor]:
+    return {"exp_avg": kernels.zeros_like(parameter)}

@@ -1,0 +1,50 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The library that the tests are about, and ways to be without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from accel_host import library
+
+
+@pytest.fixture
+def functions() -> Any:
+    loaded = library.load()
+    assert loaded.functions is not None, loaded.reason
+    return loaded.functions
+
+
+@pytest.fixture
+def without_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A machine with neither a built library nor a compiler, and an empty cache."""
+    monkeypatch.setattr(library, "PREBUILT", tmp_path / "none")
+    monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    library.load.cache_clear()
+    yield
+    library.load.cache_clear()
+
+
+@pytest.fixture(params=["library", "plain torch"])
+def either_way(request: pytest.FixtureRequest) -> None:
+    """Runs the test with the library and without."""
+    if request.param == "plain torch":
+        request.getfixturevalue("without_library")
+        with pytest.warns(RuntimeWarning, match="plain torch"):
+            library.load()
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Gives torch's number of threads back."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)

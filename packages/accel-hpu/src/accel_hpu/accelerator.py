@@ -1,0 +1,118 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Intel Gaudi: where it differs from any other device of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch.utils import experimental
+
+from accel_core.one_device import OneDeviceAccelerator
+from accel_hpu import settings, traits
+from accel_hpu.op_builder import TABLE
+
+_COMPILER = "hpu_backend"
+_EXPORTED = ["PT_HPU", "HABANA", "HCCL", "HCL", "GC_KERNEL_PATH", "LOG_LEVEL", "LD_LIBRARY", "PATH"]
+#: torch's key -> Habana's. What torch counts and Habana does not (num_alloc_retries, …) is left out.
+_STATS = {
+    "allocated_bytes.all.current": "InUse",
+    "allocated_bytes.all.peak": "MaxInUse",
+    "reserved_bytes.all.current": "Limit",
+    "reserved_bytes.all.peak": "Limit",
+    "allocation.all.current": "ActiveAllocs",
+    "allocation.all.allocated": "NumAllocs",
+    "allocation.all.freed": "NumFrees",
+}
+
+
+class HPU_Accelerator(OneDeviceAccelerator):
+    """Intel Gaudi through habana_frameworks.torch.hpu, hccl between ranks.
+
+    Constructing it sets what `accel_hpu.settings` lists, for the whole process.
+    """
+
+    def __init__(self) -> None:
+        with settings.applied():
+            super().__init__(
+                "hpu", collectives="hccl", ops=TABLE, traits=traits.of_mode(hpu.is_lazy()), namespace=hpu
+            )
+            self._compile_backend = ""
+            self._computes_fp16: bool | None = None
+            self._capturing = False
+            # Where torch does not count hpu among its accelerators, it locks memory for CUDA unless told otherwise.
+            self._pinned_for = () if _torch_knows_hpu() else ("hpu",)
+
+    # The runtime orders work that shares data, and waits when memory runs short, by itself.
+
+    def resolves_data_dependency(self) -> bool:
+        return True
+
+    def handles_memory_backpressure(self) -> bool:
+        return True
+
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        return callback()  # Habana's runtime queues no calls: its generator is there from the import on
+
+    def default_generator(self, device_index: int) -> torch.Generator:
+        self._checked(device_index)
+        generator: torch.Generator = self._ns.random.default_generators[0]
+        return generator
+
+    def empty_cache(self) -> None:
+        pass  # there is no such function: the allocator's pool is the whole device, always
+
+    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
+        stats = super().memory_stats(device_index)
+        return {**stats, **{key: int(stats[habana]) for key, habana in _STATS.items()}}
+
+    def is_fp16_supported(self) -> bool:
+        if self._computes_fp16 is None:
+            self._computes_fp16 = bool(experimental._is_fp16_supported())
+        return self._computes_fp16
+
+    @contextmanager
+    def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[Any]:
+        if graph is None:
+            yield
+            return
+        with self._ns.graph(graph, stream=stream):  # Habana's graphs share no pools
+            self._capturing = True
+            try:
+                yield
+            finally:
+                self._capturing = False
+
+    def is_current_stream_capturing(self) -> bool:
+        return self._capturing
+
+    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.pin_memory(*self._pinned_for)
+
+    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        return tensor.is_pinned(*self._pinned_for)
+
+    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
+        return self._torch_pin_memory(tensor.new_empty(shape))  # new_empty() takes no device to lock for
+
+    def export_envs(self) -> list[str]:
+        return list(_EXPORTED)
+
+    def visible_devices_envs(self) -> list[str]:
+        return ["HABANA_VISIBLE_MODULES"]
+
+    def get_compile_backend(self) -> str:
+        if self._compile_backend:
+            return self._compile_backend
+        # Habana registers its compiler when torch._dynamo is imported, which asking for the list does.
+        return _COMPILER if _COMPILER in torch._dynamo.list_backends(exclude_tags=()) else "eager"
+
+
+def _torch_knows_hpu() -> bool:
+    asked = getattr(torch, "accelerator", None)  # torch 2.6
+    current = None if asked is None else asked.current_accelerator()
+    return current is not None and current.type == "hpu"

@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Fused optimizers: Adam on Habana's op; Lamb and Lion, for which it has none of this shape, in plain torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from accel_core.foreach.precision import Tensors, copy_back, wide
+from accel_core.op_builder import fused
+from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
+
+__all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
+
+#: The largest float32 below 1: a factor above it is 1 on the device.
+_BELOW_ONE = 1 - 2**-24
+
+
+def multi_tensor_adam(
+    chunk_size: int,
+    noop_flag_buffer: torch.Tensor,
+    tensor_lists: Sequence[Tensors],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    step: int,
+    adam_w_mode: int,
+    bias_correction: int,
+    weight_decay: float,
+    *args: Any,
+) -> None:
+    """One step in place on [gradients, parameters, first moments, second moments], computed in float32."""
+    if not tensor_lists[0]:
+        return  # the op refuses empty lists
+    grads, params, exp_avgs, exp_avg_sqs = (wide(tensors) for tensors in tensor_lists)
+    if weight_decay and not adam_w_mode:
+        grads = list(torch._foreach_add(grads, params, alpha=weight_decay))
+    root = math.sqrt(1 - beta2**step) if bias_correction else 1.0
+    step_size = lr * root / (1 - beta1**step) if bias_correction else lr
+    # The op adds epsilon to the root of the uncorrected moment, Adam to that of the corrected one: the same
+    # when all is divided by `root` before. Another epsilon each step would have Habana compile each step.
+    scales = bool(epsilon) and root < _BELOW_ONE
+    if scales:
+        grads = list(torch._foreach_mul(grads, _on_device(1 / root, params)))
+        _scale(exp_avgs, exp_avg_sqs, 1 / root)
+    _step(
+        [grads, params, exp_avgs, exp_avg_sqs],
+        (_on_device(-step_size, params).reshape(1), beta1, beta2, epsilon),
+        1 - lr * weight_decay if adam_w_mode else 1.0,
+    )
+    if scales:
+        _scale(exp_avgs, exp_avg_sqs, root)
+    for narrow, computed in zip(tensor_lists[1:], (params, exp_avgs, exp_avg_sqs), strict=True):
+        copy_back(narrow, computed)
+
+
+def _scale(exp_avgs: Tensors, exp_avg_sqs: Tensors, factor: float) -> None:
+    torch._foreach_mul_(exp_avgs, _on_device(factor, exp_avgs))
+    torch._foreach_mul_(exp_avg_sqs, _on_device(factor * factor, exp_avgs))
+
+
+def _on_device(number: float, tensors: Tensors) -> torch.Tensor:
+    # A number in the program is a constant of the compiled graph; one that changes has to be a tensor.
+    return torch.tensor(number, dtype=torch.float32).to(tensors[0].device, non_blocking=True)
+
+
+def _step(lists: list[Tensors], hyper: tuple[Any, ...], decay: float) -> None:
+    """Call the op as its mode wants it: lazy mode takes the decay as a number, eager mode as a tensor and a switch."""
+    from habana_frameworks.torch.core.step_closure import _mark_step_if_lazy
+
+    op = torch.ops.hpu.optimizer_adamw.default
+    eager = any(argument.name == "has_weight_decay" for argument in op._schema.arguments)
+    # A graph of its own, which is compiled once, whatever was computed before.
+    _mark_step_if_lazy()
+    if eager:
+        op(*lists, *hyper, _on_device(decay, lists[1]).reshape(1), decay != 1.0)
+    else:
+        op(*lists, *hyper, decay)
+    _mark_step_if_lazy()
+
+
+class FusedAdamBuilder(fused.FusedAdamBuilder):
+    """Adam and AdamW through optimizer_adamw."""
+
+    FUSED_OP = "hpu.optimizer_adamw"
+    fused = staticmethod(multi_tensor_adam)

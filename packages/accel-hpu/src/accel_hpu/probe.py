@@ -1,0 +1,27 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether Gaudi can be used: Habana's PyTorch plugin and the device files, then its own count."""
+
+from __future__ import annotations
+
+import importlib
+
+from accel_core import installed, known
+from accel_core.vendor import Confirmation, Evidence
+
+PLUGIN = "habana-torch-plugin"
+#: Releases of the plugin for the torch that this package needs, 2.5 and later.
+RELEASES = ">=1.19,<2"
+(_ROW,) = known.rows("hpu")
+
+
+def evidence() -> Evidence:
+    """Distribution, version range and /dev/accel/accel* (older drivers: /dev/hl*); imports nothing."""
+    return installed.evidence_of(_ROW, RELEASES, distribution=PLUGIN)
+
+
+def confirm() -> Confirmation:
+    """Import Habana's runtime and count; raises what its import raises, which is rarely an ImportError."""
+    hpu = importlib.import_module("habana_frameworks.torch.hpu")
+    count = int(hpu.device_count()) if hpu.is_available() else 0
+    return Confirmation(count, f"torch.hpu counts {count}")

@@ -1,0 +1,46 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Cambricon MLU: where it differs from any other device of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch_mlu
+
+from accel_core.torch_device import TorchDeviceAccelerator
+from accel_mlu import visible
+from accel_mlu.op_builder import TABLE
+from accel_mlu.traits import TRAITS
+
+_EXPORTED = ["CNCL", "TORCH_CNCL", "NEUWARE_HOME", "PYTORCH_MLU", "TORCH_MLU", "LD_LIBRARY", "PATH"]
+
+
+class MLU_Accelerator(TorchDeviceAccelerator):
+    """Cambricon MLU through torch.mlu, cncl between ranks."""
+
+    def __init__(self) -> None:
+        super().__init__("mlu", collectives="cncl", ops=TABLE, traits=TRAITS)
+        #: The profiler's ranges; None where this torch_mlu is built without CNPX.
+        self._ranges: Any = getattr(torch_mlu.mlu, "cnpx", None)
+
+    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
+        if self._ranges is not None:
+            try:
+                self._ranges.range_push(msg)
+            except (RuntimeError, AttributeError):
+                # A build without CNPX has the module, and its functions fail.
+                self._ranges = None
+
+    def range_pop(self, domain: str | None = None) -> None:
+        if self._ranges is not None:
+            self._ranges.range_pop()
+
+    def is_triton_supported(self) -> bool:
+        return True
+
+    def export_envs(self) -> list[str]:
+        return list(_EXPORTED)
+
+    def visible_devices_envs(self) -> list[str]:
+        return visible.variables()

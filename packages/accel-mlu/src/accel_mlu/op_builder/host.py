@@ -1,0 +1,13 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The ops that run on the host, whatever the device."""
+
+from accel_host.op_builder import (
+    CPUAdagradBuilder,
+    CPUAdamBuilder,
+    CPULionBuilder,
+    PinMemoryBuilder,
+    UtilsBuilder,
+)
+
+__all__ = ["CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "PinMemoryBuilder", "UtilsBuilder"]

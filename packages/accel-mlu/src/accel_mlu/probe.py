@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether MLUs can be used: torch_mlu's distribution and the device files, then its own count."""
+
+from __future__ import annotations
+
+import importlib
+import re
+
+from accel_core import installed, known
+from accel_core.evidence import distribution_version, in_range
+from accel_core.vendor import Confirmation, Evidence
+from accel_mlu import visible
+
+#: Releases of torch_mlu whose names this package uses.
+TORCH_MLU = ">=1.22,<2"
+(_ROW,) = known.rows("mlu")
+_BUILT_FOR = re.compile(r"\+torch(\d+\.\d+)")
+
+
+def evidence() -> Evidence:
+    """Distribution, version range, the torch it was built for and /dev/cambricon_dev*; imports nothing."""
+    wrong = _other_torch()
+    return Evidence(False, None, wrong) if wrong else installed.evidence_of(_ROW, TORCH_MLU)
+
+
+def _other_torch() -> str:
+    # Cambricon's wheels name their torch in the version, as 1.29.2+torch2.7.1: what is compiled in them loads
+    # beside no other, and an undefined symbol would be the only message.
+    version, torch = distribution_version("torch_mlu") or "", distribution_version("torch") or ""
+    wanted = _BUILT_FOR.search(version)
+    if wanted is None or in_range(torch, f"=={wanted[1]}.*"):
+        return ""
+    return f"torch_mlu {version} is installed, built for torch {wanted[1]}; this is torch {torch}"
+
+
+def confirm() -> Confirmation:
+    """Import torch_mlu and count; raises what its import raises (ImportError without Neuware's libraries)."""
+    torch_mlu = importlib.import_module("torch_mlu")
+    count = int(torch_mlu.mlu.device_count()) if torch_mlu.mlu.is_available() else 0
+    notes = filter(None, (f"torch.mlu counts {count}", visible.overruled()))
+    return Confirmation(count, "; ".join(notes))

@@ -1,0 +1,49 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Apple GPU: where it differs from any other device of torch."""
+
+from __future__ import annotations
+
+import torch
+
+from accel_core.absent import NoPinnedMemory, NoStreams
+from accel_core.one_device import OneDeviceAccelerator
+from accel_mps import collectives, memory, runtime, traits
+from accel_mps.op_builder import TABLE
+
+_EXPORTED = ["PYTORCH_MPS", "PYTORCH_ENABLE_MPS_FALLBACK", "GLOO"]
+#: Nothing on a Mac restricts a process to some GPUs, and DeepSpeed's launcher wants a name to write to.
+VISIBLE_DEVICES = "ACCEL_MPS_VISIBLE_DEVICES"
+
+
+class MPS_Accelerator(NoStreams, NoPinnedMemory, OneDeviceAccelerator):
+    """Apple's GPU through torch.mps, gloo on copies in host memory between ranks.
+
+    `is_synchronized_device()` is True because torch.mps has no streams for DeepSpeed to order; its calls
+    return before the work is done all the same. Events are real.
+    """
+
+    def __init__(self) -> None:
+        collectives.register()
+        declared = traits.of_machine(bf16=_computes_bf16(), peaks=memory.allocator_keeps_peaks())
+        super().__init__("mps", collectives="gloo", ops=TABLE, traits=declared, namespace=runtime)
+
+    def default_generator(self, device_index: int) -> torch.Generator:
+        self._checked(device_index)
+        return runtime.default_generator()
+
+    def is_bf16_supported(self) -> bool:
+        return _computes_bf16()
+
+    def is_fp64_supported(self) -> bool:
+        return False
+
+    def export_envs(self) -> list[str]:
+        return list(_EXPORTED)
+
+    def visible_devices_envs(self) -> list[str]:
+        return [VISIBLE_DEVICES]
+
+
+def _computes_bf16() -> bool:
+    return torch.backends.mps.is_macos_or_newer(14, 0)

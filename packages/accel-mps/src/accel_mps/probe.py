@@ -1,0 +1,40 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether an Apple GPU can be used: Metal and the torch release, then torch's own count."""
+
+from __future__ import annotations
+
+import importlib
+
+from accel_core.evidence import device_nodes, distribution_version, in_range
+from accel_core.vendor import Confirmation, Evidence
+
+#: Releases whose torch.mps tells how much memory the device has.
+TORCH = ">=2.5"
+METAL = "System/Library/Frameworks/Metal.framework"
+
+
+def evidence() -> Evidence:
+    """The release of torch, and the system's Metal framework; imports nothing."""
+    version = distribution_version("torch")
+    if version is None:
+        return Evidence(False, None, "torch is not installed")
+    if not in_range(version, TORCH):
+        return Evidence(False, None, f"torch {version} is installed, {TORCH} is needed")
+    if not device_nodes([METAL]):
+        return Evidence(False, False, f"/{METAL} is not there: this is no macOS")
+    return Evidence(True, None, f"torch {version} and Metal; only torch can tell whether there is a GPU")
+
+
+def confirm() -> Confirmation:
+    """Import torch and ask its mps module; 0 devices in a virtual machine without a GPU."""
+    mps = importlib.import_module("torch.mps")
+    asked = getattr(mps, "is_available", None)
+    if asked is not None:
+        found = bool(asked())
+        return Confirmation(int(found), f"torch.mps.is_available() is {found}")
+    try:
+        mps.current_allocated_memory()
+    except RuntimeError as error:  # torch before 2.8 has no question, and this answer
+        return Confirmation(0, str(error).partition("\n")[0])
+    return Confirmation(1, "torch.mps tells the memory in use")

@@ -1,0 +1,81 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""torch.mps in the shape of other device modules: the functions it lacks, for its one device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from accel_mps.memory import Allocator, Meter, Seen, allocator_keeps_peaks
+
+meter: Meter = Allocator() if allocator_keeps_peaks() else Seen()
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(torch.mps, name)
+
+
+def is_available() -> bool:
+    return torch.backends.mps.is_available()
+
+
+def device_count() -> int:
+    return int(is_available())
+
+
+def current_device() -> int:
+    return 0
+
+
+def set_device(device: Any) -> None:
+    """Nothing: ranks pass their local rank, and all of them have the one device."""
+
+
+def manual_seed_all(seed: int) -> None:
+    torch.mps.manual_seed(seed)
+
+
+def default_generator() -> torch.Generator:
+    # names: torch's own seed() and get_rng_state() of mps go through it, in every release since 2.0
+    return torch.mps._get_default_mps_generator()
+
+
+def initial_seed() -> int:
+    return default_generator().initial_seed()
+
+
+def empty_cache() -> None:
+    meter.stats()  # the last moment at which memory that is let go can be seen
+    torch.mps.empty_cache()
+
+
+def memory_stats(device: Any = None) -> dict[str, Any]:
+    return meter.stats()
+
+
+def memory_allocated(device: Any = None) -> int:
+    return int(meter.stats()["allocated_bytes.all.current"])
+
+
+def max_memory_allocated(device: Any = None) -> int:
+    return int(meter.stats()["allocated_bytes.all.peak"])
+
+
+def memory_reserved(device: Any = None) -> int:
+    return int(meter.stats()["reserved_bytes.all.current"])
+
+
+def max_memory_reserved(device: Any = None) -> int:
+    return int(meter.stats()["reserved_bytes.all.peak"])
+
+
+def reset_peak_memory_stats(device: Any = None) -> None:
+    meter.reset_peaks()
+
+
+def mem_get_info(device: Any = None) -> tuple[int, int]:
+    """Free and total bytes of the working set that Metal recommends; the rest of the memory is the host's."""
+    total = int(torch.mps.recommended_max_memory())
+    return max(0, total - int(torch.mps.driver_allocated_memory())), total

@@ -1,0 +1,109 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's inference functions: norms, rotation, attention and SwiGLU on torch_npu's ops, others in plain torch."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from accel_core.inference import attention, core_ops
+from accel_core.op_builder import inference
+from accel_core.op_builder.inference import FusedFunctions
+
+_PLAIN = core_ops.CoreFunctions()
+
+
+def rms_norm(vals: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Tensor:
+    """Root mean square layer norm over the last dimension."""
+    normed: torch.Tensor = torch.ops.npu.npu_rms_norm(vals, gamma, epsilon)[0]
+    return normed
+
+
+def pre_rms_norm(
+    vals: torch.Tensor, residual: torch.Tensor, gamma: torch.Tensor, epsilon: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The norm of vals + residual, and the sum."""
+    normed, _, total = torch.ops.npu.npu_add_rms_norm(vals, residual, gamma, epsilon)
+    return normed, total
+
+
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
+    """Turn pairs of channels of x, (batch, tokens, heads, width), by the angles."""
+    # The mode is left out where it is the default: older releases take none.
+    mode = ("interleave",) if interleaved else ()
+    turned: torch.Tensor = torch.ops.npu.npu_rotary_mul(x, cos.to(x.dtype), sin.to(x.dtype), *mode)
+    return turned
+
+
+def attend(
+    query: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    scale: float,
+    hidden: torch.Tensor | None,
+    bias: torch.Tensor | None,
+) -> torch.Tensor:
+    """Attention of (batch, queries, heads, width) to (batch, keys, groups, width), groups dividing heads."""
+    if bias is not None:
+        # The op takes a bias in shapes of its own; torch takes DeepSpeed's as it is.
+        return attention.attend(query, keys, values, scale, hidden, bias)
+    found: torch.Tensor = torch.ops.npu.npu_fusion_attention(
+        query.flatten(2), keys.flatten(2), values.flatten(2), query.shape[2], "BSH",
+        atten_mask=hidden, scale=scale,
+    )[0]  # fmt: skip
+    return found.view(query.shape)
+
+
+def core_rms_norm(
+    norm_output: torch.Tensor, norm_input: torch.Tensor, gamma: torch.Tensor, epsilon: float
+) -> None:
+    """norm_output may be norm_input."""
+    norm_output.copy_(rms_norm(norm_input, gamma, epsilon))
+
+
+def core_rms_pre_norm(
+    norm_output: torch.Tensor,
+    residual_output: torch.Tensor,
+    norm_input: torch.Tensor,
+    residual_input: torch.Tensor,
+    gamma: torch.Tensor,
+    epsilon: float,
+) -> None:
+    """residual_output = residual_input + norm_input, and its norm. Outputs may be inputs."""
+    normed, total = pre_rms_norm(norm_input, residual_input, gamma, epsilon)
+    residual_output.copy_(total)
+    norm_output.copy_(normed)
+
+
+def gated_activation(output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor | None, kind: int) -> None:
+    """Channels of x alternate: gate, value, gate, …; the output is activated gate times value."""
+    if kind != core_ops.SIGLU:
+        return _PLAIN.gated_activation(output, x, bias, kind)
+    # DeepSpeed's channels alternate; the op takes all gates, then all values.
+    pairs = (x if bias is None else x + bias).view(*x.shape[:-1], -1, 2)
+    both = pairs.transpose(-1, -2).flatten(-2)
+    output.copy_(torch.ops.npu.npu_swiglu(both, -1))
+    return None
+
+
+class InferenceBuilder(inference.InferenceBuilder):
+    """For models into which deepspeed.init_inference injects kernels."""
+
+    FUSED: ClassVar[FusedFunctions] = {
+        "attend": ("npu.npu_fusion_attention", attend),
+        "pre_rms_norm": ("npu.npu_add_rms_norm", pre_rms_norm),
+        "rms_norm": ("npu.npu_rms_norm", rms_norm),
+        "rotate": ("npu.npu_rotary_mul", rotate),
+    }
+
+
+class InferenceCoreBuilder(inference.InferenceCoreBuilder):
+    """For the kernels of deepspeed.inference.v2."""
+
+    FUSED: ClassVar[FusedFunctions] = {
+        "gated_activation": ("npu.npu_swiglu", gated_activation),
+        "rms_norm": ("npu.npu_rms_norm", core_rms_norm),
+        "rms_pre_norm": ("npu.npu_add_rms_norm", core_rms_pre_norm),
+    }

@@ -1,0 +1,16 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Tecorigin SDAA as a DeepSpeed accelerator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from accel_core.lazy import exports
+
+if TYPE_CHECKING:
+    from accel_sdaa.accelerator import SDAA_Accelerator
+
+__all__ = ["SDAA_Accelerator"]
+
+__getattr__ = exports(__name__, {"SDAA_Accelerator": "accelerator"})

@@ -1,0 +1,38 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Tecorigin SDAA: where it differs from any other device of torch."""
+
+from __future__ import annotations
+
+import torch_sdaa
+
+from accel_core.torch_device import TorchDeviceAccelerator
+from accel_sdaa import compile_backend, namespace
+from accel_sdaa.op_builder import TABLE
+from accel_sdaa.traits import TRAITS
+
+_EXPORTED = ["TCCL", "SDAA", "TORCH_SDAA", "LD_LIBRARY", "PATH"]
+_NOT_CHOSEN = ""
+
+
+class SDAA_Accelerator(TorchDeviceAccelerator):
+    """Tecorigin SDAA through torch.sdaa, tccl between ranks."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "sdaa",
+            collectives="tccl",
+            ops=TABLE,
+            traits=TRAITS,
+            namespace=namespace.completed(torch_sdaa.sdaa),
+            compile_backend=_NOT_CHOSEN,
+        )
+
+    def export_envs(self) -> list[str]:
+        return list(_EXPORTED)
+
+    def visible_devices_envs(self) -> list[str]:
+        return ["SDAA_VISIBLE_DEVICES"]
+
+    def get_compile_backend(self) -> str:
+        return self._compile_backend or compile_backend.default()

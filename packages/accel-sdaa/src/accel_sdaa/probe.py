@@ -1,0 +1,26 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether SDAA devices can be used: torch_sdaa's distribution and the device files, then its own count."""
+
+from __future__ import annotations
+
+import importlib
+
+from accel_core import installed, known
+from accel_core.vendor import Confirmation, Evidence
+
+#: The line of torch_sdaa for torch 2.7 and later; the one before is for torch 2.4.
+TORCH_SDAA = ">=3.0,<4"
+(_ROW,) = known.rows("sdaa")
+
+
+def evidence() -> Evidence:
+    """Distribution, version range and /dev/tcaicard*, one a card of several devices; imports nothing."""
+    return installed.evidence_of(_ROW, TORCH_SDAA)
+
+
+def confirm() -> Confirmation:
+    """Import torch_sdaa and count; raises what its import raises (ImportError without TecoToolKit)."""
+    torch_sdaa = importlib.import_module("torch_sdaa")
+    count = int(torch_sdaa.sdaa.device_count()) if torch_sdaa.sdaa.is_available() else 0
+    return Confirmation(count, f"torch.sdaa counts {count}")

@@ -1,0 +1,138 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a configuration found beside what it should have found, and the figures of the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from accel_testkit.engine import reference
+from accel_testkit.engine.configurations import STEPS, Configuration
+from accel_testkit.engine.rank import Found
+from accel_testkit.engine.runs import Answers
+from accel_testkit.suite.expect import expect
+
+#: Largest difference of a loss (they are between 1 and 5) from plain PyTorch on the CPU.
+TOLERANCE = {"fp32": 1e-6, "bf16": 2e-3, "fp16": 2e-3}
+#: The same for an op's own Adam: DeepSpeed's takes 1 - beta**step in float32, of which few digits are left.
+_OWN_ADAM = 1e-5
+#: What a loss has fallen to after all steps, at most, as part of the first one.
+_LEARNED = 0.8
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One configuration's.
+
+    refused:    ends the test as skipped once DeepSpeed is seen to refuse the type; None where the device has it.
+    exact:      the device computes with the host's own kernels.
+    record:     keeps figures with the check's results.
+    """
+
+    configuration: Configuration
+    refused: Callable[[list[Any]], None] | None
+    exact: bool
+    record: Callable[[dict[str, Any]], None]
+
+    @property
+    def tolerance(self) -> float:
+        """Largest difference of a loss."""
+        own = _OWN_ADAM if self.configuration.optimizer != "torch" else 0.0
+        return max(TOLERANCE[self.configuration.dtype], own)
+
+    def trained(self, answers: Answers) -> list[Found]:
+        """What each rank found; fails with the traceback of a rank that did not train."""
+        name = self.configuration.name
+        found = [answer.get(name) for answer in answers]
+        if self.refused is not None:
+            self.refused(found)
+        for rank, (mine, answer) in enumerate(zip(found, answers, strict=True)):
+            if not isinstance(mine, dict):
+                pytest.fail(
+                    f"{name} does not train on rank {rank}\n{mine or answer.get('error')}", pytrace=False
+                )
+        return [mine for mine in found if isinstance(mine, dict)]
+
+    def with_plain_torch(self, answers: Answers, first: int = 0) -> None:
+        """Losses within the type's tolerance; scales and skipped steps the same. `first`: the first step there is."""
+        found = self.trained(answers)
+        losses = _mean(found)
+        tolerance = self.tolerance
+        wanted = reference.of(self.configuration, len(answers))
+        steps = slice(first, first + len(losses))
+        worst = _furthest(losses, wanted["losses"][steps])
+        self.record({"difference": worst})
+        expect(
+            worst <= tolerance,
+            f"{self.configuration.name} trains differently from plain PyTorch",
+            found=f"losses {losses}, off by {worst:g}",
+            expected=f"{wanted['losses'][steps]}, within {tolerance:g}",
+            do="run the conformance suite first: what it finds usually explains this",
+        )
+        for rank in found:
+            for what in ("scales", "skipped"):
+                expect(
+                    rank[what] == wanted[what][steps],
+                    f"{self.configuration.name}: loss scaling differs from torch's GradScaler",
+                    found=f"{what} {rank[what]}",
+                    expected=f"{wanted[what][steps]}",
+                    do="see whether all ranks notice an overflow on one of them",
+                )
+        if len(losses) == STEPS:
+            _expect_learned(self.configuration, losses)
+
+    def with_stock(self, answers: Answers, stock: Answers) -> None:
+        """Every rank's losses, beside those of the same rank of DeepSpeed on a CPU."""
+        found, wanted = self.trained(answers), self.trained(stock)
+        worst = max(_furthest(a["losses"], b["losses"]) for a, b in zip(found, wanted, strict=True))
+        self.record({"difference": worst, "identical": found == wanted})
+        tolerance = 0.0 if self.exact else self.tolerance
+        expect(
+            worst <= tolerance
+            and all(a["skipped"] == b["skipped"] for a, b in zip(found, wanted, strict=True)),
+            f"{self.configuration.name} trains differently from DeepSpeed on a CPU",
+            found=f"off by {worst:g}: {found}",
+            expected=f"{wanted}, within {tolerance:g}",
+            do="look for a branch of DeepSpeed that asks the accelerator: a stream, a data type, a reduction",
+        )
+
+
+def expect_scales_follow_overflows(configuration: Configuration, found: Found) -> None:
+    """The first step has overflowed; scales are halved by overflows, doubled by good steps, and training goes on."""
+    skipped, scale, good = found["skipped"], found["scales"][0], 0
+    wanted = []
+    for overflow in skipped:
+        wanted.append(scale)
+        good = 0 if overflow else good + 1
+        # The first good step of a window does not count.
+        doubles = good > 1 and (good - 1) % configuration.scaling.window == 0
+        scale *= 0.5 if overflow else 2.0 if doubles else 1.0
+    expect(
+        skipped[0] and found["scales"] == wanted and skipped.count(False) >= STEPS // 2,
+        f"{configuration.name}: the overflow of the first loss scale is not survived",
+        found=f"scales {found['scales']}, skipped {skipped}",
+        expected=f"the first step skipped, at least half of the steps taken, and scales {wanted}",
+        do="see what the gradients' norm is on the device: inf and nan have to stay what they are",
+    )
+
+
+def _expect_learned(configuration: Configuration, losses: list[float]) -> None:
+    expect(
+        losses[-1] < _LEARNED * losses[0],
+        f"{configuration.name} learns nothing",
+        found=f"losses {losses}",
+        expected=f"the last below {_LEARNED} of the first",
+        do="see whether the optimizer holds the parameters that the model uses",
+    )
+
+
+def _mean(found: list[Found]) -> list[float]:
+    return [sum(values) / len(found) for values in zip(*(rank["losses"] for rank in found), strict=True)]
+
+
+def _furthest(found: list[float], wanted: list[float]) -> float:
+    return max(abs(a - b) for a, b in zip(found, wanted, strict=True))

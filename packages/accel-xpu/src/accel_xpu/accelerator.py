@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Intel GPUs: where torch.xpu differs from any other device of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from accel_core.torch_device import TorchDeviceAccelerator
+from accel_host import locked
+from accel_xpu import collectives, hardware
+from accel_xpu.op_builder import TABLE
+from accel_xpu.traits import NO_GRAPHS, TRAITS
+
+#: The affinity mask is not among them: each node has its own.
+_EXPORTED = [
+    "CCL_",
+    "FI_",
+    "I_MPI_",
+    "ONEAPI_",
+    "SYCL_",
+    "UR_",
+    "ZE_FLAT_DEVICE_HIERARCHY",
+    "LD_LIBRARY",
+    "PATH",
+]
+
+
+class XPU_Accelerator(TorchDeviceAccelerator):
+    """Intel GPUs through torch.xpu; between ranks ccl where oneCCL's bindings work, else xccl."""
+
+    def __init__(self) -> None:
+        traits = TRAITS if hasattr(torch.xpu, "XPUGraph") else {**TRAITS, **NO_GRAPHS}
+        super().__init__("xpu", collectives=collectives.choose().backend, ops=TABLE, traits=traits)
+
+    def default_stream(self, device_index: int | None = None) -> Any:
+        """The current stream: torch.xpu has no default one that others would wait for."""
+        return self.current_stream(device_index)
+
+    def is_bf16_supported(self) -> bool:
+        """Always, on a machine without a device too."""
+        return True
+
+    def is_fp64_supported(self) -> bool:
+        """Asked of the device: Intel's GPUs for graphics have no double precision."""
+        return bool(not self.is_available() or self._ns.get_device_properties().has_fp64)
+
+    def _pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
+        # torch's host allocator for XPU aligns to less than a page.
+        return locked.pinned_like(tensor)
+
+    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        return locked.MEMORY.owns(tensor) or super()._torch_is_pinned(tensor)
+
+    def export_envs(self) -> list[str]:
+        return list(_EXPORTED)
+
+    def visible_devices_envs(self) -> list[str]:
+        return [hardware.VISIBLE]

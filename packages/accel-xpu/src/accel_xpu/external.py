@@ -1,0 +1,78 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the accelerator class of Intel Extension for DeepSpeed can serve the installed DeepSpeed.
+
+Its only release, 0.9.4, can not: the interface has grown since. That is read from the sources, because
+its import needs two more packages, and imports DeepSpeed in the middle of a selection.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from pathlib import Path
+
+from accel_core.errors import NotAnAccelerator
+from accel_core.evidence import distribution_version, module_exists
+from accel_core.upstream.answers import package_folder
+from accel_core.vendor import Confirmation, Evidence
+from accel_xpu.ipex import probe as ipex
+
+MODULE = "intel_extension_for_deepspeed"
+_CLASS = "XPU_Accelerator"
+_BASE = "DeepSpeedAccelerator"
+
+
+def evidence() -> Evidence:
+    """Both packages' sources and IPEX's evidence; raises NotAnAccelerator that names every missing method."""
+    if not module_exists(MODULE):
+        return Evidence(False, None, f"{MODULE} is not installed")
+    version = distribution_version(MODULE) or "of unknown version"
+    deepspeed = package_folder()
+    if deepspeed is None:
+        return Evidence(False, None, f"{MODULE} {version} is installed, deepspeed is not")
+    if missing := _missing(deepspeed):
+        raise NotAnAccelerator(
+            what=f"{MODULE} {version} can not be used with deepspeed {distribution_version('deepspeed')}",
+            found=f"its {_CLASS} lacks {len(missing)} methods: {', '.join(missing)}",
+            expected="every abstract method of the accelerator interface",
+            do=f"pip uninstall {MODULE}: accel-xpu serves XPU without it",
+        )
+    below = ipex.evidence()
+    return Evidence(below.runtime, below.hardware, f"{MODULE} {version}; {below.reason}")
+
+
+def confirm() -> Confirmation:
+    """Count with IPEX, which the class is written for."""
+    return ipex.confirm()
+
+
+def _missing(deepspeed: Path) -> list[str]:
+    """Abstract methods of DeepSpeed's interface that Intel's class has not written.
+
+    None where the sources can not tell; constructing the class will.
+    """
+    spec = importlib.util.find_spec(MODULE)
+    base = _class(deepspeed / "accelerator" / "abstract_accelerator.py", _BASE)
+    kind = _class(Path((spec and spec.origin) or "").with_name("xpu_accelerator.py"), _CLASS)
+    if base is None or kind is None or [ast.unparse(parent) for parent in kind.bases] != [_BASE]:
+        return []
+    abstract = {name for name, method in _methods(base).items() if _is_abstract(method)}
+    return sorted(abstract - _methods(kind).keys())
+
+
+def _class(source: Path, name: str) -> ast.ClassDef | None:
+    try:
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError):
+        return None
+    kinds = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
+    return kinds[0] if kinds else None
+
+
+def _methods(kind: ast.ClassDef) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in kind.body if isinstance(node, ast.FunctionDef)}
+
+
+def _is_abstract(method: ast.FunctionDef) -> bool:
+    return any("abstractmethod" in ast.unparse(decorator) for decorator in method.decorator_list)

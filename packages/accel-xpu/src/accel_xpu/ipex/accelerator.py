@@ -1,0 +1,35 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Intel GPUs with Intel Extension for PyTorch: where it differs from torch.xpu alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import intel_extension_for_pytorch as ipex
+
+from accel_core.evidence import in_range
+from accel_xpu import accelerator
+
+
+class XPU_Accelerator(accelerator.XPU_Accelerator):
+    """Intel GPUs through torch.xpu and IPEX."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._events_tell_no_time = in_range(ipex.__version__, "<2.6")
+
+    def use_host_timers(self) -> bool:
+        """Before IPEX 2.6 an event can not be asked for the time between it and another."""
+        return self._events_tell_no_time
+
+    def available_memory(self, device_index: int | None = None) -> int:
+        if hasattr(self._ns, "mem_get_info"):
+            return super().available_memory(device_index)
+        return self.total_memory(device_index) - self.memory_reserved(device_index)
+
+    def build_extension(self) -> Any:
+        """IPEX's command, which compiles SYCL sources of any suffix; torch's takes `.sycl` alone."""
+        from intel_extension_for_pytorch.xpu.cpp_extension import DpcppBuildExtension
+
+        return DpcppBuildExtension

@@ -1,0 +1,7 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Fused optimizers in plain torch, whose list operators torch.xpu has as kernels of its own."""
+
+from accel_core.op_builder.fused import FusedAdamBuilder, FusedLambBuilder, FusedLionBuilder
+
+__all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]

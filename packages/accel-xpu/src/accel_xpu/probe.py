@@ -1,0 +1,39 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether Intel GPUs can be used through torch itself: its version and build, device files, its own count."""
+
+from __future__ import annotations
+
+import importlib
+
+from accel_core.evidence import distribution_version, in_range, torch_build
+from accel_core.vendor import Confirmation, Evidence
+from accel_xpu import hardware
+
+#: Before 2.8 torch has no collectives for XPU, and IPEX is needed.
+TORCH = ">=2.8"
+
+
+def evidence() -> Evidence:
+    """Version and build of torch, and Intel's render nodes; imports nothing."""
+    version = distribution_version("torch")
+    if version is None:
+        return Evidence(False, None, "torch is not installed")
+    if not in_range(version, TORCH):
+        return Evidence(False, None, f"torch {version} is installed, {TORCH} serves XPU by itself")
+    if torch_build("xpu") is None:
+        return Evidence(False, None, f"torch {version} is built without XPU")
+    seen = hardware.seen()
+    return Evidence(True, seen.present, f"torch {version} is built with XPU; {seen.reason}")
+
+
+def confirm() -> Confirmation:
+    """Count with torch.xpu; opens no device context."""
+    return counted("torch.xpu")
+
+
+def counted(through: str) -> Confirmation:
+    """What torch.xpu counts, in a sentence that names the road."""
+    xpu = importlib.import_module("torch").xpu
+    count = int(xpu.device_count()) if xpu.is_available() else 0
+    return Confirmation(count, f"{through} counts {count}{hardware.mask()}")

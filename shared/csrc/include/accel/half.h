@@ -1,0 +1,59 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+// bfloat16 and IEEE half to float and back, rounded to nearest even. Integer arithmetic and selects alone: compilers
+// vectorise it, and every instruction set gives the same bits.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace accel {
+
+inline float float_of(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+inline uint32_t bits_of(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+inline float from_bf16(uint16_t half) {
+  return float_of(static_cast<uint32_t>(half) << 16);
+}
+
+inline uint16_t to_bf16(float value) {
+  const uint32_t bits = bits_of(value);
+  const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
+  return static_cast<uint16_t>(is_nan ? 0x7fc0u | ((bits >> 16) & 0x8000u) : rounded);
+}
+
+inline float from_f16(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
+  const uint32_t rest = half & 0x7fffu;
+  const float normal = float_of((rest << 13) + (112u << 23));
+  const float infinite = float_of((rest << 13) + (224u << 23));
+  // Below the smallest normal number the 10 bits are an integer in units of 2^-24.
+  const float tiny = static_cast<float>(static_cast<int32_t>(rest)) * 0x1p-24f;
+  const float magnitude = rest >= 0x7c00u ? infinite : rest < 0x0400u ? tiny : normal;
+  return float_of(bits_of(magnitude) | sign);
+}
+
+inline uint16_t to_f16(float value) {
+  const uint32_t bits = bits_of(value);
+  const uint32_t sign = (bits >> 16) & 0x8000u;
+  const uint32_t rest = bits & 0x7fffffffu;
+  const uint32_t normal = (rest - (112u << 23) + 0xfffu + ((rest >> 13) & 1u)) >> 13;
+  // Adding 0.5 puts the unit of the result's last place, 2^-24, where float rounds.
+  const uint32_t tiny = bits_of(float_of(rest) + 0.5f) - bits_of(0.5f);
+  const uint32_t finite = rest < (113u << 23) ? tiny : normal;
+  // 65520 is the first number that rounds to infinity.
+  const uint32_t large = rest > 0x7f800000u ? 0x7e00u : 0x7c00u;
+  return static_cast<uint16_t>(sign | (rest >= 0x477ff000u ? large : finite));
+}
+
+} // namespace accel

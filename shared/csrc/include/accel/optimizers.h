@@ -1,0 +1,88 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+// The arithmetic of one element of an optimizer's step, shared by host and device kernels. Scalars are prepared in
+// double by the caller. No fused multiply-add is written, and kernels are compiled with -ffp-contract=off: then
+// every instruction set and every number of threads gives the same bits.
+#pragma once
+
+#include <cmath>
+
+#if defined(__CUDACC__)
+#define ACCEL_BOTH __host__ __device__
+#else
+#define ACCEL_BOTH
+#endif
+
+namespace accel {
+
+// Kingma and Ba, arXiv:1412.6980; Loshchilov and Hutter, arXiv:1711.05101.
+struct Adam {
+  float beta1, rest1;      // rest is 1 - beta
+  float beta2, rest2;
+  float step_size;         // lr / (1 - beta1^step)
+  float root_correction;   // 1 / sqrt(1 - beta2^step)
+  float eps;
+  float keep;              // decoupled decay: 1 - lr * weight_decay, else 1
+  float coupled_decay;     // decay that is added to the gradient, else 0
+  float grad_factor;       // multiplies the gradient first
+
+  ACCEL_BOTH void operator()(float& p, float g, float& m, float& v) const {
+    g = g * grad_factor + coupled_decay * p;
+    m = beta1 * m + rest1 * g;
+    v = beta2 * v + rest2 * (g * g);
+    p = keep * p - step_size * (m / (sqrtf(v) * root_correction + eps));
+  }
+};
+
+// Takes the step back: from the values after it and its gradient to those before it, but for rounding.
+struct AdamRollback {
+  Adam step;
+
+  ACCEL_BOTH void operator()(float& p, float g, float& m, float& v) const {
+    const float moved = step.step_size * (m / (sqrtf(v) * step.root_correction + step.eps));
+    p = (p + moved) / step.keep;
+    g = g * step.grad_factor + step.coupled_decay * p;
+    m = (m - step.rest1 * g) / step.beta1;
+    const float before = (v - step.rest2 * (g * g)) / step.beta2;
+    v = before < 0.0f ? 0.0f : before;  // rounding may leave less than nothing of a square
+  }
+};
+
+// Duchi, Hazan and Singer, JMLR 12 (2011).
+struct Adagrad {
+  float lr, eps, decay, grad_factor;
+
+  ACCEL_BOTH void operator()(float& p, float g, float& v) const {
+    g = g * grad_factor + decay * p;
+    v = v + g * g;
+    p = p - lr * (g / (sqrtf(v) + eps));
+  }
+};
+
+// Chen et al., arXiv:2302.06675.
+struct Lion {
+  float lr, beta1, rest1, beta2, rest2, keep, grad_factor;
+
+  ACCEL_BOTH void operator()(float& p, float g, float& m) const {
+    g = g * grad_factor;
+    const float c = beta1 * m + rest1 * g;
+    // A NaN has no sign: it has to reach the parameter, where it is seen.
+    const float direction = c > 0.0f ? 1.0f : c < 0.0f ? -1.0f : c;
+    p = keep * p - lr * direction;
+    m = beta2 * m + rest2 * g;
+  }
+};
+
+// Stochastic gradient descent with (Nesterov) momentum, as torch.optim.SGD.
+struct Sgd {
+  float lr, momentum, rest, decay, grad_factor;  // rest is 1 - dampening, 1 in the first step
+  bool nesterov;
+
+  ACCEL_BOTH void operator()(float& p, float g, float& buffer) const {
+    g = g * grad_factor + decay * p;
+    buffer = momentum * buffer + rest * g;
+    p = p - lr * (nesterov ? g + momentum * buffer : buffer);
+  }
+};
+
+} // namespace accel
