@@ -3,7 +3,6 @@
 // Device memory: host memory with an owner, a limit and an account.
 #include "sim.h"
 
-#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
@@ -227,7 +226,7 @@ void resize(const c10::Storage& storage, size_t bytes) {
 
 void register_memory() {
   c10::SetAllocator(config().type, allocator(), 255);
-  at::setHostAllocator(config().type, &pinned(), 255);
+  at::setHostAllocator(config().type, pinned_allocator(), 255);
 }
 
 } // namespace accel_sim

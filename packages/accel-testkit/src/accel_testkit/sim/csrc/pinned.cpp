@@ -74,7 +74,7 @@ void PinnedAllocator::free_one(void* data) {
 
 } // namespace
 
-c10::Allocator* pinned_allocator() {
+at::HostAllocator* pinned_allocator() {
   return &pinned();
 }
 
