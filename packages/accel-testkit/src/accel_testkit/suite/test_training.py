@@ -70,7 +70,7 @@ def test_training_goes_on_from_a_checkpoint(alone: Answer, plain: list[float]) -
 
 
 @pytest.mark.tier("multi")
-@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize("stage", [1, 2, pytest.param(3, marks=pytest.mark.needs("zero3_ranks"))])
 def test_two_ranks_train_like_one(pair: list[Answer], plain: list[float], stage: int) -> None:
     """Two ranks, each with half of every batch, give the losses of the whole batch."""
     _expect_losses(pair, f"fp32 stage {stage}", plain)
