@@ -65,10 +65,7 @@ def adam_one(
     bias_correction: bool,
     grad_factor: float = 1.0,
 ) -> bool:
-    """`adam` on one tensor, for a call's cost of two microseconds; False, and nothing done, where it is not for it.
-
-    It is for contiguous tensors of the kernels' types, where the library is at hand.
-    """
+    """`adam` on one contiguous tensor, for a call's cost of two microseconds; False where it is not for it."""
     functions = library.load().functions
     size = param.numel()
     kind, state = TYPES.get(param.dtype), TYPES.get(exp_avg.dtype)
