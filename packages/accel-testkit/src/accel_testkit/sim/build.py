@@ -23,11 +23,12 @@ from accel_testkit.sim.errors import CanNotBuild
 
 SOURCES = Path(__file__).parent / "csrc"
 NAME = "accel_sim_native"
-#: Reading torch's headers takes most of the time: the files are compiled as two units, one with the
-#: collectives' headers and one without.
+#: Reading torch's headers takes most of the time: the files are compiled as a few units, of which one
+#: has the headers of the collectives and of Python.
 UNITS = {
     "device": (
         "memory",
+        "pinned",
         "alias",
         "guard",
         "random",
@@ -42,7 +43,17 @@ UNITS = {
         "composites",
         "autocast",
     ),
-    "collectives": ("work", "collectives", "collective_keys", "module"),
+    "order": ("order", "span", "race", "reuse", "host_ops"),
+    "collectives": (
+        "work",
+        "launch",
+        "deferred",
+        "collectives",
+        "collective_keys",
+        "site",
+        "race_report",
+        "module",
+    ),
 }
 
 

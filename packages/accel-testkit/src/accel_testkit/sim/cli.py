@@ -30,6 +30,10 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", type=int, help="number of devices (default 2)")
     parser.add_argument("--memory", help="memory of each device, as 8GiB (default 16GiB)")
     parser.add_argument("--behaviour", action="append", default=[], help="a vendor behaviour to switch on")
+    parser.add_argument(
+        "--race", action="store_true", help="unordered accesses to the same memory are errors"
+    )
+    parser.add_argument("--deferred", action="store_true", help="what nobody waits for is done late")
     parser.add_argument("--list", action="store_true", help="show devices and behaviours")
 
 
@@ -53,7 +57,12 @@ def run(args: argparse.Namespace) -> int:
         return 0
     build.library()
     environment = standins.environment(
-        args.device, devices=args.devices, memory=args.memory, behaviour=args.behaviour
+        args.device,
+        devices=args.devices,
+        memory=args.memory,
+        behaviour=args.behaviour,
+        race=args.race,
+        deferred=args.deferred,
     )
     if not command:
         sys.stdout.write(f"{build.library()}\n")

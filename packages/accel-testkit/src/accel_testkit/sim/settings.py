@@ -19,11 +19,15 @@ STRICT = Variable("ACCEL_SIM_STRICT", "1", "0: host and device tensors may mix, 
 BEHAVIOUR = Variable(
     "ACCEL_SIM_BEHAVIOUR", "", "Comma-separated vendor behaviours to switch on: see `accel sim --list`."
 )
+RACE = Variable("ACCEL_SIM_RACE", "0", "1: two accesses to the same memory that nothing orders are an error.")
+DEFER = Variable(
+    "ACCEL_SIM_DEFER", "0", "1: copies and collectives that nobody waits for are done as late as they may be."
+)
 CACHE = Variable(
     "ACCEL_CACHE_DIR", "", "Folder for what is built on this machine; default: the user's cache."
 )
 
-VARIABLES = (DEVICE, DEVICES, MEMORY, STRICT, BEHAVIOUR, CACHE)
+VARIABLES = (DEVICE, DEVICES, MEMORY, STRICT, BEHAVIOUR, RACE, DEFER, CACHE)
 
 _UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 MAX_DEVICES = 64
@@ -37,11 +41,13 @@ class Settings:
     memory: int
     strict: bool
     behaviours: frozenset[str]
+    race: bool
+    deferred: bool
 
 
 def read() -> Settings:
     """The settings as the environment has them; raises `InvalidSetting`."""
-    return Settings(_devices(), _memory(), STRICT.on(), frozenset(BEHAVIOUR.names()))
+    return Settings(_devices(), _memory(), STRICT.on(), frozenset(BEHAVIOUR.names()), RACE.on(), DEFER.on())
 
 
 def _devices() -> int:

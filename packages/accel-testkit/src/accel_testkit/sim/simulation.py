@@ -17,7 +17,7 @@ import torch
 from torch.utils import backend_registration
 
 from accel_testkit import surface
-from accel_testkit.sim import build, offer, settings, vendors, visible
+from accel_testkit.sim import build, checking, offer, settings, vendors, visible
 from accel_testkit.sim.errors import AlreadySimulating
 from accel_testkit.sim.settings import Settings
 from accel_testkit.sim.vendors import SimVendor
@@ -69,6 +69,7 @@ def activate(key: str) -> Simulation:
     native.activate(
         key, key, 1 if vendor.one_device else devices, chosen.memory, vendor.generators, chosen.strict
     )
+    checking.start(native, chosen)
     _current = Simulation(vendor, chosen, native, devices, _module(vendor))
     _present(_current)
     # PyTorch drops the last task of a device's autograd thread after main has returned, and the interpreter

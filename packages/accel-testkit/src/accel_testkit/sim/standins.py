@@ -29,11 +29,14 @@ def environment(
     devices: int | None = None,
     memory: str | int | None = None,
     behaviour: Iterable[str] = (),
+    race: bool = False,
+    deferred: bool = False,
     base: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """The environment in which child processes have the device. memory: bytes, or text as `8GiB`.
 
     key: one of ours, or a JSON file that describes the device.
+    race, deferred: the modes of docs/simulated-devices.md that check the order of work.
     """
     vendor = vendors.find(key)
     result = dict(os.environ if base is None else base)
@@ -41,6 +44,10 @@ def environment(
         result[settings.DEVICES.name] = str(devices)
     if memory is not None:
         result[settings.MEMORY.name] = str(memory)
+    if race:
+        result[settings.RACE.name] = "1"
+    if deferred:
+        result[settings.DEFER.name] = "1"
     chosen = frozenset(behaviour)
     behaviours.check(chosen)
     if chosen:

@@ -13,6 +13,8 @@ TABLE = OpTable(
         "FusedAdamBuilder": f"{__name__}.fused:FusedAdamBuilder",
         "FusedLambBuilder": f"{__name__}.fused:FusedLambBuilder",
         "FusedLionBuilder": f"{__name__}.fused:FusedLionBuilder",
+        "InferenceBuilder": f"{__name__}.inference:InferenceBuilder",
+        "InferenceCoreBuilder": f"{__name__}.inference:InferenceCoreBuilder",
         "PinMemoryBuilder": f"{__name__}.host:PinMemoryBuilder",
         "UtilsBuilder": f"{__name__}.host:UtilsBuilder",
     },

@@ -109,13 +109,13 @@ def changes(
     call: Callable[[list[Any]], Any],
     reference: Callable[[list[Any]], None],
     tensors: list[Any],
-    written: int,
+    in_out: int,
 ) -> None:
-    """The call changes the last `written` entries as the reference changes them in float64; nothing else."""
+    """The call changes the last `in_out` entries as the reference changes them in float64; nothing else."""
     given, wide = here(d, tensors), double(tensors)
     call(given)
     reference(wide)
-    first = len(tensors) - written
+    first = len(tensors) - in_out
     for mine, theirs in zip(
         _pytree.tree_leaves(given[first:]), _pytree.tree_leaves(wide[first:]), strict=True
     ):

@@ -37,7 +37,7 @@ def optimizer_adamw(d: Device) -> None:
             for each in zip(*given, strict=True):
                 adam64(*each, lr=0.01, betas=(0.9, 0.99), eps=0.0, decay=s[1], decoupled=True, step=s[0])
 
-        changes(d, call, reference, optimizer_lists(random, dtype), written=3)
+        changes(d, call, reference, optimizer_lists(random, dtype), in_out=3)
 
 
 @CHECKS
@@ -54,7 +54,7 @@ def optimizer_ema(d: Device) -> None:
             for now, average in zip(*given, strict=True):
                 average.copy_(0.75 * average + 0.25 * now)
 
-        changes(d, call, reference, optimizer_lists(random, dtype, 2), written=1)
+        changes(d, call, reference, optimizer_lists(random, dtype, 2), in_out=1)
 
 
 @CHECKS
@@ -92,7 +92,7 @@ def optimizer_lamb_phase1(d: Device) -> None:
                 norm.fill_(weight_norm)
                 length.fill_(made_norm)
 
-        changes(d, call, reference, [grads, weights, m, v, norms, lengths, directions], written=5)
+        changes(d, call, reference, [grads, weights, m, v, norms, lengths, directions], in_out=5)
 
 
 @CHECKS
@@ -112,7 +112,7 @@ def optimizer_lamb_phase2(d: Device) -> None:
                 ratio = float(norm / length) if (s[0] or s[1]) and norm > 0 and length > 0 else 1.0
                 weight.sub_(0.1 * ratio * direction)
 
-        changes(d, call, reference, [directions, lengths, norms, weights], written=1)
+        changes(d, call, reference, [directions, lengths, norms, weights], in_out=1)
 
 
 @CHECKS

@@ -29,7 +29,7 @@ def fused_adam(d: Device) -> None:
                 adam64(*each, lr=0.01, betas=(0.9, 0.99), eps=1e-6, decay=0.1, decoupled=settings[1] == 1,
                        step=settings[0], corrects=bool(settings[2]))  # fmt: skip
 
-        changes(d, call, reference, [flag, *optimizer_lists(random, dtype)], written=3)
+        changes(d, call, reference, [flag, *optimizer_lists(random, dtype)], in_out=3)
 
 
 @CHECKS
@@ -66,7 +66,7 @@ def fused_lamb(d: Device) -> None:
                 ratio = weight / length if (s[4] or s[1]) and weight and length else 1.0
                 param.sub_(0.01 * ratio * direction)
 
-        changes(d, call, reference, [norm, *lists], written=3)
+        changes(d, call, reference, [norm, *lists], in_out=3)
 
 
 @CHECKS
@@ -84,7 +84,7 @@ def fused_sgd(d: Device) -> None:
             for each in zip(*given, strict=True):
                 sgd64(*each, lr=0.01, momentum=0.9, dampening=0.2, decay=0.1, nesterov=s[0], first=s[1])
 
-        changes(d, call, reference, lists, written=2)
+        changes(d, call, reference, lists, in_out=2)
 
 
 @CHECKS

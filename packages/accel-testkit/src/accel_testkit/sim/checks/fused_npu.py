@@ -36,7 +36,7 @@ def npu_apply_adam_w(d: Device) -> None:
         def reference(given: list[Any], step: int = step, decay: float = decay) -> None:
             adam64(*given, lr=0.01, betas=(0.9, 0.99), eps=1e-6, decay=decay, decoupled=True, step=step)
 
-        changes(d, call, reference, tensors, written=3)
+        changes(d, call, reference, tensors, in_out=3)
     one = torch.ones(2, device=d.type)
     refused(lambda: torch.ops.npu.npu_apply_adam_w(0.9, 0.9, 1, 0, 0.9, 0.9, 1, one, None, None, None), RuntimeError,
             "not implemented for Tensor")  # fmt: skip

@@ -27,7 +27,7 @@ def fused_adam(d: Device) -> None:
                 adam64(*each, lr=0.01, betas=(0.9, 0.99), eps=1e-6, decay=0.1, decoupled=bool(s[0]), step=s[1],
                        corrects=bool(s[2]))  # fmt: skip
 
-        changes(d, call, reference, optimizer_lists(random, dtype), written=3)
+        changes(d, call, reference, optimizer_lists(random, dtype), in_out=3)
 
 
 @CHECKS
@@ -42,7 +42,7 @@ def fused_sgd(d: Device) -> None:
             for each in zip(*given, strict=True):
                 sgd64(*each, lr=0.01, momentum=0.9, dampening=0.2, decay=0.1, nesterov=s[0], first=s[1])
 
-        changes(d, call, reference, optimizer_lists(random, dtype, 3), written=2)
+        changes(d, call, reference, optimizer_lists(random, dtype, 3), in_out=2)
 
 
 @CHECKS

@@ -13,9 +13,12 @@ using c10d::OpType;
 using c10d::ReduceOp;
 
 at::Tensor flat(const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.is_contiguous(tensor.suggest_memory_format()), "Tensors must be contiguous");
+  const bool contiguous = tensor.is_contiguous(tensor.suggest_memory_format());
+  if (!contiguous) forget_noted();
+  TORCH_CHECK(contiguous, "Tensors must be contiguous");
   const auto host = host_alias(tensor);
-  return host.as_strided({host.numel()}, {1}, host.storage_offset());
+  const auto row = host.as_strided({host.numel()}, {1}, host.storage_offset());
+  return keeps_order() ? noted(tensor, row) : row;
 }
 
 // What is only moved is moved as bytes: every dtype, and shapes need not agree.
@@ -92,8 +95,10 @@ c10::intrusive_ptr<c10d::Backend::Options> SimBackend::getBackendOptions() {
 }
 
 WorkPtr SimBackend::under_way(
-    OpType type, SimWork::Works parts, Tensors outputs, std::function<void()> finish) {
-  auto work = follow(c10::make_intrusive<SimWork>(type, std::move(parts), std::move(outputs), std::move(finish)));
+    OpType type, SimWork::Works parts, Tensors outputs, std::function<void()> finish, bool writes) {
+  const auto started = c10::make_intrusive<SimWork>(type, std::move(parts), outputs, std::move(finish));
+  if (keeps_order()) launched(*started, name_, streams_, writes ? outputs : Tensors());
+  auto work = follow(started);
   if (coalescing_) coalesced_.push_back(work);
   return work;
 }
@@ -141,7 +146,7 @@ WorkPtr SimBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options)
   auto inner = options;
   inner.reduceOp = on_gloo(options.reduceOp, tensors[0].scalar_type());
   auto part = gloo_->reduce(hosts, inner);
-  return under_way(OpType::REDUCE, {part}, tensors, root ? division(options.reduceOp, hosts, size_) : nullptr);
+  return under_way(OpType::REDUCE, {part}, tensors, root ? division(options.reduceOp, hosts, size_) : nullptr, root);
 }
 
 WorkPtr SimBackend::allgather(
@@ -261,7 +266,7 @@ WorkPtr SimBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllT
 
 WorkPtr SimBackend::send(Tensors& tensors, int to, int tag) {
   auto hosts = each_bytes(tensors);
-  return under_way(OpType::SEND, {gloo_->send(hosts, to, tag)}, tensors);
+  return under_way(OpType::SEND, {gloo_->send(hosts, to, tag)}, tensors, nullptr, /*writes=*/false);
 }
 
 WorkPtr SimBackend::recv(Tensors& tensors, int from, int tag) {

@@ -3,7 +3,7 @@
 // Collectives between simulated devices: gloo on aliases of their memory.
 #pragma once
 
-#include "work.h"
+#include "launch.h"
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -54,13 +54,15 @@ class SimBackend final : public c10d::Backend {
 
  private:
   WorkPtr under_way(
-      c10d::OpType type, SimWork::Works parts, Tensors outputs, std::function<void()> finish = nullptr);
+      c10d::OpType type, SimWork::Works parts, Tensors outputs, std::function<void()> finish = nullptr,
+      bool writes = true);
   WorkPtr one_reduction(at::Tensor& tensor, const c10d::ReduceOp& op, std::chrono::milliseconds timeout);
 
   c10::intrusive_ptr<c10d::Backend> gloo_;
   std::string name_;
   bool coalescing_ = false;
   SimWork::Works coalesced_;
+  GroupStreams streams_;
 };
 
 // torch has kernels of its collectives for CPU, CUDA and PrivateUse1 only; the other types borrow the last.

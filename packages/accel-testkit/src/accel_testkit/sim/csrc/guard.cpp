@@ -45,7 +45,7 @@ class SimGuard final : public c10::impl::DeviceGuardImplInterface {
   c10::Stream getStream(c10::Device device) const override { return current_stream(index_of(device)); }
   c10::Stream getDefaultStream(c10::Device device) const override { return stream(index_of(device), 0); }
   c10::Stream getNewStream(c10::Device device, int) const override {
-    return stream(index_of(device), g_next_stream++);
+    return new_stream(index_of(device));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override { return getNewStream(device, 0); }
   c10::Stream exchangeStream(c10::Stream next) const override {
@@ -65,12 +65,11 @@ class SimGuard final : public c10::impl::DeviceGuardImplInterface {
     Observer::each([&](auto& observer) { observer.before_host_wait(&stream, nullptr); });
     finish_collectives();
   }
-  void synchronizeDevice(const c10::DeviceIndex) const override {
-    Observer::each([](auto& observer) { observer.before_host_wait(nullptr, nullptr); });
-    finish_collectives();
-  }
+  void synchronizeDevice(const c10::DeviceIndex index) const override { synchronize_device(index); }
   bool isStreamCapturing(const c10::Stream& stream) const override { return is_capturing(stream); }
-  void recordDataPtrOnStream(const c10::DataPtr&, const c10::Stream&) const override {}
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    record_stream(data, stream);
+  }
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex, const c10::EventFlag) const override {
     if (!*event) *event = new Event{stream, Clock::now()};
@@ -136,6 +135,16 @@ void touch(c10::DeviceIndex index) {
 c10::Stream current_stream(c10::DeviceIndex index) {
   return c10::Stream(
       c10::Stream::UNSAFE, c10::Device(config().type, index), t_streams[static_cast<size_t>(index)]);
+}
+
+c10::Stream new_stream(c10::DeviceIndex index) {
+  return c10::Stream(c10::Stream::UNSAFE, c10::Device(config().type, index), g_next_stream++);
+}
+
+void synchronize_device(c10::DeviceIndex index) {
+  Observer::each([](auto& observer) { observer.before_host_wait(nullptr, nullptr); });
+  Observer::each([&](auto& observer) { observer.before_device_wait(index); });
+  finish_collectives();
 }
 
 void register_guard() {

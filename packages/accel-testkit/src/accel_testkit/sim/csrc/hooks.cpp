@@ -55,7 +55,7 @@ struct XpuHooks final : Common<at::XPUHooksInterface> {
   int32_t getGlobalIdxFromDevice(const c10::Device& device) const override { return device.index(); }
   c10::DeviceIndex getNumGPUs() const override { return deviceCount(); }
   c10::DeviceIndex current_device() const override { return getCurrentDevice(); }
-  void deviceSynchronize(c10::DeviceIndex) const override {}
+  void deviceSynchronize(c10::DeviceIndex index) const override { synchronize_device(index); }
 };
 
 struct CudaHooks final : Common<at::CUDAHooksInterface> {
@@ -63,14 +63,14 @@ struct CudaHooks final : Common<at::CUDAHooksInterface> {
   c10::DeviceIndex current_device() const override { return getCurrentDevice(); }
   int getNumGPUs() const override { return config().count; }
   c10::Allocator* getCUDADeviceAllocator() const override { return allocator(); }
-  void deviceSynchronize(c10::DeviceIndex) const override {}
+  void deviceSynchronize(c10::DeviceIndex index) const override { synchronize_device(index); }
 };
 
 struct MpsHooks final : Common<at::MPSHooksInterface> {
   bool hasMPS() const override { return true; }
   bool isOnMacOSorNewer(unsigned, unsigned) const override { return true; }
   c10::Allocator* getMPSDeviceAllocator() const override { return allocator(); }
-  void deviceSynchronize() const override {}
+  void deviceSynchronize() const override { synchronize_device(accel_sim::current_device()); }
 };
 
 // torch makes the hooks of CUDA while it is imported: ours are put in their place. Both are an object

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
 // Operators that allocate, change a storage or cross devices.
-#include "sim.h"
+#include "deferred.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -73,23 +73,11 @@ at::Tensor efficient_zero(
       C10_AS_INTARRAYREF_SLOW(size), nothing, keys, c10::dtype_or_default(dtype), std::nullopt));
 }
 
-void copy_on_host(const c10::OperatorHandle&, torch::jit::Stack* stack) {
-  auto arguments = torch::jit::pop(*stack, 3);
-  const auto& self = arguments[0].toTensor();
-  const auto& source = arguments[1].toTensor();
-  at::AutoDispatchBelowADInplaceOrView below;
-  Aliases aliases;
-  const auto to = is_mine(self) ? aliases.to_host(self) : self;
-  const auto from = is_mine(source) ? aliases.to_host(source) : source;
-  if (is_mine(self) || !is_only_recorded()) to.copy_(from, false);
-  stack->push_back(self);
-}
-
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   if (self.is_same(source)) return self;
   static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::copy_", "");
   torch::jit::Stack stack{self, source, non_blocking};
-  observed(op, &stack, &copy_on_host);
+  observed(op, &stack, &run_copy);
   return self;
 }
 
@@ -147,8 +135,9 @@ at::Tensor& set_empty(at::Tensor& self) {
   return set_storage(self, std::move(none), 0, {zero}, {one});
 }
 
-void record_stream(at::Tensor& self, c10::Stream stream) {
+void use_on_stream(at::Tensor& self, c10::Stream stream) {
   TORCH_CHECK(is_mine(self), "record_stream needs a tensor on ", config().name, ", found ", self.device());
+  record_stream(self.storage().data_ptr(), stream);
 }
 
 // Without it module.to(device) would make new Parameters, and an optimizer made before would train nothing.
@@ -158,6 +147,19 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 }
 
 } // namespace
+
+void run_copy(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  auto arguments = torch::jit::pop(*stack, 3);
+  const auto& self = arguments[0].toTensor();
+  const auto& source = arguments[1].toTensor();
+  stack->push_back(self);
+  if (deferring() && !is_only_recorded() && defer_copy(self, source, arguments[2].toBool())) return;
+  at::AutoDispatchBelowADInplaceOrView below;
+  Aliases aliases;
+  const auto to = is_mine(self) ? aliases.to_host(self) : self;
+  const auto from = is_mine(source) ? aliases.to_host(source) : source;
+  if (is_mine(self) || !is_only_recorded()) to.copy_(from, false);
+}
 
 void register_kernels() {
   auto* library = new torch::Library(
@@ -172,7 +174,7 @@ void register_kernels() {
   library->impl("set_.source_Storage_storage_offset", &set_storage);
   library->impl("set_.source_Tensor", &set_tensor);
   library->impl("set_", &set_empty);
-  library->impl("record_stream", &record_stream);
+  library->impl("record_stream", &use_on_stream);
   library->impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 

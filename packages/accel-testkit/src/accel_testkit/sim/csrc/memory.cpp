@@ -3,13 +3,11 @@
 // Device memory: host memory with an owner, a limit and an account.
 #include "sim.h"
 
-#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
 #include <cstdlib>
 #include <cstring>
-#include <map>
 #include <mutex>
 
 namespace accel_sim {
@@ -27,7 +25,6 @@ std::string upper_name() {
 
 namespace {
 
-std::atomic<uint64_t> g_blocks{1};
 
 using c10::CachingDeviceAllocator::DeviceStats;
 constexpr size_t kBlock = 512;             // what a request is rounded up to
@@ -117,8 +114,11 @@ Account& account(c10::DeviceIndex device) {
   return (*accounts)[static_cast<size_t>(device)];
 }
 
+std::atomic<uint64_t> g_ids{1};  // of blocks and of page-locked ranges
+
 void release(void* context) {
   auto* block = static_cast<Block*>(context);
+  Observer::each([&](auto& observer) { observer.before_free(*block); });
   account(block->device).give_back(rounded(block->bytes, kBlock), block->bytes);
   delete block;
 }
@@ -138,9 +138,13 @@ class SimAllocator final : public c10::DeviceAllocator {
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t) override {
-    for (int i = 0; i < config().count; i++) account(static_cast<c10::DeviceIndex>(i)).empty_cache();
+    for (int i = 0; i < config().count; i++) {
+      const auto device = static_cast<c10::DeviceIndex>(i);
+      account(device).empty_cache();
+      Observer::each([&](auto& observer) { observer.cache_emptied(device); });
+    }
   }
-  void recordStream(const c10::DataPtr&, c10::Stream) override {}
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override { record_stream(data, stream); }
   DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     auto& mine = account(device);
     std::lock_guard<std::mutex> lock(mine.mutex);
@@ -172,69 +176,32 @@ class SimAllocator final : public c10::DeviceAllocator {
   }
 };
 
-// Page-locked memory is host memory that we remember.
-class PinnedAllocator final : public at::HostAllocator {
- public:
-  bool record_event(void*, void*, c10::Stream) override { return true; }
-  void empty_cache() override {}
-  at::HostStats get_stats() override { return {}; }
-  void reset_accumulated_stats() override {}
-  void reset_peak_stats() override {}
-  c10::DataPtr allocate(size_t bytes) override {
-    void* data = nullptr;
-    if (bytes) {
-      TORCH_CHECK(posix_memalign(&data, 4096, rounded(bytes, 64)) == 0, "can not allocate pinned host memory");
-      add(data, bytes);
-    }
-    return {data, data, &PinnedAllocator::free_one, c10::Device(c10::DeviceType::CPU)};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &PinnedAllocator::free_one; }
-  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
-  void add(void* data, size_t bytes) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    ranges_[static_cast<char*>(data)] = bytes;
-  }
-  void drop(void* data) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    ranges_.erase(static_cast<char*>(data));
-  }
-  bool holds(const void* pointer) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    auto after = ranges_.upper_bound(static_cast<char*>(const_cast<void*>(pointer)));
-    if (after == ranges_.begin()) return false;
-    --after;
-    return static_cast<const char*>(pointer) < after->first + after->second;
-  }
-
- private:
-  static void free_one(void* data);
-  std::mutex mutex_;
-  std::map<char*, size_t> ranges_;
-};
-
-PinnedAllocator& pinned() {
-  static auto* instance = new PinnedAllocator();
-  return *instance;
-}
-
-void PinnedAllocator::free_one(void* data) {
-  pinned().drop(data);
-  std::free(data);
-}
-
 } // namespace
 
 c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device) {
+  const auto id = g_ids++;
+  const auto stream = current_stream(device);
+  Allocation allocation{id, bytes, stream, host};
+  Observer::each([&](auto& observer) { observer.before_allocation(allocation); });
   account(device).take(rounded(bytes, kBlock), bytes, device);
   touch(device);
   if (!host.get() && bytes) host = host_memory(bytes);
   auto* data = host.get();
-  auto* block = new Block{std::move(host), bytes, device, g_blocks++, current_stream(device).id()};
+  auto* block = new Block{std::move(host), bytes, device, id, stream.id(), {}};
   return {data, block, &release, c10::Device(config().type, device)};
 }
 
+void record_stream(const c10::DataPtr& data, const c10::Stream& stream) {
+  if (!Observer::any() || data.get_deleter() != &release) return;
+  static_cast<Block*>(data.get_context())->recorded.push_back(stream.id());
+}
+
+uint64_t new_id() {
+  return g_ids++;
+}
+
 uint64_t next_block() {
-  return g_blocks;
+  return g_ids;
 }
 
 Block* block_of(const c10::StorageImpl& storage) {
@@ -245,22 +212,6 @@ Block* block_of(const c10::StorageImpl& storage) {
 c10::Allocator* allocator() {
   static auto* instance = new SimAllocator();
   return instance;
-}
-
-c10::Allocator* pinned_allocator() {
-  return &pinned();
-}
-
-bool is_pinned(const void* pointer) {
-  return pinned().holds(pointer);
-}
-
-void register_host(void* data, size_t bytes) {
-  pinned().add(data, bytes);
-}
-
-void unregister_host(void* data) {
-  pinned().drop(data);
 }
 
 void resize(const c10::Storage& storage, size_t bytes) {
@@ -275,7 +226,7 @@ void resize(const c10::Storage& storage, size_t bytes) {
 
 void register_memory() {
   c10::SetAllocator(config().type, allocator(), 255);
-  at::setHostAllocator(config().type, &pinned(), 255);
+  at::setHostAllocator(config().type, pinned_allocator(), 255);
 }
 
 } // namespace accel_sim

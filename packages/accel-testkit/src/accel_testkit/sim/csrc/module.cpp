@@ -2,7 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Python side of the extension.
 #include "collectives.h"
+#include "deferred.h"
 #include "graphs.h"
+#include "race.h"
 
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
@@ -35,6 +37,12 @@ void activate(const std::string& type, const std::string& name, int count, size_
   accel_sim::register_autocast();
   accel_sim::register_collectives();
   accel_sim::register_graphs();
+}
+
+void watch(bool race, bool deferred) {
+  if (race || deferred) accel_sim::keep_order();
+  if (race) accel_sim::detect_races();
+  if (deferred) accel_sim::defer_work();
 }
 
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend> gloo, std::string name) {
@@ -83,6 +91,11 @@ void bind_graphs(py::module_& m) {
 PYBIND11_MODULE(accel_sim_native, m) {
   bind_graphs(m);
   m.def("activate", &activate);
+  m.def("watch", &watch);
+  m.def("hide_frames", &accel_sim::hide_frames);
+  m.def("host_reads", [](const std::string& by, const at::Tensor& tensor) {
+    accel_sim::host_touches(by, "self", tensor, false);
+  });
   m.def("make_backend", &make_backend);
   m.def("default_generator", &default_generator);
   m.def("event_elapsed_ms", &accel_sim::event_elapsed_ms);

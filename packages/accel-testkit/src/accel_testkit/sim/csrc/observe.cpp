@@ -27,6 +27,20 @@ c10::DeviceIndex device_of(const Stack& arguments) {
 
 } // namespace
 
+namespace {
+thread_local int t_inside = 0;
+} // namespace
+
+bool inside_work() {
+  return t_inside > 0;
+}
+InsideWork::InsideWork() {
+  t_inside++;
+}
+InsideWork::~InsideWork() {
+  t_inside--;
+}
+
 std::vector<at::Tensor> tensors_of(const Stack& values) {
   std::vector<at::Tensor> result;
   for (auto value : values) {
@@ -46,7 +60,10 @@ void observed(
   const Stack arguments(first, stack->end());
   const Work work{op, arguments, current_stream(device_of(arguments))};
   Observer::each([&](auto& observer) { observer.before_work(work); });
-  run(op, stack);
+  {
+    InsideWork inside;
+    run(op, stack);
+  }
   const Stack results(stack->end() - static_cast<std::ptrdiff_t>(op.schema().returns().size()), stack->end());
   Observer::each([&](auto& observer) { observer.after_work(work, results); });
 }

@@ -3,6 +3,7 @@
 // A simulated accelerator: a PyTorch device whose memory is the host's. What the other files share.
 #pragma once
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
@@ -30,6 +31,7 @@ struct Config {
   size_t capacity = 0;  // bytes a device
   int generators = 0;   // default generators; 0: one a device
   bool strict = true;   // host and device tensors do not mix
+  bool deferred = false;  // what does not wait for the host is late: deferred.h
 };
 Config& config();
 
@@ -50,17 +52,26 @@ struct Block {
   c10::DeviceIndex device;
   uint64_t id;            // never used twice, unlike the address
   c10::StreamId stream;   // the stream it was allocated on
+  std::vector<c10::StreamId> recorded;  // by record_stream, when somebody watches
 };
 c10::Allocator* allocator();
-c10::Allocator* pinned_allocator();
+at::HostAllocator* pinned_allocator();
 bool is_pinned(const void* pointer);
+struct PinnedRange {
+  const char* base;
+  size_t bytes;
+  uint64_t id;
+};
+std::optional<PinnedRange> pinned_range(const void* pointer);
 void register_host(void* data, size_t bytes);  // memory that somebody else allocated and page-locks
 void unregister_host(void* data);
 Block* block_of(const c10::StorageImpl& storage);  // nullptr for an empty one
 // Device memory of the given size that takes over host memory; accounted, raises when the device is full.
 c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device);
-uint64_t next_block();  // the id that the next block gets
+uint64_t next_block();  // the next block has this id or a later one
+uint64_t new_id();
 void register_memory();
+void record_stream(const c10::DataPtr& data, const c10::Stream& stream);
 // Changes the size of a device storage, keeping what fits.
 void resize(const c10::Storage& storage, size_t bytes);
 
@@ -71,6 +82,8 @@ c10::DeviceIndex index_of(c10::Device device);  // the current one where it has 
 bool touched(c10::DeviceIndex index);
 void touch(c10::DeviceIndex index);
 c10::Stream current_stream(c10::DeviceIndex index);
+c10::Stream new_stream(c10::DeviceIndex index);
+void synchronize_device(c10::DeviceIndex index);
 void register_guard();
 void register_hooks();
 double event_elapsed_ms(int64_t start, int64_t end);
@@ -125,6 +138,19 @@ struct Work {
   const torch::jit::Stack& arguments;  // as the caller gave them: device tensors
   c10::Stream stream;
 };
+// Device memory that is asked for, and the host memory that it is to be, if that is decided already.
+struct Allocation {
+  uint64_t id;
+  size_t bytes;
+  c10::Stream stream;
+  c10::DataPtr& memory;
+};
+// A collective that was asked for on a stream, and runs on one of its group.
+struct Collective {
+  std::string name, group;
+  c10::Stream caller, stream;
+  std::vector<at::Tensor> reads, writes;
+};
 // Who follows what a process does with the device: the recorder of graphs, the detector of races. Called on the
 // thread that does it; what a `before` raises keeps it from happening.
 class Observer {
@@ -137,6 +163,13 @@ class Observer {
   virtual void event_destroyed(const void* /*event*/) {}
   // The host waits for, or asks after, a stream or an event; neither: everything on the device.
   virtual void before_host_wait(const c10::Stream*, const void* /*event*/) {}
+
+  virtual void before_device_wait(c10::DeviceIndex) {}  // after the call above
+  virtual void before_collective(const Collective&) {}
+  virtual void before_allocation(Allocation&) {}
+  virtual void before_free(Block&) {}  // raises nothing
+  virtual void before_host_free(uint64_t /*id of a page-locked range*/) {}
+  virtual void cache_emptied(c10::DeviceIndex) {}
 
   static void add(Observer* observer) { all().push_back(observer); }  // at activation, for ever
   // One that has nothing to do does not watch and costs nothing.
@@ -159,6 +192,13 @@ class Observer {
   }
   static inline std::atomic<int> count_{0};
   std::atomic<bool> watching_{false};
+};
+// While work is carried out, what its parts do on the host is no work of the host's.
+bool inside_work();
+class InsideWork {
+ public:
+  InsideWork();
+  ~InsideWork();
 };
 // Runs one operator, which leaves its results on the stack, under the eyes of the observers.
 void observed(
@@ -186,6 +226,7 @@ void change_tensors(c10::IValue& value, const Change& change) {
   }
 }
 std::vector<at::Tensor> tensors_of(const torch::jit::Stack& values);
+void run_copy(const c10::OperatorHandle& op, torch::jit::Stack* stack);  // aten::copy_
 void register_fallback();
 void register_kernels();
 void register_autocast();

@@ -130,7 +130,9 @@ void Tape::replay() const {
     for (auto& value : stack) change_tensors(value, give_memory);
     std::vector<at::Tensor> results;
     for (const auto& tensor : node.results) results.push_back(give_memory(tensor));
-    observed(node.op, &stack, [&](const c10::OperatorHandle& op, Stack* s) { run_into(op, s, results); });
+    observed(node.op, &stack, [&](const c10::OperatorHandle& op, Stack* s) {
+      op.operator_name().name == "aten::copy_" ? run_copy(op, s) : run_into(op, s, results);
+    });
   }
 }
 

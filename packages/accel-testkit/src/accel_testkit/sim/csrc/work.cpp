@@ -2,8 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "work.h"
 
+#include "deferred.h"
+
 #include <ATen/core/ivalue.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/StreamGuard.h>
 
 #include <algorithm>
 #include <deque>
@@ -65,10 +68,67 @@ SimWork::SimWork(c10d::OpType type, Works parts, std::vector<at::Tensor> outputs
   for (auto& part : parts_) part = askable(std::move(part));
 }
 
+bool SimWork::parts_are_done() {
+  return std::all_of(parts_.begin(), parts_.end(), [](auto& part) {
+    auto* inner = dynamic_cast<SimWork*>(part.get());
+    return inner ? inner->parts_are_done() : part->isCompleted();
+  });
+}
+
 bool SimWork::isCompleted() {
-  const bool done = std::all_of(parts_.begin(), parts_.end(), [](auto& part) { return part->isCompleted(); });
-  if (done && isSuccess()) finish_once();
-  return done;
+  if (!parts_are_done()) return false;
+  if (!isSuccess()) return true;
+  if (stream_) {
+    {
+      std::lock_guard<std::mutex> lock(order().mutex);
+      order().host_waits(seen_);
+    }
+    if (deferring()) catch_up_with_host();
+  }
+  finish_once();
+  return true;
+}
+
+bool SimWork::progress() {
+  if (!parts_are_done()) return false;
+  if (!deferring() && isSuccess()) finish_once();
+  return !deferring() || finished_;
+}
+
+// By the parts' futures: a callback of one of them may be where this is called, and the part itself is not done then.
+void SimWork::run_to_end() {
+  for (const auto& part : parts_) {
+    auto* inner = dynamic_cast<SimWork*>(part.get());
+    inner ? inner->run_to_end() : part->getFuture()->waitAndThrow();
+  }
+  finish_once();
+}
+
+void SimWork::at_end(std::function<void()> also) {
+  finish_ = [first = std::move(finish_), also = std::move(also)] {
+    if (first) first();
+    also();
+  };
+}
+
+void SimWork::runs_on(const c10::Stream& stream) {
+  std::lock_guard<std::mutex> lock(order().mutex);
+  stream_ = stream;
+  seen_ = order().seen_by(stream);
+}
+
+// A collective holds up the stream that waits for it; a barrier holds up the host.
+void SimWork::order_after() {
+  const auto caller = current_stream(stream_->device_index());
+  const bool barrier = retrieveOpType() == c10d::OpType::BARRIER;
+  {
+    std::lock_guard<std::mutex> lock(order().mutex);
+    order().seen_by(caller).join(seen_);
+    if (barrier) order().host_waits(order().seen_by(caller));
+  }
+  if (!deferring()) return;
+  catch_up(caller);
+  if (barrier) catch_up_with_host();
 }
 
 bool SimWork::isSuccess() const {
@@ -99,6 +159,7 @@ void SimWork::blockCurrentStream() {
 }
 
 bool SimWork::wait(std::chrono::milliseconds timeout) {
+  if (stream_) order_after();
   for (const auto& part : parts_) {
     if (!part->wait(timeout)) return false;
   }
@@ -111,12 +172,13 @@ bool SimWork::wait(std::chrono::milliseconds timeout) {
 void SimWork::finish_once() {
   std::lock_guard<std::mutex> lock(finishing_);
   if (finished_) return;
-  finished_ = true;
   if (finish_) {
     at::AutoDispatchBelowADInplaceOrView below;
+    InsideWork inside;
     finish_();
   }
   finish_ = nullptr;
+  finished_ = true;
 }
 
 // Complete when the last part is, in whatever thread that is: nobody waits here.
@@ -142,7 +204,7 @@ c10::intrusive_ptr<SimWork::Future> SimWork::getFuture() {
     }
   }
   auto state = std::make_shared<State>();
-  state->work = c10::intrusive_ptr<SimWork>::unsafe_reclaim_from_nonowning(this);
+  state->work = shared();
   state->future = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices);
   state->pending = parts_.size() + 1;
   for (const auto& part : parts_) {
@@ -156,7 +218,9 @@ c10::intrusive_ptr<SimWork::Future> SimWork::getFuture() {
 void SimWork::complete(Future& future, std::exception_ptr error) {
   try {
     if (error) std::rethrow_exception(error);
-    finish_once();
+    if (!deferring()) finish_once();
+    c10::OptionalStreamGuard guard;  // the future comes after the work, whoever completes it
+    if (stream_) guard.reset_stream(*stream_);
     future.markCompleted(c10::IValue(outputs_));
   } catch (...) {
     future.setErrorIfNeeded(std::current_exception());
@@ -167,7 +231,7 @@ c10::intrusive_ptr<c10d::Work> follow(c10::intrusive_ptr<SimWork> work) {
   std::deque<c10::intrusive_ptr<SimWork>> done;  // let go without the lock: the last owner of a tensor may need Python
   std::lock_guard<std::mutex> lock(g_mutex);
   auto& works = under_way();
-  while (!works.empty() && works.front()->isCompleted()) {
+  while (!works.empty() && works.front()->progress()) {
     done.push_back(std::move(works.front()));
     works.pop_front();
   }
@@ -176,12 +240,13 @@ c10::intrusive_ptr<c10d::Work> follow(c10::intrusive_ptr<SimWork> work) {
 }
 
 void finish_collectives() {
+  if (deferring()) return;  // what the host has waited for is carried out already
   std::deque<c10::intrusive_ptr<SimWork>> all;
   {
     std::lock_guard<std::mutex> lock(g_mutex);
     all.swap(under_way());
   }
-  for (auto& work : all) work->wait();
+  for (auto& work : all) work->run_to_end();
 }
 
 } // namespace accel_sim

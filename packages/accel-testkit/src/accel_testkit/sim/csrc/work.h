@@ -3,7 +3,7 @@
 // A collective under way: what runs on the host, and what remains to be done with its result.
 #pragma once
 
-#include "sim.h"
+#include "order.h"
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
@@ -29,14 +29,27 @@ class SimWork final : public c10d::Work {
   void blockCurrentStream() override;
   c10::intrusive_ptr<Future> getFuture() override;
 
+  // What is done by now is finished, unless that is deferred; nobody is said to have waited. Whether all is.
+  bool progress();
+  void run_to_end();
+  // One more thing that finishing takes, before anybody waits.
+  void at_end(std::function<void()> also);
+  // The stream that it is queued on, as its last piece of work: whoever waits comes after.
+  void runs_on(const c10::Stream& stream);
+  c10::intrusive_ptr<SimWork> shared() { return c10::intrusive_ptr<SimWork>::unsafe_reclaim_from_nonowning(this); }
+
  private:
+  bool parts_are_done();
+  void order_after();
   void finish_once();
   void complete(Future& future, std::exception_ptr error);
   Works parts_;
   std::vector<at::Tensor> outputs_;
   std::function<void()> finish_;
   std::mutex finishing_;
-  bool finished_ = false;
+  std::atomic<bool> finished_{false};
+  std::optional<c10::Stream> stream_;
+  VectorClock seen_;
 };
 
 // Starts to follow a work that the caller may drop: a device that is synchronized waits for it.

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from accel_core.foreach.precision import copy_back, wide
-from accel_testkit.sim import offer
+from accel_testkit.sim import errors
 from accel_testkit.sim.ops import Declared, Ops, same_device, steps
 
 Tensor = torch.Tensor
@@ -47,7 +47,7 @@ def _adamw(
     constants: tuple[float, float, float], kept: Any, scales: Tensors | None,
 ) -> None:  # fmt: skip
     if scales is not None:
-        offer.refuse("torch.ops.hpu.optimizer_adamw with moments in 8 bits")
+        errors.refuse("torch.ops.hpu.optimizer_adamw with moments in 8 bits")
     beta1, beta2, epsilon = constants
     same_device("optimizer_adamw", neg_step, *grads, *weights, *exp_avgs, *exp_avg_sqs)
     for each in zip(weights, grads, exp_avgs, exp_avg_sqs, strict=True):
@@ -120,7 +120,7 @@ def cast_to_fp8_v2(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """input * scale in 8 bits, values beyond the range at its ends; the largest magnitude of the input if asked."""
     if stochastic_rounding:
-        offer.refuse("torch.ops.hpu.cast_to_fp8_v2 with stochastic rounding")
+        errors.refuse("torch.ops.hpu.cast_to_fp8_v2 with stochastic rounding")
     kind = torch.float8_e5m2 if dtype is None else dtype
     limit = torch.finfo(kind).max
     cast = _scaled(input, scale, scale_shape).clamp(-limit, limit).to(kind)
@@ -146,7 +146,7 @@ def rotary_pos_embedding(
 ) -> Tensor:
     """input * cos + rotated(input) * sin. mode: 0 turns halves, 1 pairs."""
     if position_ids is not None or offset:
-        offer.refuse("torch.ops.hpu.rotary_pos_embedding with position ids or an offset")
+        errors.refuse("torch.ops.hpu.rotary_pos_embedding with position ids or an offset")
     x = input.float()
     if mode == 0:
         first, second = x.chunk(2, -1)

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import torch
 from torch.nn import functional
 
-from accel_testkit.sim import offer
+from accel_testkit.sim import errors
 from accel_testkit.sim.ops import Declared, Ops, same_device, steps
 from accel_testkit.sim.ops.npu_attention import npu_fusion_attention
 
@@ -32,7 +32,7 @@ def npu_apply_adam_w_out(
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """AdamW; the operator multiplies the powers by beta before it corrects with them."""
     if amsgrad:
-        offer.refuse("torch.ops.npu.npu_apply_adam_w with amsgrad")
+        errors.refuse("torch.ops.npu.npu_apply_adam_w with amsgrad")
     param, exp_avg, exp_avg_sq = out
     same_device("npu_apply_adam_w", grad, param, exp_avg, exp_avg_sq)
     steps.adam(
@@ -83,7 +83,7 @@ def npu_apply_rotary_pos_emb(
 ) -> tuple[Tensor, Tensor]:
     """The rotary embedding of both."""
     if layout not in ("BSND", "TND"):
-        offer.refuse(f"torch.ops.npu.npu_apply_rotary_pos_emb with layout {layout}")
+        errors.refuse(f"torch.ops.npu.npu_apply_rotary_pos_emb with layout {layout}")
     return npu_rotary_mul(query, cos, sin, rotary_mode), npu_rotary_mul(key, cos, sin, rotary_mode)
 
 
