@@ -27,6 +27,11 @@ def activated(x: torch.Tensor, kind: int) -> torch.Tensor:
     return x.relu() if kind == RELU else functional.silu(x) if kind == SILU else x
 
 
+def gates_then_values(x: torch.Tensor) -> torch.Tensor:
+    """Channels that alternate, gate, value, gate, …, regrouped for ops that take all gates first; a copy."""
+    return x.view(*x.shape[:-1], -1, 2).transpose(-1, -2).flatten(-2)
+
+
 def rms_normed(x: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Tensor:
     """Root mean square layer norm over the last dimension, rounded once. Source: Zhang, Sennrich, arXiv:1910.07467."""
     wide = x.float()

@@ -54,10 +54,14 @@ def adam_update(
     rollback: bool = False,
 ) -> int:
     """One step in place; raises UnknownOptimizer and what `kernels.adam` raises."""
+    decoupled = _adams[optimizer_id]
+    if not rollback and kernels.adam_one(
+        params, grads, exp_avg, exp_avg_sq, step, lr, beta1, beta2, epsilon, weight_decay, decoupled, bias_correction
+    ):  # fmt: skip
+        return 0
     kernels.adam(
         [params], [grads], [exp_avg], [exp_avg_sq], step=step, lr=lr, beta1=beta1, beta2=beta2, eps=epsilon,
-        weight_decay=weight_decay, decoupled=_adams[optimizer_id], bias_correction=bool(bias_correction),
-        rollback=rollback,
+        weight_decay=weight_decay, decoupled=decoupled, bias_correction=bool(bias_correction), rollback=rollback,
     )  # fmt: skip
     return 0
 

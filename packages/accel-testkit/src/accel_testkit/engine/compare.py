@@ -14,7 +14,7 @@ from accel_testkit.engine import reference
 from accel_testkit.engine.configurations import STEPS, Configuration
 from accel_testkit.engine.rank import Found
 from accel_testkit.engine.runs import Answers
-from accel_testkit.suite.expect import expect
+from accel_testkit.suite.expect import expect, largest
 
 #: Largest difference of a loss (they are between 1 and 5) from plain PyTorch on the CPU.
 TOLERANCE = {"fp32": 1e-6, "bf16": 2e-3, "fp16": 2e-3}
@@ -88,7 +88,7 @@ class Comparison:
     def with_stock(self, answers: Answers, stock: Answers) -> None:
         """Every rank's losses, beside those of the same rank of DeepSpeed on a CPU."""
         found, wanted = self.trained(answers), self.trained(stock)
-        worst = max(_furthest(a["losses"], b["losses"]) for a, b in zip(found, wanted, strict=True))
+        worst = largest(_furthest(a["losses"], b["losses"]) for a, b in zip(found, wanted, strict=True))
         self.record({"difference": worst, "identical": found == wanted})
         tolerance = 0.0 if self.exact else self.tolerance
         expect(
@@ -135,4 +135,4 @@ def _mean(found: list[Found]) -> list[float]:
 
 
 def _furthest(found: list[float], wanted: list[float]) -> float:
-    return max(abs(a - b) for a, b in zip(found, wanted, strict=True))
+    return largest(abs(a - b) for a, b in zip(found, wanted, strict=True))

@@ -17,9 +17,9 @@ from accel_testkit.surface import Name
 
 def read(entry: Name) -> Signature | None:
     """The signature of a surface's function or class, without self and cls; None where it is not known."""
-    text = entry.signature
-    if entry.kind not in ("function", "class", "method") or not text or "..." in text:
-        return None
+    text = entry.signature or ""
+    if entry.kind not in ("function", "class", "method") or not text.startswith("(") or "..." in text:
+        return None  # not known in Python's words; an operator's schema is C++'s
     definition: Any = ast.parse(f"def f{text}: pass").body[0]
     try:
         return Signature(list(_parameters(definition.args)))

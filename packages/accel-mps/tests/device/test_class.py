@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""MPS_Accelerator on the simulated device, where upstream's stubs return nothing. Run by test_simulated.py."""
+"""MPS_Accelerator on the simulated device, where upstream's stubs return nothing.."""
 
 from __future__ import annotations
 

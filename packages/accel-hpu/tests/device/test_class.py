@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""HPU_Accelerator on the simulated device: what it answers differently from other devices. Run by test_simulated.py."""
+"""HPU_Accelerator on the simulated device: what it answers differently from other devices.."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""gloo on mps tensors, alone: what DeepSpeed does with one rank. Run by test_simulated.py.
+"""gloo on mps tensors, alone: what DeepSpeed does with one rank..
 
 Two ranks are checked by the conformance suite.
 """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Norms on Habana's op beside plain torch. Run by test_simulated.py."""
+"""Norms on Habana's op beside plain torch.."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Adam on Habana's op beside torch's in float64. Run by test_simulated.py in both modes, whose ops differ."""
+"""Adam on Habana's op beside torch's in float64, in lazy and in eager mode, whose ops differ."""
 
 from __future__ import annotations
 
