@@ -96,7 +96,7 @@ def _detected(findings: list[Finding], request: Request) -> Verdict:
                 return Verdict(Step.CONFIRM, candidate, tuple(findings))
         return _won(findings, finding, request)
     error = refusals.nothing_at_all(findings)
-    return _refused(findings, error)
+    return Verdict(Step.FAIL, None, tuple(findings), error=error)
 
 
 def _blocker(finding: Finding, request: Request) -> bool:
@@ -110,11 +110,11 @@ def _won(findings: list[Finding], winner: Finding, request: Request) -> Verdict:
             return Verdict(Step.CONFIRM, rival, tuple(findings))
     tied = [winner, *(rival for rival in rivals if rival.state is State.PRESENT)]
     if len(tied) > 1:
-        return _refused(findings, refusals.ambiguous(tied))
+        return Verdict(Step.FAIL, None, tuple(findings), error=refusals.ambiguous(tied))
     fallback = winner.key == CPU_KEY
     broken = [finding for finding in findings if finding.state is State.BROKEN]
     if request.strict and (fallback or broken):
-        return _refused(findings, refusals.strict(findings, winner, fallback))
+        return Verdict(Step.FAIL, None, tuple(findings), error=refusals.strict(findings, winner, fallback))
     strangers = [key for key in request.skip if key not in {finding.key for finding in findings}]
     warnings = [refusals.skips_nothing(strangers)] if strangers else []
     if fallback:
@@ -128,18 +128,12 @@ def _take(
     findings: Sequence[Finding], winner: Finding, request: Request, warnings: tuple[str, ...]
 ) -> Verdict:
     if winner.upstream and winner.key not in (request.upstream or ()):
-        return _refused(findings, refusals.unserved(winner, request.upstream))
+        return Verdict(Step.FAIL, None, tuple(findings), error=refusals.unserved(winner, request.upstream))
     state = State.DEFERRED if winner.upstream else State.CHOSEN
     taken = winner.now(state)
     final = tuple(taken if f is winner else _left(f) for f in findings)
     step = Step.DEFER if winner.upstream else Step.CONSTRUCT
     return Verdict(step, taken, final, warnings)
-
-
-def _refused(findings: Iterable[Finding], error: AccelError) -> Verdict:
-    """Whose turn had not come is not asked any more; those that were found present stay so, as the error says."""
-    final = (f.now(State.OUTRANKED) if f.state is State.PENDING else f for f in findings)
-    return Verdict(Step.FAIL, None, tuple(final), error=error)
 
 
 def _left(finding: Finding) -> Finding:
@@ -153,7 +147,7 @@ def _asked(findings: list[Finding], request: Request, key: str) -> Verdict:
     roads = [finding for finding in findings if finding.key == key]
     if not key or not (roads or key in (request.upstream or ())):
         error = refusals.unknown(key, findings, request.upstream)
-        return _refused(findings, error)
+        return Verdict(Step.FAIL, None, tuple(findings), error=error)
     if not roads:
         # A backend that the installed DeepSpeed has and this version of core has never heard of.
         stranger = Finding(key, 0, State.PRESENT, "DeepSpeed's own backend, asked for", upstream=True)
@@ -172,4 +166,4 @@ def _asked(findings: list[Finding], request: Request, key: str) -> Verdict:
     for road in roads:
         if road.state is State.ABSENT and road.runtime:
             return _take(findings, road, request, (*told, refusals.no_device(road)))
-    return _refused(findings, refusals.unavailable(key, roads, request.upstream))
+    return Verdict(Step.FAIL, None, tuple(findings), error=refusals.unavailable(key, roads, request.upstream))

@@ -61,7 +61,9 @@ def expected(machine: Machine, override: str | None) -> Outcome:
     if override is None and native_leads and CUDA in installed:
         asked.add(CUDA)
 
-    states = [_state(machine[i], i in asked, State.OUTRANKED) for i in range(len(ORDER))]
+    # Where nobody is chosen, nobody is outranked either: the others were not asked.
+    unasked = State.PENDING if winner is None else State.OUTRANKED
+    states = [_state(machine[i], i in asked, unasked) for i in range(len(ORDER))]
     if winner is not None:
         states[winner] = State.CHOSEN
     warnings, error = [], ""
