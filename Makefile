@@ -43,6 +43,9 @@ coverage: $(BIN)/.ready ## lines of core and the CPU package that the quick test
 bench: $(BIN)/.ready ## the tables in docs/results
 	$(BIN)/python -m benchmarks.imports
 	$(BIN)/python -m benchmarks.dispatch
+	$(BIN)/python -m benchmarks.first_use
+	$(BIN)/python -m benchmarks.norms
+	$(BIN)/python -m benchmarks.optimizers
 
 check: lint types layers house ## what CI checks without running anything
 

@@ -22,8 +22,6 @@ from ci.features.results import FAILED, Results
 
 ROOT = Path(__file__).resolve().parents[2]
 CLAIMED = results.load(ROOT)
-#: What accel-cpu's fused Adam is made of is compiled, for a minute.
-LEFT_OUT = {"cpu": ["-k", "not fused"]}
 
 
 def shown(claimed: Results, folder: Path, *arguments: str) -> Results:
@@ -64,7 +62,5 @@ def test_the_suite_shows_what_is_claimed(claimed: Results, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("claimed", CLAIMED, ids=lambda claimed: claimed.key)
 def test_the_engine_shows_what_is_claimed(claimed: Results, tmp_path: Path) -> None:
-    found = shown(
-        claimed, tmp_path, "--pyargs", "accel_testkit.engine", "--quick", *LEFT_OUT.get(claimed.key, [])
-    )
+    found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.engine", "--quick")
     expect_as_claimed(claimed, found, at_least=8)

@@ -55,7 +55,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--quick",
         action="store_true",
-        help="leave out what takes long: checks that compile, and most of the engine's configurations",
+        help="leave out what takes long: the training, and most of the engine's configurations",
     )
     group.addoption("--results", metavar="FILE", type=Path, help="write the outcome of every check as JSON")
 

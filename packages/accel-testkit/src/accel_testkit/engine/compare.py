@@ -18,7 +18,7 @@ from accel_testkit.suite.expect import expect, largest
 
 #: Largest difference of a loss (they are between 1 and 5) from plain PyTorch on the CPU.
 TOLERANCE = {"fp32": 1e-6, "bf16": 2e-3, "fp16": 2e-3}
-#: The same for an op's own Adam: DeepSpeed's takes 1 - beta**step in float32, of which few digits are left.
+#: The same for an op's own Adam: DeepSpeed's CPU Adam takes 1 - beta**step in float32, of which few digits are left.
 _OWN_ADAM = 1e-5
 #: What a loss has fallen to after all steps, at most, as part of the first one.
 _LEARNED = 0.8

@@ -85,12 +85,7 @@ _CASES: dict[str, tuple[str, str, dict[str, Any], bool, Callable[[Parameters], t
 
 @pytest.mark.usefixtures("upstream")
 @pytest.mark.parametrize(
-    "case",
-    [
-        # Those on the host may have to be compiled first.
-        pytest.param(name, marks=[pytest.mark.needs(c[0]), *([] if c[3] else [pytest.mark.whole])])
-        for name, c in _CASES.items()
-    ],
+    "case", [pytest.param(name, marks=pytest.mark.needs(c[0])) for name, c in _CASES.items()]
 )
 def test_optimizer_steps_are_right(accelerator: DeepSpeedAccelerator, case: str) -> None:
     """Steps of DeepSpeed's optimizer on the device's op equal PyTorch's in float64, within float32's precision."""
