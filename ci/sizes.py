@@ -35,8 +35,8 @@ DEVICE, OURS, PACKAGE, UPSTREAM = (
     "its package, ops left out",
     "DeepSpeed's file",
 )
-TEXT = """Lines of the file with an accelerator's class: here, where it shows only what is different about the device, and
-in DeepSpeed {version}'s own tree. Detection, launch variables and other helpers stand in a package's further modules,
+TEXT = """Lines of the file with an accelerator's class: here, where it shows only what is different about the device,
+and in DeepSpeed {version}'s own tree. Detection, launch variables and other helpers stand in further modules of a package,
 which the second column counts in; upstream has them in the class, in one file for all, or not at all.
 `python -m ci.sizes write` counts anew."""
 
@@ -79,7 +79,7 @@ def upstream() -> tuple[str, dict[str, int]]:
 
 
 def rows(
-    counted: Mapping[str, tuple[int, int]], shared: int, theirs: Mapping[str, int]
+    counted: Mapping[str, tuple[int, int]], shared: Mapping[str, int], theirs: Mapping[str, int]
 ) -> list[dict[str, Any]]:
     """The table: one row an accelerator, then what all stand on, then the sums."""
     table = [
