@@ -36,7 +36,7 @@ DEVICE, OURS, PACKAGE, UPSTREAM = (
     "DeepSpeed's file",
 )
 TEXT = """Lines of the file with an accelerator's class: here, where it shows only what is different about the device,
-and in DeepSpeed {version}'s own tree. Detection, launch variables and other helpers stand in further modules of a package,
+and in DeepSpeed {version}'s own tree. Detection, launch variables and other helpers are modules of their own,
 which the second column counts in; upstream has them in the class, in one file for all, or not at all.
 `python -m ci.sizes write` counts anew."""
 
