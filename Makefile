@@ -20,7 +20,7 @@ help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 # DeepSpeed's setup fails while DS_ACCELERATOR is set.
-$(BIN)/.ready: constraints.txt requirements-dev.txt requirements-test.txt examples/requirements.txt $(PACKAGES)
+$(BIN)/.ready: constraints.txt requirements-dev.txt requirements-hf.txt requirements-test.txt examples/requirements.txt $(PACKAGES)
 	$(PYTHON) -m venv $(VENV)
 	env -u DS_ACCELERATOR $(BIN)/pip install --quiet torch deepspeed
 	env -u DS_ACCELERATOR $(BIN)/pip install --quiet $(EDITABLE) -r examples/requirements.txt -r requirements-dev.txt
@@ -64,6 +64,7 @@ house: $(BIN)/.ready
 	$(BIN)/python -m ci.check_house
 	$(BIN)/python -m ci.check_names
 	$(BIN)/python -m ci.check_skeleton
+	$(BIN)/python -m ci.sizes check
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .tox runs wheels build dist

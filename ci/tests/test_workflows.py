@@ -64,7 +64,9 @@ def test_every_job_ends_and_waits_for_jobs_that_exist(file: Path) -> None:
 def test_nothing_is_published_before_it_is_checked_built_and_tried() -> None:
     release = jobs(ROOT / ".github/workflows/release.yml")
     assert release["publish"]["environment"] == "pypi"
-    assert set(release["publish"]["needs"]) == {"build", "smoke"}
+    assert set(release["publish"]["needs"]) == {"build", "smoke", "tox"}
+    (tested,) = [step["run"] for step in release["tox"]["steps"] if step.get("run", "").startswith("tox")]
+    assert tested == 'tox run -e "${PACKAGE#accel-}"'
     steps = [step["run"] for step in release["build"]["steps"] if "ci." in step.get("run", "")]
     assert [re.findall(r"ci\.\w+(?: build| check)?", step) for step in steps] == [
         ["ci.release_check"],

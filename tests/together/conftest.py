@@ -17,7 +17,8 @@ from typing import Any
 
 import pytest
 
-from accel_testkit import sim
+from accel_core import env
+from accel_testkit import new_vendor, sim
 from accel_testkit.sim import build, settings, vendors
 
 DETECT = Path(__file__).with_name("detect.py")
@@ -65,7 +66,7 @@ class Machine:
     def install(
         self, *keys: str, autoload: bool = False, files: bool = True, behaviour: Iterable[str] = ()
     ) -> None:
-        """Runtimes of these vendors, as `accel sim` gives them.
+        """Runtimes of these vendors, as `accel sim` gives them; keys, or files that describe a device.
 
         autoload:  `import torch` imports them, where the real ones ask for it.
         files:     the machine has their device files, or their build of torch.
@@ -89,6 +90,17 @@ class Machine:
         (self.root / "torch").mkdir(exist_ok=True)
         (self.root / "torch/version.py").write_text("".join(lines), encoding="utf-8")
 
+    def new_vendor(self, key: str) -> str:
+        """Make and install what `accel new-vendor` gives; the description of its device."""
+        folder = self.root / f"accel-{key}"
+        new_vendor.render({"key": key}, folder)
+        options = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+        done = self._run(
+            ["-m", "pip", "install", *options, "--target", str(self.site), str(folder)], dict(os.environ)
+        )
+        assert done.returncode == 0, done.stderr
+        return str(folder / "tests/simulated.json")
+
     def package(self, name: str, version: str, source: str = "", **sources: str) -> None:
         """A package of our making: its metadata, and its modules' sources."""
         info = self.site / f"{name}-{version}.dist-info"
@@ -99,11 +111,11 @@ class Machine:
             (self.site / name / f"{stem}.py").write_text(text, encoding="utf-8")
 
     def environment(self, device: str = "", **variables: str) -> dict[str, str]:
-        """Of its processes. device: the one of torch's own types (xpu, cuda, mps) that works here."""
+        """Of its processes. device: the one that works here, if it is torch's own (xpu, cuda, mps) or described."""
         ours = ("ACCEL_", "DS_ACCELERATOR", "TORCH_DEVICE_BACKEND_AUTOLOAD", *self._visible())
         base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-        if cache := os.environ.get(settings.CACHE.name):
-            base[settings.CACHE.name] = cache
+        if cache := os.environ.get(env.CACHE_DIR.name):
+            base[env.CACHE_DIR.name] = cache
         return {
             **base,
             "PYTHONPATH": str(self.site),

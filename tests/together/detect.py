@@ -20,6 +20,7 @@ RUNTIMES = (
     "torch_sdaa",
     "habana_frameworks.torch",
     "torch_mlu",
+    "torch_newcard",
 )
 
 logging.disable(logging.WARNING)

@@ -72,3 +72,15 @@ def test_the_doctor_asks_each_in_a_process_of_its_own(machine: Any) -> None:
     assert {key: devices[key] for key in ("npu", "sdaa", "hpu", "mlu")} == {
         "npu": 2, "sdaa": 2, "hpu": 2, "mlu": 2,
     }  # fmt: skip
+
+
+def test_a_third_party_s_package_takes_its_place_in_the_order(machine: Any) -> None:
+    device = machine.new_vendor("newcard")
+    machine.install(device, "cuda")
+    found = machine.detect(device)
+    assert (found.chosen, found.imported) == ("newcard", ["torch_newcard"])
+    assert found.states("outranked") == {"cuda", "cpu"}
+    machine.install("mlu")
+    found = machine.detect(device)
+    assert (found.chosen, found.imported) == ("mlu", ["torch_mlu"])
+    assert found.states("outranked") == {"newcard", "cuda", "cpu"}

@@ -19,6 +19,7 @@ torch.utils.rename_privateuse1_backend("npu")
 raise RuntimeError("Initialize:torch_npu/csrc/core/npu/sys_ctrl/npu_sys_ctrl.cpp: device 0 is in use")
 """
 #: Ways of real runtimes to fail at import, and the devices that are left.
+QUICK = ("npu.no-cann", "hpu.no-library")
 FAILURES = [
     behaviour
     for behaviour in behaviours.BEHAVIOURS
@@ -50,7 +51,13 @@ def test_a_runtime_of_an_old_release_is_stale_and_not_imported(machine: Any, run
     assert runtime not in found.imported
 
 
-@pytest.mark.parametrize("behaviour", FAILURES, ids=lambda behaviour: behaviour.name)
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        pytest.param(found, id=found.name, marks=[] if found.name in QUICK else [pytest.mark.slow])
+        for found in FAILURES
+    ],
+)
 def test_a_broken_runtime_is_named_and_the_next_device_chosen(machine: Any, behaviour: Any) -> None:
     key = behaviour.name.partition(".")[0]
     left = {"npu": ["npu", "sdaa", "hpu", "mlu"], "hpu": ["hpu", "mlu"], "mlu": ["mlu"]}[key]
