@@ -131,11 +131,10 @@ class LateMemory final : public Observer {
     }
   }
   void before_free(Block& block) override {
+    const auto memory = give_up(block);
+    if (!memory || !queue().in_use(block)) return;
     std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = shared_.find(block.id);
-    if (found == shared_.end()) return;
-    if (queue().in_use(block)) freed_[{block.device, block.stream}].push_back({block.bytes, found->second});
-    shared_.erase(found);
+    freed_[{block.device, block.stream}].push_back({block.bytes, memory});
   }
 
   Memory share(Block& block) {
@@ -150,6 +149,14 @@ class LateMemory final : public Observer {
     size_t bytes;
     Memory memory;
   };
+  Memory give_up(const Block& block) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = shared_.find(block.id);
+    if (found == shared_.end()) return nullptr;
+    auto memory = std::move(found->second);
+    shared_.erase(found);
+    return memory;
+  }
   static c10::DataPtr owner(const Memory& memory) {
     auto* held = new Memory(memory);
     return {memory->get(), held, [](void* context) { delete static_cast<Memory*>(context); },

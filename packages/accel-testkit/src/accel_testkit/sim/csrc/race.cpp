@@ -10,6 +10,8 @@
 
 namespace accel_sim {
 
+constexpr size_t kMost = 4096;  // accesses to different parts of one piece of memory; older ones are forgotten
+
 const Access* Shadow::conflict(const Access& access, const VectorClock& clock) const {
   for (const auto& other : accesses_) {
     if ((access.write || other.write) && !clock.knows(other.epoch) && other.span.meets(access.span)) return &other;
@@ -25,6 +27,7 @@ void Shadow::add(Access access, const VectorClock& clock, const VectorClock& hos
         ((access.write || !other.write) && clock.knows(other.epoch) && access.span.covers(other.span));
   };
   accesses_.erase(std::remove_if(accesses_.begin(), accesses_.end(), settled), accesses_.end());
+  if (accesses_.size() >= kMost) accesses_.erase(accesses_.begin());
   accesses_.push_back(std::move(access));
 }
 
@@ -110,10 +113,10 @@ class Race final : public Observer {
     {
       std::lock_guard<std::mutex> lock(order().mutex);
       place = order().name_of(order().line_of(allocation.stream));
-      if (const auto* use = freed_.in_use(allocation.bytes, allocation.stream)) {
-        found = Conflict{*use, order().name_of(use->epoch.line)};
-      }
-      if (!found) {
+      if (auto use = freed_.in_use(allocation.bytes, allocation.stream)) {
+        auto other = order().name_of(use->epoch.line);
+        found = Conflict{std::move(*use), std::move(other)};
+      } else {
         for (auto& access : freed_.hand_out(allocation.bytes, allocation.stream)) {
           shadows_[allocation.id].add(std::move(access), VectorClock(), order().seen_by_host());
         }

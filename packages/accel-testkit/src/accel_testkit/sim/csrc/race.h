@@ -37,8 +37,8 @@ class Shadow {
 class FreedMemory {
  public:
   void add(const Block& block, std::vector<Access> accesses);
-  // Access to memory that this allocation may get, by another stream, not recorded and not waited for.
-  const Access* in_use(size_t bytes, const c10::Stream& stream);
+  // Access to memory that this allocation may get, by another stream, not recorded and not waited for. Each is told once.
+  std::optional<Access> in_use(size_t bytes, const c10::Stream& stream);
   // What was done to the memory that this allocation gets; whoever touches it has to come after.
   std::vector<Access> hand_out(size_t bytes, const c10::Stream& stream);
   void clear(c10::DeviceIndex device);

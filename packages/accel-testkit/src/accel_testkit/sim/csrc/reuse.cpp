@@ -33,15 +33,18 @@ void FreedMemory::add(const Block& block, std::vector<Access> accesses) {
   if (!accesses.empty()) pieces_[{block.device, block.stream}].push_back({block.bytes, std::move(accesses)});
 }
 
-const Access* FreedMemory::in_use(size_t bytes, const c10::Stream& stream) {
+std::optional<Access> FreedMemory::in_use(size_t bytes, const c10::Stream& stream) {
   const auto& seen = order().seen_by(stream);
-  for (const auto& piece : pieces_[{stream.device_index(), stream.id()}]) {
+  for (auto& piece : pieces_[{stream.device_index(), stream.id()}]) {
     if (!fits(bytes, piece.bytes)) continue;
-    for (const auto& access : piece.accesses) {
-      if (!seen.knows(access.epoch)) return &access;
-    }
+    const auto under_way = [&](const Access& access) { return !seen.knows(access.epoch); };
+    const auto found = std::find_if(piece.accesses.begin(), piece.accesses.end(), under_way);
+    if (found == piece.accesses.end()) continue;
+    auto access = std::move(*found);
+    piece.accesses.erase(found);
+    return access;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 std::vector<Access> FreedMemory::hand_out(size_t bytes, const c10::Stream& stream) {
