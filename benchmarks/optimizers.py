@@ -169,7 +169,7 @@ def main() -> int:
         "A step counts as 28 bytes a float32 parameter (bf16 parameters with float32 states: 22), the triad as 16 with "
         "write-allocate. `ours` and `upstream` are the same call, `adam_update`; the optimizers are whole steps of "
         f"torch.optim classes. Goals: at least {GOAL_TRIAD} of the triad beyond the caches, and no ratio below 1.0 "
-        f"(tolerance 3 %). Rows that miss one are kept."
+        f"(tolerance 3 %). Rows that miss one are kept.\n\n![Bandwidth over size](optimizers.svg)"
     )
     results.write("optimizers", "Adam on the host", text, rows, options.out)
     small = [many(options.rounds, threads) for threads in counts]

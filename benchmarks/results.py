@@ -57,7 +57,9 @@ def arguments(description: str | None) -> argparse.Namespace:
 
 
 def _cell(value: Any) -> str:
-    return f"{value:,.1f}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
 def _version(name: str) -> str:
