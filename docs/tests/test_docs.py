@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from accel_core import env, known
+from benchmarks.results import cell
 from ci import feature_matrix, sizes
 from ci.features import checklist, results
 
@@ -94,7 +95,7 @@ def test_a_results_page_shows_the_figures_of_its_data(data: Path) -> None:
     assert rows
     for row in rows:
         for value in row.values():
-            assert (f"{value:,.1f}" if isinstance(value, float) else str(value)) in page
+            assert cell(value) in page
 
 
 def test_the_feature_matrix_is_what_the_results_show() -> None:
