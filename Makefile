@@ -64,7 +64,6 @@ house: $(BIN)/.ready
 	$(BIN)/python -m ci.check_house
 	$(BIN)/python -m ci.check_names
 	$(BIN)/python -m ci.check_skeleton
-	$(BIN)/python -m ci.sizes check
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .tox runs wheels build dist

@@ -3,10 +3,10 @@
 """How long is an accelerator class here, and how long in DeepSpeed's own tree?
 
     python -m ci.sizes write    count, and write docs/results/sizes.md and .json; needs deepspeed
-    python -m ci.sizes check    does the page say what there is, and is every class short enough?
+    python -m ci.sizes check    does the page say what there is?
 
-Lines are lines of the file: text, comments and blank ones. `check` compares DeepSpeed's files only where the
-release that the page names is installed.
+Lines are lines of the file: text, comments and blank ones. How many there may be is a house rule. `check`
+compares DeepSpeed's files only where the release that the page names is installed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ CORE = "packages/accel-core/src/accel_core"
 SHARED = f"{CORE}/torch_device.py"
 #: What more of core the classes are made of.
 PARTS = tuple(f"{CORE}/{name}.py" for name in ("torch_graphs", "absent", "one_device"))
-#: The most lines of a vendor's class file, and of the one file that answers the interface for all.
-CLASS_LIMIT, SHARED_LIMIT = 150, 300
 DEVICE, OURS, PACKAGE, UPSTREAM = (
     "accelerator",
     "class file here",
@@ -124,22 +122,12 @@ def write(root: Path) -> None:
 
 
 def check(root: Path) -> Iterator[Problem]:
-    """What is too long, and what the page says and is not so."""
-    counted = ours(root)
-    limits = [(f"the class file of {key}", own, CLASS_LIMIT) for key, (own, _) in counted.items()]
-    for what, lines, limit in [*limits, (SHARED, _lines(root / SHARED), SHARED_LIMIT)]:
-        if lines > limit:
-            yield Problem(
-                what=f"{what} is too long",
-                found=f"{lines} lines",
-                expected=f"at most {limit}",
-                do="move what other devices need, too, to accel-core, and a subject of its own to a module of its own",
-            )
+    """What the page says and is not so."""
     kept = json.loads((root / f"{PAGE}.json").read_text(encoding="utf-8"))
     version, theirs = kept["deepspeed"], kept["upstream"]
     if _installed() == version:
         theirs = upstream()[1]
-    if page(rows(counted, shared_by_all(root), theirs), version) != (root / f"{PAGE}.md").read_text(
+    if page(rows(ours(root), shared_by_all(root), theirs), version) != (root / f"{PAGE}.md").read_text(
         encoding="utf-8"
     ):
         yield Problem(
@@ -171,7 +159,7 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
     try:
         if options.command == "write":
             write(root)
-        return report(list(check(root)), f"every accelerator class is short enough, and {PAGE}.md says so")
+        return report(list(check(root)), f"{PAGE}.md is true")
     except CheckError as error:
         print(error, file=sys.stderr)
         return 2

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from accel_core import env, known
-from ci import feature_matrix
+from ci import feature_matrix, sizes
 from ci.features import checklist, results
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,3 +112,7 @@ def test_no_result_is_of_a_check_that_is_gone() -> None:
     checks = {f"{file}.{check}" for file, found in checklist.load(ROOT).items() for check in found}
     for result in results.load(ROOT):
         assert {name.partition("[")[0] for name in result.checks} <= checks, result.key
+
+
+def test_the_page_of_sizes_has_the_lengths_of_the_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sizes.main(["check"], ROOT) == 0, capsys.readouterr().err

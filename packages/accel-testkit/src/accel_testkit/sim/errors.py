@@ -42,7 +42,7 @@ class InvalidSetting(AccelError, ValueError):
 class DataRace(AccelError, RuntimeError):
     """In race mode: two accesses to the same memory that nothing orders, one of which writes."""
 
-    code = "ACC-706"
+    code = "ACC-708"
 
 
 def refuse(full: str) -> NoReturn:
