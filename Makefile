@@ -20,7 +20,7 @@ help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 # DeepSpeed's setup fails while DS_ACCELERATOR is set.
-$(BIN)/.ready: constraints.txt requirements-dev.txt requirements-test.txt examples/requirements.txt $(PACKAGES)
+$(BIN)/.ready: constraints.txt requirements-dev.txt requirements-hf.txt requirements-test.txt examples/requirements.txt $(PACKAGES)
 	$(PYTHON) -m venv $(VENV)
 	env -u DS_ACCELERATOR $(BIN)/pip install --quiet torch deepspeed
 	env -u DS_ACCELERATOR $(BIN)/pip install --quiet $(EDITABLE) -r examples/requirements.txt -r requirements-dev.txt
@@ -43,6 +43,9 @@ coverage: $(BIN)/.ready ## lines of core and the CPU package that the quick test
 bench: $(BIN)/.ready ## the tables in docs/results
 	$(BIN)/python -m benchmarks.imports
 	$(BIN)/python -m benchmarks.dispatch
+	$(BIN)/python -m benchmarks.first_use
+	$(BIN)/python -m benchmarks.norms
+	$(BIN)/python -m benchmarks.optimizers
 
 check: lint types layers house ## what CI checks without running anything
 

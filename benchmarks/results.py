@@ -44,7 +44,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
         "| " + " | ".join(head) + " |",
         "|" + "|".join(" ---: " if right else " --- " for right in number) + "|",
     ]
-    lines += ["| " + " | ".join(_cell(row[key]) for key in head) + " |" for row in rows]
+    lines += ["| " + " | ".join(cell(row[key]) for key in head) + " |" for row in rows]
     return "\n".join(lines)
 
 
@@ -56,8 +56,11 @@ def arguments(description: str | None) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _cell(value: Any) -> str:
-    return f"{value:,.1f}" if isinstance(value, float) else str(value)
+def cell(value: Any) -> str:
+    """A value as the pages show it."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
 def _version(name: str) -> str:

@@ -47,7 +47,12 @@ BEGINS = {
     "src/{module}/__about__.py": "__version__ = ",
 }
 #: What a new vendor begins with and may replace.
-START = ("tests/test_probe.py", "tests/simulated.json", "src/{module}/op_builder/fused.py")
+START = (
+    "tests/test_probe.py",
+    "tests/simulated.json",
+    "src/{module}/op_builder/fused.py",
+    "src/{module}/op_builder/inference.py",
+)
 #: Keys of pyproject.toml with a text of one's own; and a list of which no reason excuses to drop an item.
 FREE, HOLDS = ("project.description",), "project.dependencies"
 
@@ -78,6 +83,8 @@ class Comparison:
                 yield from self._settings(file)
             elif name in same or name in begins:
                 yield from self._text(name, file, begins.get(name, ""))
+        if not any(self.folder.glob("tests/test_*.py")):
+            yield self._differs("tests/test_*.py", "there are no tests")
         for name in sorted(self.unused):
             yield Problem(
                 what=f"{ANSWERS} excuses a deviation that {self.package.name} does not have",

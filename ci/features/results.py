@@ -51,7 +51,9 @@ def condense(documents: Iterable[Mapping[str, Any]]) -> Results:
                 do="give the files of runs with the same --accel KEY, on the same kind of device",
             )
         )
-    ((_, key, accelerator, simulated),) = about
+    ((_, label, accelerator, simulated),) = about
+    # A package is run by its key; of several roads the run took the one that is there.
+    key = label.partition(" ")[0]
     versions = {name: documents[0]["versions"][name].partition("+")[0] for name in _VERSIONS}
     found = Results(key, accelerator, simulated, versions)
     for document in documents:

@@ -106,8 +106,14 @@ def test_what_is_the_packages_own_may_differ(card: Repository) -> None:
         card.write(f"{MODULE}/{stem}.py", "# its own\n")
     card.write(f"{MODULE}/op_builder/adam.py", "# its own\n")
     card.remove(f"{MODULE}/op_builder/fused.py")
-    card.remove(f"{PACKAGE}/tests/test_probe.py")
+    card.remove(f"{MODULE}/op_builder/inference.py")
+    (card.root / PACKAGE / "tests/test_probe.py").rename(card.root / PACKAGE / "tests/test_it.py")
     assert found(card) == []
+
+
+def test_a_package_without_tests_is_named(card: Repository) -> None:
+    card.remove(f"{PACKAGE}/tests/test_probe.py")
+    assert found(card) == ["tests/test_*.py"]
 
 
 def test_a_reason_excuses_a_deviation(card: Repository) -> None:

@@ -27,6 +27,9 @@ def test_replays(x):
 def root(repository: Repository) -> Path:
     """A checkout with a suite of two checks, and a README with a place for the table."""
     repository.write("packages/accel-testkit/src/accel_testkit/suite/test_math.py", HEADER + CHECKS)
+    repository.package("accel-toy", vendor="toy")
+    settings = repository.root / "packages/accel-toy/pyproject.toml"
+    settings.write_text(settings.read_text().replace("[project]", '[project]\ndescription = "A toy"'))
     repository.write("README.md", f"# accel\n\n{page.BEGIN}\nold\n{page.END}\n\nmore\n")
     return repository.root
 
@@ -112,7 +115,13 @@ def test_a_run_of_the_engine_leaves_the_suite_s_results(root: Path) -> None:
 def test_the_readme_has_the_summary_and_keeps_its_text(root: Path) -> None:
     assert run(root, "record", row("math.adds_up"), row("math.replays", "skipped", "graphs")) == 0
     text = (root / "README.md").read_text()
-    assert "| simulated | 1 passed, 1 declared missing | not run | torch 2.13.0, deepspeed 0.19.8 |" in text
+    lines = text.splitlines()
+    assert (
+        "| [accel-toy](packages/accel-toy/README.md) | A toy | simulated | 1 passed, 1 declared missing | not run |"
+        in lines
+    )
+    assert "| [accel-cpu](packages/accel-cpu/README.md) |  |  | not run | not run |" in lines
+    assert "| [accel-alone](packages/accel-alone/README.md) |  |  |  |  |" in lines
     assert text.startswith("# accel\n")
     assert text.endswith(f"{page.END}\n\nmore\n")
     assert "old" not in text
@@ -134,6 +143,19 @@ def test_a_run_that_shows_something_else_is_told(root: Path, capsys: pytest.Capt
     told = capsys.readouterr().err
     assert "suite math.adds_up: passed, now failed; suite math.replays: not kept, now passed" in told
     assert "engine" not in told.partition("found:")[2].partition("expected:")[0]
+
+
+@pytest.mark.parametrize(
+    ("kept", "now", "status"), [("fp16", "", 0), ("", "fp16", 0), ("graphs", "", 1), ("fp16", "graphs", 1)]
+)
+def test_a_type_that_the_machine_has_or_lacks_is_no_difference(
+    root: Path, kept: str, now: str, status: int
+) -> None:
+    def outcome(trait: str) -> dict[str, Any]:
+        return row("engine.one_rank[fp16-stage-1]", "skipped" if trait else "passed", trait)
+
+    assert run(root, "record", outcome(kept)) == 0
+    assert run(root, "compare", outcome(now)) == status
 
 
 def test_results_of_several_accelerators_are_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

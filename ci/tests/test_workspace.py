@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,11 @@ import pytest
 from ci import workspace
 from ci.problem import CheckError
 from ci.tests.repository import HEADER, Repository
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,6 +28,19 @@ def test_this_repository_can_be_read() -> None:
     assert "cpu" in cpu.vendors
     assert workspace.needs(packages, "accel-cpu") >= {"accel-core"}
     assert workspace.needs(packages, "accel-core") == set()
+
+
+def test_every_tool_knows_every_package() -> None:
+    packages = workspace.load(ROOT).values()
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    modules = sorted(package.module for package in packages)
+    street, core, vendors = tool["importlinter"]["contracts"]
+    assert tool["importlinter"]["root_packages"] == modules
+    assert street["containers"] == core["source_modules"] == ["accel_core"]
+    assert core["forbidden_modules"] == [module for module in modules if module != "accel_core"]
+    assert vendors["modules"] == sorted(package.module for package in packages if package.vendors)
+    assert tool["coverage"]["run"]["source_pkgs"] == modules
+    assert tool["mypy"]["mypy_path"] == [f"{package.folder}/src" for package in packages]
 
 
 def test_extras_count_for_development_only(repository: Repository) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from accel_core import env, known
-from ci import feature_matrix
+from benchmarks.results import cell
+from ci import feature_matrix, sizes
 from ci.features import checklist, results
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,7 +95,7 @@ def test_a_results_page_shows_the_figures_of_its_data(data: Path) -> None:
     assert rows
     for row in rows:
         for value in row.values():
-            assert (f"{value:,.1f}" if isinstance(value, float) else str(value)) in page
+            assert cell(value) in page
 
 
 def test_the_feature_matrix_is_what_the_results_show() -> None:
@@ -112,3 +113,7 @@ def test_no_result_is_of_a_check_that_is_gone() -> None:
     checks = {f"{file}.{check}" for file, found in checklist.load(ROOT).items() for check in found}
     for result in results.load(ROOT):
         assert {name.partition("[")[0] for name in result.checks} <= checks, result.key
+
+
+def test_the_page_of_sizes_has_the_lengths_of_the_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sizes.main(["check"], ROOT) == 0, capsys.readouterr().err

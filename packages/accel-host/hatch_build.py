@@ -45,7 +45,7 @@ class KernelsHook(BuildHookInterface):  # type: ignore[type-arg]
         if os.environ.get("ACCEL_NO_NATIVE") == "1" or shutil.which(compiler[0]) is None:
             self.app.display_warning("accel-host: no compiler, the wheel carries no library")
             return None
-        target = Path(self.directory) / "libaccel_host.so"
+        target = Path(self.root) / "build" / "libaccel_host.so"
         target.parent.mkdir(parents=True, exist_ok=True)
         units = [str(unit) for unit in sorted(csrc.glob("*.cpp"))]
         flags = [

@@ -19,9 +19,10 @@ extern "C" {
 #endif
 
 enum { ACCEL_F32 = 0, ACCEL_BF16 = 1, ACCEL_F16 = 2 };
-enum { ACCEL_OK = 0, ACCEL_BAD_TYPE = 1, ACCEL_BAD_LEVEL = 2, ACCEL_NO_MEMORY = 3 };
+enum { ACCEL_OK = 0, ACCEL_BAD_TYPE = 1, ACCEL_BAD_LEVEL = 2, ACCEL_NO_MEMORY = 3, ACCEL_OVERLAP = 4 };
 
-// Lists of tensors, all contiguous: entry i of each list has sizes[i] elements. Unused lists are null.
+// Lists of tensors, all contiguous: entry i of each list has sizes[i] elements. Unused lists are null. Two written
+// tensors that share memory are refused with ACCEL_OVERLAP, before anything is written.
 // first, second: the optimizer's states. copy: takes the updated parameters in copy_type, null for none.
 // threads: at most this many are used; fewer for little work.
 typedef struct {
@@ -43,6 +44,15 @@ typedef struct {
   int32_t bias_correction;
 } accel_adam_options;
 
+// A step on one tensor, all in one block: what a call costs beside the work is what counts for small tensors.
+typedef struct {
+  void *param, *grad, *first, *second;
+  int64_t size;
+  int32_t param_type, grad_type, state_type, threads;
+  accel_adam_options options;
+} accel_adam_single;
+
+ACCEL_API int accel_adam_one(const accel_adam_single* single);
 ACCEL_API int accel_adam(const accel_lists* lists, const accel_adam_options* options);
 ACCEL_API int accel_adam_rollback(const accel_lists* lists, const accel_adam_options* options);
 ACCEL_API int accel_adagrad(const accel_lists* lists, double lr, double eps, double weight_decay, double grad_factor);

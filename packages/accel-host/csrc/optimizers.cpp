@@ -10,6 +10,7 @@
 
 #include "accel_host.h"
 #include "level.h"
+#include "overlap.h"
 #include "parallel.h"
 
 namespace accel_host {
@@ -79,6 +80,7 @@ void step_part(const accel_lists& lists, int64_t index, int64_t begin, int64_t e
 int run(const accel_lists& lists, Step step, const void* op) {
   if (!known(lists.param_type) || !known(lists.grad_type) || !known(lists.state_type) || !known(lists.copy_type))
     return ACCEL_BAD_TYPE;
+  if (const int status = overlap(lists); status != ACCEL_OK) return status;
   int64_t total = 0;
   for (int64_t i = 0; i < lists.tensors; ++i) total += lists.sizes[i];
   parallel_for(total, kGrain, lists.threads, [&](int64_t begin, int64_t end) {
@@ -120,6 +122,13 @@ using namespace accel_host;
 int accel_adam(const accel_lists* lists, const accel_adam_options* options) {
   const auto op = adam_of(*options);
   return run(*lists, level().adam, &op);
+}
+
+int accel_adam_one(const accel_adam_single* single) {
+  const auto& s = *single;
+  const accel_lists lists{1, &s.size, &s.param, &s.grad, &s.first, &s.second, nullptr,
+                          s.param_type, s.grad_type, s.state_type, ACCEL_F32, s.threads};
+  return accel_adam(&lists, &s.options);
 }
 
 int accel_adam_rollback(const accel_lists* lists, const accel_adam_options* options) {

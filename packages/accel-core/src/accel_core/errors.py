@@ -158,6 +158,12 @@ class CacheUnusable(AccelError, OSError):
     code = "ACC-404"
 
 
+class OpFailed(AccelError, RuntimeError):
+    """An op loaded and computed something wrong."""
+
+    code = "ACC-405"
+
+
 class UnsupportedBackend(AccelError, ValueError):
     """A torch.compile backend that is not registered was asked for."""
 

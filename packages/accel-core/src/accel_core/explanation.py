@@ -72,7 +72,9 @@ def explained(selection: Selection) -> Explanation:
     verdict = selection.verdict
     chosen = verdict.finding
     if verdict.error is not None or chosen is None:
-        return Explanation("", "selection failed", verdict.findings, (), str(verdict.error))
+        # Nobody will ask the rest in this process any more.
+        findings = tuple(f.now(State.OUTRANKED) if f.state is State.PENDING else f for f in verdict.findings)
+        return Explanation("", "selection failed", findings, (), str(verdict.error))
     asked = f"DS_ACCELERATOR={selection.request.asked}" if selection.request.asked is not None else "detected"
     own = ", DeepSpeed's own backend" if chosen.upstream else f", {chosen.package} {chosen.version}".rstrip()
     return Explanation(chosen.key, f"{asked}{own}: {chosen.reason}", verdict.findings, verdict.warnings)

@@ -37,6 +37,7 @@ class Finding:
     upstream: no package serves it; DeepSpeed's own backend would.
     devices:  usable devices, None while nobody has counted.
     error:    the traceback of a broken candidate.
+    advice:   what to do about a broken one, where that is known.
     """
 
     key: str
@@ -53,6 +54,7 @@ class Finding:
     privateuse1: str = ""
     yields_to: tuple[str, ...] = ()
     error: str = ""
+    advice: str = ""
 
     @property
     def label(self) -> str:

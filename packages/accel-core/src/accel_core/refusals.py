@@ -50,7 +50,10 @@ def unavailable(key: str, roads: Sequence[Finding], upstream: AbstractSet[str] |
     requires = roads[0].requires or f"{key} needs its runtime"
     packages = sorted({road.package for road in roads if road.package})
     here = [road for road in roads if road.version]
-    if broken:
+    advice = "; ".join(road.advice for road in broken if road.advice)
+    if advice:
+        do = f"{advice}, or unset DS_ACCELERATOR; {_SEE}"
+    elif broken:
         do = f"repair it (the cause is above; `accel doctor` shows it whole), or unset DS_ACCELERATOR; {_SEE}"
     elif here:
         do = f"install {requires.partition(' requires ')[2] or 'its runtime'}, or unset DS_ACCELERATOR"

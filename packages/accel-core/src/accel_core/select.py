@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -84,14 +85,14 @@ def select(
         return candidates.confirm(finding), confirm.privateuse1_holder()
 
     def build(finding: Finding) -> Any:
+        vendor = candidates.vendor(finding)
         try:
-            vendor = candidates.vendor(finding)
             accelerator = with_upstream() if vendor is None or vendor.imports_deepspeed else None
             if accelerator is None:
                 accelerator = defer(finding.key) if vendor is None else construct(vendor)
             return accelerator
         except (Exception, SystemExit) as error:
-            return _unbuildable(finding, error)
+            return _unbuildable(finding, error, "" if vendor is None else _advice(vendor))
 
     return walk(candidates, request_from_environment(upstream), ask, build)
 
@@ -124,11 +125,19 @@ def walk(
         return Selection(request, verdict, accelerator)
 
 
-def _unbuildable(finding: Finding, error: BaseException) -> Finding:
+def _advice(vendor: Vendor) -> str:
+    """A class on DeepSpeed's own, imported first, imports deepspeed, whose import needs an object of the class."""
+    name = vendor.accelerator.partition(":")[0]
+    half_imported = getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False)
+    return f"import deepspeed before {name}" if vendor.imports_deepspeed and half_imported else ""
+
+
+def _unbuildable(finding: Finding, error: BaseException, advice: str) -> Finding:
     cause = in_short(error) if isinstance(error, AccelError) else f"{type(error).__name__}: {error}"
     return replace(
         finding,
         state=State.BROKEN,
         reason=f"its accelerator can not be constructed: {cause}",
         error="".join(traceback.format_exception(error)),
+        advice=advice,
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from accel_core import current
+from accel_core import current, explanation
 from accel_core.errors import AcceleratorBroken, StrictSelection
 from accel_core.finding import State
 
@@ -85,6 +85,8 @@ def test_asking_for_a_failing_runtime_gives_its_failure(
     assert "NPU_Accelerator requires torch_npu" in error.what
     assert f"fails with {failure}" in error.found
     assert machine.finding("mlu").state is State.PENDING
+    told = {finding.label: finding.state for finding in explanation.explain().findings}
+    assert told["mlu"] is State.OUTRANKED
 
 
 @pytest.mark.parametrize("devices", [0, 2])

@@ -87,7 +87,8 @@ class CUDA_Accelerator(TorchDeviceAccelerator):
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
         """NCCL's version; None for a torch without it."""
-        return tuple(self._ns.nccl.version()) if hasattr(torch._C, "_nccl_version") else None
+        # A fourth part, where there is one, is a text.
+        return tuple(self._ns.nccl.version()[:3]) if hasattr(torch._C, "_nccl_version") else None
 
     def export_envs(self) -> list[str]:
         return list(_EXPORTED)

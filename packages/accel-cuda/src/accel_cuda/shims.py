@@ -12,7 +12,6 @@ from typing import Any
 KNOWN = {
     "torch_npu.contrib.transfer_to_npu": "npu",
     "torch_mlu.utils.gpu_migration": "mlu",
-    "torch_mlu.utils.model_transfer": "mlu",
     "habana_frameworks.torch.gpu_migration": "hpu",
     "torch_supa": "supa",
     "torch_xmlir": "klxpu",

@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, c_double, c_float, c_int32, c_int64, c_void_p
+import struct
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from typing import Any
 
 ABI_VERSION = 1
-OK, NO_MEMORY = 0, 3
+OK, NO_MEMORY, OVERLAP = 0, 3, 4
 
 
 class Lists(ctypes.Structure):
@@ -47,8 +48,12 @@ class AdamOptions(ctypes.Structure):
     )
 
 
+#: `accel_adam_single`: four addresses, size, three types, threads, and `accel_adam_options`.
+ADAM_SINGLE = struct.Struct("=4Qq4i6dq2i")
+
 _LISTS, _ADAM = POINTER(Lists), POINTER(AdamOptions)
 _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "accel_adam_one": (c_int32, (c_char_p,)),
     "accel_adam": (c_int32, (_LISTS, _ADAM)),
     "accel_adam_rollback": (c_int32, (_LISTS, _ADAM)),
     "accel_adagrad": (c_int32, (_LISTS, *[c_double] * 4)),

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from accel_host import binding, library, plain
-from accel_host.operands import Operands, Tensors, grouped
+from accel_host.operands import TYPES, Operands, Tensors, grouped, refuse, refuse_misfits
 
 
 def adam(
@@ -46,13 +46,49 @@ def adam(
     options = binding.AdamOptions(
         lr, beta1, beta2, eps, weight_decay, grad_factor, step, decoupled, bias_correction
     )
-    for roles in grouped(_roles(params, grads, exp_avgs, exp_avg_sqs, copies=copies)):
-        functions = library.load().functions
-        if functions is None:
-            (plain.adam_rollback if rollback else plain.adam)(roles, options)
-        else:
-            function = functions.accel_adam_rollback if rollback else functions.accel_adam
-            _call(function, roles, ctypes.byref(options))
+    roles = _roles(params, grads, exp_avgs, exp_avg_sqs, copies=copies)
+    _run("adam_rollback" if rollback else "adam", roles, options)
+
+
+def adam_one(
+    param: torch.Tensor,
+    grad: torch.Tensor,
+    exp_avg: torch.Tensor,
+    exp_avg_sq: torch.Tensor,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    decoupled: bool,
+    bias_correction: bool,
+    grad_factor: float = 1.0,
+) -> bool:
+    """`adam` on one contiguous tensor, for a call's cost of two microseconds; False where it is not for it."""
+    functions = library.load().functions
+    size = param.numel()
+    kind, state = TYPES.get(param.dtype), TYPES.get(exp_avg.dtype)
+    if (
+        functions is None or kind is None or state is None or step < 1
+        or grad.dtype is not param.dtype or exp_avg_sq.dtype is not exp_avg.dtype
+        or grad.layout is not torch.strided
+        or not (param.is_cpu and grad.is_cpu and exp_avg.is_cpu and exp_avg_sq.is_cpu)
+        or not (size == grad.numel() == exp_avg.numel() == exp_avg_sq.numel())
+        or not (param.is_contiguous() and grad.is_contiguous())
+        or not (exp_avg.is_contiguous() and exp_avg_sq.is_contiguous())
+    ):  # fmt: skip
+        return False
+    _check(
+        functions.accel_adam_one(
+            binding.ADAM_SINGLE.pack(
+                param.data_ptr(), grad.data_ptr(), exp_avg.data_ptr(), exp_avg_sq.data_ptr(), size,
+                kind, kind, state, torch.get_num_threads(),
+                lr, beta1, beta2, eps, weight_decay, grad_factor, step, decoupled, bias_correction,
+            )
+        )
+    )  # fmt: skip
+    return True
 
 
 def adagrad(
@@ -67,12 +103,7 @@ def adagrad(
     copies: Tensors | None = None,
 ) -> None:
     """Adagrad. Source: Duchi, Hazan and Singer, JMLR 12 (2011)."""
-    for roles in grouped(_roles(params, grads, sums, copies=copies)):
-        functions = library.load().functions
-        if functions is None:
-            plain.adagrad(roles, lr, eps, weight_decay, grad_factor)
-        else:
-            _call(functions.accel_adagrad, roles, lr, eps, weight_decay, grad_factor)
+    _run("adagrad", _roles(params, grads, sums, copies=copies), lr, eps, weight_decay, grad_factor)
 
 
 def lion(
@@ -88,12 +119,7 @@ def lion(
     copies: Tensors | None = None,
 ) -> None:
     """Lion; sign(0) is 0, as in the paper. Source: arXiv:2302.06675."""
-    for roles in grouped(_roles(params, grads, exp_avgs, copies=copies)):
-        functions = library.load().functions
-        if functions is None:
-            plain.lion(roles, lr, beta1, beta2, weight_decay, grad_factor)
-        else:
-            _call(functions.accel_lion, roles, lr, beta1, beta2, weight_decay, grad_factor)
+    _run("lion", _roles(params, grads, exp_avgs, copies=copies), lr, beta1, beta2, weight_decay, grad_factor)
 
 
 def sgd(
@@ -112,25 +138,16 @@ def sgd(
 ) -> None:
     """SGD with momentum as torch.optim.SGD has it: in the first step the momentum is the gradient."""
     arguments = (lr, momentum, dampening, weight_decay, grad_factor, nesterov, first_step)
-    for roles in grouped(_roles(params, grads, momenta, copies=copies)):
-        functions = library.load().functions
-        if functions is None:
-            plain.sgd(roles, *arguments)
-        else:
-            _call(functions.accel_sgd, roles, *arguments)
+    _run("sgd", _roles(params, grads, momenta, copies=copies), *arguments)
 
 
 def sum_of_squares(tensors: Tensors) -> float:
     """Sum over all elements, in float64; infinite or NaN where one is. The same bits for any number of threads."""
+    result = ctypes.c_double()
     total = 0.0
     for roles in grouped({"grads": tensors}):
-        functions = library.load().functions
-        if functions is None:
-            total += plain.sum_of_squares(roles["grads"])
-            continue
-        part = ctypes.c_double()
-        _call(functions.accel_sum_of_squares, roles, ctypes.byref(part))
-        total += part.value
+        _run("sum_of_squares", roles, result)
+        total += result.value
     return total
 
 
@@ -155,14 +172,25 @@ def _roles(
     return roles
 
 
-def _call(function: Any, roles: dict[str, Tensors], *arguments: Any) -> None:
-    operands = Operands(roles)
-    status = function(ctypes.byref(operands.structure), *arguments)
+def _run(kernel: str, roles: dict[str, Tensors], *arguments: Any) -> None:
+    for group in grouped(roles):
+        functions = library.load().functions
+        if functions is None:
+            refuse_misfits(group)
+            getattr(plain, kernel)(group, *arguments)
+            continue
+        operands = Operands(group)
+        _check(getattr(functions, f"accel_{kernel}")(operands.structure, *arguments))
+        operands.write_back()
+
+
+def _check(status: int) -> None:
+    if status == binding.OVERLAP:
+        refuse("two written tensors that share memory", "memory of its own for each")
     if status == binding.NO_MEMORY:
         raise MemoryError("a host kernel found no memory for its sums")
-    # Types were checked above: another status is a fault of this package.
+    # Types were checked before: another status is a fault of this package.
     assert status == binding.OK, status
-    operands.write_back()
 
 
 def _refuse_step(step: int) -> None:

@@ -48,7 +48,7 @@ def source() -> Source:
 def load() -> Loaded:
     """The library of this process. Never raises; warns once when plain torch has to serve."""
     problems = []
-    for way in (_prebuilt, _cached, _private):
+    for way in (*([_prebuilt] if PREBUILT.is_file() else []), _cached, _private):
         try:
             return way()
         except (AccelError, OSError, AttributeError) as error:
@@ -74,8 +74,6 @@ def expected() -> str:
 
 
 def _prebuilt() -> Loaded:
-    if not PREBUILT.is_file():
-        raise FileNotFoundError("this installation carries no built library")
     return Loaded(_open(PREBUILT), "built library of the wheel")
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
 import torch
@@ -17,6 +17,7 @@ Tensors = Sequence[torch.Tensor]
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 #: Roles in the C structure's order; all but the gradients are written.
 ROLES = ("params", "grads", "first", "second", "copies")
+_FIELDS = dict(zip(ROLES, ("param_type", "grad_type", "state_type", "state_type", "copy_type"), strict=True))
 
 
 class Operands:
@@ -32,27 +33,28 @@ class Operands:
         self.structure = binding.Lists(tensors=len(sizes), threads=threads or torch.get_num_threads())
         self.structure.sizes = self._array(ctypes.c_int64, sizes)
         for role, tensors in roles.items():
-            addresses = [self._address(role, tensor) for tensor in tensors]
+            if [tensor.numel() for tensor in tensors] != sizes:
+                _refuse_sizes(role, tensors, sizes)
+            if not all(tensor.is_contiguous() for tensor in tensors):
+                tensors = [self._contiguous(role, tensor) for tensor in tensors]
+            addresses = [tensor.data_ptr() for tensor in tensors]
             setattr(self.structure, role, self._array(ctypes.c_void_p, addresses))
             if tensors:
-                self._set_type(role, tensors[0].dtype)
+                setattr(self.structure, _FIELDS[role], TYPES[tensors[0].dtype])
 
     def write_back(self) -> None:
         """Carry results from contiguous copies to the tensors they stand for."""
         for original, copy in self._copied:
             original.copy_(copy)
 
-    def _address(self, role: str, tensor: torch.Tensor) -> int:
-        if not tensor.is_contiguous():
-            original, tensor = tensor, tensor.contiguous()
-            self._kept.append(tensor)
-            if role != "grads":
-                self._copied.append((original, tensor))
-        return tensor.data_ptr()
-
-    def _set_type(self, role: str, dtype: torch.dtype) -> None:
-        field = {"params": "param", "grads": "grad", "copies": "copy"}.get(role, "state")
-        setattr(self.structure, f"{field}_type", TYPES[dtype])
+    def _contiguous(self, role: str, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_contiguous():
+            return tensor
+        copy = tensor.contiguous()
+        self._kept.append(copy)
+        if role != "grads":
+            self._copied.append((tensor, copy))
+        return copy
 
     def _array(self, kind: type, values: Sequence[int]) -> object:
         array = (kind * len(values))(*values)  # type: ignore[operator]
@@ -65,50 +67,63 @@ def grouped(roles: dict[str, Tensors]) -> Iterator[dict[str, Tensors]]:
     lengths = {len(tensors) for tensors in roles.values()}
     if len(lengths) != 1:
         found = ", ".join(f"{len(tensors)} {role}" for role, tensors in roles.items())
-        _refuse(found, "lists of equal length")
-    for role, tensors in roles.items():
-        for tensor in tensors:
-            if tensor.dtype not in TYPES or tensor.device.type != "cpu" or tensor.layout != torch.strided:
-                _refuse(
-                    f"{role} of {tensor.dtype} on {tensor.device} ({tensor.layout})",
-                    "dense tensors of float32, bfloat16 or float16 in host memory",
-                )
-    _refuse_unequal_sizes(roles)
-    _refuse_overlap(tensor for role in roles if role != "grads" for tensor in roles[role])
-    if "second" in roles and any(
-        one.dtype != other.dtype for one, other in zip(roles["first"], roles["second"], strict=True)
-    ):
-        _refuse("two states of different types", "one type for both states of a parameter")
-    kinds: dict[tuple[torch.dtype, ...], list[int]] = {}
-    for place, row in enumerate(zip(*roles.values(), strict=True)):
-        kinds.setdefault(tuple(tensor.dtype for tensor in row), []).append(place)
-    if len(kinds) == 1:
-        yield roles
+        refuse(found, "lists of equal length")
+    if lengths == {0}:
         return
-    for places in kinds.values():
-        yield {role: [tensors[place] for place in places] for role, tensors in roles.items()}
+    kinds = {}
+    for role, tensors in roles.items():
+        kinds[role] = {tensor.dtype for tensor in tensors}
+        if not (
+            kinds[role] <= TYPES.keys()
+            and all(tensor.is_cpu and tensor.layout is torch.strided for tensor in tensors)
+        ):
+            _refuse_tensors(role, tensors)
+    if any(len(kind) > 1 for kind in kinds.values()):
+        yield from _by_type(roles)
+    elif "second" in roles and kinds["first"] != kinds["second"]:
+        refuse("two states of different types", "one type for both states of a parameter")
+    else:
+        yield roles
 
 
-def _refuse_unequal_sizes(roles: dict[str, Tensors]) -> None:
-    (_, first), *others = roles.items()
-    sizes = [tensor.numel() for tensor in first]
-    for role, tensors in others:
-        for tensor, size in zip(tensors, sizes, strict=True):
-            if tensor.numel() != size:
-                _refuse(f"{role} of {tensor.numel()} elements beside a parameter of {size}", "equal sizes")
-
-
-def _refuse_overlap(written: Iterable[torch.Tensor]) -> None:
-    # Those that are not contiguous are worked on as copies.
-    ranges = [(tensor.data_ptr(), tensor.nbytes) for tensor in written if tensor.is_contiguous()]
+def refuse_misfits(roles: dict[str, Tensors]) -> None:
+    """What the library refuses by itself, for the way without it: sizes that differ, written tensors that overlap."""
+    sizes = [tensor.numel() for tensor in next(iter(roles.values()))]
+    for role, tensors in roles.items():
+        _refuse_sizes(role, tensors, sizes)
+    written = [tensor for role in roles if role != "grads" for tensor in roles[role]]
     end = 0
-    for start, nbytes in sorted(ranges):
+    for start, nbytes in sorted((t.data_ptr(), t.nbytes) for t in written if t.is_contiguous()):
         if nbytes and start < end:
-            _refuse("two written tensors that share memory", "memory of its own for each")
+            refuse("two written tensors that share memory", "memory of its own for each")
         end = start + nbytes
 
 
-def _refuse(found: str, expected: str) -> NoReturn:
+def _by_type(roles: dict[str, Tensors]) -> Iterator[dict[str, Tensors]]:
+    places: dict[tuple[torch.dtype, ...], list[int]] = {}
+    for place, row in enumerate(zip(*roles.values(), strict=True)):
+        places.setdefault(tuple(tensor.dtype for tensor in row), []).append(place)
+    for alike in places.values():
+        yield from grouped({role: [tensors[place] for place in alike] for role, tensors in roles.items()})
+
+
+def _refuse_tensors(role: str, tensors: Tensors) -> None:
+    for tensor in tensors:
+        if tensor.dtype not in TYPES or not tensor.is_cpu or tensor.layout is not torch.strided:
+            refuse(
+                f"{role} of {tensor.dtype} on {tensor.device} ({tensor.layout})",
+                "dense tensors of float32, bfloat16 or float16 in host memory",
+            )
+
+
+def _refuse_sizes(role: str, tensors: Tensors, sizes: list[int]) -> None:
+    for tensor, size in zip(tensors, sizes, strict=True):
+        if tensor.numel() != size:
+            refuse(f"{role} of {tensor.numel()} elements beside a parameter of {size}", "equal sizes")
+
+
+def refuse(found: str, expected: str) -> NoReturn:
+    """Raise InvalidTensors."""
     raise InvalidTensors(
         what="a host kernel can not work on these tensors",
         found=found,

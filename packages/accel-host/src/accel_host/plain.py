@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from ctypes import c_double
+
 import torch
 
 from accel_core.foreach.adam import multi_tensor_adam
@@ -86,9 +88,9 @@ def sgd(
     _put(roles, params, buffers)
 
 
-def sum_of_squares(tensors: Tensors) -> float:
+def sum_of_squares(roles: Roles, result: c_double) -> None:
     """`accel_host.kernels.sum_of_squares`."""
-    return float(sum(float(tensor.double().square().sum()) for tensor in tensors))
+    result.value = sum(float(tensor.double().square().sum()) for tensor in roles["grads"])
 
 
 def _scaled(roles: Roles, factor: float) -> Wide:

@@ -16,7 +16,8 @@ TRAITS: dict[str, Trait] = {
         "Habana's allocator takes the whole device when it starts; memory_reserved() is always all of it"
     ),
     "untouched_environment": Trait.unsupported(
-        "Habana's runtime reads PT_HPU_LAZY_ACC_PAR_MODE and PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES from the environment"
+        "importing Habana's runtime sets TORCHINDUCTOR_COMPILE_THREADS, and it reads PT_HPU_LAZY_ACC_PAR_MODE and "
+        "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES from the environment, where construction sets them"
     ),
     "untouched_settings": Trait.unsupported("DeepSpeed needs deterministic algorithms on Gaudi"),
     "triton": Trait.unsupported("stock Triton does not compile for Gaudi"),

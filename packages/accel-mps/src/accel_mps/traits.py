@@ -17,6 +17,10 @@ TRAITS: dict[str, Trait] = {
     "pinned_memory": Trait.unsupported("host and GPU share memory; pin_memory gives the tensor itself"),
     "fp64": Trait.unsupported("Metal has no double precision"),
     "triton": Trait.unsupported("Triton does not compile for Metal"),
+    "zero3_ranks": Trait.unsupported(
+        "DeepSpeed 0.19.8's own host copies of mps tensors give wrong gradients at ZeRO 3 over several ranks: "
+        "a reduce-scatter into a part of its input is overwritten by that input"
+    ),
     "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
 }
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from accel_testkit.fake_runtime import FakeRuntime
     from accel_testkit.suite.target import Target  # noqa: F401  named in a string below
 
 TIERS = ("host", "device", "multi")
@@ -24,10 +25,18 @@ _FOLDERS = [Path(__file__).with_name(name) for name in ("suite", "engine")]
 _MARKERS = (
     "tier(name): what the check needs: `host` any machine, `device` one device, `multi` two",
     "needs(*traits): skipped, with the reason, where the vendor declares one of these traits",
-    "whole: of accel_testkit.engine, not part of --quick",
+    "whole: not part of --quick",
     "record: about the vendor's record or package; not part of a run with --accel-class",
 )
 TARGET = pytest.StashKey["Target"]()
+
+
+@pytest.fixture
+def fake_runtime(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
+    """A machine on which a vendor's runtime can be pretended, for the tests of its probe."""
+    from accel_testkit.fake_runtime import FakeRuntime
+
+    return FakeRuntime(tmp_path_factory.mktemp("machine"), monkeypatch)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,7 +52,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--tier", action="append", choices=TIERS, help="only this tier; may be repeated (default: all)"
     )
-    group.addoption("--quick", action="store_true", help="of accel_testkit.engine only the quick subset")
+    group.addoption(
+        "--quick",
+        action="store_true",
+        help="leave out what takes long: the training, and most of the engine's configurations",
+    )
     group.addoption("--results", metavar="FILE", type=Path, help="write the outcome of every check as JSON")
 
 

@@ -66,6 +66,17 @@ def graphs() -> Callable[[str], dict[str, str]]:
 
 
 @pytest.fixture(scope="session")
+def fused() -> Callable[[str, str], dict[str, str]]:
+    """The errors of all checks of a vendor's fused operators, by check; with PT_HPU_LAZY_MODE as given."""
+
+    @cache
+    def results(key: str, lazy: str = "1") -> dict[str, str]:
+        return _checks(["-m", "accel_testkit.sim.checks", "fused", key], key, PT_HPU_LAZY_MODE=lazy)
+
+    return results
+
+
+@pytest.fixture(scope="session")
 def collectives() -> Callable[[str], dict[str, str]]:
     """The errors of all checks of collectives between two ranks, by check."""
 
@@ -77,8 +88,8 @@ def collectives() -> Callable[[str], dict[str, str]]:
     return results
 
 
-def _checks(arguments: list[str], key: str) -> dict[str, str]:
-    environment = sim.environment(key, base={**os.environ, "OMP_NUM_THREADS": "1"})
+def _checks(arguments: list[str], key: str, **variables: str) -> dict[str, str]:
+    environment = sim.environment(key, base={**os.environ, "OMP_NUM_THREADS": "1", **variables})
     done = subprocess.run(
         [sys.executable, "-W", "ignore", *arguments],
         env=environment, capture_output=True, text=True, check=False, timeout=300, cwd=Path(__file__).parent,

@@ -170,7 +170,7 @@ def refused_operator_has_touched_nothing(_: bool) -> Any:
 
 @innocent
 def backward_pass_of_two_streams(_: bool) -> Any:
-    weight, side = on_device(2).requires_grad_(), side_stream()
+    weight, side = on_device(2.0).requires_grad_(), side_stream()
     with npu.stream(side):
         doubled = weight * 2
     npu.current_stream().wait_stream(side)

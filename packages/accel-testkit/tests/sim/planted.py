@@ -156,7 +156,7 @@ def freed_memory_taken_by_a_stream_that_did_not_wait(right: bool) -> Any:
 
 @planted
 def gradient_used_by_a_stream_that_did_not_wait(right: bool) -> Any:
-    weight, side = on_device(1).requires_grad_(), side_stream()
+    weight, side = on_device(1.0).requires_grad_(), side_stream()
     weight.mul(3).sum().backward()  # first
     if right:
         side.wait_stream(npu.current_stream())

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from accel_core.errors import CacheUnusable
 from accel_testkit.sim import build
 from accel_testkit.sim.errors import CanNotBuild
 
@@ -103,5 +104,5 @@ def test_compiler_that_was_asked_for_and_is_not_there_is_named(cache, monkeypatc
 
 def test_cache_of_another_user_is_refused(cache, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    with pytest.raises(CanNotBuild, match="can not be trusted"):
+    with pytest.raises(CacheUnusable, match="belongs to user"):
         build.library()

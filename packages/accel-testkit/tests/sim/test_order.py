@@ -19,9 +19,16 @@ from accel_testkit import sim
 HERE = Path(__file__).parent
 #: Bugs that give the right numbers even when everything is as late as it may be.
 SEEN_BY_RACE_MODE_ALONE = {
+    "collective_waited_for_on_another_stream",  # a wait carries the transfer out, whichever stream waits
     "freed_memory_taken_by_a_stream_that_did_not_wait",  # operators themselves are not deferred
     "gradient_used_by_a_stream_that_did_not_wait",
     "input_of_a_collective_overwritten_early",  # a collective reads its input when it is started
+}
+#: Collectives are asynchronous in truth: without a mode, whether one is done by then is chance.
+SEEN_BY_CHANCE = {
+    "collective_not_waited_for",
+    "future_not_waited_for",
+    "input_of_a_collective_overwritten_early",
 }
 MODES = {"plain": {}, "race": {"race": True}, "deferred": {"deferred": True}}
 MODES["both"] = {**MODES["race"], **MODES["deferred"]}
@@ -64,7 +71,7 @@ def found():
     return run
 
 
-@pytest.mark.parametrize("bug", BUGS)
+@pytest.mark.parametrize("bug", sorted(BUGS.keys() - SEEN_BY_CHANCE))
 def test_bug_goes_unseen_without_a_mode(found, bug):
     wrong, right = found("planted.py", "plain")[bug]
     assert wrong == right

@@ -82,6 +82,13 @@ for call in (lambda: torch.npu.get_device_name(device=0), lambda: torch.npu.Even
     assert done.stdout.splitlines() == ["Ascend910B2 (simulated) True", "refused", "refused"], done.stderr
 
 
+def test_parameter_that_is_not_simulated_keeps_its_default(python):
+    source = "import torch; print(torch.cuda.Event(external=False).timed); torch.cuda.Event(external=True)"
+    done = python("cuda", source)
+    assert done.stdout.strip() == "False"
+    assert "torch.cuda.Event(external=…) is not simulated" in done.stderr
+
+
 def test_signature_is_read_as_the_surface_writes_it():
     entry = Name("class", "(cls, device=None, *, priority: int = 0, **kwargs) -> Any")
     assert str(signatures.read(entry)) == "(device=None, *, priority=0, **kwargs)"

@@ -7,8 +7,6 @@ from __future__ import annotations
 from accel_core.op_builder.names import cuda_only
 from accel_core.vendor import Trait
 
-_LATER = Trait.not_implemented("its SYCL kernels are not part of this release")
-
 TRAITS: dict[str, Trait] = {
     **cuda_only(),
     "default_stream": Trait.unsupported("torch.xpu has none; the current stream stands for it"),
@@ -17,8 +15,6 @@ TRAITS: dict[str, Trait] = {
     "FlashAttentionBuilder": Trait.not_implemented(
         "torch.nn.functional.scaled_dot_product_attention serves attention"
     ),
-    "InferenceBuilder": _LATER,
-    "InferenceCoreBuilder": _LATER,
 }
 
 #: Added where this torch has no torch.xpu.XPUGraph.

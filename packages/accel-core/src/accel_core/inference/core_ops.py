@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 from torch.nn import functional
 
-from accel_core.inference.functions import OpFunctions
+from accel_core.op_functions import OpFunctions
 
 #: Numbers of deepspeed.inference.v2.inference_utils.ActivationType.
 GELU, RELU, SILU, GEGLU, REGLU, SIGLU, IDENTITY = range(7)
@@ -25,6 +25,11 @@ def activated(x: torch.Tensor, kind: int) -> torch.Tensor:
     if kind == GELU:
         return functional.gelu(x, approximate="tanh")
     return x.relu() if kind == RELU else functional.silu(x) if kind == SILU else x
+
+
+def gates_then_values(x: torch.Tensor) -> torch.Tensor:
+    """Channels that alternate, gate, value, gate, …, regrouped for ops that take all gates first; a copy."""
+    return x.view(*x.shape[:-1], -1, 2).transpose(-1, -2).flatten(-2)
 
 
 def rms_normed(x: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Tensor:

@@ -18,8 +18,8 @@ from torch.nn import functional
 from accel_core.errors import FunctionNotImplemented
 from accel_core.inference import attention
 from accel_core.inference.core_ops import GELU, RELU, activated, layer_normed, rms_normed
-from accel_core.inference.functions import OpFunctions
 from accel_core.inference.kv_cache import KVCache
+from accel_core.op_functions import OpFunctions
 
 #: By the numbers of deepspeed.utils.types.ActivationFuncType; the gated ones have functions of their own.
 _ACTIVATIONS = {1: GELU, 2: RELU}

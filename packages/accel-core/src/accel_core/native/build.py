@@ -13,7 +13,7 @@ import contextlib
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import filelock
@@ -23,10 +23,14 @@ from accel_core.native import cache, compiler
 from accel_core.native.source import Source
 
 _WORK = "build-"
+Compile = Callable[[Source, Path], None]
 
 
-def library(source: Source) -> Path:
-    """Path of the built library, from the cache or built now; raises `BuildFailed` or `CacheUnusable`."""
+def library(source: Source, compile_library: Compile | None = None) -> Path:
+    """Path of the built library, from the cache or built now; raises `BuildFailed` or `CacheUnusable`.
+
+    compile_library: makes the file from the source; core's own if not given.
+    """
     path = compiler.find()
     home = cache.folder() / source.key("" if path is None else compiler.identity(path))
     found = _published(home)
@@ -35,7 +39,7 @@ def library(source: Source) -> Path:
     try:
         home.mkdir(mode=0o700, exist_ok=True)
         with _locked(home):
-            return _published(home) or _build(source, home)
+            return _published(home) or _build(source, home, compile_library or compiler.compile_library)
     except OSError as error:
         raise CacheUnusable(
             what=f"{source.name} can not be kept",
@@ -74,13 +78,13 @@ def _published(home: Path) -> Path | None:
     return None
 
 
-def _build(source: Source, home: Path) -> Path:
+def _build(source: Source, home: Path, compile_library: Compile) -> Path:
     # Whoever holds the lock is the only builder: what others left behind died with them.
     for left_behind in home.glob(f"{_WORK}*"):
         shutil.rmtree(left_behind, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=_WORK, dir=home, ignore_cleanup_errors=True) as work:
         built = Path(work) / "library"
-        compiler.compile_library(source, built)
+        compile_library(source, built)
         if not built.stat().st_size:
             raise BuildFailed(
                 what=f"{source.name} can not be built",

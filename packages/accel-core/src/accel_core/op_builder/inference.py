@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from accel_core.inference.core_ops import CoreFunctions
-from accel_core.inference.functions import OpFunctions
 from accel_core.inference.transformer import TransformerFunctions
 from accel_core.op_builder.base import OpBuilder
 from accel_core.op_builder.fused import has_op
+from accel_core.op_functions import OpFunctions
 
 #: By a function's name: an op below `torch.ops`, and what takes the function's place where the runtime has it.
 FusedFunctions = Mapping[str, tuple[str, Callable[..., Any]]]

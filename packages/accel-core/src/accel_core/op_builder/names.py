@@ -23,25 +23,15 @@ CUDA_ONLY = (
     "TransformerBuilder",
 )
 
+#: Ops that run on the host whatever the device; accel-host serves them.
+HOST = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "PinMemoryBuilder", "UtilsBuilder")
+#: Fused optimizers of the device; `accel_core.op_builder.fused` has them in plain torch.
+FUSED = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder")
+#: Functions of inference; `accel_core.inference` has them in plain torch.
+INFERENCE = ("InferenceBuilder", "InferenceCoreBuilder")
+
 #: All of them: an accelerator serves each, or says why not.
-UPSTREAM = tuple(
-    sorted(
-        (
-            *CUDA_ONLY,
-            "AsyncIOBuilder",
-            "CPUAdagradBuilder",
-            "CPUAdamBuilder",
-            "CPULionBuilder",
-            "FusedAdamBuilder",
-            "FusedLambBuilder",
-            "FusedLionBuilder",
-            "InferenceBuilder",
-            "InferenceCoreBuilder",
-            "PinMemoryBuilder",
-            "UtilsBuilder",
-        )
-    )
-)
+UPSTREAM = tuple(sorted((*CUDA_ONLY, *HOST, *FUSED, *INFERENCE, "AsyncIOBuilder")))
 
 
 def cuda_only() -> dict[str, Trait]:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from accel_core.errors import InvalidOpTable
@@ -23,6 +23,13 @@ class OpTable(Mapping[str, str]):
         self.package = package
         self._builders = dict(builders)
         self._missing: dict[str, type[NotImplementedBuilder]] = {}
+
+    @classmethod
+    def of_rooms(cls, package: str, **rooms: Sequence[str]) -> OpTable:
+        """A table of builders by the file of the package they are in: `of_rooms(__name__, host=names.HOST)`."""
+        return cls(
+            package, {name: f"{package}.{room}:{name}" for room, inside in rooms.items() for name in inside}
+        )
 
     def __getitem__(self, class_name: str) -> str:
         return self._builders[class_name]

@@ -1,19 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The ops of CUDA devices: DeepSpeed's own sources, and plain torch for the optimizers without a compiler."""
+"""The ops of CUDA devices: DeepSpeed's own sources, and plain torch for some where there is no compiler."""
 
 from accel_core.op_builder import OpTable
-from accel_core.op_builder.names import UPSTREAM
+from accel_core.op_builder.names import CUDA_ONLY, FUSED, HOST, INFERENCE
 
-_HOST = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "PinMemoryBuilder")
-_FUSED = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder")
-_ROOMS = {
-    **dict.fromkeys(UPSTREAM, "kernels"),
-    **dict.fromkeys(_HOST, "host"),
-    **dict.fromkeys(_FUSED, "fused"),
-}
-
-TABLE = OpTable(
-    package=__name__,
-    builders={name: f"{__name__}.{room}:{name}" for name, room in _ROOMS.items()},
+TABLE = OpTable.of_rooms(
+    __name__, host=HOST, fused=FUSED, inference=INFERENCE, kernels=(*CUDA_ONLY, "AsyncIOBuilder")
 )

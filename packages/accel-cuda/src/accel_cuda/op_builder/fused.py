@@ -4,36 +4,11 @@
 
 from __future__ import annotations
 
-import logging
-from typing import Any, ClassVar
-
 from accel_core.op_builder import fused
-from accel_cuda.op_builder.kernels import KernelBuilder
-
-_log = logging.getLogger("accel_cuda")
+from accel_cuda.op_builder.kernels import KernelOrPlainBuilder
 
 
-class _FusedBuilder(KernelBuilder):
-    """plain: the builder that serves the same function without a compiler."""
-
-    plain: ClassVar[type[fused.FusedBuilder]]
-
-    def compatibility(self) -> tuple[bool, str]:
-        """Always; the sentence tells which of the two."""
-        compiled, why = super().compatibility()
-        return True, why if compiled else f"plain torch: {why}"
-
-    def load(self, verbose: bool = True) -> Any:
-        """The compiled op, else an object with the same function; a compilation that fails is told once."""
-        if super().compatibility()[0]:
-            try:
-                return super().load(verbose=verbose)
-            except Exception as error:
-                _log.warning("%s can not be compiled, plain torch serves: %s", self.name, error)
-        return self.plain().load(verbose=verbose)
-
-
-class FusedAdamBuilder(_FusedBuilder):
+class FusedAdamBuilder(KernelOrPlainBuilder):
     """Adam and AdamW."""
 
     NAME = fused.FusedAdamBuilder.NAME
@@ -42,7 +17,7 @@ class FusedAdamBuilder(_FusedBuilder):
     plain = fused.FusedAdamBuilder
 
 
-class FusedLambBuilder(_FusedBuilder):
+class FusedLambBuilder(KernelOrPlainBuilder):
     """LAMB."""
 
     NAME = fused.FusedLambBuilder.NAME
@@ -51,7 +26,7 @@ class FusedLambBuilder(_FusedBuilder):
     plain = fused.FusedLambBuilder
 
 
-class FusedLionBuilder(_FusedBuilder):
+class FusedLionBuilder(KernelOrPlainBuilder):
     """Lion."""
 
     NAME = fused.FusedLionBuilder.NAME

@@ -4,11 +4,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
+from typing import Any, ClassVar
 
+from accel_core.op_builder import OpBuilder
 from accel_core.upstream.packaged import PackagedBuilder
 from accel_cuda.op_builder import toolkit
+
+_log = logging.getLogger("accel_cuda")
 
 
 class KernelBuilder(PackagedBuilder):
@@ -18,6 +23,29 @@ class KernelBuilder(PackagedBuilder):
         """Whether nvcc (hipcc) is here and of this torch's version, and what `PackagedBuilder` asks for."""
         missing = toolkit.lack()
         return (False, missing) if missing else super().compatibility()
+
+
+class KernelOrPlainBuilder(KernelBuilder):
+    """One of these that plain torch can stand in for.
+
+    plain: the builder that serves the same functions without a compiler.
+    """
+
+    plain: ClassVar[type[OpBuilder]]
+
+    def compatibility(self) -> tuple[bool, str]:
+        """Always; the sentence tells which of the two."""
+        compiled, why = super().compatibility()
+        return True, why if compiled else f"plain torch: {why}"
+
+    def load(self, verbose: bool = True) -> Any:
+        """The compiled op, else an object with the same functions; a compilation that fails is told."""
+        if super().compatibility()[0]:
+            try:
+                return super().load(verbose=verbose)
+            except Exception as error:
+                _log.warning("%s can not be compiled, plain torch serves: %s", self.name, error)
+        return self.plain().load(verbose=verbose)
 
 
 def _builder(class_name: str, module: str, op: str = "", variable: str = "") -> type[KernelBuilder]:
@@ -38,8 +66,6 @@ def _builder(class_name: str, module: str, op: str = "", variable: str = "") -> 
 DeepCompileBuilder = _builder("DeepCompileBuilder", "dc", variable="deep_compile")
 EvoformerAttnBuilder = _builder("EvoformerAttnBuilder", "evoformer_attn")
 FPQuantizerBuilder = _builder("FPQuantizerBuilder", "fp_quantizer")
-InferenceBuilder = _builder("InferenceBuilder", "transformer_inference")
-InferenceCoreBuilder = _builder("InferenceCoreBuilder", "inference_core_ops")
 InferenceCutlassBuilder = _builder(
     "InferenceCutlassBuilder", "inference_cutlass_builder", op="cutlass_ops", variable="cutlass_ops"
 )
@@ -66,14 +92,6 @@ class AsyncIOBuilder(KernelBuilder):
         if not any(Path(folder, "libaio.h").is_file() for folder in folders if folder):
             return False, "libaio.h is not installed (Debian: apt install libaio-dev)"
         return super().compatibility()
-
-
-class UtilsBuilder(PackagedBuilder):
-    """Casts of tensors that DeepSpeed's file writer needs; a C++ compiler will do."""
-
-    NAME = "utils"
-    BUILD_VAR = "DS_BUILD_UTILS"
-    UPSTREAM = ("deepspeed.ops.op_builder.utils.UtilsBuilder",)
 
 
 class GDSBuilder(AsyncIOBuilder):

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 _HOMES = ("CUDA_HOME", "CUDA_PATH")
+_ROCM_HOMES = ("ROCM_HOME", "ROCM_PATH")
 _USUAL = "/usr/local/cuda"
 _USUAL_ROCM = "/opt/rocm"  # house: where AMD's installer puts it
 
@@ -19,7 +20,7 @@ _USUAL_ROCM = "/opt/rocm"  # house: where AMD's installer puts it
 def lack() -> str:
     """Why device sources can not be compiled here; empty if they can."""
     if torch.version.hip:
-        return _lack_of("hipcc", [os.environ.get("ROCM_HOME"), _USUAL_ROCM])[1]
+        return _lack_of("hipcc", [*map(os.environ.get, _ROCM_HOMES), _USUAL_ROCM])[1]
     if torch.version.cuda is None:
         return f"torch {torch.__version__} is built without CUDA"
     home, missing = _lack_of("nvcc", [*map(os.environ.get, _HOMES), _USUAL])
@@ -33,7 +34,7 @@ def _lack_of(compiler: str, homes: list[str | None]) -> tuple[Path, str]:
             return Path(home), ""
     found = shutil.which(compiler)
     if found is None:
-        return Path(), f"{compiler} is not on PATH, nor in {' or '.join(filter(None, homes))}"
+        return Path(), f"{compiler} is not on PATH" + "".join(f", nor in {home}" for home in homes if home)
     return Path(found).resolve().parents[1], ""
 
 

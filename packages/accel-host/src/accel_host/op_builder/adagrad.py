@@ -54,7 +54,7 @@ class CPUAdagradBuilder(HostBuilder):
     NAME = "cpu_adagrad"
     BUILD_VAR = "DS_BUILD_CPU_ADAGRAD"
 
-    def load(self, verbose: bool = True) -> Any:
+    def functions(self) -> Any:
         """Upstream's functions."""
         return SimpleNamespace(
             create_adagrad=create_adagrad, adagrad_update=adagrad_update, destroy_adagrad=destroy_adagrad

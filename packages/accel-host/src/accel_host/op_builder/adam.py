@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from accel_core.op_functions import OpFunctions
 from accel_host import kernels
 from accel_host.op_builder.base import HostBuilder
 from accel_host.op_builder.optimizers import Optimizers
@@ -53,10 +54,14 @@ def adam_update(
     rollback: bool = False,
 ) -> int:
     """One step in place; raises UnknownOptimizer and what `kernels.adam` raises."""
+    decoupled = _adams[optimizer_id]
+    if not rollback and kernels.adam_one(
+        params, grads, exp_avg, exp_avg_sq, step, lr, beta1, beta2, epsilon, weight_decay, decoupled, bias_correction
+    ):  # fmt: skip
+        return 0
     kernels.adam(
         [params], [grads], [exp_avg], [exp_avg_sq], step=step, lr=lr, beta1=beta1, beta2=beta2, eps=epsilon,
-        weight_decay=weight_decay, decoupled=_adams[optimizer_id], bias_correction=bool(bias_correction),
-        rollback=rollback,
+        weight_decay=weight_decay, decoupled=decoupled, bias_correction=bool(bias_correction), rollback=rollback,
     )  # fmt: skip
     return 0
 
@@ -88,20 +93,25 @@ def multi_tensor_adam(
     )  # fmt: skip
 
 
+class CPUAdam(OpFunctions):
+    """Upstream's functions. ZenFlow's (`zenflow_adam_create`, …) are not among them: asking for one says so."""
+
+    OP = "cpu_adam"
+    create_adam = staticmethod(create_adam)
+    adam_update = staticmethod(adam_update)
+    adam_rollback = staticmethod(adam_rollback)
+    destroy_adam = staticmethod(destroy_adam)
+
+
 class CPUAdamBuilder(HostBuilder):
     """Adam and AdamW: the optimizer of ZeRO-Offload."""
 
     NAME = "cpu_adam"
     BUILD_VAR = "DS_BUILD_CPU_ADAM"
 
-    def load(self, verbose: bool = True) -> Any:
+    def functions(self) -> Any:
         """Upstream's functions."""
-        return SimpleNamespace(
-            create_adam=create_adam,
-            adam_update=adam_update,
-            adam_rollback=adam_rollback,
-            destroy_adam=destroy_adam,
-        )
+        return CPUAdam()
 
 
 class FusedAdamBuilder(HostBuilder):
@@ -110,6 +120,6 @@ class FusedAdamBuilder(HostBuilder):
     NAME = "fused_adam"
     BUILD_VAR = "DS_BUILD_FUSED_ADAM"
 
-    def load(self, verbose: bool = True) -> Any:
+    def functions(self) -> Any:
         """Upstream's function."""
         return SimpleNamespace(multi_tensor_adam=multi_tensor_adam)

@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from typing import Any
+
 from accel_core.op_builder import OpBuilder
 from accel_host import library
 
@@ -14,3 +17,12 @@ class HostBuilder(OpBuilder):
     def compatibility(self) -> tuple[bool, str]:
         """Always, and how."""
         return True, library.expected()
+
+    def load(self, verbose: bool = True) -> Any:
+        """Upstream's functions, with the library at hand or in plain torch. Never raises."""
+        library.load()
+        return self.functions()
+
+    @abstractmethod
+    def functions(self) -> Any:
+        """An object with upstream's functions."""

@@ -71,7 +71,7 @@ class CPULionBuilder(HostBuilder):
     NAME = "cpu_lion"
     BUILD_VAR = "DS_BUILD_CPU_LION"
 
-    def load(self, verbose: bool = True) -> Any:
+    def functions(self) -> Any:
         """Upstream's functions."""
         return SimpleNamespace(create_lion=create_lion, lion_update=lion_update, destroy_lion=destroy_lion)
 
@@ -82,6 +82,6 @@ class FusedLionBuilder(HostBuilder):
     NAME = "fused_lion"
     BUILD_VAR = "DS_BUILD_FUSED_LION"
 
-    def load(self, verbose: bool = True) -> Any:
+    def functions(self) -> Any:
         """Upstream's function."""
         return SimpleNamespace(multi_tensor_lion=multi_tensor_lion)

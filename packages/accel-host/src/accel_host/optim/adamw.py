@@ -30,22 +30,30 @@ class AdamW(torch.optim.AdamW):
         loss = step.loss_of(closure)
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
+            options = (float(group["lr"]), float(beta1), float(beta2), group["eps"], group["weight_decay"])
             for number, params in step.by_step(group, self.state, _fresh):
-                states = [self.state[parameter] for parameter in params]
-                kernels.adam(
-                    params,
-                    [parameter.grad for parameter in params if parameter.grad is not None],
-                    [state["exp_avg"] for state in states],
-                    [state["exp_avg_sq"] for state in states],
-                    step=number,
-                    lr=float(group["lr"]),
-                    beta1=float(beta1),
-                    beta2=float(beta2),
-                    eps=group["eps"],
-                    weight_decay=group["weight_decay"],
-                    grad_factor=step.sign(group),
-                )
+                _step(params, [self.state[param] for param in params], number, options, step.sign(group))
         return loss
+
+
+def _step(
+    params: list[torch.Tensor],
+    states: list[dict[str, torch.Tensor]],
+    number: int,
+    options: tuple[float, float, float, float, float],
+    sign: float,
+) -> None:
+    grads = [param.grad for param in params if param.grad is not None]
+    first, second = [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states]
+    if len(params) == 1 and kernels.adam_one(
+        params[0], grads[0], first[0], second[0], number, *options, True, True, sign
+    ):
+        return
+    lr, beta1, beta2, eps, weight_decay = options
+    kernels.adam(
+        params, grads, first, second, step=number, lr=lr, beta1=beta1, beta2=beta2, eps=eps,
+        weight_decay=weight_decay, grad_factor=sign,
+    )  # fmt: skip
 
 
 def _fresh(parameter: torch.Tensor) -> dict[str, torch.Tensor]:

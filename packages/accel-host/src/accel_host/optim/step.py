@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -28,7 +27,7 @@ def by_step(
 
     Raises InvalidTensors for a sparse gradient. maximize turns the gradient's sign in the caller.
     """
-    parameters: dict[int, list[torch.Tensor]] = defaultdict(list)
+    parameters: dict[int, list[torch.Tensor]] = {}
     for parameter in group["params"]:
         if parameter.grad is None:
             continue
@@ -39,10 +38,12 @@ def by_step(
                 expected="dense gradients",
                 do="use torch.optim.SparseAdam for this parameter, or sparse=False in its embedding",
             )
-        if not state[parameter]:
-            state[parameter] = {"step": torch.tensor(0.0), **fresh(parameter)}
-        state[parameter]["step"] += 1
-        parameters[int(state[parameter]["step"])].append(parameter)
+        own = state[parameter]
+        if not own:
+            own.update({"step": torch.tensor(0.0), **fresh(parameter)})
+        number = int(own["step"]) + 1
+        own["step"].fill_(number)
+        parameters.setdefault(number, []).append(parameter)
     yield from parameters.items()
 
 

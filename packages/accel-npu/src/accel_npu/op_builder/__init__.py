@@ -3,19 +3,6 @@
 """The ops of the NPU; what is missing has its reason in `accel_npu.traits`."""
 
 from accel_core.op_builder import OpTable
+from accel_core.op_builder.names import FUSED, HOST, INFERENCE
 
-TABLE = OpTable(
-    package=__name__,
-    builders={
-        "CPUAdagradBuilder": f"{__name__}.host:CPUAdagradBuilder",
-        "CPUAdamBuilder": f"{__name__}.host:CPUAdamBuilder",
-        "CPULionBuilder": f"{__name__}.host:CPULionBuilder",
-        "FusedAdamBuilder": f"{__name__}.fused:FusedAdamBuilder",
-        "FusedLambBuilder": f"{__name__}.fused:FusedLambBuilder",
-        "FusedLionBuilder": f"{__name__}.fused:FusedLionBuilder",
-        "InferenceBuilder": f"{__name__}.inference:InferenceBuilder",
-        "InferenceCoreBuilder": f"{__name__}.inference:InferenceCoreBuilder",
-        "PinMemoryBuilder": f"{__name__}.host:PinMemoryBuilder",
-        "UtilsBuilder": f"{__name__}.host:UtilsBuilder",
-    },
-)
+TABLE = OpTable.of_rooms(__name__, host=HOST, fused=FUSED, inference=INFERENCE)

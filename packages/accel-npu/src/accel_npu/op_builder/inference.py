@@ -81,9 +81,7 @@ def gated_activation(output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor |
     """Channels of x alternate: gate, value, gate, …; the output is activated gate times value."""
     if kind != core_ops.SIGLU:
         return _PLAIN.gated_activation(output, x, bias, kind)
-    # DeepSpeed's channels alternate; the op takes all gates, then all values.
-    pairs = (x if bias is None else x + bias).view(*x.shape[:-1], -1, 2)
-    both = pairs.transpose(-1, -2).flatten(-2)
+    both = core_ops.gates_then_values(x if bias is None else x + bias)
     output.copy_(torch.ops.npu.npu_swiglu(both, -1))
     return None
 

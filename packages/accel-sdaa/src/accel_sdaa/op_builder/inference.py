@@ -1,7 +1,44 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's inference functions in plain torch: torch_sdaa has no fused ops for them."""
+"""DeepSpeed's inference functions: SwiGLU on torch_sdaa's op, the others in plain torch."""
 
-from accel_core.op_builder.inference import InferenceBuilder, InferenceCoreBuilder
+from __future__ import annotations
+
+import importlib
+from contextlib import suppress
+from typing import Any, ClassVar
+
+import torch
+
+from accel_core.inference import core_ops
+from accel_core.op_builder import inference
+from accel_core.op_builder.inference import FusedFunctions, InferenceBuilder
 
 __all__ = ["InferenceBuilder", "InferenceCoreBuilder"]
+
+_PLAIN = core_ops.CoreFunctions()
+#: Public users of the op found that it takes rows of so many numbers, or a multiple.
+_ROW = 16
+
+
+def gated_activation(output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor | None, kind: int) -> None:
+    """Channels of x alternate: gate, value, gate, …; the output is activated gate times value."""
+    channels = x.shape[-1]
+    if kind != core_ops.SIGLU or channels % _ROW:
+        return _PLAIN.gated_activation(output, x, bias, kind)
+    # Its layout is (1, tokens, 1, channels), and the result's (tokens, 1, half of them).
+    both = core_ops.gates_then_values(x if bias is None else x + bias).view(1, -1, 1, channels)
+    output.copy_(torch.ops.sdaa.swiglu(both, both.shape[1], 1, channels // 2).view_as(output))
+    return None
+
+
+class InferenceCoreBuilder(inference.InferenceCoreBuilder):
+    """For the kernels of deepspeed.inference.v2."""
+
+    FUSED: ClassVar[FusedFunctions] = {"gated_activation": ("sdaa.swiglu", gated_activation)}
+
+    def load(self, verbose: bool = True) -> Any:
+        """A new object with upstream's functions."""
+        with suppress(ImportError):
+            importlib.import_module("torch_sdaa.nn")  # registers the op
+        return super().load(verbose)

@@ -14,11 +14,11 @@ from accel_testkit.engine import reference
 from accel_testkit.engine.configurations import STEPS, Configuration
 from accel_testkit.engine.rank import Found
 from accel_testkit.engine.runs import Answers
-from accel_testkit.suite.expect import expect
+from accel_testkit.suite.expect import expect, largest
 
 #: Largest difference of a loss (they are between 1 and 5) from plain PyTorch on the CPU.
 TOLERANCE = {"fp32": 1e-6, "bf16": 2e-3, "fp16": 2e-3}
-#: The same for an op's own Adam: DeepSpeed's takes 1 - beta**step in float32, of which few digits are left.
+#: The same for an op's own Adam: DeepSpeed's CPU Adam takes 1 - beta**step in float32, of which few digits are left.
 _OWN_ADAM = 1e-5
 #: What a loss has fallen to after all steps, at most, as part of the first one.
 _LEARNED = 0.8
@@ -88,7 +88,7 @@ class Comparison:
     def with_stock(self, answers: Answers, stock: Answers) -> None:
         """Every rank's losses, beside those of the same rank of DeepSpeed on a CPU."""
         found, wanted = self.trained(answers), self.trained(stock)
-        worst = max(_furthest(a["losses"], b["losses"]) for a, b in zip(found, wanted, strict=True))
+        worst = largest(_furthest(a["losses"], b["losses"]) for a, b in zip(found, wanted, strict=True))
         self.record({"difference": worst, "identical": found == wanted})
         tolerance = 0.0 if self.exact else self.tolerance
         expect(
@@ -135,4 +135,4 @@ def _mean(found: list[Found]) -> list[float]:
 
 
 def _furthest(found: list[float], wanted: list[float]) -> float:
-    return max(abs(a - b) for a, b in zip(found, wanted, strict=True))
+    return largest(abs(a - b) for a, b in zip(found, wanted, strict=True))

@@ -72,8 +72,8 @@ class Configuration:
 
     @property
     def same_arithmetic(self) -> bool:
-        """Whether the optimizer is the same code on every accelerator."""
-        return self.optimizer != "fused"
+        """Whether the optimizer is PyTorch's own code on every accelerator."""
+        return self.optimizer == "torch"
 
     @property
     def overflows(self) -> bool:
@@ -136,11 +136,11 @@ MATRIX = (
     Configuration("fp32 stage 2 accumulation", "fp32", _zero(2), accumulate=2, quick=True),
     Configuration("bf16 stage 1 accumulation", "bf16", _zero(1), accumulate=2),
     Configuration("fp16 stage 3 accumulation", "fp16", _zero(3), accumulate=2),
-    *(Configuration(f"fp32 stage {stage} offload", "fp32", _offload(stage), quick=stage == 2) for stage in (1, 2, 3)),
+    *(Configuration(f"fp32 stage {stage} offload", "fp32", _offload(stage)) for stage in (1, 2, 3)),
     Configuration("bf16 stage 3 offload", "bf16", _offload(3)),
     Configuration("fp16 stage 2 offload", "fp16", _offload(2)),
     Configuration("fp32 stage 3 parameter offload", "fp32", _offload(3, offload_param=_PINNED)),
-    Configuration("fp32 stage 2 offload CPU Adam", "fp32", _offload(2), "host"),
+    Configuration("fp32 stage 2 offload CPU Adam", "fp32", _offload(2), "host", quick=True),
     Configuration("bf16 stage 3 offload CPU Adam", "bf16", _offload(3), "host"),
     *(Configuration(f"fp32 stage {stage} resumed", "fp32", _zero(stage), resume=True, quick=stage == 3)
       for stage in range(4)),

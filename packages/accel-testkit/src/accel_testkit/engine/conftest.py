@@ -14,6 +14,7 @@ from accel_core.vendor import Traits
 from accel_testkit.engine.compare import Comparison
 from accel_testkit.engine.configurations import MATRIX, Configuration
 from accel_testkit.engine.runs import Runs
+from accel_testkit.plugin import tier
 from accel_testkit.suite import results
 from accel_testkit.suite.conftest import (
     _admission,
@@ -51,9 +52,10 @@ def comparison(
     traits: Traits,
     request: pytest.FixtureRequest,
 ) -> Comparison:
-    """Compares this configuration's runs; skips where the vendor declares its type or its op missing."""
+    """Compares this configuration's runs; skips where the vendor declares its type, op or stage missing."""
     item = request.node
-    for name in (configuration.dtype, _OPS.get(configuration.optimizer, "")):
+    ranks = "zero3_ranks" if configuration.stage == 3 and tier(item) == "multi" else ""
+    for name in (configuration.dtype, _OPS.get(configuration.optimizer, ""), ranks):
         skip_if_declared(item, name, traits)
 
     def record(figures: dict[str, Any]) -> None:

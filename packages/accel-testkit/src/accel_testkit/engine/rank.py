@@ -50,15 +50,13 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
         # It denies float16 where the processor has no instructions for it; PyTorch computes it all the same.
         chosen.is_fp16_supported = lambda: True
     answer["accelerator"] = f"{type(chosen).__module__}.{type(chosen).__name__}"
-    answer["backend"] = dist.get_backend()
     for configuration in order.configurations():
         try:
             answer[configuration.name] = train(configuration, order)
         except Exception:
             answer[configuration.name] = traceback.format_exc()[-3000:]
-        launch.keep(
-            folder, dist.get_rank(), answer
-        )  # A configuration that hangs leaves what was found before it.
+        # A configuration that hangs leaves what was found before it.
+        launch.keep(folder, dist.get_rank(), answer)
 
 
 def train(configuration: Configuration, order: Order) -> Found:

@@ -12,13 +12,28 @@ from typing import Any, NamedTuple
 
 from accel_testkit.engine.configurations import Configuration
 from accel_testkit.engine.rank import Order
+from accel_testkit.suite.expect import expect
 from accel_testkit.suite.launch import Launcher
 
 Answers = list[dict[str, Any]]
 #: DeepSpeed as it is without this project, and without the vendor's runtime.
 _STOCK = {"DS_ACCELERATOR": "cpu", "ACCEL_BRIDGE": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+STOCK = "deepspeed.accelerator.cpu_accelerator.CPU_Accelerator"
 #: Guards against a hang, in seconds: for the start, and for each configuration.
 _START, _EACH = 120.0, 30.0
+
+
+def expect_trained_on(accelerator: str, answers: Answers) -> None:
+    """Fail unless every rank that got so far had this class."""
+    wanted = accelerator.replace(":", ".")
+    strangers = [answer for answer in answers if answer.get("accelerator", wanted) != wanted]
+    expect(
+        not strangers,
+        "the engine ran on another accelerator",
+        found=", ".join(str(answer["accelerator"]) for answer in strangers),
+        expected=wanted,
+        do="run `accel doctor` on this machine",
+    )
 
 
 class Kind(NamedTuple):
@@ -49,10 +64,12 @@ class Runs:
         """The answers of all ranks; waits for them."""
         if kind.origin:
             self.answers(Kind(kind.origin, stock=kind.stock))
-        if kind.ranks == 1:
+        elif kind.ranks == 1:
             # Two processes of one rank each are no more than one run of two.
             self._run(kind._replace(stock=not kind.stock))
-        return self._run(kind).result()
+        answers = self._run(kind).result()
+        expect_trained_on(STOCK if kind.stock else self._launcher.target.accelerator, answers)
+        return answers
 
     def _run(self, kind: Kind) -> Future[Answers]:
         if kind not in self._runs:

@@ -4,21 +4,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import filelock
-import platformdirs
 import torch
 
-from accel_testkit.sim import settings
+from accel_core.native import Source, build
 from accel_testkit.sim.errors import CanNotBuild
 
 SOURCES = Path(__file__).parent / "csrc"
@@ -58,50 +54,34 @@ UNITS = {
 
 
 def library() -> Path:
-    """The shared library, built if it is not there yet; raises `CanNotBuild`."""
-    folder = cache_folder() / "sim" / _key()
-    target = folder / f"{NAME}.so"
-    if target.exists():
-        return target
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with filelock.FileLock(folder / ".lock"):
-        if not target.exists():
-            _build(target)
-    return target
+    """The shared library, built if it is not there yet; raises `CanNotBuild`, or `CacheUnusable`."""
+    return build.library(_source(), _compile_library)
 
 
-def cache_folder() -> Path:
-    """Where this project keeps what it builds; private to the user. Raises `CanNotBuild` when it is not."""
-    folder = Path(settings.CACHE.get() or platformdirs.user_cache_dir("accel"))
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    owner = folder.stat().st_uid
-    if hasattr(os, "getuid") and owner != os.getuid():
-        raise CanNotBuild(
-            what="the cache folder can not be trusted",
-            found=f"{folder} belongs to user {owner}",
-            expected=f"a folder of user {os.getuid()}",
-            do=f"set {settings.CACHE.name} to a folder of your own",
-        )
-    return folder
+def _source() -> Source:
+    # Where torch and Python are installed does not matter: environments of the same versions share a build.
+    versions = (torch.__version__, str(torch.version.git_version), str(sys.implementation.cache_tag))
+    units = tuple(SOURCES / f"{name}.cpp" for names in UNITS.values() for name in names)
+    return Source(NAME, units, flags=(*_options(), *versions))
 
 
-def _flags() -> list[str]:
-    root = Path(torch.__file__).parent
+def _options() -> list[str]:
     abi = int(torch.compiled_with_cxx11_abi())
     standard = "c++20" if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12) else "c++17"
     return [
         f"-std={standard}", "-O1", "-fPIC", "-fvisibility=hidden", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
-        "-DUSE_DISTRIBUTED", "-DUSE_C10D_GLOO", f"-I{SOURCES}", f"-I{root / 'include'}",
-        f"-I{root / 'include/torch/csrc/api/include'}", f"-I{sysconfig.get_paths()['include']}",
+        "-DUSE_DISTRIBUTED", "-DUSE_C10D_GLOO",
     ]  # fmt: skip
 
 
-def _key() -> str:
-    digest = hashlib.sha256()
-    for path in sorted(SOURCES.iterdir()):
-        digest.update(path.name.encode() + path.read_bytes())
-    digest.update(" ".join([*_flags(), torch.__version__, str(torch.version.git_version)]).encode())
-    return f"torch-{torch.__version__}-{sys.implementation.cache_tag}-{digest.hexdigest()[:16]}"
+def _headers() -> list[str]:
+    root = Path(torch.__file__).parent / "include"
+    return [
+        f"-I{SOURCES}",
+        f"-I{root}",
+        f"-I{root / 'torch/csrc/api/include'}",
+        f"-I{sysconfig.get_paths()['include']}",
+    ]
 
 
 def _compiler() -> str:
@@ -117,26 +97,22 @@ def _compiler() -> str:
     return name
 
 
-def _build(target: Path) -> None:
+def _compile_library(source: Source, target: Path) -> None:
     compiler = _compiler()
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        work = Path(folder)
-        with ThreadPoolExecutor() as pool:
-            objects = list(pool.map(lambda unit: _compile(compiler, work, unit), UNITS))
-        libraries = Path(torch.__file__).parent / "lib"
-        built = work / target.name
-        _run(
-            [*compiler.split(), "-shared", "-o", str(built), *map(str, objects), f"-L{libraries}",
-             "-ltorch", "-ltorch_cpu", "-ltorch_python", "-lc10", f"-Wl,-rpath,{libraries}"]
-        )  # fmt: skip
-        # Published in one step: a builder that is killed leaves nothing behind that others would load.
-        built.replace(target)
+    with ThreadPoolExecutor() as pool:
+        objects = list(pool.map(lambda unit: _compile(compiler, target.parent, unit), UNITS))
+    # torch's libraries are loaded already when this one is: it needs no path to them.
+    libraries = Path(torch.__file__).parent / "lib"
+    _run(
+        [*compiler.split(), "-shared", "-o", str(target), *map(str, objects), f"-L{libraries}",
+         "-ltorch", "-ltorch_cpu", "-ltorch_python", "-lc10"]
+    )  # fmt: skip
 
 
 def _compile(compiler: str, work: Path, unit: str) -> Path:
     source, target = work / f"unit_{unit}.cpp", work / f"{unit}.o"
     source.write_text("".join(f'#include "{name}.cpp"\n' for name in UNITS[unit]), encoding="utf-8")
-    _run([*compiler.split(), *_flags(), "-c", str(source), "-o", str(target)])
+    _run([*compiler.split(), *_options(), *_headers(), "-c", str(source), "-o", str(target)])
     return target
 
 

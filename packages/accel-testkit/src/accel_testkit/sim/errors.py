@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from accel_core.errors import AccelError
 
 
@@ -41,3 +43,13 @@ class DataRace(AccelError, RuntimeError):
     """In race mode: two accesses to the same memory that nothing orders, one of which writes."""
 
     code = "ACC-708"
+
+
+def refuse(full: str) -> NoReturn:
+    """Raise for a name that exists on the real device and is not simulated."""
+    raise NotSimulated(
+        what=f"{full} is not simulated",
+        found="a call of it on a simulated device",
+        expected="names that the simulation carries out: docs/simulated-devices.md lists them",
+        do="run this part on the real device, or add it to accel_testkit.sim",
+    )

@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from accel_testkit.sim import hpex, ops
 from accel_testkit.sim.simulation import Simulation
 
 
 def offer(simulation: Simulation, package: str) -> dict[str, Any]:
     """What the package of that name offers and the simulation carries out, by the last part of the name."""
-    return _habana() if package.startswith("habana_frameworks") else {}
+    if package.startswith("habana_frameworks"):
+        return _habana()
+    return ops.packets(simulation) if package == "torch_npu" else {}
 
 
 def _habana() -> dict[str, Any]:
@@ -27,6 +30,8 @@ def _habana() -> dict[str, Any]:
         "mark_step": lambda *_a, **_k: None,
         "_mark_step_if_lazy": lambda *_a, **_k: None,
         "initialize_distributed_hpu": lambda: _ranks(),
+        "FusedAdamW": hpex.FusedAdamW,
+        "FusedLamb": hpex.FusedLamb,
     }
 
 

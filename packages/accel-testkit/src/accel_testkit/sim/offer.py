@@ -11,18 +11,8 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from accel_testkit.sim import signatures
-from accel_testkit.sim.errors import NotSimulated
+from accel_testkit.sim.errors import refuse
 from accel_testkit.surface import Name, Surface
-
-
-def refuse(full: str) -> NoReturn:
-    """Raise for a name that exists on the real device and is not simulated."""
-    raise NotSimulated(
-        what=f"{full} is not simulated",
-        found="a call of it on a simulated device",
-        expected="names that the simulation carries out: docs/simulated-devices.md lists them",
-        do="run this part on the real device, or add it to accel_testkit.sim",
-    )
 
 
 class _Absent:
@@ -83,7 +73,7 @@ def fill(
         if entry.condition and not holds(entry.condition):
             continue
         if name in simulated:
-            setattr(module, name, signatures.as_real(simulated[name], entry))
+            setattr(module, name, signatures.as_real(simulated[name], entry, full))
         elif not absent:
             continue
         elif entry.kind == "attr" and (surface.children(full) or "<module" in entry.signature):

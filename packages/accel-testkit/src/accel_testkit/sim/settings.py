@@ -23,11 +23,8 @@ RACE = Variable("ACCEL_SIM_RACE", "0", "1: two accesses to the same memory that 
 DEFER = Variable(
     "ACCEL_SIM_DEFER", "0", "1: copies and collectives that nobody waits for are done as late as they may be."
 )
-CACHE = Variable(
-    "ACCEL_CACHE_DIR", "", "Folder for what is built on this machine; default: the user's cache."
-)
 
-VARIABLES = (DEVICE, DEVICES, MEMORY, STRICT, BEHAVIOUR, RACE, DEFER, CACHE)
+VARIABLES = (DEVICE, DEVICES, MEMORY, STRICT, BEHAVIOUR, RACE, DEFER)
 
 _UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 MAX_DEVICES = 64

@@ -11,14 +11,15 @@ from collections.abc import Callable, Iterator
 from inspect import Parameter, Signature
 from typing import Any
 
+from accel_testkit.sim.errors import refuse
 from accel_testkit.surface import Name
 
 
 def read(entry: Name) -> Signature | None:
     """The signature of a surface's function or class, without self and cls; None where it is not known."""
-    text = entry.signature
-    if entry.kind not in ("function", "class", "method") or not text or "..." in text:
-        return None
+    text = entry.signature or ""
+    if entry.kind not in ("function", "class", "method") or not text.startswith("(") or "..." in text:
+        return None  # not known in Python's words; an operator's schema is C++'s
     definition: Any = ast.parse(f"def f{text}: pass").body[0]
     try:
         return Signature(list(_parameters(definition.args)))
@@ -47,39 +48,57 @@ def of(function: Any) -> Signature:
     return Signature(parameters)
 
 
-def as_real(value: Any, entry: Name) -> Any:
+def as_real(value: Any, entry: Name, full: str) -> Any:
     """A simulated function or class that takes what the real one takes, under the real one's names.
 
-    Values are handed on by position, so what is simulated may name its parameters as it likes. A class is
-    changed in place.
+    full: its name in the real module. Values are handed on by position, so what is simulated may name its
+    parameters as it likes, and lack the last ones: those then have to keep their defaults. A class is changed in
+    place.
     """
     real = read(entry)
     if real is None or not callable(value) or of(value) == real:
         return value
     if entry.kind == "class":
-        _narrow(value, real)
+        _narrow(value, real, full)
         return value
-    return _taking(real, value)
+    return _taking(real, value, full)
 
 
 def _value(default: ast.expr | None) -> Any:
     return Parameter.empty if default is None else ast.literal_eval(default)
 
 
-def _taking(real: Signature, function: Callable[..., Any], *, bound: bool = False) -> Any:
+def _taking(real: Signature, function: Callable[..., Any], full: str, *, bound: bool = False) -> Any:
+    room = _room(function) - bound
+    beyond = [p for p in list(real.parameters.values())[room:] if p.kind == Parameter.POSITIONAL_OR_KEYWORD]
+
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
         own, given = (arguments[:1], arguments[1:]) if bound else ((), arguments)
         taken = real.bind(*given, **options)
         taken.apply_defaults()
-        return function(*own, *taken.args, **taken.kwargs)
+        for parameter in beyond:
+            if taken.arguments[parameter.name] != parameter.default:
+                refuse(f"{full}({parameter.name}=…)")
+        return function(*own, *taken.args[:room], **taken.kwargs)
 
     if not bound:
         call.__signature__ = real  # type: ignore[attr-defined]
     return call
 
 
-def _narrow(kind: Any, real: Signature) -> None:
+def _room(function: Callable[..., Any]) -> int:
+    """How many values it takes by position; more than there are for one that takes any number."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind == Parameter.VAR_POSITIONAL for parameter in parameters):
+        return 100
+    return sum(
+        parameter.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+        for parameter in parameters
+    )
+
+
+def _narrow(kind: Any, real: Signature, full: str) -> None:
     maker = "__new__" if "__new__" in vars(kind) else "__init__"
-    setattr(kind, maker, _taking(real, getattr(kind, maker), bound=True))
+    setattr(kind, maker, _taking(real, getattr(kind, maker), full, bound=True))
     kind.__signature__ = real

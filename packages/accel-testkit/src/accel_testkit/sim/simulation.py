@@ -99,7 +99,7 @@ def _module(vendor: SimVendor) -> ModuleType:
 
 
 def _present(simulation: Simulation) -> None:
-    from accel_testkit.sim import collectives, runtime, torch_types
+    from accel_testkit.sim import collectives, ops, runtime, torch_types
 
     vendor = simulation.vendor
     simulation.simulated.update(runtime.offer(simulation))
@@ -114,3 +114,4 @@ def _present(simulation: Simulation) -> None:
         register(vendor.key, simulation.module)
     torch_types.present(simulation)
     collectives.register(simulation)
+    ops.register(simulation)

@@ -47,7 +47,9 @@ def enter_torch() -> None:
     """For devices whose module is torch's own: called at the end of `import torch`."""
     from accel_testkit.sim import simulation
 
-    if key := settings.DEVICE.get():
+    key = settings.DEVICE.get()
+    # One with a package of its own comes with the import of that.
+    if key and not vendors.find(key).packages:
         simulation.activate(key)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from accel_core import env
+from accel_core.native import cache
 from accel_testkit.sim import behaviours, settings, vendors
 from accel_testkit.sim.vendors import SimVendor
 
@@ -66,9 +67,7 @@ def environment(
 def _folder(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> Path:
     files = {**_packages(vendor, chosen), **_metadata(vendor), **_system(vendor, devices)}
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
-    from accel_testkit.sim import build
-
-    parent = build.cache_folder() / "sim" / "standins"
+    parent = cache.folder() / "standins"
     target = parent / f"{vendor.key}-{digest}"
     if target.is_dir():
         return target

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -22,6 +23,12 @@ def refuse(what: str, *, found: object, expected: str, do: str) -> None:
     __tracebackhide__ = True
     text = found if isinstance(found, str) else repr(found)
     pytest.fail(f"{what}\n  found:    {text}\n  expected: {expected}\n  do:       {do}", pytrace=False)
+
+
+def largest(differences: Iterable[float]) -> float:
+    """The largest difference; inf where one is nan, which `max` passes over unless it comes first."""
+    apart = list(differences)
+    return math.inf if any(map(math.isnan, apart)) else max(apart)
 
 
 def expect_type(value: object, kind: type, what: str, *, do: str) -> None:

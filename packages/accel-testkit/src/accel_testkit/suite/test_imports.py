@@ -98,8 +98,7 @@ def test_class_imports_no_deepspeed(report: Report, vendor: Vendor) -> None:
     "step",
     [
         *_BEFORE_CHOICE,
-        "class",
-        pytest.param("construction", marks=pytest.mark.needs("untouched_environment")),
+        *(pytest.param(s, marks=pytest.mark.needs("untouched_environment")) for s in _AFTER_CHOICE),
     ],
 )
 def test_environment_stays(report: Report, step: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.expect import expect
+from accel_testkit.suite.expect import expect, largest
 
 pytestmark = pytest.mark.tier("device")
 
@@ -97,7 +97,7 @@ def test_optimizer_steps_are_right(accelerator: DeepSpeedAccelerator, case: str)
     device = accelerator.device() if on_device else torch.device("cpu")
     found = _stepped(lambda params: kind(params, **arguments), start, grads, device, torch.float32)
     wanted = _stepped(reference, start, grads, torch.device("cpu"), torch.float64)
-    error = max(float((a.cpu().double() - b).abs().max()) for a, b in zip(found, wanted, strict=True))
+    error = largest(float((a.cpu().double() - b).abs().max()) for a, b in zip(found, wanted, strict=True))
     expect(
         error < 1e-5,
         f"{name} computes wrongly on {accelerator.device_name()}",

@@ -3,17 +3,6 @@
 """The ops of Intel GPUs; what is missing has its reason in `accel_xpu.traits`."""
 
 from accel_core.op_builder import OpTable
+from accel_core.op_builder.names import FUSED, HOST, INFERENCE
 
-TABLE = OpTable(
-    package=__name__,
-    builders={
-        "CPUAdagradBuilder": f"{__name__}.host:CPUAdagradBuilder",
-        "CPUAdamBuilder": f"{__name__}.host:CPUAdamBuilder",
-        "CPULionBuilder": f"{__name__}.host:CPULionBuilder",
-        "FusedAdamBuilder": f"{__name__}.fused:FusedAdamBuilder",
-        "FusedLambBuilder": f"{__name__}.fused:FusedLambBuilder",
-        "FusedLionBuilder": f"{__name__}.fused:FusedLionBuilder",
-        "PinMemoryBuilder": f"{__name__}.host:PinMemoryBuilder",
-        "UtilsBuilder": f"{__name__}.host:UtilsBuilder",
-    },
-)
+TABLE = OpTable.of_rooms(__name__, host=HOST, fused=FUSED, inference=INFERENCE)

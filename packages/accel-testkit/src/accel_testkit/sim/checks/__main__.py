@@ -19,7 +19,7 @@ from accel_testkit.sim.simulation import activate
 
 #: Guards against a hang.
 _TIMEOUT = timedelta(seconds=60)
-_CHECKS = {"features": ("tensors", "training"), "graphs": ("graphs", "captures")}
+_CHECKS = {"features": ("tensors", "training"), "graphs": ("graphs", "captures"), "fused": ("fused_{}",)}
 
 
 def main(what: str, key: str) -> None:
@@ -30,7 +30,7 @@ def main(what: str, key: str) -> None:
     if what == "collectives":
         results = _collectives(device)
     else:
-        results = _run(_CHECKS[what], device)
+        results = _run(tuple(name.format(key) for name in _CHECKS[what]), device)
     if os.environ.get("RANK", "0") == "0":
         sys.stdout.write(json.dumps({"checks": results, "gaps": gaps.reasons(key)}) + "\n")
 

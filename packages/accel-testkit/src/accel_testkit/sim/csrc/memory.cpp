@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
 // Device memory: host memory with an owner, a limit and an account.
-#include "deferred.h"
+#include "sim.h"
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
@@ -218,7 +218,6 @@ void resize(const c10::Storage& storage, size_t bytes) {
   auto* impl = storage.unsafeGetStorageImpl();
   TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
   const auto where = impl->device();
-  if (deferring()) catch_up(current_stream(where.index()));
   auto data = bytes ? adopt(c10::DataPtr(), bytes, where.index()) : c10::DataPtr(nullptr, where);
   if (bytes && impl->nbytes()) std::memcpy(data.get(), impl->data(), std::min(bytes, impl->nbytes()));
   impl->set_data_ptr_noswap(std::move(data));
@@ -227,7 +226,7 @@ void resize(const c10::Storage& storage, size_t bytes) {
 
 void register_memory() {
   c10::SetAllocator(config().type, allocator(), 255);
-  register_pinned_memory();
+  at::setHostAllocator(config().type, pinned_allocator(), 255);
 }
 
 } // namespace accel_sim

@@ -3,7 +3,6 @@
 // Page-locked host memory, which a device reaches by itself.
 #include "sim.h"
 
-#include <ATen/core/CachingHostAllocator.h>
 #include <c10/util/Exception.h>
 
 #include <cstdlib>
@@ -14,7 +13,7 @@ namespace accel_sim {
 
 namespace {
 
-// Host memory that we remember.
+// Page-locked memory is host memory that we remember.
 class PinnedAllocator final : public at::HostAllocator {
  public:
   bool record_event(void*, void*, c10::Stream) override { return true; }
@@ -75,12 +74,8 @@ void PinnedAllocator::free_one(void* data) {
 
 } // namespace
 
-c10::Allocator* pinned_allocator() {
+at::HostAllocator* pinned_allocator() {
   return &pinned();
-}
-
-void register_pinned_memory() {
-  at::setHostAllocator(config().type, &pinned(), 255);
 }
 
 bool is_pinned(const void* pointer) {

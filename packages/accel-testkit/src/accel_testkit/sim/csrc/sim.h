@@ -3,6 +3,7 @@
 // A simulated accelerator: a PyTorch device whose memory is the host's. What the other files share.
 #pragma once
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
@@ -54,8 +55,7 @@ struct Block {
   std::vector<c10::StreamId> recorded;  // by record_stream, when somebody watches
 };
 c10::Allocator* allocator();
-c10::Allocator* pinned_allocator();
-void register_pinned_memory();
+at::HostAllocator* pinned_allocator();
 bool is_pinned(const void* pointer);
 struct PinnedRange {
   const char* base;

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from accel_testkit import surface
-from accel_testkit.sim import offer as offering
+from accel_testkit.sim.errors import refuse
 from accel_testkit.sim.runtime import graphed
 from accel_testkit.sim.simulation import Simulation
 
@@ -57,7 +57,7 @@ def _torchs_own(simulation: Simulation) -> dict[str, Any]:
 
 def _absent(class_name: str, method: str) -> Callable[..., Any]:
     def absent(*_args: Any, **_kwargs: Any) -> Any:
-        offering.refuse(f"{class_name}.{method}")
+        refuse(f"{class_name}.{method}")
 
     return absent
 

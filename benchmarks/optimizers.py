@@ -1,0 +1,183 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Adam on the host: our kernel, DeepSpeed's, torch.optim.AdamW fused and foreach, and a STREAM triad, interleaved.
+
+The bytes of a step on n float32 parameters are 28 n: parameter, gradient and two states are read, all but the
+gradient written. The triad a = b + s c moves 16 n: two arrays read, one written, and its lines read before (write
+allocate). All run on the same tensors with the same number of threads; the triad is built with the same compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from accel_host import kernels, library, optim
+from accel_host.op_builder import CPUAdamBuilder
+from benchmarks import results
+
+SIZES = [1 << power for power in range(10, 27, 2)] + [100 << 20]
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+#: Bytes a parameter, states in float32: param and grad read, param written; states read and written.
+BYTES = {"fp32": 28, "bf16": 2 * 3 + 4 * 4}
+TRIAD_BYTES = 16
+GOAL_TRIAD, GOAL_RATIO = 0.85, 0.97
+STEP = (3, 1e-3, 0.9, 0.999, 1e-8, 0.01, True)
+
+
+def upstream() -> Any:
+    """DeepSpeed's own op, compiled from its sources (once; torch caches it)."""
+    from deepspeed.ops.op_builder.cpu import CPUAdamBuilder as Upstream
+
+    op = Upstream().load(verbose=False)
+    op.create_adam(0, 1e-3, 0.9, 0.999, 1e-8, 0.01, True, False)
+    return op
+
+
+def contenders(size: int, dtype: torch.dtype, theirs: Any) -> dict[str, Callable[[], Any]]:
+    """One call of each, all on the same tensors."""
+    param = torch.nn.Parameter(torch.randn(size).to(dtype))
+    grad = torch.randn(size).to(dtype)
+    param.grad = grad
+    exp_avg, exp_avg_sq = torch.zeros(size), torch.zeros(size)
+    ours = CPUAdamBuilder().load()
+    ours.create_adam(0, 1e-3, 0.9, 0.999, 1e-8, 0.01, True, False)
+    data = param.data
+    tensors = (data, grad, exp_avg, exp_avg_sq)
+    triad = [torch.zeros(size) for _ in range(3)]
+    functions = library.load().functions
+    addresses = [tensor.data_ptr() for tensor in triad]
+    calls: dict[str, Callable[[], Any]] = {
+        "ours": lambda: ours.adam_update(0, *STEP, *tensors),
+        "upstream": lambda: theirs.adam_update(0, *STEP, *tensors),
+        "our optimizer": optim.AdamW([param]).step,
+        "torch fused": torch.optim.AdamW([param], fused=True).step,
+        "triad": lambda: functions.accel_triad(*addresses, 2.0, size, torch.get_num_threads()) or triad,
+    }
+    if size <= 1 << 24:
+        calls["torch foreach"] = torch.optim.AdamW([param], foreach=True).step
+    return calls
+
+
+def medians(calls: dict[str, Callable[[], Any]], rounds: int, size: int) -> dict[str, float]:
+    """Median seconds a call; the contenders take turns within every round."""
+    repeat = max(1, 20_000 // size)
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+    for _ in range(rounds):
+        for name, call in calls.items():
+            began = time.perf_counter()
+            for _ in range(repeat):
+                call()
+            samples[name].append((time.perf_counter() - began) / repeat)
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def row(size: int, threads: int, kind: str, theirs: Any, rounds: int) -> dict[str, Any]:
+    """One size, number of threads and type."""
+    torch.set_num_threads(threads)
+    seconds = medians(contenders(size, DTYPES[kind], theirs), rounds, size)
+    rate = BYTES[kind] * size / seconds["ours"] / 1e9
+    triad = TRIAD_BYTES * size / seconds["triad"] / 1e9
+    return {
+        "type": kind,
+        "elements": size,
+        "threads": threads,
+        "ours µs": seconds["ours"] * 1e6,
+        "GB/s": rate,
+        "of triad": round(rate / triad, 2),
+        "upstream ÷ ours": round(seconds["upstream"] / seconds["ours"], 2),
+        "torch fused ÷ our optimizer": round(seconds["torch fused"] / seconds["our optimizer"], 2),
+        "torch foreach ÷ our optimizer": round(seconds["torch foreach"] / seconds["our optimizer"], 2)
+        if "torch foreach" in seconds
+        else "—",
+    }
+
+
+def many(rounds: int, threads: int, tensors: int = 300, size: int = 1000) -> dict[str, Any]:
+    """Many small tensors in one step."""
+    torch.set_num_threads(threads)
+    lists = [[torch.rand(size) for _ in range(tensors)] for _ in range(4)]
+
+    def stepper(kind: Any, **options: Any) -> Callable[[], Any]:
+        params = [torch.nn.Parameter(torch.rand(size)) for _ in range(tensors)]
+        for param in params:
+            param.grad = torch.rand(size)
+        step: Callable[[], Any] = kind(params, **options).step
+        return step
+
+    calls = {
+        "kernel": lambda: kernels.adam(*lists, step=3, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8),
+        "ours": stepper(optim.AdamW),
+        "foreach": stepper(torch.optim.AdamW, foreach=True),
+        "fused": stepper(torch.optim.AdamW, fused=True),
+    }
+    seconds = medians(calls, rounds, tensors * size)
+    return {
+        "tensors": tensors,
+        "elements each": size,
+        "threads": threads,
+        "our optimizer µs": seconds["ours"] * 1e6,
+        "of it the kernel µs": seconds["kernel"] * 1e6,
+        "torch foreach ÷ ours": round(seconds["foreach"] / seconds["ours"], 2),
+        "torch fused ÷ ours": round(seconds["fused"] / seconds["ours"], 2),
+    }
+
+
+def plot(rows: list[dict[str, Any]], folder: Path) -> None:
+    """Bandwidth over size, one line for each type and number of threads."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 4.5))
+    for kind in DTYPES:
+        for threads in sorted({row["threads"] for row in rows}):
+            line = [row for row in rows if (row["type"], row["threads"]) == (kind, threads)]
+            label = f"{kind}, {threads} thread{'s' * (threads > 1)}"
+            axes.plot([r["elements"] for r in line], [r["GB/s"] for r in line], marker="o", label=label)
+    axes.set(xscale="log", xlabel="elements", ylabel="GB/s", title="Adam on the host")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(folder / "optimizers.svg", metadata={"Date": None})
+
+
+def main() -> int:
+    """Measure and write docs/results/optimizers*.{md,json,svg}."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--out", type=Path, default=results.FOLDER)
+    parser.add_argument("--largest", type=int, default=SIZES[-1], help="leave larger sizes out")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    theirs = upstream()
+    counts = sorted({1, torch.get_num_threads()})
+    sizes = [size for size in SIZES if size <= options.largest]
+    rows = [row(n, t, kind, theirs, options.rounds) for kind in DTYPES for t in counts for n in sizes]
+    text = (
+        f"Medians of {options.rounds} interleaved rounds. "
+        "A step counts as 28 bytes a float32 parameter (bf16 parameters with float32 states: 22), the triad as 16 with "
+        "write-allocate. `ours` and `upstream` are the same call, `adam_update`; the optimizers are whole steps of "
+        f"torch.optim classes. Goals: at least {GOAL_TRIAD} of the triad beyond the caches, and no ratio below 1.0 "
+        f"(tolerance 3 %). Rows that miss one are kept.\n\n![Bandwidth over size](optimizers.svg)"
+    )
+    results.write("optimizers", "Adam on the host", text, rows, options.out)
+    small = [many(options.rounds, threads) for threads in counts]
+    text = "Medians of interleaved rounds; goal: at least 2 times torch's foreach."
+    results.write("optimizers-many", "Adam on many small tensors", text, small, options.out)
+    plot(rows, options.out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A tiny input for each op whose functions are known, and what has to come out: does the op really run here?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from accel_core.errors import OpFailed
+
+
+def run(name: str, op: Any, device: torch.device) -> str:
+    """Run a loaded op, by upstream's name of it; the sentence what was done. Raises OpFailed for a wrong result."""
+    exercise = _EXERCISES.get(name)
+    if exercise is None:
+        return "loaded; no tiny input is known for it"
+    exercise(op, device)
+    return "loaded and run on a tiny input"
+
+
+def _adam(update: Callable[..., Any], device: torch.device) -> None:
+    param, grad, exp_avg, exp_avg_sq = _tensors(device)
+    update(param, grad, exp_avg, exp_avg_sq)
+    # The first step of Adam moves each element by lr, whatever the gradient's size.
+    _expect(param, 2.0 - 0.1)
+
+
+def _fused_adam(op: Any, device: torch.device) -> None:
+    flag = torch.zeros(1, dtype=torch.int32, device=device)
+    _adam(
+        lambda p, g, m, v: op.multi_tensor_adam(
+            2048, flag, [[g], [p], [m], [v]], 0.1, 0.9, 0.999, 1e-8, 1, 1, 1, 0.0
+        ),
+        device,
+    )
+
+
+def _cpu_adam(op: Any, device: torch.device) -> None:
+    op.create_adam(_NUMBER, 0.1, 0.9, 0.999, 1e-8, 0.0, True, False)
+    _adam(
+        lambda *tensors: op.adam_update(_NUMBER, 1, 0.1, 0.9, 0.999, 1e-8, 0.0, True, *tensors),
+        torch.device("cpu"),  # house: torch's name for host memory
+    )
+    op.destroy_adam(_NUMBER)
+
+
+def _cpu_adagrad(op: Any, device: torch.device) -> None:
+    param, grad, total, _ = _tensors(torch.device("cpu"))  # house: torch's name for host memory
+    op.create_adagrad(_NUMBER, 0.1, 1e-8, 0.0, False)
+    op.adagrad_update(_NUMBER, 1, 0.1, 1e-8, 0.0, param, grad, total)
+    op.destroy_adagrad(_NUMBER)
+    _expect(param, 2.0 - 0.1)
+
+
+def _cpu_lion(op: Any, device: torch.device) -> None:
+    param, grad, exp_avg, _ = _tensors(torch.device("cpu"))  # house: torch's name for host memory
+    op.create_lion(_NUMBER, 0.1, 0.9, 0.99, 0.0, False)
+    op.lion_update(_NUMBER, 1, 0.1, 0.9, 0.99, 0.0, param, grad, exp_avg)
+    op.destroy_lion(_NUMBER)
+    _expect(param, 2.0 - 0.1)
+
+
+def _fused_lion(op: Any, device: torch.device) -> None:
+    param, grad, exp_avg, _ = _tensors(device)
+    flag = torch.zeros(1, dtype=torch.int32, device=device)
+    op.multi_tensor_lion(2048, flag, [[grad], [param], [exp_avg]], 0.1, 0.9, 0.99, 1, 0.0)
+    _expect(param, 2.0 - 0.1)
+
+
+def _fused_lamb(op: Any, device: torch.device) -> None:
+    param, grad, exp_avg, exp_avg_sq = _tensors(device)
+    none = torch.empty(0, device=device)
+    op.lamb(param, none, exp_avg, exp_avg_sq, grad, 0.1, 0.9, 0.999, 1.0, 1.0, 1e-8, 1.0, 1, 1, 1, 0.0)
+    _expect(param, 2.0 - 0.1)
+
+
+def _pin_memory(op: Any, device: torch.device) -> None:
+    handle = op.pin_handle()
+    tensor = handle.new_cpu_locked_tensor(8, torch.empty(0))
+    if not handle.is_pinned(tensor):
+        raise _wrong("memory that is not pinned", "pinned memory")
+    handle.free_cpu_locked_tensor(tensor)
+
+
+def _utils(op: Any, device: torch.device) -> None:
+    tensors = [torch.full((2,), 2.0, device=device), torch.full((3,), 2.0, device=device)]
+    flat = op.flatten(tensors)
+    _expect(flat, 2.0)
+    for part, tensor in zip(op.unflatten(flat, tensors), tensors, strict=True):
+        _expect(part, 2.0)
+        if part.shape != tensor.shape:
+            raise _wrong(f"a part of shape {tuple(part.shape)}", f"{tuple(tensor.shape)}")
+
+
+#: No optimizer of DeepSpeed's has this number: it counts from 0.
+_NUMBER = 2**31 - 1
+_EXERCISES: dict[str, Callable[[Any, torch.device], None]] = {
+    "cpu_adagrad": _cpu_adagrad,
+    "cpu_adam": _cpu_adam,
+    "cpu_lion": _cpu_lion,
+    "fused_adam": _fused_adam,
+    "fused_lamb": _fused_lamb,
+    "fused_lion": _fused_lion,
+    "pin_memory": _pin_memory,
+    "utils": _utils,
+}
+
+
+def _tensors(device: torch.device) -> list[torch.Tensor]:
+    """A parameter of twos, a gradient of ones, two states of zeros."""
+    return [torch.full((5,), value, device=device) for value in (2.0, 1.0, 0.0, 0.0)]
+
+
+def _expect(tensor: torch.Tensor, value: float) -> None:
+    got = tensor.detach().cpu()
+    if not torch.allclose(got, torch.full_like(got, value), atol=1e-5):
+        raise _wrong(f"{got.tolist()}", f"{value} everywhere")
+
+
+def _wrong(found: str, expected: str) -> OpFailed:
+    return OpFailed(
+        what="the op computes something wrong",
+        found=found,
+        expected=expected,
+        do="report it to the package that serves the op, with the output of `accel doctor`",
+    )

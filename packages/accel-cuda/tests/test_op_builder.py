@@ -1,0 +1,128 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Ops: DeepSpeed's sources where a compiler of this torch's CUDA is here, plain torch or a reason where not."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.op_builder.names import UPSTREAM
+from accel_core.upstream.packaged import PackagedBuilder
+from accel_cuda import CUDA_Accelerator
+from accel_cuda.op_builder import TABLE, toolkit
+
+PLAIN = {
+    "FusedAdamBuilder": "multi_tensor_adam",
+    "FusedLambBuilder": "lamb",
+    "FusedLionBuilder": "multi_tensor_lion",
+    "InferenceBuilder": "rms_norm",
+    "InferenceCoreBuilder": "rms_norm",
+}
+
+
+@pytest.fixture
+def cuda_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`cuda_home("12.4.1")`: CUDA's toolkit of that version, beside a torch that is built with 12.8."""
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    for usual in ("_USUAL", "_USUAL_ROCM"):
+        monkeypatch.setattr(toolkit, usual, str(tmp_path / "nothing"))
+    monkeypatch.setattr(toolkit.shutil, "which", lambda name: None)
+    for name in ("CUDA_HOME", "CUDA_PATH", "ROCM_HOME", "ROCM_PATH"):
+        monkeypatch.delenv(name, raising=False)
+
+    def make(version: str, compiler: str = "nvcc", variable: str = "CUDA_HOME") -> Path:
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / compiler).touch()
+        if version:
+            (tmp_path / "version.json").write_text(f'{{"cuda": {{"version": "{version}"}}}}')
+        monkeypatch.setenv(variable, str(tmp_path))
+        return tmp_path
+
+    return make
+
+
+def test_every_op_of_deepspeed_has_a_builder() -> None:
+    assert set(TABLE) == set(UPSTREAM)
+
+
+def test_torch_without_cuda_compiles_nothing() -> None:
+    assert "built without CUDA" in toolkit.lack()
+
+
+def test_missing_compiler_is_told(cuda_home: Any) -> None:
+    assert "nvcc is not on PATH" in toolkit.lack()
+
+
+@pytest.mark.parametrize(("version", "told"), [("12.4.1", ""), ("", ""), ("11.8.0", "is CUDA 11.8.0")])
+def test_compiler_has_to_be_of_torch_s_major_version(version: str, told: str, cuda_home: Any) -> None:
+    cuda_home(version, variable="CUDA_PATH")
+    lack = toolkit.lack()
+    assert told in lack
+    assert bool(lack) is bool(told)
+
+
+def test_rocm_compiles_with_hipcc(cuda_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "hip", "6.4")
+    assert "hipcc is not on PATH" in toolkit.lack()
+    cuda_home("", "hipcc", "ROCM_HOME")
+    assert toolkit.lack() == ""
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_what_plain_torch_can_do_is_plain_torch_without_a_compiler(name: str, cuda_home: Any) -> None:
+    builder = CUDA_Accelerator().create_op_builder(name)
+    assert builder.is_compatible()
+    assert builder.reason.startswith("plain torch: nvcc is not on PATH")
+    assert callable(getattr(builder.load(), PLAIN[name]))
+
+
+@pytest.mark.upstream
+@pytest.mark.parametrize("name", PLAIN)
+def test_ops_are_compiled_where_they_can_be(
+    name: str, cuda_home: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda_home("12.8.0")
+    compiled = SimpleNamespace()
+    monkeypatch.setattr("accel_core.upstream.packaged.shutil.which", lambda tool: f"bin/{tool}")
+    monkeypatch.setattr(PackagedBuilder, "load", lambda self, verbose=True: compiled)
+    builder = CUDA_Accelerator().create_op_builder(name)
+    assert "DeepSpeed's sources" in builder.reason
+    assert builder.load() is compiled
+
+
+@pytest.mark.upstream
+def test_compilation_that_fails_is_told_and_plain_torch_serves(
+    cuda_home: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(self: Any, verbose: bool = True) -> Any:
+        raise RuntimeError("Error building extension 'fused_adam'")
+
+    cuda_home("12.8.0")
+    monkeypatch.setattr("accel_core.upstream.packaged.shutil.which", lambda tool: f"bin/{tool}")
+    monkeypatch.setattr(PackagedBuilder, "load", fails)
+    with caplog.at_level(logging.WARNING, "accel_cuda"):
+        op = CUDA_Accelerator().create_op_builder("FusedAdamBuilder").load()
+    assert callable(op.multi_tensor_adam)
+    assert "Error building extension" in caplog.text
+
+
+@pytest.mark.upstream
+@pytest.mark.parametrize("name", [*UPSTREAM])
+def test_names_and_switches_are_deepspeed_s(name: str) -> None:
+    builder = CUDA_Accelerator().create_op_builder(name)
+    theirs = builder._upstream_class() if isinstance(builder, PackagedBuilder) else None
+    if theirs is not None:  # the host's are another package's, and each release of DeepSpeed lacks some
+        assert (builder.NAME, builder.BUILD_VAR) == (theirs.NAME, theirs.BUILD_VAR)
+
+
+def test_file_io_needs_libaio(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "is_file", lambda path: False)
+    builder = CUDA_Accelerator().create_op_builder("AsyncIOBuilder")
+    assert not builder.is_compatible()
+    assert "libaio.h" in builder.reason

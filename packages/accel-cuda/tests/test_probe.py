@@ -1,0 +1,127 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Evidence from the build of torch and device files; and whose device torch.cuda really is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from accel_cuda import probe, shims
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`machine("nvidia0", cuda="12.8")`: these device files, this build of torch."""
+    monkeypatch.setenv("ACCEL_SYSROOT", str(tmp_path))
+
+    def make(*nodes: str, **build: str) -> None:
+        (tmp_path / "dev").mkdir()
+        for node in nodes:
+            (tmp_path / "dev" / node).touch()
+        (tmp_path / "torch").mkdir()
+        lines = (f"{name} = {value!r}\n" for name, value in build.items())
+        (tmp_path / "torch" / "version.py").write_text("".join(lines))
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("node", "build", "told"),
+    [
+        ("nvidia0", {"cuda": "12.8"}, "cuda 12.8"),
+        ("dxg", {"cuda": "12.8"}, "dxg exists"),
+        ("kfd", {"hip": "6.4"}, "hip 6.4"),
+    ],
+)
+def test_build_and_device_file_are_evidence(
+    node: str, build: dict[str, str], told: str, machine: Callable[..., None]
+) -> None:
+    machine(node, **build)
+    evidence = probe.evidence()
+    assert (evidence.runtime, evidence.hardware) == (True, True)
+    assert told in evidence.reason
+
+
+def test_build_for_cpus_is_no_runtime(machine: Callable[..., None]) -> None:
+    machine("nvidia0")
+    evidence = probe.evidence()
+    assert not evidence.runtime
+    assert "built without cuda or hip" in evidence.reason
+
+
+def test_files_of_the_driver_alone_are_no_device(machine: Callable[..., None]) -> None:
+    machine("nvidiactl", "nvidia-uvm", cuda="12.8")
+    evidence = probe.evidence()
+    assert (evidence.runtime, evidence.hardware) == (True, False)
+
+
+def test_where_there_are_no_device_files_only_torch_can_tell(
+    machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(cuda="12.8")
+    monkeypatch.setattr(probe.sys, "platform", "win32")
+    assert probe.evidence().hardware is None
+
+
+def test_counting_asks_nvml_and_leaves_the_driver_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def initialized(*_: object) -> int:
+        raise AssertionError("the driver is initialized: children of a fork have no device")
+
+    monkeypatch.setattr(torch.cuda, "_is_compiled", lambda: True)
+    monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: 2)
+    monkeypatch.setattr(torch._C, "_cuda_getDeviceCount", initialized, raising=False)
+    monkeypatch.delenv("PYTORCH_NVML_BASED_CUDA_CHECK", raising=False)
+    assert probe.confirm().devices == 2
+
+
+@pytest.mark.parametrize(
+    ("mask", "told"), [("", "CUDA_VISIBLE_DEVICES=(empty)"), ("3", "CUDA_VISIBLE_DEVICES=3")]
+)
+def test_mask_stands_in_the_reason(mask: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
+    answer = probe.confirm()
+    assert answer.devices == 0
+    assert told in answer.reason
+
+
+@pytest.mark.parametrize("name", shims.KNOWN)
+def test_known_shim_is_named_with_the_accelerator_that_serves_its_device(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    answer = probe.confirm()
+    assert answer.devices == 0
+    assert name in answer.reason
+    assert repr(shims.KNOWN[name]) in answer.reason
+
+
+@pytest.mark.parametrize("function", ["is_available", "device_count"])
+def test_unknown_shim_is_known_by_what_it_replaces(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def replacement() -> int:
+        return 8
+
+    replacement.__module__ = "torch_musa.core"
+    monkeypatch.setattr(torch.cuda, function, replacement)
+    answer = probe.confirm()
+    assert answer.devices == 0
+    assert "torch_musa.core" in answer.reason
+
+
+def test_device_module_of_torch_under_the_name_cuda_is_a_shim(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "cuda", torch.xpu)
+    assert "torch.xpu has replaced it" in probe.confirm().reason
+    monkeypatch.undo()
+    # IPEX's compatible mode puts single functions there.
+    monkeypatch.setattr(torch.cuda, "is_available", torch.xpu.is_available)
+    assert "torch.xpu has replaced it" in probe.confirm().reason
+
+
+def test_torch_s_own_module_is_no_shim() -> None:
+    assert shims.found(torch.cuda) == ""

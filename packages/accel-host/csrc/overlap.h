@@ -1,0 +1,12 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "accel_host.h"
+
+namespace accel_host {
+
+// ACCEL_OVERLAP where two of the written tensors share memory, ACCEL_NO_MEMORY where that can not be told.
+int overlap(const accel_lists& lists);
+
+} // namespace accel_host

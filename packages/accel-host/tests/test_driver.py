@@ -1,0 +1,113 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Every kernel in a C program without torch: the committed bits on every instruction set, also emulated ones."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from accel_host import library
+
+HERE = Path(__file__).parent / "driver"
+VECTORS = (HERE / "vectors.txt").read_text(encoding="utf-8")
+
+
+def need(program: str, package: str) -> str:
+    """The program's path; a failure in CI and a skip elsewhere where its package is missing."""
+    path = shutil.which(program)
+    if path is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"not run: package {package}")
+    return str(path)
+
+
+def build(folder: Path, prefix: str = "", *flags: str) -> Path:
+    """The driver with the kernels in it."""
+    sources = library.source()
+    package = f"g++-{prefix.strip('-')}" if prefix else "g++"
+    headers = [f"-I{header}" for header in sources.folders]
+    units = [str(unit) for unit in sources.units]
+    driver, program = folder / "driver.o", folder / "driver"
+    subprocess.run(
+        [
+            need(f"{prefix}gcc", package),
+            "-std=c11",
+            "-Wall",
+            "-Werror",
+            "-O1",
+            *headers,
+            "-c",
+            str(HERE / "driver.c"),
+            "-o",
+            driver,
+        ],
+        check=True,
+    )
+    subprocess.run(
+        [
+            need(f"{prefix}g++", package),
+            "-std=c++17",
+            *sources.flags,
+            "-fopenmp",
+            *flags,
+            *headers,
+            *units,
+            driver,
+            "-o",
+            program,
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return program
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.mark.parametrize("level", ["1", "3", "4"])
+def test_the_bits_are_the_committed_ones_on_this_machine(driver: Path, level: str) -> None:
+    ended = subprocess.run([driver, level], capture_output=True, text=True, check=False)
+    if ended.returncode == 2:
+        pytest.skip(f"this machine is below x86-64-v{level}")
+    assert ended.stdout == VECTORS
+
+
+@pytest.mark.parametrize("cpu", ["qemu64", "Nehalem"], ids=["x86-64-v1", "x86-64-v2"])
+def test_an_older_cpu_meets_no_illegal_instruction_and_gives_the_same_bits(driver: Path, cpu: str) -> None:
+    emulator = need("qemu-x86_64", "qemu-user")
+    ended = subprocess.run([emulator, "-cpu", cpu, driver], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, VECTORS)
+
+
+def test_aarch64_gives_the_same_bits(tmp_path: Path) -> None:
+    emulator = need("qemu-aarch64", "qemu-user")
+    program = build(tmp_path, "aarch64-linux-gnu-", "-static")
+    ended = subprocess.run([emulator, program], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, VECTORS)
+
+
+def test_the_library_has_no_symbol_of_torch_or_python(tmp_path: Path) -> None:
+    from accel_core.native import compiler
+
+    target = tmp_path / "library.so"
+    compiler.compile_library(library.source(), target)
+    listed = subprocess.run(
+        [need("nm", "binutils"), "-D", "--undefined-only", target], capture_output=True, text=True, check=True
+    )
+    symbols = [line.split()[-1] for line in listed.stdout.splitlines()]
+    assert symbols
+    versions = [symbol.partition("@GLIBC_")[2] for symbol in symbols if "@GLIBC_" in symbol]
+    assert not [
+        symbol
+        for symbol in symbols
+        if symbol.startswith(("Py", "_Py", "_ZN2at", "_ZN3c10", "_ZN5torch", "_ZSt"))
+    ]
+    # What manylinux2014 has: wheels run on every machine with glibc 2.17.
+    assert max(tuple(map(int, version.split("."))) for version in versions) <= (2, 17)

@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever is wrong with the machine, the op is there: by another way, and with one warning at the most."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from accel_host import kernels, library
+
+_REASON = "from accel_host import library; print(library.load().reason)"
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty cache, and no library loaded."""
+    monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(library, "PREBUILT", tmp_path / "none")
+    library.load.cache_clear()
+    yield tmp_path / "cache"
+    library.load.cache_clear()
+
+
+def steps() -> bool:
+    tensors = [torch.ones(5) for _ in range(4)]
+    kernels.adam(*([tensor] for tensor in tensors), step=1, lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8)
+    return bool(tensors[0][0] < 1)
+
+
+def test_a_damaged_library_of_the_wheel_is_replaced_by_a_build(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "damaged.so").write_bytes(b"\x7fELF and no more")
+    monkeypatch.setattr(library, "PREBUILT", tmp_path / "damaged.so")
+    assert library.load().reason.startswith("compiled on this machine")
+    assert steps()
+
+
+def test_a_library_of_another_interface_version_is_not_used(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other.cpp"
+    other.write_text('extern "C" int accel_abi_version() { return 99; }\n')
+    subprocess.run(["c++", "-shared", "-fPIC", "-o", tmp_path / "other.so", other], check=True)
+    monkeypatch.setattr(library, "PREBUILT", tmp_path / "other.so")
+    assert library.load().reason.startswith("compiled on this machine")
+
+
+@pytest.mark.parametrize("fault", ["a file in its place", "another user's", "writable by others"])
+def test_a_cache_that_can_not_be_used_costs_a_build_in_each_process(
+    cache: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fault == "a file in its place":
+        cache.write_text("")
+    else:
+        cache.mkdir()
+        cache.chmod(0o777 if fault == "writable by others" else 0o700)
+        if fault == "another user's":
+            monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert library.load().reason == "compiled for this process: the cache can not be used"
+    assert steps()
+
+
+def test_a_disk_without_room_leaves_plain_torch_and_the_next_process_builds(cache: Path) -> None:
+    def little_room() -> None:
+        # No file may grow beyond this: as on a full disk, the linker can not write the library.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+
+    def child(**options: Any) -> str:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", _REASON],
+            capture_output=True,
+            text=True,
+            check=True,
+            **options,
+        )
+        return done.stdout
+
+    assert child(preexec_fn=little_room).startswith("plain torch: accel_host does not compile")
+    assert child().startswith(("compiled on this machine", "built library"))
+
+
+def test_without_a_compiler_there_is_one_warning_and_plain_torch(without_library: None) -> None:
+    with pytest.warns(RuntimeWarning, match="no C\\+\\+ compiler on PATH") as warned:
+        assert all([steps(), steps(), steps()])
+    assert len([warning for warning in warned if "accel-host" in str(warning.message)]) == 1
+    assert library.load().functions is None
+
+
+def test_a_failed_load_never_hides_behind_an_attribute_error(without_library: None) -> None:
+    """DeepSpeedCPUAdam.__del__ calls destroy_adam unguarded: it has to be there whatever happened."""
+    from accel_host.op_builder import CPUAdamBuilder
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        op = CPUAdamBuilder().load()
+    assert op.destroy_adam(12345) == 0
+
+
+def test_zenflow_s_functions_are_refused_by_name() -> None:
+    from accel_host.op_builder import CPUAdamBuilder
+
+    with pytest.raises(AttributeError, match="cpu_adam has no function zenflow_adam_create"):
+        CPUAdamBuilder().load().zenflow_adam_create(0, [0])

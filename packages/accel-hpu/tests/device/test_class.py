@@ -1,0 +1,191 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""HPU_Accelerator on the simulated device: what it answers differently from other devices.."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import torch
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch.utils import experimental
+
+from accel_core.errors import InvalidDevice
+from accel_hpu import settings
+from accel_hpu.accelerator import HPU_Accelerator
+
+LAZY = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
+#: Calls with the index of another device.
+INDEXED: dict[str, Any] = {
+    "synchronize": lambda a, i: a.synchronize(i),
+    "get_rng_state": lambda a, i: a.get_rng_state(i),
+    "set_rng_state": lambda a, i: a.set_rng_state(a.get_rng_state(), i),
+    "default_generator": lambda a, i: a.default_generator(i),
+    "current_stream": lambda a, i: a.current_stream(i),
+    "default_stream": lambda a, i: a.default_stream(i),
+    **{
+        name: lambda a, i, name=name: getattr(a, name)(i)
+        for name in (
+            "memory_allocated",
+            "max_memory_allocated",
+            "reset_max_memory_allocated",
+            "memory_cached",
+            "max_memory_cached",
+            "reset_max_memory_cached",
+            "memory_reserved",
+            "max_memory_reserved",
+            "memory_stats",
+            "reset_peak_memory_stats",
+            "total_memory",
+            "available_memory",
+        )
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def accelerator() -> HPU_Accelerator:
+    return HPU_Accelerator()
+
+
+@pytest.mark.parametrize("index", [None, 0, 1, 7])
+def test_names_have_no_index(accelerator: HPU_Accelerator, index: int | None) -> None:
+    assert accelerator.device_name(index) == "hpu"
+    assert accelerator.device(index) == torch.device("hpu")
+    assert accelerator.current_device_name() == "hpu"
+
+
+@pytest.mark.parametrize("call", INDEXED)
+def test_only_the_process_s_own_device_is_asked(accelerator: HPU_Accelerator, call: str) -> None:
+    """T18, T19: upstream raises IndexError for a generator, and answers for another device elsewhere."""
+    for index in (0, accelerator.current_device(), torch.device("hpu"), torch.device("hpu", 0), "hpu:0"):
+        INDEXED[call](accelerator, index)
+    for index in (1, torch.device("hpu", 1), "hpu:1"):
+        with pytest.raises(InvalidDevice, match="index 1"):
+            INDEXED[call](accelerator, index)
+
+
+@pytest.mark.parametrize("device", [0, 1, "hpu", torch.device("hpu")])
+def test_every_local_rank_can_take_its_device(accelerator: HPU_Accelerator, device: Any) -> None:
+    accelerator.set_device(device)
+    assert accelerator.current_device() == 0
+
+
+def test_statistics_have_torch_s_keys_beside_habana_s(accelerator: HPU_Accelerator) -> None:
+    """T19."""
+    tensor = torch.ones(1 << 20, device="hpu")
+    stats = accelerator.memory_stats()
+    assert stats["allocated_bytes.all.current"] == stats["InUse"] >= tensor.nbytes
+    assert stats["allocated_bytes.all.peak"] == stats["MaxInUse"]
+    assert stats["reserved_bytes.all.current"] == stats["Limit"] == accelerator.total_memory()
+    assert accelerator.available_memory() == stats["Limit"] - stats["InUse"]
+
+
+def test_peaks_can_be_reset_under_the_old_names(accelerator: HPU_Accelerator) -> None:
+    """D4: Habana's module has neither function."""
+    assert not hasattr(hpu, "reset_max_memory_allocated")
+    tensor = torch.ones(1 << 20, device="hpu")
+    size = tensor.nbytes
+    del tensor
+    before = accelerator.max_memory_allocated()
+    accelerator.reset_max_memory_allocated()
+    accelerator.reset_max_memory_cached()
+    assert before - accelerator.max_memory_allocated() >= size - 4096
+
+
+def test_graphs_are_there_in_lazy_mode_only(accelerator: HPU_Accelerator) -> None:
+    """D5: upstream's are an AttributeError in eager mode."""
+    assert hpu.is_lazy() is LAZY
+    assert ("graphs" in accelerator.traits) is not LAZY
+    assert (accelerator.create_graph() is not None) is LAZY
+    with accelerator.capture_to_graph(None):
+        assert not accelerator.is_current_stream_capturing()
+
+
+@pytest.mark.skipif(not LAZY, reason="declared trait graphs: eager mode")
+def test_a_capture_is_known_and_takes_a_pool(accelerator: HPU_Accelerator) -> None:
+    source = torch.ones(4, device="hpu")
+    graph = accelerator.create_graph()
+    with accelerator.capture_to_graph(graph, pool=object(), stream=accelerator.Stream()):
+        assert accelerator.is_current_stream_capturing()
+        result = source + 1
+    assert not accelerator.is_current_stream_capturing()
+    source.fill_(5)
+    accelerator.replay_graph(graph)
+    assert result.cpu().tolist() == [6.0] * 4
+
+
+def test_fp16_is_asked_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first Gaudi has none."""
+    monkeypatch.setattr(experimental, "_is_fp16_supported", lambda: False)
+    first = HPU_Accelerator()
+    assert first.is_fp16_supported() is False
+    assert first.supported_dtypes() == [torch.float32, torch.bfloat16]
+
+
+def test_the_runtime_orders_work_and_waits_for_memory(accelerator: HPU_Accelerator) -> None:
+    assert accelerator.resolves_data_dependency() is True
+    assert accelerator.handles_memory_backpressure() is True
+    assert accelerator.is_synchronized_device() is False
+    assert accelerator.use_host_timers() is False
+
+
+def test_habana_s_compiler_is_chosen_once_it_is_registered(accelerator: HPU_Accelerator) -> None:
+    registered = "hpu_backend" in torch._dynamo.list_backends(exclude_tags=())
+    assert accelerator.get_compile_backend() == ("hpu_backend" if registered else "eager")
+    if not registered:
+        torch._dynamo.register_backend(lambda module, inputs: module.forward, name="hpu_backend")
+    assert accelerator.get_compile_backend() == "hpu_backend"
+    other = HPU_Accelerator()
+    other.set_compile_backend("eager")
+    assert other.get_compile_backend() == "eager"
+
+
+def test_pinned_memory_is_locked_for_hpu(
+    accelerator: HPU_Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert accelerator.is_pinned(accelerator.pin_memory(torch.ones(3)))
+    assert accelerator.is_pinned(accelerator.pin_empty(3, dtype=torch.float32))
+    # torch 2.5 does not count hpu among its accelerators, and has to be told the device.
+    monkeypatch.delattr(torch, "accelerator")
+    told: list[Any] = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *device: told.append(device) or self)
+    HPU_Accelerator().pin_memory(torch.ones(3))
+    assert told == [("hpu",)]
+
+
+def test_a_failed_construction_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """T23, T24."""
+    for name in settings.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    torch.use_deterministic_algorithms(False)
+
+    def fail() -> bool:
+        raise OSError("libSynapse.so")
+
+    monkeypatch.setattr(hpu, "is_lazy", fail)
+    with pytest.raises(OSError, match=r"libSynapse\.so"):
+        HPU_Accelerator()
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert not settings.VARIABLES.keys() & os.environ.keys()
+
+
+def test_construction_sets_what_the_runtime_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in settings.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    HPU_Accelerator()
+    assert {name: os.environ[name] for name in settings.VARIABLES} == settings.VARIABLES
+    assert torch.are_deterministic_algorithms_enabled()
+
+
+def test_launchers_find_habana_s_variables(accelerator: HPU_Accelerator) -> None:
+    """T28, T29."""
+    written: dict[str, str] = {}
+    accelerator.set_visible_devices_envs(written, [4, 5])
+    assert written == {"HABANA_VISIBLE_MODULES": "4,5"}
+    exported = accelerator.export_envs()
+    for name in ("PT_HPU_LAZY_MODE", "HCCL_OVER_OFI", "HABANA_LOGS", "LD_LIBRARY_PATH"):
+        assert any(name.startswith(prefix) for prefix in exported)
+    assert not any("HLS_MODULE_ID".startswith(prefix) for prefix in exported)  # each rank has its own

@@ -1,0 +1,39 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Norms on Habana's op beside plain torch.."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from accel_core.op_builder import inference
+from accel_hpu.accelerator import HPU_Accelerator
+
+
+@pytest.fixture(scope="module")
+def accelerator() -> HPU_Accelerator:
+    return HPU_Accelerator()
+
+
+@pytest.mark.parametrize("gamma_type", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_norm_is_plain_torch_s(
+    accelerator: HPU_Accelerator, dtype: torch.dtype, gamma_type: torch.dtype
+) -> None:
+    builder = accelerator.create_op_builder("InferenceBuilder")
+    assert "torch.ops.hpu.rms_norm" in builder.reason
+    x, gamma = torch.randn(3, 5, 8).to(dtype), torch.randn(8).to(gamma_type)
+    found = builder.load().rms_norm(x.to("hpu"), gamma.to("hpu"), 1e-5)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.cpu(), inference.InferenceBuilder().load().rms_norm(x, gamma, 1e-5))
+
+
+def test_the_second_engine_s_norm_may_write_over_its_input(accelerator: HPU_Accelerator) -> None:
+    loaded = accelerator.create_op_builder("InferenceCoreBuilder").load()
+    x, gamma = torch.randn(4, 8), torch.randn(8)
+    wanted = torch.empty_like(x)
+    inference.InferenceCoreBuilder().load().rms_norm(wanted, x, gamma, 1e-5)
+    there = x.to("hpu")
+    loaded.rms_norm(there, there, gamma.to("hpu"), 1e-5)
+    torch.testing.assert_close(there.cpu(), wanted)

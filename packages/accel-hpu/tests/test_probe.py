@@ -1,0 +1,128 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What selection learns of Gaudi: from metadata and device files, and from the import of Habana's runtime."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from accel_core import confirm, known
+from accel_core.finding import State
+from accel_hpu import probe
+from accel_hpu.vendor import VENDOR
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without any runtime or device; its folder is on the import path."""
+    monkeypatch.setenv("ACCEL_SYSROOT", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in [name for name in sys.modules if name.partition(".")[0] == "habana_frameworks"]:
+        monkeypatch.delitem(sys.modules, name)
+    return tmp_path
+
+
+def install(machine: Path, version: str) -> None:
+    """The metadata of Habana's plugin, as its wheel leaves it."""
+    folder = machine / f"habana_torch_plugin-{version}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: habana-torch-plugin\nVersion: {version}\n"
+    )
+
+
+def runtime(machine: Path, top: str, hpu: str = "") -> None:
+    """Habana's packages, with these lines in the runtime's own file and in its device module's."""
+    folder = machine / "habana_frameworks" / "torch" / "hpu"
+    folder.mkdir(parents=True)
+    (machine / "habana_frameworks" / "__init__.py").touch()
+    (folder.parent / "__init__.py").write_text(top)
+    (folder / "__init__.py").write_text(hpu)
+
+
+def node(machine: Path, path: str) -> None:
+    file = machine / "dev" / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.touch()
+
+
+def test_a_machine_without_habana_s_plugin_has_no_runtime(machine: Path) -> None:
+    evidence = probe.evidence()
+    assert (evidence.runtime, evidence.hardware) == (False, None)
+    assert evidence.reason == "habana-torch-plugin is not installed"
+
+
+@pytest.mark.parametrize("version", ["1.18.0.524", "2.0.0"])
+def test_another_release_of_the_plugin_is_named_with_what_is_needed(machine: Path, version: str) -> None:
+    install(machine, version)
+    evidence = probe.evidence()
+    assert not evidence.runtime
+    assert version in evidence.reason
+    assert probe.RELEASES in evidence.reason
+
+
+@pytest.mark.parametrize("path", ["accel/accel0", "hl0"])
+def test_device_files_of_both_drivers_are_hardware(machine: Path, path: str) -> None:
+    install(machine, "1.22.1.6")
+    node(machine, path)
+    evidence = probe.evidence()
+    assert (evidence.runtime, evidence.hardware) == (True, True)
+    assert f"dev/{path} exists" in evidence.reason
+
+
+def test_a_login_node_has_the_runtime_and_no_hardware(machine: Path) -> None:
+    install(machine, "1.19.0.561")
+    node(machine, "accel/accel_controlD0")
+    evidence = probe.evidence()
+    assert (evidence.runtime, evidence.hardware) == (True, False)
+
+
+def test_evidence_imports_nothing_of_habana_s(machine: Path) -> None:
+    install(machine, "1.19.0")
+    runtime(machine, "raise AssertionError('imported')")
+    probe.evidence()
+    assert "habana_frameworks" not in sys.modules
+
+
+@pytest.mark.parametrize(("devices", "counted"), [(0, 0), (8, 8)])
+def test_the_runtime_s_own_count_confirms(machine: Path, devices: int, counted: int) -> None:
+    runtime(
+        machine,
+        "",
+        f"def device_count():\n    return {devices}\ndef is_available():\n    return {devices} > 0\n",
+    )
+    confirmation = probe.confirm()
+    assert confirmation.devices == counted
+    assert confirmation.reason == f"torch.hpu counts {counted}"
+
+
+#: What the real runtime's own files do when something is missing or does not fit.
+FAILURES = {
+    "FileNotFoundError": "open('/nowhere/required_version.txt')",
+    "AttributeError": "None.startswith('git')",
+    "AssertionError": "assert False, 'Compile-time major/minor PyTorch version 2.5 differs from run-time 2.13.0'",
+    "OSError": "import ctypes; ctypes.CDLL('/nowhere/libhabana_pytorch_plugin.so')",
+    "RuntimeError": "raise RuntimeError('synapse failed to open the device')",
+    "SystemExit": "raise SystemExit(1)",
+    "ModuleNotFoundError": "import habana_frameworks.missing",
+}
+
+
+@pytest.mark.parametrize("error", FAILURES)
+def test_a_runtime_that_fails_is_broken_and_says_how(machine: Path, error: str) -> None:
+    install(machine, "1.19.0")
+    node(machine, "accel/accel0")
+    runtime(machine, FAILURES[error] + "\n")
+    finding = confirm.confirmed(confirm.of_vendor(VENDOR), VENDOR)
+    assert finding.state is State.BROKEN
+    assert f"its runtime fails with {error}" in finding.reason
+
+
+def test_the_record_is_the_cascade_s_row() -> None:
+    (row,) = known.rows("hpu")
+    assert (VENDOR.key, VENDOR.priority, VENDOR.requires) == (row.key, row.priority, row.requires)
+    assert VENDOR.accelerator.endswith(f":{row.class_name}")
+    assert not VENDOR.privateuse1  # torch has a dispatch key for hpu

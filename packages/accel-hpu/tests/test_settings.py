@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What Habana's runtime needs is set for good when construction succeeds, and taken back when it fails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from accel_hpu import settings
+
+
+def state() -> tuple[bool, bool, bool, dict[str, str]]:
+    return (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        settings.deterministic.fill_uninitialized_memory,
+        {name: os.environ[name] for name in settings.VARIABLES if name in os.environ},
+    )
+
+
+@pytest.fixture(autouse=True)
+def torch_as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in settings.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    enabled, warns, fills, _ = state()
+    yield
+    torch.use_deterministic_algorithms(enabled, warn_only=warns)
+    settings.deterministic.fill_uninitialized_memory = fills
+    for name in settings.VARIABLES:
+        os.environ.pop(name, None)
+
+
+def test_settings_stay_when_the_block_ends_well() -> None:
+    with settings.applied():
+        pass
+    assert state() == (True, False, False, settings.VARIABLES)
+
+
+def test_a_variable_that_the_user_set_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PT_HPU_LAZY_ACC_PAR_MODE", "1")
+    with settings.applied():
+        pass
+    assert os.environ["PT_HPU_LAZY_ACC_PAR_MODE"] == "1"
+    assert os.environ["PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES"] == "0"
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("warns", [False, True])
+def test_settings_are_taken_back_when_the_block_raises(error: type[BaseException], warns: bool) -> None:
+    torch.use_deterministic_algorithms(warns, warn_only=warns)
+    before = state()
+    inside = []
+    with pytest.raises(error), settings.applied():
+        raise _after(error, lambda: inside.append(state()))
+    assert inside != [before]
+    assert state() == before
+
+
+def _after(error: type[BaseException], call: Callable[[], None]) -> BaseException:
+    call()
+    return error()
+
+
+def test_a_variable_that_the_user_set_survives_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PT_HPU_LAZY_ACC_PAR_MODE", "1")
+    with pytest.raises(ValueError), settings.applied():
+        raise ValueError
+    assert state()[3] == {"PT_HPU_LAZY_ACC_PAR_MODE": "1"}
+
+
+def test_importing_the_module_sets_nothing() -> None:
+    assert state()[3] == {}

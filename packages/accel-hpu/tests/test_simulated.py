@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The class on a simulated Gaudi in both modes, and what is said of a runtime that fails; each in its own process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_testkit import sim
+
+SELECT = """
+import json, accel_core
+chosen = type(accel_core.get_accelerator()).__name__
+(hpu,) = [finding for finding in accel_core.explain().findings if finding.key == "hpu"]
+print(json.dumps([chosen, hpu.state.value, hpu.reason]))
+"""
+
+
+def run(*command: str, behaviour: tuple[str, ...] = (), **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python where a simulated Gaudi is, and nobody asks for an accelerator."""
+    unset = ("DS_ACCELERATOR", "ACCEL_SKIP", "ACCEL_STRICT", "HABANA_VISIBLE_MODULES", "PT_HPU_LAZY_MODE")
+    base = {name: value for name, value in os.environ.items() if name not in unset} | variables
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", *command],
+        env=sim.environment("hpu", base=base, behaviour=behaviour),
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+
+
+def select(**options: Any) -> list[str]:
+    """The class that a process chooses, and the state and reason of hpu."""
+    done = run("-c", SELECT, **options)
+    assert done.returncode == 0, done.stderr[-2000:]
+    answer: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+@pytest.mark.parametrize("mode", ["1", "0"], ids=["lazy", "eager"])
+def test_class_on_a_device(mode: str) -> None:
+    folder = str(Path(__file__).with_name("device"))
+    done = run("-m", "pytest", "-q", "-p", "no:cacheprovider", folder, PT_HPU_LAZY_MODE=mode)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+def test_a_device_is_chosen_with_its_count() -> None:
+    chosen, state, reason = select()
+    assert (chosen, state) == ("HPU_Accelerator", "chosen")
+    assert "torch.hpu counts 2" in reason
+
+
+def test_stock_torch_makes_hpu_broken_and_detection_goes_on() -> None:
+    chosen, state, reason = select(behaviour=("hpu.no-local-version",))
+    assert (chosen, state) == ("CPU_Accelerator", "broken")
+    assert "AttributeError: 'NoneType' object has no attribute 'startswith'" in reason

@@ -1,0 +1,8 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+#: Where there is no torch_mlu, test_simulated.py runs them.
+collect_ignore = [] if find_spec("torch_mlu") else ["device"]

@@ -1,0 +1,143 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Where MLU_Accelerator differs from others, and where DeepSpeed's own class was wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from accel_mlu import MLU_Accelerator
+
+
+@pytest.fixture(scope="module")
+def mlu() -> MLU_Accelerator:
+    return MLU_Accelerator()
+
+
+def test_the_class_imports_its_runtime() -> None:
+    source = "from accel_mlu import MLU_Accelerator; print(MLU_Accelerator().device_count())"
+    command = [sys.executable, "-c", source]
+    assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) > 0
+
+
+def test_names(mlu: MLU_Accelerator) -> None:
+    assert mlu.device_name(1) == "mlu:1"
+    assert mlu.communication_backend_name() == "cncl"
+    assert (mlu._name, mlu._communication_backend_name) == ("mlu", "cncl")
+    assert torch.distributed.Backend.backend_capability["cncl"] == ["mlu"]
+    assert mlu.is_triton_supported()
+
+
+def test_device_is_a_place_for_tensors_not_a_context_manager_of_the_runtime(mlu: MLU_Accelerator) -> None:
+    assert torch.zeros(1).to(mlu.device(1)).device == torch.device("mlu", 1)
+    assert mlu.device() == torch.device("mlu")
+
+
+def test_calls_that_deepspeed_0_18_got_wrong(mlu: MLU_Accelerator) -> None:
+    mlu.manual_seed(11)
+    assert mlu.initial_seed() == 11
+    assert mlu.create_graph() is not None
+    assert torch.equal(mlu.pin_memory(torch.ones(3), align_bytes=1), torch.ones(3))
+
+
+def test_what_is_available_leaves_out_what_others_hold(
+    mlu: MLU_Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mlu._ns, "mem_get_info", lambda device=None: (5, 100))
+    assert mlu.available_memory() == 5
+
+
+def test_remote_ranks_get_the_variables_of_cncl_and_neuware(mlu: MLU_Accelerator) -> None:
+    wanted = {"CNCL_P2P_LEVEL", "TORCH_CNCL_AVOID_RECORD_STREAMS", "NEUWARE_HOME", "PYTORCH_MLU_ALLOC_CONF",
+              "TORCH_MLU_APEX_ADAM_HIGH_PRECISION", "LD_LIBRARY_PATH", "PATH"}  # fmt: skip
+    prefixes = tuple(mlu.export_envs())
+    assert {name for name in wanted if not name.startswith(prefixes)} == set()
+    assert not "NCCL_DEBUG".startswith(prefixes)
+
+
+@pytest.mark.parametrize("stale", ["0", "0,1", ""])
+def test_devices_of_a_rank_win_over_a_variable_that_was_left_behind(mlu: MLU_Accelerator, stale: str) -> None:
+    inherited = {**os.environ, "CN_VISIBLE_DEVICES": stale, "MLU_VISIBLE_DEVICES": "0,1"}
+    mlu.set_visible_devices_envs(inherited, [1])
+    source = "import torch_mlu, json; print(json.dumps(torch_mlu.mlu.device_count()))"
+    done = subprocess.run(
+        [sys.executable, "-c", source], env=inherited, capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout) == 1
+
+
+def test_the_launcher_reads_the_variable_that_decides(
+    mlu: MLU_Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CN_VISIBLE_DEVICES", "1")
+    assert mlu.visible_devices_envs()[0] == "CN_VISIBLE_DEVICES"
+    monkeypatch.delenv("CN_VISIBLE_DEVICES")
+    assert mlu.visible_devices_envs()[0] == "MLU_VISIBLE_DEVICES"
+
+
+class Profiler:
+    """CNPX that keeps what it is told, or that was not built in."""
+
+    def __init__(self, error: type[Exception] | None = None) -> None:
+        self.calls: list[Any] = []
+        self.error = error
+
+    def range_push(self, msg: str) -> int:
+        self.calls.append(msg)
+        if self.error:
+            raise self.error("CNPX functions not installed")
+        return 0
+
+    def range_pop(self) -> int:
+        self.calls.append(None)
+        return 0
+
+
+def test_ranges_reach_the_profiler(mlu: MLU_Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+    profiler = Profiler()
+    monkeypatch.setattr(mlu, "_ranges", profiler)
+    mlu.range_push("outer", domain="DeepSpeed", category="forward")
+    mlu.range_push("inner")
+    mlu.range_pop()
+    mlu.range_pop(domain="DeepSpeed")
+    assert profiler.calls == ["outer", "inner", None, None]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, AttributeError])
+def test_a_build_without_cnpx_is_asked_once(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    mlu, profiler = MLU_Accelerator(), Profiler(error)
+    monkeypatch.setattr(mlu, "_ranges", profiler)
+    for _ in range(2):
+        mlu.range_push("outer")
+        mlu.range_pop()
+    assert profiler.calls == ["outer"]
+
+
+def test_a_release_without_cnpx_has_no_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch_mlu
+
+    monkeypatch.delattr(torch_mlu.mlu, "cnpx")
+    mlu = MLU_Accelerator()
+    mlu.range_push("outer")
+    mlu.range_pop()
+
+
+def test_graphs_are_the_runtime_s_own(mlu: MLU_Accelerator) -> None:
+    x = torch.ones(4, device="mlu")
+    graph = mlu.create_graph()
+    assert type(graph).__name__ == "MLUGraph"
+    y = x * 2
+    with mlu.capture_to_graph(graph):
+        assert mlu.is_current_stream_capturing()
+        y = x * 2
+    x.fill_(3)
+    mlu.replay_graph(graph)
+    mlu.synchronize()
+    assert y.tolist() == [6.0] * 4

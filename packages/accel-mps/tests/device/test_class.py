@@ -1,0 +1,159 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""MPS_Accelerator on the simulated device, where upstream's stubs return nothing.."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.errors import InvalidDevice
+from accel_mps import runtime
+from accel_mps.accelerator import MPS_Accelerator
+from accel_mps.memory import Seen
+
+FIGURES = (
+    "memory_allocated",
+    "max_memory_allocated",
+    "memory_reserved",
+    "max_memory_reserved",
+    "memory_cached",
+    "max_memory_cached",
+    "total_memory",
+    "available_memory",
+)
+
+
+@pytest.fixture(scope="module")
+def accelerator() -> MPS_Accelerator:
+    return MPS_Accelerator()
+
+
+@pytest.mark.parametrize("index", [None, 0, 1])
+def test_names_have_no_index(accelerator: MPS_Accelerator, index: int | None) -> None:
+    """T5, T6."""
+    assert accelerator.device_name(index) == accelerator.current_device_name() == "mps"
+    assert accelerator.device(index) == torch.device("mps")
+    assert accelerator.current_device() == 0
+    assert accelerator.device_count() == 1
+
+
+def test_every_local_rank_has_the_one_device(accelerator: MPS_Accelerator) -> None:
+    for rank in (0, 1, 7):
+        accelerator.set_device(rank)
+        assert accelerator.current_device() == 0
+
+
+@pytest.mark.parametrize(
+    "name", [*FIGURES, "memory_stats", "synchronize", "get_rng_state", "default_generator"]
+)
+def test_only_the_one_device_is_asked(accelerator: MPS_Accelerator, name: str) -> None:
+    getattr(accelerator, name)(0)
+    with pytest.raises(InvalidDevice, match="index 1"):
+        getattr(accelerator, name)(1)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_are_bytes(accelerator: MPS_Accelerator, name: str) -> None:
+    """T10: the engine's timers divide them."""
+    assert type(getattr(accelerator, name)()) is int
+
+
+@pytest.mark.parametrize("meter", [runtime.meter, Seen()], ids=["torch 2.13", "older torch"])
+def test_figures_follow_tensors(
+    accelerator: MPS_Accelerator, meter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "meter", meter)
+    accelerator.reset_peak_memory_stats()
+    before = accelerator.memory_allocated()
+    tensor = torch.ones(1 << 22, device="mps")
+    held = accelerator.memory_allocated()
+    del tensor
+    accelerator.empty_cache()
+    assert held - before >= 1 << 24
+    assert accelerator.memory_allocated() == before
+    assert accelerator.max_memory_allocated() >= held
+    assert accelerator.max_memory_reserved() >= held
+    accelerator.reset_max_memory_allocated()
+    assert accelerator.max_memory_allocated() == before
+
+
+def test_memory_left_is_what_metal_recommends_less_what_the_driver_holds(
+    accelerator: MPS_Accelerator,
+) -> None:
+    assert accelerator.total_memory() == torch.mps.recommended_max_memory()
+    free = accelerator.total_memory() - torch.mps.driver_allocated_memory()
+    assert accelerator.available_memory() == free
+
+
+def test_nothing_is_left_below_zero(accelerator: MPS_Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+    total = accelerator.total_memory()
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: total + 1)
+    assert accelerator.available_memory() == 0
+
+
+def test_seeds_and_generators_are_the_device_s(accelerator: MPS_Accelerator) -> None:
+    accelerator.manual_seed_all(12)
+    assert accelerator.initial_seed() == 12
+    generator = accelerator.default_generator(0)
+    assert torch.equal(generator.get_state(), accelerator.get_rng_state())
+    first = torch.rand(3, device="mps")
+    generator.manual_seed(12)
+    assert torch.equal(torch.rand(3, device="mps").cpu(), first.cpu())
+
+
+def test_a_lazy_call_restores_a_state(accelerator: MPS_Accelerator) -> None:
+    """T8: DeepSpeed's checkpointing puts random states back so."""
+    state = accelerator.get_rng_state()
+    first = torch.rand(3, device="mps").cpu()
+    accelerator.lazy_call(lambda: accelerator.default_generator(0).set_state(state))
+    assert torch.equal(torch.rand(3, device="mps").cpu(), first)
+
+
+def test_events_are_torch_s(accelerator: MPS_Accelerator) -> None:
+    """T12. Timers use the host's clock all the same: DeepSpeed's event timers need a stream."""
+    assert accelerator.Event is torch.mps.Event
+    assert accelerator.Stream is None
+    assert accelerator.current_stream() is None
+    assert accelerator.use_host_timers() is True
+    with accelerator.stream(None):  # T7
+        pass
+
+
+@pytest.mark.parametrize(("macos_14", "dtypes"), [(True, 3), (False, 2)])
+def test_bfloat16_is_asked_of_the_system(
+    macos_14: bool, dtypes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.mps, "is_macos_or_newer", lambda major, minor: macos_14)
+    accelerator = MPS_Accelerator()
+    assert accelerator.is_bf16_supported() is macos_14
+    assert ("bf16" in accelerator.traits) is not macos_14
+    assert len(accelerator.supported_dtypes()) == dtypes
+    assert accelerator.is_fp16_supported() is True
+    assert accelerator.is_fp64_supported() is False
+
+
+@pytest.mark.parametrize(
+    "name", ["ByteTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "BFloat16Tensor"]
+)
+def test_constructors_make_tensors_on_the_device(accelerator: MPS_Accelerator, name: str) -> None:
+    """T9."""
+    tensor = getattr(accelerator, name)([1, 2])
+    assert accelerator.on_accelerator(tensor)
+    assert tensor.cpu().tolist() == [1, 2]
+
+
+def test_nothing_is_pinned(accelerator: MPS_Accelerator) -> None:
+    """torch's own pin_memory gives a tensor of the device instead, from 2.7 on."""
+    tensor = torch.ones(3)
+    assert accelerator.pin_memory(tensor) is tensor
+    assert accelerator.pin_empty(3, dtype=torch.float32).device.type == "cpu"
+    assert accelerator.is_pinned(tensor) is False
+
+
+def test_launchers_find_a_variable_of_its_own(accelerator: MPS_Accelerator) -> None:
+    """T29."""
+    assert accelerator.visible_devices_envs() == ["ACCEL_MPS_VISIBLE_DEVICES"]
+    assert "PYTORCH_MPS" in accelerator.export_envs()

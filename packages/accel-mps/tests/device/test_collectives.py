@@ -1,0 +1,77 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""gloo on mps tensors, alone: what DeepSpeed does with one rank..
+
+Two ranks are checked by the conformance suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from accel_mps import collectives
+from accel_mps.accelerator import MPS_Accelerator
+
+
+@pytest.fixture(scope="module", autouse=True)
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    MPS_Accelerator()
+    meeting = tmp_path_factory.mktemp("group") / "meeting"
+    dist.init_process_group("gloo", init_method=meeting.as_uri(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+def ones() -> torch.Tensor:
+    return torch.ones(4, device="mps")
+
+
+def test_kernels_are_given_to_torch_once() -> None:
+    before = collectives.register()
+    MPS_Accelerator()
+    assert collectives.register() is before is not None
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_results_are_on_the_device(asynchronous: bool) -> None:
+    tensor = ones()
+    pending = dist.all_reduce(tensor, async_op=asynchronous)
+    if asynchronous:
+        pending.wait()
+        assert pending.is_completed()
+    dist.broadcast(tensor, src=0)
+    assert tensor.device.type == "mps"
+    assert tensor.cpu().tolist() == [1.0] * 4
+    assert not collectives._pending
+
+
+def test_lists_and_outputs_are_filled() -> None:
+    gathered = [torch.zeros(4, device="mps")]
+    dist.all_gather(gathered, ones())
+    whole = torch.zeros(4, device="mps")
+    dist.all_gather_into_tensor(whole, ones() * 2)
+    part = torch.zeros(4, device="mps")
+    dist.reduce_scatter_tensor(part, ones() * 3)
+    assert [t.cpu().tolist() for t in (gathered[0], whole, part)] == [[1.0] * 4, [2.0] * 4, [3.0] * 4]
+
+
+def test_inputs_stay() -> None:
+    source = ones()
+    dist.all_gather_into_tensor(torch.zeros(4, device="mps"), source)
+    assert source.cpu().tolist() == [1.0] * 4
+
+
+def test_host_tensors_are_gloo_s_as_before() -> None:
+    tensor = torch.ones(2)
+    dist.all_reduce(tensor)
+    assert tensor.tolist() == [1.0, 1.0]
+    dist.barrier()
+
+
+def test_an_error_of_gloo_s_is_gloo_s() -> None:
+    with pytest.raises((RuntimeError, ValueError)):
+        dist.all_gather_into_tensor(torch.zeros(3, device="mps"), ones())

@@ -1,0 +1,97 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What selection learns of an Apple GPU: from the system and torch's release, then from torch.mps."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from accel_core import confirm, known
+from accel_core.finding import State
+from accel_mps import probe
+from accel_mps.vendor import VENDOR
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine that is no Mac."""
+    monkeypatch.setenv("ACCEL_SYSROOT", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def mac(machine: Path) -> Path:
+    """A Mac."""
+    (machine / probe.METAL).mkdir(parents=True)
+    return machine
+
+
+@pytest.fixture
+def torch_is(monkeypatch: pytest.MonkeyPatch) -> object:
+    """Pretend that this release of torch is installed."""
+    return lambda version: monkeypatch.setattr(probe, "distribution_version", {"torch": version}.get)
+
+
+def test_without_metal_there_is_no_hardware(machine: Path) -> None:
+    evidence = probe.evidence()
+    assert (evidence.runtime, evidence.hardware) == (False, False)
+    assert "no macOS" in evidence.reason
+
+
+def test_a_mac_may_have_a_gpu(mac: Path) -> None:
+    evidence = probe.evidence()
+    assert (evidence.runtime, evidence.hardware) == (True, None)
+
+
+@pytest.mark.parametrize(("version", "told"), [(None, "torch is not installed"), ("2.4.1", "torch 2.4.1")])
+def test_a_torch_that_is_missing_or_too_old_is_named(
+    mac: Path, torch_is: object, version: str | None, told: str
+) -> None:
+    torch_is(version)  # type: ignore[operator]
+    evidence = probe.evidence()
+    assert not evidence.runtime
+    assert told in evidence.reason
+
+
+def test_evidence_imports_nothing(mac: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torch.mps")
+    probe.evidence()
+    assert "torch.mps" not in sys.modules
+
+
+@pytest.mark.parametrize(("available", "counted"), [(True, 1), (False, 0)])
+def test_torch_s_own_answer_confirms(available: bool, counted: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.mps, "is_available", lambda: available)
+    assert probe.confirm().devices == counted
+
+
+def test_older_torch_is_asked_for_the_memory_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.mps, "is_available")
+    # Without a GPU torch raises: Cannot execute currentAllocatedMemory() without MPS backend.
+    refused = probe.confirm()
+    assert (refused.devices, "without MPS backend" in refused.reason) == (0, True)
+    monkeypatch.setattr(torch.mps, "current_allocated_memory", lambda: 0)
+    assert probe.confirm().devices == 1
+
+
+@pytest.mark.parametrize("error", [RuntimeError, AttributeError, OSError])
+def test_a_torch_that_fails_is_broken(
+    mac: Path, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> bool:
+        raise error("Metal is out of order")
+
+    monkeypatch.setattr(torch.mps, "is_available", fail)
+    finding = confirm.confirmed(confirm.of_vendor(VENDOR), VENDOR)
+    assert finding.state is State.BROKEN
+    assert f"its runtime fails with {error.__name__}: Metal is out of order" in finding.reason
+
+
+def test_the_record_is_the_cascade_s_row() -> None:
+    (row,) = known.rows("mps")
+    assert (VENDOR.key, VENDOR.priority, VENDOR.requires) == (row.key, row.priority, row.requires)
+    assert VENDOR.accelerator.endswith(f":{row.class_name}")

@@ -1,0 +1,120 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Where SDAA_Accelerator differs, where DeepSpeed's own class was wrong, and a torch_sdaa that lacks names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from accel_core.errors import FunctionNotImplemented
+from accel_sdaa import SDAA_Accelerator
+
+#: Nobody outside DeepSpeed was seen to use these, or hardly anybody.
+UNCONFIRMED = (
+    "_lazy_call", "current_device", "default_generators", "device", "get_rng_state", "initial_seed",
+    "max_memory_cached", "memory_cached", "memory_reserved", "reset_max_memory_allocated",
+    "reset_max_memory_cached", "set_rng_state",
+)  # fmt: skip
+
+
+@pytest.fixture
+def sdaa() -> SDAA_Accelerator:
+    return SDAA_Accelerator()
+
+
+@pytest.fixture
+def bare(sdaa: SDAA_Accelerator, monkeypatch: pytest.MonkeyPatch) -> SDAA_Accelerator:
+    """On a torch_sdaa without any name that is not confirmed."""
+    for name in UNCONFIRMED:
+        monkeypatch.delattr(sdaa._ns, name)
+    return SDAA_Accelerator()
+
+
+def test_the_class_imports_its_runtime() -> None:
+    source = "from accel_sdaa import SDAA_Accelerator; print(SDAA_Accelerator().device_count())"
+    command = [sys.executable, "-c", source]
+    assert int(subprocess.run(command, capture_output=True, text=True, check=True).stdout) > 0
+
+
+def test_names(sdaa: SDAA_Accelerator) -> None:
+    assert sdaa.device_name(1) == "sdaa:1"
+    assert (sdaa._name, sdaa._communication_backend_name) == ("sdaa", "tccl")
+    assert torch.distributed.Backend.backend_capability["tccl"] == ["sdaa"]
+    assert sdaa.visible_devices_envs() == ["SDAA_VISIBLE_DEVICES"]
+    assert not sdaa.is_triton_supported()
+
+
+def test_device_is_a_place_for_tensors_not_a_context_manager_of_the_runtime(sdaa: SDAA_Accelerator) -> None:
+    assert torch.zeros(1).to(sdaa.device(1)).device == torch.device("sdaa", 1)
+
+
+def test_remote_ranks_get_the_variables_of_tccl_and_sdaa_and_not_of_nccl(sdaa: SDAA_Accelerator) -> None:
+    prefixes = tuple(sdaa.export_envs())
+    for name in ("TCCL_DEBUG", "SDAA_LAUNCH_BLOCKING", "TORCH_SDAA_LOG_LEVEL", "LD_LIBRARY_PATH", "PATH"):
+        assert name.startswith(prefixes), name
+    assert not "NCCL_DEBUG".startswith(prefixes)
+
+
+def test_what_is_available_leaves_out_what_others_hold(
+    sdaa: SDAA_Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sdaa._ns, "mem_get_info", lambda device=None: (5, 100))
+    assert sdaa.available_memory() == 5
+
+
+def test_code_in_a_capture_just_runs_without_graphs(sdaa: SDAA_Accelerator) -> None:
+    assert sdaa.create_graph() is None
+    with sdaa.capture_to_graph(None):
+        x = torch.ones(2, device="sdaa") * 2
+    sdaa.replay_graph(None)
+    assert x.tolist() == [2.0, 2.0]
+
+
+def test_a_runtime_that_has_every_name_is_called_as_it_is(sdaa: SDAA_Accelerator) -> None:
+    import torch_sdaa
+
+    assert sdaa._ns is torch_sdaa.sdaa
+
+
+def test_devices_without_the_names(bare: SDAA_Accelerator) -> None:
+    bare.set_device(1)
+    assert bare.current_device() == 1
+    assert bare.current_device_name() == "sdaa:1"
+    bare.set_device(0)
+    assert bare.device_count() == 2
+
+
+def test_random_states_without_the_names(bare: SDAA_Accelerator) -> None:
+    bare.manual_seed_all(5)
+    first = bare.get_rng_state(0)
+    bare.set_device(1)
+    state = bare.get_rng_state()
+    drawn = torch.rand(4, device="sdaa:1")
+    bare.set_rng_state(state)
+    assert torch.equal(torch.rand(4, device="sdaa:1"), drawn)
+    bare.set_rng_state(state, 1)
+    assert torch.equal(torch.rand(4, device="sdaa:1"), drawn)
+    bare.set_device(0)
+    assert torch.equal(bare.get_rng_state(0), first)
+
+
+def test_memory_and_callbacks_without_the_names(bare: SDAA_Accelerator) -> None:
+    kept = torch.empty(1 << 20, device="sdaa")
+    assert bare.memory_reserved() >= bare.memory_allocated() >= kept.nbytes
+    assert bare.memory_cached() == bare.memory_reserved(0)
+    bare.reset_max_memory_allocated()
+    called: list[int] = []
+    bare.lazy_call(lambda: called.append(1))
+    assert called == [1]
+
+
+def test_names_that_nothing_public_stands_in_for_are_told(bare: SDAA_Accelerator) -> None:
+    for call in (bare.initial_seed, lambda: bare.default_generator(0)):
+        with pytest.raises(
+            FunctionNotImplemented, match=r"the accelerator needs torch\.sdaa\.(initial|default)"
+        ):
+            call()

@@ -1,0 +1,13 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The class and its ops on a simulated device, which needs a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from accel_testkit import simulated_tests
+
+
+def test_class_and_ops_on_a_device() -> None:
+    simulated_tests.run("sdaa", Path(__file__).with_name("device"))

@@ -1,0 +1,70 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of optimizers on one tensor, in place: what the vendors' fused operators share."""
+
+from __future__ import annotations
+
+import torch
+
+from accel_core.foreach.precision import copy_back, wide
+
+Tensor = torch.Tensor
+
+
+def adam(
+    param: Tensor, grad: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, *, lr: float, beta1: float, beta2: float,
+    epsilon: float, decay: float, decoupled: bool, correction1: float, correction2: float,
+) -> None:  # fmt: skip
+    """Adam, or AdamW where the decay is decoupled. The corrections divide the moments (1: none)."""
+    p, g, m, v = wide([param, grad, exp_avg, exp_avg_sq])
+    if decay and not decoupled:
+        g = g + decay * p
+    m.mul_(beta1).add_(g, alpha=1 - beta1)
+    v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+    if decay and decoupled:
+        p.mul_(1 - lr * decay)
+    p.addcdiv_(m / correction1, (v / correction2).sqrt_().add_(epsilon), value=-lr)
+    copy_back([param, exp_avg, exp_avg_sq], [p, m, v])
+
+
+def lamb_direction(
+    param: Tensor, grad: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, *, beta1: float, beta2: float, epsilon: float,
+    decay: float, decoupled: bool, averaging: bool, correction1: Tensor | float, correction2: Tensor | float,
+) -> Tensor:  # fmt: skip
+    """The direction of a LAMB step, in float32 or wider; the moments go on."""
+    p, g, m, v = wide([param, grad, exp_avg, exp_avg_sq])
+    if decay and not decoupled:
+        g = g + decay * p
+    m.mul_(beta1).add_(g, alpha=1 - beta1 if averaging else 1.0)
+    v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+    update = (m / correction1) / (v / correction2).sqrt_().add_(epsilon)
+    if decay and decoupled:
+        update = update + decay * p
+    copy_back([exp_avg, exp_avg_sq], [m, v])
+    return update
+
+
+def trust_ratio(weight_norm: Tensor, update_norm: Tensor) -> Tensor:
+    """Their quotient, 1 where one of them is 0."""
+    return torch.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0)
+
+
+def sgd(
+    param: Tensor, grad: Tensor, momentum_buffer: Tensor, *, lr: float, momentum: float, dampening: float,
+    decay: float, nesterov: bool, first: bool, decay_after: bool = False, scale: float = 1.0,
+) -> None:  # fmt: skip
+    """SGD with momentum; at the first step the buffer becomes the gradient."""
+    p, g, b = wide([param, grad, momentum_buffer])
+    g = g * scale
+    if decay and not decay_after:
+        g = g + decay * p
+    if momentum:
+        if first:
+            b.copy_(g)
+        else:
+            b.mul_(momentum).add_(g, alpha=1 - dampening)
+        g = g + momentum * b if nesterov else b.clone()
+    if decay and decay_after:
+        g = g + decay * p
+    p.add_(g, alpha=-lr)
+    copy_back([param, momentum_buffer], [p, b])

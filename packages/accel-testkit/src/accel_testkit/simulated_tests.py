@@ -1,0 +1,37 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""For a vendor's repository: its tests that need a device, run by pytest in a process that simulates one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from accel_testkit import sim
+from accel_testkit.sim import build
+
+#: What a pytest, or a launcher, around this one has set for itself.
+_OUTER = ("PYTEST_", "ACCEL_S", "DS_ACCELERATOR", "LOCAL_RANK", "RANK", "WORLD_SIZE")
+#: Guards against a hang, in seconds.
+_LIMIT = 900
+
+
+def run(key: str, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> None:
+    """Run pytest with these arguments where the device is; fail with its output when anything fails.
+
+    environment: laid over that of the process, as {"CN_VISIBLE_DEVICES": "0"}.
+    """
+    build.library()
+    base = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER)}
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, arguments)],
+        env={**sim.environment(key, base=base), **(environment or {})},
+        capture_output=True, text=True, check=False, timeout=_LIMIT,
+    )  # fmt: skip
+    if done.returncode:
+        pytest.fail(f"on a simulated {key}:\n{done.stdout[-8000:]}{done.stderr[-2000:]}", pytrace=False)

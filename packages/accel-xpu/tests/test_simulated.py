@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""On a simulated device: the class, and the selection among the three roads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_testkit import sim, surface
+
+HERE = Path(__file__).parent
+#: Each case selects in a fork of one process that has imported torch.
+SELECT = """
+import json, os, sys, torch, accel_core
+for folder in sys.argv[1:]:
+    sys.stdout.flush()
+    if os.fork():
+        assert os.wait()[1] == 0
+        continue
+    sys.path.insert(0, folder)
+    accelerator = accel_core.get_accelerator()
+    said = accel_core.explain()
+    findings = {f.label: [f.state.value, f.reason] for f in said.findings}
+    print(json.dumps([type(accelerator).__module__, findings]), flush=True)
+    os._exit(0)
+"""
+IPEX = "intel_extension_for_pytorch"
+EXTERNAL = "intel_extension_for_deepspeed"
+CLASS = (
+    "from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator\n"
+    f"import {IPEX}\n"
+    "class XPU_Accelerator(DeepSpeedAccelerator):\n"
+)
+SOURCES = {
+    "nothing": {},
+    "ipex": {IPEX: "__version__ = '2.8.10'\nclass _C:\n    _has_xpu = staticmethod(lambda: True)\n"},
+    "ipex-other-torch": {IPEX: "import os\nos.exit(127)\n"},
+    "ipex-for-cpus": {IPEX: "class _C:\n    _has_xpu = staticmethod(lambda: False)\n"},
+    "external-0.9.4": {
+        EXTERNAL: "from .xpu_accelerator import XPU_Accelerator\n",
+        f"{EXTERNAL}/xpu_accelerator.py": CLASS
+        + "".join(
+            f"    def {name}(self): ...\n"
+            for name in surface.load(EXTERNAL).children(f"{EXTERNAL}.XPU_Accelerator")
+        ),
+    },
+}
+SOURCES["external-0.9.4-and-ipex"] = SOURCES["external-0.9.4"] | SOURCES["ipex"]
+
+
+def environment() -> dict[str, str]:
+    """A simulated XPU, and nobody's wish for another accelerator."""
+    unset = ("DS_ACCELERATOR", "ACCEL_SKIP", "ACCEL_STRICT")
+    base = {name: value for name, value in os.environ.items() if name not in unset}
+    return sim.environment("xpu", base={**base, "OMP_NUM_THREADS": "1"})
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=environment(), capture_output=True, text=True, check=False, timeout=550,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def selections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The class that is chosen and the findings, by what is installed."""
+    root = tmp_path_factory.mktemp("machines")
+    for machine, sources in SOURCES.items():
+        (root / machine).mkdir()
+        for name, text in sources.items():
+            path = root / machine / (name if name.endswith(".py") else f"{name}/__init__.py")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+    done = run("-c", SELECT, *(str(root / machine) for machine in SOURCES))
+    assert not done.returncode, done.stderr
+    return dict(zip(SOURCES, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("machine", "module", "road", "state", "told"),
+    [
+        ("nothing", "accel_xpu.accelerator", "xpu (native)", "chosen", "torch.xpu counts 2"),
+        ("nothing", "accel_xpu.accelerator", "xpu (ipex)", "absent", "is not installed"),
+        ("ipex", "accel_xpu.ipex.accelerator", "xpu (ipex)", "chosen", "counts 2"),
+        ("ipex", "accel_xpu.ipex.accelerator", "xpu (native)", "outranked", "built with XPU"),
+        ("ipex-other-torch", "accel_xpu.accelerator", "xpu (ipex)", "broken", "has no attribute 'exit'"),
+        ("ipex-for-cpus", "accel_xpu.accelerator", "xpu (ipex)", "absent", "build for CPUs"),
+        ("external-0.9.4", "accel_xpu.accelerator", "xpu.external", "broken", "create_graph"),
+        ("external-0.9.4-and-ipex", "accel_xpu.ipex.accelerator", "xpu.external", "broken", "use_host_timers"),
+    ],
+)  # fmt: skip
+@pytest.mark.upstream
+def test_road_that_works_is_taken_and_each_other_is_explained(
+    selections: dict[str, Any], machine: str, module: str, road: str, state: str, told: str
+) -> None:
+    chosen, findings = selections[machine]
+    assert chosen == module
+    assert findings[road][0] == state
+    assert told in findings[road][1]
+
+
+def test_class_on_a_device() -> None:
+    done = run("-m", "pytest", "-q", str(HERE / "device"))
+    assert not done.returncode, done.stdout[-4000:]

@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Hugging Face's Trainer with a DeepSpeed config trains on accelerators unchanged, with the losses of plain PyTorch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_testkit import sim
+from accel_testkit.sim import build, vendors
+
+HERE = Path(__file__).parent
+#: Rows of a step, whatever the number of ranks; and the largest difference of a loss, relative to itself.
+BATCH, TOLERANCE = 8, 1e-6
+OPTIONS = {
+    "max_steps": 8,
+    "learning_rate": 5e-3,
+    "logging_steps": 1,
+    "seed": 1,
+    "save_strategy": "no",
+    "report_to": "none",
+    "disable_tqdm": True,
+}
+
+
+def _environment(key: str) -> dict[str, str]:
+    base = {k: v for k, v in os.environ.items() if k != "DS_ACCELERATOR" and not k.startswith("ACCEL_S")}
+    base |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    if key == "cpu":
+        return base
+    build.library()
+    return sim.environment(key, base=base)
+
+
+def _run(key: str, out: Path, *, ranks: int, stage: int | None = None) -> dict[str, Any]:
+    """What the program tells; without a stage it is run by Python alone, and has no DeepSpeed."""
+    options = OPTIONS | {"output_dir": out, "per_device_train_batch_size": BATCH // ranks}
+    launcher: list[str] = []
+    if stage is not None:
+        options["deepspeed"] = HERE / f"zero{stage}.json"
+        launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]
+    done = subprocess.run(
+        [sys.executable, *launcher, str(HERE / "finetune_and_tell.py"), *flags],
+        env=_environment(key),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"losses"')]
+    assert len(lines) == 1, done.stdout[-1500:] + done.stderr[-3000:]
+    answer: dict[str, Any] = json.loads(lines[0])
+    return answer
+
+
+@pytest.fixture(scope="session")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    """Losses of the same program without DeepSpeed, on the CPU."""
+    answer = _run("cpu", tmp_path_factory.mktemp("plain"), ranks=1)
+    assert (answer["engine"], answer["device"]) == ("GPT2LMHeadModel", "cpu")
+    losses: list[float] = answer["losses"]
+    assert len(losses) == OPTIONS["max_steps"]
+    assert losses[-1] < losses[0]
+    return losses
+
+
+#: Ranks of each device. accelerate knows no DeepSpeed on several ranks of a CPU (each would train on all of the
+#: data), and torch no collectives for mps. docs/huggingface.md says why hpu is not among them.
+RANKS = {"cpu": 1, "npu": 2, "xpu": 2, "mlu": 2, "sdaa": 2, "cuda": 2, "mps": 1}
+QUICK = [("cpu", 2), ("npu", 3)]
+
+
+@pytest.mark.parametrize(
+    ("key", "stage"),
+    [
+        pytest.param(key, stage, marks=[] if (key, stage) in QUICK else [pytest.mark.slow])
+        for key in RANKS
+        for stage in (2, 3)
+    ],
+)
+def test_trainer_trains_as_plain_pytorch_does(
+    key: str, stage: int, plain: list[float], tmp_path: Path
+) -> None:
+    answer = _run(key, tmp_path, ranks=RANKS[key], stage=stage)
+    assert answer.pop("losses") == pytest.approx(plain, rel=TOLERANCE)
+    assert answer == {
+        "device": key,
+        "engine": "DeepSpeedEngine",
+        "ranks": RANKS[key],
+        "stage": stage,
+        "accelerator": f"{key.upper()}_Accelerator",
+        "package": f"accel_{key}",
+        "collectives": "gloo" if key == "cpu" else vendors.find(key).collectives,
+    }

@@ -1,0 +1,162 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A machine with several vendors' runtimes: the testkit's stand-ins side by side, and one root of device files."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_core import env
+from accel_testkit import new_vendor, sim
+from accel_testkit.sim import build, settings, vendors
+
+DETECT = Path(__file__).with_name("detect.py")
+PACKAGES = {f"accel-{key}" for key in ("xpu", "npu", "sdaa", "mps", "hpu", "mlu", "cuda", "cpu")}
+
+
+@dataclass(frozen=True)
+class Detected:
+    """What detect.py tells."""
+
+    answer: dict[str, Any]
+
+    @property
+    def chosen(self) -> str:
+        return str(self.answer["chosen"])
+
+    @property
+    def imported(self) -> list[str]:
+        """Runtimes that were imported, whoever did it."""
+        return list(self.answer["imported"])
+
+    def states(self, *states: str) -> set[str]:
+        """Labels of the candidates in one of these states."""
+        return {c["label"] for c in self.answer["candidates"] if c["state"] in states}
+
+    def reason(self, label: str) -> str:
+        """The sentence about one candidate."""
+        (found,) = (c["reason"] for c in self.answer["candidates"] if c["label"] == label)
+        return str(found)
+
+
+class Machine:
+    """What is installed beside the packages of this environment, and which device files there are.
+
+    site: a folder on the path of its processes; root: what ACCEL_SYSROOT names.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.site, self.root = folder / "site", folder / "root"
+        self.site.mkdir()
+        self.root.mkdir()
+        self.builds: dict[str, str] = {}
+        self.variables: dict[str, str] = {}
+
+    def install(
+        self, *keys: str, autoload: bool = False, files: bool = True, behaviour: Iterable[str] = ()
+    ) -> None:
+        """Runtimes of these vendors, as `accel sim` gives them; keys, or files that describe a device.
+
+        autoload:  `import torch` imports them, where the real ones ask for it.
+        files:     the machine has their device files, or their build of torch.
+        behaviour: see `accel sim --list`.
+        """
+        for key in keys:
+            vendor = vendors.find(key)
+            environment = sim.environment(key, devices=2, behaviour=behaviour, base={})
+            stand_in = Path(environment["PYTHONPATH"])
+            of_torch = not vendor.packages
+            skip = () if autoload or of_torch else ("entry_points.txt",)
+            ignored = shutil.ignore_patterns("sysroot", "__pycache__", *skip)
+            shutil.copytree(stand_in, self.site, ignore=ignored, dirs_exist_ok=True)
+            if not files:
+                continue
+            shutil.copytree(stand_in / "sysroot", self.root, dirs_exist_ok=True)
+            self.builds |= vendor.torch_build
+            for name, value in vendor.environment.items():
+                self.variables[name] = value.format(sysroot=self.root)
+        lines = (f"{name} = {value!r}\n" for name, value in self.builds.items())
+        (self.root / "torch").mkdir(exist_ok=True)
+        (self.root / "torch/version.py").write_text("".join(lines), encoding="utf-8")
+
+    def new_vendor(self, key: str) -> str:
+        """Make and install what `accel new-vendor` gives; the description of its device."""
+        folder = self.root / f"accel-{key}"
+        new_vendor.render({"key": key}, folder)
+        options = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+        done = self._run(
+            ["-m", "pip", "install", *options, "--target", str(self.site), str(folder)], dict(os.environ)
+        )
+        assert done.returncode == 0, done.stderr
+        return str(folder / "tests/simulated.json")
+
+    def package(self, name: str, version: str, source: str = "", **sources: str) -> None:
+        """A package of our making: its metadata, and its modules' sources."""
+        info = self.site / f"{name}-{version}.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (self.site / name).mkdir(exist_ok=True)
+        for stem, text in {"__init__": source, **sources}.items():
+            (self.site / name / f"{stem}.py").write_text(text, encoding="utf-8")
+
+    def environment(self, device: str = "", **variables: str) -> dict[str, str]:
+        """Of its processes. device: the one that works here, if it is torch's own (xpu, cuda, mps) or described."""
+        ours = ("ACCEL_", "DS_ACCELERATOR", "TORCH_DEVICE_BACKEND_AUTOLOAD", *self._visible())
+        base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+        if cache := os.environ.get(env.CACHE_DIR.name):
+            base[env.CACHE_DIR.name] = cache
+        return {
+            **base,
+            "PYTHONPATH": str(self.site),
+            "ACCEL_SYSROOT": str(self.root),
+            settings.DEVICE.name: device,
+            **self.variables,
+            **variables,
+        }
+
+    def detect(self, device: str = "", *options: str, **variables: str) -> Detected:
+        """A fresh process selects."""
+        done = self._run([str(DETECT), *options], self.environment(device, **variables))
+        assert done.returncode == 0, done.stderr[-3000:]
+        return Detected(json.loads(done.stdout.splitlines()[-1]))
+
+    def doctor(self, **variables: str) -> Detected:
+        """`accel doctor` asks every candidate, each in a process of its own."""
+        command = ["-m", "accel_core.cli", "doctor", "--json"]
+        report = json.loads(self._run(command, self.environment(**variables)).stdout)
+        (chosen,) = (c["key"] for c in report["candidates"] if c["state"] == "chosen")
+        return Detected({**report, "chosen": chosen, "imported": []})
+
+    def _visible(self) -> tuple[str, ...]:
+        return tuple(name for vendor in vendors.VENDORS for name in vendor.visible)
+
+    def _run(self, command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-W", "ignore", *command],
+            env=environment,
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """A machine with all vendor packages of this repository, and no runtime."""
+    installed = {dist.name for dist in importlib.metadata.distributions()}
+    assert installed >= PACKAGES, "python -m ci.wheels install"
+    build.library()
+    return Machine(tmp_path)

@@ -1,0 +1,127 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Several vendors' runtimes on one machine, some of them stale, broken or in each other's way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from accel_testkit import surface
+from accel_testkit.sim import behaviours
+
+OLD = {"torch_npu": "1.11", "torch_sdaa": "1.0", "torch_mlu": "0.5"}
+#: A runtime that takes torch's PrivateUse1 slot and then fails.
+CLAIMS_AND_FAILS = """
+import torch
+torch.utils.rename_privateuse1_backend("npu")
+raise RuntimeError("Initialize:torch_npu/csrc/core/npu/sys_ctrl/npu_sys_ctrl.cpp: device 0 is in use")
+"""
+#: Ways of real runtimes to fail at import, and the devices that are left.
+QUICK = ("npu.no-cann", "hpu.no-library")
+FAILURES = [
+    behaviour
+    for behaviour in behaviours.BEHAVIOURS
+    if behaviour.error and not behaviour.name.startswith("xpu")
+]
+NEXT = {"npu": "sdaa", "hpu": "mlu", "mlu": "cpu"}
+
+
+def test_a_wheel_without_device_files_is_passed_over_unseen(machine: Any) -> None:
+    machine.install("npu", "sdaa", "hpu", files=False)
+    machine.install("mlu")
+    found = machine.detect()
+    assert (found.chosen, found.imported) == ("mlu", ["torch_mlu"])
+    assert found.states("absent") >= {"npu", "sdaa", "hpu"}
+    assert "no device file dev/davinci[0-9]*" in found.reason("npu")
+
+
+@pytest.mark.parametrize("runtime", OLD)
+def test_a_runtime_of_an_old_release_is_stale_and_not_imported(machine: Any, runtime: str) -> None:
+    key = runtime.removeprefix("torch_")
+    machine.install("npu", "sdaa", "hpu", "mlu")
+    for path in machine.site.glob(f"{runtime}*"):
+        path.rename(machine.root / path.name)
+    machine.package(runtime, OLD[runtime], "raise AssertionError('it is imported')")
+    found = machine.detect()
+    assert found.chosen == ("sdaa" if key == "npu" else "npu")
+    assert key in found.states("absent")
+    assert f"{runtime} {OLD[runtime]} is installed, " in found.reason(key)
+    assert runtime not in found.imported
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        pytest.param(found, id=found.name, marks=[] if found.name in QUICK else [pytest.mark.slow])
+        for found in FAILURES
+    ],
+)
+def test_a_broken_runtime_is_named_and_the_next_device_chosen(machine: Any, behaviour: Any) -> None:
+    key = behaviour.name.partition(".")[0]
+    left = {"npu": ["npu", "sdaa", "hpu", "mlu"], "hpu": ["hpu", "mlu"], "mlu": ["mlu"]}[key]
+    machine.install(*left)
+    found = machine.detect(ACCEL_SIM_BEHAVIOUR=behaviour.name)
+    assert found.chosen == NEXT[key]
+    assert found.states("broken") == {key}
+    assert f"fails with {behaviour.error.__name__}: " in found.reason(key)
+    (warning,) = found.answer["warnings"]
+    assert f"{key}: broken: {found.reason(key)}" in warning or warning.startswith(f"{key} is broken and ")
+
+
+def test_intel_s_old_packages_are_broken_and_torch_s_own_road_is_taken(machine: Any) -> None:
+    machine.install("xpu", "npu", "mlu", behaviour=["xpu.ipex-other-torch"])
+    name = "intel_extension_for_deepspeed"
+    methods = surface.load(name).children(f"{name}.XPU_Accelerator")
+    body = "".join(f"    def {method}(self): ...\n" for method in methods)
+    machine.package(name, "0.9.4", xpu_accelerator=f"class XPU_Accelerator(DeepSpeedAccelerator):\n{body}")
+    found = machine.detect("xpu", ACCEL_SIM_BEHAVIOUR="xpu.ipex-other-torch")
+    assert (found.chosen, found.imported) == ("xpu", [])
+    assert found.states("broken") == {"xpu.external", "xpu (ipex)"}
+    assert found.states("chosen") == {"xpu (native)"}
+    assert found.states("outranked") >= {"npu", "mlu", "cpu"}
+    assert "create_graph" in found.reason("xpu.external")
+
+
+def test_a_runtime_that_took_the_slot_and_failed_blocks_the_others(machine: Any) -> None:
+    machine.install("sdaa", "hpu", "mlu")
+    machine.install("npu")
+    for path in machine.site.glob("torch_npu*"):
+        path.rename(machine.root / path.name)
+    machine.package("torch_npu", "2.13.0", CLAIMS_AND_FAILS)
+    found = machine.detect()
+    assert found.chosen == "hpu"
+    assert (found.states("broken"), found.states("blocked")) == ({"npu"}, {"sdaa"})
+    assert "device 0 is in use" in found.reason("npu")
+    assert "ACCEL_SKIP=npu" in found.reason("sdaa")
+    assert found.imported == ["habana_frameworks.torch"]
+    skipped = machine.detect(ACCEL_SKIP="npu")
+    assert (skipped.chosen, skipped.imported) == ("sdaa", ["torch_sdaa"])
+    assert skipped.states("blocked") == {"npu"}
+
+
+def test_a_runtime_without_a_free_device_blocks_the_others_of_its_slot(machine: Any) -> None:
+    machine.install("npu", "sdaa", "mlu")
+    none = {"ASCEND_RT_VISIBLE_DEVICES": ""}
+    found = machine.detect(**none)
+    assert found.chosen == "cpu"
+    assert found.reason("npu") == "torch.npu counts 0"
+    assert found.states("blocked") == {"sdaa", "mlu"}
+    (warning,) = found.answer["warnings"]
+    assert warning.startswith("Setting accelerator to CPU")
+    assert "ACCEL_SKIP=npu" in warning
+    assert machine.detect(**none, ACCEL_SKIP="npu").chosen == "sdaa"
+    strict = machine.detect(**none, ACCEL_STRICT="1")
+    assert "[ACC-205]" in strict.answer["error"]
+
+
+def test_a_stale_runtime_that_torch_loads_by_itself_is_named_with_the_way_out(machine: Any) -> None:
+    machine.install("npu", autoload=True, files=False)
+    machine.install("sdaa")
+    found = machine.detect()
+    assert (found.chosen, found.imported) == ("cpu", ["torch_npu"])
+    assert found.states("blocked") == {"sdaa"}
+    assert "TORCH_DEVICE_BACKEND_AUTOLOAD=0 if torch itself loads it" in found.reason("sdaa")
+    freed = machine.detect(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert (freed.chosen, freed.imported) == ("sdaa", ["torch_sdaa"])

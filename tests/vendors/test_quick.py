@@ -1,0 +1,54 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The quick part of what docs/results/conformance.md claims, for each accelerator of that page.
+
+The whole is run by each package's tox environment. A device that is not here is simulated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from accel_testkit import sim
+from ci import feature_matrix
+from ci.features import results
+from ci.features.results import Results
+
+ROOT = Path(__file__).resolve().parents[2]
+CLAIMED = results.load(ROOT)
+
+
+def shown(claimed: Results, folder: Path, *arguments: str) -> Results:
+    """What a run of the testkit shows on the device."""
+    file = folder / "results.json"
+    base = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--accel", claimed.key, "--results", str(file)]
+    done = subprocess.run(
+        [sys.executable, *command, *arguments],
+        env=sim.environment(claimed.key, base=base) if claimed.simulated else base,
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert file.is_file(), done.stdout[-2000:] + done.stderr[-2000:]
+    assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), done.stdout[-4000:]
+    return results.condense([json.loads(file.read_text(encoding="utf-8"))])
+
+
+@pytest.mark.parametrize("claimed", CLAIMED, ids=lambda claimed: claimed.key)
+def test_the_suite_shows_what_is_claimed(claimed: Results, tmp_path: Path) -> None:
+    tiers = ["--tier", "host", "--tier", "device", "--quick"]
+    found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.suite", *tiers)
+    assert len(found.checks) >= 150
+    assert list(map(str, feature_matrix.differences(ROOT, found, partial=True))) == []
+
+
+@pytest.mark.parametrize("claimed", CLAIMED, ids=lambda claimed: claimed.key)
+def test_the_engine_shows_what_is_claimed(claimed: Results, tmp_path: Path) -> None:
+    found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.engine", "--quick")
+    assert len(found.engine) >= 8
+    assert list(map(str, feature_matrix.differences(ROOT, found, partial=True))) == []
