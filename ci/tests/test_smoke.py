@@ -38,6 +38,13 @@ class Environment:
     package: Package
     site: Path
 
+    def write(self, file: str, content: bytes) -> None:
+        """Change an installed file. Python tells stale byte code by size and second only: none is left of it."""
+        path = self.site / file
+        path.write_bytes(content)
+        for compiled in path.parent.glob(f"__pycache__/{path.stem}.*"):
+            compiled.unlink()
+
     def problems(self, *, require_device: bool = False) -> list[Problem]:
         return list(smoke.check(self.installed, self.package, require_device))
 
@@ -61,10 +68,10 @@ def environment(pristine: Environment) -> Iterator[Environment]:
     """The same with every installed file put back afterwards."""
     names = ("accel_core*", "accel_toy*", "deepspeed*")
     files = [path for name in names for path in pristine.site.glob(f"{name}/*") if path.is_file()]
-    before = {path: path.read_bytes() for path in files}
+    before = {str(path.relative_to(pristine.site)): path.read_bytes() for path in files}
     yield pristine
-    for path, content in before.items():
-        path.write_bytes(content)
+    for file, content in before.items():
+        pristine.write(file, content)
 
 
 @pytest.mark.parametrize("order", smoke.ORDERS)
@@ -107,7 +114,7 @@ def test_each_thing_that_does_not_work_is_reported(
     environment: Environment, file: str, text: str, what: str
 ) -> None:
     assert environment.problems() == []
-    (environment.site / file).write_text(text, encoding="utf-8")
+    environment.write(file, text.encode())
     problems = environment.problems()
     assert [problem.what for problem in problems if problem.what.startswith(what)], problems
 
@@ -116,7 +123,7 @@ def test_a_missing_runtime_is_said_and_fails_only_when_the_device_is_required(
     environment: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
     absent = toys.VENDOR.replace('"present"', '"absent"').replace('"runtime": True', '"runtime": False')
-    (environment.site / "accel_toy/vendor.py").write_text(absent, encoding="utf-8")
+    environment.write("accel_toy/vendor.py", absent.encode())
     assert environment.problems() == []
     assert "not verified on this machine: DS_ACCELERATOR=toy gives the accel" in capsys.readouterr().out
     (problem,) = environment.problems(require_device=True)
@@ -126,7 +133,7 @@ def test_a_missing_runtime_is_said_and_fails_only_when_the_device_is_required(
 def test_a_package_without_an_accelerator_is_tried_by_detection(
     environment: Environment, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (environment.site / "accel_toy-0.1.0.dist-info/entry_points.txt").write_text("", encoding="utf-8")
+    environment.write("accel_toy-0.1.0.dist-info/entry_points.txt", b"")
     assert environment.problems() == []
     assert "verified: detection gives builtins.object" in capsys.readouterr().out
 
