@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ci import git, workspace
 from ci.house import python, text
-from ci.house.source import Source, Violation
+from ci.house.source import Source, Violation, tell
 from ci.problem import CheckError
 
 #: In any comment syntax of the files there are.
@@ -60,15 +60,10 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
     )
     parser.parse_args(arguments)
     try:
-        found = sorted(check(root or Path.cwd()), key=lambda pair: (pair[0].file, pair[0].line))
+        return tell(check(root or Path.cwd()))
     except CheckError as error:
         print(error, file=sys.stderr)
         return 2
-    broken = [violation for violation, reason in found if not reason]
-    for violation, reason in found:
-        print(f"{violation} (let through: {reason})" if reason else violation)
-    print(f"{len(broken)} broken, {len(found) - len(broken)} let through")
-    return 1 if broken else 0
 
 
 if __name__ == "__main__":

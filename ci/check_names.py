@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ci import git, workspace
-from ci.house.source import Source, Violation
+from ci.house.source import Source, Violation, tell
 from ci.names import classes, surfaces, uses
 from ci.names.classes import DeviceClass
 from ci.names.shaped import Shaped
@@ -79,17 +79,10 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
     )
     parser.parse_args(arguments)
     try:
-        found = sorted(
-            check(root or Path.cwd()), key=lambda pair: (pair[0].file, pair[0].line, pair[0].found)
-        )
+        return tell(check(root or Path.cwd()))
     except CheckError as error:
         print(error, file=sys.stderr)
         return 2
-    broken = [violation for violation, reason in found if not reason]
-    for violation, reason in found:
-        print(f"{violation} (let through: {reason})" if reason else violation)
-    print(f"{len(broken)} broken, {len(found) - len(broken)} let through")
-    return 1 if broken else 0
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -57,3 +58,13 @@ class Source:
 
     def violation(self, line: int, rule: str, found: str) -> Violation:
         return Violation(self.path, line, rule, found)
+
+
+def tell(found: Iterable[tuple[Violation, str]]) -> int:
+    """Prints every broken rule by its place, with the reason why it is let through; 1 when one is not."""
+    rows = sorted(found, key=lambda pair: (pair[0].file, pair[0].line, pair[0].found))
+    for violation, reason in rows:
+        print(f"{violation} (let through: {reason})" if reason else violation)
+    broken = sum(not reason for _, reason in rows)
+    print(f"{broken} broken, {len(rows) - broken} let through")
+    return 1 if broken else 0
