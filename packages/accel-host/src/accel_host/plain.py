@@ -8,7 +8,8 @@ from ctypes import c_double
 
 import torch
 
-from accel_core.foreach.adam import multi_tensor_adam
+from accel_core.foreach import adam as plain_adam
+from accel_core.foreach.adam import AdamStep
 from accel_core.foreach.lion import multi_tensor_lion
 from accel_core.foreach.precision import Tensors as Wide
 from accel_core.foreach.precision import copy_back, wide
@@ -22,9 +23,12 @@ _UNUSED = torch.empty(0)
 def adam(roles: Roles, o: AdamOptions) -> None:
     """`accel_host.kernels.adam`."""
     lists = [_scaled(roles, o.grad_factor), *(list(roles[role]) for role in ("params", "first", "second"))]
-    multi_tensor_adam(
-        0, _UNUSED, lists, o.lr, o.beta1, o.beta2, o.eps, o.step, o.decoupled, o.bias_correction, o.weight_decay
-    )  # fmt: skip
+    plain_adam.step(
+        lists,
+        AdamStep(
+            _UNUSED, o.lr, o.beta1, o.beta2, o.eps, o.step, o.decoupled, o.bias_correction, o.weight_decay
+        ),
+    )
     _copy_out(roles)
 
 

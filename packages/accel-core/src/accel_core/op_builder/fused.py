@@ -6,7 +6,7 @@ A vendor whose runtime has no such op puts these classes into its table as they 
 
     class FusedAdamBuilder(fused.FusedAdamBuilder):
         FUSED_OP = "npu.npu_apply_adam_w"
-        fused = staticmethod(multi_tensor_adam)
+        fused = staticmethod(called_by_upstream(step))  # accel_core.foreach.adam: step(lists, AdamStep)
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from accel_core.foreach.adam import AdamStep, Lists, called_by_upstream
 from accel_core.op_functions import OpFunctions
 from accel_host import kernels
 from accel_host.op_builder.base import HostBuilder
@@ -71,25 +72,13 @@ def adam_rollback(*arguments: Any) -> int:
     return adam_update(*arguments, rollback=True)
 
 
-def multi_tensor_adam(
-    chunk_size: int,
-    noop_flag_buffer: torch.Tensor,
-    tensor_lists: list[list[torch.Tensor]],
-    lr: float,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    step: int,
-    adam_w_mode: int,
-    bias_correction: int,
-    weight_decay: float,
-    *args: Any,
-) -> None:
-    """One step on [gradients, parameters, first moments, second moments], as deepspeed.ops.adam.FusedAdam calls it."""
-    grads, params, exp_avgs, exp_avg_sqs = tensor_lists
+def step(lists: Lists, adam: AdamStep) -> None:
+    """One step in place on [gradients, parameters, first moments, second moments] in host memory."""
+    grads, params, exp_avgs, exp_avg_sqs = lists
     kernels.adam(
-        params, grads, exp_avgs, exp_avg_sqs, step=step, lr=lr, beta1=beta1, beta2=beta2, eps=epsilon,
-        weight_decay=weight_decay, decoupled=bool(adam_w_mode), bias_correction=bool(bias_correction),
+        params, grads, exp_avgs, exp_avg_sqs, step=adam.step, lr=adam.lr, beta1=adam.beta1, beta2=adam.beta2,
+        eps=adam.epsilon, weight_decay=adam.weight_decay, decoupled=bool(adam.adam_w_mode),
+        bias_correction=bool(adam.bias_correction),
     )  # fmt: skip
 
 
@@ -122,4 +111,4 @@ class FusedAdamBuilder(HostBuilder):
 
     def functions(self) -> Any:
         """Upstream's function."""
-        return SimpleNamespace(multi_tensor_adam=multi_tensor_adam)
+        return SimpleNamespace(multi_tensor_adam=called_by_upstream(step))

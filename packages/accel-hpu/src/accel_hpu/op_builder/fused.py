@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from accel_core.foreach.adam import AdamStep, Lists, called_by_upstream
 from accel_core.foreach.precision import Tensors, copy_back, wide
 from accel_core.op_builder import fused
 from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
@@ -20,42 +20,30 @@ __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 _BELOW_ONE = 1 - 2**-24
 
 
-def multi_tensor_adam(
-    chunk_size: int,
-    noop_flag_buffer: torch.Tensor,
-    tensor_lists: Sequence[Tensors],
-    lr: float,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    step: int,
-    adam_w_mode: int,
-    bias_correction: int,
-    weight_decay: float,
-    *args: Any,
-) -> None:
+def step(lists: Lists, adam: AdamStep) -> None:
     """One step in place on [gradients, parameters, first moments, second moments], computed in float32."""
-    if not tensor_lists[0]:
+    if not lists[0]:
         return  # the op refuses empty lists
-    grads, params, exp_avgs, exp_avg_sqs = (wide(tensors) for tensors in tensor_lists)
+    _, lr, beta1, beta2, epsilon, number, adam_w_mode, bias_correction, weight_decay = adam
+    grads, params, exp_avgs, exp_avg_sqs = (wide(tensors) for tensors in lists)
     if weight_decay and not adam_w_mode:
         grads = list(torch._foreach_add(grads, params, alpha=weight_decay))
-    root = math.sqrt(1 - beta2**step) if bias_correction else 1.0
-    step_size = lr * root / (1 - beta1**step) if bias_correction else lr
+    root = math.sqrt(1 - beta2**number) if bias_correction else 1.0
+    step_size = lr * root / (1 - beta1**number) if bias_correction else lr
     # The op adds epsilon to the root of the uncorrected moment, Adam to that of the corrected one: the same
     # when all is divided by `root` before. Another epsilon each step would have Habana compile each step.
     scales = bool(epsilon) and root < _BELOW_ONE
     if scales:
         grads = list(torch._foreach_mul(grads, _on_device(1 / root, params)))
         _scale(exp_avgs, exp_avg_sqs, 1 / root)
-    _step(
+    _call(
         [grads, params, exp_avgs, exp_avg_sqs],
         (_on_device(-step_size, params).reshape(1), beta1, beta2, epsilon),
         1 - lr * weight_decay if adam_w_mode else 1.0,
     )
     if scales:
         _scale(exp_avgs, exp_avg_sqs, root)
-    for narrow, computed in zip(tensor_lists[1:], (params, exp_avgs, exp_avg_sqs), strict=True):
+    for narrow, computed in zip(lists[1:], (params, exp_avgs, exp_avg_sqs), strict=True):
         copy_back(narrow, computed)
 
 
@@ -69,7 +57,7 @@ def _on_device(number: float, tensors: Tensors) -> torch.Tensor:
     return torch.tensor(number, dtype=torch.float32).to(tensors[0].device, non_blocking=True)
 
 
-def _step(lists: list[Tensors], hyper: tuple[Any, ...], decay: float) -> None:
+def _call(lists: list[Tensors], hyper: tuple[Any, ...], decay: float) -> None:
     """Call the op as its mode wants it: lazy mode takes the decay as a number, eager mode as a tensor and a switch."""
     from habana_frameworks.torch.core.step_closure import _mark_step_if_lazy
 
@@ -88,4 +76,4 @@ class FusedAdamBuilder(fused.FusedAdamBuilder):
     """Adam and AdamW through optimizer_adamw."""
 
     FUSED_OP = "hpu.optimizer_adamw"
-    fused = staticmethod(multi_tensor_adam)
+    fused = staticmethod(called_by_upstream(step))

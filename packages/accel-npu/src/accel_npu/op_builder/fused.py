@@ -4,39 +4,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 
+from accel_core.foreach.adam import AdamStep, Lists, called_by_upstream
 from accel_core.op_builder import fused
 from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
 
 __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
 
-def multi_tensor_adam(
-    chunk_size: int,
-    noop_flag_buffer: torch.Tensor,
-    tensor_lists: Sequence[list[torch.Tensor]],
-    lr: float,
-    beta1: float,
-    beta2: float,
-    epsilon: float,
-    step: int,
-    adam_w_mode: int,
-    bias_correction: int,
-    weight_decay: float,
-    *args: Any,
-) -> None:
+def step(lists: Lists, adam: AdamStep) -> None:
     """One step in place on [gradients, parameters, first moments, second moments] of an NPU."""
+    _, lr, beta1, beta2, epsilon, number, adam_w_mode, bias_correction, weight_decay = adam
     # The op multiplies the powers by beta itself before it corrects; 0 means no correction.
-    power1, power2 = (beta1 ** (step - 1), beta2 ** (step - 1)) if bias_correction else (0.0, 0.0)
-    grads = tensor_lists[0]
+    power1, power2 = (beta1 ** (number - 1), beta2 ** (number - 1)) if bias_correction else (0.0, 0.0)
+    grads = lists[0]
     if weight_decay and not adam_w_mode:
-        grads = list(torch._foreach_add(grads, tensor_lists[1], alpha=weight_decay))
+        grads = list(torch._foreach_add(grads, lists[1], alpha=weight_decay))
     decay = weight_decay if adam_w_mode else 0.0
-    for grad, param, exp_avg, exp_avg_sq in zip(grads, *tensor_lists[1:], strict=True):
+    for grad, param, exp_avg, exp_avg_sq in zip(grads, *lists[1:], strict=True):
         torch.ops.npu.npu_apply_adam_w.out(
             power1, power2, lr, decay, beta1, beta2, epsilon, grad, None, False, False,
             out=[param.detach(), exp_avg, exp_avg_sq],
@@ -47,4 +33,4 @@ class FusedAdamBuilder(fused.FusedAdamBuilder):
     """Adam and AdamW through npu_apply_adam_w."""
 
     FUSED_OP = "npu.npu_apply_adam_w"
-    fused = staticmethod(multi_tensor_adam)
+    fused = staticmethod(called_by_upstream(step))
