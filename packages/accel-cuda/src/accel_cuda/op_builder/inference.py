@@ -5,22 +5,7 @@
 from __future__ import annotations
 
 from accel_core.op_builder import inference
-from accel_cuda.op_builder.kernels import KernelOrPlainBuilder
+from accel_cuda.op_builder.kernels import or_plain
 
-
-class InferenceBuilder(KernelOrPlainBuilder):
-    """For models into which deepspeed.init_inference injects kernels."""
-
-    NAME = inference.InferenceBuilder.NAME
-    BUILD_VAR = inference.InferenceBuilder.BUILD_VAR
-    UPSTREAM = ("deepspeed.ops.op_builder.transformer_inference.InferenceBuilder",)
-    plain = inference.InferenceBuilder
-
-
-class InferenceCoreBuilder(KernelOrPlainBuilder):
-    """For the kernels of deepspeed.inference.v2."""
-
-    NAME = inference.InferenceCoreBuilder.NAME
-    BUILD_VAR = inference.InferenceCoreBuilder.BUILD_VAR
-    UPSTREAM = ("deepspeed.ops.op_builder.inference_core_ops.InferenceCoreBuilder",)
-    plain = inference.InferenceCoreBuilder
+InferenceBuilder = or_plain(inference.InferenceBuilder, "transformer_inference")
+InferenceCoreBuilder = or_plain(inference.InferenceCoreBuilder, "inference_core_ops")

@@ -48,6 +48,22 @@ class KernelOrPlainBuilder(KernelBuilder):
         return self.plain().load(verbose=verbose)
 
 
+def or_plain(plain: type[OpBuilder], module: str) -> type[KernelOrPlainBuilder]:
+    """DeepSpeed's builder of the same class name, from its file `module`, with a builder that stands in for it."""
+    return type(
+        plain.__name__,
+        (KernelOrPlainBuilder,),
+        {
+            "NAME": plain.NAME,
+            "BUILD_VAR": plain.BUILD_VAR,
+            "UPSTREAM": (f"deepspeed.ops.op_builder.{module}.{plain.__name__}",),
+            "plain": plain,
+            "__module__": __name__,
+            "__doc__": plain.__doc__,
+        },
+    )
+
+
 def _builder(class_name: str, module: str, op: str = "", variable: str = "") -> type[KernelBuilder]:
     """The class for a builder of DeepSpeed's. module: its file; op, variable: where they differ from it."""
     return type(
