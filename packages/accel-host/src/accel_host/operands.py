@@ -26,11 +26,11 @@ class Operands:
     roles: lists of equal length by name of `ROLES`; missing where the kernel has no use for them.
     """
 
-    def __init__(self, roles: dict[str, Tensors], threads: int | None = None) -> None:
+    def __init__(self, roles: dict[str, Tensors]) -> None:
         self._kept: list[object] = []
         self._copied: list[tuple[torch.Tensor, torch.Tensor]] = []
         sizes = [tensor.numel() for tensor in next(iter(roles.values()))]
-        self.structure = binding.Lists(tensors=len(sizes), threads=threads or torch.get_num_threads())
+        self.structure = binding.Lists(tensors=len(sizes), threads=torch.get_num_threads())
         self.structure.sizes = self._array(ctypes.c_int64, sizes)
         for role, tensors in roles.items():
             if [tensor.numel() for tensor in tensors] != sizes:

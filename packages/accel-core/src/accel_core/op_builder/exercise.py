@@ -11,6 +11,8 @@ import torch
 
 from accel_core.errors import OpFailed
 
+_HOST = torch.device("cpu")  # house: torch's name for host memory, not the vendor of that name
+
 
 def run(name: str, op: Any, device: torch.device) -> str:
     """Run a loaded op, by upstream's name of it; the sentence what was done. Raises OpFailed for a wrong result."""
@@ -42,13 +44,13 @@ def _cpu_adam(op: Any, device: torch.device) -> None:
     op.create_adam(_NUMBER, 0.1, 0.9, 0.999, 1e-8, 0.0, True, False)
     _adam(
         lambda *tensors: op.adam_update(_NUMBER, 1, 0.1, 0.9, 0.999, 1e-8, 0.0, True, *tensors),
-        torch.device("cpu"),  # house: torch's name for host memory
+        _HOST,
     )
     op.destroy_adam(_NUMBER)
 
 
 def _cpu_adagrad(op: Any, device: torch.device) -> None:
-    param, grad, total, _ = _tensors(torch.device("cpu"))  # house: torch's name for host memory
+    param, grad, total, _ = _tensors(_HOST)
     op.create_adagrad(_NUMBER, 0.1, 1e-8, 0.0, False)
     op.adagrad_update(_NUMBER, 1, 0.1, 1e-8, 0.0, param, grad, total)
     op.destroy_adagrad(_NUMBER)
@@ -56,7 +58,7 @@ def _cpu_adagrad(op: Any, device: torch.device) -> None:
 
 
 def _cpu_lion(op: Any, device: torch.device) -> None:
-    param, grad, exp_avg, _ = _tensors(torch.device("cpu"))  # house: torch's name for host memory
+    param, grad, exp_avg, _ = _tensors(_HOST)
     op.create_lion(_NUMBER, 0.1, 0.9, 0.99, 0.0, False)
     op.lion_update(_NUMBER, 1, 0.1, 0.9, 0.99, 0.0, param, grad, exp_avg)
     op.destroy_lion(_NUMBER)

@@ -14,6 +14,13 @@ import torch
 _LAZY = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
 
 
+def _loss_of(closure: Callable[[], Any] | None) -> Any:
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
+
+
 class FusedAdamW(torch.optim.Optimizer):
     """AdamW with one operator call a parameter group. Moments in another type than the weights are not simulated."""
 
@@ -39,10 +46,7 @@ class FusedAdamW(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step on every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _loss_of(closure)
         for group in self.param_groups:
             if weights := [p for p in group["params"] if p.grad is not None]:
                 self._step(group, weights)
@@ -91,10 +95,7 @@ class FusedLamb(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step on every parameter that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _loss_of(closure)
         grads = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
         if not grads:
             return loss
