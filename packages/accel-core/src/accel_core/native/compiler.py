@@ -9,13 +9,15 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from accel_core.errors import BuildFailed
 from accel_core.native.source import Source
 
-#: What makes a shared library; the rest is the source's own.
-FLAGS = ("-std=c++17", "-fPIC", "-shared")
+#: What every library is compiled with; the rest is the source's own.
+FLAGS = ("-std=c++17", "-fPIC")
 _OPENMP = "-fopenmp"
 
 
@@ -43,20 +45,36 @@ def compile_library(source: Source, target: Path) -> None:
             expected="g++ or clang++ with C++17",
             do="install one (Debian: apt install g++), or a wheel that carries the library",
         )
-    units = [str(unit) for unit in source.units]
-    headers = [f"-I{folder}" for folder in source.folders]
-    command = [path, *FLAGS, *source.flags, *headers, "-o", str(target), *units]
-    result = _run([*command, _OPENMP])
+    result = _built(path, source, target, (_OPENMP,))
     if result.returncode and "openmp" in result.stderr.lower():
-        result = _run(command)
+        result = _built(path, source, target, ())
     if result.returncode:
         errors = [line for line in result.stderr.splitlines() if "error" in line.lower()]
         raise BuildFailed(
             what=f"{source.name} does not compile",
             found="; ".join(errors[:3]) or result.stderr.strip()[-300:] or f"status {result.returncode}",
-            expected=f"a shared library from {len(units)} C++17 files",
+            expected=f"a shared library from {len(source.units)} C++17 files",
             do=f"another compiler (CXX=…), or report it: {path} on {sys.platform}",
         )
+
+
+def _built(
+    path: str, source: Source, target: Path, openmp: tuple[str, ...]
+) -> subprocess.CompletedProcess[str]:
+    """The linker's result, or the first failed unit's; units are compiled side by side."""
+    flags = [path, *FLAGS, *openmp, *source.flags, *(f"-I{folder}" for folder in source.folders)]
+    with (
+        tempfile.TemporaryDirectory(dir=target.parent, ignore_cleanup_errors=True) as work,
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
+        objects = [str(Path(work) / f"{unit.stem}.o") for unit in source.units]
+        commands = [
+            [*flags, "-c", str(unit), "-o", made] for unit, made in zip(source.units, objects, strict=True)
+        ]
+        for result in pool.map(_run, commands):
+            if result.returncode:
+                return result
+        return _run([path, *openmp, "-shared", "-o", str(target), *objects, *source.flags])
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
