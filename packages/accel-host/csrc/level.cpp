@@ -1,39 +1,12 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// The loops for each instruction set, and the choice at run time. target_clones would choose as well, but can not be
-// told: here a test runs every level of the machine and compares the bits.
+// The choice among the instruction sets at run time. target_clones would choose as well, but can not be told: here a
+// test runs every level of the machine and compares the bits.
 #include "level.h"
 
 #include <atomic>
 
-#include "accel/half.h"
-#include "accel/optimizers.h"
 #include "accel_host.h"
-
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
-#define ACCEL_X86_LEVELS 1
-#else
-#define ACCEL_X86_LEVELS 0
-#endif
-
-#define ACCEL_LEVEL base
-#include "kernels.inc"
-#undef ACCEL_LEVEL
-
-#if ACCEL_X86_LEVELS
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-#define ACCEL_LEVEL v3
-#include "kernels.inc"
-#undef ACCEL_LEVEL
-#pragma GCC pop_options
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
-#define ACCEL_LEVEL v4
-#include "kernels.inc"
-#undef ACCEL_LEVEL
-#pragma GCC pop_options
-#endif
 
 namespace accel_host {
 namespace {

@@ -5,21 +5,44 @@
 
 #include <cstdint>
 
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 12
+#define ACCEL_X86_LEVELS 1
+#else
+#define ACCEL_X86_LEVELS 0
+#endif
+
 namespace accel_host {
 
-// One step over n contiguous floats; `op` is the functor of accel/optimizers.h that belongs to the kernel.
-using Step = void (*)(const void* op, float* p, const float* g, float* first, float* second, int64_t n);
+// One step over n contiguous elements; `op` is the functor of accel/optimizers.h that belongs to the kernel.
+using Step = void (*)(const void* op, void* p, const void* g, void* first, void* second, int64_t n);
+
+// The types with loops of their own; elements of others are first made floats. Named: parameters and gradients, states.
+struct Steps {
+  Step f32_f32, bf16_f32, bf16_bf16;
+};
+
 using Widen = void (*)(const uint16_t* from, float* to, int64_t n);
 using Narrow = void (*)(const float* from, uint16_t* to, int64_t n);
 
 struct Level {
-  Step adam, adam_rollback, adagrad, lion, sgd;
+  Steps adam, adam_rollback, adagrad, lion, sgd;
   Widen from_bf16, from_f16;
   Narrow to_bf16, to_f16;
   double (*sum_of_squares)(const float* x, int64_t n);
   void (*triad)(float* a, const float* b, const float* c, float s, int64_t n);
 };
 
+namespace base {
+extern const Level kLevel;
+}
+namespace v3 {
+extern const Level kLevel;
+}
+namespace v4 {
+extern const Level kLevel;
+}
+
+// The one in use.
 const Level& level();
 
 } // namespace accel_host

@@ -7,7 +7,6 @@
 #include <cmath>
 #include <cstring>
 
-
 #include "accel_host.h"
 #include "level.h"
 #include "overlap.h"
@@ -28,6 +27,8 @@ struct Operand {
   void* data;
   int32_t type;
   float buffer[kBlock];
+
+  Operand(void* data, int32_t type) : data(data), type(type) {}  // the buffer is written before it is read
 
   float* open(const Level& kernels, int64_t at, int64_t n) {
     if (!data) return nullptr;
@@ -56,17 +57,26 @@ void* entry(void* const* list, int64_t index) {
   return list ? list[index] : nullptr;
 }
 
-// Part [begin, end) of tensor `index`.
-void step_part(const accel_lists& lists, int64_t index, int64_t begin, int64_t end, Step step, const void* op) {
+void* from(void* data, int64_t at, int32_t type) {
+  return data ? static_cast<char*>(data) + at * (type == ACCEL_F32 ? 4 : 2) : nullptr;
+}
+
+// The loop for these very types, null where there is none.
+Step direct(const accel_lists& lists, const Steps& steps) {
+  if (lists.copies || lists.param_type != lists.grad_type) return nullptr;
+  if (lists.param_type == ACCEL_F32) return lists.state_type == ACCEL_F32 ? steps.f32_f32 : nullptr;
+  if (lists.param_type != ACCEL_BF16) return nullptr;
+  return lists.state_type == ACCEL_F32 ? steps.bf16_f32 : lists.state_type == ACCEL_BF16 ? steps.bf16_bf16 : nullptr;
+}
+
+// Part [begin, end) of tensor `index`, through buffers.
+void step_blocks(const accel_lists& lists, int64_t index, int64_t begin, int64_t end, Step step, const void* op) {
   const Level& kernels = level();
-  Operand p{lists.params[index], lists.param_type, {}}, g{lists.grads[index], lists.grad_type, {}};
-  Operand first{entry(lists.first, index), lists.state_type, {}};
-  Operand second{entry(lists.second, index), lists.state_type, {}};
-  Operand copy{entry(lists.copies, index), lists.copy_type, {}};
-  const bool whole = p.direct() && g.direct() && first.direct() && second.direct() && !copy.data;
-  const int64_t block = whole ? end - begin : kBlock;
-  for (int64_t at = begin; at < end; at += block) {
-    const int64_t n = end - at < block ? end - at : block;
+  Operand p(lists.params[index], lists.param_type), g(lists.grads[index], lists.grad_type);
+  Operand first(entry(lists.first, index), lists.state_type), second(entry(lists.second, index), lists.state_type);
+  Operand copy(entry(lists.copies, index), lists.copy_type);
+  for (int64_t at = begin; at < end; at += kBlock) {
+    const int64_t n = end - at < kBlock ? end - at : kBlock;
     step(op, p.open(kernels, at, n), g.open(kernels, at, n), first.open(kernels, at, n), second.open(kernels, at, n), n);
     p.close(kernels, at, n);
     first.close(kernels, at, n);
@@ -76,8 +86,17 @@ void step_part(const accel_lists& lists, int64_t index, int64_t begin, int64_t e
   }
 }
 
+// Part [begin, end) of tensor `index`.
+void step_part(const accel_lists& lists, int64_t index, int64_t begin, int64_t end, const Steps& steps, const void* op) {
+  const Step step = direct(lists, steps);
+  if (!step) return step_blocks(lists, index, begin, end, steps.f32_f32, op);
+  step(op, from(lists.params[index], begin, lists.param_type), from(lists.grads[index], begin, lists.grad_type),
+       from(entry(lists.first, index), begin, lists.state_type), from(entry(lists.second, index), begin, lists.state_type),
+       end - begin);
+}
+
 // The tensors are one row of elements, cut into equal parts: three hundred small ones cost one start of threads.
-int run(const accel_lists& lists, Step step, const void* op) {
+int run(const accel_lists& lists, const Steps& steps, const void* op) {
   if (!known(lists.param_type) || !known(lists.grad_type) || !known(lists.state_type) || !known(lists.copy_type))
     return ACCEL_BAD_TYPE;
   if (const int status = overlap(lists); status != ACCEL_OK) return status;
@@ -86,9 +105,9 @@ int run(const accel_lists& lists, Step step, const void* op) {
   parallel_for(total, kGrain, lists.threads, [&](int64_t begin, int64_t end) {
     int64_t start = 0;
     for (int64_t i = 0; i < lists.tensors && start < end; start += lists.sizes[i++]) {
-      const int64_t from = begin > start ? begin - start : 0;
-      const int64_t to = end - start < lists.sizes[i] ? end - start : lists.sizes[i];
-      if (from < to) step_part(lists, i, from, to, step, op);
+      const int64_t first = begin > start ? begin - start : 0;
+      const int64_t last = end - start < lists.sizes[i] ? end - start : lists.sizes[i];
+      if (first < last) step_part(lists, i, first, last, steps, op);
     }
   });
   return ACCEL_OK;

@@ -53,7 +53,7 @@ typedef struct {
   accel_lists lists;
 } Case;
 
-static void prepare(Case* c, int32_t param, int32_t grad, int32_t state, int32_t threads) {
+static void prepare(Case* c, int copies, int32_t param, int32_t grad, int32_t state, int32_t threads) {
   const int32_t types[5] = {param, grad, state, state, ACCEL_BF16};
   g_state = 20261121u;
   for (int role = 0; role < 5; ++role)
@@ -64,7 +64,7 @@ static void prepare(Case* c, int32_t param, int32_t grad, int32_t state, int32_t
       // Roots are taken of the states: a NaN has no bits of its own.
       if (role < 4) fill(c->data[role][i], kSizes[i], types[role], role >= 2);
     }
-  const accel_lists lists = {TENSORS,    kSizes, c->data[0], c->data[1], c->data[2], c->data[3], c->data[4],
+  const accel_lists lists = {TENSORS, kSizes, c->data[0], c->data[1], c->data[2], c->data[3], copies ? c->data[4] : NULL,
                              param, grad, state, ACCEL_BF16, threads};
   c->lists = lists;
 }
@@ -76,32 +76,36 @@ static void report(const char* kernel, Case* c, int status) {
       seed = hash(seed, c->data[role][i], (size_t)kSizes[i] * 4);
       free(c->data[role][i]);
     }
-  printf("%s %d%d%d %d %016llx\n", kernel, c->lists.param_type, c->lists.grad_type, c->lists.state_type, status,
-         (unsigned long long)seed);
+  printf("%s%s %d%d%d %d %016llx\n", kernel, c->lists.copies ? "" : " without copy", c->lists.param_type,
+         c->lists.grad_type, c->lists.state_type, status, (unsigned long long)seed);
 }
 
-static void all(int32_t param, int32_t grad, int32_t state, int32_t threads) {
+static void all(int copies, int32_t param, int32_t grad, int32_t state, int32_t threads) {
   Case c;
   const accel_adam_options adamw = {0.01, 0.9, 0.999, 1e-8, 0.1, 0.5, 7, 1, 1};
   const accel_adam_options adam = {0.01, 0.9, 0.999, 1e-8, 0.1, 1.0, 7, 0, 0};
-  prepare(&c, param, grad, state, threads), report("adamw", &c, accel_adam(&c.lists, &adamw));
-  prepare(&c, param, grad, state, threads), report("adam", &c, accel_adam(&c.lists, &adam));
-  prepare(&c, param, grad, state, threads), report("adam_rollback", &c, accel_adam_rollback(&c.lists, &adamw));
-  prepare(&c, param, grad, state, threads), report("adagrad", &c, accel_adagrad(&c.lists, 0.01, 1e-8, 0.1, 0.5));
-  prepare(&c, param, grad, state, threads), report("lion", &c, accel_lion(&c.lists, 0.01, 0.9, 0.99, 0.1, 0.5));
-  prepare(&c, param, grad, state, threads), report("sgd", &c, accel_sgd(&c.lists, 0.01, 0.9, 0.1, 0.1, 0.5, 1, 0));
+  prepare(&c, copies, param, grad, state, threads), report("adamw", &c, accel_adam(&c.lists, &adamw));
+  prepare(&c, copies, param, grad, state, threads), report("adam", &c, accel_adam(&c.lists, &adam));
+  prepare(&c, copies, param, grad, state, threads), report("adam_rollback", &c, accel_adam_rollback(&c.lists, &adamw));
+  prepare(&c, copies, param, grad, state, threads), report("adagrad", &c, accel_adagrad(&c.lists, 0.01, 1e-8, 0.1, 0.5));
+  prepare(&c, copies, param, grad, state, threads), report("lion", &c, accel_lion(&c.lists, 0.01, 0.9, 0.99, 0.1, 0.5));
+  prepare(&c, copies, param, grad, state, threads), report("sgd", &c, accel_sgd(&c.lists, 0.01, 0.9, 0.1, 0.1, 0.5, 1, 0));
 }
 
 int main(int count, char** arguments) {
   if (count > 1 && accel_set_level(atoi(arguments[1])) != ACCEL_OK) return 2;
   for (int32_t type = ACCEL_F32; type <= ACCEL_F16; ++type) {
-    all(type, type, type, 2);
-    all(type, ACCEL_F32, ACCEL_F32, 1);
+    all(1, type, type, type, 2);
+    all(1, type, ACCEL_F32, ACCEL_F32, 1);
+  }
+  for (int32_t type = ACCEL_F32; type <= ACCEL_F16; ++type) {
+    all(0, type, type, type, 2);
+    all(0, type, type, ACCEL_F32, 1);
   }
   for (int32_t type = ACCEL_F32; type <= ACCEL_F16; ++type) {
     Case c;
     double sum = 0;
-    prepare(&c, type, type, type, 2);
+    prepare(&c, 1, type, type, type, 2);
     const int status = accel_sum_of_squares(&c.lists, &sum);
     printf("sum_of_squares %d %d %016llx\n", type, status, (unsigned long long)hash(1, &sum, sizeof sum));
     for (int role = 0; role < 5; ++role)

@@ -25,11 +25,11 @@ inline float from_bf16(uint16_t half) {
   return float_of(static_cast<uint32_t>(half) << 16);
 }
 
+// Every NaN becomes the one that torch makes of it.
 inline uint16_t to_bf16(float value) {
   const uint32_t bits = bits_of(value);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  return static_cast<uint16_t>(is_nan ? 0x7fc0u | ((bits >> 16) & 0x8000u) : rounded);
+  return static_cast<uint16_t>(value != value ? 0x7fc0u : rounded);
 }
 
 inline float from_f16(uint16_t half) {
@@ -55,5 +55,18 @@ inline uint16_t to_f16(float value) {
   const uint32_t large = rest > 0x7f800000u ? 0x7e00u : 0x7c00u;
   return static_cast<uint16_t>(sign | (rest >= 0x477ff000u ? large : finite));
 }
+
+// A type by how it lies in memory, for loops that compute in float.
+struct F32 {
+  using Stored = float;
+  static float load(float stored) { return stored; }
+  static float store(float value) { return value; }
+};
+
+struct Bf16 {
+  using Stored = uint16_t;
+  static float load(uint16_t stored) { return from_bf16(stored); }
+  static uint16_t store(float value) { return to_bf16(value); }
+};
 
 } // namespace accel
