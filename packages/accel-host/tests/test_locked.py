@@ -5,13 +5,100 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import random
+import resource
+import warnings
+from pathlib import Path
 
 import pytest
 import torch
 
+from accel_host import locked
 from accel_host.errors import OutOfPinnedMemory
 from accel_host.locked import LockedMemory, pinned_like
+from accel_host.op_builder import PinMemoryBuilder
+
+
+def locked_bytes() -> int:
+    """What the kernel has locked for this process."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmLck:"))
+
+
+def flags_of(address: int) -> list[str]:
+    """The kernel's two-letter flags of the mapping there: `lo` for locked, `hg` for huge pages asked for."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
+        name, *rest = line.split()
+        if "-" in name:
+            first, last = (int(bound, 16) for bound in name.split("-"))
+            inside = first <= address < last
+        elif inside and name == "VmFlags:":
+            return rest
+    raise AssertionError(f"nothing is mapped at {address:#x}")
+
+
+@pytest.fixture
+def granted() -> int:
+    """As many bytes as huge pages are asked for, which this process may lock."""
+    if not Path("/proc/self/smaps").exists():
+        pytest.skip("not run: this system has no /proc to ask what is locked")
+    gc.collect()  # what earlier tests locked
+    wanted = locked._HUGE
+    probe = mmap.mmap(-1, wanted)
+    if not locked._mlock(locked._address(probe), wanted):
+        limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+        pytest.skip(f"not run: RLIMIT_MEMLOCK of {limit} bytes forbids to lock {wanted}")
+    probe.close()
+    return wanted
+
+
+def test_memory_is_locked_until_it_is_freed(granted: int) -> None:
+    memory, before = LockedMemory(), locked_bytes()
+    tensor = memory.allocate(granted, torch.uint8)
+    assert locked_bytes() - before == granted
+    assert memory.is_locked(tensor[100:200])
+    assert memory.free(tensor.data_ptr())
+    assert locked_bytes() == before
+    assert not memory.is_locked(tensor)
+
+
+def test_memory_is_locked_until_its_last_view_goes(granted: int) -> None:
+    memory, before = LockedMemory(), locked_bytes()
+    view = memory.allocate(granted, torch.uint8)[7:9]
+    gc.collect()
+    assert locked_bytes() - before == granted
+    del view
+    gc.collect()
+    assert locked_bytes() == before
+
+
+def test_huge_pages_are_asked_for_where_they_fit(granted: int) -> None:
+    memory = LockedMemory()
+    large, small = memory.allocate(granted, torch.uint8), memory.allocate(4096, torch.uint8)
+    if not Path("/sys/kernel/mm/transparent_hugepage").exists():
+        pytest.skip("not run: a kernel without transparent huge pages")
+    assert {"lo", "hg"} <= set(flags_of(large.data_ptr()))
+    assert "hg" not in flags_of(small.data_ptr())
+
+
+def test_memory_that_the_system_does_not_lock_is_usable_not_called_pinned_and_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(locked, "_mlock", lambda address, length: False)
+    monkeypatch.setattr(locked, "_warned", False)
+    handle = PinMemoryBuilder().load().pin_handle()
+    with pytest.warns(RuntimeWarning, match=r"not locked.*ulimit -l"):
+        tensor = handle.new_cpu_locked_tensor(1000, torch.empty(0))
+    assert tensor.fill_(3).sum() == 3000
+    assert locked.MEMORY.owns(tensor)
+    assert not locked.MEMORY.is_locked(tensor)
+    assert not handle.is_pinned(tensor)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert handle.free_cpu_locked_tensor(handle.new_cpu_locked_tensor(5, tensor))
+    assert handle.free_cpu_locked_tensor(tensor)
 
 
 def test_memory_begins_at_a_page_and_is_zero() -> None:

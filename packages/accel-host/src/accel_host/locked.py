@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Page-locked host memory in whole pages, and exact knowledge of which is alive.
+"""Page-locked host memory in whole pages, and exact knowledge of which is alive and which of it is locked.
+
+Where the system refuses the lock (`ulimit -l`) the pages come all the same, with one warning, and are not called
+pinned: training goes on with them, and whoever asks may find others.
 
 The pages go with the last tensor that shows them, never before: freeing early gives the memory back to the
 machine, and a tensor that is still held then reads zeros instead of what somebody else put there.
@@ -29,11 +32,15 @@ class LockedMemory:
     def __init__(self) -> None:
         self._blocks: dict[int, weakref.ReferenceType[mmap.mmap]] = {}
         self._bounds: dict[int, int] = {}
+        self._locked: set[int] = set()
         self._starts: list[int] = []
         self._lock = threading.RLock()
 
     def allocate(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """`count` elements, zeroed, at the start of a page; raises OutOfPinnedMemory (MemoryError)."""
+        """`count` elements, zeroed, at the start of a page; raises OutOfPinnedMemory (MemoryError).
+
+        Warns, once a process, where there is memory but the system refuses to lock it.
+        """
         length = max(count * dtype.itemsize, 1)
         try:
             block = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -46,9 +53,12 @@ class LockedMemory:
             ) from error
         _advise(block, length)
         start = _address(block)
-        if not _mlock(start, length):
+        locked = _mlock(start, length)
+        if not locked:
             _warn_once()
         with self._lock:
+            if locked:
+                self._locked.add(start)
             self._blocks[start] = weakref.ref(block)
             self._bounds[start] = start + length
             bisect.insort(self._starts, start)
@@ -72,18 +82,29 @@ class LockedMemory:
             return True
 
     def owns(self, tensor: torch.Tensor) -> bool:
-        """Whether all of the tensor's memory lies in one live block."""
+        """Whether all of the tensor's memory lies in one live block, locked or not."""
+        return self._block_of(tensor) is not None
+
+    def is_locked(self, tensor: torch.Tensor) -> bool:
+        """Whether it does, and the system has locked the block."""
+        with self._lock:
+            return self._block_of(tensor) in self._locked
+
+    def _block_of(self, tensor: torch.Tensor) -> int | None:
         if tensor.device.type != "cpu" or tensor.is_meta:
-            return False
+            return None
         first, last = _extent(tensor)
         with self._lock:
             place = bisect.bisect_right(self._starts, first) - 1
-            return place >= 0 and last <= self._bounds[self._starts[place]]
+            if place < 0 or last > self._bounds[self._starts[place]]:
+                return None
+            return self._starts[place]
 
     def _forget(self, start: int, _block: mmap.mmap | None = None) -> None:
         with self._lock:
             if self._blocks.pop(start, None) is not None:
                 del self._bounds[start]
+                self._locked.discard(start)
                 self._starts.remove(start)
 
 
@@ -92,7 +113,7 @@ MEMORY = LockedMemory()
 
 
 def pinned_like(tensor: torch.Tensor) -> torch.Tensor:
-    """A page-aligned, page-locked copy of a host tensor, contiguous, in its shape."""
+    """A page-aligned copy of a host tensor, contiguous, in its shape; locked where the system allows it."""
     fresh = MEMORY.allocate(tensor.numel(), tensor.dtype).view(tensor.shape)
     return fresh.copy_(tensor)
 
@@ -133,7 +154,8 @@ def _warn_once() -> None:
     if not _warned:
         _warned = True
         warnings.warn(
-            "memory is page-aligned but not locked: the limit of this process (ulimit -l) is too low",
+            "memory is page-aligned but not locked, and is_pinned() says so: "
+            "the limit of this process (ulimit -l) is too low, raise it",
             RuntimeWarning,
             stacklevel=4,
         )

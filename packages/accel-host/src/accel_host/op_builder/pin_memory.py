@@ -17,7 +17,7 @@ class pin_handle:
     """Upstream's handle; all handles share the memory of the process."""
 
     def new_cpu_locked_tensor(self, num_elem: int, example_tensor: torch.Tensor) -> torch.Tensor:
-        """`num_elem` elements of the example's type."""
+        """`num_elem` elements of the example's type, in whole pages; with a warning where they can not be locked."""
         return MEMORY.allocate(num_elem, example_tensor.dtype)
 
     def free_cpu_locked_tensor(self, locked_tensor: torch.Tensor) -> bool:
@@ -29,8 +29,8 @@ class pin_handle:
         return MEMORY.free(address)
 
     def is_pinned(self, buffer: torch.Tensor) -> bool:
-        """Whether torch or this package locked the memory."""
-        return MEMORY.owns(buffer) or buffer.is_pinned()
+        """Whether torch or this package locked the memory; not where the system refused to."""
+        return MEMORY.is_locked(buffer) or buffer.is_pinned()
 
 
 class PinMemoryBuilder(OpBuilder):
