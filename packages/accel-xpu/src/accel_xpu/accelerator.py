@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import torch
@@ -49,13 +50,22 @@ class XPU_Accelerator(TorchDeviceAccelerator):
 
     def _pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
         # torch's host allocator for XPU aligns to less than a page.
-        return locked.pinned_like(tensor)
+        pinned = locked.pinned_like(tensor)
+        return pinned if locked.MEMORY.is_locked(pinned) else _aligned_by_torch(tensor)
 
     def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
-        return locked.MEMORY.owns(tensor) or super()._torch_is_pinned(tensor)
+        return locked.MEMORY.is_locked(tensor) or super()._torch_is_pinned(tensor)
 
     def export_envs(self) -> list[str]:
         return list(_EXPORTED)
 
     def visible_devices_envs(self) -> list[str]:
         return [hardware.VISIBLE]
+
+
+def _aligned_by_torch(tensor: torch.Tensor) -> torch.Tensor:
+    """A page-aligned copy that the driver pins, whatever `ulimit -l` is."""
+    # DeepSpeed 0.18 asserts that its buffers for swapping are pinned.
+    room = torch.empty(tensor.nbytes + mmap.PAGESIZE, dtype=torch.uint8, pin_memory=True)
+    first = -room.data_ptr() % mmap.PAGESIZE
+    return room[first : first + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)

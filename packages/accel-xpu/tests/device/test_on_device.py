@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from accel_core.op_builder.fused import FusedAdamBuilder
+from accel_host import locked
 from accel_xpu import XPU_Accelerator
 
 
@@ -45,6 +46,19 @@ def test_aligned_memory_is_pinned_as_long_as_it_lives(xpu: Any) -> None:
     assert not xpu.is_pinned(host)
     del pinned
     assert xpu.is_pinned(view), "the memory lives with its last view"
+
+
+@pytest.mark.filterwarnings("ignore:memory is page-aligned but not locked")
+@pytest.mark.parametrize("shape", [(3, 5), (), (0,), (4096,)])
+def test_aligned_memory_is_torch_s_where_the_system_refuses_to_lock(
+    xpu: Any, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locked, "_mlock", lambda address, length: False)
+    host = torch.ones(shape, dtype=torch.bfloat16)
+    pinned = xpu.pin_memory(host, align_bytes=0)
+    assert pinned.data_ptr() % mmap.PAGESIZE == 0
+    assert torch.equal(pinned, host)
+    assert pinned.is_pinned() or not pinned.numel()
 
 
 def test_recycled_addresses_are_not_pinned(xpu: Any) -> None:
