@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import random
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +17,10 @@ import torch
 
 from accel_host import kernels
 
-from .test_numerics import STATES, call, draw_case
+from .test_numerics import STATES, Case, call, draw_case
+
+#: Steps that are drawn for each kernel.
+CASES = 30
 
 
 @pytest.fixture
@@ -25,8 +31,12 @@ def levels(functions: Any) -> Iterator[list[int]]:
     functions.accel_set_level(best)
 
 
-def result(kernel: str, seed: str, threads: int) -> list[torch.Tensor]:
-    case = draw_case(random.Random(seed), kernel)
+def drawn(kernel: str, number: int) -> Case:
+    return draw_case(random.Random(f"{kernel} {number}"), kernel)
+
+
+def result(case: Case, threads: int) -> list[torch.Tensor]:
+    case = copy.deepcopy(case)
     torch.set_num_threads(threads)
     call(case)
     return [*case.params, *(tensor for state in case.states for tensor in state), *(case.copies or [])]
@@ -34,15 +44,24 @@ def result(kernel: str, seed: str, threads: int) -> list[torch.Tensor]:
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("kernel", STATES)
+def test_enough_of_the_drawn_steps_run_in_two_threads(kernel: str) -> None:
+    source = (Path(__file__).parents[1] / "csrc" / "optimizers.cpp").read_text(encoding="utf-8")
+    grain = int(re.findall(r"kGrain = (\d+);", source)[0])
+    sizes = [sum(param.numel() for param in drawn(kernel, number).params) for number in range(CASES)]
+    assert sum(size > grain for size in sizes) >= 8
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("kernel", STATES)
 def test_a_step_has_the_same_bits_on_every_level_and_thread_count(
     kernel: str, levels: list[int], functions: Any
 ) -> None:
-    for number in range(30):
-        seen = []
+    for number in range(CASES):
+        case, seen = drawn(kernel, number), []
         for level in levels:
             assert functions.accel_set_level(level) == 0
             assert functions.accel_level() == level
-            seen += [result(kernel, f"{kernel} {number}", threads) for threads in (1, 2)]
+            seen += [result(case, threads) for threads in (1, 2)]
         for other in seen[1:]:
             for one, another in zip(seen[0], other, strict=True):
                 assert torch.equal(one, another)
