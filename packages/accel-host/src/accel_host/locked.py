@@ -154,7 +154,7 @@ def _warn_once() -> None:
     if not _warned:
         _warned = True
         warnings.warn(
-            "memory is page-aligned but not locked, and is_pinned() says so: "
+            "memory is page-aligned but not locked: "
             "the limit of this process (ulimit -l) is too low, raise it",
             RuntimeWarning,
             stacklevel=4,
