@@ -60,7 +60,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "accel_lion": (c_int32, (_LISTS, *[c_double] * 5)),
     "accel_sgd": (c_int32, (_LISTS, *[c_double] * 5, c_int32, c_int32)),
     "accel_sum_of_squares": (c_int32, (_LISTS, POINTER(c_double))),
-    "accel_zero": (None, (c_void_p, c_int64, c_int32)),
+    "accel_zero": (c_int32, (_LISTS,)),
     "accel_triad": (None, (c_void_p, c_void_p, c_void_p, c_float, c_int64, c_int32)),
     "accel_level": (c_int32, ()),
     "accel_best_level": (c_int32, ()),
