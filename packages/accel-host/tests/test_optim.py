@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from accel_host import optim
+from accel_host import kernels, optim
 from accel_host.errors import InvalidTensors
 
 TWINS = [(optim.AdamW, torch.optim.AdamW), (optim.Adagrad, torch.optim.Adagrad)]
@@ -129,3 +129,13 @@ def test_a_parameter_in_another_order_is_stepped_on_as_torch_does(form: str) -> 
             optimizer.step()
         results.append(param.detach())
     assert torch.allclose(*results, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+def test_fresh_states_are_zero_to_the_last_element(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By two threads, tensors of all sizes; float64, which no kernel takes, by torch."""
+    monkeypatch.setattr(torch, "empty_like", lambda like: torch.full_like(like, float("nan")))
+    for fresh in kernels.zeros_like([torch.ones(size, dtype=dtype) for size in (1, 70_001, 0, 5)]):
+        assert torch.equal(fresh, torch.zeros_like(fresh))
