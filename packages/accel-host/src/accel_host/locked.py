@@ -21,6 +21,7 @@ import weakref
 import torch
 
 from accel_host.errors import OutOfPinnedMemory
+from accel_host.shared_memory import extent
 
 #: From this size on, huge pages are wished for: two of them.
 _HUGE = 4 << 20
@@ -93,7 +94,7 @@ class LockedMemory:
     def _block_of(self, tensor: torch.Tensor) -> int | None:
         if tensor.device.type != "cpu" or tensor.is_meta:
             return None
-        first, last = _extent(tensor)
+        first, last = extent(tensor)
         with self._lock:
             place = bisect.bisect_right(self._starts, first) - 1
             if place < 0 or last > self._bounds[self._starts[place]]:
@@ -116,14 +117,6 @@ def pinned_like(tensor: torch.Tensor) -> torch.Tensor:
     """A page-aligned copy of a host tensor, contiguous, in its shape; locked where the system allows it."""
     fresh = MEMORY.allocate(tensor.numel(), tensor.dtype).view(tensor.shape)
     return fresh.copy_(tensor)
-
-
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    start = tensor.data_ptr()
-    if not tensor.numel():
-        return start, start
-    steps = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return start, start + (steps + 1) * tensor.element_size()
 
 
 def _advise(block: mmap.mmap, length: int) -> None:
