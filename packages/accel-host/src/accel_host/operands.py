@@ -62,7 +62,9 @@ class Operands:
         """The same where a parameter's tensors lie alike and without gaps, else contiguous copies of them."""
         rows = list(zip(*roles.values(), strict=True))
         for place, row in enumerate(rows):
-            if len({tensor.stride() for tensor in row}) > 1 or not shared_memory.dense(row[0]):
+            if len({(tensor.shape, tensor.stride()) for tensor in row}) > 1 or not shared_memory.dense(
+                row[0]
+            ):
                 rows[place] = tuple(self._contiguous(*pair) for pair in zip(roles, row, strict=True))
         return dict(zip(roles, map(list, zip(*rows, strict=True)), strict=True))
 
