@@ -172,7 +172,7 @@ def zeros_like(tensors: Tensors) -> list[torch.Tensor]:
     if functions is None or not all(type(t) is torch.Tensor and t.is_cpu and t.dtype in TYPES for t in fresh):
         return [tensor.zero_() for tensor in fresh]
     for group in grouped({"first": fresh}):
-        _check(functions.accel_zero(Operands(group).structure))
+        _check(Operands(group).given_to(functions.accel_zero))
     return fresh
 
 
@@ -202,7 +202,7 @@ def _run(kernel: str, roles: Roles, *arguments: Any) -> None:
         return
     operands = [Operands(group) for group in groups]
     for each in operands:
-        _check(getattr(functions, f"accel_{kernel}")(each.structure, *arguments))
+        _check(each.given_to(getattr(functions, f"accel_{kernel}"), *arguments))
         each.write_back()
 
 

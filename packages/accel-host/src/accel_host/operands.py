@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 import torch
@@ -32,8 +32,8 @@ class Operands:
         self._kept: list[object] = []
         self._copied: list[tuple[torch.Tensor, torch.Tensor]] = []
         sizes = [tensor.numel() for tensor in next(iter(roles.values()))]
-        self.structure = binding.Lists(tensors=len(sizes), threads=torch.get_num_threads())
-        self.structure.sizes = self._array("q", sizes)
+        self._structure = binding.Lists(tensors=len(sizes), threads=torch.get_num_threads())
+        self._structure.sizes = self._array("q", sizes)
         for role, tensors in roles.items():
             if [tensor.numel() for tensor in tensors] != sizes:
                 _refuse_sizes(role, tensors, sizes)
@@ -44,9 +44,13 @@ class Operands:
             addresses = [tensor.data_ptr() for tensor in tensors]
             if 0 in addresses:
                 refuse_without_memory(role, tensors)
-            setattr(self.structure, role, self._array("Q", addresses))
+            setattr(self._structure, role, self._array("Q", addresses))
             if tensors:
-                setattr(self.structure, _FIELDS[role], TYPES[tensors[0].dtype])
+                setattr(self._structure, _FIELDS[role], TYPES[tensors[0].dtype])
+
+    def given_to(self, function: Callable[..., int], *arguments: object) -> int:
+        """The function's status. The structure holds mere addresses: of arrays that live as long as this object."""
+        return function(self._structure, *arguments)
 
     def write_back(self) -> None:
         """Carry results from contiguous copies to the tensors they stand for."""
@@ -58,7 +62,9 @@ class Operands:
         """The same where a parameter's tensors lie alike and without gaps, else contiguous copies of them."""
         rows = list(zip(*roles.values(), strict=True))
         for place, row in enumerate(rows):
-            if len({tensor.stride() for tensor in row}) > 1 or not shared_memory.dense(row[0]):
+            if len({(tensor.shape, tensor.stride()) for tensor in row}) > 1 or not shared_memory.dense(
+                row[0]
+            ):
                 rows[place] = tuple(self._contiguous(*pair) for pair in zip(roles, row, strict=True))
         return dict(zip(roles, map(list, zip(*rows, strict=True)), strict=True))
 
