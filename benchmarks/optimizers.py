@@ -3,17 +3,13 @@
 """Adam on the host: our kernel, DeepSpeed's, torch.optim.AdamW fused and foreach, and a STREAM triad, interleaved.
 
 The bytes of a step on n float32 parameters are 28 n: parameter, gradient and two states are read, all but the
-gradient written. The triad a = b + s c moves 16 n: two arrays read, one written, and its lines read before (write
-allocate). All run on the same tensors with the same number of threads; the triad is built with the same compiler.
+gradient written. All run on the same tensors with the same number of threads; `benchmarks.host` has the triad.
 """
 
 from __future__ import annotations
 
 import argparse
-import random
-import statistics
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -24,13 +20,12 @@ import torch
 from accel_host import binding, kernels, library, optim
 from accel_host.op_builder import CPUAdamBuilder
 from accel_host.operands import TYPES
-from benchmarks import results
+from benchmarks import host, results
 
 SIZES = [1 << power for power in range(10, 27, 2)] + [100 << 20]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 #: Bytes a parameter, states in float32: param and grad read, param written; states read and written.
 BYTES = {"fp32": 28, "bf16": 2 * 3 + 4 * 4}
-TRIAD_BYTES = 16
 GOAL_TRIAD, GOAL_RATIO = 0.85, 0.97
 STEP = (3, 1e-3, 0.9, 0.999, 1e-8, 0.01, True)
 
@@ -54,53 +49,29 @@ def contenders(size: int, dtype: torch.dtype, theirs: Any) -> dict[str, Callable
     ours.create_adam(0, 1e-3, 0.9, 0.999, 1e-8, 0.01, True, False)
     data = param.data
     tensors = (data, grad, exp_avg, exp_avg_sq)
-    triad = [torch.zeros(size) for _ in range(3)]
     functions = library.load().functions
-    addresses = [tensor.data_ptr() for tensor in triad]
     lr, beta1, beta2, eps, decay = STEP[1:6]
     single = binding.ADAM_SINGLE.pack(
         *(tensor.data_ptr() for tensor in tensors), size, TYPES[dtype], TYPES[dtype], TYPES[torch.float32],
         torch.get_num_threads(), lr, beta1, beta2, eps, decay, 1.0, STEP[0], True, True,
     )  # fmt: skip
-    calls: dict[str, Callable[[], Any]] = {
+    return {
         "ours": lambda: ours.adam_update(0, *STEP, *tensors),
         "kernel": lambda: functions.accel_adam_one(single) or tensors,
         "upstream": lambda: theirs.adam_update(0, *STEP, *tensors),
         "our optimizer": optim.AdamW([param]).step,
         "torch fused": torch.optim.AdamW([param], fused=True).step,
-        "triad": lambda: functions.accel_triad(*addresses, 2.0, size, torch.get_num_threads()) or triad,
+        "torch foreach": torch.optim.AdamW([param], foreach=True).step,
+        "triad": host.triad(size),
     }
-    if size <= 1 << 24:
-        calls["torch foreach"] = torch.optim.AdamW([param], foreach=True).step
-    return calls
-
-
-def medians(calls: dict[str, Callable[[], Any]], rounds: int, size: int) -> dict[str, float]:
-    """Median seconds a call; in every round the contenders take turns, in an order drawn anew.
-
-    Each is called once untimed before: it would else find in the caches what the one before it left there.
-    """
-    draw = random.Random(0)
-    order = list(calls.items())
-    repeat = max(1, 20_000 // size)
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        draw.shuffle(order)
-        for name, call in order:
-            call()
-            began = time.perf_counter()
-            for _ in range(repeat):
-                call()
-            samples[name].append((time.perf_counter() - began) / repeat)
-    return {name: statistics.median(values) for name, values in samples.items()}
 
 
 def row(size: int, threads: int, kind: str, theirs: Any, rounds: int) -> dict[str, Any]:
     """One size, number of threads and type."""
     torch.set_num_threads(threads)
-    seconds = medians(contenders(size, DTYPES[kind], theirs), rounds, size)
+    seconds = host.medians(contenders(size, DTYPES[kind], theirs), rounds, size)
     rate = BYTES[kind] * size / seconds["ours"] / 1e9
-    triad = TRIAD_BYTES * size / seconds["triad"] / 1e9
+    triad = host.TRIAD_BYTES * size / seconds["triad"] / 1e9
     return {
         "type": kind,
         "elements": size,
@@ -111,9 +82,7 @@ def row(size: int, threads: int, kind: str, theirs: Any, rounds: int) -> dict[st
         "of triad": round(rate / triad, 2),
         "upstream ÷ ours": round(seconds["upstream"] / seconds["ours"], 2),
         "torch fused ÷ our optimizer": round(seconds["torch fused"] / seconds["our optimizer"], 2),
-        "torch foreach ÷ our optimizer": round(seconds["torch foreach"] / seconds["our optimizer"], 2)
-        if "torch foreach" in seconds
-        else "—",
+        "torch foreach ÷ our optimizer": round(seconds["torch foreach"] / seconds["our optimizer"], 2),
     }
 
 
@@ -135,7 +104,7 @@ def many(rounds: int, threads: int, tensors: int = 300, size: int = 1000) -> dic
         "foreach": stepper(torch.optim.AdamW, foreach=True),
         "fused": stepper(torch.optim.AdamW, fused=True),
     }
-    seconds = medians(calls, rounds, tensors * size)
+    seconds = host.medians(calls, rounds, tensors * size)
     return {
         "tensors": tensors,
         "elements each": size,
@@ -186,10 +155,12 @@ def main() -> int:
         f"{GOAL_TRIAD} of the triad beyond the caches, and no ratio below 1.0 (tolerance 3 %). Rows that miss one are "
         "kept.\n\n![Bandwidth over size](optimizers.svg)"
     )
-    results.write("optimizers", "Adam on the host", text, rows, options.out)
+    results.write("optimizers", "Adam on the host", text, rows, options.out, host.circumstances())
     small = [many(options.rounds, threads) for threads in counts]
     text = "Medians of interleaved rounds; goal: at least 2 times torch's foreach."
-    results.write("optimizers-many", "Adam on many small tensors", text, small, options.out)
+    results.write(
+        "optimizers-many", "Adam on many small tensors", text, small, options.out, host.circumstances()
+    )
     plot(rows, options.out)
     return 0
 

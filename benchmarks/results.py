@@ -18,15 +18,24 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
 
 def circumstances() -> dict[str, str]:
     """What a reader needs to judge the figures."""
-    versions = {name: _version(name) for name in ("torch", "deepspeed", "accel-core", "accel-cpu")}
+    versions = {
+        name: _version(name) for name in ("torch", "deepspeed", "accel-core", "accel-cpu", "accel-host")
+    }
     machine = f"{_processor()}, {os.cpu_count()} CPUs, {platform.system()}"
     return {"machine": machine, "python": platform.python_version(), **versions}
 
 
-def write(name: str, title: str, text: str, rows: Sequence[Mapping[str, Any]], folder: Path = FOLDER) -> None:
-    """Write `<name>.md` and `<name>.json`, and show the table."""
+def write(
+    name: str,
+    title: str,
+    text: str,
+    rows: Sequence[Mapping[str, Any]],
+    folder: Path = FOLDER,
+    more: Mapping[str, str] | None = None,
+) -> None:
+    """Write `<name>.md` and `<name>.json`, and show the table; `more` joins the circumstances."""
     folder.mkdir(parents=True, exist_ok=True)
-    here = circumstances()
+    here = circumstances() | dict(more or {})
     table = markdown(rows)
     note = "; ".join(f"{key} {value}" for key, value in here.items())
     page = f"# {title}\n\n{text}\n\n{table}\n\nMeasured on: {note}.\n"

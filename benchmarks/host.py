@@ -1,0 +1,73 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the benchmarks of accel-host's kernels share: turns of the contenders, the triad, and which library it is.
+
+The STREAM triad a = b + s c moves 16 bytes an element: two arrays read, one written, and its lines read before (write
+allocate). It is in accel-host's library, so built with the same compiler, and runs on torch's number of threads.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from accel_host import library
+
+TRIAD_BYTES = 16
+
+
+def medians(calls: dict[str, Callable[[], Any]], rounds: int, size: int) -> dict[str, float]:
+    """Median seconds a call on `size` elements; in every round the contenders take turns, in an order drawn anew.
+
+    Each is called once untimed before: it would else find in the caches what the one before it left there.
+    """
+    draw = random.Random(0)
+    order = list(calls.items())
+    repeat = max(1, 20_000 // size)
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        draw.shuffle(order)
+        for name, call in order:
+            call()
+            began = time.perf_counter()
+            for _ in range(repeat):
+                call()
+            samples[name].append((time.perf_counter() - began) / repeat)
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def triad(size: int) -> Callable[[], Any]:
+    """One triad over arrays of `size` float32 elements."""
+    arrays = [torch.ones(size) for _ in range(3)]
+    addresses = [array.data_ptr() for array in arrays]
+    functions = library.load().functions
+    # `arrays` is named in the call so that they live as long as it does.
+    return lambda: functions.accel_triad(*addresses, 2.0, size, torch.get_num_threads()) or arrays
+
+
+def circumstances() -> dict[str, str]:
+    """The library that is measured: where it came from, its compiler, the instructions that are at work."""
+    loaded = library.load()
+    origin = loaded.reason.partition(":")[0]
+    if loaded.functions is None:
+        return {"library": origin}
+    level = loaded.functions.accel_level()
+    return {
+        "library": origin,
+        "its compiler": _compiler(Path(loaded.functions._name)),
+        "instructions": f"x86-64-v{level}" if level else "the baseline's",
+    }
+
+
+def _compiler(binary: Path) -> str:
+    # Compilers sign what they make, in the section .comment.
+    content = binary.read_bytes() if binary.is_file() else b""
+    signed = re.search(rb"GCC: \([^)]*\) [\d.]+|clang version [\d.]+", content)
+    return signed[0].decode() if signed else "unknown"
