@@ -22,35 +22,36 @@ from benchmarks import host, results
 SHAPES = ((1, 1 << 10), (1, 1 << 20), (1, 1 << 26), (300, 1000), (50, 1 << 20))
 
 
-def row(tensors: int, size: int, threads: int, rounds: int) -> dict[str, Any]:
-    """One set of gradients."""
-    torch.set_num_threads(threads)
-    grads = [torch.randn(size) for _ in range(tensors)]
+def contenders(grads: list[torch.Tensor]) -> dict[str, Callable[[], Any]]:
+    """One call of each on the same gradients."""
     params = [torch.nn.Parameter(grad) for grad in grads]
     for param, grad in zip(params, grads, strict=True):
         param.grad = grad
     checker = CheckOverflow()
 
-    def torchs() -> float:
-        return float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads))))
-
-    def torchs_with_check() -> tuple[float, bool]:
-        return torchs(), any(not bool(torch.isfinite(grad).all()) for grad in grads)
-
     def upstreams() -> float:
         return float(get_global_norm_of_tensors(grads))
 
-    def upstreams_with_check() -> tuple[float, bool]:
-        return upstreams(), checker.has_overflow_serial(params)
+    def torchs() -> float:
+        return float(torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads))))
 
-    elements = tensors * size
-    calls: dict[str, Callable[[], Any]] = {
+    def torchs_check() -> bool:
+        return any(not bool(torch.isfinite(grad).all()) for grad in grads)
+
+    return {
         "ours": lambda: kernels.sum_of_squares(grads) ** 0.5,
         "upstream's norm": upstreams,
-        "upstream's norm and check": upstreams_with_check,
+        "upstream's norm and check": lambda: (upstreams(), checker.has_overflow_serial(params)),
         "torch's norm": torchs,
-        "torch's norm and check": torchs_with_check,
+        "torch's norm and check": lambda: (torchs(), torchs_check()),
     }
+
+
+def row(tensors: int, size: int, threads: int, rounds: int) -> dict[str, Any]:
+    """One set of gradients."""
+    torch.set_num_threads(threads)
+    calls = contenders([torch.randn(size) for _ in range(tensors)])
+    elements = tensors * size
     seconds = host.medians(calls | {"triad": host.triad(elements)}, rounds, elements)
     rate = 4 * elements / seconds["ours"] / 1e9
     triad = host.TRIAD_BYTES * elements / seconds["triad"] / 1e9
