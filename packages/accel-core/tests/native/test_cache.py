@@ -93,7 +93,7 @@ def test_a_library_that_can_not_be_read_now_is_not_removed(
     with monkeypatch.context() as patch:
         patch.setattr(build, "_hash", fail)
         assert build.published(source) is None
-    assert build.library(source) == made
+    assert build.published(source) == made
 
 
 def test_a_user_without_a_home_is_an_error_of_ours(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,6 +126,23 @@ def test_builders_without_locks_leave_each_other_alone(
     with ThreadPoolExecutor(4) as pool:
         paths = set(pool.map(lambda _: build.library(source, compile_library), range(4)))
     assert {ctypes.CDLL(str(path)).answer() for path in paths} == {42}
+
+
+def test_a_builder_with_the_lock_leaves_one_without_alone(
+    source: Source, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def meanwhile(source: Source, target: Path) -> None:
+        monkeypatch.undo()
+        monkeypatch.setenv("ACCEL_CACHE_DIR", str(cache))
+        build.library(source)
+        assert target.parent.is_dir()
+        compiler.compile_library(source, target)
+
+    def fail(*_: object, **__: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(filelock, "FileLock", fail)
+    assert build.library(source, meanwhile).is_file()
 
 
 def test_a_builder_that_was_stopped_blocks_nobody_for_ever(
