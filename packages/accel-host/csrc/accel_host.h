@@ -21,8 +21,9 @@ extern "C" {
 enum { ACCEL_F32 = 0, ACCEL_BF16 = 1, ACCEL_F16 = 2 };
 enum { ACCEL_OK = 0, ACCEL_BAD_TYPE = 1, ACCEL_BAD_LEVEL = 2, ACCEL_NO_MEMORY = 3, ACCEL_OVERLAP = 4 };
 
-// Lists of tensors, all contiguous: entry i of each list has sizes[i] elements. Unused lists are null. Two written
-// tensors that share memory are refused with ACCEL_OVERLAP, before anything is written.
+// Lists of tensors, all contiguous: entry i of each list has sizes[i] elements. Unused lists are null. All
+// but the gradients are written; one that shares memory with another is refused with ACCEL_OVERLAP, before anything
+// is written.
 // first, second: the optimizer's states. copy: takes the updated parameters in copy_type, null for none.
 // threads: at most this many are used; fewer for little work.
 typedef struct {
@@ -66,9 +67,9 @@ ACCEL_API int accel_sgd(
 // infinite or NaN where an element is.
 ACCEL_API int accel_sum_of_squares(const accel_lists* lists, double* result);
 
-// Writes zeros with the threads and the division of work of a step: on a NUMA machine the pages then lie beside
-// the cores that use them.
-ACCEL_API void accel_zero(void* data, int64_t bytes, int32_t threads);
+// Zeroes `first` with the division of work of a step on the same lists: on a NUMA machine the pages of fresh memory
+// then lie beside the cores that will step on them.
+ACCEL_API int accel_zero(const accel_lists* lists);
 
 // STREAM's triad a = b + s * c, for benchmarks on the same compiler and threads.
 ACCEL_API void accel_triad(float* a, const float* b, const float* c, float s, int64_t n, int32_t threads);

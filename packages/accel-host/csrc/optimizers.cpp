@@ -57,8 +57,12 @@ void* entry(void* const* list, int64_t index) {
   return list ? list[index] : nullptr;
 }
 
+int64_t width(int32_t type) {
+  return type == ACCEL_F32 ? 4 : 2;
+}
+
 void* from(void* data, int64_t at, int32_t type) {
-  return data ? static_cast<char*>(data) + at * (type == ACCEL_F32 ? 4 : 2) : nullptr;
+  return data ? static_cast<char*>(data) + at * width(type) : nullptr;
 }
 
 // The loop for these very types, null where there is none.
@@ -95,11 +99,10 @@ void step_part(const accel_lists& lists, int64_t index, int64_t begin, int64_t e
        end - begin);
 }
 
-// The tensors are one row of elements, cut into equal parts: three hundred small ones cost one start of threads.
-int run(const accel_lists& lists, const Steps& steps, const void* op) {
-  if (!known(lists.param_type) || !known(lists.grad_type) || !known(lists.state_type) || !known(lists.copy_type))
-    return ACCEL_BAD_TYPE;
-  if (const int status = overlap(lists); status != ACCEL_OK) return status;
+// Calls work(index, begin, end) for parts of tensors. They are one row of elements, cut into equal parts: three hundred
+// small ones cost one start of threads.
+template <class Work>
+void parts(const accel_lists& lists, const Work& work) {
   int64_t total = 0;
   for (int64_t i = 0; i < lists.tensors; ++i) total += lists.sizes[i];
   parallel_for(total, kGrain, lists.threads, [&](int64_t begin, int64_t end) {
@@ -107,9 +110,16 @@ int run(const accel_lists& lists, const Steps& steps, const void* op) {
     for (int64_t i = 0; i < lists.tensors && start < end; start += lists.sizes[i++]) {
       const int64_t first = begin > start ? begin - start : 0;
       const int64_t last = end - start < lists.sizes[i] ? end - start : lists.sizes[i];
-      if (first < last) step_part(lists, i, first, last, steps, op);
+      if (first < last) work(i, first, last);
     }
   });
+}
+
+int run(const accel_lists& lists, const Steps& steps, const void* op) {
+  if (!known(lists.param_type) || !known(lists.grad_type) || !known(lists.state_type) || !known(lists.copy_type))
+    return ACCEL_BAD_TYPE;
+  if (const int status = overlap(lists); status != ACCEL_OK) return status;
+  parts(lists, [&](int64_t i, int64_t first, int64_t last) { step_part(lists, i, first, last, steps, op); });
   return ACCEL_OK;
 }
 
@@ -173,4 +183,13 @@ int accel_sgd(
   const accel::Sgd op{single(lr), single(momentum), single(first_step ? 1 : 1 - dampening), single(weight_decay),
                       single(grad_factor), nesterov != 0};
   return run(*lists, level().sgd, &op);
+}
+
+int accel_zero(const accel_lists* lists) {
+  const int32_t type = lists->state_type;
+  if (!known(type)) return ACCEL_BAD_TYPE;
+  parts(*lists, [&](int64_t i, int64_t first, int64_t last) {
+    std::memset(from(lists->first[i], first, type), 0, static_cast<size_t>((last - first) * width(type)));
+  });
+  return ACCEL_OK;
 }

@@ -6,7 +6,7 @@
 
 namespace accel_host {
 
-// ACCEL_OVERLAP where two of the written tensors share memory, ACCEL_NO_MEMORY where that can not be told.
+// ACCEL_OVERLAP where a written tensor shares memory with any other, ACCEL_NO_MEMORY where that can not be told.
 int overlap(const accel_lists& lists);
 
 } // namespace accel_host

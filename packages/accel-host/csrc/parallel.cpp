@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parallel.h"
 
-#include <cstring>
-
 #include "accel_host.h"
 #include "level.h"
 
@@ -20,8 +18,6 @@ bool g_forked = false;
 [[maybe_unused]] const int g_registered = pthread_atfork(nullptr, nullptr, [] { g_forked = true; });
 #endif
 
-constexpr int64_t kGrainBytes = 1 << 20;
-
 } // namespace
 
 bool forked() {
@@ -29,13 +25,6 @@ bool forked() {
 }
 
 } // namespace accel_host
-
-void accel_zero(void* data, int64_t bytes, int32_t threads) {
-  auto* start = static_cast<char*>(data);
-  accel_host::parallel_for(bytes, accel_host::kGrainBytes, threads, [&](int64_t begin, int64_t end) {
-    std::memset(start + begin, 0, static_cast<size_t>(end - begin));
-  });
-}
 
 void accel_triad(float* a, const float* b, const float* c, float s, int64_t n, int32_t threads) {
   const auto& kernels = accel_host::level();

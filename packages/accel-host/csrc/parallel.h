@@ -7,10 +7,11 @@
 
 namespace accel_host {
 
-// True in a child of fork() whose parent had started threads: they are gone there, and OpenMP would wait for them.
+// True in a child of fork(). Threads that its parent had started are gone there, and OpenMP would wait for them; as
+// torch starts the same ones, whether there were any can not be told.
 bool forked();
 
-// Calls work(begin, end) for contiguous parts of [0, total), in as many threads as pay: none gets less than `grain`.
+// Calls work(begin, end) for contiguous parts of [0, total), in as many threads as pay: one for every begun `grain`.
 template <class Work>
 void parallel_for(int64_t total, int64_t grain, int32_t threads, const Work& work) {
   const int64_t most = grain > 0 ? (total + grain - 1) / grain : 1;

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -118,6 +119,8 @@ def deepspeed(supa: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """And a DeepSpeed that has a backend for it."""
     supa.setattr(current.upstream, "keys", lambda: frozenset({"cuda", "supa"}))
     supa.setattr(current.upstream, "load", lambda: None)
+    # Where another test has imported DeepSpeed its op tables would be filled from the objects of these tests.
+    supa.delitem(sys.modules, "deepspeed.ops.op_builder.all_ops", raising=False)
     return supa
 
 

@@ -14,16 +14,16 @@ OK, NO_MEMORY, OVERLAP = 0, 3, 4
 
 
 class Lists(ctypes.Structure):
-    """`accel_lists`."""
+    """`accel_lists`; of its lists the addresses."""
 
     _fields_ = (
         ("tensors", c_int64),
-        ("sizes", POINTER(c_int64)),
-        ("params", POINTER(c_void_p)),
-        ("grads", POINTER(c_void_p)),
-        ("first", POINTER(c_void_p)),
-        ("second", POINTER(c_void_p)),
-        ("copies", POINTER(c_void_p)),
+        ("sizes", c_void_p),
+        ("params", c_void_p),
+        ("grads", c_void_p),
+        ("first", c_void_p),
+        ("second", c_void_p),
+        ("copies", c_void_p),
         ("param_type", c_int32),
         ("grad_type", c_int32),
         ("state_type", c_int32),
@@ -60,7 +60,7 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "accel_lion": (c_int32, (_LISTS, *[c_double] * 5)),
     "accel_sgd": (c_int32, (_LISTS, *[c_double] * 5, c_int32, c_int32)),
     "accel_sum_of_squares": (c_int32, (_LISTS, POINTER(c_double))),
-    "accel_zero": (None, (c_void_p, c_int64, c_int32)),
+    "accel_zero": (c_int32, (_LISTS,)),
     "accel_triad": (None, (c_void_p, c_void_p, c_void_p, c_float, c_int64, c_int32)),
     "accel_level": (c_int32, ()),
     "accel_best_level": (c_int32, ()),

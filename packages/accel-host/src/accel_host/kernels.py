@@ -4,9 +4,9 @@
 
 Parameters, gradients and states may each be float32, bfloat16 or float16; the arithmetic is float32. `copies`, if
 given, take the updated parameters in a type of their own, in the same pass over memory. `grad_factor` multiplies
-the gradients first: a loss scale's inverse, a clip coefficient, or their product. Where the library can not be had
-the same is computed in plain torch. Raises `InvalidTensors` for other types or devices, sizes that differ and
-shared memory.
+the gradients first: a loss scale's inverse, a clip coefficient (from `sum_of_squares`), or their product. Where the
+library can not be had the same is computed in plain torch. Raises `InvalidTensors` for other types or devices, sizes
+that differ and shared memory, before anything is written. Autograd is told of the writes by `accel_host.optim` alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from typing import Any
 import torch
 
 from accel_host import binding, library, plain
-from accel_host.operands import TYPES, Operands, Tensors, grouped, refuse, refuse_misfits
+from accel_host.operands import (
+    TYPES,
+    Operands,
+    Roles,
+    Tensors,
+    grouped,
+    refuse,
+    refuse_misfits,
+    refuse_shared,
+)
 
 
 def adam(
@@ -43,6 +52,10 @@ def adam(
     rollback: from the values after the step, and its gradients, back to those before it, but for rounding.
     """
     _refuse_step(step)
+    if rollback and not (beta1 and beta2 and (not decoupled or lr * weight_decay != 1)):
+        raise ValueError(
+            f"a step with betas {beta1}, {beta2} and decay {lr * weight_decay} forgets what was before it"
+        )
     options = binding.AdamOptions(
         lr, beta1, beta2, eps, weight_decay, grad_factor, step, decoupled, bias_correction
     )
@@ -72,22 +85,23 @@ def adam_one(
     if (
         functions is None or kind is None or state is None or step < 1
         or grad.dtype is not param.dtype or exp_avg_sq.dtype is not exp_avg.dtype
-        or grad.layout is not torch.strided
+        or grad.layout is not torch.strided or grad.is_neg()
         or not (param.is_cpu and grad.is_cpu and exp_avg.is_cpu and exp_avg_sq.is_cpu)
         or not (size == grad.numel() == exp_avg.numel() == exp_avg_sq.numel())
         or not (param.is_contiguous() and grad.is_contiguous())
         or not (exp_avg.is_contiguous() and exp_avg_sq.is_contiguous())
     ):  # fmt: skip
         return False
-    _check(
-        functions.accel_adam_one(
-            binding.ADAM_SINGLE.pack(
-                param.data_ptr(), grad.data_ptr(), exp_avg.data_ptr(), exp_avg_sq.data_ptr(), size,
-                kind, kind, state, torch.get_num_threads(),
-                lr, beta1, beta2, eps, weight_decay, grad_factor, step, decoupled, bias_correction,
-            )
+    addresses = param.data_ptr(), grad.data_ptr(), exp_avg.data_ptr(), exp_avg_sq.data_ptr()
+    if not all(addresses):
+        return False
+    status = functions.accel_adam_one(
+        binding.ADAM_SINGLE.pack(
+            *addresses, size, kind, kind, state, torch.get_num_threads(),
+            lr, beta1, beta2, eps, weight_decay, grad_factor, step, decoupled, bias_correction,
         )
     )  # fmt: skip
+    _check(status)
     return True
 
 
@@ -151,19 +165,20 @@ def sum_of_squares(tensors: Tensors) -> float:
     return total
 
 
-def zeros_like(tensor: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-    """Zeros like a host tensor, first touched by the threads that will step on them (NUMA)."""
-    fresh = torch.empty_like(tensor, dtype=dtype)
+def zeros_like(tensors: Tensors) -> list[torch.Tensor]:
+    """Zeros like each, first touched by the threads that will step on them in one call (NUMA)."""
+    fresh = [torch.empty_like(tensor) for tensor in tensors]
     functions = library.load().functions
-    if functions is None or not fresh.is_contiguous():
-        return fresh.zero_()
-    functions.accel_zero(fresh.data_ptr(), fresh.nbytes, torch.get_num_threads())
+    if functions is None or not all(type(t) is torch.Tensor and t.is_cpu and t.dtype in TYPES for t in fresh):
+        return [tensor.zero_() for tensor in fresh]
+    for group in grouped({"first": fresh}):
+        _check(Operands(group).given_to(functions.accel_zero))
     return fresh
 
 
 def _roles(
     params: Tensors, grads: Tensors, first: Tensors, second: Tensors | None = None, *, copies: Tensors | None
-) -> dict[str, Tensors]:
+) -> Roles:
     roles = {"params": params, "grads": grads, "first": first}
     if second is not None:
         roles["second"] = second
@@ -172,25 +187,34 @@ def _roles(
     return roles
 
 
-def _run(kernel: str, roles: dict[str, Tensors], *arguments: Any) -> None:
-    for group in grouped(roles):
-        functions = library.load().functions
-        if functions is None:
+def _run(kernel: str, roles: Roles, *arguments: Any) -> None:
+    """All is checked before the first group is stepped on."""
+    groups = list(grouped(roles))
+    functions = library.load().functions
+    if functions is None or len(groups) > 1:
+        refuse_shared(roles)
+    if functions is None:
+        for group in groups:
             refuse_misfits(group)
-            getattr(plain, kernel)(group, *arguments)
-            continue
-        operands = Operands(group)
-        _check(getattr(functions, f"accel_{kernel}")(operands.structure, *arguments))
-        operands.write_back()
+        with torch.no_grad():
+            for group in groups:
+                getattr(plain, kernel)(group, *arguments)
+        return
+    operands = [Operands(group) for group in groups]
+    for each in operands:
+        _check(each.given_to(getattr(functions, f"accel_{kernel}"), *arguments))
+        each.write_back()
 
 
 def _check(status: int) -> None:
     if status == binding.OVERLAP:
-        refuse("two written tensors that share memory", "memory of its own for each")
+        refuse("a written tensor that shares memory with another", "memory of its own for each")
     if status == binding.NO_MEMORY:
         raise MemoryError("a host kernel found no memory for its sums")
-    # Types were checked before: another status is a fault of this package.
-    assert status == binding.OK, status
+    if status != binding.OK:
+        raise RuntimeError(
+            f"a host kernel ended with status {status}: types were checked before, so a fault of accel-host"
+        )
 
 
 def _refuse_step(step: int) -> None:

@@ -18,6 +18,7 @@ import weakref
 import torch
 
 from accel_host.errors import OutOfPinnedMemory
+from accel_host.shared_memory import extent
 
 #: From this size on, huge pages are wished for: two of them.
 _HUGE = 4 << 20
@@ -75,7 +76,7 @@ class LockedMemory:
         """Whether all of the tensor's memory lies in one live block."""
         if tensor.device.type != "cpu" or tensor.is_meta:
             return False
-        first, last = _extent(tensor)
+        first, last = extent(tensor)
         with self._lock:
             place = bisect.bisect_right(self._starts, first) - 1
             return place >= 0 and last <= self._bounds[self._starts[place]]
@@ -95,14 +96,6 @@ def pinned_like(tensor: torch.Tensor) -> torch.Tensor:
     """A page-aligned, page-locked copy of a host tensor, contiguous, in its shape."""
     fresh = MEMORY.allocate(tensor.numel(), tensor.dtype).view(tensor.shape)
     return fresh.copy_(tensor)
-
-
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    start = tensor.data_ptr()
-    if not tensor.numel():
-        return start, start
-    steps = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return start, start + (steps + 1) * tensor.element_size()
 
 
 def _advise(block: mmap.mmap, length: int) -> None:

@@ -4,16 +4,17 @@
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn
 
 import torch
 
-from accel_host import binding
+from accel_host import binding, shared_memory
 from accel_host.errors import InvalidTensors
 
 Tensors = Sequence[torch.Tensor]
+Roles = dict[str, Tensors]
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 #: Roles in the C structure's order; all but the gradients are written.
 ROLES = ("params", "grads", "first", "second", "copies")
@@ -21,48 +22,69 @@ _FIELDS = dict(zip(ROLES, ("param_type", "grad_type", "state_type", "state_type"
 
 
 class Operands:
-    """One call's tensors, of one type a role, as `grouped` gives them; copies of those that are not contiguous.
+    """One call's tensors, of one type a role, as `grouped` gives them; copies of those that lie in another order.
 
-    roles: lists of equal length by name of `ROLES`; missing where the kernel has no use for them.
+    roles: lists of equal length by name of `ROLES`; missing where the kernel has no use for them. Raises
+    `InvalidTensors` for sizes that differ, tensors without memory, and shared memory that the library does not see.
     """
 
-    def __init__(self, roles: dict[str, Tensors]) -> None:
+    def __init__(self, roles: Roles) -> None:
         self._kept: list[object] = []
         self._copied: list[tuple[torch.Tensor, torch.Tensor]] = []
         sizes = [tensor.numel() for tensor in next(iter(roles.values()))]
-        self.structure = binding.Lists(tensors=len(sizes), threads=torch.get_num_threads())
-        self.structure.sizes = self._array(ctypes.c_int64, sizes)
+        self._structure = binding.Lists(tensors=len(sizes), threads=torch.get_num_threads())
+        self._structure.sizes = self._array("q", sizes)
         for role, tensors in roles.items():
             if [tensor.numel() for tensor in tensors] != sizes:
                 _refuse_sizes(role, tensors, sizes)
-            if not all(tensor.is_contiguous() for tensor in tensors):
-                tensors = [self._contiguous(role, tensor) for tensor in tensors]
+        if not all(tensor.is_contiguous() for tensors in roles.values() for tensor in tensors):
+            refuse_shared(roles)
+            roles = self._in_one_order(roles)
+        for role, tensors in roles.items():
             addresses = [tensor.data_ptr() for tensor in tensors]
-            setattr(self.structure, role, self._array(ctypes.c_void_p, addresses))
+            if 0 in addresses:
+                refuse_without_memory(role, tensors)
+            setattr(self._structure, role, self._array("Q", addresses))
             if tensors:
-                setattr(self.structure, _FIELDS[role], TYPES[tensors[0].dtype])
+                setattr(self._structure, _FIELDS[role], TYPES[tensors[0].dtype])
+
+    def given_to(self, function: Callable[..., int], *arguments: object) -> int:
+        """The function's status. The structure holds mere addresses: of arrays that live as long as this object."""
+        return function(self._structure, *arguments)
 
     def write_back(self) -> None:
         """Carry results from contiguous copies to the tensors they stand for."""
-        for original, copy in self._copied:
-            original.copy_(copy)
+        with torch.no_grad():
+            for original, copy in self._copied:
+                original.copy_(copy)
+
+    def _in_one_order(self, roles: Roles) -> Roles:
+        """The same where a parameter's tensors lie alike and without gaps, else contiguous copies of them."""
+        rows = list(zip(*roles.values(), strict=True))
+        for place, row in enumerate(rows):
+            if len({(tensor.shape, tensor.stride()) for tensor in row}) > 1 or not shared_memory.dense(
+                row[0]
+            ):
+                rows[place] = tuple(self._contiguous(*pair) for pair in zip(roles, row, strict=True))
+        return dict(zip(roles, map(list, zip(*rows, strict=True)), strict=True))
 
     def _contiguous(self, role: str, tensor: torch.Tensor) -> torch.Tensor:
         if tensor.is_contiguous():
             return tensor
-        copy = tensor.contiguous()
+        copy = tensor.detach().contiguous()
         self._kept.append(copy)
         if role != "grads":
             self._copied.append((tensor, copy))
         return copy
 
-    def _array(self, kind: type, values: Sequence[int]) -> object:
-        array = (kind * len(values))(*values)  # type: ignore[operator]
-        self._kept.append(array)
-        return array
+    def _array(self, kind: str, values: Sequence[int]) -> int:
+        """Address of a C array; one of ctypes takes four times as long to fill."""
+        made = array(kind, values)
+        self._kept.append(made)
+        return made.buffer_info()[0]
 
 
-def grouped(roles: dict[str, Tensors]) -> Iterator[dict[str, Tensors]]:
+def grouped(roles: Roles) -> Iterator[Roles]:
     """The lists cut into groups of equal types; raises `InvalidTensors` for what no kernel takes."""
     lengths = {len(tensors) for tensors in roles.values()}
     if len(lengths) != 1:
@@ -75,7 +97,7 @@ def grouped(roles: dict[str, Tensors]) -> Iterator[dict[str, Tensors]]:
         kinds[role] = {tensor.dtype for tensor in tensors}
         if not (
             kinds[role] <= TYPES.keys()
-            and all(tensor.is_cpu and tensor.layout is torch.strided for tensor in tensors)
+            and all(t.is_cpu and t.layout is torch.strided and not t.is_neg() for t in tensors)
         ):
             _refuse_tensors(role, tensors)
     if any(len(kind) > 1 for kind in kinds.values()):
@@ -86,20 +108,33 @@ def grouped(roles: dict[str, Tensors]) -> Iterator[dict[str, Tensors]]:
         yield roles
 
 
-def refuse_misfits(roles: dict[str, Tensors]) -> None:
-    """What the library refuses by itself, for the way without it: sizes that differ, written tensors that overlap."""
+def refuse_misfits(roles: Roles) -> None:
+    """What `Operands` and the library refuse, for the way without them."""
     sizes = [tensor.numel() for tensor in next(iter(roles.values()))]
     for role, tensors in roles.items():
         _refuse_sizes(role, tensors, sizes)
-    written = [tensor for role in roles if role != "grads" for tensor in roles[role]]
-    end = 0
-    for start, nbytes in sorted((t.data_ptr(), t.nbytes) for t in written if t.is_contiguous()):
-        if nbytes and start < end:
-            refuse("two written tensors that share memory", "memory of its own for each")
-        end = start + nbytes
+        refuse_without_memory(role, tensors)
 
 
-def _by_type(roles: dict[str, Tensors]) -> Iterator[dict[str, Tensors]]:
+def refuse_shared(roles: Roles) -> None:
+    """Raise where a written tensor shares memory with any other."""
+    if shared_memory.shared(roles):
+        refuse(
+            "a written tensor that shares memory with another or with itself", "memory of its own for each"
+        )
+
+
+def refuse_without_memory(role: str, tensors: Tensors) -> None:
+    """Raise for a tensor that has elements but no address, as a DTensor, a fake one, or one with freed storage."""
+    for tensor in tensors:
+        if tensor.numel() and not tensor.data_ptr():
+            refuse(
+                f"{role} of type {type(tensor).__name__} without memory of its own",
+                "plain tensors in host memory",
+            )
+
+
+def _by_type(roles: Roles) -> Iterator[Roles]:
     places: dict[tuple[torch.dtype, ...], list[int]] = {}
     for place, row in enumerate(zip(*roles.values(), strict=True)):
         places.setdefault(tuple(tensor.dtype for tensor in row), []).append(place)
@@ -109,9 +144,10 @@ def _by_type(roles: dict[str, Tensors]) -> Iterator[dict[str, Tensors]]:
 
 def _refuse_tensors(role: str, tensors: Tensors) -> None:
     for tensor in tensors:
-        if tensor.dtype not in TYPES or not tensor.is_cpu or tensor.layout is not torch.strided:
+        negated = ", negated when read" if tensor.is_neg() else ""
+        if tensor.dtype not in TYPES or not tensor.is_cpu or tensor.layout is not torch.strided or negated:
             refuse(
-                f"{role} of {tensor.dtype} on {tensor.device} ({tensor.layout})",
+                f"{role} of {tensor.dtype} on {tensor.device} ({tensor.layout}{negated})",
                 "dense tensors of float32, bfloat16 or float16 in host memory",
             )
 

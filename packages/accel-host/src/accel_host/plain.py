@@ -14,9 +14,8 @@ from accel_core.foreach.lion import multi_tensor_lion
 from accel_core.foreach.precision import Tensors as Wide
 from accel_core.foreach.precision import copy_back, wide
 from accel_host.binding import AdamOptions
-from accel_host.operands import Tensors
+from accel_host.operands import Roles
 
-Roles = dict[str, Tensors]
 _UNUSED = torch.empty(0)
 
 

@@ -28,8 +28,9 @@ def multi_tensor_lion(
     kernel and are not read. Source: Chen et al., arXiv:2302.06675.
     """
     grads, params, exp_avgs = (wide(tensors) for tensors in tensor_lists)
-    updates = torch._foreach_lerp(exp_avgs, grads, 1 - beta1)
-    torch._foreach_sign_(updates)
+    moved = torch._foreach_lerp(exp_avgs, grads, 1 - beta1)
+    # torch's sign of a NaN is 0, which would hide it from the parameter for good.
+    updates = [torch.where(tensor.isnan(), tensor, tensor.sign()) for tensor in moved]
     if weight_decay:
         torch._foreach_mul_(params, 1 - lr * weight_decay)
     torch._foreach_add_(params, updates, alpha=-lr)

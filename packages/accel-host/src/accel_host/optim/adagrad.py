@@ -13,7 +13,7 @@ from accel_host import kernels
 from accel_host.optim import step
 
 
-class Adagrad(torch.optim.Adagrad):
+class Adagrad(step.HostOptimizer, torch.optim.Adagrad):
     """torch.optim.Adagrad with another step: same options, same state dict. Source: JMLR 12 (2011)."""
 
     @torch.no_grad()
@@ -22,8 +22,10 @@ class Adagrad(torch.optim.Adagrad):
         loss = step.loss_of(closure)
         for group in self.param_groups:
 
-            def fresh(parameter: torch.Tensor, start: float = group["initial_accumulator_value"]) -> Any:
-                return {"sum": torch.full_like(parameter, start)}
+            def fresh(
+                parameters: list[torch.Tensor], start: float = group["initial_accumulator_value"]
+            ) -> Any:
+                return [{"sum": zeros.add_(start)} for zeros in kernels.zeros_like(parameters)]
 
             for number, params in step.by_step(group, self.state, fresh):
                 kernels.adagrad(

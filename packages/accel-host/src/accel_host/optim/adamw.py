@@ -13,16 +13,11 @@ from accel_host import kernels
 from accel_host.optim import step
 
 
-class AdamW(torch.optim.AdamW):
+class AdamW(step.HostOptimizer, torch.optim.AdamW):
     """torch.optim.AdamW with another step: same options, same state dict.
 
-    amsgrad is refused (InvalidTensors, a ValueError). Source: arXiv:1711.05101.
+    amsgrad, differentiable and capturable are refused (InvalidTensors, a ValueError). Source: arXiv:1711.05101.
     """
-
-    def __init__(self, params: Any, *args: Any, amsgrad: bool = False, **options: Any) -> None:
-        if amsgrad:
-            raise step.refuse("amsgrad")
-        super().__init__(params, *args, **options)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -56,5 +51,6 @@ def _step(
     )  # fmt: skip
 
 
-def _fresh(parameter: torch.Tensor) -> dict[str, torch.Tensor]:
-    return {name: kernels.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+def _fresh(parameters: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+    states = zip(kernels.zeros_like(parameters), kernels.zeros_like(parameters), strict=True)
+    return [{"exp_avg": first, "exp_avg_sq": second} for first, second in states]

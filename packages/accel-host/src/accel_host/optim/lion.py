@@ -13,7 +13,7 @@ from accel_host import kernels
 from accel_host.optim import step
 
 
-class Lion(torch.optim.Optimizer):
+class Lion(step.HostOptimizer):
     """Lion with decoupled weight decay; its state is the momentum `exp_avg`. Source: arXiv:2302.06675.
 
     Raises ValueError for a negative lr or weight_decay, or betas outside [0, 1).
@@ -56,5 +56,5 @@ class Lion(torch.optim.Optimizer):
         return loss
 
 
-def _fresh(parameter: torch.Tensor) -> dict[str, torch.Tensor]:
-    return {"exp_avg": kernels.zeros_like(parameter)}
+def _fresh(parameters: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+    return [{"exp_avg": first} for first in kernels.zeros_like(parameters)]

@@ -20,31 +20,49 @@ def loss_of(closure: Callable[[], Any] | None) -> Any:
         return closure()
 
 
+class HostOptimizer(torch.optim.Optimizer):
+    """Refuses, wherever a group's options come from, what the kernels do not have."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        # torch sets it for `fused`: GradScaler would then leave the unscaling, and the skipping, to `step`.
+        self._step_supports_amp_scaling = False
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """torch's; raises InvalidTensors (a ValueError) for an option that the kernels do not have."""
+        _refuse_options({**self.defaults, **param_group})
+        super().add_param_group(param_group)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """torch's; raises InvalidTensors (a ValueError) for an option that the kernels do not have."""
+        for group in state_dict["param_groups"]:
+            _refuse_options(group)
+        super().load_state_dict(state_dict)
+
+
 def by_step(
-    group: dict[str, Any], state: dict[Any, Any], fresh: Callable[[torch.Tensor], dict[str, Any]]
+    group: dict[str, Any], state: dict[Any, Any], fresh: Callable[[list[torch.Tensor]], list[dict[str, Any]]]
 ) -> Iterator[tuple[int, list[torch.Tensor]]]:
     """The group's parameters with gradients by the number of the step that they take now, state made where missing.
 
-    Raises InvalidTensors for a sparse gradient. maximize turns the gradient's sign in the caller.
+    The step counts when the next ones are asked for: not where it was refused. Raises InvalidTensors for a sparse
+    gradient. maximize turns the gradient's sign in the caller.
     """
-    parameters: dict[int, list[torch.Tensor]] = {}
-    for parameter in group["params"]:
-        if parameter.grad is None:
-            continue
-        if parameter.grad.is_sparse:
-            raise InvalidTensors(
-                what="the host optimizers can not take this step",
-                found="a sparse gradient",
-                expected="dense gradients",
-                do="use torch.optim.SparseAdam for this parameter, or sparse=False in its embedding",
-            )
-        own = state[parameter]
-        if not own:
-            own.update({"step": torch.tensor(0.0), **fresh(parameter)})
-        number = int(own["step"]) + 1
-        own["step"].fill_(number)
-        parameters.setdefault(number, []).append(parameter)
-    yield from parameters.items()
+    parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+    for parameter in parameters:
+        _refuse_sparse(parameter.grad)
+    new = [parameter for parameter in parameters if not state[parameter]]
+    for parameter, values in zip(new, fresh(new), strict=True):
+        state[parameter].update({"step": torch.tensor(0.0), **values})
+    by_number: dict[int, list[torch.Tensor]] = {}
+    for parameter in parameters:
+        by_number.setdefault(int(state[parameter]["step"]) + 1, []).append(parameter)
+    for number, members in by_number.items():
+        yield number, members
+        for parameter in members:
+            state[parameter]["step"].fill_(number)
+        # A second backward() through the values from before the step is an error, as after torch's own steps.
+        torch.autograd.graph.increment_version([p for p in members if not p.is_inference()])
 
 
 def sign(group: dict[str, Any]) -> float:
@@ -52,11 +70,22 @@ def sign(group: dict[str, Any]) -> float:
     return -1.0 if group.get("maximize") else 1.0
 
 
-def refuse(option: str) -> InvalidTensors:
-    """The error for an option of torch's that the kernels do not have."""
-    return InvalidTensors(
-        what=f"the host optimizer has no {option}",
-        found=f"{option}=True",
-        expected=f"{option}=False",
-        do=f"leave {option} out, or use torch's own optimizer",
-    )
+def _refuse_sparse(grad: torch.Tensor) -> None:
+    if grad.is_sparse:
+        raise InvalidTensors(
+            what="the host optimizers can not take this step",
+            found="a sparse gradient",
+            expected="dense gradients",
+            do="use torch.optim.SparseAdam for this parameter, or sparse=False in its embedding",
+        )
+
+
+def _refuse_options(group: dict[str, Any]) -> None:
+    for option in ("amsgrad", "differentiable", "capturable"):
+        if group.get(option):
+            raise InvalidTensors(
+                what=f"the host optimizer has no {option}",
+                found=f"{option}=True",
+                expected=f"{option}=False",
+                do=f"leave {option} out, or use torch's own optimizer",
+            )

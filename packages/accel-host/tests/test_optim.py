@@ -1,0 +1,141 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel_host.optim` behaves as torch's optimizers do, or says that it does not."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from accel_host import kernels, optim
+from accel_host.errors import InvalidTensors
+
+TWINS = [(optim.AdamW, torch.optim.AdamW), (optim.Adagrad, torch.optim.Adagrad)]
+
+
+def parameter(grad: float = 1.0) -> torch.nn.Parameter:
+    """Four ones, with a gradient."""
+    made = torch.nn.Parameter(torch.ones(4))
+    made.grad = torch.full((4,), grad)
+    return made
+
+
+def test_a_state_dict_goes_to_torch_and_back() -> None:
+    for ours, torchs in ((optim.AdamW, torch.optim.AdamW), (optim.Adagrad, torch.optim.Adagrad)):
+        param = torch.nn.Parameter(torch.ones(4))
+        param.grad = torch.ones(4)
+        mine = ours([param])
+        mine.step()
+        saved = copy.deepcopy(mine.state_dict())
+        theirs = torchs([torch.nn.Parameter(param.detach().clone())])
+        theirs.load_state_dict(mine.state_dict())
+        twin = theirs.param_groups[0]["params"][0]
+        twin.grad = torch.ones(4)
+        theirs.step()
+        again = ours([torch.nn.Parameter(param.detach().clone())])
+        again.load_state_dict(saved)
+        other = again.param_groups[0]["params"][0]
+        other.grad = torch.ones(4)
+        again.step()
+        assert torch.allclose(twin, other, atol=1e-6)
+        assert theirs.state_dict()["state"][0].keys() == again.state_dict()["state"][0].keys()
+
+
+@pytest.mark.parametrize("option", ["amsgrad", "differentiable", "capturable"])
+def test_an_option_that_the_kernels_lack_is_refused_wherever_it_comes_from(option: str) -> None:
+    message = f"no {option}"
+    with pytest.raises(InvalidTensors, match=message):
+        optim.AdamW([parameter()], **{option: True})
+    optimizer = optim.AdamW([parameter()])
+    with pytest.raises(ValueError, match=message):
+        optimizer.add_param_group({"params": [parameter()], option: True})
+    theirs = torch.optim.AdamW([parameter()], **{option: True})
+    with pytest.raises(InvalidTensors, match=message):
+        optimizer.load_state_dict(theirs.state_dict())
+    assert len(optimizer.param_groups) == 1
+
+
+def test_amsgrad_by_position_is_refused_too() -> None:
+    with pytest.raises(InvalidTensors, match="no amsgrad"):
+        optim.AdamW([parameter()], 1e-3, (0.9, 0.999), 1e-8, 1e-2, True)
+
+
+def test_a_sparse_gradient_is_refused() -> None:
+    param = torch.nn.Parameter(torch.ones(2, 2))
+    param.grad = torch.eye(2).to_sparse()
+    with pytest.raises(InvalidTensors, match="sparse"):
+        optim.AdamW([param]).step()
+
+
+@pytest.mark.parametrize("twins", TWINS, ids=["AdamW", "Adagrad"])
+@pytest.mark.parametrize("grad", [1024.0, float("inf")])
+def test_a_gradient_scaler_unscales_and_skips_also_with_fused(twins: Any, grad: float) -> None:
+    results = []
+    for kind in twins:
+        param = parameter()
+        optimizer = kind([param], lr=0.1, fused=True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        scaler.scale(torch.zeros(()))
+        param.grad = torch.full((4,), grad)
+        scaler.step(optimizer)
+        scaler.update()
+        results.append(param.detach().clone())
+    assert torch.allclose(*results)
+    assert torch.equal(results[0], torch.ones(4)) == (grad == float("inf"))
+
+
+@pytest.mark.parametrize("kind", [optim.AdamW, optim.Adagrad, optim.Lion])
+def test_a_second_backward_through_the_values_before_the_step_is_an_error(kind: Any) -> None:
+    weight, other = torch.nn.Parameter(torch.ones(4)), torch.nn.Parameter(torch.ones(4))
+    loss = (weight * other).sum()
+    loss.backward(retain_graph=True)
+    kind([weight]).step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_a_refused_step_does_not_count() -> None:
+    param = parameter()
+    optimizer = optim.AdamW([param])
+    optimizer.step()
+    param.grad = None
+    param.data = param.data.double()
+    param.grad = torch.ones(4, dtype=torch.float64)
+    with pytest.raises(InvalidTensors):
+        optimizer.step()
+    assert optimizer.state[param]["step"] == 1
+
+
+@pytest.mark.parametrize("form", ["channels_last", "transposed", "with gaps"])
+def test_a_parameter_in_another_order_is_stepped_on_as_torch_does(form: str) -> None:
+    torch.manual_seed(0)
+    results = []
+    start, grad = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 4, 5)
+    for kind in (optim.AdamW, torch.optim.AdamW):
+        if form == "channels_last":
+            data = start.contiguous(memory_format=torch.channels_last)
+        elif form == "transposed":
+            data = start.permute(3, 1, 0, 2).contiguous().permute(2, 1, 3, 0)
+        else:
+            data = torch.zeros(2, 3, 4, 10)[..., ::2].copy_(start)
+        param = torch.nn.Parameter(data)
+        assert param.stride() == data.stride()
+        optimizer = kind([param], lr=0.1)
+        for _ in range(3):
+            param.grad = torch.empty_like(param).copy_(grad)
+            optimizer.step()
+        results.append(param.detach())
+    assert torch.allclose(*results, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+def test_fresh_states_are_zero_to_the_last_element(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By two threads, tensors of all sizes; float64, which no kernel takes, by torch."""
+    monkeypatch.setattr(torch, "empty_like", lambda like: torch.full_like(like, float("nan")))
+    for fresh in kernels.zeros_like([torch.ones(size, dtype=dtype) for size in (1, 70_001, 0, 5)]):
+        assert torch.equal(fresh, torch.zeros_like(fresh))
