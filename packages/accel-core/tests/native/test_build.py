@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,19 @@ def test_what_a_killed_builder_left_is_removed(source: Source, cache: Path) -> N
     (left / "library").write_bytes(b"half")
     assert answer(build.library(source)) == 42
     assert not left.exists()
+
+
+def test_two_installations_share_a_library(source: Source, tmp_path: Path) -> None:
+    def installed(folder: str) -> Source:
+        csrc = shutil.copytree(source.folders[0], tmp_path / folder)
+        (csrc / "flags.txt").write_text("-O1\n")
+        units = tuple(csrc / unit.name for unit in source.units)
+        return Source(source.name, units, folders=(csrc,), flags=(f"@{csrc / 'flags.txt'}",))
+
+    first, second = installed("one"), installed("other")
+    assert first.key() == second.key()
+    (second.folders[0] / "flags.txt").write_text("-O2\n")
+    assert first.key() != second.key()
 
 
 def test_two_machines_may_share_a_home(source: Source, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

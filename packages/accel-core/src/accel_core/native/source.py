@@ -36,7 +36,9 @@ class Source:
         for path in sorted(self._files()):
             digest.update(f"{path.name}:{path.stat().st_size}:".encode() + path.read_bytes())
         machine = (sys.platform, platform.machine(), *platform.libc_ver())
-        digest.update("\0".join([*FLAGS, *self.flags, *machine]).encode())
+        # A file of flags lies among the sources: where that is must not matter.
+        flags = [f"@{Path(flag[1:]).name}" if flag.startswith("@") else flag for flag in self.flags]
+        digest.update("\0".join([*FLAGS, *flags, *machine]).encode())
         return f"{self.name}-{digest.hexdigest()[:20]}"
 
     def _files(self) -> Iterator[Path]:
