@@ -142,6 +142,7 @@ def check(installed: Installed, package: Package, require_device: bool) -> Itera
             yield from _check_key(installed, package, key, candidates, require_device)
         if not keys:
             yield from _check_accelerator(installed, package, None)
+        yield from _check_library(installed)
     except CheckError as error:
         yield error.problem
 
@@ -196,6 +197,22 @@ def _check_accelerator(installed: Installed, package: Package, key: str | None) 
         found=f"{answer['class']}, {'the same' if answer['same'] else 'not the same'} object as accel_core's",
         expected=f"a class of {origin or 'any package'}, one object behind both",
         do="see whether accel_core's entry point in torch.backends is installed (accel doctor)",
+    )
+
+
+def _check_library(installed: Installed) -> Iterator[Problem]:
+    """Where accel-host is among the wheels, its own library has to load: a build here would hide one that can not."""
+    answer = installed.ask("library")
+    if not answer["installed"]:
+        return
+    if answer["of_the_wheel"]:
+        print("verified: the host kernels are the library of accel-host's wheel")
+        return
+    yield Problem(
+        what="the host kernels are not the library of accel-host's wheel",
+        found=answer["reason"],
+        expected="a wheel of this platform with a library that loads here",
+        do="see what the build of accel-host's wheel warned of",
     )
 
 

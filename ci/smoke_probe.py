@@ -4,14 +4,17 @@
 
 python smoke_probe.py vendors DISTRIBUTION MODULE    imports the module and every vendor record it declares
 python smoke_probe.py accelerator                    asks DeepSpeed and accel_core for the accelerator
+python smoke_probe.py library                        loads the host kernels, where accel-host is installed
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 
@@ -30,5 +33,18 @@ def accelerator() -> dict[str, Any]:
     return {"class": f"{kind.__module__}.{kind.__qualname__}", "same": found is core.get_accelerator()}
 
 
+def library() -> dict[str, Any]:
+    if importlib.util.find_spec("accel_host") is None:
+        return {"installed": False}
+    host = importlib.import_module("accel_host.library")
+    reason = host.load().reason
+    return {"installed": True, "of_the_wheel": reason == host.WHEEL, "reason": reason}
+
+
 if __name__ == "__main__":
-    print(json.dumps(vendors(*sys.argv[2:]) if sys.argv[1] == "vendors" else accelerator()))
+    questions: dict[str, Callable[..., Any]] = {
+        "vendors": vendors,
+        "accelerator": accelerator,
+        "library": library,
+    }
+    print(json.dumps(questions[sys.argv[1]](*sys.argv[2:])))

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,6 +137,23 @@ def test_a_package_without_an_accelerator_is_tried_by_detection(
     environment.write("accel_toy-0.1.0.dist-info/entry_points.txt", b"")
     assert environment.problems() == []
     assert "verified: detection gives builtins.object" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("reason", ["built library of the wheel", "plain torch: no C++ compiler on PATH"])
+def test_the_host_kernels_have_to_be_the_library_of_the_wheel(
+    environment: Environment, capsys: pytest.CaptureFixture[str], reason: str
+) -> None:
+    (environment.site / "accel_host").mkdir(exist_ok=True)
+    text = f"class Loaded:\n    reason = {reason!r}\n\nload = Loaded\nWHEEL = 'built library of the wheel'\n"
+    environment.write("accel_host/library.py", text.encode())
+    try:
+        problems = environment.problems()
+    finally:
+        shutil.rmtree(environment.site / "accel_host")
+    verified = "the host kernels are the library of" in capsys.readouterr().out
+    assert (verified, [problem.found for problem in problems]) == (
+        (True, []) if reason == "built library of the wheel" else (False, [reason])
+    )
 
 
 def test_wheels_that_are_missing_are_all_named_with_how_to_build_them(repository: Repository) -> None:

@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compiles the kernels into the wheel, which then fits every Python and every torch of its platform.
 
-ACCEL_NO_NATIVE=1, or a machine without a compiler, gives a wheel without the library (py3-none-any): it is then
-compiled from the packaged source when first used.
+ACCEL_NO_NATIVE=1, or a machine on which it does not compile, gives a wheel without the library (py3-none-any): it is
+then compiled from the packaged source when first used. The build backend can not import accel_core: what is said
+there about compilers (accel_core.native.compiler) is said here again.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import subprocess
 import sysconfig
 from pathlib import Path
@@ -41,21 +41,24 @@ class KernelsHook(BuildHookInterface):  # type: ignore[type-arg]
                 build_data["tag"] = f"py3-none-{platform}"
 
     def _compiled(self, csrc: Path, headers: Path) -> Path | None:
-        compiler = shlex.split(os.environ.get("CXX", "c++"))
-        if os.environ.get("ACCEL_NO_NATIVE") == "1" or shutil.which(compiler[0]) is None:
-            self.app.display_warning("accel-host: no compiler, the wheel carries no library")
+        if os.environ.get("ACCEL_NO_NATIVE") == "1":
             return None
         target = Path(self.root) / "build" / "libaccel_host.so"
         target.parent.mkdir(parents=True, exist_ok=True)
         units = [str(unit) for unit in sorted(csrc.glob("*.cpp"))]
-        flags = [
-            "-std=c++17",
-            "-fPIC",
-            "-shared",
-            "-fopenmp",
-            f"@{csrc / 'flags.txt'}",
-            f"-I{csrc}",
-            f"-I{headers}",
-        ]
-        subprocess.run([*compiler, *flags, "-o", str(target), *units], check=True)
-        return target
+        flags = ["-std=c++17", "-fPIC", "-shared", f"@{csrc / 'flags.txt'}", f"-I{csrc}", f"-I{headers}"]
+        problems = []
+        for openmp in (["-fopenmp"], []):  # Apple's clang has none
+            try:
+                compiler = shlex.split(os.environ.get("CXX", "")) or ["c++"]
+                command = [*compiler, *flags, *openmp, "-o", str(target), *units]
+                subprocess.run(command, check=True, capture_output=True, text=True, errors="replace")
+                return target
+            except subprocess.CalledProcessError as error:
+                problems.append(error.stderr.strip() or str(error))
+            except (OSError, ValueError) as error:
+                problems.append(str(error))
+        self.app.display_warning(
+            f"accel-host: the wheel carries no library, it does not compile: {problems[0]}"
+        )
+        return None

@@ -22,15 +22,13 @@ def functions() -> Any:
 
 
 @pytest.fixture
-def without_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def without_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine with neither a built library nor a compiler, and an empty cache."""
     monkeypatch.setattr(library, "PREBUILT", tmp_path / "none")
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    library.load.cache_clear()
-    yield
-    library.load.cache_clear()
+    monkeypatch.setattr(library, "_loaded", None)
 
 
 @pytest.fixture(params=["library", "plain torch"])

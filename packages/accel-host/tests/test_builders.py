@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from accel_host import library
 from accel_host.op_builder import (
     CPUAdagradBuilder,
     CPUAdamBuilder,
@@ -21,6 +22,7 @@ from accel_host.op_builder import (
     UtilsBuilder,
     adam,
 )
+from accel_host.op_builder.base import HostBuilder
 
 BUILDERS = [
     CPUAdagradBuilder,
@@ -39,6 +41,8 @@ def test_a_builder_serves_without_a_compiler_and_never_raises(builder: Any, with
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert builder().load() is not None
+    if issubclass(builder, HostBuilder):
+        assert builder().reason == library.load().reason
 
 
 @pytest.fixture

@@ -91,23 +91,3 @@ def test_aarch64_gives_the_same_bits(tmp_path: Path) -> None:
     program = build(tmp_path, "aarch64-linux-gnu-", "-static")
     ended = subprocess.run([emulator, program], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, VECTORS)
-
-
-def test_the_library_has_no_symbol_of_torch_or_python(tmp_path: Path) -> None:
-    from accel_core.native import compiler
-
-    target = tmp_path / "library.so"
-    compiler.compile_library(library.source(), target)
-    listed = subprocess.run(
-        [need("nm", "binutils"), "-D", "--undefined-only", target], capture_output=True, text=True, check=True
-    )
-    symbols = [line.split()[-1] for line in listed.stdout.splitlines()]
-    assert symbols
-    versions = [symbol.partition("@GLIBC_")[2] for symbol in symbols if "@GLIBC_" in symbol]
-    assert not [
-        symbol
-        for symbol in symbols
-        if symbol.startswith(("Py", "_Py", "_ZN2at", "_ZN3c10", "_ZN5torch", "_ZSt"))
-    ]
-    # What manylinux2014 has: wheels run on every machine with glibc 2.17.
-    assert max(tuple(map(int, version.split("."))) for version in versions) <= (2, 17)

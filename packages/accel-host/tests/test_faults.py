@@ -8,8 +8,10 @@ import os
 import resource
 import subprocess
 import sys
+import threading
+import time
 import warnings
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +28,12 @@ _REASON = (
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache, and no library loaded."""
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(library, "PREBUILT", tmp_path / "none")
-    library.load.cache_clear()
-    yield tmp_path / "cache"
-    library.load.cache_clear()
+    monkeypatch.setattr(library, "_loaded", None)
+    return tmp_path / "cache"
 
 
 def steps() -> bool:
@@ -94,6 +95,74 @@ def test_a_disk_without_room_leaves_plain_torch_and_the_next_process_builds(cach
 
     assert child(preexec_fn=little_room).startswith("plain torch: accel_host does not compile")
     assert child().startswith("compiled on this machine")
+
+
+def test_a_user_without_a_home_gets_a_library_for_the_process(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for variable in ("ACCEL_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(Path, "home", fail)
+    assert library.load().reason == "compiled for this process: the cache can not be used"
+
+
+def test_a_cxx_that_is_no_command_leaves_plain_torch(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", 'g++ "x')
+    assert library.origin().startswith("plain torch: no C++ compiler can be called")
+    with pytest.warns(RuntimeWarning, match="No closing quotation"):
+        assert library.load().functions is None
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
+def test_what_nobody_thought_of_leaves_plain_torch(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise error
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.warns(RuntimeWarning, match=str(error) or type(error).__name__):
+        assert library.load().functions is None
+
+
+def test_where_the_library_came_from_is_known_after_loading(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "false")
+    assert library.origin().endswith("false, or plain torch if that fails")
+    with pytest.warns(RuntimeWarning):
+        library.load()
+    assert library.origin() == library.load().reason
+    assert library.origin().startswith("plain torch: accel_host does not compile")
+
+
+def test_a_machine_without_a_compiler_uses_what_another_has_built(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert library.load().reason.startswith("compiled on this machine")
+    monkeypatch.setattr(library, "_loaded", None)
+    monkeypatch.setenv("PATH", "")
+    assert library.origin() == "compiled on this machine before"
+    assert library.load().reason.startswith("compiled on this machine")
+
+
+def test_threads_that_come_at_once_load_once_and_warn_once(
+    without_library: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def slowly(source: object) -> Path:
+        calls.append(source)
+        time.sleep(0.2)
+        raise OSError("no library today")
+
+    monkeypatch.setattr(library.build, "library", slowly)
+    with pytest.warns(RuntimeWarning, match="no library today") as warned, ThreadPoolExecutor(8) as pool:
+        loaded = set(pool.map(lambda _: library.load(), range(8)))
+    assert (len(loaded), len(calls), len(warned)) == (1, 1, 1)
 
 
 def test_without_a_compiler_there_is_one_warning_and_plain_torch(without_library: None) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parents[1]
+LIBRARY = "accel_host/lib/libaccel_host.so"
 WORKSPACE = PACKAGE.parents[1] / "shared" / "csrc"
 
 
@@ -43,17 +44,25 @@ def built(folder: Path, out: Path, *options: str, **environment: str) -> Path:
     return file
 
 
-def test_the_wheel_from_the_sdist_carries_library_and_sources(tree: Path, tmp_path: Path) -> None:
-    sdist = built(tree, tmp_path / "sdist", "--sdist")
-    subprocess.run(["tar", "xzf", sdist, "-C", tmp_path], check=True)
-    # An empty folder with the sdist alone: nothing of the workspace beside it.
-    wheel = built(tmp_path / sdist.name.removesuffix(".tar.gz"), tmp_path / "wheel", "--wheel")
+@pytest.fixture(scope="module")
+def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel from the sdist, in an empty folder with nothing of the workspace beside it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    sdist = built(tree, folder / "sdist", "--sdist")
+    subprocess.run(["tar", "xzf", sdist, "-C", folder], check=True)
+    return built(folder / sdist.name.removesuffix(".tar.gz"), folder / "wheel", "--wheel")
+
+
+def contents(wheel: Path) -> list[str]:
+    return zipfile.ZipFile(wheel).namelist()
+
+
+def test_the_wheel_from_the_sdist_carries_library_and_sources(wheel: Path, tmp_path: Path) -> None:
     assert "-py3-none-" in wheel.name
     assert "any" not in wheel.name
-    names = zipfile.ZipFile(wheel).namelist()
-    assert "accel_host/lib/libaccel_host.so" in names
-    assert "accel_host/csrc/optimizers.cpp" in names
-    assert "accel_host/include/accel/optimizers.h" in names
+    assert LIBRARY in contents(wheel)
+    assert "accel_host/csrc/optimizers.cpp" in contents(wheel)
+    assert "accel_host/include/accel/optimizers.h" in contents(wheel)
     # The wheel's own files, without the checkout, serve: by the library, and by the sources alone.
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     for own_library in (True, False):
@@ -73,9 +82,45 @@ def test_the_wheel_from_the_sdist_carries_library_and_sources(tree: Path, tmp_pa
         assert reason.startswith("built library of the wheel" if own_library else "compiled on this machine")
 
 
+def test_the_library_has_no_symbol_of_torch_or_python(wheel: Path, tmp_path: Path) -> None:
+    target = zipfile.ZipFile(wheel).extract(LIBRARY, tmp_path)
+    listed = subprocess.run(
+        ["nm", "-D", "--undefined-only", target], capture_output=True, text=True, check=True
+    )
+    symbols = [line.split()[-1] for line in listed.stdout.splitlines()]
+    assert symbols
+    versions = [symbol.partition("@GLIBC_")[2] for symbol in symbols if "@GLIBC_" in symbol]
+    assert not [
+        symbol
+        for symbol in symbols
+        if symbol.startswith(("Py", "_Py", "_ZN2at", "_ZN3c10", "_ZN5torch", "_ZSt"))
+    ]
+    # What manylinux2014 has: wheels run on every machine with glibc 2.17.
+    assert max(tuple(map(int, version.split("."))) for version in versions) <= (2, 17)
+
+
+@pytest.mark.parametrize(
+    ("cxx", "carries"),
+    [
+        pytest.param("", True, id="empty"),
+        pytest.param("env LANG=C c++", True, id="several words"),
+        pytest.param("{folder}/without-openmp", True, id="without OpenMP"),
+        pytest.param("false", False, id="compiles nothing"),
+        pytest.param("no-such-compiler", False, id="is not there"),
+        pytest.param('c++ "', False, id="is no command"),
+    ],
+)
+def test_whatever_the_compiler_there_is_a_wheel(tree: Path, tmp_path: Path, cxx: str, carries: bool) -> None:
+    program = tmp_path / "without-openmp"
+    program.write_text('#!/bin/sh\ncase " $* " in *" -fopenmp "*) exit 1;; esac\nexec c++ "$@"\n')
+    program.chmod(0o755)
+    wheel = built(tree, tmp_path / "wheel", "--wheel", CXX=cxx.format(folder=tmp_path))
+    assert (LIBRARY in contents(wheel)) == carries
+    assert wheel.name.endswith("-py3-none-any.whl") != carries
+
+
 def test_without_a_compiler_the_wheel_is_for_every_machine(tree: Path, tmp_path: Path) -> None:
     wheel = built(tree, tmp_path / "wheel", "--wheel", ACCEL_NO_NATIVE="1")
     assert wheel.name.endswith("-py3-none-any.whl")
-    names = zipfile.ZipFile(wheel).namelist()
-    assert "accel_host/csrc/optimizers.cpp" in names
-    assert "accel_host/lib/libaccel_host.so" not in names
+    assert "accel_host/csrc/optimizers.cpp" in contents(wheel)
+    assert LIBRARY not in contents(wheel)

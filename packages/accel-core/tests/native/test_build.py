@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -31,14 +32,12 @@ def test_the_second_call_compiles_nothing(
     assert build.library(source) == first
 
 
-def test_a_changed_header_flag_or_compiler_is_another_library(source: Source) -> None:
-    keys = {
-        source.key("c++"),
-        source.key("other"),
-        Source(source.name, source.units, source.folders, ("-g",)).key("c++"),
-    }
+def test_a_changed_header_or_flag_is_another_library(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {source.key(), Source(source.name, source.units, source.folders, ("-g",)).key()}
     (source.folders[0] / "answer.h").write_text("#define ANSWER 43\n")
-    keys.add(source.key("c++"))
+    keys.add(source.key())
+    monkeypatch.setattr("accel_core.native.source.FLAGS", ("-std=c++20", "-fPIC"))
+    keys.add(source.key())
     assert len(keys) == 4
 
 
@@ -57,6 +56,19 @@ def test_what_a_killed_builder_left_is_removed(source: Source, cache: Path) -> N
     (left / "library").write_bytes(b"half")
     assert answer(build.library(source)) == 42
     assert not left.exists()
+
+
+def test_two_installations_share_a_library(source: Source, tmp_path: Path) -> None:
+    def installed(folder: str) -> Source:
+        csrc = shutil.copytree(source.folders[0], tmp_path / folder)
+        (csrc / "flags.txt").write_text("-O1\n")
+        units = tuple(csrc / unit.name for unit in source.units)
+        return Source(source.name, units, folders=(csrc,), flags=(f"@{csrc / 'flags.txt'}",))
+
+    first, second = installed("one"), installed("other")
+    assert first.key() == second.key()
+    (second.folders[0] / "flags.txt").write_text("-O2\n")
+    assert first.key() != second.key()
 
 
 def test_two_machines_may_share_a_home(source: Source, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,18 +8,21 @@ Having none is no error: `accel_host.kernels` then computes the same in plain to
 from __future__ import annotations
 
 import ctypes
-import functools
+import shlex
+import threading
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accel_core.errors import AccelError
-from accel_core.native import Source, build
+from accel_core.errors import AccelError, in_short
+from accel_core.native import Source, build, compiler
 from accel_host import binding
 
 _HERE = Path(__file__).parent
 PREBUILT = _HERE / "lib" / "libaccel_host.so"
+#: The reason of a library that was not compiled here.
+WHEEL = "built library of the wheel"
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,9 @@ class Loaded:
 
 def source() -> Source:
     """The packaged sources; those of the workspace in an editable install."""
-    workspace = _HERE.parents[3]
     csrc, headers = _HERE / "csrc", _HERE / "include"
     if not csrc.is_dir():
+        workspace = _HERE.parents[3]
         csrc, headers = workspace / "packages/accel-host/csrc", workspace / "shared/csrc/include"
     return Source(
         "accel_host",
@@ -44,37 +47,60 @@ def source() -> Source:
     )
 
 
-@functools.cache
+_loaded: Loaded | None = None
+_loading = threading.Lock()
+
+
 def load() -> Loaded:
     """The library of this process. Never raises; warns once when plain torch has to serve."""
+    return _loaded or _load_once()
+
+
+def origin() -> str:
+    """Where the library came from, once it is loaded; before, how `load` would get it, without doing it."""
+    if _loaded:
+        return _loaded.reason
+    if PREBUILT.is_file():
+        return WHEEL
+    try:
+        command = compiler.find()
+        if command:
+            return f"to be compiled once by {shlex.join(command)}, or plain torch if that fails"
+        if build.published(source()):
+            return "compiled on this machine before"
+    except (AccelError, OSError) as error:
+        return f"plain torch: {in_short(error)}"
+    return "plain torch: no C++ compiler on PATH"
+
+
+def _load_once() -> Loaded:
+    global _loaded
+    with _loading:  # threads that come while the first one builds wait for its result
+        if _loaded is None:
+            _loaded = _load()
+            if _loaded.functions is None:
+                warnings.warn(
+                    f"accel-host computes in {_loaded.reason}. That is slower: install a wheel with the built "
+                    "library, or a C++17 compiler.",
+                    RuntimeWarning,
+                    stacklevel=4,
+                )
+        return _loaded
+
+
+def _load() -> Loaded:
     problems = []
     for way in (*([_prebuilt] if PREBUILT.is_file() else []), _cached, _private):
         try:
             return way()
-        except (AccelError, OSError, AttributeError) as error:
-            problems.append(_first_line(error))
-    found = "; ".join(dict.fromkeys(problems))
-    warnings.warn(
-        f"accel-host computes in plain torch, which is slower: {found}. Install a wheel with the built library, "
-        "or a C++17 compiler.",
-        RuntimeWarning,
-        stacklevel=3,
-    )
-    return Loaded(None, f"plain torch: {found}")
-
-
-def expected() -> str:
-    """How `load` would get the library, without doing it."""
-    if PREBUILT.is_file():
-        return "built library of the wheel"
-    from accel_core.native import compiler
-
-    path = compiler.find()
-    return "plain torch: no C++ compiler on PATH" if path is None else f"compiled by {path} when first used"
+        except Exception as error:
+            # Whatever a machine comes up with, from a full process table on: the op is there in plain torch.
+            problems.append(in_short(error) or type(error).__name__)
+    return Loaded(None, f"plain torch: {'; '.join(dict.fromkeys(problems))}")
 
 
 def _prebuilt() -> Loaded:
-    return Loaded(_open(PREBUILT), "built library of the wheel")
+    return Loaded(_open(PREBUILT), WHEEL)
 
 
 def _cached() -> Loaded:
@@ -82,6 +108,8 @@ def _cached() -> Loaded:
     try:
         return Loaded(_open(path), f"compiled on this machine: {path.parent.name}")
     except OSError:
+        if not compiler.find():
+            raise
         # Whole, but not for this machine: built anew, once.
         build.forget(path)
         return Loaded(_open(build.library(source())), "compiled on this machine, anew")
@@ -101,7 +129,3 @@ def _open(path: Path) -> Any:
     if functions.accel_abi_version() != binding.ABI_VERSION:
         raise OSError(f"{path.name} has interface {functions.accel_abi_version()}, not {binding.ABI_VERSION}")
     return functions
-
-
-def _first_line(error: BaseException) -> str:
-    return f"{error.what}: {error.found}" if isinstance(error, AccelError) else str(error)

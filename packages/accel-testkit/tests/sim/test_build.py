@@ -65,6 +65,14 @@ def test_several_that_ask_at_once_compile_once(cache, compiler, tmp_path):
     assert _calls(tmp_path) == len(build.UNITS) + 1
 
 
+def test_every_word_of_the_compiler_counts(cache, compiler, monkeypatch):
+    program, paths = os.environ["CXX"], set()
+    for command in (program, f"{program} -m64", f"env {program}"):
+        monkeypatch.setenv("CXX", command)
+        paths.add(build.library())
+    assert len(paths) == 3
+
+
 def test_what_does_not_compile_says_why_and_is_tried_again(cache, compiler):
     compiler("echo 'unit.cpp:7: error: no such thing' >&2; exit 1")
     with pytest.raises(CanNotBuild, match=r"found: +unit.cpp:7: error: no such thing"):

@@ -5,6 +5,10 @@
 Built in a private folder, published by one rename under a name that contains the hash of its contents: a
 builder that is killed, a full disk or a damaged file leaves nothing that a later process would load. The lock
 only saves work; without it (some network file systems have none) two builders publish the same thing.
+
+    <cache>/<name>-<key of sources, flags, machine>/<name>-<compiler>-<hash of the contents>.so
+
+A machine with a compiler takes what that compiler made; one without takes what any has made of the same sources.
 """
 
 from __future__ import annotations
@@ -23,6 +27,10 @@ from accel_core.native import cache, compiler
 from accel_core.native.source import Source
 
 _WORK = "build-"
+#: Without the lock: of these nobody knows whether their builder is at work.
+_WORK_ALONE = "alone-"
+#: A builder that was stopped, or whose disk hangs, keeps its lock. No library takes so long to build.
+LOCK_SECONDS = 600.0
 Compile = Callable[[Source, Path], None]
 
 
@@ -31,15 +39,15 @@ def library(source: Source, compile_library: Compile | None = None) -> Path:
 
     compile_library: makes the file from the source; core's own if not given.
     """
-    path = compiler.find()
-    home = cache.folder() / source.key("" if path is None else compiler.identity(path))
-    found = _published(home)
+    home, stem = _place(source)
+    found = _published(home, stem)
     if found is not None:
         return found
+    compile_library = compile_library or compiler.compile_library
     try:
         home.mkdir(mode=0o700, exist_ok=True)
-        with _locked(home):
-            return _published(home) or _build(source, home, compile_library or compiler.compile_library)
+        with _locked(home) as locked:
+            return _published(home, stem) or _build(source, home, stem, compile_library, locked)
     except OSError as error:
         raise CacheUnusable(
             what=f"{source.name} can not be kept",
@@ -47,6 +55,11 @@ def library(source: Source, compile_library: Compile | None = None) -> Path:
             expected="a cache folder with a few free megabytes",
             do="free some space there, or set ACCEL_CACHE_DIR",
         ) from error
+
+
+def published(source: Source) -> Path | None:
+    """Path of the library if the cache holds it; builds nothing. Raises `BuildFailed` or `CacheUnusable`."""
+    return _published(*_place(source))
 
 
 @contextlib.contextmanager
@@ -64,25 +77,38 @@ def forget(path: Path) -> None:
         path.unlink()
 
 
-def _published(home: Path) -> Path | None:
-    """The library in its folder if its contents still have the hash of its name; anything else is removed."""
+def _place(source: Source) -> tuple[Path, str]:
+    """The library's folder, and how its file's name begins: with the compiler where there is one."""
+    command = compiler.find()
+    # One that can only be read serves those who find their library in it.
+    home = cache.folder(write=False) / source.key()
+    return home, f"{source.name}-{compiler.identity(command)}" if command else source.name
+
+
+def _published(home: Path, stem: str) -> Path | None:
+    """The library in its folder if its contents still have the hash of its name; a damaged one is removed."""
     try:
-        candidates = sorted(home.glob("*.so"))
+        candidates = sorted(home.glob(f"{stem}-*.so"))
     except OSError:
         return None
     for path in candidates:
-        with contextlib.suppress(OSError):
-            if path.stem.rpartition("-")[2] == _hash(path):
-                return path
+        try:
+            whole = path.stem.rpartition("-")[2] == _hash(path)
+        except OSError:
+            continue  # too many open files, a network disk: that says nothing about the library
+        if whole:
+            return path
         forget(path)
     return None
 
 
-def _build(source: Source, home: Path, compile_library: Compile) -> Path:
-    # Whoever holds the lock is the only builder: what others left behind died with them.
-    for left_behind in home.glob(f"{_WORK}*"):
-        shutil.rmtree(left_behind, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=_WORK, dir=home, ignore_cleanup_errors=True) as work:
+def _build(source: Source, home: Path, stem: str, compile_library: Compile, locked: bool) -> Path:
+    if locked:
+        # Whoever holds the lock is the only builder with it: what others left behind died with them.
+        for left_behind in home.glob(f"{_WORK}*"):
+            shutil.rmtree(left_behind, ignore_errors=True)
+    prefix = _WORK if locked else _WORK_ALONE
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=home, ignore_cleanup_errors=True) as work:
         built = Path(work) / "library"
         compile_library(source, built)
         if not built.stat().st_size:
@@ -92,7 +118,7 @@ def _build(source: Source, home: Path, compile_library: Compile) -> Path:
                 expected="a shared library",
                 do="look for a full disk, or try another compiler (CXX=…)",
             )
-        target = home / f"{source.name}-{_hash(built)}.so"
+        target = home / f"{stem}-{_hash(built)}.so"
         built.replace(target)
     return target
 
@@ -102,14 +128,15 @@ def _hash(path: Path) -> str:
 
 
 @contextlib.contextmanager
-def _locked(home: Path) -> Iterator[None]:
+def _locked(home: Path) -> Iterator[bool]:
+    """Whether the lock is held: not where the file system has none, or its holder does not give it back."""
     try:
-        lock = filelock.FileLock(home / ".lock")
+        lock = filelock.FileLock(home / ".lock", timeout=LOCK_SECONDS)
         lock.acquire()
     except (OSError, NotImplementedError):
-        yield
+        yield False
         return
     try:
-        yield
+        yield True
     finally:
         lock.release()

@@ -16,16 +16,22 @@ from accel_core.errors import CacheUnusable
 
 
 def default() -> Path:
-    """ACCEL_CACHE_DIR, or `accel` in the user's cache folder as the platform has it."""
+    """ACCEL_CACHE_DIR, or `accel` in the user's cache folder as the platform has it; raises `CacheUnusable`."""
     if env.CACHE_DIR.get():
         return Path(env.CACHE_DIR.get())
-    if sys.platform == "darwin":
-        return Path.home() / "Library/Caches/accel"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "accel"
+    try:
+        if sys.platform == "darwin":
+            return Path.home() / "Library/Caches/accel"
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "accel"
+    except RuntimeError as error:  # containers run as users without HOME and without an entry in passwd
+        raise _unusable(str(error)) from error
 
 
-def folder() -> Path:
-    """The cache folder, made if missing; raises `CacheUnusable` where it can not be trusted or written."""
+def folder(*, write: bool = True) -> Path:
+    """The cache folder, made if missing; raises `CacheUnusable` where it can not be trusted.
+
+    write: refuse one that can not be written, too.
+    """
     path = default()
     try:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -37,7 +43,7 @@ def folder() -> Path:
             raise _unusable(f"{path} belongs to user {status.st_uid}, this is user {os.getuid()}")
         if status.st_mode & 0o022:
             raise _unusable(f"{path} can be written by others (mode {status.st_mode & 0o777:o})")
-    if not os.access(path, os.W_OK | os.X_OK):
+    if write and not os.access(path, os.W_OK | os.X_OK):
         raise _unusable(f"{path} can not be written")
     return path
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import shutil
@@ -14,55 +15,72 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from accel_core.errors import BuildFailed
-from accel_core.native.source import Source
+from accel_core.native.source import FLAGS, Source
 
-#: What every library is compiled with; the rest is the source's own.
-FLAGS = ("-std=c++17", "-fPIC")
 _OPENMP = "-fopenmp"
 
 
-def find() -> str | None:
-    """Path of $CXX or of the first usual name; None where there is no compiler."""
-    chosen = os.environ.get("CXX")
-    names = [shlex.split(chosen)[0]] if chosen and shlex.split(chosen) else ["c++", "g++", "clang++"]
-    return next((path for path in map(shutil.which, names) if path), None)
+def find() -> list[str]:
+    """The command of $CXX (`ccache g++ -m64`) or the first usual one; empty where there is no compiler.
+
+    Raises `BuildFailed` for a CXX that is no command.
+    """
+    chosen = os.environ.get("CXX", "")
+    try:
+        words = shlex.split(chosen)
+    except ValueError as error:
+        raise BuildFailed(
+            what="no C++ compiler can be called",
+            found=f"CXX={chosen}: {error}",
+            expected="a command as the shell reads it",
+            do="correct CXX, or leave it unset",
+        ) from error
+    for name, *options in [words] if words else [["c++"], ["g++"], ["clang++"]]:
+        if path := shutil.which(name):
+            return [path, *options]
+    return []
 
 
-def identity(path: str) -> str:
-    """What tells one compiler from the next without starting it: its real path, size and date."""
-    real = Path(path).resolve()
-    status = real.stat()
-    return f"{real}:{status.st_size}:{status.st_mtime_ns}"
+def identity(command: list[str]) -> str:
+    """A hash that tells one compiler from the next without starting it.
+
+    Of the words and, as `ccache g++` is two programs, of the real path, size and date of each that is one.
+    """
+    facts = list(command)
+    for program in filter(None, map(shutil.which, command)):
+        real = Path(program).resolve()
+        status = real.stat()
+        facts.append(f"{real}:{status.st_size}:{status.st_mtime_ns}")
+    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:12]
 
 
 def compile_library(source: Source, target: Path) -> None:
-    """Compile and link into `target`, without OpenMP where the compiler has none; raises `BuildFailed`."""
-    path = find()
-    if path is None:
+    """Compile and link into `target`, without OpenMP where that fails with it; raises `BuildFailed`."""
+    command = find()
+    if not command:
         raise BuildFailed(
             what=f"{source.name} can not be built",
             found="no C++ compiler on PATH" + (f" (CXX={os.environ['CXX']})" if "CXX" in os.environ else ""),
             expected="g++ or clang++ with C++17",
             do="install one (Debian: apt install g++), or a wheel that carries the library",
         )
-    result = _built(path, source, target, (_OPENMP,))
-    if result.returncode and "openmp" in result.stderr.lower():
-        result = _built(path, source, target, ())
-    if result.returncode:
+    result = _built(command, source, target, (_OPENMP,))
+    # What a compiler without OpenMP says differs: `unsupported option`, `cannot find -lomp`, `no omp.h`.
+    if result.returncode and _built(command, source, target, ()).returncode:
         errors = [line for line in result.stderr.splitlines() if "error" in line.lower()]
         raise BuildFailed(
             what=f"{source.name} does not compile",
             found="; ".join(errors[:3]) or result.stderr.strip()[-300:] or f"status {result.returncode}",
             expected=f"a shared library from {len(source.units)} C++17 files",
-            do=f"another compiler (CXX=…), or report it: {path} on {sys.platform}",
+            do=f"another compiler (CXX=…), or report it: {shlex.join(command)} on {sys.platform}",
         )
 
 
 def _built(
-    path: str, source: Source, target: Path, openmp: tuple[str, ...]
+    command: list[str], source: Source, target: Path, openmp: tuple[str, ...]
 ) -> subprocess.CompletedProcess[str]:
     """The linker's result, or the first failed unit's; units are compiled side by side."""
-    flags = [path, *FLAGS, *openmp, *source.flags, *(f"-I{folder}" for folder in source.folders)]
+    flags = [*command, *FLAGS, *openmp, *source.flags, *(f"-I{folder}" for folder in source.folders)]
     with (
         tempfile.TemporaryDirectory(dir=target.parent, ignore_cleanup_errors=True) as work,
         ThreadPoolExecutor(os.cpu_count()) as pool,
@@ -74,11 +92,11 @@ def _built(
         for result in pool.map(_run, commands):
             if result.returncode:
                 return result
-        return _run([path, *openmp, "-shared", "-o", str(target), *objects, *source.flags])
+        return _run([*command, *openmp, "-shared", "-o", str(target), *objects, *source.flags])
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False)
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     except OSError as error:
         return subprocess.CompletedProcess(command, 127, "", str(error))

@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+#: What every library is compiled with; the rest is the source's own.
+FLAGS = ("-std=c++17", "-fPIC")
+
 
 @dataclass(frozen=True)
 class Source:
@@ -27,13 +30,15 @@ class Source:
     folders: tuple[Path, ...] = ()
     flags: tuple[str, ...] = ()
 
-    def key(self, compiler: str) -> str:
-        """Of everything the built library depends on: sources, flags, compiler, machine, C library."""
+    def key(self) -> str:
+        """Of everything the built library depends on but the compiler: sources, flags, machine, C library."""
         digest = hashlib.sha256()
         for path in sorted(self._files()):
             digest.update(f"{path.name}:{path.stat().st_size}:".encode() + path.read_bytes())
         machine = (sys.platform, platform.machine(), *platform.libc_ver())
-        digest.update("\0".join([*self.flags, compiler, *machine]).encode())
+        # A file of flags lies among the sources: where that is must not matter.
+        flags = [f"@{Path(flag[1:]).name}" if flag.startswith("@") else flag for flag in self.flags]
+        digest.update("\0".join([*FLAGS, *flags, *machine]).encode())
         return f"{self.name}-{digest.hexdigest()[:20]}"
 
     def _files(self) -> Iterator[Path]:

@@ -24,7 +24,7 @@ class OpBuilder(ABC):
 
     @property
     def reason(self) -> str:
-        """Why the op is, or is not, to be had here: one sentence."""
+        """Why the op is, or is not, to be had here; after `load`, where it came from. One sentence."""
         return self._verdict()[1]
 
     def is_compatible(self, verbose: bool = False) -> bool:

@@ -12,11 +12,11 @@ from accel_host import library
 
 
 class HostBuilder(OpBuilder):
-    """Always compatible; the reason says from where the op comes."""
+    """Always compatible; the reason says where the op comes from, after `load` where it came from."""
 
     def compatibility(self) -> tuple[bool, str]:
-        """Always, and how."""
-        return True, library.expected()
+        """Always, and from where."""
+        return True, library.origin()
 
     def load(self, verbose: bool = True) -> Any:
         """Upstream's functions, with the library at hand or in plain torch. Never raises."""

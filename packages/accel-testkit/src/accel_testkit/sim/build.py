@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from accel_core.native import Source, build
+from accel_core.native import Source, build, compiler
 from accel_testkit.sim.errors import CanNotBuild
 
 SOURCES = Path(__file__).parent / "csrc"
@@ -84,40 +83,39 @@ def _headers() -> list[str]:
     ]
 
 
-def _compiler() -> str:
-    name = os.environ.get("CXX", "c++")
-    found = shutil.which(name.split()[0])
-    if found is None:
+def _compiler() -> list[str]:
+    command = compiler.find()
+    if not command:
         raise CanNotBuild(
             what="the simulated device can not be built",
-            found=f"no C++ compiler {name!r} on PATH",
+            found=f"no C++ compiler {os.environ.get('CXX') or 'c++'!r} on PATH",
             expected="g++ or clang++ with C++20",
             do="install one (Debian: apt install g++) or set CXX; it is needed once for each torch version",
         )
-    return name
+    return command
 
 
 def _compile_library(source: Source, target: Path) -> None:
-    compiler = _compiler()
+    command = _compiler()
     with ThreadPoolExecutor() as pool:
-        objects = list(pool.map(lambda unit: _compile(compiler, target.parent, unit), UNITS))
+        objects = list(pool.map(lambda unit: _compile(command, target.parent, unit), UNITS))
     # torch's libraries are loaded already when this one is: it needs no path to them.
     libraries = Path(torch.__file__).parent / "lib"
     _run(
-        [*compiler.split(), "-shared", "-o", str(target), *map(str, objects), f"-L{libraries}",
+        [*command, "-shared", "-o", str(target), *map(str, objects), f"-L{libraries}",
          "-ltorch", "-ltorch_cpu", "-ltorch_python", "-lc10"]
     )  # fmt: skip
 
 
-def _compile(compiler: str, work: Path, unit: str) -> Path:
+def _compile(command: list[str], work: Path, unit: str) -> Path:
     source, target = work / f"unit_{unit}.cpp", work / f"{unit}.o"
     source.write_text("".join(f'#include "{name}.cpp"\n' for name in UNITS[unit]), encoding="utf-8")
-    _run([*compiler.split(), *_options(), *_headers(), "-c", str(source), "-o", str(target)])
+    _run([*command, *_options(), *_headers(), "-c", str(source), "-o", str(target)])
     return target
 
 
 def _run(command: list[str]) -> None:
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if result.returncode:
         errors = [line for line in result.stderr.splitlines() if "error" in line.lower()]
         raise CanNotBuild(

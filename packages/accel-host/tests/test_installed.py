@@ -1,0 +1,19 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""An environment made from wheels tests the library of the wheel, not one compiled in its place."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+
+import pytest
+
+from accel_host import library
+
+
+def test_the_library_under_test_is_the_wheel_s() -> None:
+    origin = json.loads(metadata.distribution("accel-host").read_text("direct_url.json") or "{}")
+    if origin.get("dir_info", {}).get("editable"):
+        pytest.skip("an editable install: it builds from the workspace")
+    assert library.load().reason == library.WHEEL
