@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import mmap
+import os
 import random
 import resource
 import warnings
@@ -72,6 +73,16 @@ def test_memory_is_locked_until_its_last_view_goes(granted: int) -> None:
     del view
     gc.collect()
     assert locked_bytes() == before
+
+
+def test_a_forked_child_has_the_memory_and_no_lock_of_it(granted: int) -> None:
+    tensor = pinned_like(torch.ones(granted, dtype=torch.uint8))
+    assert locked.MEMORY.is_locked(tensor)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if locked.MEMORY.owns(tensor) and not locked.MEMORY.is_locked(tensor) else 3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert locked.MEMORY.is_locked(tensor)
 
 
 def test_huge_pages_are_asked_for_where_they_fit(granted: int) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import bisect
 import ctypes
 import mmap
+import os
 import threading
 import warnings
 import weakref
@@ -111,6 +112,9 @@ class LockedMemory:
 
 #: The one of this process: whoever pins, everybody can ask.
 MEMORY = LockedMemory()
+if hasattr(os, "register_at_fork"):
+    # The child has the pages, and none of the locks.
+    os.register_at_fork(after_in_child=MEMORY._locked.clear)
 
 
 def pinned_like(tensor: torch.Tensor) -> torch.Tensor:
