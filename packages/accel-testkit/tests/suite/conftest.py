@@ -124,7 +124,7 @@ def run_suite(
     before = dict(os.environ)
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    # torch sets it for good when its compiler is imported, which another test may have done: children have to see it change.
+    # torch sets it for good when its compiler is imported, as another test may have done: children have to see it set.
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     monkeypatch.setitem(sys.modules, "triton", None)  # a variant imports it
     (tmp_path / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
