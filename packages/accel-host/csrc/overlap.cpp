@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "overlap.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 namespace accel_host {
@@ -12,9 +13,8 @@ struct Range {
   bool written;
 };
 
-int by_begin(const void* one, const void* other) {
-  const auto a = static_cast<const Range*>(one)->begin, b = static_cast<const Range*>(other)->begin;
-  return a < b ? -1 : a > b;
+bool begins_before(const Range& one, const Range& other) {
+  return one.begin < other.begin;
 }
 
 int64_t add(Range* ranges, int64_t count, const accel_lists& lists, void* const* list, int32_t type, bool written) {
@@ -41,7 +41,7 @@ int overlap(const accel_lists& lists) {
   count = add(ranges, count, lists, lists.first, lists.state_type, true);
   count = add(ranges, count, lists, lists.second, lists.state_type, true);
   count = add(ranges, count, lists, lists.copies, lists.copy_type, true);
-  std::qsort(ranges, static_cast<size_t>(count), sizeof(Range), by_begin);
+  std::sort(ranges, ranges + count, begins_before);
   // Gradients may share memory with each other.
   int status = ACCEL_OK;
   uintptr_t written_to = 0, read_to = 0;

@@ -97,7 +97,8 @@ def grouped(roles: Roles) -> Iterator[Roles]:
         kinds[role] = {tensor.dtype for tensor in tensors}
         if not (
             kinds[role] <= TYPES.keys()
-            and all(t.is_cpu and t.layout is torch.strided and not t.is_neg() for t in tensors)
+            and all(tensor.is_cpu and tensor.layout is torch.strided for tensor in tensors)
+            and not (role == "grads" and any(map(torch.Tensor.is_neg, tensors)))
         ):
             _refuse_tensors(role, tensors)
     if any(len(kind) > 1 for kind in kinds.values()):

@@ -27,11 +27,11 @@ class Adagrad(step.HostOptimizer, torch.optim.Adagrad):
             ) -> Any:
                 return [{"sum": zeros.add_(start)} for zeros in kernels.zeros_like(parameters)]
 
-            for number, params in step.by_step(group, self.state, fresh):
+            for number, params, grads, states in step.by_step(group, self.state, fresh):
                 kernels.adagrad(
                     params,
-                    [parameter.grad for parameter in params if parameter.grad is not None],
-                    [self.state[parameter]["sum"] for parameter in params],
+                    grads,
+                    [state["sum"] for state in states],
                     lr=float(group["lr"]) / (1 + (number - 1) * group["lr_decay"]),
                     eps=group["eps"],
                     weight_decay=group["weight_decay"],

@@ -26,19 +26,13 @@ class AdamW(step.HostOptimizer, torch.optim.AdamW):
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             options = (float(group["lr"]), float(beta1), float(beta2), group["eps"], group["weight_decay"])
-            for number, params in step.by_step(group, self.state, _fresh):
-                _step(params, [self.state[param] for param in params], number, options, step.sign(group))
+            for members in step.by_step(group, self.state, _fresh):
+                _step(members, options, step.sign(group))
         return loss
 
 
-def _step(
-    params: list[torch.Tensor],
-    states: list[dict[str, torch.Tensor]],
-    number: int,
-    options: tuple[float, float, float, float, float],
-    sign: float,
-) -> None:
-    grads = [param.grad for param in params if param.grad is not None]
+def _step(members: step.Members, options: tuple[float, float, float, float, float], sign: float) -> None:
+    number, params, grads, states = members
     first, second = [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states]
     if len(params) == 1 and kernels.adam_one(
         params[0], grads[0], first[0], second[0], number, *options, True, True, sign

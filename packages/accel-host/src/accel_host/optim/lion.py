@@ -42,11 +42,11 @@ class Lion(step.HostOptimizer):
         loss = step.loss_of(closure)
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
-            for _, params in step.by_step(group, self.state, _fresh):
+            for _, params, grads, states in step.by_step(group, self.state, _fresh):
                 kernels.lion(
                     params,
-                    [parameter.grad for parameter in params if parameter.grad is not None],
-                    [self.state[parameter]["exp_avg"] for parameter in params],
+                    grads,
+                    [state["exp_avg"] for state in states],
                     lr=float(group["lr"]),
                     beta1=float(beta1),
                     beta2=float(beta2),

@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
 from accel_host.errors import InvalidTensors
+
+#: A number would be made a tensor for each parameter anew: five times as slow.
+_ONE = torch.tensor(1.0)
 
 
 def loss_of(closure: Callable[[], Any] | None) -> Any:
@@ -40,29 +43,40 @@ class HostOptimizer(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
 
 
+class Members(NamedTuple):
+    """Parameters of a group that take the step of the same number, each with its gradient and state."""
+
+    number: int
+    params: list[torch.Tensor]
+    grads: list[torch.Tensor]
+    states: list[dict[str, torch.Tensor]]
+
+
 def by_step(
     group: dict[str, Any], state: dict[Any, Any], fresh: Callable[[list[torch.Tensor]], list[dict[str, Any]]]
-) -> Iterator[tuple[int, list[torch.Tensor]]]:
+) -> Iterator[Members]:
     """The group's parameters with gradients by the number of the step that they take now, state made where missing.
 
     The step counts when the next ones are asked for: not where it was refused. Raises InvalidTensors for a sparse
     gradient. maximize turns the gradient's sign in the caller.
     """
-    parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-    for parameter in parameters:
-        _refuse_sparse(parameter.grad)
-    new = [parameter for parameter in parameters if not state[parameter]]
-    for parameter, values in zip(new, fresh(new), strict=True):
-        state[parameter].update({"step": torch.tensor(0.0), **values})
-    by_number: dict[int, list[torch.Tensor]] = {}
-    for parameter in parameters:
-        by_number.setdefault(int(state[parameter]["step"]) + 1, []).append(parameter)
-    for number, members in by_number.items():
-        yield number, members
-        for parameter in members:
-            state[parameter]["step"].fill_(number)
+    rows = [(param, param.grad, state[param]) for param in group["params"] if param.grad is not None]
+    for _, grad, _ in rows:
+        if grad.is_sparse:
+            _refuse_sparse()
+    new = [row for row in rows if not row[2]]
+    if new:
+        for (_, _, own), values in zip(new, fresh([param for param, _, _ in new]), strict=True):
+            own.update({"step": torch.tensor(0.0), **values})
+    by_number: dict[int, list[Any]] = {}
+    for row in rows:
+        by_number.setdefault(int(row[2]["step"]) + 1, []).append(row)
+    for number, alike in by_number.items():
+        params, grads, states = map(list, zip(*alike, strict=True))
+        yield Members(number, params, grads, states)
+        torch._foreach_add_([own["step"] for own in states], _ONE, alpha=1.0)
         # A second backward() through the values from before the step is an error, as after torch's own steps.
-        torch.autograd.graph.increment_version([p for p in members if not p.is_inference()])
+        torch.autograd.graph.increment_version([param for param in params if not param.is_inference()])
 
 
 def sign(group: dict[str, Any]) -> float:
@@ -70,14 +84,13 @@ def sign(group: dict[str, Any]) -> float:
     return -1.0 if group.get("maximize") else 1.0
 
 
-def _refuse_sparse(grad: torch.Tensor) -> None:
-    if grad.is_sparse:
-        raise InvalidTensors(
-            what="the host optimizers can not take this step",
-            found="a sparse gradient",
-            expected="dense gradients",
-            do="use torch.optim.SparseAdam for this parameter, or sparse=False in its embedding",
-        )
+def _refuse_sparse() -> NoReturn:
+    raise InvalidTensors(
+        what="the host optimizers can not take this step",
+        found="a sparse gradient",
+        expected="dense gradients",
+        do="use torch.optim.SparseAdam for this parameter, or sparse=False in its embedding",
+    )
 
 
 def _refuse_options(group: dict[str, Any]) -> None:
