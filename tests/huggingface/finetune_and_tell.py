@@ -26,6 +26,3 @@ if arguments.deepspeed:
     answer["collectives"] = torch.distributed.get_backend()
 if arguments.process_index == 0:
     print(json.dumps(answer), flush=True)
-if torch.distributed.is_initialized():
-    # Else gloo's threads are still there when the interpreter ends, and now and then torch aborts over them.
-    torch.distributed.destroy_process_group()

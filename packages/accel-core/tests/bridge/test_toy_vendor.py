@@ -108,7 +108,6 @@ def test_deepspeed_trains_on_it_with_its_op(children: Any, toy: Path) -> None:
             engine.backward(loss)
             engine.step()
             losses.append(loss.item())
-        torch.distributed.destroy_process_group()
         print(json.dumps(losses))
         """,
         [toy],
