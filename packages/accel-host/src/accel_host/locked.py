@@ -21,8 +21,8 @@ import weakref
 
 import torch
 
+from accel_host.aliasing import extent
 from accel_host.errors import OutOfPinnedMemory
-from accel_host.shared_memory import extent
 
 #: From this size on, huge pages are wished for: two of them.
 _HUGE = 4 << 20

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import torch
 
-from accel_host import binding, shared_memory
+from accel_host import aliasing, binding
 from accel_host.errors import InvalidTensors
 
 Tensors = Sequence[torch.Tensor]
@@ -62,9 +62,7 @@ class Operands:
         """The same where a parameter's tensors lie alike and without gaps, else contiguous copies of them."""
         rows = list(zip(*roles.values(), strict=True))
         for place, row in enumerate(rows):
-            if len({(tensor.shape, tensor.stride()) for tensor in row}) > 1 or not shared_memory.dense(
-                row[0]
-            ):
+            if len({(tensor.shape, tensor.stride()) for tensor in row}) > 1 or not aliasing.dense(row[0]):
                 rows[place] = tuple(self._contiguous(*pair) for pair in zip(roles, row, strict=True))
         return dict(zip(roles, map(list, zip(*rows, strict=True)), strict=True))
 
@@ -119,7 +117,7 @@ def refuse_misfits(roles: Roles) -> None:
 
 def refuse_shared(roles: Roles) -> None:
     """Raise where a written tensor shares memory with any other."""
-    if shared_memory.shared(roles):
+    if aliasing.shared(roles):
         refuse(
             "a written tensor that shares memory with another or with itself", "memory of its own for each"
         )
