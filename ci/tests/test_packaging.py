@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -58,3 +59,11 @@ def test_towncrier_builds_the_changelog_where_no_package_is_installed(
     assert f"## {package.version} (" in changelog
     assert "- A change. (#999)" in changelog
     assert [path.name for path in (folder / "changelog.d").glob("*.md")] == []
+
+
+@every_package
+def test_the_classifiers_name_every_python_from_the_oldest_that_is_taken(package: Package) -> None:
+    text = (ROOT / package.folder / "pyproject.toml").read_text(encoding="utf-8")
+    stated = sorted(int(minor) for minor in re.findall(r"Python :: 3\.(\d+)\"", text))
+    oldest, newest = (int(version.partition(".")[2]) for version in (package.python, package.newest))
+    assert stated == list(range(oldest, newest + 1))
