@@ -52,27 +52,27 @@ def test_doctor_chooses_the_new_vendor_on_its_device(device: dict[str, str], run
 
 
 def suite(run: Run, device: dict[str, str], folder: Path, *tiers: str) -> list[dict[str, str]]:
-    """The checks of a run of these tiers, none of which fails."""
-    results = folder / "results.json"
+    """The checks of a run of these tiers in the package's folder, none of which fails."""
+    results = folder.parent / "results.json"
     options = ["--accel", KEY, "--results", str(results), "-p", "no:cacheprovider"]
     options += [text for tier in tiers for text in ("--tier", tier)]
-    done = run("pytest", "--rootdir", str(folder), "--pyargs", "accel_testkit.suite", *options, **device)
+    done = run("pytest", "--pyargs", "accel_testkit.suite", *options, cwd=folder, **device)
     assert done.returncode == 0, done.stdout[-3000:]
     checks: list[dict[str, str]] = json.loads(results.read_text(encoding="utf-8"))["checks"]
     return checks
 
 
 def test_host_tier_of_the_suite_passes_without_a_skip(
-    device: dict[str, str], run: Run, tmp_path: Path
+    device: dict[str, str], run: Run, folder: Path
 ) -> None:
-    assert {check["outcome"] for check in suite(run, device, tmp_path, "host")} == {"passed"}
+    assert {check["outcome"] for check in suite(run, device, folder, "host")} == {"passed"}
 
 
 @pytest.mark.slow
 def test_all_the_rest_passes_on_the_simulated_device_but_for_graphs(
-    device: dict[str, str], run: Run, tmp_path: Path
+    device: dict[str, str], run: Run, folder: Path
 ) -> None:
-    checks = suite(run, device, tmp_path, "device", "multi")
+    checks = suite(run, device, folder, "device", "multi")
     assert {check["trait"] for check in checks if check["outcome"] != "passed"} == {"graphs"}
     assert {check["tier"] for check in checks} == {"device", "multi"}
 
