@@ -81,6 +81,6 @@ def _vendor_names(source: Source, tree: ast.Module, keys: Collection[str]) -> It
         if isinstance(node, ast.Constant) and node.value in keys and id(node) not in docstrings:
             yield source.violation(
                 node.lineno,
-                "core names no vendor outside cascade.py and upstream/backend_table.py",
+                "core names no vendor outside its two tables",
                 repr(node.value),
             )
