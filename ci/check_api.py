@@ -33,7 +33,6 @@ else:
 
 INTENDED = f"packages/{CORE}/breaking-changes.toml"
 FRAGMENTS = f"packages/{CORE}/changelog.d"
-NUMBER = "accel_core.vendor.INTERFACE_VERSION"
 
 
 def breaking(packages: Sequence[str], old: griffe.Module, new: griffe.Module) -> dict[str, str]:
@@ -63,7 +62,7 @@ def check(root: Path, base: str, released: bool) -> Iterator[Problem]:
         old = public_api.load(git.export(root, base, CORE_SOURCE, Path(folder)))
         new = public_api.load(root / CORE_SOURCE)
         found = breaking(packages, old, new)
-        numbers = _number(old), _number(new)
+        numbers = public_api.number(old), public_api.number(new)
     listed = intended(root)
     current = listed.get(numbers[1], {})
     for name in sorted(found.keys() - current.keys()):
@@ -121,13 +120,6 @@ def intended(root: Path) -> dict[str, Mapping[str, str]]:
             )
         )
     return tables
-
-
-def _number(package: griffe.Module) -> str:
-    """The interface number as it is written, `2`; empty where there is none."""
-    found = public_api.member(package, NUMBER)
-    value = getattr(found.final_target if isinstance(found, griffe.Alias) else found, "value", None)
-    return str(value or "")
 
 
 def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> int:

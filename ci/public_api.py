@@ -7,6 +7,7 @@ Nothing is imported. The settings are [tool.accel.api] of the root's pyproject.t
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -76,6 +77,16 @@ def member(package: griffe.Module, dotted: str) -> griffe.Object | griffe.Alias 
         return package.get_member(rest) if rest else package
     except (KeyError, griffe.AliasResolutionError, griffe.CyclicAliasError):
         return None
+
+
+def number(core: griffe.Module) -> str:
+    """The interface number as it is written, `2`; empty where there is none."""
+    found = member(core, f"{CORE_MODULE}.vendor.INTERFACE_VERSION")
+    with contextlib.suppress(griffe.AliasResolutionError, griffe.CyclicAliasError):
+        return str(
+            getattr(found.final_target if isinstance(found, griffe.Alias) else found, "value", None) or ""
+        )
+    return ""
 
 
 def public_members(

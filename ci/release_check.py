@@ -4,8 +4,9 @@
 
     python -m ci.release_check accel-cpu-v0.1.0
 
-Compares tag, version, changelog, range of the packages it stands on, and git; needs no credential and changes
-nothing. Reports every rule that does not hold, all at once, and exits with 1.
+Compares tag, version, changelog, origin, the packages it stands on (their range, and the names it imports of the
+lowest version in it), and git; needs no credential and changes nothing. Reports every rule that does not hold, all at
+once, and exits with 1. Release tools of one package know nothing of its siblings in the same repository.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from ci import git, workspace
+from ci import contact, git, lowest, workspace
 from ci.problem import CheckError, Problem, report
 from ci.workspace import CORE, Package
 
@@ -51,6 +52,9 @@ def problems(root: Path, tag: str) -> list[Problem]:
     found += check_version(package, version)
     found += check_changelog(root, package, version)
     found += check_siblings(packages, package)
+    found += lowest.check(root, packages, package)
+    found += contact.load(root).undecided()
+    found += contact.problems(root, [package])
     return found
 
 
