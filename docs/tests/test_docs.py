@@ -13,7 +13,7 @@ import pytest
 
 from accel_core import env, known
 from benchmarks.results import cell
-from ci import feature_matrix
+from ci import feature_matrix, public_surface
 from ci.features import checklist, results
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,3 +133,7 @@ def test_no_result_is_of_a_check_that_is_gone() -> None:
     checks = {f"{file}.{check}" for file, found in checklist.load(ROOT).items() for check in found}
     for result in results.load(ROOT):
         assert {name.partition("[")[0] for name in result.checks} <= checks, result.key
+
+
+def test_the_page_of_cores_public_names_is_what_the_sources_say(capsys: pytest.CaptureFixture[str]) -> None:
+    assert public_surface.main(["check"], ROOT) == 0, capsys.readouterr().err
