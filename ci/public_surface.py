@@ -88,6 +88,8 @@ def _added(cls: griffe.Class, packages: Sequence[str]) -> Iterator[tuple[str, Me
 def _is_listed(base: griffe.Class, packages: Sequence[str]) -> bool:
     """A public name of its module, in a public package."""
     module = base.module.path
+    if any(part.startswith("_") for part in module.split(".")):
+        return False
     return base.is_public and any(module == name or module.startswith(f"{name}.") for name in packages)
 
 
