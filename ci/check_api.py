@@ -4,11 +4,11 @@
 
     python -m ci.check_api [--require-base]
 
-griffe finds what breaks; it has no list of intended changes, which this program compares with. The public packages
-are compared with those of the last release (tag accel-core-v*), and before the first one with the commit that stands
-in [tool.accel.api] of pyproject.toml. A change that is intended stands in packages/accel-core/breaking-changes.toml
-with its reason, below the interface number that it comes with. Where the clone lacks that commit nothing is compared,
-and the program says so; --require-base makes that a failure.
+The public packages are compared with those of the last release (tag accel-core-v*), and before the first one with
+the commit that stands in [tool.accel.api] of pyproject.toml. A change that is intended stands with its reason in
+packages/accel-core/breaking-changes.toml, below the interface number that it comes with. Where the clone lacks that
+commit nothing is compared, and the program says so; --require-base makes that a failure.
+Why: griffe finds what breaks; it has no list of intended changes, nor our interface number.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The few questions that the programs of ci/ ask git."""
+"""The few questions that the programs of ci/ ask git.
+
+Why: a library for git would be a dependency of every pipeline, for eight commands.
+"""
 
 from __future__ import annotations
 

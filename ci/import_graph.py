@@ -5,9 +5,9 @@
     python -m ci.import_graph [--at REVISION]       exits with 1 when a package has a circle
     import-linter drawgraph accel_core --show-cycle-breakers      the picture, in the language of Graphviz
 
-import-linter draws, and holds the contracts about folders; it neither counts nor sees a circle through an __init__.
 A circle is a set of modules that import each other, directly or not; imports for type checkers count. Upward are the
 imports without which no folder of the package would import one that imports it, as grimp chooses them.
+Why: import-linter draws, and holds the contracts about folders; it does not count, nor look at an __init__.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Does a package find what it imports in the lowest version of a sibling that it accepts?
 
-pip and mypy look at the installed version alone. The lowest version is the first release in the range, read from its
-tag. Before there is one it is the version in the tree, and the lower bound has to be that: nobody can try a lower one.
+The lowest version is the first release in the range, read from its tag. Before there is one it is the version in the
+tree, and the lower bound has to be that: nobody can try a lower one.
+Why: pip and mypy look at the installed version alone.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def _stale(package: Package, requirement: Requirement, sibling: Package) -> Prob
 
 
 def _missing(root: Path, package: Package, sibling: Package, tag: str | None) -> Iterator[Problem]:
-    names = imported(root / package.room, sibling.module)
+    names = imported(root / package.source, sibling.module)
     with tempfile.TemporaryDirectory(prefix="accel-lowest-") as folder:
         source = f"{sibling.folder}/src"
         place = git.export(root, tag, source, Path(folder)) if tag else root / source
@@ -60,11 +61,11 @@ def _missing(root: Path, package: Package, sibling: Package, tag: str | None) ->
     for name, where in sorted(gone.items()):
         yield Problem(
             what=f"{package.name} imports what the lowest {sibling.name} that it accepts lacks",
-            found=f"{name} in {package.room}/{where}; {lowest} has no such name",
+            found=f"{name} in {package.source}/{where}; {lowest} has no such name",
             expected=f"names that {lowest} has",
             do=f"raise the lower bound of {sibling.name} in {package.folder}/pyproject.toml, or use another name",
         )
-    ours = interface_numbers(root / package.room) if sibling.name == CORE else set()
+    ours = interface_numbers(root / package.source) if sibling.name == CORE else set()
     if ours - {theirs}:
         yield Problem(
             what=f"{package.name} is refused by the lowest {CORE} that it accepts",
@@ -74,9 +75,9 @@ def _missing(root: Path, package: Package, sibling: Package, tag: str | None) ->
         )
 
 
-def interface_numbers(room: Path) -> set[str]:
-    """The literal `interface=` of every Vendor record below `room`."""
-    calls = (node for file in sorted(room.rglob("*.py")) for node in ast.walk(_parse(file)))
+def interface_numbers(source: Path) -> set[str]:
+    """The literal `interface=` of every Vendor record below `source`."""
+    calls = (node for file in sorted(source.rglob("*.py")) for node in ast.walk(_parse(file)))
     return {
         ast.unparse(keyword.value)
         for call in calls
@@ -86,15 +87,15 @@ def interface_numbers(room: Path) -> set[str]:
     }
 
 
-def imported(room: Path, module: str) -> dict[str, str]:
-    """Every dotted name of `module` that the files below `room` import -> the first file and line that does."""
+def imported(source: Path, module: str) -> dict[str, str]:
+    """Every dotted name of `module` that the files below `source` import -> the first file and line that does."""
     found: dict[str, str] = {}
-    for file in sorted(room.rglob("*.py")):
+    for file in sorted(source.rglob("*.py")):
         for node in ast.walk(_parse(file)):
             for name in _names(node):
                 if name.split(".")[0] == module:
                     found.setdefault(
-                        name, f"{file.relative_to(room).as_posix()}:{getattr(node, 'lineno', 1)}"
+                        name, f"{file.relative_to(source).as_posix()}:{getattr(node, 'lineno', 1)}"
                     )
     return found
 

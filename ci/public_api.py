@@ -3,6 +3,7 @@
 """Which packages of core are public, and what is in them: griffe reads the names, the settings say which count.
 
 Nothing is imported. The settings are [tool.accel.api] of the root's pyproject.toml.
+Why: two programs ask griffe the same questions, ci.check_api and ci.public_surface, and ci.lowest some of them.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
     python -m ci.public_surface write      docs/public-interface.md
     python -m ci.public_surface check      exits with 1 when the page is not what the sources say
 
-Nothing is imported: griffe reads. Its own page writers need a documentation site; this is one Markdown file.
+Nothing is imported: griffe reads.
+Why: what writes pages from griffe belongs to a documentation site; this is one Markdown file, read where the code is.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@
 
 Compares tag, version, changelog, origin, the packages it stands on (their range, and the names it imports of the
 lowest version in it), and git; needs no credential and changes nothing. Reports every rule that does not hold, all at
-once, and exits with 1. Release tools of one package know nothing of its siblings in the same repository.
+once, and exits with 1.
+Why: tools of a release (twine, towncrier) see one package, not its siblings in the same repository nor git's tag.
 """
 
 from __future__ import annotations
@@ -81,9 +82,9 @@ def check_version(package: Package, version: Version) -> Iterator[Problem]:
     if package.version != version:
         yield Problem(
             what=f"the tag's version is not that of {package.name}",
-            found=f"{package.room}/__about__.py says {package.version}",
+            found=f"{package.source}/__about__.py says {package.version}",
             expected=str(version),
-            do=f"set __version__ in {package.room}/__about__.py, or tag {package.name}-v{package.version}",
+            do=f"set __version__ in {package.source}/__about__.py, or tag {package.name}-v{package.version}",
         )
 
 

@@ -12,7 +12,7 @@ import pytest
 from ci import import_graph
 from ci.tests.repository import Repository
 
-ROOM = "packages/accel-shape/src/accel_shape"
+SHAPE = "packages/accel-shape/src/accel_shape"
 
 
 @pytest.fixture
@@ -21,9 +21,9 @@ def shape(tmp_path: Path) -> Iterator[Repository]:
     repository = Repository(tmp_path / "checkout")
     repository.package("accel-shape")
     repository.git("init", "-q", "-b", "main")
-    repository.write(f"{ROOM}/draw.py", "from accel_shape.folder import point\n")
-    repository.write(f"{ROOM}/folder/__init__.py")
-    repository.write(f"{ROOM}/folder/point.py", "import math\n")
+    repository.write(f"{SHAPE}/draw.py", "from accel_shape.folder import point\n")
+    repository.write(f"{SHAPE}/folder/__init__.py")
+    repository.write(f"{SHAPE}/folder/point.py", "import math\n")
     repository.commit()
     yield repository
     importlib.invalidate_caches()
@@ -50,23 +50,23 @@ def test_modules_and_the_imports_among_them_are_counted(shape: Repository) -> No
     ],
 )
 def test_a_circle_is_found_wherever_the_import_stands(shape: Repository, file: str, text: str) -> None:
-    shape.write(f"{ROOM}/{file}", text)
+    shape.write(f"{SHAPE}/{file}", text)
     figures = measured(shape)
     assert figures.circles == [["accel_shape.draw", "accel_shape.folder.point"]]
     assert len(figures.upward) == 1
 
 
 def test_a_circle_through_the_packages_own_init_is_found(shape: Repository) -> None:
-    shape.write(f"{ROOM}/__init__.py", "from accel_shape.draw import line\n")
-    shape.write(f"{ROOM}/folder/point.py", "from accel_shape import line\n")
+    shape.write(f"{SHAPE}/__init__.py", "from accel_shape.draw import line\n")
+    shape.write(f"{SHAPE}/folder/point.py", "from accel_shape import line\n")
     assert measured(shape).circles == [["accel_shape", "accel_shape.draw", "accel_shape.folder.point"]]
 
 
 def test_folders_that_import_each_other_are_no_circle_of_modules_but_point_up(shape: Repository) -> None:
-    shape.write(f"{ROOM}/folder/line.py", "from accel_shape.other import a\n")
-    shape.write(f"{ROOM}/other/__init__.py")
-    shape.write(f"{ROOM}/other/a.py")
-    shape.write(f"{ROOM}/other/b.py", "from accel_shape.folder import point\n")
+    shape.write(f"{SHAPE}/folder/line.py", "from accel_shape.other import a\n")
+    shape.write(f"{SHAPE}/other/__init__.py")
+    shape.write(f"{SHAPE}/other/a.py")
+    shape.write(f"{SHAPE}/other/b.py", "from accel_shape.folder import point\n")
     figures = measured(shape)
     assert (figures.circles, len(figures.upward)) == ([], 1)
 
@@ -76,7 +76,7 @@ def test_the_program_prints_each_circle_and_fails(
 ) -> None:
     path = list(sys.path)
     clean = shape.git("rev-parse", "HEAD")
-    shape.write(f"{ROOM}/folder/point.py", "import accel_shape.draw\n")
+    shape.write(f"{SHAPE}/folder/point.py", "import accel_shape.draw\n")
     importlib.invalidate_caches()
     assert import_graph.main([], shape.root) == 1
     printed = capsys.readouterr().out

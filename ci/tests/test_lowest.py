@@ -8,7 +8,7 @@ from ci import lowest, workspace
 from ci.problem import Problem
 from ci.tests.repository import HEADER, Repository
 
-ROOM, CPU = "packages/accel-core/src/accel_core", "packages/accel-cpu/src/accel_cpu"
+CORE, CPU = "packages/accel-core/src/accel_core", "packages/accel-cpu/src/accel_cpu"
 STALE = "accel-cpu accepts a accel-core that nobody can try"
 LACKS = "accel-cpu imports what the lowest accel-core that it accepts lacks"
 REFUSED = "accel-cpu is refused by the lowest accel-core that it accepts"
@@ -21,8 +21,8 @@ def problems(repository: Repository) -> list[Problem]:
 
 def release(repository: Repository, version: str, vendor: str) -> None:
     """A core of that version with that accel_core.vendor, tagged."""
-    repository.write(f"{ROOM}/__about__.py", f'{HEADER}__version__ = "{version}"\n')
-    repository.write(f"{ROOM}/vendor.py", HEADER + vendor)
+    repository.write(f"{CORE}/__about__.py", f'{HEADER}__version__ = "{version}"\n')
+    repository.write(f"{CORE}/vendor.py", HEADER + vendor)
     repository.commit()
     repository.git("tag", f"accel-core-v{version}")
 
@@ -32,7 +32,7 @@ def released(repository: Repository) -> Repository:
     """Core 0.2.0 has Vendor and interface 1, 0.10.0 Feature, too, and interface 2; the tree is 0.11.0."""
     release(repository, "0.2.0", "INTERFACE_VERSION = 1\nclass Vendor: ...\n")
     release(repository, "0.10.0", "INTERFACE_VERSION = 2\nclass Vendor: ...\nclass Feature: ...\n")
-    repository.write(f"{ROOM}/__about__.py", f'{HEADER}__version__ = "0.11.0"\n')
+    repository.write(f"{CORE}/__about__.py", f'{HEADER}__version__ = "0.11.0"\n')
     repository.commit()
     return repository
 
@@ -88,7 +88,7 @@ def test_a_module_that_the_lowest_release_lacks_is_told(released: Repository) ->
 
 
 def test_a_name_that_is_loaded_on_first_use_counts(repository: Repository) -> None:
-    repository.write(f"{ROOM}/__init__.py", f'{HEADER}__all__ = ["using"]\n__getattr__ = print\n')
+    repository.write(f"{CORE}/__init__.py", f'{HEADER}__all__ = ["using"]\n__getattr__ = print\n')
     require(repository, ">=0.2,<1", "from accel_core import using\n")
     assert problems(repository) == []
     require(repository, ">=0.2,<1", "from accel_core import losing\n")
@@ -113,7 +113,7 @@ def test_a_vendor_is_written_for_the_interface_number_of_the_lowest_release(
 
 
 def test_a_lower_bound_that_was_never_released_is_refused(repository: Repository) -> None:
-    repository.write(f"{ROOM}/vendor.py", HEADER + "class Feature: ...\n")
+    repository.write(f"{CORE}/vendor.py", HEADER + "class Feature: ...\n")
     require(repository, ">=0.1,<1", "from accel_core.vendor import Feature\n")
     assert [problem.what for problem in problems(repository)] == [STALE]
     require(repository, ">=0.2,<1", "from accel_core.vendor import Feature\n")

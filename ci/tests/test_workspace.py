@@ -69,7 +69,7 @@ def test_packages_that_need_each_other_do_not_hang_it(repository: Repository) ->
         ("src/accel_cpu/__about__.py", '__version__ = "one"\n', "InvalidVersion"),
     ],
 )
-def test_a_package_that_can_not_be_read_is_named(
+def test_a_package_that_cannot_be_read_is_named(
     repository: Repository, path: str, text: str, found: str
 ) -> None:
     repository.write(f"packages/accel-cpu/{path}", text)
