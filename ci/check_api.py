@@ -23,7 +23,7 @@ import griffe
 
 from ci import git, public_api
 from ci.problem import CheckError, Problem, report
-from ci.public_api import CORE_SOURCE
+from ci.public_api import CORE_SOURCE, Member
 from ci.workspace import CORE
 
 if sys.version_info >= (3, 11):
@@ -36,23 +36,49 @@ FRAGMENTS = f"packages/{CORE}/changelog.d"
 
 
 def breaking(packages: Sequence[str], old: griffe.Module, new: griffe.Module) -> dict[str, str]:
-    """Name of each thing whose change breaks a caller, a parameter in brackets -> what changed."""
+    """Public name of each thing whose change breaks a caller, a parameter in brackets -> what changed."""
+    before, after = public_names(old, packages), public_names(new, packages)
+    spelled = {m.canonical_path: name for name, m in (*before.items(), *after.items())}
     found: dict[str, str] = {}
-    for name in packages:
-        before, after = public_api.member(old, name), public_api.member(new, name)
-        if before is None:
-            continue  # new since then
-        if after is None:
-            found[name] = "the public package was removed"
+    for name, was in before.items():
+        now = public_api.member(new, name)
+        if now is None or not now.is_public:
+            found[name] = "removed" if now is None else "not public any more"
             continue
-        for breakage in griffe.find_breaking_changes(before, after):
-            parameter = next(
-                (v.name for v in (breakage.new_value, breakage.old_value) if isinstance(v, griffe.Parameter)),
-                "",
-            )
-            key = breakage.obj.path + (f"({parameter})" if parameter else "")
-            found[key] = "; ".join(filter(None, (found.get(key), breakage.kind.value)))
+        for breakage in griffe.find_breaking_changes(_holder(was), _holder(now)):
+            values = (breakage.new_value, breakage.old_value)
+            parameter = next((f"({v.name})" for v in values if isinstance(v, griffe.Parameter)), "")
+            key = _spell(breakage.obj.canonical_path, spelled) + parameter
+            kinds = dict.fromkeys((*filter(None, found.get(key, "").split("; ")), breakage.kind.value))
+            found[key] = "; ".join(kinds)
     return found
+
+
+def public_names(core: griffe.Module, packages: Sequence[str]) -> dict[str, Member]:
+    """Dotted name, as vendors import it -> what it means."""
+    return {
+        f"{module.path}.{name}": member
+        for module, names in public_api.sections(core, packages)
+        for name, member in names.items()
+    }
+
+
+def _holder(member: Member) -> griffe.Module:
+    """A module with one name for it. griffe does not compare a class with a name for one: both sides are names."""
+    module = griffe.Module("holder")
+    module.exports = ["it"]
+    module.set_member(
+        "it", griffe.Alias("it", member.final_target if isinstance(member, griffe.Alias) else member)
+    )
+    return module
+
+
+def _spell(path: str, spelled: Mapping[str, str]) -> str:
+    """A path of the sources as vendors write it."""
+    known = path
+    while known not in spelled and "." in known:
+        known = known.rpartition(".")[0]
+    return spelled.get(known, known) + path[len(known) :]
 
 
 def check(root: Path, base: str, released: bool) -> Iterator[Problem]:
@@ -65,14 +91,15 @@ def check(root: Path, base: str, released: bool) -> Iterator[Problem]:
         numbers = public_api.number(old), public_api.number(new)
     listed = intended(root)
     current = listed.get(numbers[1], {})
-    for name in sorted(found.keys() - current.keys()):
+    for name in sorted(name for name in found if not {name, _function(name)} & current.keys()):
         yield Problem(
             what=f"a change of {name} breaks vendor packages",
             found=f"{found[name]}, since {base}",
             expected="what a vendor package may use stays, or the change is intended and listed",
             do=f'take it back, or add to [{numbers[1]}] of {INTENDED}: "{name}" = "<reason>"',
         )
-    stale = {name: n for n, table in listed.items() for name in table if n != numbers[1] or name not in found}
+    there = found.keys() | set(map(_function, found))
+    stale = {name: n for n, table in listed.items() for name in table if n != numbers[1] or name not in there}
     for name, number in sorted(stale.items()):
         yield Problem(
             what=f"{INTENDED} lists a change that does not break anything",
@@ -82,6 +109,11 @@ def check(root: Path, base: str, released: bool) -> Iterator[Problem]:
         )
     if current and not stale:
         yield from _announced(root, base, numbers if released else None)
+
+
+def _function(name: str) -> str:
+    """Without the parameter in brackets: a function may be listed once for all of its parameters."""
+    return name.partition("(")[0]
 
 
 def _announced(root: Path, base: str, numbers: tuple[str, str] | None) -> Iterator[Problem]:

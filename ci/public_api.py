@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+Member = griffe.Object | griffe.Alias
 CORE_SOURCE = "packages/accel-core/src"
 CORE_MODULE = "accel_core"
 
@@ -71,7 +72,7 @@ def load(source: Path, module: str = CORE_MODULE) -> griffe.Module:
     return loaded
 
 
-def member(package: griffe.Module, dotted: str) -> griffe.Object | griffe.Alias | None:
+def member(package: griffe.Module, dotted: str) -> Member | None:
     """What a dotted name below the package means, `accel_core.vendor.Vendor`; None where there is no such thing."""
     try:
         rest = dotted.split(".")[1:]
@@ -90,9 +91,23 @@ def number(core: griffe.Module) -> str:
     return ""
 
 
+def sections(core: griffe.Module, packages: Sequence[str]) -> Iterator[tuple[Member, dict[str, Member]]]:
+    """Each public module in order with its names; what a package passes on is not repeated below its submodule."""
+    seen: set[str] = set()
+    waiting = [found for name in packages if (found := member(core, name)) is not None]
+    while waiting:
+        module = waiting.pop(0)
+        members = list(public_members(module))
+        own = {name: m for name, m in members if not m.is_module and m.canonical_path not in seen}
+        seen |= {m.canonical_path for m in own.values()}
+        if own:
+            yield module, own
+        waiting[:0] = [m for _, m in members if m.is_module]
+
+
 def public_members(
-    parent: griffe.Object | griffe.Alias,
-) -> Iterator[tuple[str, griffe.Object | griffe.Alias]]:
+    parent: Member,
+) -> Iterator[tuple[str, Member]]:
     """Public names of a module or class in order, those of this repository alone; a submodule counts as one."""
     for name, found in sorted(parent.members.items()):
         if not found.is_public:

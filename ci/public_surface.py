@@ -21,7 +21,7 @@ import griffe
 
 from ci import public_api
 from ci.problem import CheckError, Problem, report
-from ci.public_api import CORE_SOURCE
+from ci.public_api import CORE_SOURCE, Member
 
 PAGE = "docs/public-interface.md"
 HEAD = """# Public interface of accel-core
@@ -32,31 +32,15 @@ here that breaks a vendor package comes with a new interface number and an entry
 Written from the sources by `python -m ci.public_surface write`. A class shows its constructor, or its bases where it
 has none of its own, and lists what it adds to the bases that are on this page.
 """
-Member = griffe.Object | griffe.Alias
 
 
 def page(core: griffe.Module, packages: Sequence[str]) -> str:
     """The Markdown page."""
-    seen: set[str] = set()
-    sections = [HEAD.format(number=public_api.number(core) or "not set")]
-    for name in packages:
-        found = public_api.member(core, name)
-        if found is not None:
-            sections += _section(found, packages, seen)
-    return "\n".join(sections)
-
-
-def _section(module: Member, packages: Sequence[str], seen: set[str]) -> Iterator[str]:
-    """A module's names and, below it, those of its submodules that it does not pass on itself."""
-    members = list(public_api.public_members(module))
-    names = [(name, m) for name, m in members if not m.is_module and m.canonical_path not in seen]
-    seen |= {m.canonical_path for _, m in names}
-    if names:
-        yield f"## {module.path}\n\n{_sentence(module)}\n"
-        yield "\n".join(line for name, member in names for line in _lines(name, member, packages)) + "\n"
-    for _, submodule in members:
-        if submodule.is_module:
-            yield from _section(submodule, packages, seen)
+    texts = [HEAD.format(number=public_api.number(core) or "not set")]
+    for module, names in public_api.sections(core, packages):
+        lines = (line for name, member in names.items() for line in _lines(name, member, packages))
+        texts.append("\n".join([f"## {module.path}\n\n{_sentence(module)}\n", *lines, ""]))
+    return "\n".join(texts)
 
 
 def _lines(name: str, member: Member, packages: Sequence[str]) -> Iterator[str]:
