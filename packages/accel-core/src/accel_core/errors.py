@@ -77,6 +77,12 @@ class InvalidCommand(AccelError, ImportError):
     code = "ACC-105"
 
 
+class InvalidTraits(AccelError, ValueError):
+    """A vendor's traits name a feature or an op that does not exist."""
+
+    code = "ACC-106"
+
+
 class UnknownAccelerator(AccelError, ValueError):
     """DS_ACCELERATOR (or ACCEL_SKIP) names no accelerator there is."""
 
