@@ -60,7 +60,3 @@ int accel_set_level(int32_t number) {
   g_level = find(number);
   return ACCEL_OK;
 }
-
-int32_t accel_abi_version() {
-  return 1;
-}

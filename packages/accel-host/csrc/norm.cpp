@@ -27,7 +27,7 @@ int64_t chunks_of(int64_t size) {
 }
 
 // The chunks numbered from begin to end, over all tensors.
-void part(const accel_lists& lists, int64_t begin, int64_t end, double* sums) {
+void part(const accel_tensor_lists& lists, int64_t begin, int64_t end, double* sums) {
   const Level& kernels = level();
   int64_t first = 0;
   for (int64_t i = 0; i < lists.tensors && first < end; first += chunks_of(lists.sizes[i++])) {
@@ -42,7 +42,7 @@ void part(const accel_lists& lists, int64_t begin, int64_t end, double* sums) {
 } // namespace
 } // namespace accel_host
 
-int accel_sum_of_squares(const accel_lists* lists, double* result) {
+int accel_sum_of_squares(const accel_tensor_lists* lists, double* result) {
   using namespace accel_host;
   const int32_t type = lists->grad_type;
   if (type != ACCEL_F32 && type != ACCEL_BF16 && type != ACCEL_F16) return ACCEL_BAD_TYPE;

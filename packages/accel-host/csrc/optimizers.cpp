@@ -66,7 +66,7 @@ void* from(void* data, int64_t at, int32_t type) {
 }
 
 // The loop for these very types, null where there is none.
-Step direct(const accel_lists& lists, const Steps& steps) {
+Step direct(const accel_tensor_lists& lists, const Steps& steps) {
   if (lists.copies || lists.param_type != lists.grad_type) return nullptr;
   if (lists.param_type == ACCEL_F32) return lists.state_type == ACCEL_F32 ? steps.f32_f32 : nullptr;
   if (lists.param_type != ACCEL_BF16) return nullptr;
@@ -74,7 +74,7 @@ Step direct(const accel_lists& lists, const Steps& steps) {
 }
 
 // Part [begin, end) of tensor `index`, through buffers.
-void step_blocks(const accel_lists& lists, int64_t index, int64_t begin, int64_t end, Step step, const void* op) {
+void step_blocks(const accel_tensor_lists& lists, int64_t index, int64_t begin, int64_t end, Step step, const void* op) {
   const Level& kernels = level();
   Operand p(lists.params[index], lists.param_type), g(lists.grads[index], lists.grad_type);
   Operand first(entry(lists.first, index), lists.state_type), second(entry(lists.second, index), lists.state_type);
@@ -91,7 +91,7 @@ void step_blocks(const accel_lists& lists, int64_t index, int64_t begin, int64_t
 }
 
 // Part [begin, end) of tensor `index`.
-void step_part(const accel_lists& lists, int64_t index, int64_t begin, int64_t end, const Steps& steps, const void* op) {
+void step_part(const accel_tensor_lists& lists, int64_t index, int64_t begin, int64_t end, const Steps& steps, const void* op) {
   const Step step = direct(lists, steps);
   if (!step) return step_blocks(lists, index, begin, end, steps.f32_f32, op);
   step(op, from(lists.params[index], begin, lists.param_type), from(lists.grads[index], begin, lists.grad_type),
@@ -102,7 +102,7 @@ void step_part(const accel_lists& lists, int64_t index, int64_t begin, int64_t e
 // Calls work(index, begin, end) for parts of tensors. They are one row of elements, cut into equal parts: three hundred
 // small ones cost one start of threads.
 template <class Work>
-void parts(const accel_lists& lists, const Work& work) {
+void parts(const accel_tensor_lists& lists, const Work& work) {
   int64_t total = 0;
   for (int64_t i = 0; i < lists.tensors; ++i) total += lists.sizes[i];
   parallel_for(total, kGrain, lists.threads, [&](int64_t begin, int64_t end) {
@@ -115,7 +115,7 @@ void parts(const accel_lists& lists, const Work& work) {
   });
 }
 
-int run(const accel_lists& lists, const Steps& steps, const void* op) {
+int run(const accel_tensor_lists& lists, const Steps& steps, const void* op) {
   if (!known(lists.param_type) || !known(lists.grad_type) || !known(lists.state_type) || !known(lists.copy_type))
     return ACCEL_BAD_TYPE;
   if (const int status = overlap(lists); status != ACCEL_OK) return status;
@@ -148,44 +148,54 @@ accel::Adam adam_of(const accel_adam_options& o) {
 
 using namespace accel_host;
 
-int accel_adam(const accel_lists* lists, const accel_adam_options* options) {
+int accel_adam(const accel_tensor_lists* lists, const accel_adam_options* options) {
   const auto op = adam_of(*options);
   return run(*lists, level().adam, &op);
 }
 
-int accel_adam_one(const accel_adam_single* single) {
-  const auto& s = *single;
-  const accel_lists lists{1, &s.size, &s.param, &s.grad, &s.first, &s.second, nullptr,
-                          s.param_type, s.grad_type, s.state_type, ACCEL_F32, s.threads};
-  return accel_adam(&lists, &s.options);
+int accel_adam_single_tensor(const accel_adam_arguments* arguments) {
+  const auto& a = *arguments;
+  accel_tensor_lists lists{};
+  lists.tensors = 1;
+  lists.sizes = &a.size;
+  lists.params = &a.param;
+  lists.grads = &a.grad;
+  lists.first = &a.first;
+  lists.second = &a.second;
+  lists.param_type = a.param_type;
+  lists.grad_type = a.grad_type;
+  lists.state_type = a.state_type;
+  lists.copy_type = ACCEL_F32;
+  lists.threads = a.threads;
+  return accel_adam(&lists, &a.options);
 }
 
-int accel_adam_rollback(const accel_lists* lists, const accel_adam_options* options) {
+int accel_adam_rollback(const accel_tensor_lists* lists, const accel_adam_options* options) {
   const accel::AdamRollback op{adam_of(*options)};
   return run(*lists, level().adam_rollback, &op);
 }
 
-int accel_adagrad(const accel_lists* lists, double lr, double eps, double weight_decay, double grad_factor) {
+int accel_adagrad(const accel_tensor_lists* lists, double lr, double eps, double weight_decay, double grad_factor) {
   const accel::Adagrad op{single(lr), single(eps), single(weight_decay), single(grad_factor)};
   return run(*lists, level().adagrad, &op);
 }
 
 int accel_lion(
-    const accel_lists* lists, double lr, double beta1, double beta2, double weight_decay, double grad_factor) {
+    const accel_tensor_lists* lists, double lr, double beta1, double beta2, double weight_decay, double grad_factor) {
   const accel::Lion op{single(lr), single(beta1), single(1 - beta1), single(beta2), single(1 - beta2),
                        single(1 - lr * weight_decay), single(grad_factor)};
   return run(*lists, level().lion, &op);
 }
 
 int accel_sgd(
-    const accel_lists* lists, double lr, double momentum, double dampening, double weight_decay,
+    const accel_tensor_lists* lists, double lr, double momentum, double dampening, double weight_decay,
     double grad_factor, int32_t nesterov, int32_t first_step) {
   const accel::Sgd op{single(lr), single(momentum), single(first_step ? 1 : 1 - dampening), single(weight_decay),
                       single(grad_factor), nesterov != 0};
   return run(*lists, level().sgd, &op);
 }
 
-int accel_zero(const accel_lists* lists) {
+int accel_zero(const accel_tensor_lists* lists) {
   const int32_t type = lists->state_type;
   if (!known(type)) return ACCEL_BAD_TYPE;
   parts(*lists, [&](int64_t i, int64_t first, int64_t last) {

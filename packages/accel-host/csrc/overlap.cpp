@@ -17,7 +17,7 @@ bool begins_before(const Range& one, const Range& other) {
   return one.begin < other.begin;
 }
 
-int64_t add(Range* ranges, int64_t count, const accel_lists& lists, void* const* list, int32_t type, bool written) {
+int64_t add(Range* ranges, int64_t count, const accel_tensor_lists& lists, void* const* list, int32_t type, bool written) {
   const uintptr_t width = type == ACCEL_F32 ? 4 : 2;
   for (int64_t i = 0; list && i < lists.tensors; ++i)
     if (lists.sizes[i]) {
@@ -29,7 +29,7 @@ int64_t add(Range* ranges, int64_t count, const accel_lists& lists, void* const*
 
 } // namespace
 
-int overlap(const accel_lists& lists) {
+int overlap(const accel_tensor_lists& lists) {
   constexpr int64_t kFew = 20;
   Range few[kFew];
   const int64_t most = 5 * lists.tensors;

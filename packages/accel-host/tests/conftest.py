@@ -22,13 +22,19 @@ def functions() -> Any:
 
 
 @pytest.fixture
-def without_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine with neither a built library nor a compiler, and an empty cache."""
-    monkeypatch.setattr(library, "PREBUILT", tmp_path / "none")
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache; neither a built library nor a loaded one."""
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(library, "PREBUILT", tmp_path / "none")
+    monkeypatch.setattr(library, "_loaded", None)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def without_library(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with neither a built library nor a compiler, and an empty cache."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(library, "_loaded", None)
 
 
 @pytest.fixture(params=["library", "plain torch"])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_host import library
+from accel_host import abi, library
 
 HERE = Path(__file__).parent / "driver"
 VECTORS = (HERE / "vectors.txt").read_text(encoding="utf-8")
@@ -25,44 +25,24 @@ def need(program: str, package: str) -> str:
     return str(path)
 
 
-def build(folder: Path, prefix: str = "", *flags: str) -> Path:
-    """The driver with the kernels in it."""
+def build(folder: Path, prefix: str = "", *flags: str, header: Path | None = None) -> Path:
+    """Build the driver with the kernels in it; `header`: folder of another accel_host.h for the driver alone."""
     sources = library.source()
     package = f"g++-{prefix.strip('-')}" if prefix else "g++"
-    headers = [f"-I{header}" for header in sources.folders]
+    headers = [f"-I{folder}" for folder in sources.folders]
     units = [str(unit) for unit in sources.units]
-    driver, program = folder / "driver.o", folder / "driver"
-    subprocess.run(
-        [
-            need(f"{prefix}gcc", package),
-            "-std=c11",
-            "-Wall",
-            "-Werror",
-            "-O1",
-            *headers,
-            "-c",
-            str(HERE / "driver.c"),
-            "-o",
-            driver,
-        ],
-        check=True,
-    )
-    subprocess.run(
-        [
-            need(f"{prefix}g++", package),
-            "-std=c++17",
-            *sources.flags,
-            "-fopenmp",
-            *flags,
-            *headers,
-            *units,
-            driver,
-            "-o",
-            program,
-        ],
-        check=True,
-        capture_output=True,
-    )
+    program, compiled = folder / "driver", folder / "driver.o"
+    own = [f"-I{header}"] if header else []
+    compile_driver = [
+        need(f"{prefix}gcc", package), "-std=c11", "-Wall", "-Werror", "-O1", *own, *headers,
+        "-c", str(HERE / "driver.c"), "-o", str(compiled),
+    ]  # fmt: skip
+    link = [
+        need(f"{prefix}g++", package), "-std=c++17", *sources.flags, "-fopenmp", *flags, *headers, *units,
+        str(compiled), "-o", str(program),
+    ]  # fmt: skip
+    subprocess.run(compile_driver, check=True)
+    subprocess.run(link, check=True, capture_output=True)
     return program
 
 
@@ -86,8 +66,23 @@ def test_an_older_cpu_meets_no_illegal_instruction_and_gives_the_same_bits(drive
     assert (ended.returncode, ended.stdout) == (0, VECTORS)
 
 
-def test_aarch64_gives_the_same_bits(tmp_path: Path) -> None:
+def test_c_sees_the_interface_that_python_declares(driver: Path) -> None:
+    ended = subprocess.run([driver, "abi"], capture_output=True, text=True, check=True)
+    assert ended.stdout == abi.expected()
+
+
+def test_a_program_compiled_with_another_version_of_the_header_stops(tmp_path: Path) -> None:
+    csrc = tmp_path / "csrc"
+    shutil.copytree(library.source().folders[0], csrc)
+    header = csrc / "accel_host.h"
+    header.write_text(header.read_text("utf-8").replace("ACCEL_ABI_VERSION = 2", "ACCEL_ABI_VERSION = 3"))
+    program = build(tmp_path, header=csrc)
+    assert subprocess.run([program, "abi"], capture_output=True, check=False).returncode == 4
+
+
+def test_aarch64_gives_the_same_bits_and_has_the_same_interface(tmp_path: Path) -> None:
     emulator = need("qemu-aarch64", "qemu-user")
     program = build(tmp_path, "aarch64-linux-gnu-", "-static")
-    ended = subprocess.run([emulator, program], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (0, VECTORS)
+    for arguments, output in (([], VECTORS), (["abi"], abi.expected())):
+        ended = subprocess.run([emulator, program, *arguments], capture_output=True, text=True, check=False)
+        assert (ended.returncode, ended.stdout) == (0, output)

@@ -17,7 +17,7 @@ from typing import Any
 
 from accel_core.errors import AccelError, in_short
 from accel_core.native import Source, build, compiler
-from accel_host import binding
+from accel_host import abi, binding
 
 _HERE = Path(__file__).parent
 PREBUILT = _HERE / "lib" / "libaccel_host.so"
@@ -89,14 +89,16 @@ def _load_once() -> Loaded:
 
 
 def _load() -> Loaded:
-    problems = []
-    for way in (*([_prebuilt] if PREBUILT.is_file() else []), _cached, _private):
+    problems: dict[str, None] = {}  # as an ordered set
+    for attempt in (*([_prebuilt] if PREBUILT.is_file() else []), _cached, _private):
         try:
-            return way()
+            loaded = attempt()
         except Exception as error:
-            # Whatever a machine comes up with, from a full process table on: the op is there in plain torch.
-            problems.append(in_short(error) or type(error).__name__)
-    return Loaded(None, f"plain torch: {'; '.join(dict.fromkeys(problems))}")
+            # Any failure of the machine, even one to start a process: the op works in plain torch.
+            problems[in_short(error) or type(error).__name__] = None
+        else:
+            return Loaded(loaded.functions, "; ".join([loaded.reason, *problems]))
+    return Loaded(None, f"plain torch: {'; '.join(problems)}")
 
 
 def _prebuilt() -> Loaded:
@@ -107,25 +109,25 @@ def _cached() -> Loaded:
     path = build.library(source())
     try:
         return Loaded(_open(path), f"compiled on this machine: {path.parent.name}")
-    except OSError:
+    except OSError as error:
         if not compiler.find():
             raise
-        # Whole, but not for this machine: built anew, once.
+        # An undamaged file that this machine or this release cannot use: build it again, once.
         build.forget(path)
-        return Loaded(_open(build.library(source())), "compiled on this machine, anew")
+        reason = f"compiled on this machine again: {in_short(error)}"
+        return Loaded(_open(build.library(source())), reason)
 
 
 def _private() -> Loaded:
     # dlopen maps the file: it is not needed once it is open.
     with build.private(source()) as path:
-        return Loaded(_open(path), "compiled for this process: the cache can not be used")
+        return Loaded(_open(path), "compiled for this process")
 
 
 def _open(path: Path) -> Any:
     # torch first: its OpenMP runtime is then the one that this library shares.
     import torch  # noqa: F401
 
-    functions = binding.declare(ctypes.CDLL(str(path)))
-    if functions.accel_abi_version() != binding.ABI_VERSION:
-        raise OSError(f"{path.name} has interface {functions.accel_abi_version()}, not {binding.ABI_VERSION}")
-    return functions
+    opened = ctypes.CDLL(str(path))
+    abi.check(opened)
+    return binding.declare(opened)

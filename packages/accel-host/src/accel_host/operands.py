@@ -15,7 +15,7 @@ from accel_host.errors import InvalidTensors
 
 Tensors = Sequence[torch.Tensor]
 Roles = dict[str, Tensors]
-TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+TYPES = {torch.float32: binding.F32, torch.bfloat16: binding.BF16, torch.float16: binding.F16}
 #: Roles in the C structure's order; all but the gradients are written.
 ROLES = ("params", "grads", "first", "second", "copies")
 _FIELDS = dict(zip(ROLES, ("param_type", "grad_type", "state_type", "state_type", "copy_type"), strict=True))
@@ -32,7 +32,7 @@ class Operands:
         self._kept: list[object] = []
         self._copied: list[tuple[torch.Tensor, torch.Tensor]] = []
         sizes = [tensor.numel() for tensor in next(iter(roles.values()))]
-        self._structure = binding.Lists(tensors=len(sizes), threads=torch.get_num_threads())
+        self._structure = binding.TensorLists(tensors=len(sizes), threads=torch.get_num_threads())
         self._structure.sizes = self._array("q", sizes)
         for role, tensors in roles.items():
             if [tensor.numel() for tensor in tensors] != sizes:

@@ -56,7 +56,7 @@ def adam_update(
 ) -> int:
     """One step in place; raises UnknownOptimizer and what `kernels.adam` raises."""
     decoupled = _adams[optimizer_id]
-    if not rollback and kernels.adam_one(
+    if not rollback and kernels.adam_single_tensor(
         params, grads, exp_avg, exp_avg_sq, step, lr, beta1, beta2, epsilon, weight_decay, decoupled, bias_correction
     ):  # fmt: skip
         return 0
