@@ -35,25 +35,33 @@ struct Field {
   size_t offset, size, alignment;
 };
 
-#define FIELD(type, name) \
-  Field { #name, type_name<decltype(type::name)>(), offsetof(type, name), sizeof(type::name), alignof(decltype(type::name)) }
+#define FIELD(type, name)                                                             \
+  Field {                                                                             \
+    #name, type_name<decltype(type::name)>(), offsetof(type, name), sizeof(type::name), \
+    alignof(decltype(type::name))                                                     \
+  }
 
 constexpr Field kTensorLists[] = {
-    FIELD(accel_tensor_lists, tensors),    FIELD(accel_tensor_lists, sizes),      FIELD(accel_tensor_lists, params),
-    FIELD(accel_tensor_lists, grads),      FIELD(accel_tensor_lists, first),      FIELD(accel_tensor_lists, second),
-    FIELD(accel_tensor_lists, copies),     FIELD(accel_tensor_lists, param_type), FIELD(accel_tensor_lists, grad_type),
-    FIELD(accel_tensor_lists, state_type), FIELD(accel_tensor_lists, copy_type),  FIELD(accel_tensor_lists, threads),
+    FIELD(accel_tensor_lists, tensors),    FIELD(accel_tensor_lists, sizes),
+    FIELD(accel_tensor_lists, params),     FIELD(accel_tensor_lists, grads),
+    FIELD(accel_tensor_lists, first),      FIELD(accel_tensor_lists, second),
+    FIELD(accel_tensor_lists, copies),     FIELD(accel_tensor_lists, param_type),
+    FIELD(accel_tensor_lists, grad_type),  FIELD(accel_tensor_lists, state_type),
+    FIELD(accel_tensor_lists, copy_type),  FIELD(accel_tensor_lists, threads),
 };
 constexpr Field kAdamOptions[] = {
-    FIELD(accel_adam_options, lr),   FIELD(accel_adam_options, beta1),        FIELD(accel_adam_options, beta2),
-    FIELD(accel_adam_options, eps),  FIELD(accel_adam_options, weight_decay), FIELD(accel_adam_options, grad_factor),
-    FIELD(accel_adam_options, step), FIELD(accel_adam_options, decoupled),    FIELD(accel_adam_options, bias_correction),
+    FIELD(accel_adam_options, lr),           FIELD(accel_adam_options, beta1),
+    FIELD(accel_adam_options, beta2),        FIELD(accel_adam_options, eps),
+    FIELD(accel_adam_options, weight_decay), FIELD(accel_adam_options, grad_factor),
+    FIELD(accel_adam_options, step),         FIELD(accel_adam_options, decoupled),
+    FIELD(accel_adam_options, bias_correction),
 };
 constexpr Field kAdamArguments[] = {
-    FIELD(accel_adam_arguments, param),     FIELD(accel_adam_arguments, grad),       FIELD(accel_adam_arguments, first),
-    FIELD(accel_adam_arguments, second),    FIELD(accel_adam_arguments, size),       FIELD(accel_adam_arguments, param_type),
-    FIELD(accel_adam_arguments, grad_type), FIELD(accel_adam_arguments, state_type), FIELD(accel_adam_arguments, threads),
-    FIELD(accel_adam_arguments, options),
+    FIELD(accel_adam_arguments, param),      FIELD(accel_adam_arguments, grad),
+    FIELD(accel_adam_arguments, first),      FIELD(accel_adam_arguments, second),
+    FIELD(accel_adam_arguments, size),       FIELD(accel_adam_arguments, param_type),
+    FIELD(accel_adam_arguments, grad_type),  FIELD(accel_adam_arguments, state_type),
+    FIELD(accel_adam_arguments, threads),    FIELD(accel_adam_arguments, options),
 };
 
 // Initializes a field of any type, to count the fields of an aggregate.
@@ -102,7 +110,8 @@ class Text {
     va_list values;
     va_start(values, format);
     const bool fits = length_ < size_;
-    length_ += std::vsnprintf(fits ? text_ + length_ : nullptr, fits ? static_cast<size_t>(size_ - length_) : 0, format, values);
+    const size_t left = fits ? static_cast<size_t>(size_ - length_) : 0;
+    length_ += std::vsnprintf(fits ? text_ + length_ : nullptr, left, format, values);
     va_end(values);
   }
 

@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A library with another C interface than ours is refused by name, wherever it lies, and the op still works."""
+"""A library with another C interface is refused, the difference is named, and the op still works."""
 
 from __future__ import annotations
 
 import ctypes
 import hashlib
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -25,7 +26,7 @@ def fields(structure: str, *names: str, between: str = " ") -> str:
 
 HEADER, DESCRIPTION = "accel_host.h", "abi.cpp"
 _LISTS, _OPTIONS = "accel_tensor_lists", "accel_adam_options"
-#: By name: file, text, what replaces it (several of them); what the error says of it.
+#: Replacements (file, old text, new text) by name, and a part of the error that they cause.
 CHANGES: dict[str, tuple[list[tuple[str, str, str]], str]] = {
     "one field longer, in the padding": (
         [
@@ -46,7 +47,7 @@ CHANGES: dict[str, tuple[list[tuple[str, str, str]], str]] = {
     "swapped fields": (
         [
             (HEADER, "double lr, beta1,", "double beta1, lr,"),
-            (DESCRIPTION, fields(_OPTIONS, "lr", "beta1", between="   "), fields(_OPTIONS, "beta1", "lr")),
+            (DESCRIPTION, fields(_OPTIONS, "lr", "beta1", between=" " * 11), fields(_OPTIONS, "beta1", "lr")),
         ],
         "accel_adam_options.lr: double at 8; field accel_adam_options.beta1: double at 0",
     ),
@@ -71,7 +72,7 @@ def run(*command: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def objects(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Object files of all units but the description; no variant calls what is in them."""
+    """Object files of all units but the description. No test calls their functions."""
     source, folder = library.source(), tmp_path_factory.mktemp("objects")
     made = []
     for unit in source.units:
@@ -123,8 +124,18 @@ def test_a_changed_interface_is_refused_and_the_difference_named(
     assert_refused(link(replacements), found)
 
 
-def test_the_unchanged_variant_is_taken(link: Callable[..., Path]) -> None:
+def test_the_unchanged_variant_is_accepted(link: Callable[..., Path]) -> None:
     abi.check(ctypes.CDLL(str(link([]))))
+
+
+def test_everything_that_the_header_declares_is_described() -> None:
+    header = (library.source().folders[0] / HEADER).read_text(encoding="utf-8")
+    functions = re.findall(r"^ACCEL_API [\w ]+?(accel_\w+)\(", header, re.MULTILINE)
+    constants = re.findall(r"\b(ACCEL_\w+) = \d", header)
+    structures = re.findall(r"^} (accel_\w+);", header, re.MULTILINE)
+    assert functions == list(binding.PROTOTYPES)
+    assert constants == list(binding.CONSTANTS)
+    assert structures == list(binding.STRUCTURES)
 
 
 def test_a_library_without_one_of_the_functions_is_refused(link: Callable[..., Path], tmp_path: Path) -> None:
@@ -218,7 +229,7 @@ def test_a_structure_with_padding_cannot_be_packed() -> None:
         binding.packer(binding.TensorLists)
 
 
-def test_a_short_buffer_takes_the_beginning_and_the_length_of_all_is_given(link: Callable[..., Path]) -> None:
+def test_a_short_buffer_is_not_overrun_and_the_whole_length_is_returned(link: Callable[..., Path]) -> None:
     opened = ctypes.CDLL(str(link([])))
     buffer = ctypes.create_string_buffer(b"\x7f" * 40, 40)
     assert opened.accel_abi_description(buffer, 20) == len(abi.expected())

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that a library has the C interface that `accel_host.binding` declares.
 
-A library with another layout computes wrong numbers or crashes, so it must never be called. Each describes its own
-interface (csrc/abi.cpp), as its compiler laid it out; the same text is made here from the ctypes declarations.
-Not visible to this check: two arguments of one type that change places. `ABI_VERSION` says that.
+A library with another layout would compute wrong numbers or crash, so it is never called. Each library describes its
+own interface as its compiler laid it out (csrc/abi.cpp); this module makes the same text from the ctypes declarations.
+Two arguments of the same type that are swapped do not show in it: such a change must raise `ABI_VERSION`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from accel_host import binding
 
 _SCALARS = {c_double: "double", c_float: "float", c_int64: "int64", c_int32: "int32", None: "void"}
 _STRUCTURES = {structure: name for name, structure in binding.STRUCTURES.items()}
-#: Differences that a message shows; more of them say no more.
+#: Largest number of differences in a message.
 _SHOWN = 3
 
 
@@ -79,7 +79,7 @@ def _check_version(library: ctypes.CDLL) -> None:
 
 
 def _description(library: ctypes.CDLL) -> str:
-    # Twice what we expect: a longer text is another one in any case, and need not be whole.
+    # A longer text differs in any case and may be cut off.
     size = 2 * len(expected())
     buffer = ctypes.create_string_buffer(size)
     library.accel_abi_description(buffer, c_int32(size))
@@ -87,7 +87,7 @@ def _description(library: ctypes.CDLL) -> str:
 
 
 def _items(text: str) -> dict[str, str]:
-    """Return what each line says by what it is about."""
+    """Return the value of each line by its item."""
     parted = (line.rpartition(": ") for line in text.splitlines())
     return {item: value for item, _, value in parted}
 

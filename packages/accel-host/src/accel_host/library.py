@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels' library: the one in the wheel, else built from the packaged source, else none.
+"""Finds the library of kernels: the one in the wheel, else one compiled from the packaged source, else none.
 
-Having none is no error: `accel_host.kernels` then computes the same in plain torch.
+Having none is not an error: `accel_host.kernels` then computes the same in plain torch.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from accel_host import abi, binding
 
 _HERE = Path(__file__).parent
 PREBUILT = _HERE / "lib" / "libaccel_host.so"
-#: The reason of a library that was not compiled here.
+#: `Loaded.reason` of the library in the wheel.
 WHEEL = "built library of the wheel"
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The library, None when it can not be had here, and the sentence how or why not."""
+    """The library's functions (None without a library), and the sentence that says where it came from or why not."""
 
     functions: Any
     reason: str
 
 
 def source() -> Source:
-    """The packaged sources; those of the workspace in an editable install."""
+    """Return the packaged sources; in an editable install, those of the checkout."""
     csrc, headers = _HERE / "csrc", _HERE / "include"
     if not csrc.is_dir():
         workspace = _HERE.parents[3]
@@ -52,12 +52,12 @@ _loading = threading.Lock()
 
 
 def load() -> Loaded:
-    """The library of this process. Never raises; warns once when plain torch has to serve."""
+    """Return the library of this process. Never raises; warns once where plain torch has to compute."""
     return _loaded or _load_once()
 
 
 def origin() -> str:
-    """Where the library came from, once it is loaded; before, how `load` would get it, without doing it."""
+    """Say where the loaded library came from; before `load`, where it would come from. Compiles nothing."""
     if _loaded:
         return _loaded.reason
     if PREBUILT.is_file():
@@ -75,7 +75,7 @@ def origin() -> str:
 
 def _load_once() -> Loaded:
     global _loaded
-    with _loading:  # threads that come while the first one builds wait for its result
+    with _loading:  # other threads wait while the first one builds
         if _loaded is None:
             _loaded = _load()
             if _loaded.functions is None:
@@ -119,13 +119,13 @@ def _cached() -> Loaded:
 
 
 def _private() -> Loaded:
-    # dlopen maps the file: it is not needed once it is open.
+    # The file may be deleted once dlopen has mapped it.
     with build.private(source()) as path:
         return Loaded(_open(path), "compiled for this process")
 
 
 def _open(path: Path) -> Any:
-    # torch first: its OpenMP runtime is then the one that this library shares.
+    # torch first: this library then uses the OpenMP runtime that torch has loaded.
     import torch  # noqa: F401
 
     opened = ctypes.CDLL(str(path))

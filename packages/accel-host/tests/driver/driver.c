@@ -19,8 +19,8 @@ enum { TENSORS = 3, LARGEST = 70001 };
 static const int64_t kSizes[TENSORS] = {1, 1027, LARGEST};
 static uint64_t g_state;
 
-// Numbers in [-2, 2), exact in all types: 11 bits, of which bfloat16 keeps 8.
-static float drawn(void) {
+// Pseudo-random numbers in [-2, 2) of 8 bits: exact in all types.
+static float next_number(void) {
   g_state = g_state * 6364136223846793005u + 1442695040888963407u;
   return (float)((int32_t)(g_state >> 56) - 128) / 64.0f;
 }
@@ -35,7 +35,7 @@ static uint16_t half_of(float value, int32_t type) {
 
 static void fill(void* data, int64_t size, int32_t type, int positive) {
   for (int64_t i = 0; i < size; ++i) {
-    float value = drawn();
+    float value = next_number();
     if (positive) value = value < 0.0f ? -value : value;
     if (type == ACCEL_F32)
       ((float*)data)[i] = value;
@@ -63,7 +63,7 @@ static void prepare(Case* c, int copies, int32_t param, int32_t grad, int32_t st
       c->data[role][i] = malloc((size_t)kSizes[i] * 4);
       if (!c->data[role][i]) exit(3);
       memset(c->data[role][i], 0, (size_t)kSizes[i] * 4);
-      // Roots are taken of the states: a NaN has no bits of its own.
+      // States are positive: Adam takes their root, and the bits of a NaN differ between machines.
       if (role < 4) fill(c->data[role][i], kSizes[i], types[role], role >= 2);
     }
   const accel_tensor_lists lists = {.tensors = TENSORS,
@@ -98,12 +98,14 @@ static void all(int copies, int32_t param, int32_t grad, int32_t state, int32_t 
                                     .grad_factor = 0.5, .step = 7, .decoupled = 1, .bias_correction = 1};
   const accel_adam_options adam = {.lr = 0.01, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1,
                                    .grad_factor = 1.0, .step = 7};
-  prepare(&c, copies, param, grad, state, threads), report("adamw", &c, accel_adam(&c.lists, &adamw));
-  prepare(&c, copies, param, grad, state, threads), report("adam", &c, accel_adam(&c.lists, &adam));
-  prepare(&c, copies, param, grad, state, threads), report("adam_rollback", &c, accel_adam_rollback(&c.lists, &adamw));
-  prepare(&c, copies, param, grad, state, threads), report("adagrad", &c, accel_adagrad(&c.lists, 0.01, 1e-8, 0.1, 0.5));
-  prepare(&c, copies, param, grad, state, threads), report("lion", &c, accel_lion(&c.lists, 0.01, 0.9, 0.99, 0.1, 0.5));
-  prepare(&c, copies, param, grad, state, threads), report("sgd", &c, accel_sgd(&c.lists, 0.01, 0.9, 0.1, 0.1, 0.5, 1, 0));
+#define STEP(kernel, ...) \
+  prepare(&c, copies, param, grad, state, threads), report(kernel, &c, __VA_ARGS__)
+  STEP("adamw", accel_adam(&c.lists, &adamw));
+  STEP("adam", accel_adam(&c.lists, &adam));
+  STEP("adam_rollback", accel_adam_rollback(&c.lists, &adamw));
+  STEP("adagrad", accel_adagrad(&c.lists, 0.01, 1e-8, 0.1, 0.5));
+  STEP("lion", accel_lion(&c.lists, 0.01, 0.9, 0.99, 0.1, 0.5));
+  STEP("sgd", accel_sgd(&c.lists, 0.01, 0.9, 0.1, 0.1, 0.5, 1, 0));
 }
 
 static int print_description(void) {
