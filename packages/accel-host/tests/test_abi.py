@@ -173,7 +173,7 @@ def test_a_mismatched_library_of_the_wheel_is_replaced_by_a_build_that_says_why(
 def test_a_mismatched_library_in_the_cache_is_built_again(
     cache: Path, link: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = library.build.library(library.source())
+    right = library.native.build_library(library.source())
     wrong = link(CHANGES["one field longer"][0])
     digest = hashlib.sha256(wrong.read_bytes()).hexdigest()[:32]
     planted = right.with_name(f"{right.stem.rpartition('-')[0]}-{digest}.so")

@@ -150,7 +150,7 @@ def test_threads_that_load_at_once_load_once_and_warn_once(
         time.sleep(0.2)
         raise OSError("no library today")
 
-    monkeypatch.setattr(library.build, "library", slowly)
+    monkeypatch.setattr(library.native, "build_library", slowly)
     with pytest.warns(RuntimeWarning, match="no library today") as warned, ThreadPoolExecutor(8) as pool:
         loaded = set(pool.map(lambda _: library.load(), range(8)))
     assert (len(loaded), len(calls), len(warned)) == (1, 1, 1)

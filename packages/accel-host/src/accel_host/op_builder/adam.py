@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from accel_core.foreach.adam import AdamStep, Lists, called_by_upstream
-from accel_core.op_functions import OpFunctions
+from accel_core.op_builder.functions import OpFunctions
+from accel_core.op_builder.steps.adam import AdamStep, Lists, as_multi_tensor_adam
 from accel_host import kernels
 from accel_host.op_builder.base import HostBuilder
 from accel_host.op_builder.registry import OptimizerRegistry
@@ -111,4 +111,4 @@ class FusedAdamBuilder(HostBuilder):
 
     def functions(self) -> Any:
         """Return upstream's function."""
-        return SimpleNamespace(multi_tensor_adam=called_by_upstream(step))
+        return SimpleNamespace(multi_tensor_adam=as_multi_tensor_adam(step))
