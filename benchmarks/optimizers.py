@@ -51,13 +51,13 @@ def contenders(size: int, dtype: torch.dtype, theirs: Any) -> dict[str, Callable
     tensors = (data, grad, exp_avg, exp_avg_sq)
     functions = library.load().functions
     lr, beta1, beta2, eps, decay = STEP[1:6]
-    single = binding.ADAM_SINGLE.pack(
+    single = binding.ADAM_ARGUMENTS.pack(
         *(tensor.data_ptr() for tensor in tensors), size, TYPES[dtype], TYPES[dtype], TYPES[torch.float32],
         torch.get_num_threads(), lr, beta1, beta2, eps, decay, 1.0, STEP[0], True, True,
     )  # fmt: skip
     return {
         "ours": lambda: ours.adam_update(0, *STEP, *tensors),
-        "kernel": lambda: functions.accel_adam_one(single) or tensors,
+        "kernel": lambda: functions.accel_adam_single_tensor(single) or tensors,
         "upstream": lambda: theirs.adam_update(0, *STEP, *tensors),
         "our optimizer": optim.AdamW([param]).step,
         "torch fused": torch.optim.AdamW([param], fused=True).step,

@@ -7,8 +7,8 @@
 
 Prints JSON for GitHub's `fromJSON`: {"include": [{"package": …, "env": …, "python": …}, …]}. Packages come
 from packages/*, environments from tox. An environment that bears a package's name runs when the package is
-affected, the others when any is; some packages run on the oldest and on the newest Python. Neither tox nor GitHub
-knows which packages a change affects.
+affected, the others when any is; some packages run on the oldest and on the newest Python.
+Why: tox knows environments, a forge knows jobs; neither knows which packages a change affects.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def tox_environments(root: Path) -> list[str]:
     if result.returncode:
         raise CheckError(
             Problem(
-                what="tox can not list its environments",
+                what="tox cannot list its environments",
                 found=(result.stderr or result.stdout).strip(),
                 expected="tox installed beside this Python, and a tox.ini in the root",
                 do="pip install tox, and run this from the root of a checkout",

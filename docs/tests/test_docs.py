@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from accel_core import env, known
+from accel_core import cascade, env
 from benchmarks.results import cell
-from ci import feature_matrix
+from ci import feature_matrix, public_surface
 from ci.features import checklist, results
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,7 +98,7 @@ def test_every_variable_is_described() -> None:
 def test_the_order_in_the_text_is_the_order_of_the_table() -> None:
     page = (ROOT / "docs/selection.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([a-z.]+)[^|]*\| +(\d+) \|", page, re.MULTILINE)
-    assert rows == [(row.key, str(row.priority)) for row in known.CASCADE]
+    assert rows == [(row.key, str(row.priority)) for row in cascade.CASCADE]
 
 
 def test_the_readme_names_only_make_targets_that_exist() -> None:
@@ -133,3 +133,7 @@ def test_no_result_is_of_a_check_that_is_gone() -> None:
     checks = {f"{file}.{check}" for file, found in checklist.load(ROOT).items() for check in found}
     for result in results.load(ROOT):
         assert {name.partition("[")[0] for name in result.checks} <= checks, result.key
+
+
+def test_the_page_of_cores_public_names_is_what_the_sources_say(capsys: pytest.CaptureFixture[str]) -> None:
+    assert public_surface.main(["check"], ROOT) == 0, capsys.readouterr().err

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
-from accel_core import known
+from accel_core import cascade
 from accel_core.vendor import ENTRY_POINT_GROUP
 from accel_cuda.vendor import VENDOR
 
@@ -18,7 +18,7 @@ def test_the_entry_point_leads_to_the_record() -> None:
 
 
 def test_the_record_is_the_cascade_s_row() -> None:
-    (row,) = known.rows("cuda")
+    (row,) = cascade.entries("cuda")
     assert (VENDOR.key, VENDOR.priority) == (row.key, row.priority)
     assert VENDOR.accelerator.endswith(f":{row.class_name}")
     assert not VENDOR.privateuse1  # torch has a dispatch key for cuda

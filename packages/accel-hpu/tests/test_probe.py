@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from accel_core import confirm
-from accel_core.finding import State
+from accel_core.selection import confirm
+from accel_core.selection.finding import State
 from accel_hpu import probe
 from accel_hpu.vendor import VENDOR
 

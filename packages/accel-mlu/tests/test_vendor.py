@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
-from accel_core import known
+from accel_core import cascade
 from accel_core.vendor import ENTRY_POINT_GROUP
 from accel_mlu.vendor import VENDOR
 
@@ -18,5 +18,5 @@ def test_the_entry_point_leads_to_the_record() -> None:
 
 
 def test_the_record_takes_the_cascade_s_place() -> None:
-    assert (VENDOR.key, VENDOR.privateuse1, VENDOR.priority) == ("mlu", "mlu", known.priority("mlu"))
-    assert known.rows("mlu")[0].sentence() == f"MLU_Accelerator requires {VENDOR.requires}"
+    assert (VENDOR.key, VENDOR.privateuse1, VENDOR.priority) == ("mlu", "mlu", cascade.priority("mlu"))
+    assert cascade.entries("mlu")[0].sentence() == f"MLU_Accelerator requires {VENDOR.requires}"

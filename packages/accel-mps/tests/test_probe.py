@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from accel_core import confirm
-from accel_core.finding import State
+from accel_core.selection import confirm
+from accel_core.selection.finding import State
 from accel_mps import probe
 from accel_mps.vendor import VENDOR
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from importlib import metadata
 
-from accel_core import known
+from accel_core import cascade
 from accel_core.vendor import ENTRY_POINT_GROUP
 from accel_mps.vendor import VENDOR
 
@@ -18,6 +18,6 @@ def test_the_entry_point_leads_to_the_record() -> None:
 
 
 def test_the_record_is_the_cascade_s_row() -> None:
-    (row,) = known.rows("mps")
+    (row,) = cascade.entries("mps")
     assert (VENDOR.key, VENDOR.priority, VENDOR.requires) == (row.key, row.priority, row.requires)
     assert VENDOR.accelerator.endswith(f":{row.class_name}")

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from accel_core import confirm
-from accel_core.finding import State
+from accel_core.selection import confirm
+from accel_core.selection.finding import State
 from accel_npu.vendor import VENDOR
 from accel_testkit.fake_runtime import FakeRuntime
 
