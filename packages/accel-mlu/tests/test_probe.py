@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from accel_core.selection import confirm
-from accel_core.vendor import distribution_version
 from accel_core.selection.finding import Finding, State
+from accel_core.vendor import distribution_version
 from accel_mlu.vendor import VENDOR
 from accel_testkit.fake_runtime import FakeRuntime
 

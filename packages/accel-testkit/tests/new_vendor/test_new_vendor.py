@@ -62,9 +62,7 @@ def suite(run: Run, device: dict[str, str], folder: Path, *tiers: str) -> list[d
     return checks
 
 
-def test_host_tier_of_the_suite_passes_without_a_skip(
-    device: dict[str, str], run: Run, folder: Path
-) -> None:
+def test_host_tier_of_the_suite_passes_without_a_skip(device: dict[str, str], run: Run, folder: Path) -> None:
     assert {check["outcome"] for check in suite(run, device, folder, "host")} == {"passed"}
 
 
