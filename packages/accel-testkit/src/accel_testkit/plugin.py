@@ -18,7 +18,6 @@ import pytest
 
 if TYPE_CHECKING:
     from accel_testkit.fake_runtime import FakeRuntime
-    from accel_testkit.suite.target import Target  # noqa: F401  named in a string below
 
 TIERS = ("host", "device", "multi")
 _FOLDERS = [Path(__file__).with_name(name) for name in ("suite", "engine")]
@@ -28,7 +27,6 @@ _MARKERS = (
     "whole: not part of --quick",
     "record: about the vendor's record or package; not part of a run with --accel-class",
 )
-TARGET = pytest.StashKey["Target"]()
 
 
 @pytest.fixture
@@ -88,24 +86,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     from accel_testkit.suite import results, target
 
-    config.stash[TARGET] = target.named(config.getoption("accel"), config.getoption("accel_class"))
+    config.stash[target.TARGET] = target.named(config.getoption("accel"), config.getoption("accel_class"))
     tiers = config.getoption("tier") or TIERS
-    _deselect(config, items, lambda item: tier(item) not in tiers)
+    _deselect(config, items, lambda item: results.tier(item) not in tiers)
     if config.getoption("quick"):
         _deselect(config, items, lambda item: item.get_closest_marker("whole") is not None)
-    if config.stash[TARGET].vendor is None:
+    if config.stash[target.TARGET].vendor is None:
         _deselect(config, items, lambda item: item.get_closest_marker("record") is not None)
     for item in checks:
-        item.user_properties.append((results.PROPERTY, results.describe(item, tier(item))))
+        item.user_properties.append((results.PROPERTY, results.describe(item)))
     if not hasattr(config, "workerinput"):
-        recorder = results.Recorder(config.stash[TARGET], tuple(tiers), config.getoption("results"))
+        recorder = results.Recorder(config.stash[target.TARGET], tuple(tiers), config.getoption("results"))
         config.pluginmanager.register(recorder, "accel-results")
-
-
-def tier(item: pytest.Item) -> str:
-    """The tier of a check: that of the function, else that of its file."""
-    marker = item.get_closest_marker("tier")
-    return str(marker.args[0]) if marker else ""
 
 
 def _deselect(

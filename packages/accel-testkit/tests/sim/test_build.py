@@ -14,7 +14,7 @@ import pytest
 
 from accel_core.errors import CacheUnusable
 from accel_testkit.sim import build
-from accel_testkit.sim.errors import CanNotBuild
+from accel_testkit.sim.errors import SimulatorBuildFailed
 
 #: Writes what it was asked to make, and notes that it was called.
 COMPILER = """#!/bin/sh
@@ -75,7 +75,7 @@ def test_every_word_of_the_compiler_counts(cache, compiler, monkeypatch):
 
 def test_what_does_not_compile_says_why_and_is_tried_again(cache, compiler):
     compiler("echo 'unit.cpp:7: error: no such thing' >&2; exit 1")
-    with pytest.raises(CanNotBuild, match=r"found: +unit.cpp:7: error: no such thing"):
+    with pytest.raises(SimulatorBuildFailed, match=r"found: +unit.cpp:7: error: no such thing"):
         build.library()
     assert _left(cache) == []
     compiler()
@@ -106,7 +106,7 @@ def test_machine_without_a_compiler_is_told_what_to_install(cache, monkeypatch):
 
 def test_compiler_that_was_asked_for_and_is_not_there_is_named(cache, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler -O2")
-    with pytest.raises(CanNotBuild, match="no-such-compiler"):
+    with pytest.raises(SimulatorBuildFailed, match="no-such-compiler"):
         build.library()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from accel_core.native import Source, build, compiler
-from accel_testkit.sim.errors import CanNotBuild
+from accel_testkit.sim.errors import SimulatorBuildFailed
 
 SOURCES = Path(__file__).parent / "csrc"
 NAME = "accel_sim_native"
@@ -53,7 +53,7 @@ UNITS = {
 
 
 def library() -> Path:
-    """The shared library, built if it is not there yet; raises `CanNotBuild`, or `CacheUnusable`."""
+    """The shared library, built if it is not there yet; raises `SimulatorBuildFailed`, or `CacheUnusable`."""
     return build.library(_source(), _compile_library)
 
 
@@ -86,7 +86,7 @@ def _headers() -> list[str]:
 def _compiler() -> list[str]:
     command = compiler.find()
     if not command:
-        raise CanNotBuild(
+        raise SimulatorBuildFailed(
             what="the simulated device can not be built",
             found=f"no C++ compiler {os.environ.get('CXX') or 'c++'!r} on PATH",
             expected="g++ or clang++ with C++20",
@@ -118,7 +118,7 @@ def _run(command: list[str]) -> None:
     result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if result.returncode:
         errors = [line for line in result.stderr.splitlines() if "error" in line.lower()]
-        raise CanNotBuild(
+        raise SimulatorBuildFailed(
             what=f"the simulated device does not compile for torch {torch.__version__}",
             found="\n".join(errors[:5]) or result.stderr[-500:],
             expected="the headers of a torch that this release was written for (2.13)",

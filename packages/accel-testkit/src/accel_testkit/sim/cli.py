@@ -8,7 +8,7 @@ import argparse
 import subprocess
 import sys
 
-from accel_testkit.sim import behaviours, build, standins, vendors
+from accel_testkit.sim import behaviours, build, stub_packages, vendors
 
 LIMITS = (
     "A simulated device proves wiring, contracts and arithmetic. It says nothing about speed, about the vendor's"
@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(_listing())
         return 0
     build.library()
-    environment = standins.environment(
+    environment = stub_packages.environment(
         args.device,
         devices=args.devices,
         memory=args.memory,

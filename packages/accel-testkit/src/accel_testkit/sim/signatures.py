@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from inspect import Parameter, Signature
 from typing import Any
 
-from accel_testkit.sim.errors import refuse
+from accel_testkit.sim.errors import raise_not_simulated
 from accel_testkit.surface import Name
 
 
@@ -79,7 +79,7 @@ def _taking(real: Signature, function: Callable[..., Any], full: str, *, bound: 
         taken.apply_defaults()
         for parameter in beyond:
             if taken.arguments[parameter.name] != parameter.default:
-                refuse(f"{full}({parameter.name}=…)")
+                raise_not_simulated(f"{full}({parameter.name}=…)")
         return function(*own, *taken.args[:room], **taken.kwargs)
 
     if not bound:

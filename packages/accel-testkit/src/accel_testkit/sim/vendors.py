@@ -56,6 +56,9 @@ class SimVendor:
     environment: dict[str, str] = field(default_factory=dict)
 
 
+#: For devices whose module is torch's own: nothing but `import torch` activates them.
+_IN_TORCH = ("accel_sim", "accel_testkit.sim.stub_import:activate_in_torch")
+
 VENDORS = (
     SimVendor(
         "npu", "npu", "torch.npu", "hccl", "Ascend910B2 (simulated)", claims=True,
@@ -87,20 +90,20 @@ VENDORS = (
     ),
     SimVendor(
         "xpu", "xpu", "torch.xpu", "xccl", "Intel(R) Data Center GPU Max 1550 (simulated)",
-        distribution=("accel_sim_xpu", "0"), entry_point=("accel_sim", "accel_testkit.sim.standin:enter_torch"),
+        distribution=("accel_sim_xpu", "0"), entry_point=_IN_TORCH,
         visible=("ZE_AFFINITY_MASK",), device_nodes=("dev/dri/renderD{}",), torch_build={"xpu": "20250302"},
         properties={"platform_name": "simulated", "max_compute_units": 448, "gpu_eu_count": 448, "has_fp64": True,
                     "has_fp16": True},
     ),
     SimVendor(
         "cuda", "cuda", "torch.cuda", "nccl", "NVIDIA H100 (simulated)",
-        distribution=("accel_sim_cuda", "0"), entry_point=("accel_sim", "accel_testkit.sim.standin:enter_torch"),
+        distribution=("accel_sim_cuda", "0"), entry_point=_IN_TORCH,
         visible=("CUDA_VISIBLE_DEVICES",), device_nodes=("dev/nvidia{}",), torch_build={"cuda": "12.8"},
         properties={"multi_processor_count": 132, "major": 9, "minor": 0, "warp_size": 32, "is_integrated": False},
     ),
     SimVendor(
         "mps", "mps", "torch.mps", "gloo", "Apple M (simulated)",
-        distribution=("accel_sim_mps", "0"), entry_point=("accel_sim", "accel_testkit.sim.standin:enter_torch"),
+        distribution=("accel_sim_mps", "0"), entry_point=_IN_TORCH,
         device_nodes=("System/Library/Frameworks/Metal.framework",), max_devices=1,
     ),
 )  # fmt: skip

@@ -6,23 +6,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+
+from accel_core.errors import four_parts
 
 
 def expect(holds: object, what: str, *, found: object, expected: str, do: str) -> None:
     """Fail the check unless `holds`: what failed, what was found, what was expected, what to do."""
     __tracebackhide__ = True
     if not holds:
-        refuse(what, found=found, expected=expected, do=do)
+        fail(what, found=found, expected=expected, do=do)
 
 
-def refuse(what: str, *, found: object, expected: str, do: str) -> None:
-    """Fail the check."""
+def fail(what: str, *, found: object, expected: str, do: str) -> NoReturn:
+    """Fail the check. found: text as it is, any other value by its repr."""
     __tracebackhide__ = True
     text = found if isinstance(found, str) else repr(found)
-    pytest.fail(f"{what}\n  found:    {text}\n  expected: {expected}\n  do:       {do}", pytrace=False)
+    pytest.fail(four_parts(what, found=text, expected=expected, do=do), pytrace=False)
 
 
 def largest(differences: Iterable[float]) -> float:
@@ -52,5 +54,4 @@ def expect_raises(kind: type[Exception], call: Callable[[], Any], what: str, *, 
         return error
     except Exception as error:
         found = f"{type(error).__name__}: {error}"
-    refuse(what, found=found, expected=f"{kind.__name__} (or a type derived from it)", do=do)
-    raise AssertionError  # unreachable: refuse() raises
+    fail(what, found=found, expected=f"{kind.__name__} (or a type derived from it)", do=do)

@@ -45,6 +45,10 @@ class Target:
         return self.accelerator.partition(":")[0].partition(".")[0]
 
 
+#: Where the plug-in keeps the target of a run.
+TARGET = pytest.StashKey[Target]()
+
+
 def named(key: str, dotted: str) -> Target:
     """The target of the options --accel and --accel-class; raises pytest.UsageError that says what there is."""
     if bool(key) == bool(dotted):

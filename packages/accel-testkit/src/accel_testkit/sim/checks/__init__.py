@@ -70,7 +70,7 @@ def expect(condition: object, message: str = "condition does not hold") -> None:
         raise AssertionError(message)
 
 
-def refused(call: Callable[[], Any], kind: type[Exception], words: str = "") -> None:
+def raises(call: Callable[[], Any], kind: type[Exception], words: str = "") -> None:
     """The call raises that, with these words; raises AssertionError otherwise."""
     try:
         call()

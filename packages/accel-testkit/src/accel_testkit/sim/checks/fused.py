@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from accel_testkit.sim.checks import Device, expect, refused
+from accel_testkit.sim.checks import Device, expect, raises
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 #: Roundings of its type that a result may be off by: two in a row, the second of a sum; and through long sums.
@@ -77,7 +77,7 @@ def here(d: Device, value: Any) -> Any:
 def agrees(
     d: Device, op: Any, reference: Callable[..., Any], *arguments: Any, backward: bool = False, **options: Any
 ) -> None:
-    """The operator's results, and gradients, are the reference's in float64; host tensors are refused."""
+    """The operator's results, and gradients, are the reference's in float64; host tensors raise."""
     given = here(d, arguments)
     starts = [t for t in _pytree.tree_leaves(given) if isinstance(t, torch.Tensor) and t.is_floating_point()]
     wide = double(arguments)
@@ -96,7 +96,7 @@ def agrees(
             assert mine.grad is not None
             assert theirs.grad is not None
             close(mine.grad, theirs.grad, min_precision(starts), MANY)
-    refused(lambda: op(*arguments, **options), NotImplementedError, "CPU")
+    raises(lambda: op(*arguments, **options), NotImplementedError, "CPU")
 
 
 def min_precision(tensors: list[torch.Tensor]) -> torch.dtype:
@@ -124,10 +124,10 @@ def changes(
         _pytree.tree_leaves(given[:first]), _pytree.tree_leaves(tensors[:first]), strict=True
     ):
         expect(torch.equal(mine.cpu(), before), "an argument that is only read was changed")
-    refused(lambda: call(_pytree.tree_map(lambda t: t, tensors)), NotImplementedError, "CPU")
+    raises(lambda: call(_pytree.tree_map(lambda t: t, tensors)), NotImplementedError, "CPU")
     mixed = here(d, tensors)
     mixed[-1] = _pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, mixed[-1])
-    refused(lambda: call(mixed), RuntimeError, "same device")
+    raises(lambda: call(mixed), RuntimeError, "same device")
 
 
 def adam64(

@@ -47,7 +47,7 @@ def _adamw(
     constants: tuple[float, float, float], kept: Any, scales: Tensors | None,
 ) -> None:  # fmt: skip
     if scales is not None:
-        errors.refuse("torch.ops.hpu.optimizer_adamw with moments in 8 bits")
+        errors.raise_not_simulated("torch.ops.hpu.optimizer_adamw with moments in 8 bits")
     beta1, beta2, epsilon = constants
     same_device("optimizer_adamw", neg_step, *grads, *weights, *exp_avgs, *exp_avg_sqs)
     for each in zip(weights, grads, exp_avgs, exp_avg_sqs, strict=True):
@@ -120,7 +120,7 @@ def cast_to_fp8_v2(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """input * scale in 8 bits, values beyond the range at its ends; the largest magnitude of the input if asked."""
     if stochastic_rounding:
-        errors.refuse("torch.ops.hpu.cast_to_fp8_v2 with stochastic rounding")
+        errors.raise_not_simulated("torch.ops.hpu.cast_to_fp8_v2 with stochastic rounding")
     kind = torch.float8_e5m2 if dtype is None else dtype
     limit = torch.finfo(kind).max
     cast = _scaled(input, scale, scale_shape).clamp(-limit, limit).to(kind)
@@ -146,7 +146,7 @@ def rotary_pos_embedding(
 ) -> Tensor:
     """input * cos + rotated(input) * sin. mode: 0 turns halves, 1 pairs."""
     if position_ids is not None or offset:
-        errors.refuse("torch.ops.hpu.rotary_pos_embedding with position ids or an offset")
+        errors.raise_not_simulated("torch.ops.hpu.rotary_pos_embedding with position ids or an offset")
     x = input.float()
     if mode == 0:
         first, second = x.chunk(2, -1)

@@ -93,8 +93,8 @@ class Properties(SimpleNamespace):
     """What the vendor's runtime tells about a device."""
 
 
-def offer(simulation: Simulation) -> dict[str, Any]:
-    """The names of this room."""
+def exports(simulation: Simulation) -> dict[str, Any]:
+    """Return the names that this module adds to the vendor's module."""
     lazy = Lazy(simulation)
     return {
         **_counting(simulation),

@@ -18,8 +18,8 @@ TENSORS = {
 }  # fmt: skip
 
 
-def offer(simulation: Simulation) -> dict[str, Any]:
-    """The names of this room."""
+def exports(simulation: Simulation) -> dict[str, Any]:
+    """Return the names that this module adds to the vendor's module."""
     kind = simulation.type
     return {
         "is_bf16_supported": lambda: simulation.devices > 0,

@@ -48,8 +48,8 @@ def reset_accumulated_memory_stats(device: Any = None) -> None:
     accelerator.reset_accumulated_memory_stats(index_of(device))
 
 
-def offer(simulation: Simulation) -> dict[str, Any]:
-    """The names of this room."""
+def exports(simulation: Simulation) -> dict[str, Any]:
+    """Return the names that this module adds to the vendor's module."""
     allocated, most_allocated = "allocated_bytes.all.current", "allocated_bytes.all.peak"
     reserved, most_reserved = "reserved_bytes.all.current", "reserved_bytes.all.peak"
     return {

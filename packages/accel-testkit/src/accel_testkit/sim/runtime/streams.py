@@ -34,8 +34,8 @@ class StreamContext:
         torch.accelerator.set_device_index(device)
 
 
-def offer(simulation: Simulation) -> dict[str, Any]:
-    """The names of this room."""
+def exports(simulation: Simulation) -> dict[str, Any]:
+    """Return the names that this module adds to the vendor's module."""
     Event = _event_class(simulation)
     Stream = _stream_class(simulation, Event)
 

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from accel_testkit.sim import signatures
-from accel_testkit.sim.errors import refuse
+from accel_testkit.sim.errors import raise_not_simulated
 from accel_testkit.surface import Name, Surface
 
 
@@ -26,10 +26,10 @@ class _Absent:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        refuse(f"{self._full}.{name}")
+        raise_not_simulated(f"{self._full}.{name}")
 
     def __call__(self, *_args: Any, **_kwargs: Any) -> NoReturn:
-        refuse(self._full)
+        raise_not_simulated(self._full)
 
     def __repr__(self) -> str:
         return f"<{self._full}: not simulated>"
@@ -37,7 +37,7 @@ class _Absent:
 
 def _function(full: str) -> Any:
     def absent(*_args: Any, **_kwargs: Any) -> NoReturn:
-        refuse(full)
+        raise_not_simulated(full)
 
     absent.__name__ = absent.__qualname__ = full.rpartition(".")[2]
     absent.not_simulated = True  # type: ignore[attr-defined]
@@ -46,7 +46,7 @@ def _function(full: str) -> Any:
 
 def _class(full: str, methods: Iterable[str], simulated: Mapping[str, Any]) -> type:
     def absent(*_args: Any, **_kwargs: Any) -> NoReturn:
-        refuse(full)
+        raise_not_simulated(full)
 
     members = {name: staticmethod(simulated.get(name, _function(f"{full}.{name}"))) for name in methods}
     outside, _, name = full.rpartition(".")

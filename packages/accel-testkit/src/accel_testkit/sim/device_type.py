@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What torch itself must be told about a simulated device type."""
+"""Register a simulated device type with torch: tensor methods, storages, profiler ranges."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from accel_testkit.sim.simulation import Simulation
 _NO_STORAGE = ("cuda", "mps")
 
 
-def present(simulation: Simulation) -> None:
-    """Called once the device module is registered: methods like `Tensor.npu()`, storages, raw streams."""
+def register(simulation: Simulation) -> None:
+    """Add what torch expects beside the device module: methods like `Tensor.npu()`, storages, hooks."""
     if simulation.vendor.claims:
         backend_registration.generate_methods_for_privateuse1_backend(unsupported_dtype=_not_stored())
         # torch asks every module of PrivateUse1 for this one, also where no public source shows it.

@@ -12,21 +12,21 @@ from typing import Any
 from accel_testkit.sim import behaviours, settings, vendors
 
 
-def enter(name: str) -> None:
+def populate(name: str) -> None:
     """Fill the package of that name, which is being imported, and everything below it."""
     behaviours.fail(name, settings.read().behaviours)
     torch = _import_torch()
 
     from accel_testkit import surface
-    from accel_testkit.sim import extras, offer, simulation
+    from accel_testkit.sim import activation, package_names, vendor_module
 
     top = name.partition(".")[0]
     vendor = vendors.of_package(top)
-    active = simulation.activate(vendor.key)
+    active = activation.activate(vendor.key)
     package = sys.modules[name]
-    simulated = extras.offer(active, name)
+    simulated = package_names.exports(active, name)
     sys.modules[f"{name}.{vendor.key}"] = active.module
-    offer.fill(package, name, surface.load(vendor.surface), {**simulated, vendor.key: active.module})
+    vendor_module.fill(package, name, surface.load(vendor.surface), {**simulated, vendor.key: active.module})
     setattr(package, vendor.key, getattr(torch, vendor.key))
 
 
@@ -43,14 +43,14 @@ def _import_torch() -> Any:
             os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = before
 
 
-def enter_torch() -> None:
+def activate_in_torch() -> None:
     """For devices whose module is torch's own: called at the end of `import torch`."""
-    from accel_testkit.sim import simulation
+    from accel_testkit.sim import activation
 
     key = settings.DEVICE.get()
     # One with a package of its own comes with the import of that.
     if key and not vendors.find(key).packages:
-        simulation.activate(key)
+        activation.activate(key)
 
 
 def fail_import(name: str) -> None:

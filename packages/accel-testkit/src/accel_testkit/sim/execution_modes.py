@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The modes that check the order of work: races raise, and what nobody waits for is late."""
+"""Race mode and deferred mode, which check that a program orders its work as a real device needs it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import torch
 
 from accel_testkit.sim.settings import Settings
 
-#: Ways of a host tensor's numbers out of torch that pass no operator.
+#: Methods that read a host tensor's memory without calling an operator.
 READERS = ("numpy", "tolist")
 
 
-def start(native: Any, settings: Settings) -> None:
-    """Switch on the modes that the settings ask for."""
+def enable(native: Any, settings: Settings) -> None:
+    """Enable the modes that the settings ask for."""
     native.watch(settings.race, settings.deferred)
     if settings.race:
         here = Path(__file__)

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from accel_testkit.sim import hpex, ops
+from accel_testkit.sim import habana_optimizers, ops
 from accel_testkit.sim.simulation import Simulation
 
 
-def offer(simulation: Simulation, package: str) -> dict[str, Any]:
+def exports(simulation: Simulation, package: str) -> dict[str, Any]:
     """What the package of that name offers and the simulation carries out, by the last part of the name."""
     if package.startswith("habana_frameworks"):
         return _habana()
@@ -30,8 +30,8 @@ def _habana() -> dict[str, Any]:
         "mark_step": lambda *_a, **_k: None,
         "_mark_step_if_lazy": lambda *_a, **_k: None,
         "initialize_distributed_hpu": lambda: _ranks(),
-        "FusedAdamW": hpex.FusedAdamW,
-        "FusedLamb": hpex.FusedLamb,
+        "FusedAdamW": habana_optimizers.FusedAdamW,
+        "FusedLamb": habana_optimizers.FusedLamb,
     }
 
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stand-in packages under the vendors' real import names, in a folder that child processes inherit.
 
-The folder is made from the vendor table: packages that call `standin.enter`, their metadata for
+The folder is made from the vendor table: packages that call `stub_import.populate`, their metadata for
 importlib.metadata, and device files for `ACCEL_SYSROOT`.
 """
 
@@ -20,8 +20,8 @@ from accel_core.native import cache
 from accel_testkit.sim import behaviours, settings, vendors
 from accel_testkit.sim.vendors import SimVendor
 
-_HEAD = "from accel_testkit.sim import standin\n\n"
-_ENTER = _HEAD + "standin.enter(__name__)\n"
+_HEAD = "from accel_testkit.sim import stub_import\n\n"
+_POPULATE = _HEAD + "stub_import.populate(__name__)\n"
 
 
 def environment(
@@ -67,7 +67,7 @@ def environment(
 def _folder(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> Path:
     files = {**_packages(vendor, chosen), **_metadata(vendor), **_system(vendor, devices)}
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
-    parent = cache.folder() / "standins"
+    parent = cache.folder() / "stub_packages"
     target = parent / f"{vendor.key}-{digest}"
     if target.is_dir():
         return target
@@ -90,7 +90,7 @@ def _packages(vendor: SimVendor, chosen: frozenset[str]) -> dict[str, str]:
         if package == "habana_frameworks":
             files |= {
                 f"{package}/__init__.py": "",
-                f"{package}/torch/__init__.py": _ENTER,
+                f"{package}/torch/__init__.py": _POPULATE,
                 f"{package}/autoload/__init__.py": _HEAD + _habana_autoload(),
             }
         else:
@@ -98,9 +98,9 @@ def _packages(vendor: SimVendor, chosen: frozenset[str]) -> dict[str, str]:
             autoload = "\n\ndef _autoload():\n    pass  # importing it is all\n"
             folder = PurePosixPath(*package.split("."))
             files |= {f"{parent}/__init__.py": "" for parent in folder.parents[:-1]}
-            files[f"{folder}/__init__.py"] = _ENTER + version + autoload
+            files[f"{folder}/__init__.py"] = _POPULATE + version + autoload
     if vendor.key == "xpu" and "xpu.ipex-other-torch" in chosen:
-        files["intel_extension_for_pytorch/__init__.py"] = _HEAD + "standin.fail_import(__name__)\n"
+        files["intel_extension_for_pytorch/__init__.py"] = _HEAD + "stub_import.fail_import(__name__)\n"
     return files
 
 
@@ -108,7 +108,7 @@ def _habana_autoload() -> str:
     return (
         "import os\n\n\ndef __autoload():\n"
         "    if os.environ.get('PT_HPU_AUTOLOAD', '0' if os.environ.get('PT_HPU_LAZY_MODE', '1') == '1' else '1') "
-        "== '1':\n        standin.autoload('habana_frameworks.torch')\n"
+        "== '1':\n        stub_import.autoload('habana_frameworks.torch')\n"
     )
 
 

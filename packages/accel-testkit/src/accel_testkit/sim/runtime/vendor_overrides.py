@@ -15,13 +15,13 @@ from accel_testkit.sim.runtime.device import index_of
 from accel_testkit.sim.simulation import Simulation
 
 
-def offer(simulation: Simulation) -> dict[str, Any]:
-    """The names of this room, over those of the others."""
-    way = {"npu": _npu, "hpu": _hpu, "xpu": _xpu, "mps": _mps}.get(simulation.type)
+def exports(simulation: Simulation) -> dict[str, Any]:
+    """Return the names whose behaviour is the vendor's own; they replace those of the other modules."""
+    override = {"npu": _npu, "hpu": _hpu, "xpu": _xpu, "mps": _mps}.get(simulation.type)
     ranges = {"range_push": _nothing, "range_pop": _nothing, "mark": _nothing}
     emulation = {"is_bf16_supported": lambda including_emulation=True: simulation.devices > 0}
     asked = emulation if simulation.type in ("npu", "xpu", "cuda") else {}
-    return {**ranges, **asked, **(way(simulation) if way else {})}
+    return {**ranges, **asked, **(override(simulation) if override else {})}
 
 
 def _nothing(*_arguments: Any, **_options: Any) -> None:

@@ -29,9 +29,9 @@ class FusedAdamW(torch.optim.Optimizer):
         weight_decay: float = 0.0, bias_correction: bool = True, moments_dtype: Any = None,
     ) -> None:  # fmt: skip
         if moments_dtype is not None:
-            from accel_testkit.sim.errors import refuse
+            from accel_testkit.sim.errors import raise_not_simulated
 
-            refuse("hpex.optimizers.FusedAdamW with moments_dtype")
+            raise_not_simulated("hpex.optimizers.FusedAdamW with moments_dtype")
         super().__init__(
             params,
             {

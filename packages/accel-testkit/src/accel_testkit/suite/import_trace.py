@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program: load a vendor step by step in a fresh process, and write what each step brings along.
 
-    python -m accel_testkit.suite.fresh OUT PACKAGE RECORD...
+    python -m accel_testkit.suite.import_trace OUT PACKAGE RECORD...
 
 A record is the value of an entry point, `package.vendor:VENDOR`. OUT gets a JSON object, one entry a step.
 """

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from accel_testkit.sim.checks import Checks, Device, expect, refused, same
+from accel_testkit.sim.checks import Checks, Device, expect, raises, same
 from accel_testkit.sim.checks.graphs import captured, new_graph
 
 CHECKS = Checks()
@@ -23,9 +23,9 @@ def breaks(d: Device, work: Callable[[], Any], words: str = "") -> None:
     graph, stream = new_graph(d), d.module.Stream()
     with d.module.stream(stream):
         graph.capture_begin()
-        refused(work, RuntimeError, words)
-        refused(graph.capture_end, RuntimeError, "previous error during capture")
-    refused(graph.replay, RuntimeError, "without a preceding successful capture")
+        raises(work, RuntimeError, words)
+        raises(graph.capture_end, RuntimeError, "previous error during capture")
+    raises(graph.replay, RuntimeError, "without a preceding successful capture")
 
 
 @CHECKS
@@ -49,7 +49,7 @@ def other_generators_are_registered(d: Device) -> None:
 
 @CHECKS
 def a_seed_is_not_set_in_a_capture(d: Device) -> None:
-    refused(lambda: captured(d, lambda: d.module.manual_seed(1)), RuntimeError, "graph capture")
+    raises(lambda: captured(d, lambda: d.module.manual_seed(1)), RuntimeError, "graph capture")
 
 
 @CHECKS
@@ -77,10 +77,10 @@ def one_capture_at_a_time(d: Device) -> None:
     with d.module.stream(d.module.Stream()):
         outer = new_graph(d)
         outer.capture_begin()
-        refused(new_graph(d).capture_begin, RuntimeError, NOT_PERMITTED)
+        raises(new_graph(d).capture_begin, RuntimeError, NOT_PERMITTED)
         torch.ones(1, device=d.type)
         outer.capture_end()
-        refused(outer.capture_begin, RuntimeError, "already owns a captured graph")
+        raises(outer.capture_begin, RuntimeError, "already owns a captured graph")
         outer.reset()
         outer.capture_begin()
         torch.ones(1, device=d.type)
@@ -90,9 +90,9 @@ def one_capture_at_a_time(d: Device) -> None:
 @CHECKS
 def there_is_nothing_to_replay_without_a_capture(d: Device) -> None:
     graph = new_graph(d)
-    refused(graph.replay, RuntimeError, f"Called {d.type.upper()}Graph::replay without a preceding")
-    refused(graph.pool, RuntimeError, "without a preceding successful capture")
-    refused(graph.capture_begin, RuntimeError, "non-default stream")
+    raises(graph.replay, RuntimeError, f"Called {d.type.upper()}Graph::replay without a preceding")
+    raises(graph.pool, RuntimeError, "without a preceding successful capture")
+    raises(graph.capture_begin, RuntimeError, "non-default stream")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         captured(d, lambda: None)
@@ -121,7 +121,7 @@ def other_streams_join_the_capture(d: Device) -> None:
         graph = new_graph(d)
         graph.capture_begin()
         fork(join=False)
-        refused(graph.capture_end, RuntimeError, "unjoined work")
+        raises(graph.capture_end, RuntimeError, "unjoined work")
     elsewhere = side.record_event()
     breaks(d, lambda: d.module.current_stream().wait_event(elsewhere), "uncaptured work")
 
@@ -132,4 +132,4 @@ def memory_freed_after_the_capture_is_noticed(d: Device) -> None:
     graph, _ = captured(d, lambda: held[0] + 1)
     held.clear()
     gc.collect()
-    refused(graph.replay, RuntimeError, "freed or moved")
+    raises(graph.replay, RuntimeError, "freed or moved")
