@@ -31,14 +31,14 @@ _MARKERS = (
 
 @pytest.fixture
 def fake_runtime(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
-    """A machine on which a vendor's runtime can be pretended, for the tests of its probe."""
+    """A machine on which a test can install a fake runtime, for the tests of a vendor's probe."""
     from accel_testkit.fake_runtime import FakeRuntime
 
     return FakeRuntime(tmp_path_factory.mktemp("machine"), monkeypatch)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of the suite."""
+    """Add the options of the suite."""
     group = parser.getgroup("accel", "conformance of a DeepSpeed accelerator (--pyargs accel_testkit.suite)")
     group.addoption("--accel", metavar="KEY", default="", help="the installed vendor with this key is tested")
     group.addoption(
@@ -65,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A run over a whole source tree leaves the checks alone: they are run only by their package's name."""
+    """Skip the checks in a run over a whole source tree: they are run only by their package's name."""
     if collection_path not in _FOLDERS:
         return None
     package = f"{collection_path.parent.name}.{collection_path.name}"
@@ -74,7 +74,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def is_check(item: pytest.Item) -> bool:
-    """Whether a collected test belongs to the suite."""
+    """Return whether a collected test belongs to the suite."""
     return item.path.parent in _FOLDERS
 
 

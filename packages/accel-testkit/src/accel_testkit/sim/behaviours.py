@@ -67,7 +67,7 @@ def check(names: frozenset[str]) -> None:
     known = {behaviour.name for behaviour in BEHAVIOURS}
     if wrong := sorted(names - known):
         raise InvalidSetting(
-            what="a vendor behaviour can not be simulated",
+            what="a vendor behaviour cannot be simulated",
             found=", ".join(wrong),
             expected=f"some of {', '.join(sorted(known))}",
             do="correct ACCEL_SIM_BEHAVIOUR",

@@ -55,7 +55,6 @@ def run(args: argparse.Namespace) -> int:
     if args.list or args.device is None:
         sys.stdout.write(_listing())
         return 0
-    build.library()
     environment = stub_packages.environment(
         args.device,
         devices=args.devices,
@@ -64,8 +63,9 @@ def run(args: argparse.Namespace) -> int:
         race=args.race,
         deferred=args.deferred,
     )
+    library = build.library()
     if not command:
-        sys.stdout.write(f"{build.library()}\n")
+        sys.stdout.write(f"{library}\n")
         return 0
     return subprocess.call(command, env=environment)
 

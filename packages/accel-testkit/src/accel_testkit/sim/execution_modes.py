@@ -17,7 +17,7 @@ READERS = ("numpy", "tolist")
 
 def enable(native: Any, settings: Settings) -> None:
     """Enable the modes that the settings ask for."""
-    native.watch(settings.race, settings.deferred)
+    native.enable_modes(settings.race, settings.deferred)
     if settings.race:
         here = Path(__file__)
         native.hide_frames([f"{Path(torch.__file__).parent}/", f"{here.parent / 'runtime'}/", str(here)])

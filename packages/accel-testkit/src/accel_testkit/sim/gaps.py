@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a simulated device type can not do, each with its reason. The tests hold it to be complete and true."""
+"""What a simulated device type cannot do, each with its reason. The tests hold it to be complete and true."""
 
 from __future__ import annotations
 

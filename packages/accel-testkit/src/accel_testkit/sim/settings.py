@@ -63,7 +63,7 @@ def _memory() -> int:
 
 def _invalid(variable: Variable, expected: str) -> InvalidSetting:
     return InvalidSetting(
-        what="the simulated device can not be set up",
+        what="the simulated device cannot be set up",
         found=f"{variable.name}={variable.get()!r}",
         expected=expected,
         do=f"correct or unset {variable.name}",

@@ -122,7 +122,7 @@ def find(name: str) -> SimVendor:
         if vendor.key == name:
             return vendor
     raise UnknownDevice(
-        what="this device can not be simulated",
+        what="this device cannot be simulated",
         found=repr(name),
         expected=f"one of {', '.join(vendor.key for vendor in VENDORS)}, or a file *{_SUFFIX} that describes one",
         do="choose one of these; docs/simulated-devices.md says what stands in such a file",
@@ -151,7 +151,7 @@ def _read(path: Path) -> SimVendor:
         return SimVendor(**_DESCRIBED | {name: _frozen(value) for name, value in fields.items()})
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise InvalidSetting(
-            what="a simulated device can not be made from its description",
+            what="a simulated device cannot be made from its description",
             found=f"{path}: {type(error).__name__}: {error}",
             expected="a JSON object with key, collectives, device_name and other fields of SimVendor",
             do="correct the file; docs/simulated-devices.md has an example",

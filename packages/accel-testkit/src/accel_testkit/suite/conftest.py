@@ -41,7 +41,7 @@ def vendor(target: Target) -> Vendor | None:
 
 @pytest.fixture(scope="session")
 def traits(accelerator: DeepSpeedAccelerator) -> Traits:
-    """What the vendor declares that its device can not do."""
+    """What the vendor declares that its device cannot do."""
     return traits_of(accelerator)
 
 
@@ -57,7 +57,7 @@ def _admission(request: pytest.FixtureRequest, accelerator: DeepSpeedAccelerator
     count = accelerator.device_count() if wanted else 0
     expect(
         int(count) >= wanted,
-        f"tier {tier} of the conformance suite can not run",
+        f"tier {tier} of the conformance suite cannot run",
         found=f"{count} devices of type {accelerator.device_name()}",
         expected=f"at least {wanted}",
         do="run on a machine with the devices, or leave the tier out: --tier host",

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A program: load a vendor step by step in a fresh process, and write what each step brings along.
+"""A program that loads a vendor step by step in a fresh process and writes what each step imports and changes.
 
     python -m accel_testkit.suite.import_trace OUT PACKAGE RECORD...
 
@@ -21,18 +21,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # the package is to bring core along by itself
+if TYPE_CHECKING:  # the package has to import core by itself
     from accel_core.vendor import Vendor
 
 
 class Steps:
-    """Carries steps out, one after the other, and keeps what each changed."""
+    """Runs steps one after the other and keeps what each changed."""
 
     def __init__(self) -> None:
         self.report: dict[str, dict[str, Any]] = {}
 
     def step(self, name: str, action: Callable[[], object]) -> None:
-        """Carry one step out; an exception is part of its report."""
+        """Run one step; an exception is part of its report."""
         modules, environment, settings = set(sys.modules), dict(os.environ), _settings()
         error = ""
         with _output() as written:
@@ -52,7 +52,7 @@ class Steps:
 
 @contextlib.contextmanager
 def _output() -> Iterator[list[str]]:
-    """What is written to standard output inside, native code's output included."""
+    """Capture what is written to standard output inside, also by native code."""
     written = [""]
     with tempfile.TemporaryFile() as file:
         sys.stdout.flush()
@@ -69,7 +69,7 @@ def _output() -> Iterator[list[str]]:
 
 
 def _settings() -> dict[str, object]:
-    """Settings of torch that hold for a whole process; empty as long as torch is not imported."""
+    """Return torch's settings of the whole process; empty as long as torch is not imported."""
     torch: Any = sys.modules.get("torch")
     if torch is None:
         return {}
@@ -85,16 +85,18 @@ def _settings() -> dict[str, object]:
 
 
 def main(out: str, package: str, *records: str) -> None:
-    """Carry out all steps and write the report."""
+    """Run all steps and write the report."""
     steps = Steps()
     vendors: list[Vendor] = []
     steps.step("package", lambda: importlib.import_module(package))
     steps.step("record", lambda: vendors.extend(pkgutil.resolve_name(record) for record in records))
     steps.step("evidence", lambda: [vendor.evidence() for vendor in vendors])
     steps.step("torch", lambda: importlib.import_module("torch"))
-    kinds: list[Any] = []
-    steps.step("class", lambda: kinds.extend(pkgutil.resolve_name(vendor.accelerator) for vendor in vendors))
-    steps.step("construction", lambda: [kind() for kind in kinds])
+    classes: list[Any] = []
+    steps.step(
+        "class", lambda: classes.extend(pkgutil.resolve_name(vendor.accelerator) for vendor in vendors)
+    )
+    steps.step("construction", lambda: [cls() for cls in classes])
     Path(out).write_text(json.dumps(steps.report), encoding="utf-8")
 
 

@@ -42,9 +42,9 @@ def report(target: Target, vendor: Vendor, tmp_path_factory: pytest.TempPathFact
     return _read(out, done.stderr)
 
 
-def _read(out: Path, said: str) -> Report:
+def _read(out: Path, output: str) -> Report:
     if not out.is_file():
-        pytest.fail(f"the fresh process died while it loaded the vendor:\n{said[-2000:]}", pytrace=False)
+        pytest.fail(f"the fresh process died while it loaded the vendor:\n{output[-2000:]}", pytrace=False)
     report: Report = json.loads(out.read_text(encoding="utf-8"))
     return report
 

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of a simulated device at torch level: `python -m accel_testkit.sim.checks features npu`.
 
-A check is a function that raises when the device does not do what the CPU does. What a device type can not do
+A check is a function that raises when the device does not do what the CPU does. What a device type cannot do
 stands in `gaps`, with its reason.
 """
 

@@ -53,7 +53,7 @@ def transfers_complete_by_themselves(_: Device) -> None:
     for work in works:
         assert work is not None
         expect(work.is_completed(), "a device that was synchronized still has work")
-        expect(work.wait() and work.wait(), "a work can not be waited for again")
+        expect(work.wait() and work.wait(), "a work cannot be waited for again")
     same(output, [float((rank - 1) % size)] * 3)
 
 
