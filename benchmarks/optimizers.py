@@ -57,7 +57,7 @@ def contenders(size: int, dtype: torch.dtype, theirs: Any) -> dict[str, Callable
     )  # fmt: skip
     return {
         "ours": lambda: ours.adam_update(0, *STEP, *tensors),
-        "kernel": lambda: functions.accel_adam_one(single) or tensors,
+        "kernel": lambda: functions.accel_adam_single_tensor(single) or tensors,
         "upstream": lambda: theirs.adam_update(0, *STEP, *tensors),
         "our optimizer": optim.AdamW([param]).step,
         "torch fused": torch.optim.AdamW([param], fused=True).step,

@@ -31,8 +31,8 @@ def check(root: Path) -> Iterator[tuple[Violation, str]]:
     files = git.files(root)
     sources = {source.path: source for source in _sources(root, files)}
     keys = {key for package in packages.values() for key in package.vendors}
-    if python.KNOWN in sources:
-        keys |= python.vendor_keys(sources[python.KNOWN])
+    if python.CASCADE in sources:
+        keys |= python.vendor_keys(sources[python.CASCADE])
     for source in sources.values():
         violations = [*text.check(source)]
         if source.is_python:

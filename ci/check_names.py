@@ -6,7 +6,7 @@
 
 The names are those of shared/surfaces/*.json, read from the real modules. Checked are the chains
 (`torch.npu.Stream`, `torch_npu.npu.is_available`, `torch.ops.npu.…`) in each vendor package, and what core's
-TorchDeviceAccelerator asks of each vendor's device module (`self._ns.…`) unless the vendor overrides the method.
+TorchDeviceAccelerator asks of its device module (`self.device_module.…`) unless the vendor overrides the method.
 What stands under `hasattr`, or in `getattr` with a default, may be missing. So may a line that says why:
 `# names: <reason>`. Prints file:line for every fault and exits with 1.
 """
@@ -51,7 +51,7 @@ def _read(root: Path, files: Sequence[str], room: str) -> list[Source]:
 
 
 def _own(sources: Sequence[Source], namespaces: set[str], offered: Shaped) -> Iterator[tuple[Violation, str]]:
-    """Faults in a vendor's own files; `self._ns` may be any of the package's device modules."""
+    """Faults in a vendor's own files; `self.device_module` may be any of the package's device modules."""
     for source in sources:
         seen = set()
         for namespace in namespaces or {""}:

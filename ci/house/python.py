@@ -15,7 +15,9 @@ MAX_FUNCTION_LINES = 40
 TESTKIT = "accel-testkit"
 UPSTREAM = f"packages/{CORE}/src/accel_core/upstream/"
 #: The one table of core that speaks of vendors.
-KNOWN = f"packages/{CORE}/src/accel_core/known.py"
+CASCADE = f"packages/{CORE}/src/accel_core/cascade.py"
+#: DeepSpeed's own backends, whose keys are the same.
+BACKENDS = f"packages/{CORE}/src/accel_core/upstream/backend_table.py"
 IMPORTERS = ("import_module", "importlib.import_module", "__import__")
 
 
@@ -32,14 +34,14 @@ def check(source: Source, vendor_keys: Collection[str]) -> Iterator[Violation]:
         if source.package:
             yield from _print(source, node)
             yield from _deepspeed(source, node)
-    if source.package == CORE and source.path != KNOWN:
+    if source.package == CORE and source.path not in (CASCADE, BACKENDS):
         yield from _vendor_names(source, tree, vendor_keys)
 
 
-def vendor_keys(known: Source) -> set[str]:
-    """The keys in core's table: the first argument of each `Known(...)`."""
-    calls = (node for node in ast.walk(known.tree) if isinstance(node, ast.Call))
-    rows = (call for call in calls if ast.unparse(call.func) == "Known" and call.args)
+def vendor_keys(cascade: Source) -> set[str]:
+    """The keys in core's table: the first argument of each `CascadeEntry(...)`."""
+    calls = (node for node in ast.walk(cascade.tree) if isinstance(node, ast.Call))
+    rows = (call for call in calls if ast.unparse(call.func) == "CascadeEntry" and call.args)
     return {str(ast.literal_eval(row.args[0])) for row in rows}
 
 
@@ -77,4 +79,8 @@ def _vendor_names(source: Source, tree: ast.Module, keys: Collection[str]) -> It
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and node.value in keys and id(node) not in docstrings:
-            yield source.violation(node.lineno, "core names no vendor outside known.py", repr(node.value))
+            yield source.violation(
+                node.lineno,
+                "core names no vendor outside its two tables",
+                repr(node.value),
+            )

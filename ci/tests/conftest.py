@@ -16,8 +16,10 @@ def repository(tmp_path: Path) -> Repository:
     repo.root.mkdir()
     repo.git("init", "-q", "-b", "main")
     repo.package("accel-core", version="0.2.0", extras={"deepspeed": ["deepspeed>=0.18,<0.20"]})
-    known = 'CASCADE = (Known("npu", 700, "NPU_Accelerator"), Known("cpu", 0, "CPU_Accelerator"))\n'
-    repo.write("packages/accel-core/src/accel_core/known.py", HEADER + known)
+    cascade = (
+        'CASCADE = (CascadeEntry("npu", 700, "NPU_Accelerator"), CascadeEntry("cpu", 0, "CPU_Accelerator"))\n'
+    )
+    repo.write("packages/accel-core/src/accel_core/cascade.py", HEADER + cascade)
     repo.package("accel-cpu", requires=("accel-core>=0.1,<1", "torch>=2.5"), vendor="cpu")
     repo.package("accel-both", requires=("accel-core>=0.1,<1",), extras={"test": ["accel_cpu>=0.1,<1"]})
     repo.package("accel-alone")

@@ -29,7 +29,10 @@ def function(lines: int) -> str:
 LENGTH, FUNCTION = "a file has at most 300 lines", "a function has at most 40 lines"
 SPDX, NAME, PRINT = "two-line SPDX header", "no file is called utils", "no print outside a cli package"
 MACHINE, REGISTRY = "no path of one machine", "no registry host"
-DEEPSPEED, VENDOR = "only accel_core/upstream imports deepspeed", "core names no vendor outside known.py"
+DEEPSPEED, VENDOR = (
+    "only accel_core/upstream imports deepspeed",
+    "core names no vendor outside its two tables",
+)
 
 CASES = [
     # path, text, line and rule (None: keeps the rules)
@@ -138,5 +141,5 @@ def test_outside_git_it_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_the_vendors_names_are_read_from_cores_own_table() -> None:
     # A table that is written another way would silently switch the rule off.
-    known = (Path(__file__).parents[2] / python.KNOWN).read_text(encoding="utf-8")
-    assert python.vendor_keys(Source(python.KNOWN, known)) >= {"cpu", "npu", "xpu.external", "supa"}
+    cascade = (Path(__file__).parents[2] / python.CASCADE).read_text(encoding="utf-8")
+    assert python.vendor_keys(Source(python.CASCADE, cascade)) >= {"cpu", "npu", "xpu.external", "supa"}

@@ -26,11 +26,11 @@ NAMES = {
 #: Of core: one name that the toy has, one that it lacks.
 BASE = (
     "class TorchDeviceAccelerator:\n"
-    "    def device_count(self):\n        return self._ns.device_count()\n"
-    "    def seed(self):\n        return self._ns.initial_seed()\n"
+    "    def device_count(self):\n        return self.device_module.device_count()\n"
+    "    def seed(self):\n        return self.device_module.initial_seed()\n"
 )
 SEED = "    def seed(self):\n        return 0\n"
-CLASS_IMPORT = "from accel_core.torch_device import TorchDeviceAccelerator\n"
+CLASS_IMPORT = "from accel_core.device import TorchDeviceAccelerator\n"
 CLASS = "class TOY(TorchDeviceAccelerator):\n    def __init__(self):\n        super().__init__('toy')\n"
 
 
@@ -148,7 +148,8 @@ def test_a_base_in_the_package_overrides_too(toy: Repository) -> None:
 def test_a_line_of_core_can_say_why_a_name_may_be_missing(toy: Repository) -> None:
     toy.write(f"{TOY}/accelerator.py", HEADER + CLASS_IMPORT + CLASS)
     said = BASE.replace(
-        "        return self._ns.initial", "        # names: nobody calls it\n        return self._ns.initial"
+        "        return self.device_module.initial",
+        "        # names: nobody calls it\n        return self.device_module.initial",
     )
     toy.write(f"{CORE}/torch_device.py", HEADER + said)
     assert [reason for _, reason in check_names.check(toy.root)] == ["nobody calls it"]
@@ -156,7 +157,7 @@ def test_a_line_of_core_can_say_why_a_name_may_be_missing(toy: Repository) -> No
 
 def test_the_namespace_is_the_one_that_the_class_gives(toy: Repository) -> None:
     own = CLASS.replace("'toy')", "'toy', namespace=module)")
-    body = "    def x(self):\n        return self._ns.nonsense\n"
+    body = "    def x(self):\n        return self.device_module.nonsense\n"
     toy.write(
         f"{TOY}/accelerator.py", f"{HEADER}{CLASS_IMPORT}import habana.torch.hpu as module\n{own}{SEED}{body}"
     )
@@ -164,7 +165,7 @@ def test_the_namespace_is_the_one_that_the_class_gives(toy: Repository) -> None:
 
 
 def test_a_base_in_core_overrides_too(toy: Repository) -> None:
-    one = f"from accel_core.torch_device import TorchDeviceAccelerator\nclass One(TorchDeviceAccelerator):\n{SEED}"
+    one = f"from accel_core.device import TorchDeviceAccelerator\nclass One(TorchDeviceAccelerator):\n{SEED}"
     toy.write(f"{CORE}/one.py", HEADER + one)
     kind = CLASS.replace("(Torch", "(one.One, Torch")
     toy.write(f"{TOY}/accelerator.py", f"{HEADER}from accel_core import one\n{CLASS_IMPORT}{kind}")

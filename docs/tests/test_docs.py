@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_core import env, known
+from accel_core import cascade, env
 from benchmarks.results import cell
 from ci import feature_matrix, sizes
 from ci.features import checklist, results
@@ -78,7 +78,7 @@ def test_every_variable_is_described() -> None:
 def test_the_order_in_the_text_is_the_order_of_the_table() -> None:
     page = (ROOT / "docs/selection.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| ([a-z.]+)[^|]*\| +(\d+) \|", page, re.MULTILINE)
-    assert rows == [(row.key, str(row.priority)) for row in known.CASCADE]
+    assert rows == [(row.key, str(row.priority)) for row in cascade.CASCADE]
 
 
 def test_the_readme_names_only_make_targets_that_exist() -> None:

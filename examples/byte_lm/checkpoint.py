@@ -31,7 +31,7 @@ class State:
 
 
 def find(out: Path, identity: dict[str, Any], steps: int) -> tuple[str, State]:
-    """Tag and state of the newest checkpoint below `out`; raises BadInput if this run can not go on from it."""
+    """Tag and state of the newest checkpoint below `out`; raises BadInput if this run cannot go on from it."""
     folder = out / "checkpoint"
     try:
         tag = (folder / "latest").read_text(encoding="utf-8").strip()
@@ -96,7 +96,7 @@ def load(engine: Any, out: Path, tag: str) -> None:
         generators = torch.load(folder / f"rng-rank{ranks.rank()}.pt", weights_only=True)
     except Exception as error:  # whatever a reader of damaged files raises
         raise BadInput(
-            f"The checkpoint {folder} can not be read.",
+            f"The checkpoint {folder} cannot be read.",
             found=f"{type(error).__name__}: {error}",
             expected="all files of the checkpoint, as they were written",
             do="restore the folder, or start again without --resume",

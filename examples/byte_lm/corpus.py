@@ -51,7 +51,7 @@ def load_corpus(folder: Path | None, max_bytes: int) -> Corpus:
     root = folder or Path(sysconfig.get_path("stdlib"))
     if not root.is_dir():
         raise BadInput(
-            "Can not read the training text.",
+            "Cannot read the training text.",
             found=f"{root} is {'not a folder' if root.exists() else 'missing'}",
             expected="a folder that holds text files",
             do="name an existing folder with --data, or leave --data out to train on Python's own library",
@@ -101,7 +101,7 @@ def read_start(path: Path, size: int) -> bytes:
             return file.read(size)
     except OSError as error:
         raise BadInput(
-            "Can not read the training text.",
+            "Cannot read the training text.",
             found=f"{path}: {error.strerror}",
             expected="files that this user may read",
             do="make the file readable, move it away, or name another folder with --data",

@@ -65,7 +65,7 @@ def check_stage(config: Config, path: Path) -> None:
         raise _bad_config(path, f"zero_optimization.stage is {stage!r}", "a ZeRO stage: 0, 1, 2 or 3")
     if stage == 0 and "offload_optimizer" in zero:
         raise BadInput(
-            "The optimizer can not be offloaded.",
+            "The optimizer cannot be offloaded.",
             found="ZeRO stage 0, which has no offload",
             expected="ZeRO stage 1, 2 or 3",
             do="add --stage 2, or leave the offload out",
@@ -74,7 +74,7 @@ def check_stage(config: Config, path: Path) -> None:
 
 def _bad_config(path: Path, found: str, expected: str) -> BadInput:
     return BadInput(
-        f"Can not use the DeepSpeed configuration {path}.",
+        f"Cannot use the DeepSpeed configuration {path}.",
         found=found,
         expected=expected,
         do=f"correct the file, or start from a copy of {CONFIGS.name}/default.json",

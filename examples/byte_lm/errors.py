@@ -6,7 +6,7 @@ from __future__ import annotations
 
 
 class BadInput(Exception):
-    """Input that the run can not start with, in the four parts that accel's own errors have too."""
+    """Input that the run cannot start with, in the four parts that accel's own errors have too."""
 
     def __init__(self, what: str, *, found: str, expected: str, do: str) -> None:
         self.what, self.found, self.expected, self.do = what, found, expected, do

@@ -20,7 +20,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(
-            "The command line can not be used.",
+            "The command line cannot be used.",
             found=message,
             expected="flags and values as --help lists them",
             do=f"correct the command; `{self.prog} --help` lists every flag",
@@ -60,7 +60,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _unusable(name: str, value: object, expected: str) -> BadInput:
     return BadInput(
-        f"The run can not use --{name}.", found=f"--{name} {value}", expected=expected, do=f"correct --{name}"
+        f"The run cannot use --{name}.", found=f"--{name} {value}", expected=expected, do=f"correct --{name}"
     )
 
 

@@ -16,7 +16,7 @@ from byte_lm.errors import BadInput
 
 
 def check_writable(out: Path) -> None:
-    """Raise BadInput if results can not be written to the folder; creates nothing that stays."""
+    """Raise BadInput if results cannot be written to the folder; creates nothing that stays."""
     nearest = out.absolute()
     while not nearest.exists():
         nearest = nearest.parent
@@ -25,7 +25,7 @@ def check_writable(out: Path) -> None:
             pass
     except OSError as error:
         raise BadInput(
-            "The results can not be written.",
+            "The results cannot be written.",
             found=f"{nearest}: {error.strerror}",
             expected="a folder that this user may write to, or a place to create one",
             do="name another folder with --out",

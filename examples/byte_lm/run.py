@@ -89,7 +89,7 @@ def make_engine(job: Job, model: ByteGPT) -> Any:
         if has_four_parts(error):
             raise
         raise BadInput(
-            f"DeepSpeed can not use the configuration {job.options.deepspeed_config}.",
+            f"DeepSpeed cannot use the configuration {job.options.deepspeed_config}.",
             found=f"{type(error).__name__}: {error}",
             expected="a configuration as https://www.deepspeed.ai/docs/config-json/ describes it",
             do="correct the file or the flags that change it (--stage, --offload, --dtype)",

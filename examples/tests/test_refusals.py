@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Input that a run can not start with: four parts on stderr, exit status 2, and nothing left behind."""
+"""Input that a run cannot start with: four parts on stderr, exit status 2, and nothing left behind."""
 
 from __future__ import annotations
 

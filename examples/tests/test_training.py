@@ -75,7 +75,7 @@ def test_a_damaged_checkpoint_is_explained(
     weights.write_bytes(weights.read_bytes()[:1000])
     result = train(tmp_path, *tiny, "--steps", str(STEPS + 1), "--resume")
     assert result.returncode == 2
-    assert "error: The checkpoint runs/train_lm/checkpoint/step000006 can not be read.\n" in result.stderr
+    assert "error: The checkpoint runs/train_lm/checkpoint/step000006 cannot be read.\n" in result.stderr
     assert "Traceback" not in result.stderr
 
 

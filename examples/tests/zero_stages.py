@@ -4,7 +4,7 @@
 
     torchrun --nproc-per-node 2 zero_stages.py <steps> <flags of train_lm.py>
 
-Results go to <variant>/whole and <variant>/resumed. A program, because a test can not be two ranks.
+Results go to <variant>/whole and <variant>/resumed. A program, because a test cannot be two ranks.
 """
 
 from __future__ import annotations

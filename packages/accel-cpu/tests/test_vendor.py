@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_core import known
+from accel_core import cascade
 from accel_core.vendor import ENTRY_POINT_GROUP, INTERFACE_VERSION
 from accel_cpu import probe
 from accel_cpu.vendor import VENDOR
@@ -25,7 +25,7 @@ def test_the_record_is_found_through_the_entry_point() -> None:
 
 
 def test_the_record() -> None:
-    row = known.rows("cpu")[0]
+    row = cascade.entries("cpu")[0]
     assert (VENDOR.key, VENDOR.priority, VENDOR.distribution) == (row.key, row.priority, row.distribution)
     assert VENDOR.interface == INTERFACE_VERSION
     assert VENDOR.version == metadata.version("accel-cpu")

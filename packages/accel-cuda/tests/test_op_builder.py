@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from accel_core.op_builder.names import UPSTREAM
-from accel_core.upstream.packaged import PackagedBuilder
+from accel_core.op_builder.source_builder import SourceBuilder
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.op_builder import TABLE, toolkit
 
@@ -89,8 +89,8 @@ def test_ops_are_compiled_where_they_can_be(
 ) -> None:
     cuda_home("12.8.0")
     compiled = SimpleNamespace()
-    monkeypatch.setattr("accel_core.upstream.packaged.shutil.which", lambda tool: f"bin/{tool}")
-    monkeypatch.setattr(PackagedBuilder, "load", lambda self, verbose=True: compiled)
+    monkeypatch.setattr("accel_core.op_builder.source_builder.shutil.which", lambda tool: f"bin/{tool}")
+    monkeypatch.setattr(SourceBuilder, "load", lambda self, verbose=True: compiled)
     builder = CUDA_Accelerator().create_op_builder(name)
     assert "DeepSpeed's sources" in builder.reason
     assert builder.load() is compiled
@@ -104,8 +104,8 @@ def test_compilation_that_fails_is_told_and_plain_torch_serves(
         raise RuntimeError("Error building extension 'fused_adam'")
 
     cuda_home("12.8.0")
-    monkeypatch.setattr("accel_core.upstream.packaged.shutil.which", lambda tool: f"bin/{tool}")
-    monkeypatch.setattr(PackagedBuilder, "load", fails)
+    monkeypatch.setattr("accel_core.op_builder.source_builder.shutil.which", lambda tool: f"bin/{tool}")
+    monkeypatch.setattr(SourceBuilder, "load", fails)
     with caplog.at_level(logging.WARNING, "accel_cuda"):
         op = CUDA_Accelerator().create_op_builder("FusedAdamBuilder").load()
     assert callable(op.multi_tensor_adam)
@@ -116,7 +116,7 @@ def test_compilation_that_fails_is_told_and_plain_torch_serves(
 @pytest.mark.parametrize("name", [*UPSTREAM])
 def test_names_and_switches_are_deepspeed_s(name: str) -> None:
     builder = CUDA_Accelerator().create_op_builder(name)
-    theirs = builder._upstream_class() if isinstance(builder, PackagedBuilder) else None
+    theirs = builder._upstream_class() if isinstance(builder, SourceBuilder) else None
     if theirs is not None:  # the host's are another package's, and each release of DeepSpeed lacks some
         assert (builder.NAME, builder.BUILD_VAR) == (theirs.NAME, theirs.BUILD_VAR)
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from accel_core import confirm, known
-from accel_core.finding import State
+from accel_core import cascade
+from accel_core.selection import confirm
+from accel_core.selection.finding import State
 from accel_hpu import probe
 from accel_hpu.vendor import VENDOR
 
@@ -122,7 +123,7 @@ def test_a_runtime_that_fails_is_broken_and_says_how(machine: Path, error: str) 
 
 
 def test_the_record_is_the_cascade_s_row() -> None:
-    (row,) = known.rows("hpu")
+    (row,) = cascade.entries("hpu")
     assert (VENDOR.key, VENDOR.priority, VENDOR.requires) == (row.key, row.priority, row.requires)
     assert VENDOR.accelerator.endswith(f":{row.class_name}")
     assert not VENDOR.privateuse1  # torch has a dispatch key for hpu

@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from accel_core import confirm, known
-from accel_core.evidence import distribution_version
-from accel_core.finding import Finding, State
+from accel_core import cascade
+from accel_core.selection import confirm
+from accel_core.selection.finding import Finding, State
+from accel_core.vendor import distribution_version
 from accel_mlu.vendor import VENDOR
 from accel_testkit.fake_runtime import FakeRuntime
 
@@ -24,8 +25,8 @@ class mlu:
 
 
 def test_the_record_takes_the_cascade_s_place() -> None:
-    assert (VENDOR.key, VENDOR.privateuse1, VENDOR.priority) == ("mlu", "mlu", known.priority("mlu"))
-    assert known.rows("mlu")[0].sentence() == f"MLU_Accelerator requires {VENDOR.requires}"
+    assert (VENDOR.key, VENDOR.privateuse1, VENDOR.priority) == ("mlu", "mlu", cascade.priority("mlu"))
+    assert cascade.entries("mlu")[0].sentence() == f"MLU_Accelerator requires {VENDOR.requires}"
 
 
 @pytest.fixture

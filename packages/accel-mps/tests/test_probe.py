@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from accel_core import confirm, known
-from accel_core.finding import State
+from accel_core import cascade
+from accel_core.selection import confirm
+from accel_core.selection.finding import State
 from accel_mps import probe
 from accel_mps.vendor import VENDOR
 
@@ -92,6 +93,6 @@ def test_a_torch_that_fails_is_broken(
 
 
 def test_the_record_is_the_cascade_s_row() -> None:
-    (row,) = known.rows("mps")
+    (row,) = cascade.entries("mps")
     assert (VENDOR.key, VENDOR.priority, VENDOR.requires) == (row.key, row.priority, row.requires)
     assert VENDOR.accelerator.endswith(f":{row.class_name}")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The class on a simulated device, and what is said of a torch_npu that can not be used; each in its own process."""
+"""The class on a simulated device, and what is said of a torch_npu that cannot be used; each in its own process."""
 
 from __future__ import annotations
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from accel_core import confirm, known
-from accel_core.finding import State
+from accel_core import cascade
+from accel_core.selection import confirm
+from accel_core.selection.finding import State
 from accel_npu.vendor import VENDOR
 from accel_testkit.fake_runtime import FakeRuntime
 
@@ -15,8 +16,8 @@ NODE = "dev/davinci0"
 
 
 def test_the_record_takes_the_cascade_s_place() -> None:
-    assert (VENDOR.key, VENDOR.privateuse1, VENDOR.priority) == ("npu", "npu", known.priority("npu"))
-    assert known.rows("npu")[0].sentence() == f"NPU_Accelerator requires {VENDOR.requires}"
+    assert (VENDOR.key, VENDOR.privateuse1, VENDOR.priority) == ("npu", "npu", cascade.priority("npu"))
+    assert cascade.entries("npu")[0].sentence() == f"NPU_Accelerator requires {VENDOR.requires}"
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from accel_core import confirm, known
-from accel_core.finding import State
+from accel_core import cascade
+from accel_core.selection import confirm
+from accel_core.selection.finding import State
 from accel_sdaa.vendor import VENDOR
 from accel_testkit.fake_runtime import FakeRuntime
 
@@ -20,8 +21,8 @@ class sdaa:
 
 
 def test_the_record_takes_the_cascade_s_place() -> None:
-    assert (VENDOR.key, VENDOR.privateuse1, VENDOR.priority) == ("sdaa", "sdaa", known.priority("sdaa"))
-    assert known.rows("sdaa")[0].sentence() == f"SDAA_Accelerator requires {VENDOR.requires}"
+    assert (VENDOR.key, VENDOR.privateuse1, VENDOR.priority) == ("sdaa", "sdaa", cascade.priority("sdaa"))
+    assert cascade.entries("sdaa")[0].sentence() == f"SDAA_Accelerator requires {VENDOR.requires}"
 
 
 def test_without_torch_sdaa_nothing_is_there(fake_runtime: FakeRuntime) -> None:

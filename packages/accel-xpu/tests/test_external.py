@@ -89,7 +89,7 @@ def test_without_deepspeed_there_is_nothing_to_derive_from(
     release: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release("0.9.4", [])
-    monkeypatch.setattr(external, "package_folder", lambda: None)
+    monkeypatch.setattr(external, "deepspeed_folder", lambda: None)
     evidence = external.evidence()
     assert not evidence.runtime
     assert "deepspeed is not" in evidence.reason

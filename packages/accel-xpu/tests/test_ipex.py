@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The road through IPEX: which releases, how its import fails, what the build for CPUs is."""
+"""The variant through IPEX: which releases, how its import fails, what the build for CPUs is."""
 
 from __future__ import annotations
 

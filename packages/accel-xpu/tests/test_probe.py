@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Evidence of the native road: version and build of torch, and whose the render nodes are."""
+"""Evidence of the native variant: version and build of torch, and whose the render nodes are."""
 
 from __future__ import annotations
 

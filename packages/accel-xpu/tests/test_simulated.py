@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""On a simulated device: the class, and the selection among the three roads."""
+"""On a simulated device: the class, and the selection among the three variants."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def selections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("machine", "module", "road", "state", "told"),
+    ("machine", "module", "variant", "state", "told"),
     [
         ("nothing", "accel_xpu.accelerator", "xpu (native)", "chosen", "torch.xpu counts 2"),
         ("nothing", "accel_xpu.accelerator", "xpu (ipex)", "absent", "is not installed"),
@@ -99,12 +99,12 @@ def selections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 )  # fmt: skip
 @pytest.mark.upstream
 def test_road_that_works_is_taken_and_each_other_is_explained(
-    selections: dict[str, Any], machine: str, module: str, road: str, state: str, told: str
+    selections: dict[str, Any], machine: str, module: str, variant: str, state: str, told: str
 ) -> None:
     chosen, findings = selections[machine]
     assert chosen == module
-    assert findings[road][0] == state
-    assert told in findings[road][1]
+    assert findings[variant][0] == state
+    assert told in findings[variant][1]
 
 
 def test_class_on_a_device() -> None:

@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Three roads lead to an Intel GPU, in the order of DeepSpeed's cascade."""
+"""Three variants lead to an Intel GPU, in the order of DeepSpeed's cascade."""
 
 from __future__ import annotations
 
 import importlib.metadata
 
-from accel_core import known
+from accel_core import cascade
 from accel_xpu import vendor
 
 
@@ -17,13 +17,13 @@ def test_each_road_is_an_entry_point_of_its_own() -> None:
 
 
 def test_order_is_that_of_the_cascade() -> None:
-    roads = [vendor.EXTERNAL, vendor.IPEX, vendor.VENDOR]
-    assert [road.priority for road in roads] == [
-        known.priority("xpu.external"),
-        known.priority("xpu", "ipex"),
-        known.priority("xpu", "native"),
+    variants = [vendor.EXTERNAL, vendor.IPEX, vendor.VENDOR]
+    assert [variant.priority for variant in variants] == [
+        cascade.priority("xpu.external"),
+        cascade.priority("xpu", "ipex"),
+        cascade.priority("xpu", "native"),
     ]
-    assert sorted(roads, key=lambda road: -road.priority) == roads
+    assert sorted(variants, key=lambda variant: -variant.priority) == variants
 
 
 def test_native_road_is_for_machines_without_a_cuda_device() -> None:

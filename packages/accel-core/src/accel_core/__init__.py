@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from accel_core import activate
-from accel_core.lazy import exports
+from accel_core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from accel_core.__about__ import __version__
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
         set_accelerator,
         using,
     )
+    from accel_core.cascade import SUPPORTED_ACCELERATOR_LIST
+    from accel_core.device import TorchDeviceAccelerator
     from accel_core.errors import AccelError
     from accel_core.interface import DeepSpeedAccelerator
-    from accel_core.known import SUPPORTED_ACCELERATOR_LIST
     from accel_core.op_builder import NotImplementedBuilder, OpBuilder, OpTable
-    from accel_core.torch_device import TorchDeviceAccelerator
     from accel_core.vendor import INTERFACE_VERSION, Confirmation, Evidence, Support, Trait, Vendor
 
 _EXPORTS = {
@@ -35,9 +35,9 @@ _EXPORTS = {
     "using": "api",
     "is_current_accelerator_supported": "api",
     "explain": "api",
-    "SUPPORTED_ACCELERATOR_LIST": "known",
+    "SUPPORTED_ACCELERATOR_LIST": "cascade",
     "DeepSpeedAccelerator": "interface",
-    "TorchDeviceAccelerator": "torch_device",
+    "TorchDeviceAccelerator": "device",
     "Vendor": "vendor",
     "Evidence": "vendor",
     "Confirmation": "vendor",
@@ -75,7 +75,7 @@ __all__ = [
 
 activate.register()
 
-__getattr__ = exports(__name__, _EXPORTS)
+__getattr__ = lazy_exports(__name__, _EXPORTS)
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The way in: torch calls `autoload` at the end of `import torch` (entry point group torch.backends).
+"""Entry point: torch calls `autoload` at the end of `import torch` (entry point group torch.backends).
 
 torch turns any exception from here into a failed `import torch`, so nothing here raises, and nothing is
 selected: two import hooks are registered, by name, whose code is loaded when deepspeed is.
@@ -12,8 +12,8 @@ import logging
 import sys
 
 _HOOKS = {
-    "deepspeed.accelerator.real_accelerator": "accel_core.upstream.hooks:on_accelerator",
-    "deepspeed.ops.op_builder": "accel_core.upstream.hooks:on_op_builder",
+    "deepspeed.accelerator.real_accelerator": "accel_core.api:on_accelerator",
+    "deepspeed.ops.op_builder": "accel_core.api:on_op_builder",
 }
 
 

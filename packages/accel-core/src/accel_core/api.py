@@ -1,13 +1,37 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The public functions, with selection connected to DeepSpeed."""
+"""The public functions: the process's one current accelerator, with selection connected to DeepSpeed."""
 
 from __future__ import annotations
 
-from accel_core.current import get_accelerator, is_current_accelerator_supported, set_accelerator, using
-from accel_core.explanation import explain
-from accel_core.upstream import answers
+from types import ModuleType
 
-answers.connect()
+from accel_core.selection.current import CurrentAccelerator
+from accel_core.selection.explanation import Explanation, explain_current
+from accel_core.upstream import hooks
+from accel_core.upstream.backends import StockDeepSpeed
+
+#: The accelerator of this process.
+CURRENT = CurrentAccelerator(StockDeepSpeed())
+
+get_accelerator = CURRENT.get
+set_accelerator = CURRENT.set
+using = CURRENT.using
+is_current_accelerator_supported = CURRENT.is_supported
 
 __all__ = ["explain", "get_accelerator", "is_current_accelerator_supported", "set_accelerator", "using"]
+
+
+def explain() -> Explanation:
+    """Explain the accelerator in use; selects it first if nobody has. Never raises for a failed selection."""
+    return explain_current(CURRENT)
+
+
+def on_accelerator(module: ModuleType) -> None:
+    """Import hook of `deepspeed.accelerator.real_accelerator`."""
+    hooks.join_accelerator(module, CURRENT)
+
+
+def on_op_builder(module: ModuleType) -> None:
+    """Import hook of `deepspeed.ops.op_builder`."""
+    hooks.join_op_builder(module, CURRENT)

@@ -39,7 +39,7 @@ class Variable:
         if value in _TRUE or value in _FALSE:
             return value in _TRUE
         raise InvalidEnvironment(
-            what=f"can not read the switch {self.name}",
+            what=f"cannot read the switch {self.name}",
             found=f"{self.name}={self.get()!r}",
             expected=f"one of {', '.join(sorted(_TRUE))} or {', '.join(sorted(_FALSE - {''}))}",
             do=f"set {self.name}=1 or {self.name}=0, or unset it",

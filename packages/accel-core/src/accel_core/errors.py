@@ -48,12 +48,12 @@ def _indented(text: str) -> str:
     return text.replace("\n", "\n            ")
 
 
-def _rebuild(kind: type[AccelError], what: str, found: str, expected: str, do: str) -> AccelError:
-    return kind(what=what, found=found, expected=expected, do=do)
+def _rebuild(cls: type[AccelError], what: str, found: str, expected: str, do: str) -> AccelError:
+    return cls(what=what, found=found, expected=expected, do=do)
 
 
 class InvalidVendor(AccelError, ImportError):
-    """A vendor entry point can not be loaded or is not a vendor."""
+    """A vendor entry point cannot be loaded or is not a vendor."""
 
     code = "ACC-101"
 
@@ -77,9 +77,15 @@ class InvalidEnvironment(AccelError, ValueError):
 
 
 class InvalidCommand(AccelError, ImportError):
-    """A package's sub-command of `accel` can not be loaded or is none."""
+    """A package's sub-command of `accel` cannot be loaded or is none."""
 
     code = "ACC-105"
+
+
+class InvalidTraits(AccelError, ValueError):
+    """A vendor's traits name a feature or an op that does not exist."""
+
+    code = "ACC-106"
 
 
 class UnknownAccelerator(AccelError, ValueError):
@@ -146,19 +152,19 @@ class OpNotImplemented(AccelError, ValueError, NotImplementedError):
 
 
 class InvalidOpTable(AccelError, ImportError):
-    """An op table names a builder that can not be imported."""
+    """An op table names a builder that cannot be imported."""
 
     code = "ACC-402"
 
 
 class BuildFailed(AccelError, RuntimeError):
-    """A native library can not be compiled here."""
+    """A native library cannot be compiled here."""
 
     code = "ACC-403"
 
 
 class CacheUnusable(AccelError, OSError):
-    """The folder for built libraries can not be written, or not be trusted."""
+    """The folder for built libraries cannot be written, or not be trusted."""
 
     code = "ACC-404"
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """The `__getattr__` of a package, from {name: submodule that has it}; it raises AttributeError for others."""
 
     def load(name: str) -> Any:

@@ -121,7 +121,7 @@ def test_its_class_can_not_be_imported_before_deepspeed_when_it_is_the_choice(
     # The import asks for deepspeed, whose import asks for an object of the class that is being imported.
     failed = children.attempt("import accel_classic.classic_accelerator", [classic], DS_ACCELERATOR="classic")
     assert failed.status == 1
-    assert "[ACC-203] DS_ACCELERATOR=classic can not be served" in failed.err
+    assert "[ACC-203] DS_ACCELERATOR=classic cannot be served" in failed.err
     assert "circular import" in failed.err
     assert "do:       import deepspeed before accel_classic.classic_accelerator, or unset" in failed.err
     children.run(
@@ -142,7 +142,7 @@ def test_without_the_flag_the_error_names_it(children: Any, classic: Path) -> No
     )
     # Its import asks for the accelerator that is being made; the cause stands in the refusal.
     assert failed.status == 1
-    assert "DS_ACCELERATOR=classic can not be served" in failed.err
+    assert "DS_ACCELERATOR=classic cannot be served" in failed.err
     assert "while it was being selected" in failed.err
 
 
@@ -160,5 +160,5 @@ def test_without_deepspeed_it_is_broken_and_the_cpu_is_not_taken_silently(
         DS_ACCELERATOR="classic",
     )
     assert failed.status == 1
-    assert "[ACC-203] DS_ACCELERATOR=classic can not be served" in failed.err
+    assert "[ACC-203] DS_ACCELERATOR=classic cannot be served" in failed.err
     assert "deepspeed" in failed.err

@@ -99,7 +99,7 @@ def test_a_runtime_that_crashes_is_told_when_asked_for(children: Any, tmp_path: 
     failed = children.attempt(first, [tmp_path], DS_ACCELERATOR="supa")
     assert failed.status == 1
     assert (
-        "[ACC-203] DS_ACCELERATOR=supa can not be served: SUPA_Accelerator requires torch_supa" in failed.err
+        "[ACC-203] DS_ACCELERATOR=supa cannot be served: SUPA_Accelerator requires torch_supa" in failed.err
     )
     assert "OSError: libsupa.so: cannot open shared object file" in failed.err
 

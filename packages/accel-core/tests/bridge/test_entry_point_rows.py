@@ -19,7 +19,7 @@ import wrapt
 
 import accel_core
 
-#: label: key, road, priority, slot, keys it yields to. Written here once more, apart from core's table.
+#: label: key, variant, priority, slot, keys it yields to. Written here once more, apart from core's table.
 _CANDIDATES = {
     "external": ("xpu.external", "", 1000, "", ()),
     "ipex": ("xpu", "ipex", 900, "", ()),
@@ -36,8 +36,9 @@ _VENDOR = """
 import json, os
 from accel_core.vendor import Confirmation, Evidence, Vendor
 
-VENDOR = Vendor({key!r}, "{module}.accelerator:Fake", "{module}.vendor", {priority}, "fake-{label}", "its runtime",
-                road={road!r}, privateuse1={slot!r}, yields_to={yields!r})
+VENDOR = Vendor(key={key!r}, interface=2, accelerator="{module}.accelerator:Fake", probe="{module}.vendor",
+                priority={priority}, distribution="fake-{label}", requires="its runtime",
+                variant={variant!r}, privateuse1={slot!r}, yields_to={yields!r})
 state = json.loads(os.environ["FAKE_STATES"]).get({label!r}, "absent")
 
 def evidence():
@@ -91,9 +92,9 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for needed in (accel_core, packaging, wrapt):
         (site / needed.__name__).symlink_to(Path(str(needed.__file__)).parent)
     (site / "torch.py").write_text(_TORCH)
-    for label, (key, road, priority, slot, yields) in _CANDIDATES.items():
+    for label, (key, variant, priority, slot, yields) in _CANDIDATES.items():
         module = f"fake_{label}"
-        names: dict[str, Any] = {"module": module, "label": label, "key": key, "road": road}
+        names: dict[str, Any] = {"module": module, "label": label, "key": key, "variant": variant}
         names |= {"priority": priority, "slot": slot, "yields": yields}
         (site / module).mkdir()
         (site / module / "__init__.py").touch()
@@ -137,7 +138,7 @@ _ALL = _present(*_CANDIDATES)
 _ROWS = [
     Row("nothing but the CPU", _present(), "cpu", "cpu"),
     Row("everything", _ALL, "external", "external"),
-    Row("both roads of xpu, and cuda", _present("ipex", "native", "cuda"), "ipex", "ipex"),
+    Row("both variants of xpu, and cuda", _present("ipex", "native", "cuda"), "ipex", "ipex"),
     Row("native xpu alone", _present("native"), "native", "native"),
     Row("native xpu yields to cuda", _present("native", "cuda"), "cuda", "native cuda"),
     Row("native xpu, cuda without a card", _present("native", cuda="no device"), "native", "native cuda"),

@@ -83,7 +83,7 @@ def test_a_switch_that_means_nothing_is_an_error_of_import_deepspeed(
 ) -> None:
     raised = _raised(children, "[deepspeed_again, its_accelerator_again]", [toy], **{variable: "perhaps"})
     assert len(set(raised)) == 1, raised
-    assert raised[0].startswith(f"InvalidEnvironment: [ACC-104] can not read the switch {variable}")
+    assert raised[0].startswith(f"InvalidEnvironment: [ACC-104] cannot read the switch {variable}")
 
 
 def test_setting_an_accelerator_ends_the_refusal_and_deepspeed_can_be_imported_then(

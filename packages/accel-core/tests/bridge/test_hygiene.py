@@ -53,8 +53,8 @@ def test_the_entry_point_selects_nothing(children: Any, toy: Path) -> None:
     children.run(
         """
         import sys, torch
-        from accel_core import current
-        assert current.state() == (None, None)
+        from accel_core.api import CURRENT
+        assert CURRENT.state() == (None, None)
         assert "accel_toy" not in sys.modules
         """,
         [toy],

@@ -48,7 +48,7 @@ def test_it_can_be_asked_for_by_name_and_refuses_in_the_users_words(children: An
     asked = children.run(_EXPLAINED, [toy], DS_ACCELERATOR="toy", TOY_PRIORITY="-1").report
     assert asked["chosen"] == "toy"
     refused = children.run(_EXPLAINED, [toy], DS_ACCELERATOR="toy", TOY_DEVICES="-1").report
-    assert refused["error"].startswith("[ACC-203] DS_ACCELERATOR=toy can not be served")
+    assert refused["error"].startswith("[ACC-203] DS_ACCELERATOR=toy cannot be served")
     assert "Toy_Accelerator requires the toy driver" in refused["error"]
 
 
@@ -124,5 +124,5 @@ def test_a_missing_op_says_why_with_the_traits_reason(children: Any, toy: Path) 
         "import accel_core; accel_core.get_accelerator().create_op_builder('CPUAdamBuilder').load()", [toy]
     )
     assert failed.status == 1
-    assert "[ACC-401] CPUAdamBuilder can not be loaded on cpu" in failed.err
+    assert "[ACC-401] CPUAdamBuilder cannot be loaded on cpu" in failed.err
     assert "not implemented: one optimizer is enough for a toy" in failed.err

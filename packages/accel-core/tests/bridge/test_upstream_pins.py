@@ -23,9 +23,9 @@ import accel_core, deepspeed, torch
 from accel_toy import Toy_Accelerator
 
 class Locking(Toy_Accelerator):  # torch itself locks pages only beside a device
-    def _torch_pin_memory(self, tensor):
+    def torch_pin_memory(self, tensor):
         return tensor.clone()
-    def _torch_empty_pinned(self, tensor, shape):
+    def torch_empty_pinned(self, tensor, shape):
         return tensor.new_empty(shape)
 
 deepspeed.accelerator.set_accelerator(Locking())

@@ -21,10 +21,11 @@ from typing import Any
 import pytest
 
 import accel_core
+from accel_core.vendor import INTERFACE_VERSION
 
 FAKES = Path(__file__).with_name("fakes")
 #: Import names of what accel-core needs; everything else of this interpreter stays out of sight.
-NEEDED = ("packaging", "wrapt", "rich", "pygments", "markdown_it", "mdurl")
+NEEDED = ("packaging", "typing_extensions", "wrapt", "rich", "pygments", "markdown_it", "mdurl")
 #: Nothing of these may leak in from the shell that runs the tests.
 OURS = ("ACCEL_", "DS_ACCELERATOR", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTHONPATH", "COLUMNS", "NO_COLOR")
 
@@ -127,10 +128,11 @@ class Environment:
         self, key: str, priority: int = 2000, confirm: str = "", devices: int = 2, **more: Any
     ) -> None:
         """A vendor package accel-<key>; `confirm` is the body of that function ahead of its answer."""
-        module, package = f"vendor_{key}{more.get('road', '')}", more.pop("package", f"accel-{key}")
+        module, package = f"vendor_{key}{more.get('variant', '')}", more.pop("package", f"accel-{key}")
         requires = more.pop("requires_dist", ())
         fields = {
             "key": key,
+            "interface": INTERFACE_VERSION,
             "accelerator": f"{module}:Toy",
             "probe": module,
             "priority": priority,

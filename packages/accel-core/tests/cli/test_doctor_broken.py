@@ -117,7 +117,8 @@ def test_the_entry_point_that_joins_deepspeed_is_missing(bare_python: Any, healt
 
 def test_vendor_entry_points_that_can_not_be_used(healthy: Any) -> None:
     record = (
-        "from accel_core.vendor import Vendor\nVENDOR = Vendor('old', 'a:B', 'p', 5, 'd', 'x', interface=99)"
+        "from accel_core.vendor import Vendor\nVENDOR = Vendor("
+        "key='old', interface=99, accelerator='a:B', probe='p', priority=5, distribution='d', requires='x')"
     )
     sources = {"sick": "raise AttributeError('half installed')", "odd": "VENDOR = 3", "old": record}
     for key, source in sources.items():

@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from accel_core.cli import advice
-from accel_core.finding import State
+from accel_core.cli.doctor import advice
+from accel_core.selection.finding import State
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs/doctor.md").read_text(encoding="utf-8")
 

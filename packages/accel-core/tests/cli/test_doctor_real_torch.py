@@ -10,7 +10,7 @@ from typing import Any
 EXAMINE = """
 import json
 from dataclasses import asdict
-from accel_core.cli import torch_check
+from accel_core.cli.doctor import torch_check
 print(json.dumps(asdict(torch_check.examine(120))))
 """
 

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from accel_core.errors import OpFailed
-from accel_core.op_builder import exercise, fused
+from accel_core.op_builder import fused, self_test
 
 HOST = torch.device("cpu")
 
@@ -46,10 +46,13 @@ class FusedLambBuilder(fused.FusedLambBuilder):
 VENDOR = """
 import torch
 from accel_core.op_builder import OpTable
-from accel_core.torch_device import TorchDeviceAccelerator
+from accel_core.device import TorchDeviceAccelerator
 from accel_core.vendor import Confirmation, Evidence, Vendor
 
-VENDOR = Vendor("odd", "odd_vendor:Odd", "odd_vendor", 1, "accel-odd", "odd")
+VENDOR = Vendor(
+    key="odd", interface=2, accelerator="odd_vendor:Odd", probe="odd_vendor", priority=1,
+    distribution="accel-odd", requires="odd",
+)
 
 def evidence():
     return Evidence(True, True, "always here")
@@ -128,8 +131,8 @@ def test_a_builder_that_does_not_exist_is_an_error_with_those_that_do() -> None:
 
 
 @pytest.mark.parametrize("builder", [fused.FusedAdamBuilder, fused.FusedLambBuilder, fused.FusedLionBuilder])
-def test_plain_torch_s_optimizers_pass_the_exercise(builder: Any) -> None:
-    assert exercise.run(builder.NAME, builder().load(), HOST) == "loaded and run on a tiny input"
+def test_plain_torch_s_optimizers_pass_the_self_test(builder: Any) -> None:
+    assert self_test.run(builder.NAME, builder().load(), HOST) == "loaded and run on a tiny input"
 
 
 def test_an_op_that_computes_something_wrong_fails_the_exercise() -> None:
@@ -137,8 +140,8 @@ def test_an_op_that_computes_something_wrong_fails_the_exercise() -> None:
         lists[1][0].add_(lr)
 
     with pytest.raises(OpFailed, match="ACC-405"):
-        exercise.run("fused_adam", SimpleNamespace(multi_tensor_adam=adds), HOST)
+        self_test.run("fused_adam", SimpleNamespace(multi_tensor_adam=adds), HOST)
 
 
 def test_an_op_without_a_known_input_is_said_to_be_only_loaded() -> None:
-    assert exercise.run("transformer", object(), HOST) == "loaded; no tiny input is known for it"
+    assert self_test.run("transformer", object(), HOST) == "loaded; no tiny input is known for it"

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from accel_core.choose import Request, Step, Verdict
-from accel_core.cli import advice, render
+from accel_core.cli.doctor import advice, render
+from accel_core.cli.doctor.report import Facts, Report
+from accel_core.cli.doctor.torch_check import Torch
 from accel_core.cli.packages import Bridge, DeepSpeed
-from accel_core.cli.report import Facts, Report
-from accel_core.cli.torch_check import Torch
-from accel_core.explanation import explained
-from accel_core.finding import Finding, State
-from accel_core.select import Selection
+from accel_core.selection.choose import Request, Step, Verdict
+from accel_core.selection.explanation import explained
+from accel_core.selection.finding import Finding, State
+from accel_core.selection.select import Selection
 
 CPU = Finding(
     "cpu", 0, State.CHOSEN, "NUMA nodes: 2 [all usable]", package="accel-cpu", version="0.1.0", devices=2
@@ -24,7 +24,9 @@ CPU = Finding(
 NPU = Finding(
     "npu", 700, State.BROKEN, "its runtime fails with OSError: no driver", error="Traceback: line\n"
 )
-XPU = Finding("xpu", 900, State.NOT_INSTALLED, "accel-xpu is not installed", road="ipex", package="accel-xpu")
+XPU = Finding(
+    "xpu", 900, State.NOT_INSTALLED, "accel-xpu is not installed", variant="ipex", package="accel-xpu"
+)
 
 
 def report(*findings: Finding, torch: Torch | None = None) -> Report:

@@ -11,8 +11,8 @@ import pytest
 
 from accel_core import env
 from accel_core.cli.main import main
-from accel_core.discover import Discovery
-from accel_core.vendor import Vendor
+from accel_core.selection.discover import Discovery
+from accel_core.vendor import INTERFACE_VERSION, Vendor
 
 PAGE = Path(__file__).resolve().parents[4] / "docs/environment.md"
 
@@ -55,7 +55,16 @@ def test_the_variables_of_installed_vendors_are_listed_too(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     variable = env.Variable("ACCEL_TOY_CARDS", "2", "Cards of the toy.")
-    toy = Vendor("toy", "toy:Toy", "toy.probe", 1, "accel-toy", "toy", variables=(variable,))
+    toy = Vendor(
+        key="toy",
+        interface=INTERFACE_VERSION,
+        accelerator="toy:Toy",
+        probe="toy.probe",
+        priority=1,
+        distribution="accel-toy",
+        requires="toy",
+        variables=(variable,),
+    )
     monkeypatch.setattr("accel_core.cli.variables.discover", lambda: Discovery((toy,), ()))
     assert main(["env", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[-1]["name"] == "ACCEL_TOY_CARDS"

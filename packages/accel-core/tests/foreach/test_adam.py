@@ -9,7 +9,7 @@ import random
 import pytest
 import torch
 
-from accel_core.foreach.adam import multi_tensor_adam
+from accel_core.op_builder.steps.adam import multi_tensor_adam
 
 #: Largest error in units of the type's precision, relative to 1.
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}

@@ -9,8 +9,8 @@ import random
 import pytest
 import torch
 
-from accel_core.foreach.lamb import lamb
-from accel_core.foreach.lion import multi_tensor_lion
+from accel_core.op_builder.steps.lamb import lamb
+from accel_core.op_builder.steps.lion import multi_tensor_lion
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
 SHAPES = [(), (1,), (7,), (3, 5), (2, 3, 4)]

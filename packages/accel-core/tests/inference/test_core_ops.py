@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from accel_core.errors import FunctionNotImplemented
-from accel_core.inference.core_ops import CoreFunctions
+from accel_core.op_builder.inference.core_ops import CoreFunctions
 
 #: Largest error in units of the type's precision, of numbers of about 1.
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 3e-2, torch.float16: 4e-3}

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from accel_core.errors import FunctionNotImplemented
-from accel_core.inference.transformer import TransformerFunctions
+from accel_core.op_builder.inference.transformer import TransformerFunctions
 
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 5e-3}
 NONE = torch.empty(1)

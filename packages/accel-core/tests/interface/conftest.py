@@ -116,7 +116,9 @@ class Toy(TorchDeviceAccelerator):
 
     def __init__(self, device: Device | None = None) -> None:
         traits = {"FusedLambBuilder": Trait(Support.UNSUPPORTED, "the card has no square roots")}
-        super().__init__("meta", collectives="gloo", ops=TABLE, traits=traits, namespace=device or Device())  # type: ignore[arg-type]
+        super().__init__(
+            "meta", collectives="gloo", ops=TABLE, traits=traits, device_module=device or Device()
+        )  # type: ignore[arg-type]
 
     def visible_devices_envs(self) -> list[str]:
         return ["TOY_VISIBLE_DEVICES"]

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from accel_core.foreach import adam, lamb, lion
 from accel_core.op_builder import fused
+from accel_core.op_builder.steps import adam, lamb, lion
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,10 @@ from typing import ClassVar
 import pytest
 import torch
 
-from accel_core.inference.core_ops import CoreFunctions
-from accel_core.inference.transformer import TransformerFunctions
 from accel_core.op_builder import inference
 from accel_core.op_builder.inference import FusedFunctions
+from accel_core.op_builder.inference.core_ops import CoreFunctions
+from accel_core.op_builder.inference.transformer import TransformerFunctions
 
 
 @pytest.mark.parametrize(

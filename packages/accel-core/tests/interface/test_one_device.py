@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.absent import NoPinnedMemory, NoStreams
+from accel_core.device import NoPinnedMemory, NoStreams, OneDeviceAccelerator
 from accel_core.errors import InvalidDevice
-from accel_core.one_device import OneDeviceAccelerator
 from accel_core.op_builder import OpTable
 
 #: Methods of which the runtime's function takes the device.
@@ -63,7 +62,7 @@ class Runtime(ModuleType):
 
 class One(OneDeviceAccelerator):
     def __init__(self) -> None:
-        super().__init__("meta", collectives="gloo", ops=OpTable(__name__, {}), namespace=Runtime())
+        super().__init__("meta", collectives="gloo", ops=OpTable(__name__, {}), device_module=Runtime())
 
     def visible_devices_envs(self) -> list[str]:
         return ["META_VISIBLE_DEVICES"]
@@ -95,8 +94,8 @@ CALLS: dict[str, Any] = {
 def test_the_runtime_is_asked_without_an_index(one: One, name: str) -> None:
     for index in (None, 0, "meta", "meta:0", torch.device("meta"), torch.device("meta", 0)):
         CALLS[name](one, index)
-    assert set(one._ns.asked) <= {(), (None,)}
-    assert one._ns.asked
+    assert set(one.device_module.asked) <= {(), (None,)}
+    assert one.device_module.asked
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -105,11 +104,11 @@ def test_another_index_is_refused_before_the_runtime_is_asked(one: One, name: st
     with pytest.raises(InvalidDevice, match="index 1") as caught:
         CALLS[name](one, index)
     assert isinstance(caught.value, RuntimeError)
-    assert one._ns.asked == []
+    assert one.device_module.asked == []
 
 
 def test_the_current_device_may_have_another_index(one: One) -> None:
-    one._ns.current = 2
+    one.device_module.current = 2
     assert one.memory_allocated(2) == 5
     with pytest.raises(InvalidDevice, match="index 0"):
         one.memory_allocated(0)

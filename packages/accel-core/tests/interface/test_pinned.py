@@ -9,27 +9,27 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.interface.pinned import PinnedRoom
+from accel_core.interface.pinned import PinnedMemoryInterface
 
 
-class Room(PinnedRoom):
+class Room(PinnedMemoryInterface):
     """Locks nothing, and remembers how it was asked."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
 
-    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+    def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         self.calls.append("copy")
         return tensor.clone()
 
-    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
+    def torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
         self.calls.append(f"empty {tuple(shape)}")
         return tensor.new_empty(shape)
 
-    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+    def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
         return False
 
-    def _pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
+    def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
         self.calls.append("aligned")
         return tensor.clone()
 
@@ -114,7 +114,7 @@ def test_the_native_allocator_takes_precedence_and_is_accounted(
     room: Room, tensor: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pins = Pins(active=True)
-    monkeypatch.setattr(PinnedRoom, "host_pins", pins)
+    monkeypatch.setattr(PinnedMemoryInterface, "host_pins", pins)
     assert room.pin_memory(tensor, match_shape=False).shape == (6,)
     room.pin_empty(10, dtype=torch.float64)
     assert pins.tracked == 24 + 80
@@ -128,7 +128,7 @@ def test_an_idle_native_allocator_only_accounts(
     room: Room, tensor: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pins = Pins(active=False)
-    monkeypatch.setattr(PinnedRoom, "host_pins", pins)
+    monkeypatch.setattr(PinnedMemoryInterface, "host_pins", pins)
     room.pin_memory(tensor)
     assert (pins.tracked, room.calls, room.unpin_memory(tensor)) == (24, ["copy"], None)
 
@@ -137,8 +137,8 @@ def test_a_device_that_locks_nothing_accounts_nothing(
     room: Room, tensor: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pins = Pins(active=False)
-    monkeypatch.setattr(PinnedRoom, "host_pins", pins)
-    monkeypatch.setattr(Room, "_torch_pins_host_memory", False)
+    monkeypatch.setattr(PinnedMemoryInterface, "host_pins", pins)
+    monkeypatch.setattr(Room, "torch_pins_host_memory", False)
     room.pin_memory(tensor)
     room.pin_memory(tensor, make_copy=False)
     assert pins.tracked == 0

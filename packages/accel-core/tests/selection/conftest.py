@@ -22,14 +22,15 @@ from typing import Any
 
 import pytest
 
-from accel_core import current, errors, known
-from accel_core.finding import Finding
+from accel_core import cascade, errors
+from accel_core.api import CURRENT
+from accel_core.selection.finding import Finding
 
 _VENDOR = """\
 from accel_core.vendor import Vendor
 
 VENDOR = Vendor(
-    key={key!r}, accelerator="{module}.accelerator:Fake_Accelerator", probe="{module}.probe",
+    key={key!r}, interface=2, accelerator="{module}.accelerator:Fake_Accelerator", probe="{module}.probe",
     priority={priority}, distribution={package!r}, requires="torch_{key}", {record}
 )
 """
@@ -50,7 +51,7 @@ from accel_core import OpTable, TorchDeviceAccelerator
 class Fake_Accelerator(TorchDeviceAccelerator):
     def __init__(self):
         {init}
-        super().__init__({key!r}, collectives="gloo", ops=OpTable("{module}", {{}}), namespace=torch.cpu)
+        super().__init__({key!r}, collectives="gloo", ops=OpTable("{module}", {{}}), device_module=torch.cpu)
 
     def visible_devices_envs(self):
         return ["FAKE_VISIBLE_DEVICES"]
@@ -85,7 +86,7 @@ class Machine:
         self.distribution(package, f"{key} = {module}.vendor:VENDOR")
         values = {
             "key": key, "module": module, "package": package, "record": record,
-            "priority": known.priority(key) if priority is None else priority,
+            "priority": cascade.priority(key) if priority is None else priority,
             "evidence": evidence, "confirm": confirm, "init": init,
         }  # fmt: skip
         folder = self.site / module
@@ -107,7 +108,7 @@ class Machine:
     def select(self) -> Any:
         """`get_accelerator()`, after which nothing but the accelerator is different."""
         with nothing_changed():
-            return current.get_accelerator()
+            return CURRENT.get()
 
     def refused(self, kind: type[errors.AccelError]) -> errors.AccelError:
         """The error with which `get_accelerator()` refuses, checked to be a whole one of this kind."""
@@ -118,11 +119,11 @@ class Machine:
 
     def forget(self) -> None:
         """Clear the choice, so that the next call selects anew."""
-        current.set_accelerator(None)
+        CURRENT.set(None)
 
     def findings(self) -> tuple[Finding, ...]:
         """What the selection found out."""
-        _, selection = current.state()
+        _, selection = CURRENT.state()
         assert selection is not None
         return selection.verdict.findings
 
@@ -184,10 +185,10 @@ def unchanged() -> Any:
 
 @pytest.fixture
 def state_restored() -> Iterator[None]:
-    former = current.state()
-    current.set_accelerator(None)
+    former = CURRENT.state()
+    CURRENT.set(None)
     yield
-    current._restore(*former)
+    CURRENT.restore(former)
 
 
 @pytest.fixture
@@ -201,7 +202,7 @@ def machine(
     for path in (site, folder, root):
         path.mkdir()
     monkeypatch.setenv("ACCEL_SYSROOT", str(root))
-    monkeypatch.setattr(current.upstream, "keys", lambda: None)
+    monkeypatch.setattr(CURRENT.deepspeed, "keys", lambda: None)
     machine = Machine(site)
     # A distribution's name is found once: these hide the vendors of the environment that the tests run in.
     for point in importlib.metadata.entry_points(group="accel.vendors"):

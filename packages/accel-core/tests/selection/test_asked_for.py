@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from accel_core import known
+from accel_core import cascade
 from accel_core.errors import (
     AcceleratorUnavailable,
     AmbiguousAccelerator,
@@ -16,7 +16,7 @@ from accel_core.errors import (
     StrictSelection,
     UnknownAccelerator,
 )
-from accel_core.finding import State
+from accel_core.selection.finding import State
 
 REQUIRES = {
     "xpu.external": "XPU_Accelerator requires intel_extension_for_deepspeed",
@@ -40,7 +40,7 @@ def test_unknown_name_is_refused_with_the_valid_ones(
     error = machine.refused(UnknownAccelerator)
     assert isinstance(error, ValueError)
     assert repr(value) in error.found
-    for valid in (*known.SUPPORTED_ACCELERATOR_LIST, "toy"):
+    for valid in (*cascade.SUPPORTED_ACCELERATOR_LIST, "toy"):
         assert repr(valid) in error.expected
 
 
@@ -60,7 +60,7 @@ def test_known_name_whose_package_is_missing_is_refused_with_the_package_to_inst
     monkeypatch.setenv("DS_ACCELERATOR", key)
     error = machine.refused(AcceleratorUnavailable)
     assert isinstance(error, ValueError)
-    assert error.what == f"DS_ACCELERATOR={key} can not be served: {REQUIRES[key]}"
+    assert error.what == f"DS_ACCELERATOR={key} cannot be served: {REQUIRES[key]}"
     assert f"pip install accel-{key.partition('.')[0]} " in error.do
 
 
@@ -117,7 +117,7 @@ def test_tie_is_refused_with_both_names_and_the_variable_that_settles_it(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.install("npu")
-    machine.install("toy", priority=known.priority("npu"))
+    machine.install("toy", priority=cascade.priority("npu"))
     error = machine.refused(AmbiguousAccelerator)
     assert "accel-npu" in error.found
     assert "accel-toy" in error.found

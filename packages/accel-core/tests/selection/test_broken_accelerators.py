@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Accelerators that are chosen and can not be made: broken as well, and the next one has its turn."""
+"""Accelerators that are chosen and cannot be made: broken as well, and the next one has its turn."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core import current
+from accel_core.api import CURRENT
 from accel_core.errors import AcceleratorBroken, AcceleratorUnavailable, NoAccelerator, StrictSelection
-from accel_core.finding import State
+from accel_core.selection.finding import State
 
 FAILURES = {
     "ImportError": "raise ImportError('libtorch_npu.so')",
@@ -40,7 +40,7 @@ def test_constructor_that_raises_makes_the_candidate_broken_and_detection_goes_o
     assert machine.select().device_name() == "mlu"
     found = machine.finding("npu")
     assert found.state is State.BROKEN
-    assert found.reason.startswith(f"its accelerator can not be constructed: {failure}: ")
+    assert found.reason.startswith(f"its accelerator cannot be constructed: {failure}: ")
     assert FAILURES[failure] in found.error
     (warning,) = caplog.messages
     assert found.reason in warning
@@ -83,7 +83,7 @@ def test_asking_for_an_accelerator_that_can_not_be_made_gives_its_failure(
     machine.install("npu", **how)
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
     error = machine.refused(AcceleratorBroken)
-    assert "its accelerator can not be constructed" in error.found
+    assert "its accelerator cannot be constructed" in error.found
 
 
 def test_strict_refuses_what_comes_after_an_accelerator_that_can_not_be_made(
@@ -117,8 +117,8 @@ def supa(machine: Any, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 @pytest.fixture
 def deepspeed(supa: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """And a DeepSpeed that has a backend for it."""
-    supa.setattr(current.upstream, "keys", lambda: frozenset({"cuda", "supa"}))
-    supa.setattr(current.upstream, "load", lambda: None)
+    supa.setattr(CURRENT.deepspeed, "keys", lambda: frozenset({"cuda", "supa"}))
+    supa.setattr(CURRENT.deepspeed, "load", lambda: None)
     # Where another test has imported DeepSpeed its op tables would be filled from the objects of these tests.
     supa.delitem(sys.modules, "deepspeed.ops.op_builder.all_ops", raising=False)
     return supa
@@ -128,7 +128,7 @@ def test_device_that_only_deepspeed_serves_is_left_to_its_own_backend(
     machine: Any, deepspeed: pytest.MonkeyPatch
 ) -> None:
     own = object()
-    deepspeed.setattr(current.upstream, "defer", {"supa": own}.__getitem__)
+    deepspeed.setattr(CURRENT.deepspeed, "accelerator", {"supa": own}.__getitem__)
     assert machine.select() is own
     assert machine.finding("supa").state is State.DEFERRED
 
@@ -136,7 +136,7 @@ def test_device_that_only_deepspeed_serves_is_left_to_its_own_backend(
 def test_backend_of_deepspeed_that_can_not_be_made_is_broken_and_detection_goes_on(
     machine: Any, deepspeed: pytest.MonkeyPatch
 ) -> None:
-    deepspeed.setattr(current.upstream, "defer", _failing)
+    deepspeed.setattr(CURRENT.deepspeed, "accelerator", _failing)
     assert machine.select().device_name() == "cpu"
     assert "no such backend: supa" in machine.finding("supa").reason
 
@@ -144,7 +144,7 @@ def test_backend_of_deepspeed_that_can_not_be_made_is_broken_and_detection_goes_
 def test_asking_for_a_backend_of_deepspeed_that_can_not_be_made_gives_its_failure(
     machine: Any, deepspeed: pytest.MonkeyPatch
 ) -> None:
-    deepspeed.setattr(current.upstream, "defer", _failing)
+    deepspeed.setattr(CURRENT.deepspeed, "accelerator", _failing)
     deepspeed.setenv("DS_ACCELERATOR", "supa")
     assert "no such backend: supa" in machine.refused(AcceleratorBroken).found
 
@@ -152,7 +152,7 @@ def test_asking_for_a_backend_of_deepspeed_that_can_not_be_made_gives_its_failur
 def test_deepspeed_that_can_not_be_imported_makes_its_backend_broken(
     machine: Any, deepspeed: pytest.MonkeyPatch
 ) -> None:
-    deepspeed.setattr(current.upstream, "load", lambda: _failing("deepspeed"))
+    deepspeed.setattr(CURRENT.deepspeed, "load", lambda: _failing("deepspeed"))
     deepspeed.setenv("DS_ACCELERATOR", "supa")
     assert "no such backend: deepspeed" in machine.refused(AcceleratorBroken).found
 
@@ -167,7 +167,7 @@ def test_asking_for_a_backend_of_deepspeed_without_a_device_is_told(
     machine: Any, deepspeed: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     own = object()
-    deepspeed.setattr(current.upstream, "defer", {"cuda": own}.__getitem__)
+    deepspeed.setattr(CURRENT.deepspeed, "accelerator", {"cuda": own}.__getitem__)
     deepspeed.setattr("torch.version.cuda", "13.0")
     deepspeed.setenv("DS_ACCELERATOR", "cuda")
     assert machine.select() is own

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Vendor packages whose entry point can not be used: each is a finding, none stops the others."""
+"""Vendor packages whose entry point cannot be used: each is a finding, none stops the others."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from accel_core.discover import discover
 from accel_core.errors import AcceleratorBroken, StrictSelection
-from accel_core.finding import State
+from accel_core.selection.discover import discover
+from accel_core.selection.finding import State
+from accel_core.vendor import INTERFACE_VERSION
 
 FAILURES = {
     "ImportError": "raise ImportError('libfoo.so.1: cannot open shared object file')",
@@ -56,7 +57,7 @@ def test_asking_for_a_vendor_that_fails_to_import_gives_its_failure(
     machine.install("npu", vendor=FAILURES["OSError"])
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
     error = machine.refused(AcceleratorBroken)
-    assert error.what == "DS_ACCELERATOR=npu can not be served: NPU_Accelerator requires torch_npu"
+    assert error.what == "DS_ACCELERATOR=npu cannot be served: NPU_Accelerator requires torch_npu"
     assert "OSError: libfoo.so.1: undefined symbol" in error.found
 
 
@@ -95,23 +96,77 @@ def test_vendor_without_a_key_or_a_priority_is_broken_and_stops_nobody(machine: 
     machine.install("npu", vendor=f"from accel_core.vendor import Vendor\nVENDOR = {_record(slip)}")
     machine.install("mlu")
     assert machine.select().device_name() == "mlu"
-    assert "a vendor needs a key and an integer priority" in machine.finding("npu").reason
+    reason = machine.finding("npu").reason
+    assert "a vendor needs a key" in reason or "of the vendor 'npu' has to be an integer" in reason
 
 
 def _record(slip: str) -> str:
-    good = {"key": "'npu'", "priority": "700"}
+    good = {"key": "'npu'", "priority": "700", "interface": "2"}
     name, _, value = slip.partition("=")
     fields = ", ".join(f"{field}={text}" for field, text in {**good, name: value}.items())
     return f"Vendor({fields}, accelerator='a:A', probe='p', distribution='accel-npu', requires='torch_npu')"
 
 
-def test_vendor_of_another_interface_is_named_with_both_versions(machine: Any) -> None:
-    machine.install("npu", record="interface=7")
-    assert machine.select().device_name() == "cpu"
+_RECORD = """\
+from accel_core.vendor import Vendor
+
+VENDOR = Vendor(key="npu", accelerator="a:A", probe="p", distribution="accel-npu", requires="torch_npu"{more})
+"""
+
+#: What makes a package one of another interface, and how it is named.
+OTHER_INTERFACES = {
+    "a number above": (_RECORD.format(more=", interface=7"), "is written for interface 7"),
+    "a number below": (_RECORD.format(more=", interface=1"), "is written for interface 1"),
+    "no number, from before it was required": (
+        _RECORD.format(more=""),
+        "is written for an interface whose Vendor record has other fields",
+    ),
+    "a field that is gone": (
+        _RECORD.format(more=", interface=1, road='ipex'"),
+        "is written for an interface whose Vendor record has other fields",
+    ),
+    "a module that is gone": (
+        "from accel_core import known\n" + _RECORD.format(more=""),
+        "is written for an interface that has what this one lacks",
+    ),
+    "a name that is not there yet": (
+        "from accel_core.vendor import Vendor, Later\n",
+        "is written for an interface that has what this one lacks",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_INTERFACES)
+def test_vendor_of_another_interface_is_named_with_both_sides(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    vendor, written_for = OTHER_INTERFACES[case]
+    machine.install("npu", vendor=vendor.replace("{", "{{").replace("}", "}}"))
+    machine.install("mlu")
+    assert machine.select().device_name() == "mlu"
     reason = machine.finding("npu").reason
     assert "ACC-102" in reason
-    assert "accel-npu 1.2 is written for interface 7" in reason
+    assert f"accel-npu 1.2 {written_for}" in reason
     assert "pip install --upgrade accel-core accel-npu" in reason
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    machine.forget()
+    assert f"accel-npu 1.2 {written_for}" in machine.refused(AcceleratorBroken).found
+
+
+def test_vendor_of_another_interface_is_told_the_number_of_this_one(machine: Any) -> None:
+    machine.install("npu", vendor=_RECORD.format(more=f", interface={INTERFACE_VERSION + 1}"))
+    machine.select()
+    error = machine.finding("npu").error
+    assert f"is written for interface {INTERFACE_VERSION + 1}" in error
+    assert f"interface {INTERFACE_VERSION}, that of the installed accel-core" in error
+
+
+def test_record_that_fails_by_a_mistake_of_its_own_is_not_taken_for_another_interface(machine: Any) -> None:
+    machine.install("npu", vendor="import accel_corp\n")
+    machine.install("mlu", vendor="int(None)\n")
+    machine.select()
+    for key in ("npu", "mlu"):
+        assert "ACC-101" in machine.finding(key).reason
 
 
 def test_two_packages_for_one_key_are_both_named_and_neither_is_used(

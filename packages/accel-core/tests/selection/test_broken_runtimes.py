@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from accel_core import current, explanation
+import accel_core
+from accel_core.api import CURRENT
 from accel_core.errors import AcceleratorBroken, StrictSelection
-from accel_core.finding import State
+from accel_core.selection.finding import State
 
 FAILURES = {
     "ImportError": "raise ImportError('libascendcl.so: cannot open shared object file')",
@@ -85,7 +86,7 @@ def test_asking_for_a_failing_runtime_gives_its_failure(
     assert "NPU_Accelerator requires torch_npu" in error.what
     assert f"fails with {failure}" in error.found
     assert machine.finding("mlu").state is State.PENDING
-    told = {finding.label: finding.state for finding in explanation.explain().findings}
+    told = {finding.label: finding.state for finding in accel_core.explain().findings}
     assert told["mlu"] is State.OUTRANKED
 
 
@@ -93,7 +94,7 @@ def test_asking_for_a_failing_runtime_gives_its_failure(
 def test_asked_road_that_fails_gives_way_to_the_next_road_and_is_told(
     machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, devices: int
 ) -> None:
-    ipex, native = "road='ipex'", "road='native'"
+    ipex, native = "variant='ipex'", "variant='native'"
     counts = f"return Confirmation({devices}, 'counts {devices}')"
     machine.install("xpu", package="xpu-ipex", priority=900, record=ipex, confirm=FAILURES["OSError"])
     machine.install("xpu", package="xpu-native", priority=800, record=native, confirm=counts)
@@ -142,7 +143,7 @@ class _GoOn(logging.Handler):
 def test_hanging_runtime_is_named_with_the_variable_that_skips_it_while_the_run_waits(
     machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("accel_core.confirm.SLOW", 0.05)
+    monkeypatch.setattr("accel_core.selection.confirm.SLOW", 0.05)
     handler = _GoOn()
     monkeypatch.setattr(logging.root, "handlers", [*logging.root.handlers, handler])  # after caplog's
     monkeypatch.setattr("builtins.told_while_waiting", handler.told, raising=False)
@@ -164,7 +165,7 @@ def test_interrupt_passes_through_and_the_next_call_selects_anew(machine: Any) -
     module = machine.install("npu", confirm="raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         machine.select()
-    assert current.state() == (None, None)
+    assert CURRENT.state() == (None, None)
     probe = sys.modules[f"{module}.probe"]
     probe.confirm = lambda: probe.Confirmation(2, "counts 2")
     assert machine.select().device_name() == "npu"
@@ -175,9 +176,9 @@ def test_interrupt_passes_through_and_the_next_call_selects_anew(machine: Any) -
 _STALE = "import torch; torch.utils.rename_privateuse1_backend('npu'); raise RuntimeError('stale')"
 _SHOW = """
 import accel_core
-from accel_core import current
+from accel_core.api import CURRENT
 print(accel_core.get_accelerator().device_name())
-print(*[f"{f.label}: {f.state.value}: {f.reason}" for f in current.state()[1].verdict.findings], sep="\\n")
+print(*[f"{f.label}: {f.state.value}: {f.reason}" for f in CURRENT.state()[1].verdict.findings], sep="\\n")
 """
 
 

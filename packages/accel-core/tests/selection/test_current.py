@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import accel_core
-from accel_core import current
+from accel_core.api import CURRENT
 from accel_core.errors import AcceleratorBroken, NotAnAccelerator
 
 
@@ -86,7 +86,7 @@ def test_an_accelerator_that_a_listener_refuses_is_not_left_half_set(
             raise RuntimeError("its op table is broken")
 
     former = machine.select()
-    monkeypatch.setattr(current, "_listeners", [told.append, refuse])
+    monkeypatch.setattr(CURRENT, "_listeners", [told.append, refuse])
     with pytest.raises(RuntimeError, match="op table"):
         accel_core.set_accelerator(accelerator)
     assert accel_core.get_accelerator() is former
@@ -118,7 +118,7 @@ def test_using_nests(machine: Any, accelerator: Any) -> None:
 def test_using_before_any_choice_leaves_the_choice_open(machine: Any, accelerator: Any) -> None:
     with accel_core.using(accelerator):
         assert machine.select() is accelerator
-    assert current.state() == (None, None)
+    assert CURRENT.state() == (None, None)
     assert machine.select().device_name() == "cpu"
 
 
@@ -194,7 +194,7 @@ def test_thread_that_selects_and_thread_that_imports_deepspeed_do_not_wait_for_e
         confirm="selecting.set(); return Confirmation(2, 'counts 2')",
         init="made.append(1)",
     )
-    monkeypatch.setattr(current.upstream, "load", lambda: importlib.import_module("like_deepspeed"))
+    monkeypatch.setattr(CURRENT.deepspeed, "load", lambda: importlib.import_module("like_deepspeed"))
     with ThreadPoolExecutor(1) as other:
         imported = other.submit(importlib.import_module, "like_deepspeed")
         assert importing.wait(60)

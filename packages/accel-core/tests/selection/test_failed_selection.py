@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import accel_core
-from accel_core import current, errors
+from accel_core import errors
+from accel_core.api import CURRENT
 from accel_core.errors import AcceleratorBroken, AccelError
 
 ERRORS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, AccelError)]
@@ -44,7 +45,7 @@ def test_error_that_was_caught_keeps_its_traceback_when_the_next_call_raises(
 ) -> None:
     def by_the_first_caller() -> AccelError:
         try:
-            current.get_accelerator()
+            CURRENT.get()
         except AccelError as error:
             return error
         raise AssertionError("selected")

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 from allpairspy import AllPairs
 
-from accel_core.choose import Request, Step, Verdict, choose
-from accel_core.finding import Finding, State
+from accel_core.selection.choose import Request, Step, Verdict, choose
+from accel_core.selection.finding import Finding, State
 
 GONE, ABSENT, NO_DEVICE, PRESENT = "no such package", "absent", "no device", "present"
 BROKEN = "broken before it is asked"

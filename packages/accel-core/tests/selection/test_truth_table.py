@@ -4,7 +4,7 @@
 
 Nine candidates above the CPU are each absent, a runtime without a device, or present. What is expected
 is written here as rules of its own, with the cascade's order spelled out once more, and shares nothing
-with `accel_core.choose`.
+with `accel_core.selection.choose`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
-from accel_core import known
-from accel_core.choose import Request, Step, Verdict, choose
-from accel_core.finding import Finding, State
+from accel_core import cascade
+from accel_core.selection.choose import Request, Step, Verdict, choose
+from accel_core.selection.finding import Finding, State
 
 ABSENT, NO_DEVICE, PRESENT = MODES = range(3)
 
@@ -50,7 +50,7 @@ def expected(machine: Machine, override: str | None) -> Outcome:
     mine = [i for i, label in enumerate(ORDER) if override in (None, label.partition(" ")[0])]
     installed = [i for i in mine if machine[i] != ABSENT]
     rightful = [i for i in installed if machine[i] == PRESENT]
-    # The native road of xpu leaves the machine to CUDA, unless it is asked for.
+    # The native variant of xpu leaves the machine to CUDA, unless it is asked for.
     if override is None and machine[CUDA] == PRESENT and NATIVE in rightful:
         rightful.remove(NATIVE)
     winner = next(iter(rightful + installed), None)
@@ -68,7 +68,7 @@ def expected(machine: Machine, override: str | None) -> Outcome:
         states[winner] = State.CHOSEN
     warnings, error = [], ""
     if winner is None:
-        error = f"[ACC-202] DS_ACCELERATOR={override} can not be served: "
+        error = f"[ACC-202] DS_ACCELERATOR={override} cannot be served: "
     elif override is None and winner == CPU:
         warnings = ["Setting accelerator to CPU"]
     elif machine[winner] == NO_DEVICE:
@@ -89,11 +89,12 @@ def _labels(indices: set[int]) -> list[str]:
 
 def _evidence(label: str) -> dict[int, Finding]:
     """A candidate before anybody has asked its runtime."""
-    key, _, road = label.removesuffix(")").partition(" (")
-    row = next(row for row in known.rows(key) if row.road == road)
+    key, _, variant = label.removesuffix(")").partition(" (")
+    row = next(row for row in cascade.entries(key) if row.variant == variant)
+    slot, yields_to = key if key in ("npu", "sdaa", "mlu") else "", ("cuda",) if variant == "native" else ()
     pending = Finding(
-        key, row.priority, State.PENDING, "its evidence", road, row.distribution, "1.0", row.sentence(),
-        runtime=True, privateuse1=row.privateuse1, yields_to=row.yields_to,
+        key, row.priority, State.PENDING, "its evidence", variant, row.distribution, "1.0", row.sentence(),
+        runtime=True, privateuse1=slot, yields_to=yields_to,
     )  # fmt: skip
     return {
         ABSENT: replace(pending, state=State.ABSENT, runtime=False, reason="not installed"),
@@ -166,4 +167,4 @@ def test_every_machine_gets_the_accelerator_of_the_rules(override: str | None) -
 
 
 def test_overrides_of_the_table_are_the_published_list() -> None:
-    assert sorted(OVERRIDES) == sorted(known.SUPPORTED_ACCELERATOR_LIST)
+    assert sorted(OVERRIDES) == sorted(cascade.SUPPORTED_ACCELERATOR_LIST)

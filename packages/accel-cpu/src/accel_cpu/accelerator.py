@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from accel_core.absent import NoPinnedMemory, NoStreams
-from accel_core.torch_device import TorchDeviceAccelerator
+from accel_core.device import NoPinnedMemory, NoStreams, TorchDeviceAccelerator
 from accel_cpu import collectives, launch, probe
 from accel_cpu.memory import HostMemory
 from accel_cpu.op_builder import TABLE
@@ -120,7 +119,7 @@ class CPU_Accelerator(NoStreams, NoPinnedMemory, TorchDeviceAccelerator):
         except (AttributeError, RuntimeError):
             return False  # a torch built without oneDNN
 
-    def _constructor(self, dtype: torch.dtype) -> Any:
+    def tensor_constructor(self, dtype: torch.dtype) -> Any:
         return _CONSTRUCTORS[dtype]
 
     def communication_backend_name(self) -> str:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from accel_core.bindings import Bindings, Collectives
+from accel_core.vendor import Bindings, Collectives
 
 ONECCL = Bindings("oneccl_bindings_for_pytorch", "oneccl_bind_pt", backend="ccl", device="cpu")
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import os
 
-from accel_core.env import Variable
 from accel_core.errors import InvalidEnvironment
+from accel_core.vendor import Variable
 
 #: The devices that a launcher may use, as `0,1`. DeepSpeed's runner reads it as `--include localhost:0,1`.
 VISIBLE_DEVICES = Variable(
@@ -57,7 +57,7 @@ def _number(name: str) -> int:
     if text.isdecimal():
         return int(text)
     raise InvalidEnvironment(
-        what=f"can not read {name}, which launchers set",
+        what=f"cannot read {name}, which launchers set",
         found=f"{name}={text!r}",
         expected="a number, 0 or above",
         do=f"start the ranks with `deepspeed` or `torchrun`, which set {name}, or unset it",

@@ -21,7 +21,7 @@ class HostMemory:
     """Resident memory, its peak, and how much the machine or the control group has.
 
     The peak is the kernel's high-water mark where it keeps one (Linux, macOS), so that a spike between
-    two calls is seen. Where that can not be set back, a mark from before `reset_peak` is not counted: the
+    two calls is seen. Where that cannot be set back, a mark from before `reset_peak` is not counted: the
     peak is then the highest size that a call has seen, until the process outgrows the mark.
     """
 
@@ -75,7 +75,7 @@ def high_water() -> int:
 
 
 def reset_high_water() -> bool:
-    """Set the kernel's record back to the present size; False where the system can not or may not."""
+    """Set the kernel's record back to the present size; False where the system cannot or may not."""
     try:
         _CLEAR_REFS.write_text(_RESET_HIGH_WATER)
     except OSError:

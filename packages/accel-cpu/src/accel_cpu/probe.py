@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from accel_core.evidence import module_exists
-from accel_core.vendor import Confirmation, Evidence
+from accel_core.vendor import Confirmation, Evidence, module_exists
 from accel_cpu import launch, topology
 
 

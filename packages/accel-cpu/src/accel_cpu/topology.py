@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from accel_core import env
 from accel_core.errors import AccelError
+from accel_core.vendor import system_root
 
 _SYSTEM = "sys/devices/system"
 _CPU_LIST = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
@@ -41,7 +41,7 @@ def usable_nodes() -> tuple[Node, ...]:
 
     With `ACCEL_SYSROOT` set, those of the recorded machine. Raises `InvalidCpuList`.
     """
-    root = Path(env.SYSROOT.get())
+    root = system_root()
     if root == Path("/"):
         return read_nodes(root, allowed_cpus())
     # The affinity of this process says nothing about a machine recorded elsewhere.
@@ -89,7 +89,7 @@ def parse_cpu_list(text: str, source: str = "the list") -> frozenset[int]:
         else:
             return frozenset(cpus)
     raise InvalidCpuList(
-        what=f"can not read the CPUs in {source}",
+        what=f"cannot read the CPUs in {source}",
         found=repr(text if len(text) <= 80 else text[:80] + "…"),
         expected=f"numbers below {_MOST_CPUS} and ranges, each CPU once, such as 0-3,8,10-11",
         do="report the file with your kernel's version; ACCEL_SYSROOT=/nonexistent makes do without it",

@@ -9,7 +9,7 @@ import sys
 
 import torch
 
-from accel_core.torch_device import TorchDeviceAccelerator
+from accel_core.device import TorchDeviceAccelerator
 from accel_cuda import nvml, ranges, visible
 from accel_cuda.op_builder import TABLE
 from accel_cuda.traits import ROCM, TRAITS
@@ -34,7 +34,7 @@ class CUDA_Accelerator(TorchDeviceAccelerator):
 
     def available_memory(self, device_index: int | None = None) -> int:
         """Asked of NVML before there is a context, so that asking makes none."""
-        if not self._ns.is_initialized():
+        if not torch.cuda.is_initialized():
             free = nvml.free_memory(device_index or 0)
             if free is not None:
                 return free
@@ -44,8 +44,8 @@ class CUDA_Accelerator(TorchDeviceAccelerator):
 
     def _capability(self) -> int:
         """Major compute capability; makes no context where NVML tells."""
-        told = None if self._ns.is_initialized() else nvml.capability(0)
-        return int((told or self._ns.get_device_capability())[0])
+        reported = None if torch.cuda.is_initialized() else nvml.capability(0)
+        return int((reported or torch.cuda.get_device_capability())[0])
 
     def is_bf16_supported(self) -> bool:
         """Without a device (a login node) as if there were a good one."""
@@ -77,18 +77,18 @@ class CUDA_Accelerator(TorchDeviceAccelerator):
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
         """Make pages that somebody else locked known to the CUDA driver; raises RuntimeError if it refuses."""
-        self._ns.check_error(int(self._ns.cudart().cudaHostRegister(address, num_bytes, 0)))
+        torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(address, num_bytes, 0)))
         return True
 
     def unregister_host_memory(self, address: int) -> None:
-        self._ns.check_error(int(self._ns.cudart().cudaHostUnregister(address)))
+        torch.cuda.check_error(int(torch.cuda.cudart().cudaHostUnregister(address)))
 
     # ------------------------------------------------------------------------------------- launch
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
         """NCCL's version; None for a torch without it."""
         # A fourth part, where there is one, is a text.
-        return tuple(self._ns.nccl.version()[:3]) if hasattr(torch._C, "_nccl_version") else None
+        return tuple(torch.cuda.nccl.version()[:3]) if hasattr(torch._C, "_nccl_version") else None
 
     def export_envs(self) -> list[str]:
         return list(_EXPORTED)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NVIDIA's management library: facts about a device before, and without, a CUDA context on it.
 
-From the optional package nvidia-ml-py. Every answer is None where the library can not tell.
+From the optional package nvidia-ml-py. Every answer is None where the library cannot tell.
 """
 
 from __future__ import annotations

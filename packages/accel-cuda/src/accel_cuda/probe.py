@@ -8,12 +8,19 @@ import importlib
 import os
 import sys
 
-from accel_core import known
-from accel_core.evidence import device_nodes, distribution_version, module_exists, torch_build
-from accel_core.vendor import Confirmation, Evidence
+from accel_core.vendor import (
+    Confirmation,
+    Evidence,
+    device_files,
+    distribution_version,
+    module_exists,
+    torch_build,
+)
 from accel_cuda import shims, visible
 
-(_ROW,) = known.rows("cuda")
+#: Fields of torch.version of which one is set in builds with these devices.
+TORCH_FIELDS = ("cuda", "hip")
+DEVICE_FILES = ("dev/nvidia[0-9]*", "dev/kfd", "dev/dxg")
 
 
 def evidence() -> Evidence:
@@ -21,15 +28,15 @@ def evidence() -> Evidence:
     if not module_exists("torch"):
         return Evidence(False, None, "torch is not installed")
     torch = f"torch {distribution_version('torch') or 'of unknown version'}"
-    built = [f"{name} {torch_build(name)}" for name in _ROW.torch_build if torch_build(name)]
+    built = [f"{name} {torch_build(name)}" for name in TORCH_FIELDS if torch_build(name)]
     if not built:
-        return Evidence(False, None, f"{torch} is built without {' or '.join(_ROW.torch_build)}")
+        return Evidence(False, None, f"{torch} is built without {' or '.join(TORCH_FIELDS)}")
     have = f"{torch} is built with {' and '.join(built)}"
     if not sys.platform.startswith("linux"):
         return Evidence(True, None, f"{have}; there are no device files to look for on {sys.platform}")
-    nodes = device_nodes(_ROW.device_nodes)
-    found = f"{nodes[0]} exists" if nodes else f"no device file {' or '.join(_ROW.device_nodes)}"
-    return Evidence(True, bool(nodes), f"{have}; {found}")
+    files = device_files(DEVICE_FILES)
+    found = f"{files[0]} exists" if files else f"no device file {' or '.join(DEVICE_FILES)}"
+    return Evidence(True, bool(files), f"{have}; {found}")
 
 
 def confirm() -> Confirmation:

@@ -1,12 +1,14 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a CUDA or ROCm device can not do: read by code, conformance skips and docs."""
+"""What a CUDA or ROCm device cannot do: read by code, conformance skips and docs."""
 
 from __future__ import annotations
 
-from accel_core.vendor import Trait
+from accel_core.vendor import Feature, Trait
 
 TRAITS: dict[str, Trait] = {}
 
 #: Added for a torch that is built for ROCm.
-ROCM = {"triton": Trait.unsupported("importing Triton breaks DeepSpeed's use of the device on ROCm")}
+ROCM: dict[str, Trait] = {
+    Feature.TRITON: Trait.unsupported("importing Triton breaks DeepSpeed's use of the device on ROCm")
+}

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The environment variables that this package reads beside the vendor's own."""
 
-from accel_core.env import Variable
+from accel_core.vendor import Variable
 
 DEPRECATED_FP16 = Variable(
     "DS_ALLOW_DEPRECATED_FP16", "0", "1: train in fp16 on devices of compute capability 6 (DeepSpeed's own)."

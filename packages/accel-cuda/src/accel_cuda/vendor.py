@@ -2,16 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record that core finds through the entry point `accel.vendors`."""
 
-from accel_core import known
 from accel_core.vendor import Vendor
 from accel_cuda.__about__ import __version__
 from accel_cuda.variables import VARIABLES
 
 VENDOR = Vendor(
     key="cuda",
+    interface=2,
     accelerator="accel_cuda.accelerator:CUDA_Accelerator",
     probe="accel_cuda.probe",
-    priority=known.priority("cuda"),
     distribution="accel-cuda",
     requires="torch",
     variables=VARIABLES,

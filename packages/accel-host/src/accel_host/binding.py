@@ -53,7 +53,7 @@ ADAM_SINGLE = struct.Struct("=4Qq4i6dq2i")
 
 _LISTS, _ADAM = POINTER(Lists), POINTER(AdamOptions)
 _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "accel_adam_one": (c_int32, (c_char_p,)),
+    "accel_adam_single_tensor": (c_int32, (c_char_p,)),
     "accel_adam": (c_int32, (_LISTS, _ADAM)),
     "accel_adam_rollback": (c_int32, (_LISTS, _ADAM)),
     "accel_adagrad": (c_int32, (_LISTS, *[c_double] * 4)),

@@ -63,7 +63,7 @@ def adam(
     _run("adam_rollback" if rollback else "adam", roles, options)
 
 
-def adam_one(
+def adam_single_tensor(
     param: torch.Tensor,
     grad: torch.Tensor,
     exp_avg: torch.Tensor,
@@ -95,7 +95,7 @@ def adam_one(
     addresses = param.data_ptr(), grad.data_ptr(), exp_avg.data_ptr(), exp_avg_sq.data_ptr()
     if not all(addresses):
         return False
-    status = functions.accel_adam_one(
+    status = functions.accel_adam_single_tensor(
         binding.ADAM_SINGLE.pack(
             *addresses, size, kind, kind, state, torch.get_num_threads(),
             lr, beta1, beta2, eps, weight_decay, grad_factor, step, decoupled, bias_correction,

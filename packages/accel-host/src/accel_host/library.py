@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core.errors import AccelError, in_short
-from accel_core.native import Source, build, compiler
+from accel_core.op_builder import native
 from accel_host import binding
 
 _HERE = Path(__file__).parent
@@ -33,13 +33,13 @@ class Loaded:
     reason: str
 
 
-def source() -> Source:
+def source() -> native.NativeSource:
     """The packaged sources; those of the workspace in an editable install."""
     csrc, headers = _HERE / "csrc", _HERE / "include"
     if not csrc.is_dir():
         workspace = _HERE.parents[3]
         csrc, headers = workspace / "packages/accel-host/csrc", workspace / "shared/csrc/include"
-    return Source(
+    return native.NativeSource(
         "accel_host",
         units=tuple(sorted(csrc.glob("*.cpp"))),
         folders=(csrc, headers),
@@ -63,10 +63,10 @@ def origin() -> str:
     if PREBUILT.is_file():
         return WHEEL
     try:
-        command = compiler.find()
+        command = native.find_compiler()
         if command:
             return f"to be compiled once by {shlex.join(command)}, or plain torch if that fails"
-        if build.published(source()):
+        if native.built_library(source()):
             return "compiled on this machine before"
     except (AccelError, OSError) as error:
         return f"plain torch: {in_short(error)}"
@@ -104,20 +104,20 @@ def _prebuilt() -> Loaded:
 
 
 def _cached() -> Loaded:
-    path = build.library(source())
+    path = native.build_library(source())
     try:
         return Loaded(_open(path), f"compiled on this machine: {path.parent.name}")
     except OSError:
-        if not compiler.find():
+        if not native.find_compiler():
             raise
         # Whole, but not for this machine: built anew, once.
-        build.forget(path)
-        return Loaded(_open(build.library(source())), "compiled on this machine, anew")
+        native.forget_library(path)
+        return Loaded(_open(native.build_library(source())), "compiled on this machine, anew")
 
 
 def _private() -> Loaded:
     # dlopen maps the file: it is not needed once it is open.
-    with build.private(source()) as path:
+    with native.build_for_this_process(source()) as path:
         return Loaded(_open(path), "compiled for this process: the cache can not be used")
 
 

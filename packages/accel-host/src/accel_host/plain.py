@@ -8,11 +8,11 @@ from ctypes import c_double
 
 import torch
 
-from accel_core.foreach import adam as plain_adam
-from accel_core.foreach.adam import AdamStep
-from accel_core.foreach.lion import multi_tensor_lion
-from accel_core.foreach.precision import Tensors as Wide
-from accel_core.foreach.precision import copy_back, wide
+from accel_core.op_builder.steps import adam as plain_adam
+from accel_core.op_builder.steps.adam import AdamStep
+from accel_core.op_builder.steps.lion import multi_tensor_lion
+from accel_core.op_builder.steps.precision import Tensors as Wide
+from accel_core.op_builder.steps.precision import copy_back, wide
 from accel_host.binding import AdamOptions
 from accel_host.operands import Roles
 

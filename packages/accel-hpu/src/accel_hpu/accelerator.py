@@ -12,7 +12,7 @@ import torch
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch.utils import experimental
 
-from accel_core.one_device import OneDeviceAccelerator
+from accel_core.device import OneDeviceAccelerator
 from accel_hpu import settings, traits
 from accel_hpu.op_builder import TABLE
 
@@ -39,7 +39,7 @@ class HPU_Accelerator(OneDeviceAccelerator):
     def __init__(self) -> None:
         with settings.applied():
             super().__init__(
-                "hpu", collectives="hccl", ops=TABLE, traits=traits.of_mode(hpu.is_lazy()), namespace=hpu
+                "hpu", collectives="hccl", ops=TABLE, traits=traits.of_mode(hpu.is_lazy()), device_module=hpu
             )
             self._compile_backend = ""
             self._computes_fp16: bool | None = None
@@ -59,8 +59,8 @@ class HPU_Accelerator(OneDeviceAccelerator):
         return callback()  # Habana's runtime queues no calls: its generator is there from the import on
 
     def default_generator(self, device_index: int) -> torch.Generator:
-        self._checked(device_index)
-        generator: torch.Generator = self._ns.random.default_generators[0]
+        self.checked_index(device_index)
+        generator: torch.Generator = hpu.random.default_generators[0]
         return generator
 
     def empty_cache(self) -> None:
@@ -80,7 +80,7 @@ class HPU_Accelerator(OneDeviceAccelerator):
         if graph is None:
             yield
             return
-        with self._ns.graph(graph, stream=stream):  # Habana's graphs share no pools
+        with hpu.graph(graph, stream=stream):  # Habana's graphs share no pools
             self._capturing = True
             try:
                 yield
@@ -90,14 +90,14 @@ class HPU_Accelerator(OneDeviceAccelerator):
     def is_current_stream_capturing(self) -> bool:
         return self._capturing
 
-    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+    def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.pin_memory(*self._pinned_for)
 
-    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+    def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
         return tensor.is_pinned(*self._pinned_for)
 
-    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
-        return self._torch_pin_memory(tensor.new_empty(shape))  # new_empty() takes no device to lock for
+    def torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
+        return self.torch_pin_memory(tensor.new_empty(shape))  # new_empty() takes no device to lock for
 
     def export_envs(self) -> list[str]:
         return list(_EXPORTED)

@@ -6,18 +6,17 @@ from __future__ import annotations
 
 import importlib
 
-from accel_core import installed, known
-from accel_core.vendor import Confirmation, Evidence
+from accel_core.vendor import Confirmation, Evidence, runtime_evidence
 
 PLUGIN = "habana-torch-plugin"
 #: Releases of the plugin for the torch that this package needs, 2.5 and later.
 RELEASES = ">=1.19,<2"
-(_ROW,) = known.rows("hpu")
+DEVICE_FILES = ("dev/accel/accel[0-9]*", "dev/hl[0-9]*")
 
 
 def evidence() -> Evidence:
     """Distribution, version range and /dev/accel/accel* (older drivers: /dev/hl*); imports nothing."""
-    return installed.evidence_of(_ROW, RELEASES, distribution=PLUGIN)
+    return runtime_evidence("habana_frameworks.torch.hpu", RELEASES, DEVICE_FILES, distribution=PLUGIN)
 
 
 def confirm() -> Confirmation:

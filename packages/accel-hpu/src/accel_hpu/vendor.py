@@ -2,15 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record that core finds through the entry point `accel.vendors`."""
 
-from accel_core import known
 from accel_core.vendor import Vendor
 from accel_hpu.__about__ import __version__
 
 VENDOR = Vendor(
     key="hpu",
+    interface=2,
     accelerator="accel_hpu.accelerator:HPU_Accelerator",
     probe="accel_hpu.probe",
-    priority=known.priority("hpu"),
     distribution="accel-hpu",
     requires="habana_frameworks.torch.hpu",
     version=__version__,

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch_mlu
 
-from accel_core.torch_device import TorchDeviceAccelerator
+from accel_core.device import TorchDeviceAccelerator
 from accel_mlu import visible
 from accel_mlu.op_builder import TABLE
 from accel_mlu.traits import TRAITS

@@ -7,21 +7,19 @@ from __future__ import annotations
 import importlib
 import re
 
-from accel_core import installed, known
-from accel_core.evidence import distribution_version, in_range
-from accel_core.vendor import Confirmation, Evidence
+from accel_core.vendor import Confirmation, Evidence, distribution_version, in_range, runtime_evidence
 from accel_mlu import visible
 
 #: Releases of torch_mlu whose names this package uses.
 TORCH_MLU = ">=1.22,<2"
-(_ROW,) = known.rows("mlu")
+DEVICE_FILES = ("dev/cambricon_dev[0-9]*",)
 _BUILT_FOR = re.compile(r"\+torch(\d+\.\d+)")
 
 
 def evidence() -> Evidence:
     """Distribution, version range, the torch it was built for and /dev/cambricon_dev*; imports nothing."""
     wrong = _other_torch()
-    return Evidence(False, None, wrong) if wrong else installed.evidence_of(_ROW, TORCH_MLU)
+    return Evidence(False, None, wrong) if wrong else runtime_evidence("torch_mlu", TORCH_MLU, DEVICE_FILES)
 
 
 def _other_torch() -> str:

@@ -50,7 +50,7 @@ def test_calls_that_deepspeed_0_18_got_wrong(mlu: MLU_Accelerator) -> None:
 def test_what_is_available_leaves_out_what_others_hold(
     mlu: MLU_Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mlu._ns, "mem_get_info", lambda device=None: (5, 100))
+    monkeypatch.setattr(mlu.device_module, "mem_get_info", lambda device=None: (5, 100))
     assert mlu.available_memory() == 5
 
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from accel_core.lazy import exports
+from accel_core.vendor import lazy_exports
 
 if TYPE_CHECKING:
     from accel_mps.accelerator import MPS_Accelerator
 
 __all__ = ["MPS_Accelerator"]
 
-__getattr__ = exports(__name__, {"MPS_Accelerator": "accelerator"})
+__getattr__ = lazy_exports(__name__, {"MPS_Accelerator": "accelerator"})

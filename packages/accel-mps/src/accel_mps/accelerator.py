@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 
-from accel_core.absent import NoPinnedMemory, NoStreams
-from accel_core.one_device import OneDeviceAccelerator
+from accel_core.device import DeviceModule, NoPinnedMemory, NoStreams, OneDeviceAccelerator
 from accel_mps import collectives, memory, runtime, traits
 from accel_mps.op_builder import TABLE
 
@@ -26,10 +27,12 @@ class MPS_Accelerator(NoStreams, NoPinnedMemory, OneDeviceAccelerator):
     def __init__(self) -> None:
         collectives.register()
         declared = traits.of_machine(bf16=_computes_bf16(), peaks=memory.allocator_keeps_peaks())
-        super().__init__("mps", collectives="gloo", ops=TABLE, traits=declared, namespace=runtime)
+        super().__init__(
+            "mps", collectives="gloo", ops=TABLE, traits=declared, device_module=cast(DeviceModule, runtime)
+        )
 
     def default_generator(self, device_index: int) -> torch.Generator:
-        self._checked(device_index)
+        self.checked_index(device_index)
         return runtime.default_generator()
 
     def is_bf16_supported(self) -> bool:

@@ -30,7 +30,7 @@ _pending: set[Any] = set()
 
 @cache
 def register() -> Any:
-    """Give torch these kernels, once a process; None where torch has its own, or can not take work from Python."""
+    """Give torch these kernels, once a process; None where torch has its own, or cannot take work from Python."""
     if torch._C._dispatch_has_kernel_for_dispatch_key("c10d::allreduce_", "MPS"):
         return None
     if not hasattr(dist.Work, "unbox"):

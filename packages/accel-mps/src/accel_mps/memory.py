@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from accel_core.evidence import in_range
+from accel_core.vendor import in_range
 
 _KINDS = {"allocated_bytes": "current_allocated_memory", "reserved_bytes": "driver_allocated_memory"}
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import importlib
 
-from accel_core.evidence import device_nodes, distribution_version, in_range
-from accel_core.vendor import Confirmation, Evidence
+from accel_core.vendor import Confirmation, Evidence, device_files, distribution_version, in_range
 
 #: Releases whose torch.mps tells how much memory the device has.
 TORCH = ">=2.5"
@@ -21,7 +20,7 @@ def evidence() -> Evidence:
         return Evidence(False, None, "torch is not installed")
     if not in_range(version, TORCH):
         return Evidence(False, None, f"torch {version} is installed, {TORCH} is needed")
-    if not device_nodes([METAL]):
+    if not device_files([METAL]):
         return Evidence(False, False, f"/{METAL} is not there: this is no macOS")
     return Evidence(True, None, f"torch {version} and Metal; only torch can tell whether there is a GPU")
 

@@ -2,15 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record that core finds through the entry point `accel.vendors`."""
 
-from accel_core import known
 from accel_core.vendor import Vendor
 from accel_mps.__about__ import __version__
 
 VENDOR = Vendor(
     key="mps",
+    interface=2,
     accelerator="accel_mps.accelerator:MPS_Accelerator",
     probe="accel_mps.probe",
-    priority=known.priority("mps"),
     distribution="accel-mps",
     requires="torch.mps",
     version=__version__,

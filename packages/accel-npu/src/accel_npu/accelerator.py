@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch_npu  # noqa: F401  (registers torch.npu)
 
-from accel_core.torch_device import TorchDeviceAccelerator
+from accel_core.device import TorchDeviceAccelerator
 from accel_npu import visible
 from accel_npu.op_builder import TABLE
 from accel_npu.traits import TRAITS
@@ -33,8 +33,8 @@ class NPU_Accelerator(TorchDeviceAccelerator):
     def __init__(self) -> None:
         super().__init__("npu", collectives="hccl", ops=TABLE, traits=TRAITS)
 
-    def _constructor(self, dtype: torch.dtype) -> Any:
-        return getattr(self._ns, _TYPES[dtype])
+    def tensor_constructor(self, dtype: torch.dtype) -> Any:
+        return getattr(self.device_module, _TYPES[dtype])
 
     def export_envs(self) -> list[str]:
         return list(_EXPORTED)

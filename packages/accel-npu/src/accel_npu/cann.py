@@ -14,7 +14,7 @@ _VERSION = re.compile(r"^\s*version\s*=\s*(\S+)", re.MULTILINE)
 
 
 class Cann(NamedTuple):
-    """The toolkit's version, None when it can not be told, and the sentence why."""
+    """The toolkit's version, None when it cannot be told, and the sentence why."""
 
     version: str | None
     reason: str

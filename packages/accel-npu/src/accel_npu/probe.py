@@ -6,18 +6,17 @@ from __future__ import annotations
 
 import importlib
 
-from accel_core import installed, known
-from accel_core.vendor import Confirmation, Evidence
+from accel_core.vendor import Confirmation, Evidence, runtime_evidence
 from accel_npu import cann, visible
 
 #: Releases of torch_npu whose names this package uses.
 TORCH_NPU = ">=2.1,<2.15"
-(_ROW,) = known.rows("npu")
+DEVICE_FILES = ("dev/davinci[0-9]*",)
 
 
 def evidence() -> Evidence:
     """Distribution, version range, CANN and /dev/davinci*; imports nothing."""
-    return installed.evidence_of(_ROW, TORCH_NPU, cann.installed().reason)
+    return runtime_evidence("torch_npu", TORCH_NPU, DEVICE_FILES, cann.installed().reason)
 
 
 def confirm() -> Confirmation:

@@ -2,15 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record that core finds through the entry point `accel.vendors`."""
 
-from accel_core import known
 from accel_core.vendor import Vendor
 from accel_npu.__about__ import __version__
 
 VENDOR = Vendor(
     key="npu",
+    interface=2,
     accelerator="accel_npu.accelerator:NPU_Accelerator",
     probe="accel_npu.probe",
-    priority=known.priority("npu"),
     distribution="accel-npu",
     requires="torch_npu",
     privateuse1="npu",

@@ -29,7 +29,7 @@ def joined(ids: Sequence[int | str]) -> str:
     numbers = [int(item) for item in ids if str(item).isdecimal()]
     if len(numbers) != len(ids) or not _ascending(numbers):
         raise InvalidEnvironment(
-            what=f"{VARIABLE} can not be set for a rank",
+            what=f"{VARIABLE} cannot be set for a rank",
             found=", ".join(map(str, ids)),
             expected="device ids in ascending order, which is all that the Ascend runtime takes",
             do="list the devices in ascending order in --include, or in the variable itself",

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.inference.core_ops import GEGLU, SIGLU, CoreFunctions
-from accel_core.inference.transformer import TransformerFunctions
+from accel_core.op_builder.inference.core_ops import GEGLU, SIGLU, CoreFunctions
+from accel_core.op_builder.inference.transformer import TransformerFunctions
 from accel_npu import NPU_Accelerator
 
 OPS = ("npu_rms_norm", "npu_add_rms_norm", "npu_rotary_mul", "npu_fusion_attention", "npu_swiglu")

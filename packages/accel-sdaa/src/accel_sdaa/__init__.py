@@ -6,11 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from accel_core.lazy import exports
+from accel_core.vendor import lazy_exports
 
 if TYPE_CHECKING:
     from accel_sdaa.accelerator import SDAA_Accelerator
 
 __all__ = ["SDAA_Accelerator"]
 
-__getattr__ = exports(__name__, {"SDAA_Accelerator": "accelerator"})
+__getattr__ = lazy_exports(__name__, {"SDAA_Accelerator": "accelerator"})

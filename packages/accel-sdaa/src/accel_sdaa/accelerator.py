@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch_sdaa
 
-from accel_core.torch_device import TorchDeviceAccelerator
+from accel_core.device import TorchDeviceAccelerator
 from accel_sdaa import compile_backend, namespace
 from accel_sdaa.op_builder import TABLE
 from accel_sdaa.traits import TRAITS
@@ -24,7 +24,7 @@ class SDAA_Accelerator(TorchDeviceAccelerator):
             collectives="tccl",
             ops=TABLE,
             traits=TRAITS,
-            namespace=namespace.completed(torch_sdaa.sdaa),
+            device_module=namespace.completed(torch_sdaa.sdaa),
             compile_backend=_NOT_CHOSEN,
         )
 

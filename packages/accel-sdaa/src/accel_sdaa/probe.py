@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import importlib
 
-from accel_core import installed, known
-from accel_core.vendor import Confirmation, Evidence
+from accel_core.vendor import Confirmation, Evidence, runtime_evidence
 
 #: The line of torch_sdaa for torch 2.7 and later; the one before is for torch 2.4.
 TORCH_SDAA = ">=3.0,<4"
-(_ROW,) = known.rows("sdaa")
+DEVICE_FILES = ("dev/tcaicard[0-9]*",)
 
 
 def evidence() -> Evidence:
     """Distribution, version range and /dev/tcaicard*, one a card of several devices; imports nothing."""
-    return installed.evidence_of(_ROW, TORCH_SDAA)
+    return runtime_evidence("torch_sdaa", TORCH_SDAA, DEVICE_FILES)
 
 
 def confirm() -> Confirmation:

@@ -30,7 +30,7 @@ def sdaa() -> SDAA_Accelerator:
 def bare(sdaa: SDAA_Accelerator, monkeypatch: pytest.MonkeyPatch) -> SDAA_Accelerator:
     """On a torch_sdaa without any name that is not confirmed."""
     for name in UNCONFIRMED:
-        monkeypatch.delattr(sdaa._ns, name)
+        monkeypatch.delattr(sdaa.device_module, name)
     return SDAA_Accelerator()
 
 
@@ -62,7 +62,7 @@ def test_remote_ranks_get_the_variables_of_tccl_and_sdaa_and_not_of_nccl(sdaa: S
 def test_what_is_available_leaves_out_what_others_hold(
     sdaa: SDAA_Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sdaa._ns, "mem_get_info", lambda device=None: (5, 100))
+    monkeypatch.setattr(sdaa.device_module, "mem_get_info", lambda device=None: (5, 100))
     assert sdaa.available_memory() == 5
 
 
@@ -77,7 +77,7 @@ def test_code_in_a_capture_just_runs_without_graphs(sdaa: SDAA_Accelerator) -> N
 def test_a_runtime_that_has_every_name_is_called_as_it_is(sdaa: SDAA_Accelerator) -> None:
     import torch_sdaa
 
-    assert sdaa._ns is torch_sdaa.sdaa
+    assert sdaa.device_module is torch_sdaa.sdaa
 
 
 def test_devices_without_the_names(bare: SDAA_Accelerator) -> None:

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accel_core import known
-from accel_core.discover import discover
+from accel_core import cascade
 from accel_core.errors import AccelError
+from accel_core.selection.discover import discover
 from accel_testkit import shared
 
 #: The template's questions: how an answer must look, and the same in words.
@@ -113,7 +113,7 @@ def _check(answers: Mapping[str, str]) -> None:
 
 def _refuse_taken(key: str) -> None:
     owners = {name: f"the package accel-{name} of this project" for name in _OURS}
-    owners |= {row.key: f"DeepSpeed's name of {row.class_name}" for row in known.ROWS}
+    owners |= {row.key: f"DeepSpeed's name of {row.class_name}" for row in cascade.ENTRIES}
     owners |= {vendor.key: f"the installed package {vendor.distribution}" for vendor in discover().vendors}
     if key in owners:
         raise InvalidAnswer(

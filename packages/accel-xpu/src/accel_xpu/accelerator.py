@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from accel_core.torch_device import TorchDeviceAccelerator
+from accel_core.device import TorchDeviceAccelerator
 from accel_host import locked
 from accel_xpu import collectives, hardware
 from accel_xpu.op_builder import TABLE
@@ -46,15 +46,15 @@ class XPU_Accelerator(TorchDeviceAccelerator):
 
     def is_fp64_supported(self) -> bool:
         """Asked of the device: Intel's GPUs for graphics have no double precision."""
-        return bool(not self.is_available() or self._ns.get_device_properties().has_fp64)
+        return bool(not self.is_available() or self.device_module.get_device_properties().has_fp64)
 
-    def _pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
+    def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
         # torch's host allocator for XPU aligns to less than a page.
         pinned = locked.pinned_like(tensor)
         return pinned if locked.MEMORY.is_locked(pinned) else _aligned_by_torch(tensor)
 
-    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
-        return locked.MEMORY.is_locked(tensor) or super()._torch_is_pinned(tensor)
+    def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        return locked.MEMORY.is_locked(tensor) or super().torch_is_pinned(tensor)
 
     def export_envs(self) -> list[str]:
         return list(_EXPORTED)

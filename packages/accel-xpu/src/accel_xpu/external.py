@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the accelerator class of Intel Extension for DeepSpeed can serve the installed DeepSpeed.
 
-Its only release, 0.9.4, can not: the interface has grown since. That is read from the sources, because
+Its only release, 0.9.4, cannot: the interface has grown since. That is read from the sources, because
 its import needs two more packages, and imports DeepSpeed in the middle of a selection.
 """
 
@@ -13,9 +13,8 @@ import importlib.util
 from pathlib import Path
 
 from accel_core.errors import NotAnAccelerator
-from accel_core.evidence import distribution_version, module_exists
-from accel_core.upstream.answers import package_folder
-from accel_core.vendor import Confirmation, Evidence
+from accel_core.op_builder.source_builder import deepspeed_folder
+from accel_core.vendor import Confirmation, Evidence, distribution_version, module_exists
 from accel_xpu.ipex import probe as ipex
 
 MODULE = "intel_extension_for_deepspeed"
@@ -28,12 +27,12 @@ def evidence() -> Evidence:
     if not module_exists(MODULE):
         return Evidence(False, None, f"{MODULE} is not installed")
     version = distribution_version(MODULE) or "of unknown version"
-    deepspeed = package_folder()
+    deepspeed = deepspeed_folder()
     if deepspeed is None:
         return Evidence(False, None, f"{MODULE} {version} is installed, deepspeed is not")
     if missing := _missing(deepspeed):
         raise NotAnAccelerator(
-            what=f"{MODULE} {version} can not be used with deepspeed {distribution_version('deepspeed')}",
+            what=f"{MODULE} {version} cannot be used with deepspeed {distribution_version('deepspeed')}",
             found=f"its {_CLASS} lacks {len(missing)} methods: {', '.join(missing)}",
             expected="every abstract method of the accelerator interface",
             do=f"pip uninstall {MODULE}: accel-xpu serves XPU without it",
@@ -50,7 +49,7 @@ def confirm() -> Confirmation:
 def _missing(deepspeed: Path) -> list[str]:
     """Abstract methods of DeepSpeed's interface that Intel's class has not written.
 
-    None where the sources can not tell; constructing the class will.
+    None where the sources cannot tell; constructing the class will.
     """
     spec = importlib.util.find_spec(MODULE)
     base = _class(deepspeed / "accelerator" / "abstract_accelerator.py", _BASE)

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-from accel_core import env
-from accel_core.evidence import device_nodes
+from accel_core.vendor import device_files, system_root
 
 VISIBLE = "ZE_AFFINITY_MASK"
 #: Render nodes, and the one device file that Windows offers to its Linux subsystem.
@@ -19,7 +18,7 @@ _INTEL = "0x8086"
 
 
 class Seen(NamedTuple):
-    """Whether an Intel GPU is here, None when that can not be told; and the sentence why."""
+    """Whether an Intel GPU is here, None when that cannot be told; and the sentence why."""
 
     present: bool | None
     reason: str
@@ -29,7 +28,7 @@ def seen() -> Seen:
     """Look at the render nodes, and at /sys for whose they are: every vendor's GPUs have them."""
     if not sys.platform.startswith("linux"):
         return Seen(None, f"there are no device files to look for on {sys.platform}")
-    nodes = device_nodes(_NODES)
+    nodes = device_files(_NODES)
     if not nodes:
         return Seen(False, f"no device file {' or '.join(_NODES)}")
     ours = [node for node in nodes if _maker(node) in (_INTEL, "")]
@@ -41,7 +40,7 @@ def seen() -> Seen:
 def _maker(node: Path) -> str:
     """The PCI vendor of a render node as /sys has it; empty where it does not say."""
     try:
-        return Path(env.SYSROOT.get(), "sys/class/drm", node.name, "device/vendor").read_text().strip()
+        return (system_root() / "sys/class/drm" / node.name / "device/vendor").read_text().strip()
     except OSError:
         return ""
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import importlib
 
-from accel_core.evidence import distribution_version, in_range, torch_build
-from accel_core.vendor import Confirmation, Evidence
+from accel_core.vendor import Confirmation, Evidence, distribution_version, in_range, torch_build
 from accel_xpu import hardware
 
 #: Before 2.8 torch has no collectives for XPU, and IPEX is needed.
@@ -33,7 +32,7 @@ def confirm() -> Confirmation:
 
 
 def counted(through: str) -> Confirmation:
-    """What torch.xpu counts, in a sentence that names the road."""
+    """What torch.xpu counts, in a sentence that names the variant."""
     xpu = importlib.import_module("torch").xpu
     count = int(xpu.device_count()) if xpu.is_available() else 0
     return Confirmation(count, f"{through} counts {count}{hardware.mask()}")

@@ -41,10 +41,10 @@ class Reply:
 def ask(module: str, *arguments: str, seconds: float, **environment: str) -> Reply:
     """Run `python -m module` and wait for its answer; kill it and all it started after so many seconds."""
     with TemporaryDirectory(prefix="accel-doctor-") as folder:
-        paper, output = Path(folder, "answer.json"), Path(folder, "output")
+        answer_path, output = Path(folder, "answer.json"), Path(folder, "output")
         with output.open("wb") as printed:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, "--answer", str(paper), *arguments],
+                [sys.executable, "-m", module, "--answer", str(answer_path), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=printed,
@@ -53,9 +53,9 @@ def ask(module: str, *arguments: str, seconds: float, **environment: str) -> Rep
                 start_new_session=True,
             )
         status = _ended(process, seconds)
-        answer = json.loads(paper.read_text(encoding="utf-8")) if paper.exists() else {}
-        told = output.read_text(encoding="utf-8", errors="replace")[-_KEPT:]
-        return Reply(answer, _failure(status, answer, seconds), status is None, told)
+        answer = json.loads(answer_path.read_text(encoding="utf-8")) if answer_path.exists() else {}
+        printed_text = output.read_text(encoding="utf-8", errors="replace")[-_KEPT:]
+        return Reply(answer, _failure(status, answer, seconds), status is None, printed_text)
 
 
 def _environment() -> dict[str, str]:
@@ -92,15 +92,15 @@ def _failure(status: int | None, answer: dict[str, Any], seconds: float) -> str:
     return ""
 
 
-def write(paper: Path | None, **answer: Any) -> None:
-    """In the child: put down the answer, in place of a former one. Without a paper, print it."""
+def write(answer_path: Path | None, **answer: Any) -> None:
+    """In the child: write the answer, replacing a former one; print it where there is no path."""
     text = json.dumps(answer)
-    if paper is None:
+    if answer_path is None:
         print(text, flush=True)
         return
-    draft = paper.with_suffix(".draft")
+    draft = answer_path.with_suffix(".draft")
     draft.write_text(text, encoding="utf-8")
-    draft.replace(paper)
+    draft.replace(answer_path)
 
 
 def leave() -> NoReturn:

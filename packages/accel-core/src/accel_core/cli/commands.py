@@ -64,7 +64,7 @@ class Source:
 
     def _invalid(self, found: str) -> InvalidCommand:
         return InvalidCommand(
-            what=f"the sub-command of {self.package} can not be used",
+            what=f"the sub-command of {self.package} cannot be used",
             found=f"{found} (from {self.target})",
             expected="an object with add_arguments(parser) and run(args) -> int",
             do=f"upgrade or remove it: pip uninstall {self.package}",
@@ -72,7 +72,9 @@ class Source:
 
 
 _OWN = {
-    "doctor": Source("accel_core.cli.doctor", "show every accelerator, which one a run would use, and why"),
+    "doctor": Source(
+        "accel_core.cli.doctor.command", "show every accelerator, which one a run would use, and why"
+    ),
     "ops": Source(
         "accel_core.cli.ops", "list, build or test the ops of the accelerator that a run would use"
     ),

@@ -12,9 +12,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 
 from accel_core import env
 from accel_core.errors import InvalidEnvironment
-from accel_core.evidence import distribution_version, in_range, module_exists
 from accel_core.upstream.contract import SUPPORTED
-from accel_core.vendor import ENTRY_POINT_GROUP
+from accel_core.vendor import ENTRY_POINT_GROUP, distribution_version, in_range, module_exists
 
 #: torch calls these at the end of its import.
 TORCH_GROUP = "torch.backends"

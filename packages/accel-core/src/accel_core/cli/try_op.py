@@ -29,9 +29,9 @@ def main() -> None:
         seconds = time.perf_counter() - began
         done = "loaded"
         if args.run:
-            from accel_core.op_builder import exercise
+            from accel_core.op_builder import self_test
 
-            done = exercise.run(builder.name, op, accelerator.device())
+            done = self_test.run(builder.name, op, accelerator.device())
     except Exception as error:
         child.write(args.answer, ok=False, reason=f"{type(error).__name__}: {in_short(error)}")
     else:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The accelerator interface, composed of rooms by concern.
+"""The accelerator interface, composed of one class per concern.
 
 Names and call shapes are those of DeepSpeed 0.18 and 0.19: code written for
 `deepspeed.accelerator.get_accelerator()` runs unchanged. Where upstream's backends disagree with each
@@ -9,31 +9,31 @@ other there is one contract here, and it stands in the methods' docstrings.
 
 from __future__ import annotations
 
-from accel_core.interface.device import DeviceRoom
-from accel_core.interface.dtypes import DtypeRoom
-from accel_core.interface.graphs import GraphRoom
-from accel_core.interface.launch import LaunchRoom
-from accel_core.interface.memory import MemoryRoom
-from accel_core.interface.ops import OpRoom
-from accel_core.interface.pinned import PinnedRoom
-from accel_core.interface.random import RandomRoom
-from accel_core.interface.streams import StreamRoom
-from accel_core.interface.tensors import TensorRoom
+from accel_core.interface.device import DeviceInterface
+from accel_core.interface.dtypes import DtypeInterface
+from accel_core.interface.graphs import GraphInterface
+from accel_core.interface.launch import LaunchInterface
+from accel_core.interface.memory import MemoryInterface
+from accel_core.interface.ops import OpInterface
+from accel_core.interface.pinned import PinnedMemoryInterface
+from accel_core.interface.random import RandomInterface
+from accel_core.interface.streams import StreamInterface
+from accel_core.interface.tensors import TensorInterface
 
 __all__ = ["DeepSpeedAccelerator"]
 
 
 class DeepSpeedAccelerator(
-    DeviceRoom,
-    RandomRoom,
-    StreamRoom,
-    MemoryRoom,
-    DtypeRoom,
-    GraphRoom,
-    TensorRoom,
-    PinnedRoom,
-    OpRoom,
-    LaunchRoom,
+    DeviceInterface,
+    RandomInterface,
+    StreamInterface,
+    MemoryInterface,
+    DtypeInterface,
+    GraphInterface,
+    TensorInterface,
+    PinnedMemoryInterface,
+    OpInterface,
+    LaunchInterface,
 ):
     """One kind of device, as DeepSpeed and accelerator-agnostic models see it.
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class DeviceRoom(ABC):
+class DeviceInterface(ABC):
     """Which device, and how the host waits for it."""
 
     _name: str | None
@@ -56,7 +56,7 @@ class DeviceRoom(ABC):
 
     @abstractmethod
     def use_host_timers(self) -> bool:
-        """Whether the host's clock has to time device work because events can not."""
+        """Whether the host's clock has to time device work because events cannot."""
 
     @abstractmethod
     def resolves_data_dependency(self) -> bool:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class DtypeRoom(ABC):
+class DtypeInterface(ABC):
     """Which floating point types train on this device."""
 
     @abstractmethod

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 
-class GraphRoom(ABC):
+class GraphInterface(ABC):
     """By default there are no graphs: `create_graph` gives None and a capture is just the code inside."""
 
     def create_graph(self) -> Any:

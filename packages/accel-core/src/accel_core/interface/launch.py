@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import MutableMapping, Sequence
 
 
-class LaunchRoom(ABC):
+class LaunchInterface(ABC):
     """What a launcher has to know to start ranks on this device."""
 
     _communication_backend_name: str | None
@@ -19,7 +19,7 @@ class LaunchRoom(ABC):
         """Name for torch.distributed.init_process_group: `hccl`, `gloo`, …"""
 
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """Version of the collective library, None when it can not be told."""
+        """Version of the collective library, None when it cannot be told."""
         return None
 
     @abstractmethod

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 
-class MemoryRoom(ABC):
+class MemoryInterface(ABC):
     """How much memory there is, is in use, and was in use at most."""
 
     @abstractmethod

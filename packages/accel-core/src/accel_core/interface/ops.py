@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 
-class OpRoom(ABC):
+class OpInterface(ABC):
     """Builders by the class names that upstream uses, such as `FusedAdamBuilder`."""
 
     @abstractmethod

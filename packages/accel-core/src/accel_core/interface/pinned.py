@@ -3,8 +3,8 @@
 """Page-locked host memory, from which copies to the device can run asynchronously.
 
 One contract for two generations of callers: DeepSpeed 0.18 passes `align_bytes`, 0.19 passes
-`make_copy` and `match_shape`. How this device locks memory is in the three `_torch_*` methods, which a
-vendor overrides; everything public is written in terms of them.
+`make_copy` and `match_shape`. How this device locks memory is in the three `torch_*` methods, which a
+vendor overrides; the rest is written in terms of them.
 """
 
 from __future__ import annotations
@@ -30,21 +30,24 @@ class HostPins(Protocol):
         ...
 
 
-class PinnedRoom(ABC):
+class PinnedMemoryInterface(ABC):
     """Locked memory through torch, unless `host_pins` offers another way."""
 
     #: Set by the upstream bridge, where DS_PIN_MEMORY_BACKEND chooses DeepSpeed's native allocator.
     host_pins: ClassVar[HostPins | None] = None
     #: Whether torch's way really locks pages on this device.
-    _torch_pins_host_memory: bool = True
+    torch_pins_host_memory: bool = True
 
-    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+    def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy of a CPU tensor in memory that torch has page-locked for this device."""
         return tensor.pin_memory()
 
-    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
+    def torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
+        """Return an uninitialized page-locked CPU tensor of this shape, of the dtype of `tensor`."""
         return tensor.new_empty(shape, pin_memory=True)
 
-    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+    def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        """Whether torch has page-locked the tensor's memory for this device."""
         return tensor.is_pinned()
 
     def pin_memory(
@@ -65,21 +68,22 @@ class PinnedRoom(ABC):
         if type(make_copy) is int:
             make_copy, align_bytes = True, make_copy
         if align_bytes == 0:
-            return self._pin_aligned(tensor)
+            return self.pin_aligned(tensor)
         pins = self._native_pins()
         if pins is not None:
             self._track(tensor.nbytes)
             pinned: torch.Tensor = pins.pin(tensor, make_copy=make_copy, match_shape=match_shape)
             return pinned
         if make_copy:
-            if self._torch_pins_host_memory:
+            if self.torch_pins_host_memory:
                 self._track(tensor.nbytes)
-            return self._torch_pin_memory(tensor)
+            return self.torch_pin_memory(tensor)
         return self._pin_fresh(tensor, tuple(tensor.shape) if match_shape else (tensor.numel(),))
 
-    def _pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
+    def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a page-locked copy of a CPU tensor that begins at a page (`align_bytes=0`)."""
         # torch's pinned allocators hand out whole pages; a vendor whose allocator does not overrides this.
-        return self._torch_pin_memory(tensor)
+        return self.torch_pin_memory(tensor)
 
     def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = _HOST) -> torch.Tensor:
         """A new, uninitialized page-locked CPU tensor; raises ValueError for another device."""
@@ -99,20 +103,20 @@ class PinnedRoom(ABC):
 
     def _pin_fresh(self, template: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
         pins = self._native_pins()
-        if pins is not None or self._torch_pins_host_memory:
+        if pins is not None or self.torch_pins_host_memory:
             numel = 1
             for length in shape:
                 numel *= int(length)
             self._track(numel * template.element_size())
         fresh: torch.Tensor = (
-            self._torch_empty_pinned(template, shape) if pins is None else pins.pin_empty(template, shape)
+            self.torch_empty_pinned(template, shape) if pins is None else pins.pin_empty(template, shape)
         )
         return fresh
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor's memory is page-locked."""
         pins = self._native_pins()
-        return bool(pins is not None and pins.is_pinned(tensor)) or self._torch_is_pinned(tensor)
+        return bool(pins is not None and pins.is_pinned(tensor)) or self.torch_is_pinned(tensor)
 
     def unpin_memory(self, tensor: torch.Tensor) -> Any:
         """Free what the native way locked, at once; torch frees its own with the last reference."""

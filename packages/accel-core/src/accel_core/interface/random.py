@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class RandomRoom(ABC):
+class RandomInterface(ABC):
     """The random number generators of the devices."""
 
     @abstractmethod

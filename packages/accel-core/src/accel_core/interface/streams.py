@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 
-class StreamRoom(ABC):
+class StreamInterface(ABC):
     """Queues of device work and marks in them. Stream and Event types are the runtime's own."""
 
     @property

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import torch
 
 
-class TensorRoom(ABC):
+class TensorInterface(ABC):
     """Constructors are called with data, as `FloatTensor([1.0, 2.0])`, and give a tensor on the device."""
 
     @property

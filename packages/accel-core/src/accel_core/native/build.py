@@ -50,7 +50,7 @@ def library(source: Source, compile_library: Compile | None = None) -> Path:
             return _published(home, stem) or _build(source, home, stem, compile_library, locked)
     except OSError as error:
         raise CacheUnusable(
-            what=f"{source.name} can not be kept",
+            what=f"{source.name} cannot be kept",
             found=f"{home}: {error.strerror or error}",
             expected="a cache folder with a few free megabytes",
             do="free some space there, or set ACCEL_CACHE_DIR",
@@ -64,7 +64,7 @@ def published(source: Source) -> Path | None:
 
 @contextlib.contextmanager
 def private(source: Source) -> Iterator[Path]:
-    """The library built in a temporary folder, for machines whose cache can not be used."""
+    """The library built in a temporary folder, for machines whose cache cannot be used."""
     with tempfile.TemporaryDirectory(prefix="accel-", ignore_cleanup_errors=True) as folder:
         target = Path(folder) / f"{source.name}.so"
         compiler.compile_library(source, target)
@@ -113,7 +113,7 @@ def _build(source: Source, home: Path, stem: str, compile_library: Compile, lock
         compile_library(source, built)
         if not built.stat().st_size:
             raise BuildFailed(
-                what=f"{source.name} can not be built",
+                what=f"{source.name} cannot be built",
                 found="an empty file, without an error from the compiler",
                 expected="a shared library",
                 do="look for a full disk, or try another compiler (CXX=…)",

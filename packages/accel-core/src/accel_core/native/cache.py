@@ -28,9 +28,9 @@ def default() -> Path:
 
 
 def folder(*, write: bool = True) -> Path:
-    """The cache folder, made if missing; raises `CacheUnusable` where it can not be trusted.
+    """The cache folder, made if missing; raises `CacheUnusable` where it cannot be trusted.
 
-    write: refuse one that can not be written, too.
+    write: refuse one that cannot be written, too.
     """
     path = default()
     try:
@@ -44,13 +44,13 @@ def folder(*, write: bool = True) -> Path:
         if status.st_mode & 0o022:
             raise _unusable(f"{path} can be written by others (mode {status.st_mode & 0o777:o})")
     if write and not os.access(path, os.W_OK | os.X_OK):
-        raise _unusable(f"{path} can not be written")
+        raise _unusable(f"{path} cannot be written")
     return path
 
 
 def _unusable(found: str) -> CacheUnusable:
     return CacheUnusable(
-        what="the cache of built libraries can not be used",
+        what="the cache of built libraries cannot be used",
         found=found,
         expected="a folder of this user that nobody else can write",
         do=f"correct it, or set {env.CACHE_DIR.name} to a folder of your own",

@@ -59,7 +59,7 @@ def compile_library(source: Source, target: Path) -> None:
     command = find()
     if not command:
         raise BuildFailed(
-            what=f"{source.name} can not be built",
+            what=f"{source.name} cannot be built",
             found="no C++ compiler on PATH" + (f" (CXX={os.environ['CXX']})" if "CXX" in os.environ else ""),
             expected="g++ or clang++ with C++17",
             do="install one (Debian: apt install g++), or a wheel that carries the library",

@@ -44,7 +44,7 @@ class OpBuilder(ABC):
 
     @abstractmethod
     def load(self, verbose: bool = True) -> Any:
-        """The op's functions; raises AccelError with the cause when it can not be had."""
+        """The op's functions; raises AccelError with the cause when it cannot be had."""
 
     def absolute_name(self) -> str:
         """Dotted name under which DeepSpeed prints the op."""

@@ -6,7 +6,7 @@ A vendor whose runtime has no such op puts these classes into its table as they 
 
     class FusedAdamBuilder(fused.FusedAdamBuilder):
         FUSED_OP = "npu.npu_apply_adam_w"
-        fused = staticmethod(called_by_upstream(step))  # accel_core.foreach.adam: step(lists, AdamStep)
+        fused = staticmethod(as_multi_tensor_adam(step))  # accel_core.op_builder.steps.adam: step(lists, AdamStep)
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 
 import torch
 
-from accel_core.foreach.adam import multi_tensor_adam
-from accel_core.foreach.lamb import lamb
-from accel_core.foreach.lion import multi_tensor_lion
 from accel_core.op_builder.base import OpBuilder
+from accel_core.op_builder.steps.adam import multi_tensor_adam
+from accel_core.op_builder.steps.lamb import lamb
+from accel_core.op_builder.steps.lion import multi_tensor_lion
 
 
 def has_op(name: str) -> bool:

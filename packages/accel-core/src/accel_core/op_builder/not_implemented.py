@@ -39,7 +39,7 @@ class NotImplementedBuilder(OpBuilder):
     def load(self, verbose: bool = True) -> Any:
         """Raises OpNotImplemented."""
         raise OpNotImplemented(
-            what=f"{self.op} can not be loaded on {self.device}",
+            what=f"{self.op} cannot be loaded on {self.device}",
             found=self.why,
             expected=f"one of the ops there are: {', '.join(self.available) or 'none'}",
             do=f"turn the feature that needs {self.op} off in the DeepSpeed config, or use another accelerator",

@@ -25,10 +25,11 @@ class OpTable(Mapping[str, str]):
         self._missing: dict[str, type[NotImplementedBuilder]] = {}
 
     @classmethod
-    def of_rooms(cls, package: str, **rooms: Sequence[str]) -> OpTable:
-        """A table of builders by the file of the package they are in: `of_rooms(__name__, host=names.HOST)`."""
+    def from_modules(cls, package: str, **modules: Sequence[str]) -> OpTable:
+        """Return the table of builders by the module of the package that has them: `host=names.HOST`."""
         return cls(
-            package, {name: f"{package}.{room}:{name}" for room, inside in rooms.items() for name in inside}
+            package,
+            {name: f"{package}.{module}:{name}" for module, names in modules.items() for name in names},
         )
 
     def __getitem__(self, class_name: str) -> str:
@@ -43,7 +44,7 @@ class OpTable(Mapping[str, str]):
     def builder(self, class_name: str, device: str, traits: Mapping[str, Trait]) -> type[Any]:
         """The class for a builder name; a NotImplementedBuilder with the trait's reason for any other name.
 
-        Raises InvalidOpTable when the table names something that can not be imported.
+        Raises InvalidOpTable when the table names something that cannot be imported.
         """
         if class_name not in self._builders:
             return self._not_implemented(class_name, device, traits)
@@ -52,7 +53,7 @@ class OpTable(Mapping[str, str]):
             builder: type[Any] = pkgutil.resolve_name(target)
         except (ImportError, AttributeError, ValueError) as error:
             raise InvalidOpTable(
-                what=f"the builder {class_name} of {device} can not be imported",
+                what=f"the builder {class_name} of {device} cannot be imported",
                 found=f"{target}: {type(error).__name__}: {error}",
                 expected="an op builder class under that dotted name",
                 do=f"reinstall the vendor package that provides {self.package}",

@@ -15,12 +15,13 @@ from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
-from accel_core import construct, env
+from accel_core import env
 from accel_core.errors import UnsupportedUpstream
-from accel_core.evidence import distribution_version, in_range
 from accel_core.interface import DeepSpeedAccelerator, pinned
 from accel_core.op_builder import OpBuilder
+from accel_core.selection import construct
 from accel_core.upstream import pins
+from accel_core.vendor import distribution_version, in_range
 
 #: Releases whose interface and engine the tests run against.
 SUPPORTED = SpecifierSet(">=0.18,<0.20")
@@ -60,7 +61,7 @@ def adopt(real_accelerator: ModuleType) -> bool:
             setattr(DeepSpeedAccelerator, name, member)
     if Upstream not in construct.ACCELERATOR_BASES:
         construct.ACCELERATOR_BASES.append(Upstream)
-    pinned.PinnedRoom.host_pins = pins.upstream_pins()
+    pinned.PinnedMemoryInterface.host_pins = pins.upstream_pins()
     _adopted = True
     return True
 

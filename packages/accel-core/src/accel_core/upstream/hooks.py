@@ -3,7 +3,7 @@
 """The two import hooks: DeepSpeed's accelerator functions become ours, its op builders forward to ours.
 
 An exception raised in an import hook would be lost, and the second `import deepspeed` would then run on
-upstream's own CPU. So a bridge that can not be built is an error that every later call raises.
+upstream's own CPU. So a bridge that cannot be built is an error that every later call raises.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, NoReturn
 
-from accel_core import current, env
+from accel_core import env
 from accel_core.errors import AccelError
-from accel_core.upstream import answers, contract, ops
+from accel_core.selection.current import CurrentAccelerator
+from accel_core.upstream import contract, ops
 
 _log = logging.getLogger("accel_core")
 
 
-def on_accelerator(module: ModuleType) -> None:
-    """After `deepspeed.accelerator.real_accelerator`: replace its functions by ours."""
+def join_accelerator(module: ModuleType, current: CurrentAccelerator) -> None:
+    """Replace the functions of `deepspeed.accelerator.real_accelerator`, just imported, by ours."""
     try:
         if not env.BRIDGE.on() or not contract.adopt(module):
             return
         functions: dict[str, Callable[..., Any]] = {
-            "get_accelerator": current.get_accelerator,
-            "set_accelerator": current.set_accelerator,
-            "is_current_accelerator_supported": current.is_current_accelerator_supported,
+            "get_accelerator": current.get,
+            "set_accelerator": current.set,
+            "is_current_accelerator_supported": current.is_supported,
         }
-        answers.connect()
     except AccelError as error:
         functions = {"get_accelerator": _raising(error), "set_accelerator": _raising(error)}
     _rebind({name: (getattr(module, name), function) for name, function in functions.items()})
@@ -39,12 +39,12 @@ def on_accelerator(module: ModuleType) -> None:
     current.on_change(lambda accel: setattr(module, "ds_accelerator", accel))
 
 
-def on_op_builder(module: ModuleType) -> None:
-    """After `deepspeed.ops.op_builder`: its builder names ask the accelerator of the moment."""
+def join_op_builder(module: ModuleType, current: CurrentAccelerator) -> None:
+    """Let the builder names of `deepspeed.ops.op_builder`, just imported, ask the current accelerator."""
     if not contract.adopted():
         return
     contract.adopt_builders(module.OpBuilder)
-    _rebind(ops.forwarding(module))
+    _rebind(ops.forwarding(module, current.get))
     current.on_change(ops.refresh)
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from accel_core import current
 from accel_core.op_builder import NotImplementedBuilder
 
 OP_BUILDER = "deepspeed.ops.op_builder"
@@ -27,6 +27,9 @@ _loaded: dict[type, dict[str, Any]] = {}
 
 class Forwarding(type):
     """Type of the forwarding classes: calls, class attributes and type checks go to the current builder."""
+
+    #: Returns the current accelerator; set by `forwarding`.
+    current: Callable[[], Any]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
         # A class derived from a forwarding class derives from the builder behind it.
@@ -44,12 +47,12 @@ class Forwarding(type):
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, _builder(cls.__name__))
 
-    def __subclasscheck__(cls, kind: type) -> bool:
-        return kind is cls or issubclass(kind, _builder(cls.__name__))
+    def __subclasscheck__(cls, subclass: type) -> bool:
+        return subclass is cls or issubclass(subclass, _builder(cls.__name__))
 
 
 def _builder(class_name: str) -> Any:
-    accelerator = current.get_accelerator()
+    accelerator = Forwarding.current()
     builder = accelerator.get_op_builder(class_name)
     if builder is None:  # accelerators written against upstream may answer so
         name = accelerator.device_name()
@@ -57,8 +60,12 @@ def _builder(class_name: str) -> Any:
     return builder
 
 
-def forwarding(module: ModuleType) -> dict[str, tuple[Any, Any]]:
-    """A forwarding class for each builder name bound in `deepspeed.ops.op_builder`: {name: (former, forwarding)}."""
+def forwarding(module: ModuleType, current: Callable[[], Any]) -> dict[str, tuple[Any, Any]]:
+    """Make a forwarding class for each builder name bound in `deepspeed.ops.op_builder`.
+
+    current: returns the current accelerator. Returns {name: (former class, forwarding class)}.
+    """
+    Forwarding.current = staticmethod(current)
     names = [name for name in vars(module) if name.endswith("Builder") and name not in _BASES]
     return {name: (getattr(module, name), _forwarding(name)) for name in names}
 

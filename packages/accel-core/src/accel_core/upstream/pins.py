@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from accel_core.interface.pinned import HostPins
-from accel_core.upstream.answers import package_folder
+from accel_core.op_builder.source_builder import deepspeed_folder
 
 
 class UpstreamPins:
@@ -28,7 +28,7 @@ class UpstreamPins:
 
 def upstream_pins() -> HostPins | None:
     """DeepSpeed's way to lock memory; None for releases without one (0.18)."""
-    folder = package_folder()
+    folder = deepspeed_folder()
     if folder is None or not all(
         (folder / "utils" / f"{name}.py").is_file() for name in ("pin_memory", "pin_memory_tracker")
     ):

@@ -5,6 +5,6 @@
 from accel_core.op_builder import OpTable
 from accel_core.op_builder.names import CUDA_ONLY, FUSED, HOST, INFERENCE
 
-TABLE = OpTable.of_rooms(
+TABLE = OpTable.from_modules(
     __name__, host=HOST, fused=FUSED, inference=INFERENCE, kernels=(*CUDA_ONLY, "AsyncIOBuilder")
 )

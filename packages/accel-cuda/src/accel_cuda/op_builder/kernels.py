@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from accel_core.op_builder import OpBuilder
-from accel_core.upstream.packaged import PackagedBuilder
+from accel_core.op_builder.source_builder import SourceBuilder
 from accel_cuda.op_builder import toolkit
 
 _log = logging.getLogger("accel_cuda")
 
 
-class KernelBuilder(PackagedBuilder):
+class KernelBuilder(SourceBuilder):
     """One of DeepSpeed's builders that needs the compiler for the device."""
 
     def compatibility(self) -> tuple[bool, str]:
-        """Whether nvcc (hipcc) is here and of this torch's version, and what `PackagedBuilder` asks for."""
+        """Whether nvcc (hipcc) is here and of this torch's version, and what `SourceBuilder` asks for."""
         missing = toolkit.lack()
         return (False, missing) if missing else super().compatibility()
 
@@ -44,7 +44,7 @@ class KernelOrPlainBuilder(KernelBuilder):
             try:
                 return super().load(verbose=verbose)
             except Exception as error:
-                _log.warning("%s can not be compiled, plain torch serves: %s", self.name, error)
+                _log.warning("%s cannot be compiled, plain torch serves: %s", self.name, error)
         return self.plain().load(verbose=verbose)
 
 

@@ -18,7 +18,7 @@ _USUAL_ROCM = "/opt/rocm"  # house: where AMD's installer puts it
 
 
 def lack() -> str:
-    """Why device sources can not be compiled here; empty if they can."""
+    """Why device sources cannot be compiled here; empty if they can."""
     if torch.version.hip:
         return _lack_of("hipcc", [*map(os.environ.get, _ROCM_HOMES), _USUAL_ROCM])[1]
     if torch.version.cuda is None:
@@ -39,7 +39,7 @@ def _lack_of(compiler: str, homes: list[str | None]) -> tuple[Path, str]:
 
 
 def _mismatch(home: Path, built_with: str) -> str:
-    # Compilers of another major version make libraries that this torch's can not be loaded beside.
+    # Compilers of another major version make libraries that this torch's cannot be loaded beside.
     try:
         installed = str(json.loads((home / "version.json").read_text())["cuda"]["version"])
     except (OSError, ValueError, KeyError):

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from accel_core.foreach.adam import AdamStep, Lists, called_by_upstream
-from accel_core.op_functions import OpFunctions
+from accel_core.op_builder.functions import OpFunctions
+from accel_core.op_builder.steps.adam import AdamStep, Lists, as_multi_tensor_adam
 from accel_host import kernels
 from accel_host.op_builder.base import HostBuilder
 from accel_host.op_builder.optimizers import Optimizers
@@ -56,7 +56,7 @@ def adam_update(
 ) -> int:
     """One step in place; raises UnknownOptimizer and what `kernels.adam` raises."""
     decoupled = _adams[optimizer_id]
-    if not rollback and kernels.adam_one(
+    if not rollback and kernels.adam_single_tensor(
         params, grads, exp_avg, exp_avg_sq, step, lr, beta1, beta2, epsilon, weight_decay, decoupled, bias_correction
     ):  # fmt: skip
         return 0
@@ -111,4 +111,4 @@ class FusedAdamBuilder(HostBuilder):
 
     def functions(self) -> Any:
         """Upstream's function."""
-        return SimpleNamespace(multi_tensor_adam=called_by_upstream(step))
+        return SimpleNamespace(multi_tensor_adam=as_multi_tensor_adam(step))

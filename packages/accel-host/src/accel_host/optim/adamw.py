@@ -34,7 +34,7 @@ class AdamW(step.HostOptimizer, torch.optim.AdamW):
 def _step(members: step.Members, options: tuple[float, float, float, float, float], sign: float) -> None:
     number, params, grads, states = members
     first, second = [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states]
-    if len(params) == 1 and kernels.adam_one(
+    if len(params) == 1 and kernels.adam_single_tensor(
         params[0], grads[0], first[0], second[0], number, *options, True, True, sign
     ):
         return

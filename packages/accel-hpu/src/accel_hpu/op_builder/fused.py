@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from accel_core.foreach.adam import AdamStep, Lists, called_by_upstream
-from accel_core.foreach.precision import Tensors, copy_back, wide
 from accel_core.op_builder import fused
 from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
+from accel_core.op_builder.steps.adam import AdamStep, Lists, as_multi_tensor_adam
+from accel_core.op_builder.steps.precision import Tensors, copy_back, wide
 
 __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
@@ -76,4 +76,4 @@ class FusedAdamBuilder(fused.FusedAdamBuilder):
     """Adam and AdamW through optimizer_adamw."""
 
     FUSED_OP = "hpu.optimizer_adamw"
-    fused = staticmethod(called_by_upstream(step))
+    fused = staticmethod(as_multi_tensor_adam(step))

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import torch
 
-from accel_core.foreach.adam import AdamStep, Lists, called_by_upstream
 from accel_core.op_builder import fused
 from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
+from accel_core.op_builder.steps.adam import AdamStep, Lists, as_multi_tensor_adam
 
 __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
@@ -33,4 +33,4 @@ class FusedAdamBuilder(fused.FusedAdamBuilder):
     """Adam and AdamW through npu_apply_adam_w."""
 
     FUSED_OP = "npu.npu_apply_adam_w"
-    fused = staticmethod(called_by_upstream(step))
+    fused = staticmethod(as_multi_tensor_adam(step))

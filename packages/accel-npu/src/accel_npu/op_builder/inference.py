@@ -8,9 +8,8 @@ from typing import ClassVar
 
 import torch
 
-from accel_core.inference import attention, core_ops
 from accel_core.op_builder import inference
-from accel_core.op_builder.inference import FusedFunctions
+from accel_core.op_builder.inference import FusedFunctions, attention, core_ops
 
 _PLAIN = core_ops.CoreFunctions()
 

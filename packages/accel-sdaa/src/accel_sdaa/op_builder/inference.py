@@ -10,9 +10,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from accel_core.inference import core_ops
 from accel_core.op_builder import inference
-from accel_core.op_builder.inference import FusedFunctions, InferenceBuilder
+from accel_core.op_builder.inference import FusedFunctions, InferenceBuilder, core_ops
 
 __all__ = ["InferenceBuilder", "InferenceCoreBuilder"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from accel_core.env import Variable
+from accel_core.vendor import Variable
 from accel_testkit.sim.errors import InvalidSetting
 
 DEVICE = Variable("ACCEL_SIM", "", "The device that this process simulates; set by `accel sim`.")

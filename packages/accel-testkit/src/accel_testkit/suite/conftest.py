@@ -12,7 +12,7 @@ import pytest
 
 from accel_core.api import using
 from accel_core.interface import DeepSpeedAccelerator
-from accel_core.vendor import Support, Traits, Vendor
+from accel_core.vendor import Traits, Vendor
 from accel_testkit.suite import results
 from accel_testkit.suite.expect import expect, fail
 from accel_testkit.suite.launch import Launcher
@@ -67,7 +67,7 @@ def _admission(request: pytest.FixtureRequest, accelerator: DeepSpeedAccelerator
 def skip_if_declared(item: pytest.Item, name: str, traits: Traits) -> None:
     """Skip a check, with the reason, where the vendor declares the trait."""
     trait = traits.get(name)
-    if trait is not None and trait.support is not Support.FULL:
+    if trait is not None:
         reason = f"{trait.support.value}: {trait.reason}"
         item.user_properties.append((results.TRAIT, {"trait": name, "reason": reason}))
         pytest.skip(f"declared trait {name}: {reason}")

@@ -46,7 +46,7 @@ def train_plain() -> list[float]:
         value = loss(model, *batch(step))
         losses.append(value.item())
         optimizer.zero_grad()
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIPPING)
         optimizer.step()
     return losses

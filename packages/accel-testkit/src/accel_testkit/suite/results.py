@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from accel_core.evidence import distribution_version
+from accel_core.vendor import distribution_version
 from accel_testkit.suite.target import Target
 
 #: Raised when the written file changes its meaning.

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from accel_core.construct import construct, refuse_missing_methods, validated
-from accel_core.discover import discover
+from accel_core.selection.construct import construct, refuse_missing_methods, validated
+from accel_core.selection.discover import discover
 from accel_core.vendor import ENTRY_POINT_GROUP, Traits, Vendor
 
 
@@ -84,7 +84,7 @@ def records(vendor: Vendor) -> dict[str, Vendor]:
         if point.group == ENTRY_POINT_GROUP:
             with contextlib.suppress(Exception):
                 record = point.load()
-                if (record.key, record.road) == (vendor.key, vendor.road):
+                if (record.key, record.variant) == (vendor.key, vendor.variant):
                     found[point.value] = record
     return found
 

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from accel_core.discover import discover
+from accel_core.selection.discover import discover
 from accel_core.vendor import ENTRY_POINT_GROUP, Vendor
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.target import records

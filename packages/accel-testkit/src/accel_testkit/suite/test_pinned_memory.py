@@ -86,7 +86,7 @@ def test_pinned_memory_is_host_memory(accelerator: DeepSpeedAccelerator) -> None
         ValueError,
         lambda: accelerator.pin_empty(4, dtype=torch.float32, device="meta"),
         "pin_empty() accepts another device than the CPU",
-        do="derive from accel_core's PinnedRoom, and override its _torch_ methods only",
+        do="derive from accel_core's PinnedMemoryInterface, and override its _torch_ methods only",
     )
 
 
@@ -131,7 +131,7 @@ def _expect_buffer(
         "a pinned buffer has another form",
         found=f"{tuple(buffer.shape)} {buffer.dtype}",
         expected=f"{shape} {dtype}",
-        do="derive from accel_core's PinnedRoom, and override its _torch_ methods only",
+        do="derive from accel_core's PinnedMemoryInterface, and override its _torch_ methods only",
     )
     _expect_pinned(accelerator, buffer, "the buffer")
 

@@ -21,8 +21,8 @@ import torch
 import torch_npu  # noqa: F401  (registers torch.npu)
 from accel_good.streams import Stream
 
+from accel_core.device import TorchDeviceAccelerator
 from accel_core.op_builder import OpTable
-from accel_core.torch_device import TorchDeviceAccelerator
 
 FILES = ("test_device.py", "test_tensors.py", "test_streams.py", "test_random.py", "test_memory.py")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import intel_extension_for_pytorch as ipex
 
-from accel_core.evidence import in_range
+from accel_core.vendor import in_range
 from accel_xpu import accelerator
 
 
@@ -20,11 +20,11 @@ class XPU_Accelerator(accelerator.XPU_Accelerator):
         self._events_tell_no_time = in_range(ipex.__version__, "<2.6")
 
     def use_host_timers(self) -> bool:
-        """Before IPEX 2.6 an event can not be asked for the time between it and another."""
+        """Before IPEX 2.6 an event cannot be asked for the time between it and another."""
         return self._events_tell_no_time
 
     def available_memory(self, device_index: int | None = None) -> int:
-        if hasattr(self._ns, "mem_get_info"):
+        if hasattr(self.device_module, "mem_get_info"):
             return super().available_memory(device_index)
         return self.total_memory(device_index) - self.memory_reserved(device_index)
 

@@ -9,8 +9,7 @@ import importlib
 import io
 from types import ModuleType
 
-from accel_core.evidence import distribution_version, in_range, module_exists
-from accel_core.vendor import Confirmation, Evidence
+from accel_core.vendor import Confirmation, Evidence, distribution_version, in_range, module_exists
 from accel_xpu import hardware, probe
 
 MODULE = "intel_extension_for_pytorch"

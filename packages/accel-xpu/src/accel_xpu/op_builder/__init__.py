@@ -5,4 +5,4 @@
 from accel_core.op_builder import OpTable
 from accel_core.op_builder.names import FUSED, HOST, INFERENCE
 
-TABLE = OpTable.of_rooms(__name__, host=HOST, fused=FUSED, inference=INFERENCE)
+TABLE = OpTable.from_modules(__name__, host=HOST, fused=FUSED, inference=INFERENCE)

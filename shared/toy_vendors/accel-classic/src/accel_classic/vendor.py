@@ -10,6 +10,7 @@ from accel_core.vendor import Confirmation, Evidence, Vendor
 
 VENDOR = Vendor(
     key="classic",
+    interface=2,
     accelerator="accel_classic.classic_accelerator:Classic_Accelerator",
     probe="accel_classic.vendor",
     # Below the CPU unless a test wants it higher.

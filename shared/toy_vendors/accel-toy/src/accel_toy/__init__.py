@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from accel_core.lazy import exports
+from accel_core.vendor import lazy_exports
 
 __all__ = ["Toy_Accelerator"]
 
-__getattr__ = exports(__name__, {"Toy_Accelerator": "accelerator"})
+__getattr__ = lazy_exports(__name__, {"Toy_Accelerator": "accelerator"})

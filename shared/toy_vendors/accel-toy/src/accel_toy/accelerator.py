@@ -16,7 +16,7 @@ class Toy_Accelerator(TorchDeviceAccelerator):
     """Two devices in host memory: to torch, every tensor of theirs is a CPU tensor."""
 
     def __init__(self) -> None:
-        super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS, namespace=driver)
+        super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS, device_module=driver)
 
     def is_synchronized_device(self) -> bool:
         return True

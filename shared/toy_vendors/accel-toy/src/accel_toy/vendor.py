@@ -10,6 +10,7 @@ from accel_core.vendor import Vendor
 
 VENDOR = Vendor(
     key="toy",
+    interface=2,
     accelerator="accel_toy.accelerator:Toy_Accelerator",
     probe="accel_toy.probe",
     # A real vendor writes a number; the variable lets tests place this one anywhere in the cascade.

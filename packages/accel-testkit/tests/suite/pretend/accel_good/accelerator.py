@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from accel_core.torch_device import TorchDeviceAccelerator
+from accel_core.device import TorchDeviceAccelerator
 from accel_good.op_builder import TABLE
 from accel_good.runtime import Runtime
 from accel_good.streams import Graph
@@ -22,7 +22,7 @@ class GOOD_Accelerator(TorchDeviceAccelerator):
 
     def __init__(self) -> None:
         namespace: Any = Runtime()
-        super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS, namespace=namespace)
+        super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS, device_module=namespace)
         self._pinned = WeakIdKeyDictionary()
 
     def is_synchronized_device(self) -> bool:
@@ -34,22 +34,22 @@ class GOOD_Accelerator(TorchDeviceAccelerator):
     def capture_to_graph(
         self, graph: Any, pool: Any = None, stream: Any = None
     ) -> AbstractContextManager[Any]:
-        capture: AbstractContextManager[Any] = self._ns.graph(graph)
+        capture: AbstractContextManager[Any] = self.device_module.graph(graph)
         return capture
 
     def replay_graph(self, graph: Any) -> None:
         graph.replay()
 
     def is_current_stream_capturing(self) -> bool:
-        return bool(self._ns.capturing)
+        return bool(self.device_module.capturing)
 
-    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+    def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._remembered(tensor.clone())
 
-    def _torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
+    def torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
         return self._remembered(tensor.new_empty(shape))
 
-    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+    def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
         return tensor in self._pinned
 
     def _remembered(self, tensor: torch.Tensor) -> torch.Tensor:

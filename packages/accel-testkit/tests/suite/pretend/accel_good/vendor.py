@@ -6,6 +6,7 @@ from accel_core.vendor import Vendor
 
 VENDOR = Vendor(
     key="good",
+    interface=2,
     accelerator="accel_good.accelerator:GOOD_Accelerator",
     probe="accel_good.probe",
     priority=55,

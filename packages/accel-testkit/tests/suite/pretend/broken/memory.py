@@ -98,7 +98,7 @@ class OldResetIsMissing(GOOD_Accelerator):
     """As it was on xpu."""
 
     def reset_max_memory_allocated(self, device_index: int | None = None) -> None:
-        self._ns.reset_max_memory_allocated(device_index)
+        self.device_module.reset_max_memory_allocated(device_index)
 
 
 @breaks("memory.peak_can_be_reset[reset_max_memory_cached-max_memory_cached]")
@@ -145,7 +145,7 @@ class StatsAreStale(GOOD_Accelerator):
 
 def _of_device_0(name: str) -> Any:
     def figure(self: GOOD_Accelerator, device_index: int | None = None) -> int:
-        return getattr(self._ns, name)(0)  # type: ignore[no-any-return]
+        return getattr(self.device_module, name)(0)  # type: ignore[no-any-return]
 
     return figure
 

@@ -23,13 +23,13 @@ answers(
 
 @breaks("pinned_memory.copy_has_the_data", "pinned_memory.copy_to_the_device_need_not_block")
 class PinningCopiesNothing(GOOD_Accelerator):
-    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+    def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._remembered(torch.zeros_like(tensor) - 1)
 
 
 @breaks("pinned_memory.copy_has_the_data", "pinned_memory.copy_to_the_device_need_not_block")
 class PinningLosesTheShape(GOOD_Accelerator):
-    def _torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+    def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._remembered(tensor.flatten().clone())
 
 
@@ -47,7 +47,7 @@ class PinningTakesATensorOnly(GOOD_Accelerator):
     """As it was on mlu."""
 
     def pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        return self._torch_pin_memory(tensor)
+        return self.torch_pin_memory(tensor)
 
 
 @breaks("pinned_memory.buffer_without_a_copy[flat]")
@@ -85,6 +85,6 @@ class UnpinningFails(GOOD_Accelerator):
 class PinningWarns(GOOD_Accelerator):
     """As it was on xpu."""
 
-    def _torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+    def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
         warnings.warn("the argument 'device' is deprecated", DeprecationWarning, stacklevel=2)
-        return super()._torch_is_pinned(tensor)
+        return super().torch_is_pinned(tensor)

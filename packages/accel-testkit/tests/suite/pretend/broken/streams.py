@@ -78,7 +78,10 @@ class _Waitless(Stream):
 class StreamsDoNotWait(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
-        self._ns.streams.default[:] = self._ns.streams.current[:] = [_Waitless(0), _Waitless(1)]
+        self.device_module.streams.default[:] = self.device_module.streams.current[:] = [
+            _Waitless(0),
+            _Waitless(1),
+        ]
 
 
 class _Endless(Stream):

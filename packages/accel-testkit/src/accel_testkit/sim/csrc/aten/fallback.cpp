@@ -28,7 +28,7 @@ bool mixes_devices(const std::string& name) {
   return names.count(name) != 0;
 }
 
-// One call: what it found in its arguments.
+// The arguments of one call, converted to host tensors.
 struct Call {
   explicit Call(const c10::OperatorHandle& handle) : op(handle) {}
 
@@ -88,7 +88,7 @@ bool is_random(const c10::OperatorHandle& op) {
   return op.hasTag(at::Tag::nondeterministic_seeded);
 }
 
-// The operator's own generator argument, when it has one and the caller left it out.
+// Fills in the operator's generator argument where the caller left it out. Whether it has one.
 bool fill_generator(const c10::OperatorHandle& op, Stack& stack, size_t first, c10::DeviceIndex device) {
   const auto& arguments = op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); i++) {
@@ -100,7 +100,8 @@ bool fill_generator(const c10::OperatorHandle& op, Stack& stack, size_t first, c
   return false;
 }
 
-// For operators that draw and take no generator: the host's default one lends its place.
+// For random operators without a generator argument: gives the host's default generator the device generator's state
+// for a scope.
 class DefaultGeneratorSwap {
  public:
   explicit DefaultGeneratorSwap(at::Generator device) : device_(std::move(device)), host_(at::detail::getDefaultCPUGenerator()) {
@@ -161,7 +162,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) 
   run_observed(op, stack, &run_on_host);
 }
 
-// Operators made of others, whose choice of parts asks for the device type: the CPU's choice is taken whole.
+// Composite operators that choose their parts by device type: the CPU's kernel is called for the whole.
 const char* const kCompositeOperators[] = {
     "aten::convolution", "aten::convolution_backward", "aten::_convolution_double_backward",
     "aten::native_batch_norm", "aten::native_batch_norm_backward"};

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// Autocast, boxed: torch's own lists say which operators run in which precision.
+// Boxed autocast kernels, from torch's own lists of operators by precision.
 #include "autocast/autocast.h"
 #include "runtime/runtime.h"
 

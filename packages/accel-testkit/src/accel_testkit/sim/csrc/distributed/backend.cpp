@@ -204,7 +204,7 @@ WorkPtr SimBackend::scatter(
   return started(OpType::SCATTER, {gloo_->scatter(hosts, sources, options)}, outputs);
 }
 
-// The sum of everything everywhere, of which this rank keeps its own part: sizes may differ.
+// An all-reduce of all parts, of which this rank keeps its own: sizes may differ.
 WorkPtr SimBackend::reduce_scatter(
     Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& options) {
   Tensors pieces;

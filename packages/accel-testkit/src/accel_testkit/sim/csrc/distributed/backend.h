@@ -65,7 +65,7 @@ class SimBackend final : public c10d::Backend {
   GroupStreams streams_;
 };
 
-// torch has kernels of its collectives for CPU, CUDA and PrivateUse1 only; the other types borrow the last.
+// torch has kernels of its collectives for CPU, CUDA and PrivateUse1 only; the other types use those of PrivateUse1.
 void register_collectives();
 
 } // namespace accel_sim

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// What a collective means for the order of work: it comes after its caller's stream, and runs on one of its own.
+// The order of a collective: it starts after the work on its caller's stream, and runs on a stream of its group.
 #pragma once
 
 #include "distributed/work.h"
@@ -16,12 +16,12 @@ class GroupStreams {
   std::map<c10::DeviceIndex, c10::Stream> streams_;
 };
 
-// Notes a tensor of the collective that this thread is putting together. row: the tensor's memory on the host;
-// the result: what to work on, a copy where work is deferred, so that nobody sees the numbers before their time.
+// Adds a tensor to the collective that this thread is preparing. row: a flat host view of it;
+// the result: what to work on, a copy in deferred mode, so that the result is not visible early.
 at::Tensor prepare_tensor(const at::Tensor& tensor, const at::Tensor& row);
-void discard_prepared();  // it will not be started
+void discard_prepared();  // of a collective that is not started
 
-// The collective of the noted tensors has been started.
+// Reports to the observers that the collective of the prepared tensors has been started.
 void collective_started(
     SimWork& work, const std::string& group, GroupStreams& streams, const std::vector<at::Tensor>& outputs);
 

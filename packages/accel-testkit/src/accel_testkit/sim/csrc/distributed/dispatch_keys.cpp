@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// torch has kernels of its collectives for CPU, CUDA and PrivateUse1; hpu and xpu, whose runtimes bring theirs,
-// use the last ones. Nobody brings any for mps.
+// torch has kernels of its collectives for CPU, CUDA and PrivateUse1. hpu and xpu, whose real runtimes have their own,
+// use those of PrivateUse1. There are none for mps.
 #include "distributed/backend.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -14,7 +14,7 @@ namespace {
 
 using c10d::ProcessGroup;
 
-// The kernels of PrivateUse1 ask the group for PrivateUse1's backend: it is told that it is ours.
+// The kernels of PrivateUse1 take the group's backend for PrivateUse1: set the device's own.
 void set_privateuse1_backend(const c10::IValue& value) {
   if (!value.isObject()) return;
   const auto group = value.toCustomClass<ProcessGroup>();

@@ -28,8 +28,8 @@ void forget(const SimWork* done) {
   if (at != works.end()) works.erase(at);
 }
 
-// A send or receive of gloo's completes inside its wait() only, which may be called once. A thread calls it, so that
-// the work can be asked, waited for and followed as often as any other.
+// A send or receive of gloo completes inside its wait() only, which may be called once. A thread calls it, so that the
+// work can be polled and waited for as often as any other.
 class PointToPointWork final : public c10d::Work {
  public:
   explicit PointToPointWork(c10::intrusive_ptr<c10d::Work> part)
@@ -180,7 +180,7 @@ void SimWork::finish_once() {
   finished_ = true;
 }
 
-// Complete when the last part is, in whatever thread that is: nobody waits here.
+// Completed by the thread that completes the last part; does not wait.
 c10::intrusive_ptr<SimWork::Future> SimWork::getFuture() {
   struct State {
     c10::intrusive_ptr<SimWork> work;
@@ -218,7 +218,7 @@ void SimWork::complete(Future& future, std::exception_ptr error) {
   try {
     if (error) std::rethrow_exception(error);
     if (!deferring()) finish_once();
-    c10::OptionalStreamGuard guard;  // the future comes after the work, whoever completes it
+    c10::OptionalStreamGuard guard;  // the future is ordered after the work in every thread
     if (stream_) guard.reset_stream(*stream_);
     future.markCompleted(c10::IValue(outputs_));
   } catch (...) {
@@ -227,7 +227,7 @@ void SimWork::complete(Future& future, std::exception_ptr error) {
 }
 
 c10::intrusive_ptr<c10d::Work> track(c10::intrusive_ptr<SimWork> work) {
-  std::deque<c10::intrusive_ptr<SimWork>> done;  // let go without the lock: the last owner of a tensor may need Python
+  std::deque<c10::intrusive_ptr<SimWork>> done;  // destroyed without the lock: a tensor may need the GIL
   std::lock_guard<std::mutex> lock(g_mutex);
   auto& works = pending_works();
   while (!works.empty() && works.front()->progress()) {

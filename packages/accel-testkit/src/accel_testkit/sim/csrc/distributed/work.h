@@ -30,12 +30,12 @@ class SimWork final : public c10d::Work {
   void blockCurrentStream() override;
   c10::intrusive_ptr<Future> getFuture() override;
 
-  // What is done by now is finished, unless that is deferred; nobody is said to have waited. Whether all is.
+  // Finishes the parts that are done, unless work is deferred; not a wait. Returns whether all are finished.
   bool progress();
   void run_to_end();
-  // One more thing that finishing takes, before anybody waits.
+  // Adds a step to finishing; call before any wait.
   void at_end(std::function<void()> also);
-  // The stream that it is queued on, as its last piece of work: whoever waits comes after.
+  // Sets the stream that it is the last piece of work on: a wait is ordered after it.
   void runs_on(const c10::Stream& stream);
   c10::intrusive_ptr<SimWork> shared() { return c10::intrusive_ptr<SimWork>::unsafe_reclaim_from_nonowning(this); }
 
@@ -53,7 +53,7 @@ class SimWork final : public c10d::Work {
   VectorClock seen_;
 };
 
-// Starts to follow a work that the caller may drop: a device that is synchronized waits for it.
+// Keeps a work that the caller may drop, so that synchronizing the device waits for it.
 c10::intrusive_ptr<c10d::Work> track(c10::intrusive_ptr<SimWork> work);
 
 } // namespace accel_sim

@@ -40,7 +40,7 @@ class Capture final : public Observer {
   void before_host_wait(const c10::Stream* stream, const void* event) override;
 
  private:
-  // How far a stream has come, and how far of each other one it has waited for.
+  // The position of a stream, and the positions of the other streams that it has waited for.
   using Seen = std::map<StreamKey, uint64_t>;
   [[noreturn]] void refuse(const std::string& sentence) {
     broken_ = true;
@@ -143,7 +143,7 @@ void Capture::after_work(const Work& work, const Stack& results) {
   tape_.record(work, results);
 }
 
-// What the captured code draws is drawn at the replays: the generator goes on from where it was.
+// Captured random numbers are drawn at the replays: the capture leaves the generator's state as it was.
 void Capture::keep_generator(const Work& work) {
   if (!work.op.hasTag(at::Tag::nondeterministic_seeded)) return;
   at::Generator generator = default_generator(work.stream.device_index());

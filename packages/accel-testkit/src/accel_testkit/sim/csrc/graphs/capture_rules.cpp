@@ -17,8 +17,8 @@ bool starts_with(const std::string& name, const char* start) {
   return name.rfind(start, 0) == 0;
 }
 
-// Operators whose result has a size or a value that the host must know at once.
-bool asks_the_device(const Work& work) {
+// Operators whose result has a size or a value that the host reads before the call returns.
+bool reads_on_host(const Work& work) {
   const auto& name = work.op.operator_name().name;
   if (name == "aten::_local_scalar_dense") return true;
   if (name == "aten::index" || name == "aten::_unsafe_index" || starts_with(name, "aten::index_put") ||
@@ -40,7 +40,7 @@ std::string not_permitted_error() {
 }
 
 std::string capture_error(const Work& work) {
-  if (asks_the_device(work)) return not_permitted_error();
+  if (reads_on_host(work)) return not_permitted_error();
   const bool copies = work.op.operator_name().name == "aten::copy_";
   for (const auto& tensor : tensors_of(work.arguments)) {
     if (!tensor.defined() || is_simulated(tensor) || (tensor.dim() == 0 && !copies)) continue;

@@ -15,8 +15,8 @@
 
 namespace accel_sim {
 
-// The recorded work. It keeps alive what was allocated while it was recorded, and only that: as on hardware, whoever
-// frees other memory that it works on makes it unusable, which a replay reports here.
+// The recorded work. It keeps alive what was allocated while it was recorded, and only that: as on hardware, other
+// memory that it works on must not be freed, which a replay reports here.
 class Tape {
  public:
   // Memory with a block of this number or a later one was allocated by what is recorded.
@@ -24,19 +24,19 @@ class Tape {
   bool owns(const c10::StorageImpl& storage) const;
   void record(const Work& work, const torch::jit::Stack& results);
   void replay() const;
-  // Fills what it owns with bytes that no result has: NaN in every floating type.
+  // Fills what it owns with 0xFF bytes: NaN in every floating type.
   void poison();
   bool empty() const { return nodes_.empty(); }
 
  private:
   struct Place {
-    c10::Storage own;                                  // or
+    c10::Storage own;                                  // for memory allocated in the capture
     c10::weak_intrusive_ptr<c10::StorageImpl> outside;
     uint64_t block;
     void* data;
   };
   // An operator with its arguments as they were. In place of a device tensor there is one of the same shape
-  // without memory, whose place is noted.
+  // without memory; `places` says where its memory is.
   struct Node {
     c10::OperatorHandle op;
     torch::jit::Stack arguments;

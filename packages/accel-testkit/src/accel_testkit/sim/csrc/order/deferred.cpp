@@ -51,7 +51,7 @@ class Queue {
   }
 
   void carry_out(const VectorClock& seen, bool for_host) {
-    Tasks done;  // is dropped after the lock: a tensor may need the interpreter to go
+    Tasks done;  // destroyed after the lock is released: a tensor may need the GIL
     std::lock_guard<std::recursive_mutex> lock(mutex_);
     for (size_t i = 0; i < tasks_.size(); i++) {
       const auto task = tasks_[i];
@@ -65,7 +65,7 @@ class Queue {
     tasks_.erase(first_done, tasks_.end());
   }
 
-  // Whether work of other streams than the block's own, or than those it was told of, is still to come.
+  // Whether work is pending on a stream that is neither the block's own nor recorded.
   bool in_use(const Block& block) {
     std::lock_guard<std::recursive_mutex> lock(mutex_);
     std::lock_guard<std::mutex> order_lock(order().mutex);

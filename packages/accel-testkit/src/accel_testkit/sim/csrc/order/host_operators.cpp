@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// The host's own operators under the eyes of the race detector: each CPU kernel is put behind a look at its tensors,
+// Race detection for operators on host tensors: each CPU kernel is wrapped in a check of its tensors,
 // of which the page-locked ones may be under way to or from a device.
 #include "order/race.h"
 
@@ -45,7 +45,7 @@ class CheckedKernel final : public c10::OperatorKernel {
   c10::SafeKernelFunction kernel_;
 };
 
-// Those whose arguments have no boxed form, and those that only look at a tensor.
+// Operators whose arguments have no boxed form, and those that read metadata only.
 bool is_excluded(const c10::OperatorHandle& op) {
   const auto& name = op.operator_name().name;
   if (name == "aten::set_" || name == "aten::resize_" || name == "aten::_resize_output_") return true;

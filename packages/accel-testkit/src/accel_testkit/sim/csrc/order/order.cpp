@@ -56,7 +56,7 @@ namespace {
 
 const char* const kCopy = "aten::copy_";
 
-// Host memory that a device reads or writes by itself: page-locked, and moved as one piece. Anything else goes
+// Whether a device reads or writes the host memory directly: page-locked, and copied as one piece. Anything else goes
 // through memory of the driver's before the call returns.
 bool uses_dma(const at::Tensor& host, const at::Tensor& device) {
   return is_pinned(host.data_ptr()) && host.is_contiguous() && host.sizes() == device.sizes();

@@ -64,7 +64,7 @@ class Order {
 Order& order();
 bool order_enabled();
 
-// A copy, as torch's own backends carry it out.
+// How torch's own backends carry out a copy.
 struct CopyInfo {
   bool from_host = false, to_host = false;
   c10::Stream stream;                  // that it is queued on: the source's
@@ -75,7 +75,7 @@ struct CopyInfo {
 std::optional<CopyInfo> copy_info(const Work& work);  // none where it is no copy
 bool host_waits_for(const Work& work);                  // the operator's result depends on the numbers
 
-// At activation, before the observers that ask.
+// Call at activation, before adding the observers that read the order.
 void enable_order();
 
 } // namespace accel_sim

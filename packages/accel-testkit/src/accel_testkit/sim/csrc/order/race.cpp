@@ -20,7 +20,7 @@ const Access* Shadow::conflict(const Access& access, const VectorClock& clock) c
   return nullptr;
 }
 
-// Forgets what nothing can race with any more: what the host has seen is ordered before all that it starts, and what
+// Drops what nothing can race with any more: what the host has seen is ordered before all that it starts, and what
 // is ordered before the new access and covered by it is found through the new one.
 void Shadow::add(Access access, const VectorClock& clock, const VectorClock& host) {
   const auto settled = [&](const Access& other) {
@@ -70,7 +70,7 @@ std::string action(const Access& access) {
       kind, {action(now), place, now.site}, {action(conflict.before), conflict.place_before, conflict.before.site});
 }
 
-// Operators that look at a tensor and not at its numbers, and that their schema does not call views.
+// Operators that read a tensor's metadata only and are not marked as views by their schema.
 bool reads_metadata_only(const std::string& name) {
   static const std::unordered_set<std::string> names = {
       "aten::_unsafe_view", "aten::resize_", "aten::_resize_output_", "aten::is_set_to", "aten::_fused_sdp_choice"};
@@ -146,7 +146,7 @@ class RaceDetector final : public Observer {
     freed_.clear(device);
   }
 
-  // The host is ordered before all that it starts later, so its accesses are looked at and not kept.
+  // The host is ordered before all that it starts later, so its accesses are checked and not kept.
   void host(const CallSitePtr& site, const char* argument, const at::Tensor& tensor, bool write) {
     const auto memory = location_of(tensor);
     if (!memory) return;

@@ -17,7 +17,7 @@ struct Access {
   bool write;
   CallSitePtr site;
   std::string argument;
-  bool kept = false;  // whoever does it keeps the memory until it is done
+  bool kept = false;  // a collective, which keeps the memory until it is done
 };
 
 // The accesses to one piece of memory that a later one can still race with.
@@ -37,9 +37,10 @@ class Shadow {
 class FreedMemory {
  public:
   void add(const Block& block, std::vector<Access> accesses);
-  // Access to memory that this allocation may get, by another stream, not recorded and not waited for. Each is told once.
+  // An access, by a stream that is neither recorded nor waited for, to memory that this allocation may get. Each is
+  // reported once.
   std::optional<Access> in_use(size_t bytes, const c10::Stream& stream);
-  // What was done to the memory that this allocation gets; whoever touches it has to come after.
+  // The earlier accesses to the memory that this allocation gets, which later ones must be ordered after.
   std::vector<Access> hand_out(size_t bytes, const c10::Stream& stream);
   void clear(c10::DeviceIndex device);
 

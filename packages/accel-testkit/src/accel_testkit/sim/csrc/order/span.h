@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of a storage that a tensor covers, exactly: two halves of a matrix do not meet.
+// The bytes of a storage that a tensor covers, exactly: two halves of a matrix do not overlap.
 #pragma once
 
 #include "runtime/runtime.h"
@@ -10,7 +10,7 @@ namespace accel_sim {
 class Span {
  public:
   Span(int64_t low, int64_t high) : low_(low), high_(high), run_(high - low) {}
-  // Of a tensor whose first element lies at that byte.
+  // The bytes of a tensor; low: where its first element lies.
   Span(const at::Tensor& tensor, int64_t low);
 
   bool meets(const Span& other) const;

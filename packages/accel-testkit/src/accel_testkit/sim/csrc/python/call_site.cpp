@@ -15,11 +15,11 @@ namespace accel_sim {
 
 namespace {
 
-constexpr size_t kFrames = 3;             // of the program's own, of one site
-constexpr size_t kNodes = 1 << 18;        // of autograd, whose origin is remembered
+constexpr size_t kFrames = 3;             // of one call site, without torch's
+constexpr size_t kNodes = 1 << 18;        // of autograd, whose origins are kept
 constexpr const char* kCaller = ", called at ";
 
-// Everything here is guarded by the interpreter's lock.
+// Guarded by the GIL.
 struct Lines {
   std::vector<std::string> hidden;
   std::unordered_map<PyCodeObject*, bool> is_hidden;  // each is kept: its address means nothing else
@@ -82,8 +82,8 @@ Origins& origins() {
   return *instance;
 }
 
-// The first operator that runs after a node was made is the one whose node it is.
-void remember_origin(const std::vector<int>& own) {
+// The first operator that runs after a node of autograd was made is the one that the node belongs to.
+void keep_origin(const std::vector<int>& own) {
   const auto next = at::sequence_number::peek();
   if (!next || !at::GradMode::is_enabled() || own.empty()) return;
   std::lock_guard<std::mutex> lock(origins().mutex);
@@ -121,7 +121,7 @@ CallSitePtr call_site(std::string name) {
     const auto found = origins().lines.find(node->sequence_nr());
     if (found != origins().lines.end()) site->forward = found->second;
   } else {
-    remember_origin(site->frames);
+    keep_origin(site->frames);
   }
   return site;
 }

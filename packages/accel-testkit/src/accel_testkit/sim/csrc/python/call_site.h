@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// Where in the program something is asked for: the operator, the lines of Python, the step of a backward pass.
+// Where a program calls something: the operator, the lines of Python, the node of a backward pass.
 #pragma once
 
 #include <memory>
@@ -17,11 +17,11 @@ struct CallSite {
 };
 using CallSitePtr = std::shared_ptr<const CallSite>;
 
-// Takes the interpreter's lock for a moment: the caller holds none of ours.
+// Takes the GIL: the caller must not hold a mutex of this library.
 CallSitePtr call_site(std::string name);
-// "train.py:12 in step, called at train.py:40 in main"; takes the interpreter's lock as well.
+// "train.py:12 in step, called at train.py:40 in main"; takes the GIL as well.
 std::string text_of(const CallSite& site);
-// Files whose frames are nobody's own code: torch's, the simulation's.
+// Sets the files whose frames are left out: torch's, the simulation's.
 void hide_frames(std::vector<std::string> prefixes);
 
 } // namespace accel_sim

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// The hooks by which the device-independent part of torch asks an accelerator about itself.
+// torch's accelerator hooks: device count, pinned memory, generators, synchronization.
 #include "runtime/runtime.h"
 
 #include <ATen/detail/CUDAHooksInterface.h>

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// Device memory: host memory with an owner, a limit and an account.
+// The device allocator: host memory, counted and limited for each device.
 #include "runtime/observer.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -27,7 +27,7 @@ namespace {
 
 using c10::CachingDeviceAllocator::DeviceStats;
 constexpr size_t kBlock = 512;             // what a request is rounded up to
-constexpr size_t kSegment = 2ull << 20;    // what the cache asks the device for
+constexpr size_t kSegment = 2ull << 20;    // the cache grows by this much
 
 size_t rounded(size_t bytes, size_t unit) {
   return (bytes + unit - 1) / unit * unit;

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from accel_core.foreach.adam import multi_tensor_adam
 from accel_core.op_builder import OpBuilder
+from accel_core.op_builder.steps.adam import multi_tensor_adam
 
 _groups: dict[int, bool] = {}
 

@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's cascade: the one table of core that names vendors.
+
+It gives the order in which accelerators are tried, and the sentence for a vendor whose package is not
+installed. Everything else about a vendor is stated by its package; what DeepSpeed's own backends need is in
+`accel_core.upstream.backend_table`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CascadeEntry:
+    """One name of the cascade.
+
+    priority:     the present accelerator with the highest one is chosen.
+    class_name:   the accelerator class users know.
+    requires:     its runtime in the user's words; completes "<class_name> requires …".
+    distribution: the package of this project that serves it; empty where only DeepSpeed does.
+    variant:      distinguishes entries that share a key.
+    """
+
+    key: str
+    priority: int
+    class_name: str
+    requires: str
+    distribution: str
+    variant: str = ""
+
+    def sentence(self) -> str:
+        """`NPU_Accelerator requires torch_npu`."""
+        return f"{self.class_name} requires {self.requires}"
+
+
+_XPU_RUNTIME = "intel_extension_for_pytorch (or torch >= 2.8 with XPU)"
+
+CASCADE = (
+    CascadeEntry("xpu.external", 1000, "XPU_Accelerator", "intel_extension_for_deepspeed", "accel-xpu"),
+    CascadeEntry("xpu", 900, "XPU_Accelerator", _XPU_RUNTIME, "accel-xpu", variant="ipex"),
+    CascadeEntry("xpu", 800, "XPU_Accelerator", _XPU_RUNTIME, "accel-xpu", variant="native"),
+    CascadeEntry("npu", 700, "NPU_Accelerator", "torch_npu", "accel-npu"),
+    CascadeEntry("sdaa", 600, "SDAA_Accelerator", "torch_sdaa", "accel-sdaa"),
+    CascadeEntry("mps", 500, "MPS_Accelerator", "torch.mps", "accel-mps"),
+    CascadeEntry("hpu", 400, "HPU_Accelerator", "habana_frameworks.torch.hpu", "accel-hpu"),
+    CascadeEntry("mlu", 300, "MLU_Accelerator", "torch_mlu", "accel-mlu"),
+    CascadeEntry("cuda", 200, "CUDA_Accelerator", "a torch build with CUDA or ROCm", "accel-cuda"),
+    CascadeEntry("cpu", 0, "CPU_Accelerator", "torch", "accel-cpu"),
+)
+
+#: DeepSpeed has a backend for these and this project has no package.
+UPSTREAM_ONLY = (
+    CascadeEntry("supa", 250, "SUPA_Accelerator", "torch_supa", ""),
+    CascadeEntry("klxpu", 225, "KLXPU_Accelerator", "torch_xmlir", ""),
+)
+
+ENTRIES = CASCADE + UPSTREAM_ONLY
+CPU_KEY = "cpu"
+
+#: Values that DS_ACCELERATOR takes whatever is installed, in the order users know from DeepSpeed.
+SUPPORTED_ACCELERATOR_LIST = ["cuda", "cpu", "xpu", "xpu.external", "npu", "mps", "hpu", "mlu", "sdaa"]
+
+
+def entries(key: str) -> tuple[CascadeEntry, ...]:
+    """Return the entries with this key, highest priority first; none for a third party's key."""
+    return tuple(entry for entry in ENTRIES if entry.key == key)
+
+
+def priority(key: str, variant: str = "") -> int:
+    """Return the priority of a name of the cascade; raises KeyError for any other."""
+    for entry in entries(key):
+        if entry.variant == variant or not variant:
+            return entry.priority
+    raise KeyError(f"{key} {variant}".strip())

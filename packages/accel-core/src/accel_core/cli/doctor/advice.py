@@ -1,0 +1,141 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the facts mean: one line of advice for each problem, and notes on what is no problem. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from accel_core import env
+from accel_core.cascade import CPU_KEY
+from accel_core.cli.doctor.report import Facts, Remark
+from accel_core.cli.packages import AUTOLOAD, TORCH_GROUP, Unmet
+from accel_core.errors import InvalidEnvironment
+from accel_core.selection.finding import Finding, State
+
+_OFF = f"export {AUTOLOAD}=0"
+_MISSING_LIBRARY = re.compile(r"(\S+\.so[.\d]*): cannot open shared object file|Library not loaded: (\S+)")
+
+
+def problems(facts: Facts) -> Iterator[Remark]:
+    """Each thing that keeps a run from going as it should, root causes first."""
+    yield from _torch(facts)
+    yield from map(_unmet, facts.unmet)
+    yield from _deepspeed(facts)
+    if facts.torch.imports or facts.torch.without_vendors:
+        for finding in facts.explanation.findings:
+            yield from _candidate(finding, facts)
+        yield from _selection(facts)
+
+
+def notes(facts: Facts) -> Iterator[Remark]:
+    """What a user may want to know of a healthy environment."""
+    chosen = facts.selection.verdict.finding
+    if not facts.deepspeed.version:
+        found = "it is not installed; accel_core's own functions work without it"
+        yield Remark(
+            "deepspeed-missing", "deepspeed", found, f"pip install 'deepspeed{facts.deepspeed.supported}'"
+        )
+    elif not facts.bridge.on and not facts.bridge.repair:
+        late = facts.bridge.reason.startswith(AUTOLOAD)
+        advice = _either(
+            "import accel_core first in the program" if late else "", "unset the variable to join it again"
+        )
+        yield Remark("bridge-off", "bridge", facts.bridge.reason, advice)
+    if chosen is None:
+        return
+    if chosen.key == CPU_KEY and facts.selection.request.asked is None:
+        found = "a run would end on the CPU: no other accelerator is present"
+        yield Remark("cpu-fallback", CPU_KEY, found, "export DS_ACCELERATOR=cpu if this is what you want")
+    if chosen.upstream:
+        found = "it is left to DeepSpeed's own backend"
+        ours = f"pip install {chosen.package} to have it served from here"
+        advice = ours if chosen.package else "nothing to do"
+        yield Remark("deferred", chosen.label, found, advice)
+
+
+def _torch(facts: Facts) -> Iterator[Remark]:
+    torch = facts.torch
+    library = _library(torch.reason + torch.error)
+    if not torch.version:
+        advice = "pip install torch, or the build of it that your device's vendor names"
+        yield Remark("torch-missing", "torch", "it is not installed", advice)
+    elif torch.imports:
+        return
+    elif torch.culprit:
+        package = f"{torch.culprit_package} {torch.culprit_version}".strip() or "an unknown package"
+        found = f"its import fails in the backend extension {torch.culprit!r} of {package}: {torch.reason}"
+        remove = f"pip uninstall {torch.culprit_package}" if torch.culprit_package else ""
+        yield Remark("torch-autoload", "torch", found, _either(_OFF, remove, library))
+    elif torch.without_vendors:
+        found = f"its import fails among the backend extensions (group {TORCH_GROUP}): {torch.reason}"
+        yield Remark("torch-autoload", "torch", found, _either(_OFF, library))
+    else:
+        reinstall = f"pip install --force-reinstall torch=={torch.version}"
+        yield Remark(
+            "torch-import", "torch", f"its import fails: {torch.reason}", _either(reinstall, library)
+        )
+
+
+def _either(*ways: str) -> str:
+    return ", or ".join(way for way in ways if way)
+
+
+def _library(text: str) -> str:
+    """The advice about a shared library that the loader does not find; empty when that is not it."""
+    missing = _MISSING_LIBRARY.search(text)
+    name = (missing.group(1) or missing.group(2)) if missing else ""
+    return f"put the folder of {name} in LD_LIBRARY_PATH (the vendor's set-up script does)" if name else ""
+
+
+def _unmet(lack: Unmet) -> Remark:
+    found = f"{lack.package} {lack.version} requires {lack.requirement}, found {lack.found or 'none'}"
+    advice = f"pip install '{lack.requirement.partition(';')[0].strip()}'"
+    return Remark("requirement", lack.package, found, advice)
+
+
+def _deepspeed(facts: Facts) -> Iterator[Remark]:
+    deepspeed = facts.deepspeed
+    if deepspeed.in_range is False:
+        found = f"{deepspeed.version} is outside {deepspeed.supported}, what accel-core {facts.core} supports"
+        advice = f"pip install 'deepspeed{deepspeed.supported}', or pip install --upgrade accel-core"
+        yield Remark("deepspeed-version", "deepspeed", found, advice)
+    if facts.bridge.repair:
+        yield Remark("bridge-broken", "bridge", facts.bridge.reason, facts.bridge.repair)
+
+
+def _candidate(finding: Finding, facts: Facts) -> Iterator[Remark]:
+    skip = f"export {env.SKIP.name}={finding.key}"
+    if finding.state is State.BROKEN and finding.reason.startswith("[ACC-1"):
+        found, _, advice = finding.reason.rpartition("; ")  # the fourth part of the error stands last
+        yield Remark("entry-point", finding.label, found, advice)
+    elif finding.state is State.BROKEN and finding.label in facts.stuck:
+        found = f"{finding.reason}, and a run would fare no better"
+        yield Remark("candidate-stuck", finding.label, found, f"{skip} passes over it")
+    elif finding.state is State.BROKEN:
+        repair = _library(finding.error) or "repair or reinstall its runtime"
+        advice = _either(repair, f"{skip} to pass over it")
+        yield Remark("candidate-broken", finding.label, finding.reason, advice)
+    elif finding.state is State.BLOCKED and finding.devices:
+        holder = facts.selection.request.claimed
+        off = f"{_OFF} and " if facts.torch.claimed else ""
+        advice = f"{off}{skip.replace(finding.key, holder)}" if holder else "take it out of the way"
+        yield Remark("candidate-blocked", finding.label, finding.reason, advice)
+    elif finding.state is State.CHOSEN and finding.devices == 0:
+        found = f"it is asked for, and no device is present: {finding.reason}"
+        advice = "nothing on a login node; elsewhere look at the device's driver, or unset DS_ACCELERATOR"
+        yield Remark("no-device", finding.label, found, advice)
+
+
+def _selection(facts: Facts) -> Iterator[Remark]:
+    error = facts.selection.verdict.error
+    if isinstance(error, InvalidEnvironment):
+        yield Remark("environment", "selection", f"{error.what}: {error.found}", error.do)
+    elif error is not None:
+        yield Remark("selection", "selection", error.what, error.do)
+    keys = {finding.key for finding in facts.explanation.findings}
+    strangers = [key for key in facts.selection.request.skip if key not in keys]
+    if strangers:
+        found = f"{env.SKIP.name} names {', '.join(strangers)}, which is no candidate here"
+        yield Remark("skip-unknown", "selection", found, f"correct {env.SKIP.name}, or unset it")

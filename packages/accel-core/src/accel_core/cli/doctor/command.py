@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel doctor`: every accelerator, the one that a run would use, and what is wrong here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from accel_core.cli.doctor import advice, survey
+from accel_core.cli.doctor.report import Report
+
+SECONDS = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The form of output, and the patience with runtimes."""
+    parser.add_argument(
+        "--json", action="store_true", help="print the report as JSON (docs/doctor.md has the schema)"
+    )
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=SECONDS,
+        metavar="SECONDS",
+        help=f"time each runtime has to answer (default {SECONDS:g}; `import torch` has {survey.PATIENCE} times that)",
+    )
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError(text)
+    return seconds
+
+
+def run(args: argparse.Namespace) -> int:
+    """Examine and print; 0 when healthy, 1 when a problem was found."""
+    facts = survey.examine(args.timeout)
+    report = Report(facts, tuple(advice.problems(facts)), tuple(advice.notes(facts)))
+    if args.json:
+        print(json.dumps(report.to_dict(), indent=2))
+    else:
+        from accel_core.cli.doctor import render
+
+        render.show(report)
+    return 0 if report.healthy else 1

@@ -1,0 +1,39 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""For devices to which page-locked host memory makes no difference: mixed in before TorchDeviceAccelerator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from typing_extensions import override
+
+from accel_core.interface.pinned import PinnedMemoryInterface
+
+
+class NoPinnedMemory(PinnedMemoryInterface):
+    """Copies from any host tensor are as fast as from a page-locked one: `pin_memory` returns the tensor itself."""
+
+    torch_pins_host_memory = False
+
+    @override
+    def pin_memory(
+        self,
+        tensor: torch.Tensor,
+        make_copy: bool | int = True,
+        match_shape: bool = True,
+        *,
+        align_bytes: int = 1,
+    ) -> torch.Tensor:
+        if self._native_pins() is None:
+            return tensor
+        return super().pin_memory(tensor, make_copy, match_shape, align_bytes=align_bytes)
+
+    @override
+    def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+    @override
+    def torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
+        return tensor.new_empty(shape)

@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A device type of which torch knows one a process: names have no index, and no other index is served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from typing_extensions import override
+
+from accel_core.device.torch_device import TorchDeviceAccelerator
+from accel_core.errors import InvalidDevice
+
+
+class OneDeviceAccelerator(TorchDeviceAccelerator):
+    """For runtimes that put every process on one device, whichever its launcher chose (Gaudi, Apple's GPU).
+
+    `device(i)` and `device_name(i)` drop the index, since callers pass local ranks. Every other method that
+    takes one serves None and the current device, and raises InvalidDevice (RuntimeError) for any other:
+    an answer would be about the wrong device. Vendors declare the trait `indexed_devices`.
+    """
+
+    @override
+    def device(self, device_index: int | None = None) -> torch.device:
+        return torch.device(self._name)
+
+    @override
+    def device_name(self, device_index: int | None = None) -> str:
+        return self._name
+
+    @override
+    def current_device_name(self) -> str:
+        return self._name
+
+    def checked_index(self, device_index: Any) -> int | None:
+        """None, which is what the runtime is asked with; raises InvalidDevice for another device's index."""
+        if device_index is None:
+            return None
+        index = device_index if isinstance(device_index, int) else torch.device(device_index).index
+        if index is not None and index != self.current_device():
+            raise InvalidDevice(
+                what=f"there is no such device of type {self._name} in this process",
+                found=f"index {index}",
+                expected=f"{self.current_device()}, the only one, or None",
+                do="leave the index out; the launcher decides which device the process has",
+            )
+        return None
+
+    @override
+    def synchronize(self, device_index: int | None = None) -> None:
+        self.checked_index(device_index)
+        self.device_module.synchronize()
+
+    @override
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        super().set_rng_state(new_state, self.checked_index(device_index))
+
+    @override
+    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+        return super().get_rng_state(self.checked_index(device_index))
+
+    @override
+    def current_stream(self, device_index: int | None = None) -> Any:
+        return super().current_stream(self.checked_index(device_index))
+
+    @override
+    def default_stream(self, device_index: int | None = None) -> Any:
+        return super().default_stream(self.checked_index(device_index))
+
+    @override
+    def memory_allocated(self, device_index: int | None = None) -> int:
+        return super().memory_allocated(self.checked_index(device_index))
+
+    @override
+    def max_memory_allocated(self, device_index: int | None = None) -> int:
+        return super().max_memory_allocated(self.checked_index(device_index))
+
+    @override
+    def memory_reserved(self, device_index: int | None = None) -> int:
+        return super().memory_reserved(self.checked_index(device_index))
+
+    @override
+    def max_memory_reserved(self, device_index: int | None = None) -> int:
+        return super().max_memory_reserved(self.checked_index(device_index))
+
+    @override
+    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
+        return super().memory_stats(self.checked_index(device_index))
+
+    @override
+    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
+        super().reset_peak_memory_stats(self.checked_index(device_index))
+
+    @override
+    def total_memory(self, device_index: int | None = None) -> int:
+        self.checked_index(device_index)
+        return int(self.device_module.mem_get_info()[1])
+
+    @override
+    def available_memory(self, device_index: int | None = None) -> int:
+        return super().available_memory(self.checked_index(device_index))

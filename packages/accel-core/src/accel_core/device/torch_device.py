@@ -1,0 +1,299 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The whole interface for anything that offers `torch.<type>`.
+
+The runtimes (torch.cuda, torch.xpu, torch.npu, torch.mlu, …) are modules with the same functions. What they
+share is written here once; a vendor's class overrides only what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from accel_core.device.graphs import Graphs
+from accel_core.device.module import DeviceModule
+from accel_core.device.traits import checked_traits
+from accel_core.errors import UnsupportedBackend
+from accel_core.op_builder import OpTable
+from accel_core.vendor import Trait
+
+
+class _IsOfType(dict[torch.device, bool]):
+    """Remembers for each device whether it is of one type: `device.type` makes a string at every call."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def __missing__(self, device: torch.device) -> bool:
+        self[device] = device.type == self.name
+        return self[device]
+
+
+class TorchDeviceAccelerator(Graphs):
+    """An accelerator made of a torch device module.
+
+    name:        the torch device type (`npu`).
+    collectives: backend name for torch.distributed (`hccl`).
+    ops:         the vendor's op table.
+    traits:      what the device cannot do, by Feature or builder's class name; others raise InvalidTraits.
+    device_module: default `torch.<name>`, which the vendor's runtime has registered.
+    compile_backend: default backend of torch.compile.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        collectives: str,
+        ops: OpTable,
+        traits: Mapping[str, Trait] | None = None,
+        device_module: DeviceModule | None = None,
+        compile_backend: str = "inductor",
+    ) -> None:
+        super().__init__()
+        self._name: str = name
+        self._communication_backend_name: str = collectives
+        self._compile_backend: str = compile_backend
+        self._ops = ops
+        self.traits: Mapping[str, Trait] = checked_traits(name, traits or {}, ops)
+        self.device_module: DeviceModule = getattr(torch, name) if device_module is None else device_module
+        self._is_own = _IsOfType(name)
+
+    # ------------------------------------------------------------------------------------- device
+
+    def is_available(self) -> bool:
+        return bool(self.device_module.is_available())
+
+    def device_count(self) -> int:
+        return int(self.device_module.device_count())
+
+    def current_device(self) -> int:
+        return self.device_module.current_device()
+
+    def set_device(self, device_index: int) -> None:
+        self.device_module.set_device(device_index)
+
+    def synchronize(self, device_index: int | None = None) -> None:
+        self.device_module.synchronize(device_index)
+
+    def device(self, device_index: int | None = None) -> torch.device:
+        return torch.device(self._name) if device_index is None else torch.device(self._name, device_index)
+
+    def device_name(self, device_index: int | None = None) -> str:
+        return self._name if device_index is None else f"{self._name}:{device_index}"
+
+    def current_device_name(self) -> str:
+        return f"{self._name}:{self.current_device()}"
+
+    def is_synchronized_device(self) -> bool:
+        return False
+
+    def use_host_timers(self) -> bool:
+        return self.is_synchronized_device()
+
+    def resolves_data_dependency(self) -> bool:
+        return self.is_synchronized_device()
+
+    def handles_memory_backpressure(self) -> bool:
+        return self.is_synchronized_device()
+
+    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
+        pass
+
+    def range_pop(self, domain: str | None = None) -> None:
+        pass
+
+    # ------------------------------------------------------------------------------------- random
+
+    def random(self) -> ModuleType:
+        return torch.random
+
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        if device_index is None:
+            self.device_module.set_rng_state(new_state)
+        else:
+            self.device_module.set_rng_state(new_state, device_index)
+
+    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+        state: torch.Tensor = (
+            self.device_module.get_rng_state()
+            if device_index is None
+            else self.device_module.get_rng_state(device_index)
+        )
+        return state
+
+    def manual_seed(self, seed: int) -> None:
+        self.device_module.manual_seed(seed)
+
+    def manual_seed_all(self, seed: int) -> None:
+        self.device_module.manual_seed_all(seed)
+
+    def initial_seed(self) -> int:
+        return int(self.device_module.initial_seed())
+
+    def default_generator(self, device_index: int) -> torch.Generator:
+        generator: torch.Generator = self.device_module.default_generators[device_index]
+        return generator
+
+    # ------------------------------------------------------------------------------------ streams
+
+    @property
+    def Stream(self) -> Any:
+        return self.device_module.Stream
+
+    @property
+    def Event(self) -> Any:
+        return self.device_module.Event
+
+    def stream(self, stream: Any) -> AbstractContextManager[Any]:
+        return self.device_module.stream(stream)
+
+    def current_stream(self, device_index: int | None = None) -> Any:
+        return self.device_module.current_stream(device_index)
+
+    def default_stream(self, device_index: int | None = None) -> Any:
+        return self.device_module.default_stream(device_index)
+
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        return self.device_module._lazy_call(callback)
+
+    # ------------------------------------------------------------------------------------- memory
+
+    def empty_cache(self) -> None:
+        self.device_module.empty_cache()
+
+    def memory_allocated(self, device_index: int | None = None) -> int:
+        return self.device_module.memory_allocated(device_index)
+
+    def max_memory_allocated(self, device_index: int | None = None) -> int:
+        return self.device_module.max_memory_allocated(device_index)
+
+    def memory_reserved(self, device_index: int | None = None) -> int:
+        return self.device_module.memory_reserved(device_index)
+
+    def max_memory_reserved(self, device_index: int | None = None) -> int:
+        return self.device_module.max_memory_reserved(device_index)
+
+    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
+        return dict(self.device_module.memory_stats(device_index))
+
+    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
+        self.device_module.reset_peak_memory_stats(device_index)
+
+    def total_memory(self, device_index: int | None = None) -> int:
+        index = self.current_device() if device_index is None else device_index
+        return int(self.device_module.get_device_properties(index).total_memory)
+
+    def available_memory(self, device_index: int | None = None) -> int:
+        return int(self.device_module.mem_get_info(device_index)[0])
+
+    # The old names. torch's own aliases are deprecated, and torch.xpu never had them.
+
+    def memory_cached(self, device_index: int | None = None) -> int:
+        return self.memory_reserved(device_index)
+
+    def max_memory_cached(self, device_index: int | None = None) -> int:
+        return self.max_memory_reserved(device_index)
+
+    def reset_max_memory_allocated(self, device_index: int | None = None) -> None:
+        self.reset_peak_memory_stats(device_index)
+
+    def reset_max_memory_cached(self, device_index: int | None = None) -> None:
+        self.reset_peak_memory_stats(device_index)
+
+    # ------------------------------------------------------------------------------------- dtypes
+
+    def is_bf16_supported(self) -> bool:
+        return bool(self.device_module.is_bf16_supported())
+
+    def is_fp16_supported(self) -> bool:
+        return True
+
+    def supported_dtypes(self) -> list[torch.dtype]:
+        half = [torch.float16] if self.is_fp16_supported() else []
+        return [torch.float32, *half, *([torch.bfloat16] if self.is_bf16_supported() else [])]
+
+    def is_triton_supported(self) -> bool:
+        return False
+
+    # ------------------------------------------------------------------------------------ tensors
+
+    def tensor_constructor(self, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
+        """Return what `FloatTensor` and its like are for this dtype; a vendor with types of its own overrides this."""
+        return partial(torch.tensor, dtype=dtype, device=self._name)
+
+    @property
+    def BFloat16Tensor(self) -> Any:
+        return self.tensor_constructor(torch.bfloat16)
+
+    @property
+    def ByteTensor(self) -> Any:
+        return self.tensor_constructor(torch.uint8)
+
+    @property
+    def DoubleTensor(self) -> Any:
+        return self.tensor_constructor(torch.float64)
+
+    @property
+    def FloatTensor(self) -> Any:
+        return self.tensor_constructor(torch.float32)
+
+    @property
+    def HalfTensor(self) -> Any:
+        return self.tensor_constructor(torch.float16)
+
+    @property
+    def IntTensor(self) -> Any:
+        return self.tensor_constructor(torch.int32)
+
+    @property
+    def LongTensor(self) -> Any:
+        return self.tensor_constructor(torch.int64)
+
+    def on_accelerator(self, tensor: torch.Tensor) -> bool:
+        return self._is_own[tensor.device]
+
+    # ---------------------------------------------------------------------------------------- ops
+
+    def op_builder_dir(self) -> str:
+        return self._ops.package
+
+    def get_op_builder(self, class_name: str) -> Any:
+        return self._ops.builder(class_name, self._name, self.traits)
+
+    def create_op_builder(self, class_name: str) -> Any:
+        return self.get_op_builder(class_name)()
+
+    def build_extension(self) -> Any:
+        from torch.utils.cpp_extension import BuildExtension
+
+        return BuildExtension
+
+    # ------------------------------------------------------------------------------------- launch
+
+    def communication_backend_name(self) -> str:
+        return self._communication_backend_name
+
+    def export_envs(self) -> list[str]:
+        return []
+
+    def get_compile_backend(self) -> str:
+        return self._compile_backend
+
+    def set_compile_backend(self, backend: str) -> None:
+        known = torch._dynamo.list_backends(exclude_tags=())
+        if backend not in known:
+            raise UnsupportedBackend(
+                what=f"the torch.compile backend of {self._name} cannot be set",
+                found=f"{backend!r}",
+                expected=f"one of {', '.join(sorted(known))}",
+                do="choose one of these, or import the package that registers it first",
+            )
+        self._compile_backend = backend

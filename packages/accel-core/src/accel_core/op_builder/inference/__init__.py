@@ -1,0 +1,7 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Builders of DeepSpeed's inference ops: plain torch, and the vendor's own ops where its runtime has them."""
+
+from accel_core.op_builder.inference.builders import FusedFunctions, InferenceBuilder, InferenceCoreBuilder
+
+__all__ = ["FusedFunctions", "InferenceBuilder", "InferenceCoreBuilder"]

@@ -1,0 +1,22 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Native libraries of vendor packages: C++ sources with a C interface, compiled once a machine and kept.
+
+`build_library(source)` returns the path of the built library, from the user's cache or built now.
+"""
+
+from accel_core.native.build import forget as forget_library
+from accel_core.native.build import library as build_library
+from accel_core.native.build import private as build_for_this_process
+from accel_core.native.build import published as built_library
+from accel_core.native.compiler import find as find_compiler
+from accel_core.native.source import Source as NativeSource
+
+__all__ = [
+    "NativeSource",
+    "build_for_this_process",
+    "build_library",
+    "built_library",
+    "find_compiler",
+    "forget_library",
+]

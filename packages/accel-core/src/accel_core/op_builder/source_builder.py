@@ -1,0 +1,67 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Builders served by the sources that stock DeepSpeed ships, compiled when the op is first loaded."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pkgutil
+import shutil
+from pathlib import Path
+from typing import Any, ClassVar
+
+from accel_core.errors import UpstreamMissing
+from accel_core.op_builder.base import OpBuilder
+
+
+def deepspeed_folder() -> Path | None:
+    """Return the folder of the installed deepspeed, None when it is not installed; it is not imported."""
+    spec = importlib.util.find_spec("deepspeed")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent
+
+
+class SourceBuilder(OpBuilder):
+    """Wraps one of upstream's builders.
+
+    UPSTREAM: dotted names of the builder class; the first that the installed DeepSpeed has is used.
+    `is_compatible` compiles nothing; `load` does, with the C++ compiler and ninja.
+    """
+
+    UPSTREAM: ClassVar[tuple[str, ...]]
+
+    def compatibility(self) -> tuple[bool, str]:
+        """Whether DeepSpeed has the sources, and a compiler and ninja are on PATH."""
+        if deepspeed_folder() is None:
+            return False, f"deepspeed, whose sources serve {self.name}, is not installed"
+        if self._upstream_class() is None:
+            return False, f"the installed deepspeed has no sources for {self.name}"
+        compiler = os.environ.get("CXX", "c++").split()[0]
+        missing = [tool for tool in (compiler, "ninja") if shutil.which(tool) is None]
+        if missing:
+            tools = " and ".join(missing)
+            return False, f"{tools} not on PATH, needed to compile DeepSpeed's sources of {self.name}"
+        return True, f"compiled from DeepSpeed's sources by {compiler} when first loaded"
+
+    def load(self, verbose: bool = True) -> Any:
+        """Compile (once; torch caches it) and import the op; raises UpstreamMissing when that is impossible."""
+        compatible, reason = self._verdict()
+        cls = self._upstream_class() if compatible else None
+        if cls is None:
+            raise UpstreamMissing(
+                what=f"{self.name} cannot be built",
+                found=reason,
+                expected="deepspeed with its packaged sources, a C++ compiler and ninja",
+                do='pip install deepspeed ninja and a C++ compiler, or use a torch optimizer (`"torch_adam": true`)',
+            )
+        return cls().load(verbose=verbose)
+
+    def _upstream_class(self) -> Any:
+        for name in self.UPSTREAM:
+            try:
+                return pkgutil.resolve_name(name)
+            except (ImportError, AttributeError):
+                continue
+        return None

@@ -1,0 +1,126 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Ask one candidate: evidence without imports, then (only when its turn comes) its runtime."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from accel_core import cascade
+from accel_core.cascade import CascadeEntry
+from accel_core.errors import in_short
+from accel_core.selection.deepspeed import Backend
+from accel_core.selection.finding import Finding, State
+from accel_core.vendor import Probe, Vendor, distribution_version
+
+#: Seconds after which a runtime that keeps the run waiting is named.
+SLOW = 10.0
+
+_log = logging.getLogger("accel_core")
+
+
+def of_vendor(vendor: Vendor) -> Finding:
+    """Return the finding about an installed vendor, from its evidence."""
+    entries = [e for e in cascade.entries(vendor.key) if e.variant == vendor.variant or not vendor.variant]
+    finding = Finding(
+        key=vendor.key,
+        variant=vendor.variant,
+        priority=vendor.priority,
+        state=State.PENDING,
+        reason="",
+        package=vendor.distribution,
+        version=vendor.version or distribution_version(vendor.distribution) or "",
+        requires=entries[0].sentence()
+        if entries
+        else f"{vendor.accelerator.rpartition(':')[2]} requires {vendor.requires}",
+        privateuse1=vendor.privateuse1,
+        yields_to=vendor.yields_to,
+    )
+    return _with_evidence(finding, vendor)
+
+
+def of_entry(entry: CascadeEntry, backend: Backend, keys: frozenset[str] | None) -> Finding:
+    """Return the finding about an entry of the cascade that no installed package serves.
+
+    backend: the probe of DeepSpeed's own backend for it. keys: what the installed DeepSpeed has backends for.
+    """
+    finding = Finding(
+        key=entry.key,
+        variant=entry.variant,
+        priority=entry.priority,
+        state=State.PENDING,
+        reason="",
+        package=entry.distribution,
+        requires=entry.sentence(),
+        privateuse1=backend.privateuse1,
+        yields_to=backend.yields_to,
+        upstream=True,
+    )
+    seen = _with_evidence(finding, backend)
+    if seen.state is State.PENDING:
+        return seen
+    served = (
+        f"{entry.distribution} is not installed" if entry.distribution else "no package of ours serves it"
+    )
+    missing = f"{served}; {seen.reason}"
+    if seen.runtime and entry.key in (keys or ()):
+        missing += "; DeepSpeed's own backend can be asked for"
+    return seen.now(State.NOT_INSTALLED, missing)
+
+
+def _with_evidence(finding: Finding, probe: Probe | Vendor) -> Finding:
+    try:
+        evidence = probe.evidence()
+        hopeful = evidence.runtime and evidence.hardware is not False
+        state = State.PENDING if hopeful else State.ABSENT
+        return replace(finding, state=state, reason=evidence.reason, runtime=evidence.runtime)
+    except (Exception, SystemExit) as error:
+        return _broken(finding, error, "its search for evidence")
+
+
+def confirmed(finding: Finding, probe: Probe | Vendor) -> Finding:
+    """Import the candidate's runtime and count: present, absent (no device) or broken, with the sentence why."""
+    try:
+        with _named_when_slow(finding):
+            answer = probe.confirm()
+        state = State.PRESENT if answer.devices > 0 else State.ABSENT
+        return replace(finding, state=state, reason=answer.reason, devices=answer.devices, runtime=True)
+    except (Exception, SystemExit) as error:
+        return _broken(finding, error, "its runtime")
+
+
+def _broken(finding: Finding, error: BaseException, part: str) -> Finding:
+    reason = f"{part} fails with {type(error).__name__}"
+    if first := in_short(error):
+        reason += f": {first}"
+    return replace(
+        finding, state=State.BROKEN, reason=reason, error="".join(traceback.format_exception(error))
+    )
+
+
+@contextmanager
+def _named_when_slow(finding: Finding) -> Iterator[None]:
+    text = "still waiting for the runtime of %s after %g s; ACCEL_SKIP=%s passes over it"
+    timer = threading.Timer(SLOW, _log.warning, (text, finding.label, SLOW, finding.key))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # a thread that lingers would meet a fork right after the selection
+
+
+def privateuse1_holder() -> str:
+    """The name that holds torch's PrivateUse1 slot in this process; empty while it is free."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "_C"):
+        return ""
+    name = str(torch._C._get_privateuse1_backend_name())
+    return "" if name == "privateuseone" else name

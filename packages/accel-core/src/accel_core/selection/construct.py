@@ -1,0 +1,56 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Import the chosen vendor's class, make one object, and check that it is an accelerator."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from typing import Any
+
+from accel_core.errors import NotAnAccelerator
+from accel_core.interface import DeepSpeedAccelerator
+from accel_core.vendor import Vendor
+
+#: Base classes whose instances are accelerators. The upstream bridge adds DeepSpeed's own.
+ACCELERATOR_BASES: list[type] = [DeepSpeedAccelerator]
+
+
+def construct(vendor: Vendor) -> Any:
+    """Return a new accelerator of a vendor; raises what its import or constructor raises, or NotAnAccelerator."""
+    cls = pkgutil.resolve_name(vendor.accelerator)
+    refuse_missing_methods(cls, vendor.accelerator)
+    return validated(cls())
+
+
+def refuse_missing_methods(cls: Any, name: str) -> None:
+    """Raise NotAnAccelerator that names every abstract method a class has not written."""
+    missing = sorted(getattr(cls, "__abstractmethods__", ()))
+    if inspect.isclass(cls) and missing:
+        raise NotAnAccelerator(
+            what=f"{name} cannot be instantiated",
+            found=f"{len(missing)} {'method is' if len(missing) == 1 else 'methods are'} missing: {', '.join(missing)}",
+            expected="every abstract method of the accelerator interface",
+            do="use a release of that package made for this accel-core and deepspeed",
+        )
+
+
+def validated(accelerator: Any) -> Any:
+    """Return the object when it is an accelerator; raises NotAnAccelerator, naming what is missing."""
+    if isinstance(accelerator, tuple(ACCELERATOR_BASES)):
+        return accelerator
+    missing = sorted(
+        name for name in DeepSpeedAccelerator.__abstractmethods__ if not hasattr(accelerator, name)
+    )
+    hint = "an instance, not the class: add ()" if inspect.isclass(accelerator) else "an accelerator object"
+    raise NotAnAccelerator(
+        what="set_accelerator() was given something that is not an accelerator",
+        found=f"{accelerator!r} of type {type(accelerator).__name__}"
+        + (
+            f", without {', '.join(missing)}"
+            if missing
+            else ", which does not derive from DeepSpeedAccelerator"
+        ),
+        expected=f"{hint}, derived from accel_core.DeepSpeedAccelerator or deepspeed's",
+        do="derive the class from accel_core.TorchDeviceAccelerator and write the differences",
+    )

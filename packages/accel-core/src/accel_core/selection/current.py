@@ -1,0 +1,152 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The one accelerator of a process: get, set, and use for a while."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from accel_core.cascade import SUPPORTED_ACCELERATOR_LIST
+from accel_core.errors import AccelError, NoAccelerator
+from accel_core.selection.construct import validated
+from accel_core.selection.deepspeed import DeepSpeed
+from accel_core.selection.select import Selection, select
+
+if TYPE_CHECKING:
+    from accel_core.interface import DeepSpeedAccelerator
+
+_log = logging.getLogger("accel_core")
+
+
+class CurrentAccelerator:
+    """Holds the accelerator and the selection behind it; `accel_core.api` has the process's one object.
+
+    deepspeed: what selection asks of DeepSpeed.
+    """
+
+    def __init__(self, deepspeed: DeepSpeed) -> None:
+        self.deepspeed = deepspeed
+        self._accelerator: Any = None
+        self._selection: Selection | None = None
+        self._selecting = False
+        self._lock = threading.RLock()
+        self._listeners: list[Callable[[Any], None]] = []
+
+    def get(self) -> DeepSpeedAccelerator:
+        """Return the accelerator, selected at the first call.
+
+        A failed selection raises the same error at every call, until `set` is called.
+        Raises the errors ACC-2xx (`ValueError` or `RuntimeError`), see docs/errors.md.
+        """
+        accelerator: DeepSpeedAccelerator | None = self._accelerator
+        return self._select_once() if accelerator is None else accelerator
+
+    def set(self, accel: DeepSpeedAccelerator | None) -> None:
+        """Make this object the accelerator of the process; None clears the choice and any failed selection.
+
+        Raises NotAnAccelerator (a TypeError and AssertionError) for anything else, and changes nothing then.
+        """
+        with self._lock:
+            if accel is not None:
+                validated(accel)
+                _log.info("accelerator set to %s by the program", type(accel).__name__)
+            self._publish(accel)
+            self._selection = None
+
+    @contextmanager
+    def using(self, accel: DeepSpeedAccelerator) -> Iterator[DeepSpeedAccelerator]:
+        """Use this accelerator inside a `with` block, in the whole process; the former one returns after it."""
+        former = self.state()
+        self.set(accel)
+        try:
+            yield accel
+        finally:
+            self.restore(former)
+
+    def is_supported(self) -> bool:
+        """Whether the current accelerator's name is one of DeepSpeed's."""
+        return self.get().device_name() in SUPPORTED_ACCELERATOR_LIST
+
+    def on_change(self, listener: Callable[[Any], None]) -> None:
+        """Call the listener with the accelerator (or None) whenever it changes, and now if there is one."""
+        self._listeners.append(listener)
+        if self._accelerator is not None:
+            listener(self._accelerator)
+
+    def state(self) -> tuple[Any, Selection | None]:
+        """Return the current accelerator and the selection behind it, without selecting."""
+        return self._accelerator, self._selection
+
+    def restore(self, state: tuple[Any, Selection | None]) -> None:
+        """Return to what `state` returned earlier."""
+        with self._lock:
+            accelerator, self._selection = state
+            self._publish(accelerator)
+
+    # ---------------------------------------------------------------------------------- selection
+
+    def _select_once(self) -> DeepSpeedAccelerator:
+        with self._lock:
+            if self._accelerator is None and self._selection is None:
+                self._decide()
+            if self._selection is not None and self._selection.verdict.error is not None:
+                # A copy: the traceback of one caller neither overwrites another's nor keeps its frames alive.
+                raise copy.copy(self._selection.verdict.error)
+            accelerator: DeepSpeedAccelerator = self._accelerator
+            return accelerator
+
+    def _decide(self) -> None:
+        if self._selecting:
+            raise _reentered()
+        self._selecting = True
+        try:
+            selection = select(self.deepspeed, self._after_importing_deepspeed)
+        finally:
+            self._selecting = False
+        if self._selection is not None:
+            return  # importing deepspeed on the way has selected already; that outcome stands
+        self._selection = selection
+        if selection.verdict.error is None:
+            for warning in selection.verdict.warnings:
+                _log.warning(warning)
+            self._publish(selection.accelerator)
+
+    def _after_importing_deepspeed(self) -> Any:
+        """Import deepspeed in the middle of a selection; return the accelerator that its import selected, if any."""
+        self._selecting = False
+        # Another thread may be importing deepspeed, and ask for the accelerator under Python's import lock.
+        self._lock.release()
+        try:
+            self.deepspeed.load()
+        finally:
+            self._lock.acquire()
+            self._selecting = True
+        return self._accelerator
+
+    def _publish(self, accel: Any) -> None:
+        former, self._accelerator = self._accelerator, accel
+        notified: list[Callable[[Any], None]] = []
+        try:
+            for listener in self._listeners:
+                notified.append(listener)
+                listener(accel)
+        except BaseException:
+            # An accelerator that a listener refuses (its op table is broken, say) must not stay half set.
+            self._accelerator = former
+            for listener in notified[:-1]:
+                listener(former)
+            raise
+
+
+def _reentered() -> AccelError:
+    return NoAccelerator(
+        what="the accelerator was asked for while it was being selected",
+        found="a vendor's import calls get_accelerator(), perhaps by importing deepspeed",
+        expected="vendor modules that ask for no accelerator while they are imported",
+        do="set imports_deepspeed=True in its Vendor record if its class derives from DeepSpeed's own",
+    )

@@ -1,0 +1,144 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Find the vendor packages: entry points of group `accel.vendors`, checked, without torch or any runtime."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import traceback
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from accel_core import cascade
+from accel_core.errors import AccelError, DuplicateVendor, InterfaceMismatch, InvalidVendor
+from accel_core.selection.finding import Finding, State
+from accel_core.vendor import ENTRY_POINT_GROUP, INTERFACE_VERSION, Vendor, distribution_version
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """The vendors that can be asked, and a finding for each entry point that cannot be used."""
+
+    vendors: tuple[Vendor, ...]
+    broken: tuple[Finding, ...]
+
+
+def discover(entry_points: Iterable[importlib.metadata.EntryPoint] | None = None) -> Discovery:
+    """Load every vendor record. Never raises: what is wrong with one package is a finding about it."""
+    if entry_points is None:
+        entry_points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
+    vendors: list[Vendor] = []
+    broken: list[Finding] = []
+    for point in _distinct(entry_points):
+        try:
+            vendors.append(_load(point))
+        except AccelError as error:
+            broken.append(_broken(point, error))
+    return _without_duplicates(vendors, broken)
+
+
+def _distinct(points: Iterable[importlib.metadata.EntryPoint]) -> list[importlib.metadata.EntryPoint]:
+    # An editable install beside a wheel of the same version lists its entry points twice.
+    seen = {(point.name, point.value, _package(point)[0]): point for point in points}
+    return [seen[name] for name in sorted(seen)]
+
+
+def _load(point: importlib.metadata.EntryPoint) -> Vendor:
+    package, version = _package(point)
+    try:
+        vendor = point.load()
+    except (Exception, SystemExit) as error:
+        if written_for := _older_interface(error):
+            raise _mismatch(point, written_for) from error
+        raise InvalidVendor(
+            what=f"the vendor entry point {point.name!r} of {package} cannot be imported",
+            found=f"{type(error).__name__}: {error} (from {point.value})",
+            expected="an import without side effects that gives an accel_core.Vendor",
+            do=f"reinstall or remove it: pip uninstall {package}",
+        ) from error
+    if not isinstance(vendor, Vendor):
+        raise InvalidVendor(
+            what=f"the vendor entry point {point.name!r} of {package} is not a vendor",
+            found=f"{point.value} is a {type(vendor).__name__}",
+            expected="an instance of accel_core.Vendor",
+            do=f'point the entry at the record, as in `{point.name} = "package.vendor:VENDOR"`',
+        )
+    if vendor.interface != INTERFACE_VERSION:
+        raise _mismatch(point, f"interface {vendor.interface}")
+    return replace(vendor, distribution=vendor.distribution or package, version=version or vendor.version)
+
+
+def _older_interface(error: BaseException) -> str:
+    """What a package was written for whose record fails to load because of it; empty for any other failure."""
+    # A class of core's own can also be asked for a name that only a newer core has.
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "accel_core":
+        return f"an interface that has what this one lacks ({error})"
+    if isinstance(error, TypeError) and "Vendor.__init__()" in str(error):
+        return f"an interface whose Vendor record has other fields ({error})"
+    return ""
+
+
+def _mismatch(point: importlib.metadata.EntryPoint, written_for: str) -> InterfaceMismatch:
+    package, version = _package(point)
+    needs = [
+        text for text in (point.dist.requires or () if point.dist else ()) if text.startswith("accel-core")
+    ]
+    core = distribution_version("accel-core") or "of unknown version"
+    return InterfaceMismatch(
+        what=f"{package} was built for another version of the accelerator interface",
+        found=f"{package} {version} is written for {written_for}"
+        + (f"; it asks for {needs[0]}" if needs else ""),
+        expected=f"interface {INTERFACE_VERSION}, that of the installed accel-core {core}",
+        do=f"pip install --upgrade accel-core {package}",
+    )
+
+
+def _without_duplicates(vendors: list[Vendor], broken: list[Finding]) -> Discovery:
+    claims: dict[tuple[str, str], list[Vendor]] = defaultdict(list)
+    for vendor in vendors:
+        claims[vendor.key, vendor.variant].append(vendor)
+    for (key, variant), claimants in claims.items():
+        if len(claimants) > 1:
+            names = " and ".join(sorted(vendor.distribution for vendor in claimants))
+            error = DuplicateVendor(
+                what=f"more than one package provides the accelerator {claimants[0].label!r}",
+                found=names,
+                expected=f"one package for the key {key!r}",
+                do=f"pip uninstall one of {names}",
+            )
+            best = max(vendor.priority for vendor in claimants)
+            sentence = _requires(key)
+            broken.append(
+                Finding(key, best, State.BROKEN, _line(error), variant, names, "", sentence, error=str(error))
+            )
+    alone = tuple(claimants[0] for claimants in claims.values() if len(claimants) == 1)
+    return Discovery(alone, tuple(broken))
+
+
+def _broken(point: importlib.metadata.EntryPoint, error: AccelError) -> Finding:
+    package, version = _package(point)
+    entries = cascade.entries(point.name)
+    return Finding(
+        key=point.name,
+        priority=entries[0].priority if entries else cascade.priority(cascade.CPU_KEY) - 1,
+        state=State.BROKEN,
+        reason=_line(error),
+        package=package,
+        version=version,
+        requires=_requires(point.name),
+        error="".join(traceback.format_exception(error)),
+    )
+
+
+def _requires(key: str) -> str:
+    return next((entry.sentence() for entry in cascade.entries(key)), "")
+
+
+def _line(error: AccelError) -> str:
+    return f"[{error.code}] {error.what}: {error.found}; {error.do}"
+
+
+def _package(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
+    dist = getattr(point, "dist", None)
+    return (dist.name, dist.version) if dist is not None else (point.value.partition(".")[0], "")

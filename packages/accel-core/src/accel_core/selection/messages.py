@@ -1,0 +1,150 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The sentences of the selection: every error and warning that `choose` can give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+
+from accel_core.cascade import CPU_KEY, SUPPORTED_ACCELERATOR_LIST, entries
+from accel_core.errors import (
+    AcceleratorBroken,
+    AcceleratorUnavailable,
+    AccelError,
+    AmbiguousAccelerator,
+    NoAccelerator,
+    StrictSelection,
+    UnknownAccelerator,
+)
+from accel_core.selection.finding import Finding, State
+
+_SEE = "run `accel doctor` for every candidate and its reason"
+
+
+def _listed(findings: Iterable[Finding]) -> str:
+    return "\n".join(f"{finding.label}: {finding.state.value}: {finding.reason}" for finding in findings)
+
+
+def _reportable(findings: Iterable[Finding]) -> list[Finding]:
+    """Those that someone installed or plugged in; the rest of the cascade would only be noise."""
+    return [f for f in findings if f.key != CPU_KEY and f.state is not State.NOT_INSTALLED]
+
+
+def unknown(key: str, findings: Iterable[Finding], upstream: AbstractSet[str] | None) -> AccelError:
+    """DS_ACCELERATOR is empty or names nothing."""
+    installed = {finding.key for finding in findings} | set(upstream or ())
+    valid = [*SUPPORTED_ACCELERATOR_LIST, *sorted(installed - set(SUPPORTED_ACCELERATOR_LIST))]
+    return UnknownAccelerator(
+        what="DS_ACCELERATOR is set but empty" if not key else f"DS_ACCELERATOR={key} is not an accelerator",
+        found=f"DS_ACCELERATOR={key!r}",
+        expected=f"DS_ACCELERATOR must be one of {valid}",
+        do="unset DS_ACCELERATOR to let the devices decide, or set it to one of these",
+    )
+
+
+def unavailable(key: str, candidates: Sequence[Finding], upstream: AbstractSet[str] | None) -> AccelError:
+    """DS_ACCELERATOR names an accelerator whose package or runtime is missing, broken or blocked."""
+    broken = [candidate for candidate in candidates if candidate.state in (State.BROKEN, State.BLOCKED)]
+    cls = AcceleratorBroken if broken else AcceleratorUnavailable
+    requires = candidates[0].requires or f"{key} needs its runtime"
+    packages = sorted({candidate.package for candidate in candidates if candidate.package})
+    here = [candidate for candidate in candidates if candidate.version]
+    advice = "; ".join(candidate.advice for candidate in broken if candidate.advice)
+    if advice:
+        do = f"{advice}, or unset DS_ACCELERATOR; {_SEE}"
+    elif broken:
+        do = f"repair it (the cause is above; `accel doctor` shows it whole), or unset DS_ACCELERATOR; {_SEE}"
+    elif here:
+        do = f"install {requires.partition(' requires ')[2] or 'its runtime'}, or unset DS_ACCELERATOR"
+    else:
+        known = (
+            "; DeepSpeed's own backend serves it once the runtime is there" if key in (upstream or ()) else ""
+        )
+        do = f"pip install {' '.join(packages) or key} and its runtime{known}; or unset DS_ACCELERATOR"
+    return cls(
+        what=f"DS_ACCELERATOR={key} cannot be served: {requires}",
+        found=_listed(candidates),
+        expected=f"an installed package that serves {key!r}, and its runtime, in working order",
+        do=do,
+    )
+
+
+def unserved(winner: Finding, upstream: AbstractSet[str] | None) -> AccelError:
+    """A device that only DeepSpeed's own backend could serve, and there is none."""
+    packages = [entry.distribution for entry in entries(winner.key) if entry.distribution]
+    own = (
+        "deepspeed is not installed" if upstream is None else f"the installed deepspeed has no {winner.key!r}"
+    )
+    do = f"pip install {packages[0]}" if packages else "pip install deepspeed"
+    cls = NoAccelerator if winner.key == CPU_KEY else AcceleratorUnavailable
+    return cls(
+        what=f"{winner.key} is here and nothing installed can drive it",
+        found=f"{winner.reason}; {own}",
+        expected=f"a vendor package for {winner.key!r}, or a DeepSpeed that has its own backend for it",
+        do=f"{do}, or name another accelerator with DS_ACCELERATOR",
+    )
+
+
+def nothing_at_all(findings: Iterable[Finding]) -> AccelError:
+    """Not even a CPU accelerator is left."""
+    return NoAccelerator(
+        what="no accelerator can be chosen",
+        found=_listed(findings) or "no vendor package installed",
+        expected="at least one accelerator that is present",
+        do="pip install accel-cpu, and take `cpu` out of ACCEL_SKIP",
+    )
+
+
+def ambiguous(tied: Sequence[Finding]) -> AccelError:
+    """Two present accelerators of one priority."""
+    names = " and ".join(f"{finding.label} ({finding.package or 'deepspeed'})" for finding in tied)
+    return AmbiguousAccelerator(
+        what="two accelerators have the same right to be chosen",
+        found=f"{names}, both present, both with priority {tied[0].priority}",
+        expected="one present accelerator of the highest priority",
+        do=f"say which: DS_ACCELERATOR={tied[0].key} (or {', '.join(finding.key for finding in tied[1:])})",
+    )
+
+
+def strict(findings: Iterable[Finding], winner: Finding, fallback: bool) -> AccelError:
+    """ACCEL_STRICT=1 and the choice is not a clean one."""
+    reported = _reportable(findings)
+    broken = [finding for finding in reported if finding.state is State.BROKEN]
+    return StrictSelection(
+        what="ACCEL_STRICT=1 refuses "
+        + ("a fall-back to CPU" if fallback else f"{winner.label} beside broken ones"),
+        found=_listed(reported if fallback else broken) or "no accelerator but the CPU",
+        expected="a present accelerator and no broken one",
+        do=f"set DS_ACCELERATOR={winner.key} if that is what you want, or repair the others; {_SEE}",
+    )
+
+
+def blocked(claimed: str) -> str:
+    """Why a PrivateUse1 device cannot come up any more in this process."""
+    return (
+        f"blocked by {claimed}, which holds torch's PrivateUse1 slot (one a process) without being chosen; set "
+        f"ACCEL_SKIP={claimed}, and TORCH_DEVICE_BACKEND_AUTOLOAD=0 if torch itself loads it"
+    )
+
+
+def broken(finding: Finding) -> str:
+    """Another one is chosen beside a broken one."""
+    return f"{finding.label} is broken and was passed over: {finding.reason}; {_SEE}"
+
+
+def no_device(candidate: Finding) -> str:
+    """A login node: asked for, runtime there, no device."""
+    return f"DS_ACCELERATOR={candidate.key} is chosen though no device is present: {candidate.reason}"
+
+
+def cpu_fallback(findings: Iterable[Finding]) -> str:
+    """The one warning of a run that ends on the CPU."""
+    reported = _reportable(findings)
+    why = ":\n" + _listed(reported) if reported else ": no other accelerator's package or device was found."
+    return f"Setting accelerator to CPU{why}\nSet DS_ACCELERATOR=cpu if this is what you want; {_SEE}."
+
+
+def skips_nothing(keys: Iterable[str]) -> str:
+    """A typing error in ACCEL_SKIP would otherwise pass over nothing, silently."""
+    return f"ACCEL_SKIP names {', '.join(keys)}, which is no candidate here; {_SEE}."

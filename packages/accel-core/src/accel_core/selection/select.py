@@ -1,0 +1,143 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Select: discover, look for evidence, then confirm and construct as `choose` asks for it."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from accel_core import cascade, env
+from accel_core.errors import AccelError, in_short
+from accel_core.selection import confirm
+from accel_core.selection.choose import Request, Step, Verdict, choose
+from accel_core.selection.construct import construct
+from accel_core.selection.deepspeed import DeepSpeed
+from accel_core.selection.discover import discover
+from accel_core.selection.finding import Finding, State
+from accel_core.vendor import Probe, Vendor
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The outcome of one selection: the verdict, and the accelerator unless it failed."""
+
+    request: Request
+    verdict: Verdict
+    accelerator: Any = None
+
+
+class Candidates:
+    """The findings of one selection, and whom to ask about each."""
+
+    def __init__(self, deepspeed: DeepSpeed) -> None:
+        discovery = discover()
+        self._vendors: dict[tuple[str, str], Vendor] = {(v.key, v.variant): v for v in discovery.vendors}
+        self._probes: dict[tuple[str, str], Probe | Vendor] = dict(self._vendors)
+        findings = [confirm.of_vendor(vendor) for vendor in discovery.vendors]
+        served = {vendor.key for vendor in discovery.vendors} | {finding.key for finding in discovery.broken}
+        keys = deepspeed.keys()
+        for entry in cascade.ENTRIES:
+            if entry.key not in served:
+                backend = deepspeed.backend(entry.key, entry.variant)
+                self._probes[entry.key, entry.variant] = backend
+                findings.append(confirm.of_entry(entry, backend, keys))
+        self.findings = [*findings, *discovery.broken]
+
+    def confirm(self, finding: Finding) -> Finding:
+        """Ask the candidate's runtime, in this process."""
+        return confirm.confirmed(finding, self._probes[finding.key, finding.variant])
+
+    def put(self, answer: Finding) -> None:
+        """Replace the finding about the same candidate, or add it."""
+        same = (answer.key, answer.variant, answer.package)
+        others = [f for f in self.findings if (f.key, f.variant, f.package) != same]
+        self.findings = [*others, answer]
+
+    def vendor(self, finding: Finding) -> Vendor | None:
+        """The vendor record behind a finding; None when DeepSpeed's own backend serves it."""
+        return self._vendors.get((finding.key, finding.variant))
+
+
+def request_from_environment(upstream: frozenset[str] | None) -> Request:
+    """Read DS_ACCELERATOR and the ACCEL_* variables once."""
+    return Request(
+        asked=env.DS_ACCELERATOR.raw(),
+        strict=env.STRICT.on(),
+        skip=env.SKIP.names(),
+        claimed=confirm.privateuse1_holder(),
+        upstream=upstream,
+    )
+
+
+def select(deepspeed: DeepSpeed, after_importing_deepspeed: Callable[[], Any]) -> Selection:
+    """Select and construct.
+
+    `after_importing_deepspeed()` imports deepspeed, whose import selects for itself, and returns what it
+    selected. The error of a failed choice is not raised: the selection's verdict has it.
+    """
+    candidates = Candidates(deepspeed)
+
+    def ask(finding: Finding) -> tuple[Finding, str]:
+        return candidates.confirm(finding), confirm.privateuse1_holder()
+
+    def build(finding: Finding) -> Any:
+        vendor = candidates.vendor(finding)
+        try:
+            accelerator = after_importing_deepspeed() if vendor is None or vendor.imports_deepspeed else None
+            if accelerator is None:
+                accelerator = deepspeed.accelerator(finding.key) if vendor is None else construct(vendor)
+            return accelerator
+        except (Exception, SystemExit) as error:
+            return _unbuildable(finding, error, "" if vendor is None else _advice(vendor))
+
+    return walk(candidates, request_from_environment(deepspeed.keys()), ask, build)
+
+
+def walk(
+    candidates: Candidates,
+    request: Request,
+    ask: Callable[[Finding], tuple[Finding, str]],
+    build: Callable[[Finding], Any],
+) -> Selection:
+    """Do what `choose` says until it says no more; the run does it in its process, the doctor in children.
+
+    `ask(finding)` confirms one candidate, and tells who holds torch's PrivateUse1 slot after it.
+    `build(finding)` gives the accelerator, or the finding that says why it cannot be constructed.
+    """
+    while True:
+        verdict = choose(candidates.findings, request)
+        finding = verdict.finding
+        if verdict.step is Step.FAIL or finding is None:
+            return Selection(request, verdict)
+        if verdict.step is Step.CONFIRM:
+            answer, claimed = ask(finding)
+            candidates.put(answer)
+            request = replace(request, claimed=claimed)
+            continue
+        accelerator = build(finding)
+        if isinstance(accelerator, Finding):
+            candidates.put(accelerator)
+            continue
+        return Selection(request, verdict, accelerator)
+
+
+def _advice(vendor: Vendor) -> str:
+    """A class on DeepSpeed's own, imported first, imports deepspeed, whose import needs an object of the class."""
+    name = vendor.accelerator.partition(":")[0]
+    half_imported = getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False)
+    return f"import deepspeed before {name}" if vendor.imports_deepspeed and half_imported else ""
+
+
+def _unbuildable(finding: Finding, error: BaseException, advice: str) -> Finding:
+    cause = in_short(error) if isinstance(error, AccelError) else f"{type(error).__name__}: {error}"
+    return replace(
+        finding,
+        state=State.BROKEN,
+        reason=f"its accelerator cannot be constructed: {cause}",
+        error="".join(traceback.format_exception(error)),
+        advice=advice,
+    )

@@ -1,0 +1,94 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""How to see, without a vendor's package, whether DeepSpeed's own backend would find a device here.
+
+One row for each backend in DeepSpeed's tree. A device that a package serves never gets here: its probe
+knows more. A wheel that can be imported is not a device.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+
+from accel_core.cascade import CPU_KEY
+from accel_core.vendor import Confirmation, Evidence, device_files, module_exists, torch_build
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A probe made of data.
+
+    namespace:    attribute of torch that counts devices; empty for the CPU, which is always there.
+    runtime:      module whose presence is the evidence; empty when it is part of torch.
+    files:        glob patterns of device files; empty when there are none to look for.
+    torch_fields: attributes of torch.version of which one is set in builds with this device.
+    platform:     sys.platform of the only system that has it; empty for any.
+    privateuse1, yields_to: as in `accel_core.vendor.Vendor`.
+    """
+
+    namespace: str
+    runtime: str = ""
+    files: tuple[str, ...] = ()
+    torch_fields: tuple[str, ...] = ()
+    platform: str = ""
+    privateuse1: str = ""
+    yields_to: tuple[str, ...] = ()
+
+    def evidence(self) -> Evidence:
+        """Look for the runtime's module or torch's build, and for device files; imports nothing."""
+        if self.platform and sys.platform != self.platform:
+            return Evidence(False, False, f"only on {self.platform}, this is {sys.platform}")
+        missing = self._missing_runtime()
+        if missing:
+            return Evidence(False, None, missing)
+        installed = f"{self.runtime or 'this torch'} is installed"
+        if not self.files:
+            return Evidence(True, None, installed)
+        present = device_files(self.files)
+        if not present:
+            return Evidence(True, False, f"{installed}, no device file {' or '.join(self.files)}")
+        return Evidence(True, True, f"{installed}, {present[0]} exists")
+
+    def _missing_runtime(self) -> str:
+        if self.runtime and not module_exists(self.runtime):
+            return f"{self.runtime} is not installed"
+        if not module_exists("torch"):
+            return "torch is not installed"
+        if self.torch_fields and not any(torch_build(field) for field in self.torch_fields):
+            return f"this torch is built without {' or '.join(self.torch_fields)}"
+        return ""
+
+    def confirm(self) -> Confirmation:
+        """Import the runtime, then ask torch.<namespace> for availability and count."""
+        if not self.namespace:
+            return Confirmation(1, "always there")
+        import torch
+
+        if self.runtime:
+            importlib.import_module(self.runtime)
+        namespace = getattr(torch, self.namespace)
+        count = int(namespace.device_count()) if namespace.is_available() else 0
+        return Confirmation(count, f"torch.{self.namespace} counts {count}")
+
+
+_RENDER_NODES = ("dev/dri/renderD*",)
+
+#: By key and variant of the cascade's entry.
+BACKENDS = {
+    ("xpu.external", ""): Backend("xpu", "intel_extension_for_deepspeed", _RENDER_NODES),
+    ("xpu", "ipex"): Backend("xpu", "intel_extension_for_pytorch", _RENDER_NODES),
+    ("xpu", "native"): Backend("xpu", files=_RENDER_NODES, torch_fields=("xpu",), yields_to=("cuda",)),
+    ("npu", ""): Backend("npu", "torch_npu", ("dev/davinci[0-9]*",), privateuse1="npu"),
+    ("sdaa", ""): Backend("sdaa", "torch_sdaa", ("dev/tcaicard[0-9]*",), privateuse1="sdaa"),
+    ("mps", ""): Backend("mps", platform="darwin"),
+    ("hpu", ""): Backend("hpu", "habana_frameworks.torch.hpu", ("dev/accel/accel[0-9]*", "dev/hl[0-9]*")),
+    ("mlu", ""): Backend("mlu", "torch_mlu", ("dev/cambricon_dev[0-9]*",), privateuse1="mlu"),
+    ("supa", ""): Backend("supa", "torch_supa", privateuse1="supa"),
+    ("klxpu", ""): Backend("cuda", "torch_xmlir"),
+    ("cuda", ""): Backend(
+        "cuda", files=("dev/nvidia[0-9]*", "dev/kfd", "dev/dxg"), torch_fields=("cuda", "hip")
+    ),
+    (CPU_KEY, ""): Backend(""),
+}

@@ -1,0 +1,50 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a vendor package declares: its record, its traits, and the helpers of its probe. Imports no torch."""
+
+from accel_core.env import Variable
+from accel_core.lazy import lazy_exports
+from accel_core.vendor.bindings import Bindings, Collectives
+from accel_core.vendor.feature import Feature
+from accel_core.vendor.probing import (
+    device_files,
+    distribution_version,
+    in_range,
+    module_exists,
+    runtime_evidence,
+    system_root,
+    torch_build,
+)
+from accel_core.vendor.record import (
+    ENTRY_POINT_GROUP,
+    INTERFACE_VERSION,
+    Confirmation,
+    Evidence,
+    Probe,
+    Vendor,
+)
+from accel_core.vendor.traits import Support, Trait, Traits
+
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "INTERFACE_VERSION",
+    "Bindings",
+    "Collectives",
+    "Confirmation",
+    "Evidence",
+    "Feature",
+    "Probe",
+    "Support",
+    "Trait",
+    "Traits",
+    "Variable",
+    "Vendor",
+    "device_files",
+    "distribution_version",
+    "in_range",
+    "lazy_exports",
+    "module_exists",
+    "runtime_evidence",
+    "system_root",
+    "torch_build",
+]

@@ -1,0 +1,39 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Traits: what a device cannot do, each with the reason that users, skipped checks and docs print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Support(Enum):
+    """Why a device lacks a feature."""
+
+    #: Possible on the device; this package has not written it yet.
+    NOT_IMPLEMENTED = "not implemented"
+    #: The device or its runtime cannot do it.
+    UNSUPPORTED = "unsupported"
+
+
+@dataclass(frozen=True)
+class Trait:
+    """One thing that a device cannot do."""
+
+    support: Support
+    reason: str
+
+    @classmethod
+    def unsupported(cls, reason: str) -> Trait:
+        """The device or its runtime cannot do it."""
+        return cls(Support.UNSUPPORTED, reason)
+
+    @classmethod
+    def not_implemented(cls, reason: str) -> Trait:
+        """Possible on the device; not written yet."""
+        return cls(Support.NOT_IMPLEMENTED, reason)
+
+
+Traits = Mapping[str, Trait]
