@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated accelerators: real PyTorch device types whose memory is the host's.
 
-`activate("npu")` gives this process one; `environment("npu")` gives child processes one, under the real
-import names.
+`activate("npu")` simulates one in this process; `environment("npu")` is an environment in which child processes have
+one, under the real import names.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _ERASE = "\r\x1b[K"
 
 
 class BuildProgress:
-    """A context around a build that another process may carry out instead.
+    """A context around a build that this process or another one carries out.
 
     Nothing is written when the library is found in the cache. Of several ranks on a machine only the first reports.
     """

@@ -129,7 +129,7 @@ class FusedLamb(torch.optim.Optimizer):
 
 
 def _states(state: Any, weights: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """The first and second moments, zero at first."""
+    """Return the first and second moments, created as zeros."""
     for p in weights:
         if not state[p]:
             state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}

@@ -11,7 +11,7 @@ from accel_testkit.sim.simulation import Simulation
 
 
 def exports(simulation: Simulation, package: str) -> dict[str, Any]:
-    """What the package of that name offers and the simulation carries out, by the last part of the name."""
+    """Return the simulated names of a vendor's package, by the last part of the name."""
     if package.startswith("habana_frameworks"):
         return _habana()
     return ops.packets(simulation) if package == "torch_npu" else {}
@@ -19,7 +19,7 @@ def exports(simulation: Simulation, package: str) -> dict[str, Any]:
 
 def _habana() -> dict[str, Any]:
     class synDeviceType:
-        """The generations of the device."""
+        """Generations of the device."""
 
         synDeviceGaudi, synDeviceGaudi2, synDeviceGaudi3 = 1, 4, 5
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a stand-in package does when it is imported: `import torch_npu` gives this process the device."""
+"""What a stub package runs when it is imported: `import torch_npu` activates the simulated device."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _import_torch() -> Any:
 
 
 def activate_in_torch() -> None:
-    """For devices whose module is torch's own: called at the end of `import torch`."""
+    """Activate a device whose module is torch's own; called at the end of `import torch`."""
     from accel_testkit.sim import activation
 
     key = settings.DEVICE.get()
@@ -54,11 +54,11 @@ def activate_in_torch() -> None:
 
 
 def fail_import(name: str) -> None:
-    """A package that is there only to fail as the real one does."""
+    """Raise what the import of the real package raises."""
     behaviours.fail(name, settings.read().behaviours)
     raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def autoload(name: str) -> None:
-    """What the entry point of a runtime does: import it."""
+    """Import a runtime; the target of its entry point."""
     importlib.import_module(name)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Stand-in packages under the vendors' real import names, in a folder that child processes inherit.
+"""Stub packages under the vendors' real import names, in a folder on the PYTHONPATH of child processes.
 
 The folder is made from the vendor table: packages that call `stub_import.populate`, their metadata for
 importlib.metadata, and device files for `ACCEL_SYSROOT`.
@@ -34,7 +34,7 @@ def environment(
     deferred: bool = False,
     base: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The environment in which child processes have the device. memory: bytes, or text as `8GiB`.
+    """Return the environment in which child processes have the device. memory: bytes, or text as `8GiB`.
 
     key: one of ours, or a JSON file that describes the device.
     race, deferred: the modes of docs/simulated-devices.md that check the order of work.
@@ -117,7 +117,7 @@ def _metadata(vendor: SimVendor) -> dict[str, str]:
     folder = f"{name}-{version}.dist-info"
     files = {
         f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        "Summary: stand-in of accel-testkit for a simulated device\n",
+        "Summary: stub of accel-testkit for a simulated device\n",
         f"{folder}/top_level.txt": "".join(f"{package}\n" for package in vendor.packages),
         f"{folder}/INSTALLER": "accel-testkit\n",
     }

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Makes a vendor's module out of its surface: exactly the real one's names, simulated or refusing."""
+"""Fill a vendor's module from its surface: exactly the real one's names; those not simulated raise NotSimulated."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _class(full: str, methods: Iterable[str], simulated: Mapping[str, Any]) -> t
 
 
 def holds(condition: str) -> bool:
-    """Whether a name that exists only sometimes exists here."""
+    """Return whether a name that exists under a condition exists here."""
     if condition.startswith("never"):
         return False
     return "PT_HPU_LAZY_MODE" not in condition or os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
@@ -63,10 +63,10 @@ def holds(condition: str) -> bool:
 def fill(
     module: ModuleType, prefix: str, surface: Surface, simulated: Mapping[str, Any], *, absent: bool = True
 ) -> None:
-    """Give a module the names below a prefix of the surface.
+    """Add the names below a prefix of the surface to a module.
 
     simulated: by name below the prefix (`memory_allocated`), also used for the same name in submodules.
-    absent:    whether names that are not simulated are put there as refusals.
+    absent:    whether names that are not simulated are added as functions that raise.
     """
     for name, entry in surface.children(prefix).items():
         full = f"{prefix}.{name}"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated vendors, as data: ours, and those that a file describes."""
+"""The table of simulated vendors, and vendors described in a file."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class SimVendor:
     claims:        the runtime takes torch's PrivateUse1 slot under the key.
     surface:       surfaces/<surface>.json lists the names of its module.
     module:        the prefix of the device module's names there.
-    packages:      the real top-level packages, which a stand-in replaces; none where torch has the module.
-    distribution:  the stand-in's name and version for importlib.metadata.
+    packages:      the real top-level packages, which a stub replaces; none where torch has the module.
+    distribution:  the stub's name and version for importlib.metadata.
     entry_point:   what `import torch` calls, in the group torch.backends.
     collectives:   its backend of torch.distributed.
     device_name:   what it calls its hardware.
     visible:       the variable that restricts the devices; ascending: its ids must ascend.
     device_nodes:  device files, {} is the number of the device.
     generators:    default generators: 0 is one a device.
-    one_device:    a process has one device, whatever it is told to take.
+    one_device:    a process has one device, whichever index it sets.
     torch_build:   fields of torch.version that its build of torch has; other builds serve vendors with packages.
     properties:    fields of its device properties beside name and total_memory.
     environment:   variables that the vendor's installation sets; {sysroot} is the simulated machine's root.
@@ -115,7 +115,7 @@ _SUFFIX = ".json"
 
 
 def find(name: str) -> SimVendor:
-    """The vendor of that key, or the one described in a file of that name; raises `UnknownDevice`."""
+    """Return the vendor of a key, or the one described in a JSON file. Raises `UnknownDevice`."""
     if name.endswith(_SUFFIX):
         return _read(Path(name).absolute())
     for vendor in _all():
@@ -125,17 +125,17 @@ def find(name: str) -> SimVendor:
         what="this device cannot be simulated",
         found=repr(name),
         expected=f"one of {', '.join(vendor.key for vendor in VENDORS)}, or a file *{_SUFFIX} that describes one",
-        do="choose one of these; docs/simulated-devices.md says what stands in such a file",
+        do="choose one of these; docs/simulated-devices.md describes such a file",
     )
 
 
 def of_package(name: str) -> SimVendor:
-    """The vendor whose runtime has this top-level package."""
+    """Return the vendor whose runtime has this top-level package."""
     return next(v for v in _all() if name in {package.partition(".")[0] for package in v.packages})
 
 
 def setting(name: str) -> str:
-    """The value of ACCEL_SIM by which child processes find the same vendor, wherever they run."""
+    """Return the value of ACCEL_SIM for child processes: a key, or an absolute path."""
     return str(Path(name).absolute()) if name.endswith(_SUFFIX) else name
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How many devices a process sees, from the vendor's own variable."""
+"""Count the devices that are visible to a process, by the vendor's own variable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from accel_testkit.sim.vendors import SimVendor
 
 
 def count(vendor: SimVendor, present: int, environment: Mapping[str, str]) -> int:
-    """The number of visible devices; the first of the vendor's variables that is set decides."""
+    """Return the number of visible devices; the first of the vendor's variables that is set decides."""
     for variable in vendor.visible:
         if variable in environment:
             return _listed(environment[variable], present, ascending=vendor.ascending)
@@ -18,7 +18,7 @@ def count(vendor: SimVendor, present: int, environment: Mapping[str, str]) -> in
 
 
 def _listed(text: str, present: int, *, ascending: bool) -> int:
-    """Ids count up to the first that is none, does not exist, repeats, or (Ascend) does not ascend."""
+    """Count the ids before the first that is no number, does not exist, repeats, or (Ascend) does not ascend."""
     seen: list[int] = []
     for part in text.split(","):
         item = part.strip()

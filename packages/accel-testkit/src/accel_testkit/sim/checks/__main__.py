@@ -57,7 +57,7 @@ def _collectives(device: Device) -> dict[str, str]:
 
 
 def _of_all_ranks(mine: dict[str, str]) -> dict[str, str]:
-    """For rank 0 the first error of each check on any rank; told past the collectives that are under check."""
+    """Return on rank 0 the first error of each check on any rank; exchanged through the store, not by collectives."""
     import torch.distributed as dist
 
     rendezvous: Any = dist.distributed_c10d

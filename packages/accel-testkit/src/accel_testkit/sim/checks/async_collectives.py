@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives and transfers under way: asked, waited for, followed by a device, and handed out as futures."""
+"""Asynchronous collectives and transfers: polled, waited for, ordered before the device's work, and as futures."""
 
 from __future__ import annotations
 

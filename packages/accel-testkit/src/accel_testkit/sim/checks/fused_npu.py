@@ -184,7 +184,7 @@ def npu_scatter(d: Device) -> None:
 
 
 def _attention(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
-    """On (batch, heads, sequence, size), one head and row after the other."""
+    """Compute attention on (batch, heads, sequence, size), one head and row after the other."""
     groups = q.shape[1] // k.shape[1]
     result = torch.empty_like(q)
     for batch, head in ((b, h) for b in range(q.shape[0]) for h in range(q.shape[1])):

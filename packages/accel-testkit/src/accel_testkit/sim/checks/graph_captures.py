@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Captures: what is forbidden while a graph is captured, and what a graph refuses."""
+"""What is forbidden during a capture, and the errors of a graph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_PERMITTED = "operation not permitted when stream is capturing"
 
 
 def breaks(d: Device, work: Callable[[], Any], words: str = "") -> None:
-    """The work raises, and the capture around it ends with an error and leaves no graph."""
+    """Check that the work raises, and that the capture around it ends with an error and leaves no graph."""
     graph, stream = new_graph(d), d.module.Stream()
     with d.module.stream(stream):
         graph.capture_begin()

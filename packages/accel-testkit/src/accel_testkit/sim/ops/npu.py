@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 
 
 def npu_apply_adam_w(*_arguments: Any) -> NoReturn:
-    """The real one has a schema and no kernel."""
+    """Raise: the real operator has a schema and no kernel."""
     raise RuntimeError("npu_apply_adam_w is not implemented for Tensor")
 
 
@@ -30,7 +30,7 @@ def npu_apply_adam_w_out(
     epsilon: float, grad: Tensor, max_grad_norm: Tensor | None, amsgrad: bool | None, maximize: bool | None,
     *, out: list[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """AdamW; the operator multiplies the powers by beta before it corrects with them."""
+    """AdamW; multiplies the powers of beta by beta before it corrects with them."""
     if amsgrad:
         errors.raise_not_simulated("torch.ops.npu.npu_apply_adam_w with amsgrad")
     param, exp_avg, exp_avg_sq = out

@@ -65,7 +65,7 @@ def _by_head(tensor: Tensor, layout: str, size: int | None) -> Tensor:
 
 
 def _hidden(mask: Tensor | None, sparse_mode: int, scores: Tensor) -> Tensor | None:
-    """Where nothing is attended to. Modes 2 and 3 take a compressed mask and mean a triangle."""
+    """Return the mask of hidden positions. Modes 2 and 3 take a compressed mask, which stands for a triangle."""
     if sparse_mode < 2:
         return None if mask is None else mask.bool()
     rows, columns = scores.shape[-2:]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a device module does (`torch.npu.memory_allocated`, …): written once for all vendors, one module a subject."""
+"""The functions of a device module (`torch.npu.memory_allocated`, …), once for all vendors, one module a subject."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PARTS = (device, random, streams, memory, dtypes, graphs, vendor_overrides)
 
 
 def exports(simulation: Simulation) -> dict[str, Any]:
-    """Everything that is simulated, by its name in the vendor's module."""
+    """Return everything that is simulated, by its name in the vendor's module."""
     names: dict[str, Any] = {}
     for part in _PARTS:
         names.update(part.exports(simulation))

@@ -34,7 +34,7 @@ def exports(simulation: Simulation) -> dict[str, Any]:
 
 
 class _TensorType(type):
-    """`torch.npu.FloatTensor`: called it makes a tensor, and isinstance asks for dtype and device."""
+    """`torch.npu.FloatTensor`: a call creates a tensor, isinstance compares dtype and device."""
 
     dtype: torch.dtype
     kind: str

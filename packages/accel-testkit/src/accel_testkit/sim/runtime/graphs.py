@@ -40,7 +40,7 @@ def exports(simulation: Simulation) -> dict[str, Any]:
 
 
 def _torchs_own(simulation: Simulation) -> dict[str, Any]:
-    """torch's code, over our class in place of the one that a build without the device lacks."""
+    """Return torch's own Python names, over the simulated native class, which a CPU build of torch lacks."""
     name, pool_handle, capturing = _IN_TORCH[simulation.type]
     methods = surface.load(simulation.vendor.surface).children(f"torch.{simulation.type}.{name}")
     absent = {each: _absent(name, each) for each in methods if not hasattr(simulation.native.Graph, each)}
@@ -63,7 +63,7 @@ def _absent(class_name: str, method: str) -> Callable[..., Any]:
 
 
 def _class(simulation: Simulation, name: str) -> type:
-    """The vendor's graph class with the real one's methods: simulated or refusing."""
+    """Return the vendor's graph class with the real one's methods; those not simulated raise NotSimulated."""
     hpu = simulation.type == "hpu"
     mode = "relaxed" if simulation.type == "mlu" else "global"
 
@@ -98,7 +98,7 @@ def _class(simulation: Simulation, name: str) -> type:
 
 
 class _Capture:
-    """A `with` that captures what runs inside it, on a stream of its own."""
+    """A context that captures what runs inside it, on a stream of its own."""
 
     default_capture_stream: Any = None
 

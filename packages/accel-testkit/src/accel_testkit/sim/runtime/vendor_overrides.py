@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where one vendor's module answers differently from the others, one function a vendor."""
+"""Functions of one vendor's module that differ from the others, one function a vendor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def exports(simulation: Simulation) -> dict[str, Any]:
 
 
 def _nothing(*_arguments: Any, **_options: Any) -> None:
-    """A range in a profile nobody takes."""
+    """Do nothing: there is no profiler to mark ranges for."""
 
 
 def _npu(simulation: Simulation) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def _npu(simulation: Simulation) -> dict[str, Any]:
 
 
 def _hpu(simulation: Simulation) -> dict[str, Any]:
-    """One device a process, its own memory statistics, and texts where others have records."""
+    """Return hpu's names: one device a process, its own memory statistics, text where others have objects."""
     lazy = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
 
     def only(device: Any) -> int:
