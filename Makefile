@@ -53,12 +53,14 @@ lint: $(BIN)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+	$(BIN)/pre-commit run --all-files --hook-stage manual
 
 types: $(BIN)/.ready
 	$(BIN)/mypy
 
 layers: $(BIN)/.ready
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m ci.check_api
 
 house: $(BIN)/.ready
 	$(BIN)/python -m ci.check_house

@@ -33,10 +33,10 @@ def check(root: Path) -> Iterator[tuple[Violation, str]]:
     offered = surfaces.load(root)
     packages = workspace.load(root)
     files = [path for path in git.files(root) if path.endswith(".py")]
-    core = _read(root, files, packages[workspace.CORE].room) if workspace.CORE in packages else []
+    core = _read(root, files, packages[workspace.CORE].source) if workspace.CORE in packages else []
     for package in packages.values():
         if package.vendors:
-            sources = _read(root, files, package.room)
+            sources = _read(root, files, package.source)
             found = list(classes.find(sources, core))
             namespaces = {kind.namespace for kind in found}
             shaped = Shaped(sources, namespaces, offered)
