@@ -104,3 +104,5 @@ def test_this_repository_gives_a_row_for_every_package(capsys: pytest.CaptureFix
     core = workspace.load(ROOT)["accel-core"]
     assert pythons["core"] == pythons["cpu"] == {core.python, core.newest}
     assert core.python != core.newest
+    (hf,) = [row for row in rows if row["env"] == "hf"]
+    assert hf["python"] == core.newest
