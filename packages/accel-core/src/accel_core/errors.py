@@ -170,6 +170,12 @@ class OpFailed(AccelError, RuntimeError):
     code = "ACC-405"
 
 
+class LibraryMismatch(AccelError, OSError):
+    """A native library has another C interface than the Python code that loads it."""
+
+    code = "ACC-406"
+
+
 class UnsupportedBackend(AccelError, ValueError):
     """A torch.compile backend that is not registered was asked for."""
 

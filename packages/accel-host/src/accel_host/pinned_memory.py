@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Page-locked host memory in whole pages, and exact knowledge of which is alive and which of it is locked.
+"""Allocates page-locked ("pinned") host memory in whole pages, and records which of it is allocated and locked.
 
-Where the system refuses the lock (`ulimit -l`) the pages come all the same, with one warning, and are not called
-pinned: training goes on with them, and whoever asks may find others.
+Where the system refuses to lock (`ulimit -l`), the memory is allocated without the lock, with one warning, and is not
+reported as pinned: training continues with it.
 
-The pages go with the last tensor that shows them, never before: freeing early gives the memory back to the
-machine, and a tensor that is still held then reads zeros instead of what somebody else put there.
+The address range stays reserved until the last tensor on it is deleted. `free` returns the physical memory earlier; a
+tensor that is still in use then reads zeros, never data that another allocation has put there.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import torch
 from accel_host.aliasing import extent
 from accel_host.errors import OutOfPinnedMemory
 
-#: From this size on, huge pages are wished for: two of them.
+#: Blocks of at least this many bytes, two huge pages, are advised to use huge pages.
 _HUGE = 4 << 20
 
 
 class LockedMemory:
-    """The locked pages of a process by address. Every method may be called from any thread."""
+    """The page-locked blocks of a process, by address. Every method may be called from any thread."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, weakref.ReferenceType[mmap.mmap]] = {}
@@ -39,19 +39,19 @@ class LockedMemory:
         self._lock = threading.RLock()
 
     def allocate(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        """`count` elements, zeroed, at the start of a page; raises OutOfPinnedMemory (MemoryError).
+        """Return a tensor of `count` zeros that begins at a page; raises OutOfPinnedMemory (a MemoryError).
 
-        Warns, once a process, where there is memory but the system refuses to lock it.
+        Warns, once a process, where the system refuses to lock the memory.
         """
         length = max(count * dtype.itemsize, 1)
         try:
             block = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except (OSError, ValueError, OverflowError) as error:
             raise OutOfPinnedMemory(
-                what=f"{length} bytes of page-locked memory can not be had",
+                what=f"{length} bytes of page-locked memory cannot be allocated",
                 found=str(error),
-                expected="as much free memory",
-                do="pin less: fewer or smaller offload buffers",
+                expected="enough free memory",
+                do="pin less memory: use fewer or smaller offload buffers",
             ) from error
         _advise(block, length)
         start = _address(block)
@@ -64,15 +64,15 @@ class LockedMemory:
             self._blocks[start] = weakref.ref(block)
             self._bounds[start] = start + length
             bisect.insort(self._starts, start)
-        shown = (ctypes.c_char * length).from_buffer(block)
-        # The pages are forgotten first and given back second: an mmap that dies tells nobody before its
-        # addresses are free for others, so the finalizer holds it until it has run.
-        weakref.finalize(shown, self._forget, start, block).atexit = False
-        whole: torch.Tensor = torch.frombuffer(shown, dtype=torch.uint8)
+        owner = (ctypes.c_char * length).from_buffer(block)
+        # The block must leave our records before its addresses can be allocated again: the finalizer keeps the mmap
+        # open until it has removed it.
+        weakref.finalize(owner, self._forget, start, block).atexit = False
+        whole: torch.Tensor = torch.frombuffer(owner, dtype=torch.uint8)
         return whole[: count * dtype.itemsize].view(dtype)
 
     def free(self, address: int) -> bool:
-        """Unlock the pages that begin there and give them back; False where none do."""
+        """Unlock the block at this address and return its memory; False where none begins there."""
         with self._lock:
             reference = self._blocks.get(address)
             block = None if reference is None else reference()
@@ -84,11 +84,11 @@ class LockedMemory:
             return True
 
     def owns(self, tensor: torch.Tensor) -> bool:
-        """Whether all of the tensor's memory lies in one live block, locked or not."""
+        """Return whether all of the tensor's memory is in one allocated block, locked or not."""
         return self._block_of(tensor) is not None
 
     def is_locked(self, tensor: torch.Tensor) -> bool:
-        """Whether it does, and the system has locked the block."""
+        """Return whether all of the tensor's memory is in one block that the system has locked."""
         with self._lock:
             return self._block_of(tensor) in self._locked
 
@@ -97,10 +97,10 @@ class LockedMemory:
             return None
         first, last = extent(tensor)
         with self._lock:
-            place = bisect.bisect_right(self._starts, first) - 1
-            if place < 0 or last > self._bounds[self._starts[place]]:
+            index = bisect.bisect_right(self._starts, first) - 1
+            if index < 0 or last > self._bounds[self._starts[index]]:
                 return None
-            return self._starts[place]
+            return self._starts[index]
 
     def _forget(self, start: int, _block: mmap.mmap | None = None) -> None:
         with self._lock:
@@ -110,17 +110,17 @@ class LockedMemory:
                 self._starts.remove(start)
 
 
-#: The one of this process: whoever pins, everybody can ask.
+#: All page-locked memory of this process.
 MEMORY = LockedMemory()
 if hasattr(os, "register_at_fork"):
-    # The child has the pages, and none of the locks.
+    # A child inherits the pages, but not their locks.
     os.register_at_fork(after_in_child=MEMORY._locked.clear)
 
 
 def pinned_like(tensor: torch.Tensor) -> torch.Tensor:
-    """A page-aligned copy of a host tensor, contiguous, in its shape; locked where the system allows it."""
-    fresh = MEMORY.allocate(tensor.numel(), tensor.dtype).view(tensor.shape)
-    return fresh.copy_(tensor)
+    """Return a contiguous, page-aligned copy of a host tensor, locked where the system allows it."""
+    copy = MEMORY.allocate(tensor.numel(), tensor.dtype).view(tensor.shape)
+    return copy.copy_(tensor)
 
 
 def _advise(block: mmap.mmap, length: int) -> None:
@@ -128,7 +128,7 @@ def _advise(block: mmap.mmap, length: int) -> None:
         try:
             block.madvise(mmap.MADV_HUGEPAGE)
         except OSError:
-            pass  # a kernel without huge pages
+            pass  # this kernel has no huge pages
 
 
 def _address(block: mmap.mmap) -> int:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels in plain torch, for machines where the library can not be had."""
+"""The kernels in plain torch, for machines without the library."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNUSED = torch.empty(0)
 
 
 def adam(roles: Roles, o: AdamOptions) -> None:
-    """`accel_host.kernels.adam`."""
+    """Compute `accel_host.kernels.adam`."""
     lists = [_scaled(roles, o.grad_factor), *(list(roles[role]) for role in ("params", "first", "second"))]
     plain_adam.step(
         lists,
@@ -28,11 +28,11 @@ def adam(roles: Roles, o: AdamOptions) -> None:
             _UNUSED, o.lr, o.beta1, o.beta2, o.eps, o.step, o.decoupled, o.bias_correction, o.weight_decay
         ),
     )
-    _copy_out(roles)
+    _write_copies(roles)
 
 
 def adam_rollback(roles: Roles, o: AdamOptions) -> None:
-    """`accel_host.kernels.adam` with `rollback`."""
+    """Compute `accel_host.kernels.adam` with `rollback`."""
     grads = _scaled(roles, o.grad_factor)
     correction1 = 1 - o.beta1**o.step if o.bias_correction else 1.0
     correction2 = 1 - o.beta2**o.step if o.bias_correction else 1.0
@@ -46,11 +46,11 @@ def adam_rollback(roles: Roles, o: AdamOptions) -> None:
         m.sub_((1 - o.beta1) * g).div_(o.beta1)
         v.sub_((1 - o.beta2) * g * g).div_(o.beta2).clamp_(min=0)
         copy_back([param, exp_avg, exp_avg_sq], [p, m, v])
-    _copy_out(roles)
+    _write_copies(roles)
 
 
 def adagrad(roles: Roles, lr: float, eps: float, weight_decay: float, grad_factor: float) -> None:
-    """`accel_host.kernels.adagrad`."""
+    """Compute `accel_host.kernels.adagrad`."""
     params, grads, sums = wide(roles["params"]), wide(_scaled(roles, grad_factor)), wide(roles["first"])
     if weight_decay:
         grads = list(torch._foreach_add(grads, params, alpha=weight_decay))
@@ -58,16 +58,16 @@ def adagrad(roles: Roles, lr: float, eps: float, weight_decay: float, grad_facto
     denominators = torch._foreach_sqrt(sums)
     torch._foreach_add_(denominators, eps)
     torch._foreach_addcdiv_(params, grads, denominators, -lr)
-    _put(roles, params, sums)
+    _store(roles, params, sums)
 
 
 def lion(
     roles: Roles, lr: float, beta1: float, beta2: float, weight_decay: float, grad_factor: float
 ) -> None:
-    """`accel_host.kernels.lion`."""
+    """Compute `accel_host.kernels.lion`."""
     lists = [_scaled(roles, grad_factor), list(roles["params"]), list(roles["first"])]
     multi_tensor_lion(0, _UNUSED, lists, lr, beta1, beta2, 1, weight_decay)
-    _copy_out(roles)
+    _write_copies(roles)
 
 
 def sgd(
@@ -80,7 +80,7 @@ def sgd(
     nesterov: bool,
     first_step: bool,
 ) -> None:
-    """`accel_host.kernels.sgd`."""
+    """Compute `accel_host.kernels.sgd`."""
     params, grads, buffers = wide(roles["params"]), wide(_scaled(roles, grad_factor)), wide(roles["first"])
     if weight_decay:
         grads = list(torch._foreach_add(grads, params, alpha=weight_decay))
@@ -88,11 +88,11 @@ def sgd(
     torch._foreach_add_(buffers, grads, alpha=1.0 if first_step else 1 - dampening)
     moves = list(torch._foreach_add(grads, buffers, alpha=momentum)) if nesterov else buffers
     torch._foreach_add_(params, moves, alpha=-lr)
-    _put(roles, params, buffers)
+    _store(roles, params, buffers)
 
 
 def sum_of_squares(roles: Roles, result: c_double) -> None:
-    """`accel_host.kernels.sum_of_squares`."""
+    """Compute `accel_host.kernels.sum_of_squares`."""
     result.value = sum(float(tensor.double().square().sum()) for tensor in roles["grads"])
 
 
@@ -100,11 +100,11 @@ def _scaled(roles: Roles, factor: float) -> Wide:
     return [g.detach() if factor == 1 else g.detach().float() * factor for g in roles["grads"]]
 
 
-def _put(roles: Roles, params: Wide, states: Wide) -> None:
+def _store(roles: Roles, params: Wide, states: Wide) -> None:
     copy_back([*roles["params"], *roles["first"]], [*params, *states])
-    _copy_out(roles)
+    _write_copies(roles)
 
 
-def _copy_out(roles: Roles) -> None:
+def _write_copies(roles: Roles) -> None:
     for copy, param in zip(roles.get("copies", ()), roles["params"], strict=False):
         copy.copy_(param)

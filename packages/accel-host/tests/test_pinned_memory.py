@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Page-locked memory: whole pages, exactly known, and never freed under a tensor that shows it."""
+"""Page-locked memory: whole pages, exact records, and no reuse of memory that a tensor still refers to."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from pathlib import Path
 import pytest
 import torch
 
-from accel_host import locked
+from accel_host import pinned_memory
 from accel_host.errors import OutOfPinnedMemory
-from accel_host.locked import LockedMemory, pinned_like
 from accel_host.op_builder import PinMemoryBuilder
+from accel_host.pinned_memory import LockedMemory, pinned_like
 
 
 def locked_bytes() -> int:
-    """What the kernel has locked for this process."""
+    """Bytes that the kernel has locked for this process."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmLck:"))
 
 
 def flags_of(address: int) -> list[str]:
-    """The kernel's two-letter flags of the mapping there: `lo` for locked, `hg` for huge pages asked for."""
+    """The kernel's two-letter flags of the mapping at the address: `lo` for locked, `hg` for advised huge pages."""
     inside = False
     for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
         name, *rest = line.split()
@@ -42,15 +42,15 @@ def flags_of(address: int) -> list[str]:
 
 @pytest.fixture
 def granted() -> int:
-    """As many bytes as huge pages are asked for, which this process may lock."""
+    """A size in bytes that this process may lock, and that is large enough for huge pages."""
     if not Path("/proc/self/smaps").exists():
-        pytest.skip("not run: this system has no /proc to ask what is locked")
-    gc.collect()  # what earlier tests locked
-    wanted = locked._HUGE
+        pytest.skip("not run: this system has no /proc that lists what is locked")
+    gc.collect()  # releases what earlier tests locked
+    wanted = pinned_memory._HUGE
     probe = mmap.mmap(-1, wanted)
-    if not locked._mlock(locked._address(probe), wanted):
+    if not pinned_memory._mlock(pinned_memory._address(probe), wanted):
         limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
-        pytest.skip(f"not run: RLIMIT_MEMLOCK of {limit} bytes forbids to lock {wanted}")
+        pytest.skip(f"not run: RLIMIT_MEMLOCK of {limit} bytes forbids locking {wanted}")
     probe.close()
     return wanted
 
@@ -65,7 +65,7 @@ def test_memory_is_locked_until_it_is_freed(granted: int) -> None:
     assert not memory.is_locked(tensor)
 
 
-def test_memory_is_locked_until_its_last_view_goes(granted: int) -> None:
+def test_memory_is_locked_until_its_last_view_is_deleted(granted: int) -> None:
     memory, before = LockedMemory(), locked_bytes()
     view = memory.allocate(granted, torch.uint8)[7:9]
     gc.collect()
@@ -75,17 +75,17 @@ def test_memory_is_locked_until_its_last_view_goes(granted: int) -> None:
     assert locked_bytes() == before
 
 
-def test_a_forked_child_has_the_memory_and_no_lock_of_it(granted: int) -> None:
+def test_a_forked_child_inherits_the_memory_without_its_lock(granted: int) -> None:
     tensor = pinned_like(torch.ones(granted, dtype=torch.uint8))
-    assert locked.MEMORY.is_locked(tensor)
+    assert pinned_memory.MEMORY.is_locked(tensor)
     child = os.fork()
     if child == 0:
-        os._exit(0 if locked.MEMORY.owns(tensor) and not locked.MEMORY.is_locked(tensor) else 3)
+        os._exit(0 if pinned_memory.MEMORY.owns(tensor) and not pinned_memory.MEMORY.is_locked(tensor) else 3)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert locked.MEMORY.is_locked(tensor)
+    assert pinned_memory.MEMORY.is_locked(tensor)
 
 
-def test_huge_pages_are_asked_for_where_they_fit(granted: int) -> None:
+def test_huge_pages_are_advised_for_large_blocks(granted: int) -> None:
     memory = LockedMemory()
     large, small = memory.allocate(granted, torch.uint8), memory.allocate(4096, torch.uint8)
     if not Path("/sys/kernel/mm/transparent_hugepage").exists():
@@ -94,17 +94,17 @@ def test_huge_pages_are_asked_for_where_they_fit(granted: int) -> None:
     assert "hg" not in flags_of(small.data_ptr())
 
 
-def test_memory_that_the_system_does_not_lock_is_usable_not_called_pinned_and_warned_of_once(
+def test_memory_that_the_system_does_not_lock_is_usable_not_reported_as_pinned_and_warned_about_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(locked, "_mlock", lambda address, length: False)
-    monkeypatch.setattr(locked, "_warned", False)
+    monkeypatch.setattr(pinned_memory, "_mlock", lambda address, length: False)
+    monkeypatch.setattr(pinned_memory, "_warned", False)
     handle = PinMemoryBuilder().load().pin_handle()
     with pytest.warns(RuntimeWarning, match=r"not locked.*ulimit -l"):
         tensor = handle.new_cpu_locked_tensor(1000, torch.empty(0))
     assert tensor.fill_(3).sum() == 3000
-    assert locked.MEMORY.owns(tensor)
-    assert not locked.MEMORY.is_locked(tensor)
+    assert pinned_memory.MEMORY.owns(tensor)
+    assert not pinned_memory.MEMORY.is_locked(tensor)
     assert not handle.is_pinned(tensor)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -121,7 +121,7 @@ def test_memory_begins_at_a_page_and_is_zero() -> None:
         assert not tensor.any()
 
 
-def test_nothing_is_a_tensor_too() -> None:
+def test_zero_elements_give_an_empty_tensor() -> None:
     memory = LockedMemory()
     assert memory.allocate(0, torch.float32).shape == (0,)
 
@@ -136,7 +136,7 @@ def test_a_view_is_owned_and_a_neighbour_is_not() -> None:
     assert not memory.owns(torch.zeros(4, device="meta"))
 
 
-def test_memory_goes_with_its_last_view() -> None:
+def test_memory_is_released_with_its_last_view() -> None:
     memory = LockedMemory()
     tensor = memory.allocate(1024, torch.float32)
     view = tensor[5:6]
@@ -157,7 +157,7 @@ def test_a_tensor_that_outlives_its_memory_reads_zeros() -> None:
     assert not tensor.any()
 
 
-def test_what_is_alive_is_exactly_what_was_allocated_and_not_freed() -> None:
+def test_exactly_the_allocated_and_not_freed_blocks_are_owned() -> None:
     memory, draw = LockedMemory(), random.Random(0)
     alive: list[torch.Tensor] = []
     freed: list[torch.Tensor] = []
@@ -172,7 +172,7 @@ def test_what_is_alive_is_exactly_what_was_allocated_and_not_freed() -> None:
     assert not any(memory.owns(tensor) for tensor in freed)
 
 
-def test_too_much_is_a_memory_error_that_says_so() -> None:
+def test_an_allocation_that_is_too_large_is_a_memory_error() -> None:
     with pytest.raises(MemoryError, match="ACC-506") as raised:
         LockedMemory().allocate(1 << 60, torch.uint8)
     assert isinstance(raised.value, OutOfPinnedMemory)
