@@ -14,7 +14,6 @@ from accel_core.vendor import Traits
 from accel_testkit.engine.compare import Comparison
 from accel_testkit.engine.configurations import MATRIX, Configuration
 from accel_testkit.engine.runs import Runs
-from accel_testkit.plugin import tier
 from accel_testkit.suite import results
 from accel_testkit.suite.conftest import (
     _admission,
@@ -54,7 +53,7 @@ def comparison(
 ) -> Comparison:
     """Compares this configuration's runs; skips where the vendor declares its type, op or stage missing."""
     item = request.node
-    ranks = "zero3_ranks" if configuration.stage == 3 and tier(item) == "multi" else ""
+    ranks = "zero3_ranks" if configuration.stage == 3 and results.tier(item) == "multi" else ""
     for name in (configuration.dtype, _OPS.get(configuration.optimizer, ""), ranks):
         skip_if_declared(item, name, traits)
 

@@ -113,6 +113,6 @@ def _answer(folder: Path, rank: int, code: int) -> dict[str, Any]:
     path = folder / f"{rank}.json"
     answer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     if code and not answer.get("error"):
-        said = (folder / f"{rank}.log").read_text(encoding="utf-8", errors="replace")
-        answer["error"] = f"ended with {code}: {said[-1500:]}"
+        output = (folder / f"{rank}.log").read_text(encoding="utf-8", errors="replace")
+        answer["error"] = f"ended with {code}: {output[-1500:]}"
     return answer

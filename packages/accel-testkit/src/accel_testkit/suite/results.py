@@ -27,11 +27,21 @@ FIGURES = "accel-figures"
 _DISTRIBUTIONS = ("accel-testkit", "accel-core", "torch", "deepspeed")
 
 
-def describe(item: pytest.Item, tier: str) -> dict[str, str]:
-    """Id, tier and sentence of a check."""
+def tier(item: pytest.Item) -> str:
+    """Return the tier of a check: that of the function, else that of its file."""
+    marker = item.get_closest_marker("tier")
+    return str(marker.args[0]) if marker else ""
+
+
+def describe(item: pytest.Item) -> dict[str, str]:
+    """Return the id, tier and sentence of a check."""
     file, name = item.path.stem.removeprefix("test_"), item.name
     doc = getattr(getattr(item, "function", None), "__doc__", None) or ""
-    return {"id": f"{file}.{name.removeprefix('test_')}", "tier": tier, "sentence": " ".join(doc.split())}
+    return {
+        "id": f"{file}.{name.removeprefix('test_')}",
+        "tier": tier(item),
+        "sentence": " ".join(doc.split()),
+    }
 
 
 @dataclass
