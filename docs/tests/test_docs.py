@@ -63,6 +63,14 @@ def test_a_page_that_names_accel_sim_names_the_package_that_brings_it(page: Path
     assert "accel sim" not in text or "accel-testkit" in text
 
 
+def test_the_files_that_contributing_names_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("<vendor>", "cpu")
+    named = re.findall(r"`((?:packages|accel_core|shared|ci|docs|tests)/[\w./-]*)`", text)
+    assert len(named) > 10
+    roots = (ROOT, ROOT / "packages/accel-core/src")
+    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
+
+
 def error_classes() -> dict[str, ast.ClassDef]:
     """Every class in the packages that sets an error code, by its code."""
     found = {}
