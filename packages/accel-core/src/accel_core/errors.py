@@ -181,6 +181,12 @@ class LibraryMismatch(AccelError, OSError):
     code = "ACC-406"
 
 
+class UnknownBuilder(AccelError, ValueError):
+    """`accel ops` was called with a builder that the accelerator does not know."""
+
+    code = "ACC-407"
+
+
 class UnsupportedBackend(AccelError, ValueError):
     """A torch.compile backend that is not registered was asked for."""
 

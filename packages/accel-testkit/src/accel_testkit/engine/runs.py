@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The runs of a session: on the accelerator, and the same beside it on DeepSpeed's own CPU accelerator."""
+"""The runs of a session: each on the accelerator and on DeepSpeed's own CPU accelerator."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _START, _EACH = 120.0, 30.0
 
 
 def expect_trained_on(accelerator: str, answers: Answers) -> None:
-    """Fail unless every rank that got so far had this class."""
+    """Fail unless every rank that reported an accelerator had this class."""
     wanted = accelerator.replace(":", ".")
     others = [answer for answer in answers if answer.get("accelerator", wanted) != wanted]
     expect(
@@ -66,7 +66,7 @@ class Runs:
         self._threads.shutdown(cancel_futures=True)
 
     def answers(self, key: RunKey) -> Answers:
-        """The answers of all ranks; waits for them."""
+        """Wait for the answers of all ranks and return them."""
         if key.origin:
             self.answers(RunKey(key.origin, stock=key.stock))
         elif key.ranks == 1:

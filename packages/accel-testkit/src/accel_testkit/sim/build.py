@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import runpy
 import subprocess
 import sys
 import sysconfig
@@ -50,7 +49,12 @@ def _torch() -> tuple[Path, dict[str, Any]]:
             do="pip install torch==2.13.0",
         )
     folder = Path(spec.origin).parent
-    return folder, runpy.run_path(str(folder / "version.py"))
+    version = importlib.util.spec_from_file_location("accel_sim_torch_version", folder / "version.py")
+    assert version is not None
+    assert version.loader is not None
+    module = importlib.util.module_from_spec(version)
+    version.loader.exec_module(module)
+    return folder, vars(module)
 
 
 def _source() -> Source:

@@ -83,8 +83,8 @@ class BuildProgress:
         with self._lock:
             if not self._total:
                 return f"{self._what}: waiting for another process that builds it, {self._seconds()}"
-            names = ", ".join(self._running) or "linking"
-            return f"{self._what}: building {names}, {self._done} of {self._total} done, {self._seconds()}"
+            now = f"building {', '.join(self._running)}" if self._running else "linking"
+            return f"{self._what}: {now}, {self._done} of {self._total} done, {self._seconds()}"
 
     def _seconds(self) -> str:
         return f"{time.monotonic() - self._started:.0f} s"

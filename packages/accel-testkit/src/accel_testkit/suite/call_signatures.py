@@ -14,7 +14,7 @@ _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_
 
 
 def public_members() -> dict[str, Any]:
-    """The interface's own public members, by name, in alphabetical order."""
+    """Return the interface's own public members, by name, in alphabetical order."""
     classes = [
         cls for cls in DeepSpeedAccelerator.__mro__ if cls.__module__.startswith("accel_core.interface")
     ]

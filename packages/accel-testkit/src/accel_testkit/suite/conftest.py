@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the checks share: the accelerator, its record and traits, and who is let in."""
+"""Fixtures of the checks: the accelerator, its record and traits, and what a check needs to run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEVICES = {"host": 0, "device": 1, "multi": 2}
 
 @pytest.fixture(scope="session")
 def target(pytestconfig: pytest.Config) -> Target:
-    """What the command line names."""
+    """The accelerator that the command line names."""
     return pytestconfig.stash[TARGET]
 
 
@@ -75,7 +75,7 @@ def skip_if_declared(item: pytest.Item, name: str, traits: Traits) -> None:
 
 @pytest.fixture(scope="session")
 def launcher(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Launcher:
-    """Starts ranks."""
+    """A launcher of ranks."""
     return Launcher(target, tmp_path_factory.mktemp("ranks"))
 
 

@@ -28,7 +28,7 @@ def fail(what: str, *, found: object, expected: str, do: str) -> NoReturn:
 
 
 def largest(differences: Iterable[float]) -> float:
-    """The largest difference; inf where one is nan, which `max` passes over unless it comes first."""
+    """Return the largest difference; inf where one is nan, which `max` ignores unless it comes first."""
     apart = list(differences)
     return math.inf if any(map(math.isnan, apart)) else max(apart)
 
@@ -46,7 +46,7 @@ def expect_type(value: object, cls: type, what: str, *, do: str) -> None:
 
 
 def expect_raises(cls: type[Exception], call: Callable[[], Any], what: str, *, do: str) -> Exception:
-    """Fail the check unless the call raises this type; the exception raised."""
+    """Fail the check unless the call raises this type; return the exception."""
     __tracebackhide__ = True
     try:
         found = f"no exception; it returned {call()!r}"

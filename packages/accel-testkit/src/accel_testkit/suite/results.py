@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a run showed, check by check: a summary on the terminal, and JSON that the docs' feature matrix is made of."""
+"""The results of a run, check by check: a summary on the terminal, and JSON for the docs' feature matrix."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def describe(item: pytest.Item) -> dict[str, str]:
 
 @dataclass
 class Recorder:
-    """Listens to a run; the worst phase of a check is its outcome."""
+    """Records a run; the worst phase of a check is its outcome."""
 
     target: Target
     tiers: tuple[str, ...]
@@ -76,7 +76,7 @@ class Recorder:
             self.path.write_text(json.dumps(self.document(), indent=1) + "\n", encoding="utf-8")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say what was not checked, and on whose word."""
+        """List the skipped checks with the traits that declare them missing."""
         skipped: dict[str, list[str]] = {}
         for row in self.checks.values():
             if row["outcome"] == "skipped":
@@ -91,7 +91,7 @@ class Recorder:
             terminalreporter.write_line(note)
 
     def document(self) -> dict[str, Any]:
-        """The results as plain data."""
+        """Return the results as plain data."""
         vendor = self.target.vendor
         names = [*_DISTRIBUTIONS, *([vendor.distribution] if vendor else [])]
         return {
@@ -111,14 +111,14 @@ class Recorder:
 
 
 def simulated() -> str:
-    """Key of the vendor whose device is simulated in this process; empty on a real one."""
+    """Return the key of the vendor whose device is simulated in this process; empty on a real one."""
     module: Any = sys.modules.get("accel_testkit.sim.simulation")
     simulation = module.current() if module is not None else None
     return simulation.vendor.key if simulation is not None else ""
 
 
 def notes() -> list[str]:
-    """What a reader of the results has to know; a simulated device says so of itself."""
+    """Return notes for a reader of the results: that the device is simulated."""
     key = simulated()
     return (
         [f"simulated {key}: shows wiring, contracts and numerics, not speed or the vendor's driver"]

@@ -20,7 +20,7 @@ from accel_core.vendor import ENTRY_POINT_GROUP, Traits, Vendor
 
 @dataclass(frozen=True)
 class Target:
-    """What the command line names.
+    """The accelerator that the command line names.
 
     vendor:      the record, None for a class named with --accel-class.
     accelerator: dotted name of the class.
@@ -30,7 +30,7 @@ class Target:
     accelerator: str
 
     def construct(self) -> Any:
-        """A new accelerator object; raises what its import or constructor raises."""
+        """Return a new accelerator object; raises what its import or constructor raises."""
         if self.vendor is not None:
             if self.vendor.imports_deepspeed:
                 importlib.import_module("deepspeed")
@@ -41,7 +41,7 @@ class Target:
 
     @property
     def package(self) -> str:
-        """Top-level package of the class."""
+        """The top-level package of the class."""
         return self.accelerator.partition(":")[0].partition(".")[0]
 
 
@@ -75,7 +75,7 @@ def _vendor(key: str) -> Vendor:
 
 
 def records(vendor: Vendor) -> dict[str, Vendor]:
-    """The vendor's record as it stands in its package, by the dotted name in the entry point.
+    """Return the vendor's record as its package defines it, by the dotted name in the entry point.
 
     Core fills in what a record leaves out; an entry point that cannot be loaded is left out here.
     """
