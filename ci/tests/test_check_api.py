@@ -99,6 +99,7 @@ def test_a_change_that_breaks_a_caller_is_told_by_its_name(
         ("    priority: int = 0\n", "    priority: int = 0\n    variant: str = ''\n"),
         ("last: int = 0", "last: int = 0, more: int = 0"),
         ("INTERFACE_VERSION = 1", "INTERFACE_VERSION = 1\nNEW = 1"),
+        ("INTERFACE_VERSION = 1", "INTERFACE_VERSION = 3"),
     ],
 )
 def test_private_names_and_additions_break_nothing(api: Repository, old: str, new: str) -> None:

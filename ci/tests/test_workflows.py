@@ -112,7 +112,7 @@ def third_parties(module: str, seen: set[str]) -> set[str]:
     modules = {
         name if (ROOT / f"{name.replace('.', '/')}.py").exists() else name.rpartition(".")[0] for name in own
     }
-    outside = {name.split(".")[0] for name in names - own} - sys.stdlib_module_names - {"tomli"}
+    outside = {name.split(".")[0] for name in names - own} - sys.stdlib_module_names - {"tomli", "tomllib"}
     return outside.union(*(third_parties(name, seen) for name in modules if name != "ci"))
 
 

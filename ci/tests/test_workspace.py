@@ -41,6 +41,8 @@ def test_every_tool_knows_every_package() -> None:
     assert tool["importlinter"]["root_packages"] == modules
     assert core["forbidden_modules"] == [module for module in modules if module != "accel_core"]
     assert vendors["modules"] == sorted(package.module for package in packages if package.vendors)
+    (acyclic,) = [c for c in contracts if c["type"] == "acyclic_siblings"]
+    assert acyclic["ancestors"] == modules
     assert deepspeed["source_modules"] == [module for module in modules if module != "accel_testkit"]
     assert tool["coverage"]["run"]["source_pkgs"] == modules
     assert tool["mypy"]["mypy_path"] == [f"{package.folder}/src" for package in packages]

@@ -21,16 +21,21 @@ class AccelError(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        return (
-            f"[{self.code}] {self.what}\n"
-            f"  found:    {_indented(self.found)}\n"
-            f"  expected: {_indented(self.expected)}\n"
-            f"  do:       {_indented(self.do)}"
-        )
+        return four_parts(f"[{self.code}] {self.what}", found=self.found, expected=self.expected, do=self.do)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions pickle by their args; ours are keyword-only. Launchers send errors between processes.
         return _rebuild, (type(self), self.what, self.found, self.expected, self.do)
+
+
+def four_parts(what: str, *, found: str, expected: str, do: str) -> str:
+    """Format an error's text. Each part may have several lines."""
+    return (
+        f"{what}\n"
+        f"  found:    {_indented(found)}\n"
+        f"  expected: {_indented(expected)}\n"
+        f"  do:       {_indented(do)}"
+    )
 
 
 def in_short(error: BaseException) -> str:
@@ -174,6 +179,12 @@ class LibraryMismatch(AccelError, OSError):
     """A native library has another C interface than the Python code that loads it."""
 
     code = "ACC-406"
+
+
+class UnknownBuilder(AccelError, ValueError):
+    """`accel ops` was called with a builder that the accelerator does not know."""
+
+    code = "ACC-407"
 
 
 class UnsupportedBackend(AccelError, ValueError):

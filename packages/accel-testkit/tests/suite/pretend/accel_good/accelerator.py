@@ -26,7 +26,7 @@ class GOOD_Accelerator(TorchDeviceAccelerator):
         self._pinned = WeakIdKeyDictionary()
 
     def is_synchronized_device(self) -> bool:
-        return True  # and DeepSpeed records no streams on tensors, which torch can not do in host memory
+        return True  # and DeepSpeed records no streams on tensors, which torch cannot do in host memory
 
     def create_graph(self) -> Any:
         return Graph()
