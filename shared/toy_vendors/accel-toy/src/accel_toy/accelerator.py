@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from accel_core import TorchDeviceAccelerator
+from accel_core.device import TorchDeviceAccelerator
 from accel_toy import driver
 from accel_toy.op_builder import TABLE
 from accel_toy.traits import TRAITS
