@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import difflib
-import pkgutil
 from collections.abc import Sequence
 from typing import Any
 
+from accel_core.cli.ops import serving
 from accel_core.cli.ops.rows import MISSING, SERVED, Row
 from accel_core.errors import UnknownBuilder
 from accel_core.op_builder.names import UPSTREAM
@@ -29,16 +29,7 @@ def listed(accelerator: Any, names: Sequence[str]) -> list[Row]:
 
 def own_table(accelerator: Any) -> OpTable:
     """Return the `TABLE` of the accelerator's op builder package; an empty one where it has none."""
-    return table_in(accelerator.op_builder_dir())
-
-
-def table_in(package: str) -> OpTable:
-    """Return `TABLE` of an op builder package; an empty one where it has none or cannot be imported."""
-    try:
-        table = pkgutil.resolve_name(f"{package}:TABLE")
-    except (Exception, SystemExit):
-        table = None
-    return table if isinstance(table, OpTable) else OpTable(package, {})
+    return serving.table_in(accelerator.op_builder_dir())
 
 
 def _row(accelerator: Any, name: str) -> Row:
@@ -50,8 +41,6 @@ def _row(accelerator: Any, name: str) -> Row:
 
 
 def _unknown(names: Sequence[str], known: Sequence[str], device: str) -> UnknownBuilder:
-    from accel_core.cli.ops import serving
-
     near, facts = [], []
     for name in names:
         near += [match for match in _near(name, known) if match not in near]

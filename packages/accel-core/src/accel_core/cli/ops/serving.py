@@ -5,10 +5,20 @@
 from __future__ import annotations
 
 import dataclasses
+import pkgutil
 
-from accel_core.cli.ops.listing import table_in
 from accel_core.cli.ops.rows import MISSING, Row
+from accel_core.op_builder.table import OpTable
 from accel_core.selection.discover import discover
+
+
+def table_in(package: str) -> OpTable:
+    """Return `TABLE` of an op builder package; an empty one where it has none or cannot be imported."""
+    try:
+        table = pkgutil.resolve_name(f"{package}:TABLE")
+    except (Exception, SystemExit):
+        table = None
+    return table if isinstance(table, OpTable) else OpTable(package, {})
 
 
 def packages_with(builder: str) -> dict[str, str]:
