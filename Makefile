@@ -53,6 +53,7 @@ lint: $(BIN)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+	$(BIN)/pre-commit run --all-files --hook-stage manual
 
 types: $(BIN)/.ready
 	$(BIN)/mypy

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Do all files keep the house rules?
+"""Do all files keep the rules of this project that no linter, import contract or hook of pre-commit holds?
 
     python -m ci.check_house
 

@@ -7,7 +7,8 @@
 
 Prints JSON for GitHub's `fromJSON`: {"include": [{"package": …, "env": …, "python": …}, …]}. Packages come
 from packages/*, environments from tox. An environment that bears a package's name runs when the package is
-affected, the others when any is.
+affected, the others when any is; some packages run on the oldest and on the newest Python. Neither tox nor GitHub
+knows which packages a change affects.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from packaging.version import Version
 
 from ci import workspace
 from ci.problem import CheckError, Problem
-from ci.workspace import Package
+from ci.workspace import CORE, Package
 
+#: Run on the newest Python too: what all vendors stand on, and the vendor whose device every machine has.
+BOTH_PYTHONS = frozenset({CORE, "accel-host", "accel-cpu"})
 #: They read text that no package owns, so they run even when no package is affected.
 ALWAYS = frozenset({"lint", "docs"})
 
@@ -49,7 +52,8 @@ def rows(
     for name in environments:
         owner = owners.get(name)
         if owner and owner.name in affected:
-            found.append({"package": owner.name, "env": name, "python": owner.python})
+            pythons = [owner.python, owner.newest] if owner.name in BOTH_PYTHONS else [owner.python]
+            found += [{"package": owner.name, "env": name, "python": p} for p in dict.fromkeys(pythons)]
         elif not owner and (affected or name in ALWAYS):
             found.append({"package": "workspace", "env": name, "python": lowest})
     return found

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ class Package:
     folder:   relative to the root, as git writes it.
     requires: what a user's install needs; development: the further ones of extras and dependency groups.
     vendors:  the entry points of group accel.vendors, name -> object reference.
-    python:   lowest Python it takes, as "3.10".
+    python:   lowest Python it takes, as "3.10"; newest: the highest among its classifiers.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Package:
     development: tuple[Requirement, ...]
     vendors: Mapping[str, str]
     python: str
+    newest: str
     description: str = ""
 
     @property
@@ -129,6 +131,7 @@ def _package(root: Path, file: Path, data: Mapping[str, Any]) -> Package:
         development=tuple(Requirement(text) for text in [*extras, *groups]),
         vendors=dict(project.get("entry-points", {}).get(VENDOR_GROUP, {})),
         python=_lowest(project["requires-python"]),
+        newest=_newest(project.get("classifiers", ()), _lowest(project["requires-python"])),
         description=project.get("description", ""),
     )
 
@@ -140,6 +143,14 @@ def _flat(lists: Iterable[list[Any]]) -> list[str]:
 
 def _lowest(requires_python: str) -> str:
     return next(spec.version for spec in SpecifierSet(requires_python) if spec.operator == ">=")
+
+
+def _newest(classifiers: Iterable[str], lowest: str) -> str:
+    """The highest `Programming Language :: Python :: 3.x`; the lowest that is taken where none is stated."""
+    found = re.findall(
+        r"^Programming Language :: Python :: (\d+\.\d+)$", "\n".join(classifiers), re.MULTILINE
+    )
+    return str(max(map(Version, [*found, lowest])))
 
 
 def _version(about: Path) -> Version:

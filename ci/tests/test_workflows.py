@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ci import matrix
+from ci import matrix, workspace
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -74,6 +74,12 @@ def test_nothing_is_published_before_it_is_checked_built_and_tried() -> None:
         ["ci.wheels repair"],
         ["ci.wheels check"],
     ]
+
+
+def test_a_wheel_is_tried_on_the_oldest_and_the_newest_python_before_it_is_published() -> None:
+    core = workspace.load(ROOT)["accel-core"]
+    smoke = jobs(ROOT / ".github/workflows/release.yml")["smoke"]
+    assert smoke["strategy"]["matrix"]["python"] == [core.python, core.newest]
 
 
 @every_teller

@@ -34,7 +34,7 @@ def describe(item: pytest.Item, tier: str) -> dict[str, str]:
     return {"id": f"{file}.{name.removeprefix('test_')}", "tier": tier, "sentence": " ".join(doc.split())}
 
 
-@dataclass
+@dataclass(eq=False)  # pytest keeps its plug-ins in sets
 class Recorder:
     """Listens to a run; the worst phase of a check is its outcome."""
 
