@@ -61,6 +61,8 @@ types: $(BIN)/.ready
 
 layers: $(BIN)/.ready
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m ci.import_graph
+	$(BIN)/python -m ci.check_api
 
 house: $(BIN)/.ready
 	$(BIN)/python -m ci.check_house

@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Do all files keep the rules of this project that no linter, import contract or hook of pre-commit holds?
+"""Do all files keep the house rules?
 
     python -m ci.check_house
 
 Prints file:line for every broken rule and exits with 1. A line that must break one says why on itself:
 `# house: <reason>`. Those lines are listed too, so that a reader sees what was let through.
+Why: these are the rules that no linter, import contract or hook of pre-commit has; each module of ci/house says more.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@
 mypy knows the vendors' modules by their stubs (ci.stubs). To it every name below `torch.ops` is an operator, and a
 text is a text. So these are looked up in shared/surfaces: `torch.ops.npu.npu_swiglu`, the same operator as a text
 (`"npu.npu_swiglu"`), and the argument of `import_module`. Prints file:line for every fault and exits with 1.
+Why: no type checker looks a text up, and torch types every name below torch.ops alike.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _OF_TORCH = ("aten", "c10d", "mkldnn", "prims")
 def check(root: Path) -> Iterator[Violation]:
     """Every fault in the sources of the vendor packages. Raises CheckError where a surface is missing."""
     operators, modules = surfaces.operators(root), surfaces.runtimes(root)
-    rooms = [f"{package.room}/" for package in workspace.load(root).values() if package.vendors]
+    folders = [f"{package.source}/" for package in workspace.load(root).values() if package.vendors]
     for path in git.files(root):
-        if path.endswith(".py") and any(path.startswith(room) for room in rooms):
+        if path.endswith(".py") and any(path.startswith(folder) for folder in folders):
             source = Source(path, (root / path).read_text(encoding="utf-8"))
             for node in ast.walk(source.tree):
                 fault = _operator(node, operators) or _module(node, modules)

@@ -8,6 +8,7 @@ Renders shared/template with the answers in ci/vendors.toml and compares: some f
 packages, some have parts that are free, the others have only to be there. Tests have one plan: what every
 package has, what belongs to an op builder of its own, and beside them files that are named for a module.
 Exits with 1 when a package differs and no reason stands in ci/vendors.toml.
+Why: copier makes a project and updates it; it does not say whether one still has the template's skeleton.
 """
 
 from __future__ import annotations

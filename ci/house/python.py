@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about Python that no linter has: lines of a function, imports of deepspeed by a string, vendors' names in core.
 
-ruff counts statements of a function, not its lines; import-linter sees import statements only; what a vendor's key is,
-only this project knows.
+Why: ruff counts statements of a function, not its lines; import-linter sees import statements only; no tool knows what
+a vendor's key is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Length of a source file of any language: ruff has no such rule, pylint's knows Python alone."""
+"""Length of a source file, in any language.
+
+Why: ruff has no such rule, and pylint's is for Python alone.
+"""
 
 from __future__ import annotations
 

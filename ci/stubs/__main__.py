@@ -9,6 +9,7 @@ From shared/surfaces, read from the real modules, come stubs: signatures where t
 has names only, and nothing that it lacks, so that mypy reports a name that the vendor does not have. Beside them
 stands, for each accelerator class, what core's methods ask of its device module unless the class overrides them.
 `write` makes shared/stubs anew; `check` exits with 1 where it is not up to date.
+Why: mypy's stubgen needs the module, or its sources, to make a stub of.
 """
 
 from __future__ import annotations

@@ -33,11 +33,11 @@ def calls(_: Any) -> None:
 def files(root: Path) -> dict[Path, str]:
     """A file for each accelerator class of the checkout's vendor packages."""
     packages = workspace.load(root)
-    core = root / packages[workspace.CORE].room
+    core = root / packages[workspace.CORE].source
     found = {}
     for package in packages.values():
         if package.vendors:
-            for accelerator in accelerators.find(root / package.room, core):
+            for accelerator in accelerators.find(root / package.source, core):
                 name = accelerator.name.rpartition(".")[0].removesuffix(".accelerator").replace(".", "_")
                 found[FOLDER / f"{name}.py"] = HEADER + _text(accelerator)
     return found

@@ -7,18 +7,12 @@ from pathlib import Path
 import pytest
 
 from ci import contact, workspace
-from ci.tests.repository import Repository
+from ci.tests.repository import EMAIL, HOME, Repository, origin
 
 ROOT = Path(__file__).parents[2]
-HOME = "https://example.com/accel"
 SETTINGS = '[tool.accel.contact]\nrepository = "{}"\nemail = "{}"\n'
-AUTHOR = 'authors = [{ name = "accel contributors", email = "accel@example.com" }]\n'
-URLS = f"""[project.urls]
-Homepage = "{HOME}"
-Source = "{HOME}/tree/main/packages/accel-alone"
-Changelog = "{HOME}/blob/main/packages/accel-alone/CHANGELOG.md"
-Issues = "{HOME}/issues"
-"""
+AUTHOR, _, URLS = origin("accel-alone").partition("[project.urls]")
+URLS = "[project.urls]" + URLS
 
 
 def wrong(repository: Repository, name: str = "accel-alone") -> list[str]:
@@ -38,7 +32,7 @@ def test_every_package_here_says_what_the_settings_say() -> None:
 
 
 def test_a_package_with_the_address_and_the_e_mail_of_the_settings_passes(repository: Repository) -> None:
-    repository.write("pyproject.toml", SETTINGS.format(HOME + "/", "accel@example.com"))
+    repository.write("pyproject.toml", SETTINGS.format(HOME + "/", EMAIL))
     state(repository, AUTHOR, URLS)
     assert wrong(repository) == []
     assert list(contact.load(repository.root).undecided()) == []
@@ -56,7 +50,7 @@ def test_a_package_with_the_address_and_the_e_mail_of_the_settings_passes(reposi
 def test_another_origin_than_the_settings_is_told_with_what_to_write(
     repository: Repository, author: str, urls: str, key: str
 ) -> None:
-    repository.write("pyproject.toml", SETTINGS.format(HOME, "accel@example.com"))
+    repository.write("pyproject.toml", SETTINGS.format(HOME, EMAIL))
     state(repository, author, urls)
     (expected,) = wrong(repository)
     assert expected.startswith(f"[project] {key} = ")

@@ -13,7 +13,7 @@ import pytest
 
 from accel_core import cascade, env
 from benchmarks.results import cell
-from ci import feature_matrix
+from ci import feature_matrix, public_surface
 from ci.features import checklist, results
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,9 +58,25 @@ def test_a_packages_readme_reads_on_an_index_as_it_does_here(readme: Path) -> No
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_that_installs_a_package_of_ours_says_that_it_is_not_on_the_index_yet(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"pip install ['\"]?accel-", text) or re.search(
+        r"not\W+on the\W+index yet", text, re.IGNORECASE
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_that_names_accel_sim_names_the_package_that_brings_it(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert "accel sim" not in text or "accel-testkit" in text
+
+
+def test_the_files_that_contributing_names_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("<vendor>", "cpu")
+    named = re.findall(r"`((?:packages|accel_core|shared|ci|docs|tests)/[\w./-]*)`", text)
+    assert len(named) > 10
+    roots = (ROOT, ROOT / "packages/accel-core/src")
+    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
 
 
 def error_classes() -> dict[str, ast.ClassDef]:
@@ -133,3 +149,7 @@ def test_no_result_is_of_a_check_that_is_gone() -> None:
     checks = {f"{file}.{check}" for file, found in checklist.load(ROOT).items() for check in found}
     for result in results.load(ROOT):
         assert {name.partition("[")[0] for name in result.checks} <= checks, result.key
+
+
+def test_the_page_of_cores_public_names_is_what_the_sources_say(capsys: pytest.CaptureFixture[str]) -> None:
+    assert public_surface.main(["check"], ROOT) == 0, capsys.readouterr().err

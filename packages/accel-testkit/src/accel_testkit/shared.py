@@ -10,13 +10,13 @@ _PACKAGE = Path(__file__).parent
 
 
 def folder(name: str) -> Path:
-    """Where it is: in the package, or in the workspace that this is installed from in place."""
+    """Return the folder: in the package, or in the workspace of an editable install."""
     packaged = _PACKAGE / name
     return packaged if packaged.is_dir() else _workspace() / "shared" / name
 
 
 def page(name: str) -> Path:
-    """Path of a page of the documentation, as `page("writing-a-vendor")`."""
+    """Return the path of a page of the documentation, as `page("writing-a-vendor")`."""
     packaged = _PACKAGE / "docs"
     return (packaged if packaged.is_dir() else _workspace() / "docs") / f"{name}.md"
 

@@ -11,7 +11,7 @@ import torch
 from typing_extensions import override
 
 from accel_core.device import DeviceModule, TorchDeviceAccelerator
-from accel_host import locked
+from accel_host import pinned_memory
 from accel_xpu import collectives, hardware
 from accel_xpu.op_builder import TABLE
 from accel_xpu.traits import NO_GRAPHS, TRAITS
@@ -61,12 +61,12 @@ class XPU_Accelerator(TorchDeviceAccelerator):
     @override
     def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
         # torch's host allocator for XPU aligns to less than a page.
-        pinned = locked.pinned_like(tensor)
-        return pinned if locked.MEMORY.is_locked(pinned) else _aligned_by_torch(tensor)
+        pinned = pinned_memory.pinned_like(tensor)
+        return pinned if pinned_memory.MEMORY.is_locked(pinned) else _aligned_by_torch(tensor)
 
     @override
     def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
-        return locked.MEMORY.is_locked(tensor) or super().torch_is_pinned(tensor)
+        return pinned_memory.MEMORY.is_locked(tensor) or super().torch_is_pinned(tensor)
 
     @override
     def export_envs(self) -> list[str]:

@@ -49,7 +49,7 @@ def ask(module: str, *arguments: str, seconds: float, **environment: str) -> Rep
                 stdout=printed,
                 stderr=printed,
                 cwd=folder,
-                env={**_environment(), **environment},
+                env={**child_environment(), **environment},
                 start_new_session=True,
             )
         status = _ended(process, seconds)
@@ -58,7 +58,8 @@ def ask(module: str, *arguments: str, seconds: float, **environment: str) -> Rep
         return Reply(answer, _failure(status, answer, seconds), status is None, printed_text)
 
 
-def _environment() -> dict[str, str]:
+def child_environment() -> dict[str, str]:
+    """Return the environment variables of a child, which works in another folder."""
     # The child works elsewhere, so that the folder the user stands in shadows no module: relative entries
     # of PYTHONPATH have to be spelt out. A crash should say which Python line it came from.
     environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
@@ -75,21 +76,29 @@ def _ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
     except subprocess.TimeoutExpired:
         return None
     finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
-            pass
-        process.wait()
+        kill_group(process)
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a child that leads its process group, and all that it started, and wait for it."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
+        pass
+    process.wait()
 
 
 def _failure(status: int | None, answer: dict[str, Any], seconds: float) -> str:
     if status is None:
         return f"did not answer within {seconds:g} s"
+    return ending(status) if status or not answer else ""
+
+
+def ending(status: int) -> str:
+    """Say how a process with this exit status ended."""
     if status < 0:
         return f"died by {signal.Signals(-status).name}"
-    if status > 0 or not answer:
-        return f"ended its process with status {status}"
-    return ""
+    return f"ended its process with status {status}"
 
 
 def write(answer_path: Path | None, **answer: Any) -> None:

@@ -28,7 +28,7 @@ class GOOD_Accelerator(TorchDeviceAccelerator):
 
     @override
     def is_synchronized_device(self) -> bool:
-        return True  # and DeepSpeed records no streams on tensors, which torch can not do in host memory
+        return True  # and DeepSpeed records no streams on tensors, which torch cannot do in host memory
 
     @override
     def create_graph(self) -> Any:
