@@ -92,9 +92,9 @@ def _try(args: argparse.Namespace) -> int:
 
 def _with_packages(rows: Iterable[Row], named: Sequence[str]) -> list[Row]:
     """Add, to the named builders that are missing, which installed packages have them."""
-    from accel_core.cli.ops import serving
+    from accel_core.cli.ops import tables
 
-    return [serving.with_packages(row) if row.builder in named else row for row in rows]
+    return [tables.with_packages(row) if row.builder in named else row for row in rows]
 
 
 def _print_json(device: str, rows: Iterable[Row]) -> None:

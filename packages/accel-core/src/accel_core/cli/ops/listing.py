@@ -8,11 +8,10 @@ import difflib
 from collections.abc import Sequence
 from typing import Any
 
-from accel_core.cli.ops import serving
+from accel_core.cli.ops import tables
 from accel_core.cli.ops.rows import MISSING, SERVED, Row
 from accel_core.errors import UnknownBuilder
 from accel_core.op_builder.names import UPSTREAM
-from accel_core.op_builder.table import OpTable
 
 
 def listed(accelerator: Any, names: Sequence[str]) -> list[Row]:
@@ -20,16 +19,11 @@ def listed(accelerator: Any, names: Sequence[str]) -> list[Row]:
 
     Raises UnknownBuilder.
     """
-    known = (*UPSTREAM, *sorted(own_table(accelerator).keys() - set(UPSTREAM)))
+    known = (*UPSTREAM, *sorted(tables.table_in(accelerator.op_builder_dir()).keys() - set(UPSTREAM)))
     unknown = [name for name in names if name not in known]
     if unknown:
         raise _unknown(unknown, known, accelerator.device_name())
     return [_row(accelerator, name) for name in known if name in names or not names]
-
-
-def own_table(accelerator: Any) -> OpTable:
-    """Return the `TABLE` of the accelerator's op builder package; an empty one where it has none."""
-    return serving.table_in(accelerator.op_builder_dir())
 
 
 def _row(accelerator: Any, name: str) -> Row:
@@ -44,8 +38,8 @@ def _unknown(names: Sequence[str], known: Sequence[str], device: str) -> Unknown
     near, facts = [], []
     for name in names:
         near += [match for match in _near(name, known) if match not in near]
-        packages = serving.packages_with(name)
-        facts.append(f"{name!r}" + (f" ({serving.sentence(packages)})" if packages else ""))
+        packages = tables.packages_with(name)
+        facts.append(f"{name!r}" + (f" ({tables.sentence(packages)})" if packages else ""))
     return UnknownBuilder(
         what=f"{device} has no such op builder",
         found="; ".join(facts),

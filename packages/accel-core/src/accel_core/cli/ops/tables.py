@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which installed vendor packages have a builder in their op table. Imports no runtime."""
+"""Op tables by their packages: which installed vendor package has a builder. Imports no runtime."""
 
 from __future__ import annotations
 
