@@ -44,7 +44,7 @@ def describe(item: pytest.Item) -> dict[str, str]:
     }
 
 
-@dataclass
+@dataclass(eq=False)  # pytest keeps its plug-ins in sets
 class Recorder:
     """Records a run; the worst phase of a check is its outcome."""
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.op_builder.fused import FusedAdamBuilder
 from accel_host import pinned_memory
 from accel_xpu import XPU_Accelerator
 
@@ -102,13 +101,3 @@ def test_double_precision_is_asked_of_the_device(xpu: Any, monkeypatch: pytest.M
 
 def test_graphs_are_torch_s(xpu: Any) -> None:
     assert isinstance(xpu.create_graph(), torch.xpu.XPUGraph)
-
-
-def test_optimizers_are_served_by_plain_torch(xpu: Any) -> None:
-    builder = xpu.create_op_builder("FusedAdamBuilder")
-    assert isinstance(builder, FusedAdamBuilder)
-    param, grad, first, second = (torch.full((7,), value, device="xpu") for value in (1.0, 0.5, 0.0, 0.0))
-    builder.load().multi_tensor_adam(
-        65536, torch.zeros(1), [[grad], [param], [first], [second]], 0.1, 0.9, 0.999, 1e-8, 1, 1, 1, 0.0
-    )
-    assert torch.allclose(param.cpu(), torch.full((7,), 0.9), atol=1e-6)

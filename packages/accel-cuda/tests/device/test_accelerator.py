@@ -35,16 +35,6 @@ def test_graphs_are_torch_s(cuda: Any) -> None:
     assert isinstance(cuda.create_graph(), torch.cuda.CUDAGraph)
 
 
-def test_fused_adam_steps(cuda: Any) -> None:
-    param, grad, first, second = (torch.full((7,), value, device="cuda") for value in (1.0, 0.5, 0.0, 0.0))
-    op = cuda.create_op_builder("FusedAdamBuilder").load(verbose=False)
-    overflow = torch.zeros(1, dtype=torch.int, device="cuda")
-    op.multi_tensor_adam(
-        65536, overflow, [[grad], [param], [first], [second]], 0.1, 0.9, 0.999, 1e-8, 1, 1, 1, 0.0
-    )
-    assert torch.allclose(param.cpu(), torch.full((7,), 0.9), atol=1e-6)
-
-
 IMPORT = """
 import deepspeed, torch
 from accel_core import get_accelerator

@@ -13,7 +13,7 @@ import accel_cpu
 from accel_core.interface import DeepSpeedAccelerator
 from accel_cpu.accelerator import CPU_Accelerator
 
-TOPOLOGIES = Path(__file__).parents[3] / "shared" / "topologies"
+TOPOLOGIES = Path(__file__).parents[4] / "shared" / "topologies"
 
 
 def test_the_package_exports_the_class_and_nothing_else() -> None:
