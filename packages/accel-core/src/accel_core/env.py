@@ -42,7 +42,7 @@ class Variable:
             what=f"cannot read the switch {self.name}",
             found=f"{self.name}={self.get()!r}",
             expected=f"one of {', '.join(sorted(_TRUE))} or {', '.join(sorted(_FALSE - {''}))}",
-            do=f"set {self.name}=1 or {self.name}=0, or unset it",
+            do=f"unset {self.name}, or set it to 0 or 1",
         )
 
     def names(self) -> tuple[str, ...]:

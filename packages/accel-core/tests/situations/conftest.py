@@ -23,7 +23,7 @@ import pytest
 
 PROGRAMS = Path(__file__).with_name("programs")
 TOYS = Path(__file__).resolve().parents[4] / "shared/toy_vendors"
-#: Nothing of these may leak in from the shell, or from the launcher, that runs the tests.
+#: Nothing of these may leak in from the shell that runs the tests.
 STEERING = ("ACCEL_", "DS_", "TOY_", "CLASSIC_", "TORCH_DEVICE_BACKEND_AUTOLOAD", "PYTHONPATH", "RANK")
 STEERING += ("LOCAL_", "WORLD_SIZE", "MASTER_", "PYTEST_", "ASCEND_", "COLUMNS", "GROUP_", "ROLE_")
 
@@ -95,21 +95,22 @@ class Site:
         self.path.mkdir()
         self.root.mkdir()
         for dist in importlib.metadata.distributions():
-            if (
-                any(point.group == "accel.vendors" for point in dist.entry_points)
-                and dist.name != "accel-cpu"
-            ):
+            if dist.entry_points.select(group="accel.vendors") and dist.name != "accel-cpu":
                 self.distribution(dist.name, "0")
 
     def distribution(self, name: str, version: str = "1.0", **entry_points: str) -> None:
         """Metadata of an installed package; stands before an installed one of this name."""
-        for former in self.path.glob(f"{name.replace('-', '_')}-*.dist-info"):
-            shutil.rmtree(former)
+        self.remove(name)
         folder = self.path / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
         sections = (f"[{group.replace('_', '.')}]\n{line}\n" for group, line in entry_points.items())
         (folder / "entry_points.txt").write_text("".join(sections))
+
+    def remove(self, name: str) -> None:
+        """Remove the metadata from this site: an installed package of this name is seen again."""
+        for former in self.path.glob(f"{name.replace('-', '_')}-*.dist-info"):
+            shutil.rmtree(former)
 
     def module(self, path: str, source: str) -> None:
         """A module, by its path."""
@@ -140,7 +141,7 @@ class Site:
         values = {"key": key, "module": module, "package": package, "record": record}
         values |= {"priority": str(priority), "confirm": confirm, "devices": str(devices)}
         self.module(f"{module}/__init__.py", "")
-        for stem, text in {"vendor": vendor, "accelerator": accelerator}.items():
+        for stem, text in (("vendor", vendor), ("accelerator", accelerator)):
             self.module(f"{module}/{stem}.py", text.format(**values) if "{key" in text else text)
         self.distribution(package, accel_vendors=f"{key} = {module}.vendor:VENDOR")
 
@@ -194,7 +195,7 @@ class Situation:
         running = {name: self._start(name, program, variables, start) for name, program in programs.items()}
         ended = {name: self._wait(process, patience) for name, process in running.items() if name != "doctor"}
         _, printed = self._wait(running["doctor"], 400.0)
-        files = self._files("doctor")
+        files = sorted(self._folder.glob("doctor.out*"))
         assert files, printed
         return (
             [json.loads(file.read_text()) for file in files],
@@ -241,14 +242,11 @@ class Situation:
             except ProcessLookupError:
                 pass
             process.wait()
-        died = process.returncode < 0
-        return (f"died by {signal.Signals(-process.returncode).name}" if died else ""), printed
-
-    def _files(self, name: str) -> list[Path]:
-        return sorted(self._folder.glob(f"{name}.out*"))
+        status = process.returncode
+        return (f"died by {signal.Signals(-status).name}" if status < 0 else ""), printed
 
     def _read(self, name: str, death: str, printed: str) -> list[Ended]:
-        files = self._files(name)
+        files = sorted(self._folder.glob(f"{name}.out*"))
         assert files or death, printed
         return [Ended(**json.loads(file.read_text())) for file in files] or [Ended(death=death)]
 
@@ -256,9 +254,6 @@ class Situation:
 @pytest.fixture
 def situation(tmp_path: Path) -> Situation:
     return Situation(tmp_path)
-
-
-# ------------------------------------------------------------------------------------------ the table
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

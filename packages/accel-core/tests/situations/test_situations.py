@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,8 +68,8 @@ def two_of_a_slot(site: Any) -> None:
 def stale_holder(site: Any) -> None:
     site.runtime("stale", devices=0, autoload=True)
     site.vendor("stale", 2100, "import torch_stale", devices=0, record='privateuse1="stale"')
-    site.vendor("real", 2000, "import torch_real", record='privateuse1="real"')
-    site.runtime("real")
+    site.vendor("fresh", 2000, "import torch_fresh", record='privateuse1="fresh"')
+    site.runtime("fresh")
 
 
 def ipex_with_external(site: Any) -> None:
@@ -160,7 +161,7 @@ ROWS = [
     Row("rank 1 of 2 in a launcher's environment", lambda s: s.toy(), {**TOY, **RANK}),
     Row("under torchrun, two ranks", lambda s: s.toy(), TOY, start=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")),
     Row("typed into an interactive session, as in a notebook", lambda s: s.toy(), TOY, start=("typed",)),
-    Row("inside accel sim npu", start=("-m", "accel_core.cli", "sim", "npu", "--", "python")),
+    Row("inside accel sim npu", lambda s: s.remove("accel-npu"), start=("-m", "accel_core.cli", "sim", "npu", "--", sys.executable)),
 ]  # fmt: skip
 
 
