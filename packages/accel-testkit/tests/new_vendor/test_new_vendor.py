@@ -45,7 +45,7 @@ def device(folder: Path, run: Run, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_doctor_chooses_the_new_vendor_on_its_device(device: dict[str, str], run: Run) -> None:
-    report = json.loads(run("accel_core.cli", "doctor", "--json", **device).stdout)
+    report = json.loads(run("accel_core.cli", "doctor", "--json", "--timeout", "120", **device).stdout)
     (found,) = [candidate for candidate in report["candidates"] if candidate["key"] == KEY]
     assert (found["state"], found["devices"]) == ("chosen", 2), found["reason"]
     assert found["package"] == f"accel-{KEY}"
