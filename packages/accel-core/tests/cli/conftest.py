@@ -47,7 +47,7 @@ def confirm():
 
 
 methods = {{name: lambda self, *a, **k: None for name in DeepSpeedAccelerator.__abstractmethods__}}
-Toy = type("Toy", (DeepSpeedAccelerator,), methods | {{"device_name": lambda self, i=None: "{key}"}})
+Toy = type("Toy", (DeepSpeedAccelerator,), methods | {{"device_name": lambda self, i=None: "{key}", "__module__": __name__}})
 """
 
 

@@ -89,35 +89,47 @@ def select(
     if error := _torch_fails():
         return Selection(Request(), Verdict(Step.FAIL, None, (), error=messages.torch_fails(error)))
     candidates = Candidates(deepspeed)
+    maker = _Maker(candidates, deepspeed, after_importing_deepspeed, deepspeed_asked)
 
     def ask(finding: Finding) -> tuple[Finding, str]:
         return candidates.confirm(finding), confirm.privateuse1_holder()
 
-    def made(finding: Finding, vendor: Vendor | None, deepspeed_first: bool) -> Any:
-        accelerator = after_importing_deepspeed() if deepspeed_first else None
-        if accelerator is not None:
-            return accelerator
-        with about_to(f"import and construct the accelerator of {finding.label}"):
-            return deepspeed.accelerator(finding.key) if vendor is None else construct(vendor)
+    return walk(candidates, request_from_environment(deepspeed.keys()), ask, maker.build)
 
-    def build(finding: Finding) -> Any:
-        vendor = candidates.vendor(finding)
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes accelerators; its fields are the arguments of `select`."""
+
+    candidates: Candidates
+    deepspeed: DeepSpeed
+    after_importing_deepspeed: Callable[[], Any]
+    deepspeed_asked: Callable[[], bool]
+
+    def build(self, finding: Finding) -> Any:
+        """Return the accelerator of a candidate, or the finding that says why there is none."""
+        vendor = self.candidates.vendor(finding)
         deepspeed_first = vendor is None or vendor.imports_deepspeed
         try:
             try:
-                return made(finding, vendor, deepspeed_first)
+                return self._made(finding, vendor, deepspeed_first)
             except Exception:
-                if deepspeed_first or not deepspeed_asked():
+                if deepspeed_first or not self.deepspeed_asked():
                     raise
             # Its class derives from DeepSpeed's own, and the record does not say so. With deepspeed imported
             # first it is made, as in a program that begins with deepspeed.
-            return made(finding, vendor, True)
+            return self._made(finding, vendor, True)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             return _unbuildable(finding, error, "" if vendor is None else _advice(vendor))
 
-    return walk(candidates, request_from_environment(deepspeed.keys()), ask, build)
+    def _made(self, finding: Finding, vendor: Vendor | None, deepspeed_first: bool) -> Any:
+        accelerator = self.after_importing_deepspeed() if deepspeed_first else None
+        if accelerator is not None:
+            return accelerator
+        with about_to(f"import and construct the accelerator of {finding.label}"):
+            return self.deepspeed.accelerator(finding.key) if vendor is None else construct(vendor)
 
 
 def walk(

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from accel_core.cli import child
-from accel_core.cli.doctor import import_deepspeed
 from accel_core.cli.doctor.children import Children
 from accel_core.cli.doctor.torch_check import Torch
 from accel_core.cli.packages import Bridge, DeepSpeed
 from accel_core.selection.select import Selection
+from accel_core.upstream import program
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def through_deepspeed(torch: Torch, deepspeed: DeepSpeed, core: Door) -> Door:
 
 def tried(seconds: float) -> Door:
     """What a child gets that imports torch and deepspeed, and nothing of this package by itself."""
-    source = Path(import_deepspeed.__file__).read_text(encoding="utf-8")
+    source = Path(program.__file__).read_text(encoding="utf-8")
     reply = child.ask_source(source, seconds=seconds)
     if reply.failure:
         return Door(error=f"its process {reply.failure}")
