@@ -56,6 +56,7 @@ lint: $(BIN)/.ready
 	$(BIN)/pre-commit run --all-files --hook-stage manual
 
 types: $(BIN)/.ready
+	$(BIN)/python -m ci.stubs check
 	$(BIN)/mypy
 
 layers: $(BIN)/.ready

@@ -87,7 +87,8 @@ def test_a_wheel_is_tried_on_the_oldest_and_the_newest_python_before_it_is_publi
 @every_teller
 def test_a_program_that_is_named_exists_and_takes_those_options(file: Path) -> None:
     for module, rest in re.findall(r"python -m ci\.(\w+)([^|;`)\n]*)", file.read_text(encoding="utf-8")):
-        program = ROOT / "ci" / f"{module}.py"
+        package = ROOT / "ci" / module
+        program = package / "__main__.py" if package.is_dir() else package.with_suffix(".py")
         assert program.is_file(), module
         text = program.read_text(encoding="utf-8")
         assert [option for option in re.findall(r"--[a-z-]+", rest) if f'"{option}"' not in text] == [], (

@@ -45,7 +45,14 @@ def test_every_tool_knows_every_package() -> None:
     assert acyclic["ancestors"] == modules
     assert deepspeed["source_modules"] == [module for module in modules if module != "accel_testkit"]
     assert tool["coverage"]["run"]["source_pkgs"] == modules
-    assert tool["mypy"]["mypy_path"] == [f"{package.folder}/src" for package in packages]
+    assert tool["mypy"]["mypy_path"] == [*(f"{package.folder}/src" for package in packages), "shared/stubs"]
+    strict = {
+        module
+        for part in tool["mypy"]["overrides"]
+        for module in part["module"]
+        if part.get("enable_error_code")
+    }
+    assert strict == {f"{package.module}.*" for package in packages if package.vendors}
 
 
 def test_extras_count_for_development_only(repository: Repository) -> None:

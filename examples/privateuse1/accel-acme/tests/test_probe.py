@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The accel-acme authors
 # SPDX-License-Identifier: Apache-2.0
 """What can be seen before the runtime is imported."""

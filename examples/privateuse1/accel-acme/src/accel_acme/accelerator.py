@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The accel-acme authors
 # SPDX-License-Identifier: Apache-2.0
 """Acme card: where it differs from any other device of torch."""

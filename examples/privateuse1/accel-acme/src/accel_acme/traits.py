@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The accel-acme authors
 # SPDX-License-Identifier: Apache-2.0
 """What the device cannot do, or this package has not written yet: read by code, conformance skips and docs."""

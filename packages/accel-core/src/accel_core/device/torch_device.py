@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from accel_core.device.graphs import Graphs
-from accel_core.device.module import DeviceModule
+from accel_core.device.module import DeviceModule, LazyCalls
 from accel_core.device.traits import checked_traits
 from accel_core.errors import UnsupportedBackend
 from accel_core.op_builder import OpTable
@@ -162,7 +162,7 @@ class TorchDeviceAccelerator(Graphs):
         return self.device_module.default_stream(device_index)
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        return self.device_module._lazy_call(callback)
+        return cast(LazyCalls, self.device_module)._lazy_call(callback)
 
     # ------------------------------------------------------------------------------------- memory
 

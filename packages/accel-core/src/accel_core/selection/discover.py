@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 from accel_core import cascade
 from accel_core.errors import AccelError, DuplicateVendor, InterfaceMismatch, InvalidVendor
+from accel_core.published import pip_install
+from accel_core.selection.announce import about_to
 from accel_core.selection.finding import Finding, State
 from accel_core.vendor import ENTRY_POINT_GROUP, INTERFACE_VERSION, Vendor, distribution_version
 
@@ -47,8 +49,11 @@ def _distinct(points: Iterable[importlib.metadata.EntryPoint]) -> list[importlib
 def _load(point: importlib.metadata.EntryPoint) -> Vendor:
     package, version = _package(point)
     try:
-        vendor = point.load()
-    except (Exception, SystemExit) as error:
+        with about_to(f"import {point.value.partition(':')[0]}, the vendor record of {package}"):
+            vendor = point.load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         if written_for := _older_interface(error):
             raise _mismatch(point, written_for) from error
         raise InvalidVendor(
@@ -91,7 +96,7 @@ def _mismatch(point: importlib.metadata.EntryPoint, written_for: str) -> Interfa
         found=f"{package} {version} is written for {written_for}; accel-core {core} has interface {INTERFACE_VERSION}"
         + (f", and the package asks for {needs[0]}" if needs else ""),
         expected=f"interface {INTERFACE_VERSION}, that of the installed accel-core",
-        do=f"pip install --upgrade accel-core {package}",
+        do=pip_install("accel-core", package, options="--upgrade"),
     )
 
 

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
 # SPDX-FileCopyrightText: The accel-acme authors
 # SPDX-License-Identifier: Apache-2.0
 """Fused optimizers: Adam on the runtime's own op, where it takes the tensors; the others in plain torch."""
