@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grimp
+import grimp.exceptions
 
 from ci import git, workspace
-from ci.problem import CheckError
+from ci.problem import CheckError, Problem
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,18 @@ class Figures:
 
 
 def measure(module: str) -> Figures:
-    """The figures of a package that this Python could import; it is read, not imported."""
-    graph = grimp.build_graph(module, cache_dir=None)
+    """The figures of a package that this Python could import; it is read, not imported. Raises CheckError."""
+    try:
+        graph = grimp.build_graph(module, cache_dir=None)
+    except grimp.exceptions.GrimpException as error:
+        raise CheckError(
+            Problem(
+                what=f"the imports of {module} cannot be read",
+                found=f"{type(error).__name__}: {error}",
+                expected="Python that parses",
+                do="correct that file",
+            )
+        ) from error
     upward = [
         pair for parent in sorted(graph.modules) for pair in sorted(graph.nominate_cycle_breakers(parent))
     ]

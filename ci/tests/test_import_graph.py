@@ -71,6 +71,13 @@ def test_folders_that_import_each_other_are_no_circle_of_modules_but_point_up(sh
     assert (figures.circles, len(figures.upward)) == ([], 1)
 
 
+def test_a_file_that_does_not_parse_is_named(shape: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+    shape.write(f"{SHAPE}/folder/point.py", "def broken(:\n")
+    importlib.invalidate_caches()
+    assert import_graph.main([], shape.root) == 2
+    assert "folder/point.py" in capsys.readouterr().err
+
+
 def test_the_program_prints_each_circle_and_fails(
     shape: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:

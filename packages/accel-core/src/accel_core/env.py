@@ -42,7 +42,7 @@ class Variable:
             what=f"cannot read the switch {self.name}",
             found=f"{self.name}={self.get()!r}",
             expected=f"one of {', '.join(sorted(_TRUE))} or {', '.join(sorted(_FALSE - {''}))}",
-            do=f"set {self.name}=1 or {self.name}=0, or unset it",
+            do=f"unset {self.name}, or set it to 0 or 1",
         )
 
     def names(self) -> tuple[str, ...]:
@@ -63,8 +63,23 @@ SYSROOT = Variable(
     "/",
     "Folder under which /dev, /sys and torch/version.py are looked up (for tests and recordings).",
 )
+VERBOSE = Variable(
+    "ACCEL_VERBOSE",
+    "0",
+    "1: a line on stderr before each package or runtime that the selection imports; a crash dumps its Python stack.",
+)
 CACHE_DIR = Variable(
     "ACCEL_CACHE_DIR", "", "Folder for what is built on this machine; default: `accel` in the user's cache."
 )
 
-VARIABLES = (DS_ACCELERATOR, STRICT, SKIP, BRIDGE, SYSROOT, CACHE_DIR)
+#: Set by launchers, the local rank first where one sets both; the first that is there counts.
+_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "RANK")
+
+
+def speaks_for_the_machine() -> bool:
+    """Whether this process is the one of its machine that warns: alone, or local rank 0 under a launcher."""
+    rank = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
+    return not rank.strip().isdigit() or int(rank) == 0
+
+
+VARIABLES = (DS_ACCELERATOR, STRICT, SKIP, BRIDGE, VERBOSE, SYSROOT, CACHE_DIR)

@@ -133,6 +133,12 @@ class NoAccelerator(AccelError, RuntimeError):
     code = "ACC-207"
 
 
+class TorchUnavailable(AccelError, ImportError, RuntimeError):
+    """torch is installed and cannot be imported, by its own fault or a backend extension's."""
+
+    code = "ACC-208"
+
+
 class UnsupportedUpstream(AccelError, RuntimeError):
     """The installed DeepSpeed asks for more than this accel-core offers."""
 

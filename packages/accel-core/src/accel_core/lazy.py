@@ -14,15 +14,48 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+_CORE = "accel_core"
+
 
 def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package, from {name: submodule that has it}; it raises AttributeError for others."""
+    """The `__getattr__` of a package, from {name: submodule that has it}; it raises AttributeError for others.
+
+    Where the submodule asks core for a name that core lacks, it raises InterfaceMismatch (an ImportError).
+    """
 
     def load(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+        try:
+            value = getattr(importlib.import_module(f"{package}.{modules[name]}"), name)
+        except ImportError as error:
+            if _lacks_a_name(error):
+                raise _newer_core_needed(package, error) from error
+            raise
         setattr(sys.modules[package], name, value)
         return value
 
     return load
+
+
+def _lacks_a_name(error: ImportError) -> bool:
+    # A circular import also fails to find a name, and no other release would help.
+    return (error.name or "").partition(".")[0] == _CORE and "partially initialized" not in str(error)
+
+
+def _newer_core_needed(package: str, error: ImportError) -> ImportError:
+    from importlib.metadata import PackageNotFoundError, version
+
+    from accel_core.errors import InterfaceMismatch
+    from accel_core.published import pip_install
+
+    try:
+        installed = version("accel-core")
+    except PackageNotFoundError:
+        installed = "of unknown version"
+    return InterfaceMismatch(
+        what=f"{package} needs what the installed accel-core does not have",
+        found=f"{error}; accel-core {installed}",
+        expected=f"a release of accel-core as new as {package} was written for",
+        do=pip_install("accel-core", options="--upgrade"),
+    )

@@ -47,7 +47,17 @@ def confirm():
 
 
 methods = {{name: lambda self, *a, **k: None for name in DeepSpeedAccelerator.__abstractmethods__}}
-Toy = type("Toy", (DeepSpeedAccelerator,), methods | {{"device_name": lambda self, i=None: "{key}"}})
+Toy = type("Toy", (DeepSpeedAccelerator,), methods | {{"device_name": lambda self, i=None: "{key}", "__module__": __name__}})
+"""
+
+
+#: What DeepSpeed gives where accel_core is not joined to it.
+OWN_ACCELERATOR = """
+class Own_Accelerator:
+    _name = "own"
+
+def get_accelerator():
+    return Own_Accelerator()
 """
 
 
@@ -115,8 +125,9 @@ class Environment:
         self.distribution("torch", version)
 
     def deepspeed(self, version: str = "0.19.8") -> None:
-        """A deepspeed that is only metadata and an empty package."""
+        """A deepspeed that has an accelerator of its own, and nothing else."""
         self.module("deepspeed/__init__.py", "")
+        self.module("deepspeed/accelerator/__init__.py", OWN_ACCELERATOR)
         self.distribution("deepspeed", version)
 
     def backend(self, name: str, body: str, package: str = "torch-sick", version: str = "2.13.0") -> None:

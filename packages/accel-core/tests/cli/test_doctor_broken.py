@@ -112,7 +112,7 @@ def test_the_entry_point_that_joins_deepspeed_is_missing(bare_python: Any, healt
     points.unlink()
     problem = only_problem(healthy.doctor())
     assert problem["code"] == "bridge-broken"
-    assert "reinstall accel-core" in problem["advice"]
+    assert "reinstall ./packages/accel-core" in problem["advice"]
 
 
 def test_vendor_entry_points_that_can_not_be_used(healthy: Any) -> None:

@@ -11,7 +11,10 @@ EXAMINE = """
 import json
 from dataclasses import asdict
 from accel_core.cli.doctor import torch_check
-print(json.dumps(asdict(torch_check.examine(120))))
+from accel_core.cli.worker import Worker
+worker = Worker(torch_check.ANSWERS)
+print(json.dumps(asdict(torch_check.examine(worker.ask(120, "torch"), 120))))
+worker.close()
 """
 
 

@@ -147,7 +147,7 @@ def test_vendor_of_another_interface_is_named_with_both_sides(
     reason = machine.finding("npu").reason
     assert "ACC-102" in reason
     assert f"accel-npu 1.2 {written_for}" in reason
-    assert "pip install --upgrade accel-core accel-npu" in reason
+    assert "pip install --upgrade ./packages/accel-core ./packages/" in reason
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
     machine.forget()
     assert f"accel-npu 1.2 {written_for}" in machine.refused(AcceleratorBroken).found

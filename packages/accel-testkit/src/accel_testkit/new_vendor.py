@@ -26,7 +26,7 @@ _QUESTIONS = {
     "runtime": (r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "the name of a module"),
     "collectives": (r"[a-z][a-z0-9_]*", "a backend's name, as torch.distributed has them: lower case"),
     "visible": (r"[A-Z][A-Z0-9_]*", "the name of an environment variable: upper case"),
-    "prefix": (r"[A-Za-z]\w{0,23}", "the beginning of a class name, of at most 24 characters"),
+    "prefix": (r"[A-Za-z]\w{0,18}", "the beginning of a class name, of at most 19 characters"),
     "priority": (r"\d+", "a number"),
     "author": (r'[^"\\\n]+', "one line without quotes and backslashes"),
     "email": (r'[^@\s"\\]+@[^@\s"\\]+', "an e-mail address"),

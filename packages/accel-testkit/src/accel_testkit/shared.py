@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Folders and pages that the build takes over from the workspace: see hatch_build.py."""
+"""Data folders and pages that the build copies from the workspace's shared/ and docs/: see hatch_build.py."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from accel_core.cli.main import main
 ANSWERS = {
     "xyz": ["xyz", "--email", "team@acme.example", "--url", "https://acme.example/accel-xyz"],
     "abcdefghijklmnop": [
-        "abcdefghijklmnop", "--prefix", "Abcdefghijklmnopqrstuvwx", "--hardware", "Acme's accelerator card " * 3,
+        "abcdefghijklmnop", "--prefix", "Abcdefghijklmnopqrs", "--hardware", "Acme's accelerator card " * 3,
         "--runtime", "acme_frameworks.torch.accelerator", "--collectives", "acme_collectives_library",
         "--visible", "ACME_ACCELERATOR_VISIBLE_DEVICES", "--author", "The hardware team of Acme Incorporated",
     ],

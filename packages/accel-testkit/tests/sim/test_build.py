@@ -105,11 +105,12 @@ def test_every_word_of_the_compiler_counts(cache, compiler, monkeypatch):
     assert len(paths) == 3
 
 
-def test_what_does_not_compile_says_why_and_is_tried_again(cache, compiler):
+def test_what_does_not_compile_says_why_and_is_tried_again(cache, compiler, capfd):
     compiler("echo 'unit.cpp:7: error: no such thing' >&2; exit 1")
     with pytest.raises(SimulatorBuildFailed, match=r"found: +unit.cpp:7: error: no such thing"):
         build.library()
     assert _left(cache) == []
+    assert "ready after" not in capfd.readouterr().err
     compiler()
     assert build.library().is_file()
 

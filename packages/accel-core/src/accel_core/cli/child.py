@@ -3,7 +3,7 @@
 """Ask a question in a process of its own, which may crash, hang or print; and answer one.
 
 The answer travels through a file, since runtimes print on stdout. The child is the leader of its own
-process group and works in a folder that is removed with it.
+process group and works in a folder that is removed with it. `cli/worker.py` asks several in one process.
 """
 
 from __future__ import annotations
@@ -40,22 +40,36 @@ class Reply:
 
 def ask(module: str, *arguments: str, seconds: float, **environment: str) -> Reply:
     """Run `python -m module` and wait for its answer; kill it and all it started after so many seconds."""
+    return _ask(["-m", module], arguments, seconds, environment)
+
+
+def ask_source(source: str, *arguments: str, seconds: float, **environment: str) -> Reply:
+    """Run a program that is given as text, as `ask` runs a module. It imports no more than it says."""
+    return _ask(["-c", source], arguments, seconds, environment)
+
+
+def _ask(program: list[str], arguments: tuple[str, ...], seconds: float, more: dict[str, str]) -> Reply:
     with TemporaryDirectory(prefix="accel-doctor-") as folder:
         answer_path, output = Path(folder, "answer.json"), Path(folder, "output")
         with output.open("wb") as printed:
             process = subprocess.Popen(
-                [sys.executable, "-m", module, "--answer", str(answer_path), *arguments],
+                [sys.executable, *program, "--answer", str(answer_path), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=printed,
                 cwd=folder,
-                env={**child_environment(), **environment},
+                env={**child_environment(), **more},
                 start_new_session=True,
             )
         status = _ended(process, seconds)
         answer = json.loads(answer_path.read_text(encoding="utf-8")) if answer_path.exists() else {}
-        printed_text = output.read_text(encoding="utf-8", errors="replace")[-_KEPT:]
-        return Reply(answer, _failure(status, answer, seconds), status is None, printed_text)
+        failure = ended_early(status, seconds) if status != 0 or not answer else ""
+        return Reply(answer, failure, status is None, end_of(output))
+
+
+def end_of(output: Path) -> str:
+    """Return the last of what a child printed."""
+    return output.read_text(encoding="utf-8", errors="replace")[-_KEPT:]
 
 
 def child_environment() -> dict[str, str]:
@@ -88,10 +102,11 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _failure(status: int | None, answer: dict[str, Any], seconds: float) -> str:
+def ended_early(status: int | None, seconds: float) -> str:
+    """How a child ended that gave no answer; a status of None: it was killed after so many seconds."""
     if status is None:
         return f"did not answer within {seconds:g} s"
-    return ending(status) if status or not answer else ""
+    return ending(status)
 
 
 def ending(status: int) -> str:

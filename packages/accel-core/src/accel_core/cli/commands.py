@@ -19,7 +19,7 @@ import pkgutil
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from accel_core.cli.packages import owner
+from accel_core.cli.owners import owner
 from accel_core.errors import InvalidCommand
 
 ENTRY_POINT_GROUP = "accel.commands"

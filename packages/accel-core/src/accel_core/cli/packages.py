@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from packaging.requirements import InvalidRequirement, Requirement
 
 from accel_core import env
+from accel_core.cli.owners import owner
 from accel_core.errors import InvalidEnvironment
-from accel_core.upstream.contract import SUPPORTED
+from accel_core.published import pip_install
+from accel_core.upstream.contract import SUPPORTED, TRIED
 from accel_core.vendor import ENTRY_POINT_GROUP, distribution_version, in_range, module_exists
 
 #: torch calls these at the end of its import.
@@ -36,11 +38,15 @@ class Unmet:
 
 @dataclass(frozen=True)
 class DeepSpeed:
-    """The installed DeepSpeed; version is empty when there is none, in_range is None then."""
+    """The installed DeepSpeed; version is empty when there is none, in_range is None then.
+
+    tried: its engine was seen to train with this package.
+    """
 
     version: str
     supported: str
     in_range: bool | None
+    tried: bool = True
 
 
 @dataclass(frozen=True)
@@ -53,12 +59,6 @@ class Bridge:
     on: bool
     reason: str
     repair: str = ""
-
-
-def owner(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
-    """Name and version of the package that declares an entry point."""
-    dist = point.dist
-    return (dist.name, dist.version) if dist is not None else (point.value.partition(".")[0], "")
 
 
 def autoload_on() -> bool:
@@ -75,7 +75,11 @@ def backend_owner(name: str) -> tuple[str, str]:
 def deepspeed() -> DeepSpeed:
     """The installed DeepSpeed, from its metadata."""
     version = distribution_version("deepspeed") or ("unknown" if module_exists("deepspeed") else "")
-    return DeepSpeed(version, str(SUPPORTED), in_range(version, str(SUPPORTED)) if version else None)
+    if not version:
+        return DeepSpeed("", str(SUPPORTED), None)
+    return DeepSpeed(
+        version, str(SUPPORTED), in_range(version, str(SUPPORTED)), in_range(version, str(TRIED))
+    )
 
 
 def bridge() -> Bridge:
@@ -90,7 +94,7 @@ def bridge() -> Bridge:
         return Bridge(False, "there is no deepspeed to join")
     if not any(owner(point)[0] == _CORE for point in importlib.metadata.entry_points(group=TORCH_GROUP)):
         found = f"{_CORE} is installed without its entry point in group {TORCH_GROUP}"
-        return Bridge(False, found, f"pip install --force-reinstall {_CORE}")
+        return Bridge(False, found, pip_install(_CORE, options="--force-reinstall"))
     if not autoload_on():
         return Bridge(
             False, f"{AUTOLOAD}={os.environ[AUTOLOAD]}: only after `import accel_core` ahead of deepspeed"

@@ -15,6 +15,7 @@ from dataclasses import replace
 from accel_core import cascade
 from accel_core.cascade import CascadeEntry
 from accel_core.errors import in_short
+from accel_core.selection.announce import about_to
 from accel_core.selection.deepspeed import Backend
 from accel_core.selection.finding import Finding, State
 from accel_core.vendor import Probe, Vendor, distribution_version
@@ -76,23 +77,33 @@ def of_entry(entry: CascadeEntry, backend: Backend, keys: frozenset[str] | None)
 
 def _with_evidence(finding: Finding, probe: Probe | Vendor) -> Finding:
     try:
-        evidence = probe.evidence()
+        with about_to(f"look for evidence of {_named(finding)}"):
+            evidence = probe.evidence()
         hopeful = evidence.runtime and evidence.hardware is not False
         state = State.PENDING if hopeful else State.ABSENT
         return replace(finding, state=state, reason=evidence.reason, runtime=evidence.runtime)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         return _broken(finding, error, "its search for evidence")
 
 
 def confirmed(finding: Finding, probe: Probe | Vendor) -> Finding:
     """Import the candidate's runtime and count: present, absent (no device) or broken, with the sentence why."""
     try:
-        with _named_when_slow(finding):
+        with about_to(f"import the runtime of {_named(finding)}"), _named_when_slow(finding):
             answer = probe.confirm()
         state = State.PRESENT if answer.devices > 0 else State.ABSENT
         return replace(finding, state=state, reason=answer.reason, devices=answer.devices, runtime=True)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         return _broken(finding, error, "its runtime")
+
+
+def _named(finding: Finding) -> str:
+    package = f"{finding.package} {finding.version}".strip() if finding.version else "DeepSpeed's own backend"
+    return f"{finding.label} ({package})"
 
 
 def _broken(finding: Finding, error: BaseException, part: str) -> Finding:

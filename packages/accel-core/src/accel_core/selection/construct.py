@@ -15,6 +15,9 @@ from accel_core.vendor import Vendor
 #: Base classes whose instances are accelerators. The upstream bridge adds DeepSpeed's own.
 ACCELERATOR_BASES: list[type] = [DeepSpeedAccelerator]
 
+#: Missing methods of something that is no accelerator are counted, and so many are named.
+_NAMED = 5
+
 
 def construct(vendor: Vendor) -> Any:
     """Return a new accelerator of a vendor; raises what its import or constructor raises, or NotAnAccelerator."""
@@ -42,12 +45,13 @@ def validated(accelerator: Any) -> Any:
     missing = sorted(
         name for name in DeepSpeedAccelerator.__abstractmethods__ if not hasattr(accelerator, name)
     )
+    listed = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
     hint = "an instance, not the class: add ()" if inspect.isclass(accelerator) else "an accelerator object"
     raise NotAnAccelerator(
         what="set_accelerator() was given something that is not an accelerator",
         found=f"{accelerator!r} of type {type(accelerator).__name__}"
         + (
-            f", without {', '.join(missing)}"
+            f", without {len(missing)} methods of an accelerator ({listed})"
             if missing
             else ", which does not derive from DeepSpeedAccelerator"
         ),

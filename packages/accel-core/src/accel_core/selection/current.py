@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from accel_core import env
 from accel_core.cascade import SUPPORTED_ACCELERATOR_LIST
 from accel_core.errors import AccelError, NoAccelerator
 from accel_core.selection.construct import validated
@@ -33,7 +34,12 @@ class CurrentAccelerator:
         self.deepspeed = deepspeed
         self._accelerator: Any = None
         self._selection: Selection | None = None
+        #: What `get` returns at once: the accelerator, None while the warnings about it wait for its first use.
+        self._ready: Any = None
+        #: The selection whose warnings were given.
+        self._warned: Selection | None = None
         self._selecting = False
+        self._deepspeed_asked = False
         self._lock = threading.RLock()
         self._listeners: list[Callable[[Any], None]] = []
 
@@ -43,7 +49,7 @@ class CurrentAccelerator:
         A failed selection raises the same error at every call, until `set` is called.
         Raises the errors ACC-2xx (`ValueError` or `RuntimeError`), see docs/errors.md.
         """
-        accelerator: DeepSpeedAccelerator | None = self._accelerator
+        accelerator: DeepSpeedAccelerator | None = self._ready
         return self._select_once() if accelerator is None else accelerator
 
     def set(self, accel: DeepSpeedAccelerator | None) -> None:
@@ -57,6 +63,7 @@ class CurrentAccelerator:
                 _log.info("accelerator set to %s by the program", type(accel).__name__)
             self._publish(accel)
             self._selection = None
+            self._ready = accel
 
     @contextmanager
     def using(self, accel: DeepSpeedAccelerator) -> Iterator[DeepSpeedAccelerator]:
@@ -87,6 +94,7 @@ class CurrentAccelerator:
         with self._lock:
             accelerator, self._selection = state
             self._publish(accelerator)
+            self._ready = None
 
     # ---------------------------------------------------------------------------------- selection
 
@@ -94,26 +102,41 @@ class CurrentAccelerator:
         with self._lock:
             if self._accelerator is None and self._selection is None:
                 self._decide()
-            if self._selection is not None and self._selection.verdict.error is not None:
+            selection = self._selection
+            if self._accelerator is None and selection is not None and selection.verdict.error is not None:
                 # A copy: the traceback of one caller neither overwrites another's nor keeps its frames alive.
-                raise copy.copy(self._selection.verdict.error)
+                raise copy.copy(selection.verdict.error)
+            if selection is None or selection is self._warned or not self.deepspeed.importing():
+                self._warn(selection)
             accelerator: DeepSpeedAccelerator = self._accelerator
             return accelerator
 
+    def _warn(self, selection: Selection | None) -> None:
+        """Give the warnings of the selection, once, at the first use of its outcome.
+
+        Importing deepspeed is no use: the program may set another accelerator right after it.
+        """
+        self._ready = self._accelerator
+        if selection is None or selection is self._warned:
+            return
+        self._warned = selection
+        level = logging.WARNING if env.speaks_for_the_machine() else logging.DEBUG
+        for warning in selection.verdict.warnings:
+            _log.log(level, "%s", warning)
+
     def _decide(self) -> None:
         if self._selecting:
+            self._deepspeed_asked = self.deepspeed.importing()
             raise _reentered()
         self._selecting = True
         try:
-            selection = select(self.deepspeed, self._after_importing_deepspeed)
+            selection = select(self.deepspeed, self._after_importing_deepspeed, self._has_deepspeed_asked)
         finally:
             self._selecting = False
         if self._selection is not None:
             return  # importing deepspeed on the way has selected already; that outcome stands
         self._selection = selection
         if selection.verdict.error is None:
-            for warning in selection.verdict.warnings:
-                _log.warning(warning)
             self._publish(selection.accelerator)
 
     def _after_importing_deepspeed(self) -> Any:
@@ -128,6 +151,10 @@ class CurrentAccelerator:
             self._selecting = True
         return self._accelerator
 
+    def _has_deepspeed_asked(self) -> bool:
+        asked, self._deepspeed_asked = self._deepspeed_asked, False
+        return asked
+
     def _publish(self, accel: Any) -> None:
         former, self._accelerator = self._accelerator, accel
         notified: list[Callable[[Any], None]] = []
@@ -137,7 +164,7 @@ class CurrentAccelerator:
                 listener(accel)
         except BaseException:
             # An accelerator that a listener refuses (its op table is broken, say) must not stay half set.
-            self._accelerator = former
+            self._accelerator, self._ready = former, None
             for listener in notified[:-1]:
                 listener(former)
             raise
@@ -148,5 +175,5 @@ def _reentered() -> AccelError:
         what="the accelerator was asked for while it was being selected",
         found="a vendor's import calls get_accelerator(), perhaps by importing deepspeed",
         expected="vendor modules that ask for no accelerator while they are imported",
-        do="set imports_deepspeed=True in its Vendor record if its class derives from DeepSpeed's own",
+        do="call get_accelerator() in the vendor's functions, not while its modules are imported",
     )

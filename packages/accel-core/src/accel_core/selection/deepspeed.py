@@ -41,3 +41,7 @@ class DeepSpeed(Protocol):
     def load(self) -> None:
         """Import deepspeed, whose import asks for the accelerator."""
         ...
+
+    def importing(self) -> bool:
+        """Whether `import deepspeed` has begun and not ended."""
+        ...

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 from accel_core import cascade
 from accel_core.errors import AccelError, DuplicateVendor, InterfaceMismatch, InvalidVendor
+from accel_core.published import pip_install
+from accel_core.selection.announce import about_to
 from accel_core.selection.finding import Finding, State
 from accel_core.vendor import ENTRY_POINT_GROUP, INTERFACE_VERSION, Vendor, distribution_version
 
@@ -47,8 +49,11 @@ def _distinct(points: Iterable[importlib.metadata.EntryPoint]) -> list[importlib
 def _load(point: importlib.metadata.EntryPoint) -> Vendor:
     package, version = _package(point)
     try:
-        vendor = point.load()
-    except (Exception, SystemExit) as error:
+        with about_to(f"import {point.value.partition(':')[0]}, the vendor record of {package}"):
+            vendor = point.load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         if written_for := _older_interface(error):
             raise _mismatch(point, written_for) from error
         raise InvalidVendor(
@@ -87,10 +92,11 @@ def _mismatch(point: importlib.metadata.EntryPoint, written_for: str) -> Interfa
     core = distribution_version("accel-core") or "of unknown version"
     return InterfaceMismatch(
         what=f"{package} was built for another version of the accelerator interface",
-        found=f"{package} {version} is written for {written_for}"
-        + (f"; it asks for {needs[0]}" if needs else ""),
-        expected=f"interface {INTERFACE_VERSION}, that of the installed accel-core {core}",
-        do=f"pip install --upgrade accel-core {package}",
+        # Both sides stand here: a finding's line has no "expected".
+        found=f"{package} {version} is written for {written_for}; accel-core {core} has interface {INTERFACE_VERSION}"
+        + (f", and the package asks for {needs[0]}" if needs else ""),
+        expected=f"interface {INTERFACE_VERSION}, that of the installed accel-core",
+        do=pip_install("accel-core", package, options="--upgrade"),
     )
 
 

@@ -15,8 +15,11 @@ from accel_core.errors import (
     AmbiguousAccelerator,
     NoAccelerator,
     StrictSelection,
+    TorchUnavailable,
     UnknownAccelerator,
+    in_short,
 )
+from accel_core.published import pip_install
 from accel_core.selection.finding import Finding, State
 
 _SEE = "run `accel doctor` for every candidate and its reason"
@@ -61,7 +64,9 @@ def unavailable(key: str, candidates: Sequence[Finding], upstream: AbstractSet[s
         known = (
             "; DeepSpeed's own backend serves it once the runtime is there" if key in (upstream or ()) else ""
         )
-        do = f"pip install {' '.join(packages) or key} and its runtime{known}; or unset DS_ACCELERATOR"
+        runtime = requires.partition(" requires ")[2]
+        also = f", and its runtime, {runtime}" if runtime else " and its runtime"
+        do = f"{pip_install(*(packages or [key]))}{also}{known}; or unset DS_ACCELERATOR"
     return cls(
         what=f"DS_ACCELERATOR={key} cannot be served: {requires}",
         found=_listed(candidates),
@@ -76,7 +81,7 @@ def unserved(winner: Finding, upstream: AbstractSet[str] | None) -> AccelError:
     own = (
         "deepspeed is not installed" if upstream is None else f"the installed deepspeed has no {winner.key!r}"
     )
-    do = f"pip install {packages[0]}" if packages else "pip install deepspeed"
+    do = pip_install(packages[0] if packages else "deepspeed")
     cls = NoAccelerator if winner.key == CPU_KEY else AcceleratorUnavailable
     return cls(
         what=f"{winner.key} is here and nothing installed can drive it",
@@ -86,13 +91,30 @@ def unserved(winner: Finding, upstream: AbstractSet[str] | None) -> AccelError:
     )
 
 
+def torch_fails(error: BaseException) -> AccelError:
+    """`import torch` raises, where the program did not do it first."""
+    root = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    found = f"{type(error).__name__}: {in_short(error)}"
+    if root is not error:
+        found += f"\ncaused by {type(root).__name__}: {in_short(root)}"
+    return TorchUnavailable(
+        what="torch cannot be imported, so no accelerator can be chosen",
+        found=found,
+        expected="an `import torch` that works in this environment",
+        do="run `accel doctor`, which names the package at fault; export TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps "
+        "torch from importing vendors' runtimes",
+    )
+
+
 def nothing_at_all(findings: Iterable[Finding]) -> AccelError:
     """Not even a CPU accelerator is left."""
     return NoAccelerator(
         what="no accelerator can be chosen",
         found=_listed(findings) or "no vendor package installed",
         expected="at least one accelerator that is present",
-        do="pip install accel-cpu, and take `cpu` out of ACCEL_SKIP",
+        do=f"{pip_install('accel-cpu')}, and take `cpu` out of ACCEL_SKIP",
     )
 
 
@@ -135,7 +157,11 @@ def broken(finding: Finding) -> str:
 
 def no_device(candidate: Finding) -> str:
     """A login node: asked for, runtime there, no device."""
-    return f"DS_ACCELERATOR={candidate.key} is chosen though no device is present: {candidate.reason}"
+    return (
+        f"DS_ACCELERATOR={candidate.key} is chosen though no device is present: {candidate.reason}. What needs a "
+        f"device will fail: tensors on it, and init_distributed with an error of its collectives. On a machine "
+        f"that should have one, look at its driver; to run without it, set DS_ACCELERATOR=cpu, or unset it"
+    )
 
 
 def cpu_fallback(findings: Iterable[Finding]) -> str:

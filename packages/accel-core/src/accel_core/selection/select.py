@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import traceback
 from collections.abc import Callable
@@ -12,13 +13,14 @@ from typing import Any
 
 from accel_core import cascade, env
 from accel_core.errors import AccelError, in_short
-from accel_core.selection import confirm
+from accel_core.selection import confirm, messages
+from accel_core.selection.announce import about_to
 from accel_core.selection.choose import Request, Step, Verdict, choose
 from accel_core.selection.construct import construct
 from accel_core.selection.deepspeed import DeepSpeed
 from accel_core.selection.discover import discover
 from accel_core.selection.finding import Finding, State
-from accel_core.vendor import Probe, Vendor
+from accel_core.vendor import Probe, Vendor, module_exists
 
 
 @dataclass(frozen=True)
@@ -73,28 +75,61 @@ def request_from_environment(upstream: frozenset[str] | None) -> Request:
     )
 
 
-def select(deepspeed: DeepSpeed, after_importing_deepspeed: Callable[[], Any]) -> Selection:
+def select(
+    deepspeed: DeepSpeed,
+    after_importing_deepspeed: Callable[[], Any],
+    deepspeed_asked: Callable[[], bool],
+) -> Selection:
     """Select and construct.
 
     `after_importing_deepspeed()` imports deepspeed, whose import selects for itself, and returns what it
-    selected. The error of a failed choice is not raised: the selection's verdict has it.
+    selected. `deepspeed_asked()` tells, once, whether an import of deepspeed has asked for the accelerator
+    that is being made. The error of a failed choice is not raised: the selection's verdict has it.
     """
+    if error := _torch_fails():
+        return Selection(Request(), Verdict(Step.FAIL, None, (), error=messages.torch_fails(error)))
     candidates = Candidates(deepspeed)
+    maker = _Maker(candidates, deepspeed, after_importing_deepspeed, deepspeed_asked)
 
     def ask(finding: Finding) -> tuple[Finding, str]:
         return candidates.confirm(finding), confirm.privateuse1_holder()
 
-    def build(finding: Finding) -> Any:
-        vendor = candidates.vendor(finding)
+    return walk(candidates, request_from_environment(deepspeed.keys()), ask, maker.build)
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Makes accelerators; its fields are the arguments of `select`."""
+
+    candidates: Candidates
+    deepspeed: DeepSpeed
+    after_importing_deepspeed: Callable[[], Any]
+    deepspeed_asked: Callable[[], bool]
+
+    def build(self, finding: Finding) -> Any:
+        """Return the accelerator of a candidate, or the finding that says why there is none."""
+        vendor = self.candidates.vendor(finding)
+        deepspeed_first = vendor is None or vendor.imports_deepspeed
         try:
-            accelerator = after_importing_deepspeed() if vendor is None or vendor.imports_deepspeed else None
-            if accelerator is None:
-                accelerator = deepspeed.accelerator(finding.key) if vendor is None else construct(vendor)
-            return accelerator
-        except (Exception, SystemExit) as error:
+            try:
+                return self._made(finding, vendor, deepspeed_first)
+            except Exception:
+                if deepspeed_first or not self.deepspeed_asked():
+                    raise
+            # Its class derives from DeepSpeed's own, and the record does not say so. With deepspeed imported
+            # first it is made, as in a program that begins with deepspeed.
+            return self._made(finding, vendor, True)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             return _unbuildable(finding, error, "" if vendor is None else _advice(vendor))
 
-    return walk(candidates, request_from_environment(deepspeed.keys()), ask, build)
+    def _made(self, finding: Finding, vendor: Vendor | None, deepspeed_first: bool) -> Any:
+        accelerator = self.after_importing_deepspeed() if deepspeed_first else None
+        if accelerator is not None:
+            return accelerator
+        with about_to(f"import and construct the accelerator of {finding.label}"):
+            return self.deepspeed.accelerator(finding.key) if vendor is None else construct(vendor)
 
 
 def walk(
@@ -123,6 +158,20 @@ def walk(
             candidates.put(accelerator)
             continue
         return Selection(request, verdict, accelerator)
+
+
+def _torch_fails() -> BaseException | None:
+    """What `import torch` raises; None when it works, or torch is not installed."""
+    if "torch" in sys.modules or not module_exists("torch"):
+        return None
+    try:
+        with about_to("import torch, and the backend extensions that it calls"):
+            importlib.import_module("torch")
+        return None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return error
 
 
 def _advice(vendor: Vendor) -> str:

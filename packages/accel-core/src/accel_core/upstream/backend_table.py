@@ -25,6 +25,7 @@ class Backend:
     files:        glob patterns of device files; empty when there are none to look for.
     torch_fields: attributes of torch.version of which one is set in builds with this device.
     platform:     sys.platform of the only system that has it; empty for any.
+    package_only: DeepSpeed has no backend of this key, and another entry serves the same device.
     privateuse1, yields_to: as in `accel_core.vendor.Vendor`.
     """
 
@@ -33,6 +34,7 @@ class Backend:
     files: tuple[str, ...] = ()
     torch_fields: tuple[str, ...] = ()
     platform: str = ""
+    package_only: bool = False
     privateuse1: str = ""
     yields_to: tuple[str, ...] = ()
 
@@ -44,6 +46,8 @@ class Backend:
         if missing:
             return Evidence(False, None, missing)
         installed = f"{self.runtime or 'this torch'} is installed"
+        if self.package_only:
+            return Evidence(False, None, f"{installed}, which the package alone can use")
         if not self.files:
             return Evidence(True, None, installed)
         present = device_files(self.files)
@@ -77,7 +81,7 @@ _RENDER_NODES = ("dev/dri/renderD*",)
 
 #: By key and variant of the cascade's entry.
 BACKENDS = {
-    ("xpu.external", ""): Backend("xpu", "intel_extension_for_deepspeed", _RENDER_NODES),
+    ("xpu.external", ""): Backend("xpu", "intel_extension_for_deepspeed", package_only=True),
     ("xpu", "ipex"): Backend("xpu", "intel_extension_for_pytorch", _RENDER_NODES),
     ("xpu", "native"): Backend("xpu", files=_RENDER_NODES, torch_fields=("xpu",), yields_to=("cuda",)),
     ("npu", ""): Backend("npu", "torch_npu", ("dev/davinci[0-9]*",), privateuse1="npu"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from typing import Any
 
 from accel_core.errors import UpstreamMissing
@@ -34,6 +35,12 @@ class StockDeepSpeed:
     def load(self) -> None:
         """Import deepspeed; its import asks for the accelerator."""
         importlib.import_module("deepspeed")
+        _attach_submodules()
+
+    def importing(self) -> bool:
+        """Whether `import deepspeed` has begun and not ended."""
+        spec = getattr(sys.modules.get("deepspeed"), "__spec__", None)
+        return bool(getattr(spec, "_initializing", False))
 
     def accelerator(self, key: str) -> Any:
         """Return a new object of DeepSpeed's own class for a key, made from the class, not by its detection.
@@ -54,7 +61,36 @@ class StockDeepSpeed:
                 expected="one class whose name ends with _Accelerator",
                 do="install a supported DeepSpeed (see docs/upstream.md), or the vendor package for this device",
             )
-        return classes[0]()
+        accelerator = classes[0]()
+        _refuse_without_builders(accelerator, key)
+        return accelerator
+
+
+def _attach_submodules() -> None:
+    # An import of deepspeed that failed before leaves submodules that its next import does not make attributes.
+    for name, module in list(sys.modules.items()):
+        parent, _, child = name.rpartition(".")
+        if name.startswith("deepspeed.") and parent in sys.modules and child not in vars(sys.modules[parent]):
+            setattr(sys.modules[parent], child, module)
+
+
+def _refuse_without_builders(accelerator: Any, key: str) -> None:
+    """Raise UpstreamMissing where making one of its op builders fails, as DeepSpeed's npu does without CANN.
+
+    DeepSpeed makes them all: while it is imported (0.18), or when it is first asked which ops there are.
+    """
+    if "deepspeed.ops.op_builder" not in sys.modules:
+        return  # its import, which asks for the accelerator, is still to come
+    try:
+        accelerator.create_op_builder("NotImplementedBuilder")
+    except Exception as error:
+        variable = f"export {error.args[0]}, as" if isinstance(error, KeyError) else "do what"
+        raise UpstreamMissing(
+            what=f"DeepSpeed's own backend for {key!r} cannot make its op builders",
+            found=f"{type(error).__name__}: {error}",
+            expected="op builders that can be made, as DeepSpeed's import or its first step does",
+            do=f"{variable} the vendor's set-up script does, or install the vendor package for this device",
+        ) from error
 
 
 def _import_runtime(key: str) -> None:

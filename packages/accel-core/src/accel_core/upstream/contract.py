@@ -19,12 +19,16 @@ from accel_core import env
 from accel_core.errors import UnsupportedUpstream
 from accel_core.interface import DeepSpeedAccelerator, pinned
 from accel_core.op_builder import OpBuilder
+from accel_core.published import pip_install
 from accel_core.selection import construct
 from accel_core.upstream import pins
 from accel_core.vendor import distribution_version, in_range
 
 #: Releases whose interface and engine the tests run against.
 SUPPORTED = SpecifierSet(">=0.18,<0.20")
+#: Those of them, and the releases of torch, with which DeepSpeed's engine was seen to train (docs/upstream.md).
+TRIED = SpecifierSet(">=0.18.7,<=0.19.8")
+TRIED_TORCH = SpecifierSet(">=2.6,<2.16")
 
 _log = logging.getLogger("accel_core")
 _adopted = False
@@ -76,5 +80,6 @@ def _stands_aside(version: str, missing: list[str]) -> UnsupportedUpstream:
         what=f"deepspeed {version} asks accelerators for methods that this accel-core does not have",
         found=f"{', '.join(missing)}; deepspeed {version}, accel-core {distribution_version('accel-core')}",
         expected=f"deepspeed{SUPPORTED}",
-        do="pip install --upgrade accel-core, or a supported deepspeed; DeepSpeed's own detection serves until then",
+        do=f"{pip_install('accel-core', options='--upgrade')}, or pip install 'deepspeed{SUPPORTED}'; "
+        "DeepSpeed's own detection serves until then",
     )

@@ -34,6 +34,8 @@ def join_accelerator(module: ModuleType, current: CurrentAccelerator) -> None:
         }
     except AccelError as error:
         functions = {"get_accelerator": _raising(error), "set_accelerator": _raising(error)}
+    else:
+        _take_over(module, current)
     _rebind({name: (getattr(module, name), function) for name, function in functions.items()})
     # Upstream's function may have been bound by name before; it hands out this variable.
     current.on_change(lambda accel: setattr(module, "ds_accelerator", accel))
@@ -46,6 +48,22 @@ def join_op_builder(module: ModuleType, current: CurrentAccelerator) -> None:
     contract.adopt_builders(module.OpBuilder)
     _rebind(ops.forwarding(module, current.get))
     current.on_change(ops.refresh)
+
+
+def _take_over(module: ModuleType, current: CurrentAccelerator) -> None:
+    """Where deepspeed came first: keep what the program has set there, and warn of what deepspeed chose itself."""
+    former = module.ds_accelerator
+    if former is None or current.state()[0] is not None:
+        return
+    if type(former).__module__.partition(".")[0] != "deepspeed":
+        current.set(former)
+    elif env.speaks_for_the_machine():
+        _log.warning(
+            "deepspeed was imported ahead of accel_core and uses its own %s; from now on get_accelerator() is "
+            "accel_core's, and what was made before keeps the other. Import accel_core, or the vendor's package, "
+            "ahead of deepspeed, or unset TORCH_DEVICE_BACKEND_AUTOLOAD",
+            type(former).__name__,
+        )
 
 
 def _raising(error: AccelError) -> Callable[..., NoReturn]:

@@ -9,8 +9,7 @@ from typing import cast
 import torch
 from typing_extensions import override
 
-from accel_core import TorchDeviceAccelerator
-from accel_core.device import DeviceModule
+from accel_core.device import DeviceModule, TorchDeviceAccelerator
 from accel_toy import driver
 from accel_toy.op_builder import TABLE
 from accel_toy.traits import TRAITS

@@ -9,10 +9,13 @@ from collections.abc import Iterator
 
 from accel_core import env
 from accel_core.cascade import CPU_KEY
+from accel_core.cli.doctor import doors
 from accel_core.cli.doctor.report import Facts, Remark
 from accel_core.cli.packages import AUTOLOAD, TORCH_GROUP, Unmet
 from accel_core.errors import InvalidEnvironment
+from accel_core.published import pip_install
 from accel_core.selection.finding import Finding, State
+from accel_core.upstream.contract import TRIED, TRIED_TORCH
 
 _OFF = f"export {AUTOLOAD}=0"
 _MISSING_LIBRARY = re.compile(r"(\S+\.so[.\d]*): cannot open shared object file|Library not loaded: (\S+)")
@@ -43,6 +46,7 @@ def notes(facts: Facts) -> Iterator[Remark]:
             "import accel_core first in the program" if late else "", "unset the variable to join it again"
         )
         yield Remark("bridge-off", "bridge", facts.bridge.reason, advice)
+    yield from _untried(facts)
     if chosen is None:
         return
     if chosen.key == CPU_KEY and facts.selection.request.asked is None:
@@ -50,9 +54,20 @@ def notes(facts: Facts) -> Iterator[Remark]:
         yield Remark("cpu-fallback", CPU_KEY, found, "export DS_ACCELERATOR=cpu if this is what you want")
     if chosen.upstream:
         found = "it is left to DeepSpeed's own backend"
-        ours = f"pip install {chosen.package} to have it served from here"
+        ours = f"{pip_install(chosen.package)} to have it served from here"
         advice = ours if chosen.package else "nothing to do"
         yield Remark("deferred", chosen.label, found, advice)
+
+
+def _untried(facts: Facts) -> Iterator[Remark]:
+    if not facts.torch.tried:
+        found = f"{facts.torch.version} is outside {TRIED_TORCH}, with which this package was tried"
+        yield Remark("torch-untried", "torch", found, f"pip install 'torch{TRIED_TORCH}', if something fails")
+    if facts.deepspeed.in_range and not facts.deepspeed.tried:
+        found = f"{facts.deepspeed.version} is outside {TRIED}, with which this package was tried"
+        yield Remark(
+            "deepspeed-untried", "deepspeed", found, f"pip install 'deepspeed{TRIED}', if something fails"
+        )
 
 
 def _torch(facts: Facts) -> Iterator[Remark]:
@@ -91,7 +106,7 @@ def _library(text: str) -> str:
 
 def _unmet(lack: Unmet) -> Remark:
     found = f"{lack.package} {lack.version} requires {lack.requirement}, found {lack.found or 'none'}"
-    advice = f"pip install '{lack.requirement.partition(';')[0].strip()}'"
+    advice = pip_install(lack.requirement.partition(";")[0].strip())
     return Remark("requirement", lack.package, found, advice)
 
 
@@ -99,8 +114,14 @@ def _deepspeed(facts: Facts) -> Iterator[Remark]:
     deepspeed = facts.deepspeed
     if deepspeed.in_range is False:
         found = f"{deepspeed.version} is outside {deepspeed.supported}, what accel-core {facts.core} supports"
-        advice = f"pip install 'deepspeed{deepspeed.supported}', or pip install --upgrade accel-core"
+        advice = f"pip install 'deepspeed{deepspeed.supported}', or {pip_install('accel-core', options='--upgrade')}"
         yield Remark("deepspeed-version", "deepspeed", found, advice)
+    door = facts.doors.get("deepspeed")
+    if door and door.error and facts.torch.imports and doors.has_to_be_tried(facts.bridge, deepspeed):
+        found = f"a program that imports it ends in {door.error}"
+        own = "DeepSpeed chooses by itself here: " if not facts.bridge.on else ""
+        repair = _library(door.error) or f"{own}run `python -c 'import deepspeed'` for the whole error"
+        yield Remark("deepspeed-fails", "deepspeed", found, repair)
     if facts.bridge.repair:
         yield Remark("bridge-broken", "bridge", facts.bridge.reason, facts.bridge.repair)
 

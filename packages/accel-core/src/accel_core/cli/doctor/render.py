@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import sys
 from textwrap import fill
 
 from rich import box
@@ -11,11 +14,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from accel_core.cli.doctor.doors import Door
 from accel_core.cli.doctor.report import Remark, Report
 from accel_core.selection.finding import State
 
-#: Narrower than this, package and devices share a column with others.
+#: Narrower than this, devices share a column with the state.
 _WIDE = 120
+#: Where there is no terminal nothing is wrapped.
+_UNLIMITED = 100_000
+_BLANKS = re.compile(r"[ ]+((?:\x1b\[[\d;]*m)*)$", re.MULTILINE)
 _STYLES = {
     State.CHOSEN: "bold green",
     State.DEFERRED: "bold green",
@@ -30,8 +37,18 @@ _STYLES = {
 def show(report: Report) -> None:
     """Print versions, candidates, tracebacks, problems, notes and the verdict."""
     console = Console(highlight=False, soft_wrap=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _UNLIMITED  # a file or a pipe: one line a row, for grep
+    with console.capture() as printed:
+        _print(console, report)
+    # rich fills every line of a table with blanks.
+    sys.stdout.write(_BLANKS.sub(r"\1", printed.get()))
+
+
+def _print(console: Console, report: Report) -> None:
     console.print(_versions(report))
-    console.print(_candidates(report, console.width >= _WIDE))
+    blank = [""] if console.width == _UNLIMITED else []  # the other table brings its own
+    console.print(*blank, _candidates(report, console.width), *blank, sep="\n")
     for finding in report.facts.explanation.findings:
         if finding.state is State.BROKEN and finding.error:
             _print_traceback(console, finding.label, finding.error)
@@ -61,24 +78,24 @@ def _versions(report: Report) -> Table:
     return grid
 
 
-def _candidates(report: Report, wide: bool) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in (
-        ("accelerator", "state", "devices", "package", "why") if wide else ("accelerator", "state", "why")
-    ):
+def _candidates(report: Report, width: int) -> Table:
+    wide = width >= _WIDE
+    table = Table(box=box.SIMPLE_HEAD if width < _UNLIMITED else None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("accelerator", "state", "devices", "why") if wide else ("accelerator", "state", "why"):
         table.add_column(title, no_wrap=title != "why", overflow="fold")
     for finding in report.facts.explanation.findings:
-        style = _STYLES.get(finding.state, "")
-        state = Text(finding.state.value, style)
+        state = Text(finding.state.value, _STYLES.get(finding.state, ""))
         package = f"{finding.package} {finding.version}" if finding.version else ""
         devices = "" if finding.devices is None else str(finding.devices)
+        # What is not here is not here in any release of its package.
+        named = package and (wide or finding.state is not State.ABSENT)
+        why = Text(f"{package}: {finding.reason}" if named else finding.reason)
         if wide:
-            table.add_row(Text(finding.label), state, devices, package, Text(finding.reason))
+            table.add_row(Text(finding.label), state, devices, why)
         else:
             if devices:
                 state.append(f"\n{devices} device{'' if devices == '1' else 's'}")
-            why = f"{package}: {finding.reason}" if package else finding.reason
-            table.add_row(Text(finding.label), state, Text(why))
+            table.add_row(Text(finding.label), state, why)
     return table
 
 
@@ -107,16 +124,31 @@ def _print_verdict(console: Console, report: Report) -> None:
     explanation = report.facts.explanation
     count = len(report.problems)
     health = "Healthy" if not count else "1 problem" if count == 1 else f"{count} problems"
-    if not report.facts.torch.imports:
-        choice = "No run can start, since torch cannot be imported."
-        if explanation.chosen:
-            choice += f" Once it can, a run would use {explanation.chosen} ({explanation.how})."
-    elif explanation.chosen:
-        choice = f"A fresh process with this environment would use {explanation.chosen} ({explanation.how})."
-    else:
-        choice = "A fresh process with this environment would get this error:"
-    console.print(
-        Text(f"{health}. ", "bold green" if report.healthy else "bold red").append(choice, "default")
-    )
+    text = Text(f"{health}. ", "bold green" if report.healthy else "bold red")
+    console.print(text.append(_choice(report), "default"))
     if explanation.error and report.facts.torch.imports:
         console.print(Text(explanation.error), soft_wrap=True)
+
+
+def _choice(report: Report) -> str:
+    facts, explanation = report.facts, report.facts.explanation
+    chosen = f"{explanation.chosen} ({explanation.how})"
+    if not facts.torch.imports:
+        choice = "No run can start, since torch cannot be imported."
+        return choice + (f" Once it can, a run would use {chosen}." if explanation.chosen else "")
+    apart = facts.doors.get("deepspeed")
+    if apart and apart != facts.doors["accel_core"] and facts.deepspeed.version:
+        own = f"uses {_named(apart)}" if apart.accelerator else f"ends in {apart.error}"
+        core = f"would give {chosen}" if explanation.chosen else "would raise this error:"
+        return f"A program that imports deepspeed {own}. accel_core's own functions {core}"
+    if facts.doors and facts.doors["accel_core"].error and explanation.chosen:
+        ended = facts.doors["accel_core"].error
+        return f"A fresh process ends with {ended}. Without that, a run would use {chosen}."
+    if explanation.chosen:
+        return f"A fresh process with this environment would use {chosen}."
+    return "A fresh process with this environment would get this error:"
+
+
+def _named(door: Door) -> str:
+    whose = "DeepSpeed's own " if door.upstream else ""
+    return f"{whose}{door.class_name} ({door.accelerator.partition(':')[0]})"

@@ -4,101 +4,84 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stdout
 from dataclasses import replace
 
 from accel_core.__about__ import __version__
-from accel_core.cli import child, packages
-from accel_core.cli.doctor import torch_check
+from accel_core.cli import packages
+from accel_core.cli.doctor import doors, torch_check
+from accel_core.cli.doctor.children import PATIENCE, Children
 from accel_core.cli.doctor.report import Facts
+from accel_core.cli.doctor.torch_check import Torch
+from accel_core.cli.worker import Worker
 from accel_core.errors import InvalidEnvironment
 from accel_core.selection.choose import Request, Step, Verdict, passed_over
 from accel_core.selection.explanation import explained
 from accel_core.selection.finding import Finding, State
 from accel_core.selection.select import Candidates, Selection, request_from_environment, walk
 from accel_core.upstream.backends import StockDeepSpeed
-
-#: `import torch`, and what imports it, reads much from a cold disk: these get so many times the seconds.
-PATIENCE = 6
-
-
-class Children:
-    """Confirms candidates and constructs accelerators in processes of their own; remembers the answers."""
-
-    def __init__(self, seconds: float, autoload: bool, claimed: str) -> None:
-        self._seconds = seconds
-        self._environment = {} if autoload else {packages.AUTOLOAD: "0"}
-        self._claimed = claimed
-        self.answers: dict[str, Finding] = {}
-        self.stuck: set[str] = set()
-
-    def confirm(self, finding: Finding) -> tuple[Finding, str]:
-        """The confirmed candidate, and who holds PrivateUse1 in a process that has come so far."""
-        reply = self._ask(finding, self._seconds)
-        failed = finding.now(State.BROKEN, f"its runtime {reply.failure}")
-        answer = self._read(finding, reply, failed)
-        self._claimed = self._claimed or reply.answer.get("claimed", "")
-        self.answers[finding.label] = answer
-        return answer, self._claimed
-
-    def build(self, finding: Finding) -> Finding | str:
-        """The key when the accelerator can be made, else the finding that says why not."""
-        reply = self._ask(finding, self._seconds * PATIENCE, "--construct")
-        failed = finding.now(
-            State.BROKEN, f"its accelerator cannot be constructed: its process {reply.failure}"
-        )
-        answer = self._read(finding, reply, failed)
-        return answer if answer.state is State.BROKEN else finding.key
-
-    def _ask(self, finding: Finding, seconds: float, *options: str) -> child.Reply:
-        environment = dict(self._environment)
-        if finding.privateuse1 and self._claimed not in ("", finding.privateuse1):
-            environment[packages.AUTOLOAD] = "0"  # what torch loads by itself would be in its way
-        module = "accel_core.cli.doctor.confirm_one"
-        return child.ask(module, finding.key, finding.variant, *options, seconds=seconds, **environment)
-
-    def _read(self, finding: Finding, reply: child.Reply, failed: Finding) -> Finding:
-        if reply.failure:
-            self.stuck.add(finding.label)
-            return replace(failed, error=reply.output)
-        answer = reply.answer
-        return replace(
-            finding,
-            state=State(answer["state"]),
-            reason=answer["reason"],
-            devices=answer["devices"],
-            runtime=answer["runtime"],
-            error=answer["error"],
-        )
+from accel_core.vendor import module_exists
 
 
 def examine(seconds: float) -> Facts:
     """All facts about a fresh process with this environment. Imports neither torch nor deepspeed here."""
-    torch = torch_check.examine(seconds * PATIENCE)
-    children = Children(seconds, torch.imports, torch.claimed)
-    with redirect_stdout(sys.stderr):  # a vendor's record that prints must not get into the JSON
-        candidates = Candidates(StockDeepSpeed())
-        selection = _select(candidates, children, torch.claimed)
-    findings = tuple(
-        _completed(finding, selection.request, children) for finding in selection.verdict.findings
-    )
-    return Facts(
-        python={
-            "version": platform.python_version(),
-            "executable": sys.executable,
-            "platform": platform.platform(),
-        },
-        core=__version__,
-        torch=torch,
-        deepspeed=packages.deepspeed(),
-        bridge=packages.bridge(),
-        unmet=tuple(packages.unmet()),
-        selection=selection,
-        explanation=replace(explained(selection), findings=findings),
-        stuck=frozenset(children.stuck),
-    )
+    deepspeed, bridge = packages.deepspeed(), packages.bridge()
+    with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
+        tried = (
+            pool.submit(doors.tried, seconds * PATIENCE) if doors.has_to_be_tried(bridge, deepspeed) else None
+        )
+        worker = _worker()
+        with redirect_stdout(sys.stderr):  # a vendor's record that prints must not get into the JSON
+            candidates = Candidates(StockDeepSpeed())
+        torch = _torch(worker, seconds * PATIENCE)
+        children = Children(seconds, worker if torch.imports else None, torch.claimed)
+        try:
+            selection = _select(candidates, children, torch.claimed)
+        finally:
+            children.close()
+        core = doors.through_core(torch, selection, children)
+        findings = _completed(selection, children, pool)
+        return Facts(
+            python={
+                "version": platform.python_version(),
+                "executable": sys.executable,
+                "platform": platform.platform(),
+            },
+            core=__version__,
+            torch=torch,
+            deepspeed=deepspeed,
+            bridge=bridge,
+            unmet=tuple(packages.unmet()),
+            selection=selection,
+            explanation=replace(explained(selection), findings=findings),
+            stuck=frozenset(children.stuck),
+            doors={
+                "accel_core": core,
+                "deepspeed": tried.result() if tried else doors.through_deepspeed(torch, deepspeed, core),
+            },
+        )
+
+
+def _worker() -> Worker | None:
+    """The child that goes through the steps of a run, importing torch already; None without torch."""
+    if not module_exists("torch"):
+        return None
+    worker = Worker(torch_check.ANSWERS)
+    worker.send("torch")
+    return worker
+
+
+def _torch(worker: Worker | None, seconds: float) -> Torch:
+    if worker is None:
+        return Torch(reason="it is not installed")
+    torch = torch_check.examine(worker.receive(seconds), seconds)
+    if not torch.imports:
+        worker.close()
+    return torch
 
 
 def _select(candidates: Candidates, children: Children, claimed: str) -> Selection:
@@ -109,14 +92,30 @@ def _select(candidates: Candidates, children: Children, claimed: str) -> Selecti
     return walk(candidates, replace(request, claimed=claimed), children.confirm, children.build)
 
 
-def _completed(finding: Finding, request: Request, children: Children) -> Finding:
-    """The finding of the selection, with the answer of a candidate whose turn never came in it."""
-    if finding.key != request.asked and finding.state not in (State.CHOSEN, State.DEFERRED):
-        finding = passed_over(finding, request)
-    waits = finding.state in (State.PENDING, State.OUTRANKED, State.BLOCKED, State.DEFERRED)
-    if not waits or finding.devices is not None or finding.key in request.skip:
+def _completed(selection: Selection, children: Children, pool: ThreadPoolExecutor) -> tuple[Finding, ...]:
+    """The findings of the selection, with the answers of candidates whose turn never came, asked side by side."""
+    findings = [_as_reported(finding, selection.request) for finding in selection.verdict.findings]
+    waiting = [f for f in findings if _waits(f, selection.request) and f.label not in children.answers]
+    answers = dict(children.answers)
+    answers |= {f.label: answer for f, answer in zip(waiting, pool.map(children.alone, waiting), strict=True)}
+    return tuple(
+        _with_answer(finding, answers[finding.label]) if _waits(finding, selection.request) else finding
+        for finding in findings
+    )
+
+
+def _as_reported(finding: Finding, request: Request) -> Finding:
+    if finding.key == request.asked or finding.state in (State.CHOSEN, State.DEFERRED):
         return finding
-    answer = children.answers.get(finding.label) or children.confirm(finding)[0]
+    return passed_over(finding, request)
+
+
+def _waits(finding: Finding, request: Request) -> bool:
+    waits = finding.state in (State.PENDING, State.OUTRANKED, State.BLOCKED, State.DEFERRED)
+    return waits and finding.devices is None and finding.key not in request.skip
+
+
+def _with_answer(finding: Finding, answer: Finding) -> Finding:
     if finding.state is State.PENDING or (
         finding.state is State.OUTRANKED and answer.state is not State.PRESENT
     ):

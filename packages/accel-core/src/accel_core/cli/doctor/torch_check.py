@@ -4,14 +4,17 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 from dataclasses import dataclass
 
-from accel_core.cli import child
-from accel_core.cli.packages import AUTOLOAD, autoload_on, backend_owner
-from accel_core.vendor import distribution_version, module_exists
+from accel_core.cli.child import Reply
+from accel_core.cli.packages import AUTOLOAD, TORCH_GROUP, autoload_on, backend_owner
+from accel_core.cli.worker import Worker
+from accel_core.upstream.contract import TRIED_TORCH
+from accel_core.vendor import distribution_version, in_range
 
-_MODULE = "accel_core.cli.doctor.import_torch"
+ANSWERS = "accel_core.cli.doctor.answers"
 _TORCH_SAYS = re.compile(r"Failed to load the backend extension: (\S+?)\. ")
 
 
@@ -26,6 +29,7 @@ class Torch:
     culprit:         the backend extension (entry point) that breaks the import, with its package and version.
     claimed:         who holds torch's PrivateUse1 slot once torch is imported.
     error:           the traceback.
+    tried:           DeepSpeed's engine was seen to train with this release.
     """
 
     version: str = ""
@@ -37,23 +41,41 @@ class Torch:
     culprit_version: str = ""
     claimed: str = ""
     error: str = ""
+    tried: bool = True
 
 
-def examine(seconds: float) -> Torch:
-    """Import torch in a child; when that fails, once more without the vendors' extensions, to find the one."""
-    if not module_exists("torch"):
-        return Torch(reason="it is not installed")
+def examine(plain: Reply, seconds: float) -> Torch:
+    """Read what a child says that was asked to import torch.
+
+    Where that failed, another one imports it without the vendors' extensions, and calls each, to find the one.
+    """
     installed = distribution_version("torch") or "unknown"
-    plain = child.ask(_MODULE, seconds=seconds)
     reason = plain.failure or plain.answer["reason"]
     if not reason:
-        return Torch(plain.answer["version"], True, True, claimed=plain.answer["claimed"])
+        version = plain.answer["version"]
+        tried = in_range(version, str(TRIED_TORCH))
+        return Torch(version, True, True, claimed=plain.answer["claimed"], tried=tried)
     error = plain.answer.get("error") or plain.output
     if not autoload_on():
         return Torch(installed, reason=reason, error=error)
-    bare = child.ask(_MODULE, "--each", seconds=seconds, **{AUTOLOAD: "0"})
-    works = bool(bare.answer.get("version"))
-    said = _TORCH_SAYS.search(error)
-    culprit = (bare.answer.get("culprit") or (said.group(1) if said else "")) if works else ""
+    works, culprit = _culprit(seconds)
+    if works and not culprit:
+        said = _TORCH_SAYS.search(error)
+        culprit = said.group(1) if said else ""
     package, version = backend_owner(culprit) if culprit else ("", "")
     return Torch(installed, False, works, reason, culprit, package, version, error=error)
+
+
+def _culprit(seconds: float) -> tuple[bool, str]:
+    """Whether torch can be imported without extensions, and the first one whose call fails then."""
+    worker = Worker(ANSWERS, **{AUTOLOAD: "0"})
+    try:
+        if not worker.ask(seconds, "torch").answer.get("version"):
+            return False, ""
+        for point in importlib.metadata.entry_points(group=TORCH_GROUP):
+            reply = worker.ask(seconds, "extension", point.name)
+            if reply.failure or reply.answer["reason"]:
+                return True, point.name
+        return True, ""
+    finally:
+        worker.close()

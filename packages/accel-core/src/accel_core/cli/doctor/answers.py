@@ -1,0 +1,113 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""In a child: the steps of a run, one at a time, each answered with what came of it."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import os
+import traceback
+from dataclasses import replace
+from typing import Any
+
+from accel_core import api, env
+from accel_core.cli.packages import TORCH_GROUP
+from accel_core.cli.worker import serve
+from accel_core.errors import AccelError
+from accel_core.selection.confirm import privateuse1_holder
+from accel_core.selection.finding import Finding, State
+from accel_core.selection.select import Candidates
+
+
+def torch() -> dict[str, Any]:
+    """Import torch: its version and who holds PrivateUse1 after it, or the error."""
+    try:
+        module = importlib.import_module("torch")
+        return {
+            "version": str(module.__version__),
+            "claimed": privateuse1_holder(),
+            "reason": "",
+            "error": "",
+        }
+    except BaseException as error:
+        return {"version": "", "claimed": "", **_told(error)}
+
+
+def extension(name: str) -> dict[str, Any]:
+    """Call one of torch's backend extensions, as torch does."""
+    try:
+        (point, *_) = importlib.metadata.entry_points(group=TORCH_GROUP, name=name)
+        point.load()()
+        return {"reason": "", "error": ""}
+    except BaseException as error:
+        return _told(error)
+
+
+def confirm(key: str, variant: str) -> dict[str, Any]:
+    """Ask the runtime of one candidate."""
+    try:
+        candidates = _candidates()
+        return _answer(candidates.confirm(_find(candidates, key, variant)))
+    except KeyboardInterrupt as error:
+        return {"interrupted": _told(error)["reason"]}
+
+
+def construct(key: str, variant: str) -> dict[str, Any]:
+    """Make the accelerator, by the very code of a run that was given DS_ACCELERATOR=key."""
+    finding = _find(_candidates(), key, variant)
+    os.environ[env.DS_ACCELERATOR.name] = finding.key
+    api.set_accelerator(None)
+    try:
+        cls = type(api.get_accelerator())
+    except KeyboardInterrupt as error:
+        return {"interrupted": _told(error)["reason"]}
+    except AccelError as error:
+        return _answer(_broken(finding, error))
+    return {**_answer(finding.now(State.CHOSEN)), "accelerator": f"{cls.__module__}:{cls.__qualname__}"}
+
+
+@functools.cache
+def _candidates() -> Candidates:
+    return Candidates(api.CURRENT.deepspeed)
+
+
+def _find(candidates: Candidates, key: str, variant: str) -> Finding:
+    # A package that cannot be imported may claim the same key.
+    able = (finding for finding in candidates.findings if finding.state is not State.BROKEN)
+    return next(finding for finding in able if (finding.key, finding.variant) == (key, variant))
+
+
+def _broken(finding: Finding, error: AccelError) -> Finding:
+    _, selection = api.CURRENT.state()
+    same = (finding.key, finding.variant, State.BROKEN)
+    for other in selection.verdict.findings if selection else ():
+        if (other.key, other.variant, other.state) == same:
+            return other
+    return replace(finding, state=State.BROKEN, reason=error.what, error=str(error))
+
+
+def _answer(finding: Finding) -> dict[str, Any]:
+    return {
+        "state": finding.state.value,
+        "reason": finding.reason,
+        "devices": finding.devices,
+        "runtime": finding.runtime,
+        "error": finding.error,
+        "claimed": privateuse1_holder(),
+    }
+
+
+def _told(error: BaseException) -> dict[str, Any]:
+    # torch wraps what an extension raised; the cause tells more.
+    root = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    first = str(root).strip().partition("\n")[0]
+    reason = f"{type(root).__name__}: {first}" if first else type(root).__name__
+    return {"reason": reason, "error": "".join(traceback.format_exception(error))}
+
+
+if __name__ == "__main__":
+    serve({step.__name__: step for step in (torch, extension, confirm, construct)})

@@ -1,0 +1,124 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A process that answers one question after another, as a run goes through its steps, and that may die of any.
+
+Questions and answers are lines of JSON in two pipes of their own, since runtimes print on stdout and read
+stdin. The child is the leader of its own process group and works in a folder that is removed with it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from accel_core.cli import child
+from accel_core.cli.child import Reply
+
+#: Seconds between two looks whether a silent child is still there.
+_PULSE = 0.1
+
+
+class Worker:
+    """Runs `python -m module`, which calls `serve`. After a failed answer it is dead; a new one takes its place."""
+
+    def __init__(self, module: str, **environment: str) -> None:
+        self._folder = TemporaryDirectory(prefix="accel-doctor-")
+        self._output = Path(self._folder.name, "output")
+        questions, self._ask = os.pipe()
+        self._answers, answers = os.pipe()
+        self._received = b""
+        with self._output.open("wb") as printed:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, str(questions), str(answers)],
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=printed,
+                cwd=self._folder.name,
+                env={**child.child_environment(), **environment},
+                start_new_session=True,
+                pass_fds=(questions, answers),
+            )
+        os.close(questions)
+        os.close(answers)
+
+    def ask(self, seconds: float, what: str, *arguments: str) -> Reply:
+        """Ask, and wait so long for the answer."""
+        self.send(what, *arguments)
+        return self.receive(seconds)
+
+    def send(self, what: str, *arguments: str) -> None:
+        """Ask; `receive` waits for the answer."""
+        try:
+            os.write(self._ask, json.dumps([what, *arguments]).encode() + b"\n")
+        except BrokenPipeError:
+            pass  # it is dead, as `receive` will say
+
+    def receive(self, seconds: float) -> Reply:
+        """Return the answer; a child that gives none in this time, or dies, is killed with all it started."""
+        line = self._line(time.monotonic() + seconds)
+        if line:
+            return Reply(json.loads(line))
+        hung = line is None
+        if not hung:
+            self._wait_a_moment()
+        status = None if hung else self._process.poll()
+        child.kill_group(self._process)
+        failure = child.ended_early(status, seconds)
+        reply = Reply({}, failure, status is None, child.end_of(self._output))
+        self.close()
+        return reply
+
+    def close(self) -> None:
+        """End the process; calling again does nothing."""
+        if self._ask < 0:
+            return
+        child.kill_group(self._process)
+        os.close(self._ask)
+        os.close(self._answers)
+        self._ask = -1
+        self._folder.cleanup()
+
+    def _line(self, deadline: float) -> bytes | None:
+        """One line; empty when the child has ended, None when the time is up."""
+        while b"\n" not in self._received:
+            dead = self._process.poll() is not None
+            left = deadline - time.monotonic()
+            if not dead and left <= 0:
+                return None
+            ready, _, _ = select.select([self._answers], [], [], 0 if dead else min(left, _PULSE))
+            part = os.read(self._answers, 1 << 16) if ready else b""
+            # A process that the child has started may hold the pipe open.
+            if not part and (ready or dead):
+                return b""
+            self._received += part
+        line, _, self._received = self._received.partition(b"\n")
+        return line
+
+    def _wait_a_moment(self) -> None:
+        # The pipe is closed a little ahead of the process's end.
+        try:
+            self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            pass
+
+
+def serve(handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
+    """In the child: answer until nobody asks any more."""
+    questions, answers = (int(argument) for argument in sys.argv[1:3])
+    for descriptor in (questions, answers):
+        os.set_inheritable(descriptor, False)
+    with os.fdopen(questions, encoding="utf-8") as lines:
+        for line in lines:
+            what, *arguments = json.loads(line)
+            answer = json.dumps(handlers[what](*arguments)).encode() + b"\n"
+            while answer:
+                answer = answer[os.write(answers, answer) :]
+    child.leave()

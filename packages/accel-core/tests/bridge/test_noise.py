@@ -1,0 +1,95 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a program reads on its terminal: one warning when it ends on the CPU, none when it sets an accelerator."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.upstream
+
+CPU = "Setting accelerator to CPU"
+
+
+def test_one_warning_at_the_first_use_and_none_while_deepspeed_is_imported(children: Any) -> None:
+    said = children.run(
+        """
+        import sys, deepspeed
+        sys.stderr.write("imported\\n")
+        deepspeed.accelerator.get_accelerator()
+        deepspeed.accelerator.get_accelerator()
+        """,
+        DS_ACCELERATOR=None,
+    )
+    before, _, after = said.err.partition("imported\n")
+    assert (before.count(CPU), after.count(CPU)) == (0, 1), said.err
+
+
+def test_no_warning_of_a_cpu_that_the_program_replaces(children: Any, toy: Path) -> None:
+    said = children.run(
+        """
+        import deepspeed
+        from accel_toy import Toy_Accelerator
+        deepspeed.accelerator.set_accelerator(Toy_Accelerator())
+        assert type(deepspeed.accelerator.get_accelerator()) is Toy_Accelerator
+        """,
+        [toy],
+        TOY_PRIORITY="-5",
+    )
+    assert CPU not in said.err
+
+
+def test_a_runtime_that_aborts_is_the_last_that_was_named(children: Any, toy: Path) -> None:
+    died = children.attempt(
+        """
+        import accel_toy.driver, os
+        accel_toy.driver.device_count = os.abort
+        import accel_core
+        accel_core.get_accelerator()
+        """,
+        [toy],
+        ACCEL_VERBOSE="1",
+    )
+    assert died.status == -6
+    named = [line for line in died.err.splitlines() if line.startswith("accel_core: about to ")]
+    assert named[-1].startswith("accel_core: about to import the runtime of toy (accel-toy ")
+    assert "Fatal Python error: Aborted" in died.err
+    assert "accel_toy/probe.py" in died.err
+
+
+# ------------------------------------------------------------------------------- deepspeed came first
+
+
+def test_deepspeed_s_own_choice_is_replaced_with_one_warning(children: Any, toy: Path) -> None:
+    said = children.run(
+        """
+        import deepspeed, sys
+        before = deepspeed.accelerator.get_accelerator()
+        import accel_toy
+        import accel_core
+        now = deepspeed.accelerator.get_accelerator()
+        assert now is accel_core.get_accelerator() is not before
+        """,
+        [toy],
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert said.err.count("deepspeed was imported ahead of accel_core and uses its own CPU_Accelerator") == 1
+
+
+def test_what_a_program_has_set_at_deepspeed_s_door_stays(children: Any, classic: Path) -> None:
+    said = children.run(
+        """
+        from deepspeed.accelerator import get_accelerator, set_accelerator
+        from accel_classic.classic_accelerator import Classic_Accelerator
+        own = Classic_Accelerator()
+        set_accelerator(own)
+        import accel_core
+        assert accel_core.get_accelerator() is own is get_accelerator()
+        """,
+        [classic],
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert "ahead of accel_core" not in said.err

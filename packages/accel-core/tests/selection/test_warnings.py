@@ -1,0 +1,106 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Who is warned, when, and what a process says that may not live to say more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import accel_core
+from accel_core.api import CURRENT
+
+CPU = "Setting accelerator to CPU"
+RANKS = {
+    "no launcher": ({}, True),
+    "local rank 0": ({"RANK": "8", "LOCAL_RANK": "0"}, True),
+    "local rank 1": ({"RANK": "8", "LOCAL_RANK": "1"}, False),
+    "rank 3, no local rank": ({"RANK": "3"}, False),
+    "Open MPI's local rank 1": ({"OMPI_COMM_WORLD_LOCAL_RANK": "1"}, False),
+    "no number": ({"LOCAL_RANK": "first"}, True),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RANK", "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(("variables", "warns"), RANKS.values(), ids=RANKS)
+def test_one_process_of_a_machine_warns_and_the_others_log_it_for_debugging(
+    machine: Any, monkeypatch: Any, caplog: Any, variables: dict[str, str], warns: bool
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with caplog.at_level("DEBUG", "accel_core"):
+        machine.select()
+    (record,) = [record for record in caplog.records if CPU in record.message]
+    assert record.levelname == ("WARNING" if warns else "DEBUG")
+
+
+def test_a_selection_made_while_deepspeed_is_imported_warns_at_the_first_use_after_it(
+    machine: Any, monkeypatch: Any, caplog: Any
+) -> None:
+    monkeypatch.setattr(CURRENT.deepspeed, "importing", lambda: True)
+    first = machine.select()
+    assert machine.select() is first
+    assert caplog.messages == []
+    monkeypatch.setattr(CURRENT.deepspeed, "importing", lambda: False)
+    assert machine.select() is machine.select() is first
+    (warning,) = caplog.messages
+    assert warning.startswith(CPU)
+
+
+def test_an_accelerator_set_right_after_importing_deepspeed_leaves_no_warning(
+    machine: Any, accelerator: Any, monkeypatch: Any, caplog: Any
+) -> None:
+    monkeypatch.setattr(CURRENT.deepspeed, "importing", lambda: True)
+    machine.select()
+    monkeypatch.setattr(CURRENT.deepspeed, "importing", lambda: False)
+    accel_core.set_accelerator(accelerator)
+    assert machine.select() is accelerator
+    assert caplog.messages == []
+
+
+def test_a_choice_that_was_covered_for_a_while_warns_when_it_is_used_at_last(
+    machine: Any, accelerator: Any, monkeypatch: Any, caplog: Any
+) -> None:
+    monkeypatch.setattr(CURRENT.deepspeed, "importing", lambda: True)
+    machine.select()
+    monkeypatch.setattr(CURRENT.deepspeed, "importing", lambda: False)
+    with accel_core.using(accelerator):
+        machine.select()
+        assert caplog.messages == []
+    machine.select()
+    assert len(caplog.messages) == 1
+
+
+def test_each_package_is_named_on_stderr_before_it_is_imported(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, capfd: Any
+) -> None:
+    spoken = "import sys; sys.stderr.write('{}\\n'); "
+    machine.install("npu", confirm=spoken.format("runtime imported") + "raise OSError('no driver')")
+    monkeypatch.setenv("ACCEL_VERBOSE", "1")
+    machine.select()
+    lines = capfd.readouterr().err.splitlines()
+    imported = lines.index("runtime imported")
+    assert lines[imported - 1] == "accel_core: about to import the runtime of npu (accel-npu 1.2)"
+    assert lines[-1] == "accel_core: about to import and construct the accelerator of cpu"
+    assert "accel_core: about to import fake_accel_npu.vendor, the vendor record of accel-npu" in lines
+
+
+def test_an_interrupt_passes_through_and_says_what_was_interrupted(machine: Any, caplog: Any) -> None:
+    machine.install("npu", confirm="raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        machine.select()
+    assert caplog.messages == ["interrupted while it was about to import the runtime of npu (accel-npu 1.2)"]
+
+
+@pytest.mark.parametrize("part", ["evidence", "confirm", "init"])
+def test_what_is_no_exception_breaks_its_vendor_and_no_one_else(machine: Any, part: str) -> None:
+    machine.install("npu", **{part: "raise type('Fatal', (BaseException,), {})('no driver')"})
+    assert machine.select().device_name() == "cpu"
+    assert machine.finding("npu").state.value == "broken"
+    assert "Fatal: no driver" in machine.finding("npu").reason
