@@ -56,9 +56,9 @@ def _name(name: str, child: Name, classes: Collection[str]) -> Iterator[str]:
 
 
 def _function(name: str, forms: Collection[str], indent: str = "", decorator: str = "") -> Iterator[str]:
-    known = [form for form in dict.fromkeys(forms) if form != signatures.UNKNOWN]
-    for form in known or [signatures.UNKNOWN]:
-        if len(known) > 1:
+    different = [signatures.UNKNOWN] if signatures.UNKNOWN in forms else list(dict.fromkeys(forms))
+    for form in different:
+        if len(different) > 1:
             yield f"{indent}@overload"
         if decorator:
             yield f"{indent}@{decorator}"
