@@ -53,12 +53,16 @@ lint: $(BIN)/.ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+	$(BIN)/pre-commit run --all-files --hook-stage manual
 
 types: $(BIN)/.ready
+	$(BIN)/python -m ci.stubs check
 	$(BIN)/mypy
 
 layers: $(BIN)/.ready
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m ci.import_graph
+	$(BIN)/python -m ci.check_api
 
 house: $(BIN)/.ready
 	$(BIN)/python -m ci.check_house

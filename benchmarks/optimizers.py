@@ -51,7 +51,7 @@ def contenders(size: int, dtype: torch.dtype, theirs: Any) -> dict[str, Callable
     tensors = (data, grad, exp_avg, exp_avg_sq)
     functions = library.load().functions
     lr, beta1, beta2, eps, decay = STEP[1:6]
-    single = binding.ADAM_SINGLE.pack(
+    single = binding.ADAM_ARGUMENTS.pack(
         *(tensor.data_ptr() for tensor in tensors), size, TYPES[dtype], TYPES[dtype], TYPES[torch.float32],
         torch.get_num_threads(), lr, beta1, beta2, eps, decay, 1.0, STEP[0], True, True,
     )  # fmt: skip

@@ -7,6 +7,7 @@
 Prints JSON: the packages in order of name, and for each one a file that is the reason. A change in a package
 affects it and all that stand on it. Documentation affects none. Anything else (shared/, ci/, the root's
 settings, accel-core, accel-testkit, a file this program does not know) affects all: a false alarm costs minutes.
+Why: path filters of a forge know folders; which package needs which stands in their pyproject.toml.
 """
 
 from __future__ import annotations

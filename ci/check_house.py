@@ -6,6 +6,7 @@
 
 Prints file:line for every broken rule and exits with 1. A line that must break one says why on itself:
 `# house: <reason>`. Those lines are listed too, so that a reader sees what was let through.
+Why: these are the rules that no linter, import contract or hook of pre-commit has; each module of ci/house says more.
 """
 
 from __future__ import annotations

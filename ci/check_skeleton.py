@@ -5,13 +5,16 @@
     python -m ci.check_skeleton
 
 Renders shared/template with the answers in ci/vendors.toml and compares: some files are the same in all
-packages, some have parts that are free, the others have only to be there. Exits with 1 when a package
-differs and no reason stands in ci/vendors.toml.
+packages, some have parts that are free, the others have only to be there. Tests have one plan: what every
+package has, what belongs to an op builder of its own, and beside them files that are named for a module.
+Exits with 1 when a package differs and no reason stands in ci/vendors.toml.
+Why: copier makes a project and updates it; it does not say whether one still has the template's skeleton.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
 import sys
 import tempfile
@@ -46,13 +49,18 @@ BEGINS = {
     "CHANGELOG.md": "<!-- towncrier release notes start -->",
     "src/{module}/__about__.py": "__version__ = ",
 }
-#: What a new vendor begins with and may replace.
+#: What a new vendor begins with and may leave out.
 START = (
-    "tests/test_probe.py",
     "tests/simulated.json",
     "src/{module}/op_builder/fused.py",
     "src/{module}/op_builder/inference.py",
 )
+#: What a package in a repository of its own has, and this repository has once for all: files or folders, and
+#: keys of pyproject.toml.
+ALONE = (".github", ".gitignore", "CONTRIBUTING.md", "changelog.d/+first.feature.md", "tox.ini")
+ALONE_SETTINGS = ("project.urls", "tool.mypy", "tool.pytest", "tool.ruff")
+#: A test that a package has where this module is not as the template has it.
+OWN_TESTS = {"src/{module}/op_builder/inference.py": "tests/device/test_inference.py"}
 #: Keys of pyproject.toml with a text of one's own; and a list of which no reason excuses to drop an item.
 FREE, HOLDS = ("project.description",), "project.dependencies"
 
@@ -75,7 +83,7 @@ class Comparison:
         same, begins = self._names(SAME), dict(zip(self._names(BEGINS), BEGINS.values(), strict=True))
         for file in sorted(path for path in self.rendered.rglob("*") if path.is_file()):
             name = file.relative_to(self.rendered).as_posix()
-            if name in self._names(START) or self._is_declared(name):
+            if name in self._names(START) or _is_below(name, ALONE, "/") or self._is_declared(name):
                 continue
             if not (self.folder / name).is_file():
                 yield self._differs(name, "there is no such file")
@@ -83,8 +91,8 @@ class Comparison:
                 yield from self._settings(file)
             elif name in same or name in begins:
                 yield from self._text(name, file, begins.get(name, ""))
-        if not any(self.folder.glob("tests/test_*.py")):
-            yield self._differs("tests/test_*.py", "there are no tests")
+        yield from self._missing_tests()
+        yield from self._unplanned_tests()
         for name in sorted(self.unused):
             yield Problem(
                 what=f"{ANSWERS} excuses a deviation that {self.package.name} does not have",
@@ -92,6 +100,30 @@ class Comparison:
                 expected="deviations that there are",
                 do=f"remove it from {ANSWERS}",
             )
+
+    def _missing_tests(self) -> Iterator[Problem]:
+        for module, name in zip(self._names(OWN_TESTS), OWN_TESTS.values(), strict=True):
+            template, ours = (_code(folder / module) for folder in (self.rendered, self.folder))
+            if ours in ("", template) or (self.folder / name).is_file() or self._is_declared(name):
+                continue
+            yield self._differs(name, f"{module} is its own and has no tests of its own")
+
+    def _unplanned_tests(self) -> Iterator[Problem]:
+        """Test files that are not the template's and whose names begin with no module's name."""
+        modules = {path.stem for path in (self.folder / "src" / self.package.module).rglob("*")}
+        modules.add("simulated")
+        for file in sorted(self.folder.glob("tests/**/test_*.py")):
+            words = file.stem.split("_")[1:]
+            begins = {"_".join(words[:length]) for length in range(1, len(words) + 1)}
+            name = file.relative_to(self.folder).as_posix()
+            planned = begins & modules or (self.rendered / name).is_file()
+            if not planned and not self._is_declared(name):
+                yield Problem(
+                    what=f"{self.package.name} has a test file outside the plan: {name}",
+                    found=f"no module of {self.package.module} is called as its name begins",
+                    expected="test_<module>.py, or test_<module>_<aspect>.py",
+                    do=f"rename it, or give the reason in {ANSWERS}",
+                )
 
     def _names(self, templates: Sequence[str] | Mapping[str, str]) -> list[str]:
         return [name.format(module=self.package.module) for name in templates]
@@ -115,6 +147,8 @@ class Comparison:
             for path in (file, self.folder / file.name)
         )
         for key in sorted({*wanted, *found}.difference(FREE)):
+            if key not in found and _is_below(key, ALONE_SETTINGS, "."):
+                continue
             name = f"{file.name} {key}"
             ours, theirs = wanted.get(key), found.get(key)
             excusable = key != HOLDS or set(ours or ()) <= set(theirs or ())
@@ -129,6 +163,18 @@ class Comparison:
             do=f"adapt it, or shared/template for all, or give the reason in {ANSWERS}: "
             f'[{self.package.name.removeprefix("accel-")}.deviations] "{name}" = "…"',
         )
+
+
+def _is_below(name: str, names: Sequence[str], separator: str) -> bool:
+    return any(name == each or name.startswith(each + separator) for each in names)
+
+
+def _code(file: Path) -> str:
+    """Its statements without their layout and docstring; empty where there is no file."""
+    if not file.is_file():
+        return ""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return ast.dump(ast.Module(tree.body[1:], []))
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -5,6 +5,8 @@
 python -m ci.feature_matrix record suite.json engine.json    keep what runs with --results showed, and write the pages
 python -m ci.feature_matrix compare suite.json engine.json   does a run show what is kept? exits with 1 if not
 python -m ci.feature_matrix write                            write docs/results/conformance.md and the README's table
+
+Why: pytest reports one run; these pages keep the runs of eight devices, and compare a new run with what was kept.
 """
 
 from __future__ import annotations

@@ -1,11 +1,17 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The few questions that the programs of ci/ ask git."""
+"""The few questions that the programs of ci/ ask git.
+
+Why: a library for git would be a dependency of every pipeline, for eight commands.
+"""
 
 from __future__ import annotations
 
 import subprocess
+import zipfile
 from pathlib import Path
+
+from packaging.version import InvalidVersion, Version
 
 from ci.problem import CheckError, Problem
 
@@ -45,6 +51,31 @@ def try_commit(root: Path, revision: str) -> str | None:
     return result.stdout.strip() or None
 
 
+def releases(root: Path, package: str) -> dict[Version, str]:
+    """The released versions of a package that HEAD comes after, in order -> tag, as accel-core-v0.1.0.
+
+    A tag on HEAD itself is the release under way. Empty where git knows none, and outside git.
+    """
+    head = try_commit(root, "HEAD")
+    if head is None:
+        return {}
+    listed = _git(root, "tag", "--list", f"{package}-v*", "--merged", "HEAD").split()
+    versions = {
+        _version(tag.removeprefix(f"{package}-v")): tag for tag in listed if try_commit(root, tag) != head
+    }
+    return {version: versions[version] for version in sorted(v for v in versions if v is not None)}
+
+
+def export(root: Path, revision: str, path: str, folder: Path) -> Path:
+    """Writes the files below `path` as the revision has them into `folder`; returns where `path` is there."""
+    archive = folder / "export.zip"
+    _git(root, "archive", "--format=zip", f"--output={archive}", commit(root, revision), "--", path)
+    with zipfile.ZipFile(archive) as files:
+        files.extractall(folder)
+    archive.unlink()
+    return folder / path
+
+
 def uncommitted(root: Path) -> list[str]:
     """Lines of `git status`: empty when the tree is what HEAD says."""
     return _lines(_git(root, "status", "--porcelain", "-z"))
@@ -63,6 +94,13 @@ def _git(root: Path, *arguments: str) -> str:
             )
         ) from error
     return result.stdout
+
+
+def _version(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
 
 
 def _lines(output: str) -> list[str]:

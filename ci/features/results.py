@@ -52,7 +52,7 @@ def condense(documents: Iterable[Mapping[str, Any]]) -> Results:
             )
         )
     ((_, label, accelerator, simulated),) = about
-    # A package is run by its key; of several roads the run took the one that is there.
+    # A package is run by its key; of several variants the run took the one that is there.
     key = label.partition(" ")[0]
     versions = {name: documents[0]["versions"][name].partition("+")[0] for name in _VERSIONS}
     found = Results(key, accelerator, simulated, versions)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ci.tests.repository import HEADER, Repository
+from ci.tests.repository import CONTACT, HEADER, Repository
 
 
 @pytest.fixture
@@ -20,9 +20,10 @@ def repository(tmp_path: Path) -> Repository:
         'CASCADE = (CascadeEntry("npu", 700, "NPU_Accelerator"), CascadeEntry("cpu", 0, "CPU_Accelerator"))\n'
     )
     repo.write("packages/accel-core/src/accel_core/cascade.py", HEADER + cascade)
-    repo.package("accel-cpu", requires=("accel-core>=0.1,<1", "torch>=2.5"), vendor="cpu")
-    repo.package("accel-both", requires=("accel-core>=0.1,<1",), extras={"test": ["accel_cpu>=0.1,<1"]})
+    repo.package("accel-cpu", requires=("accel-core>=0.2,<1", "torch>=2.5"), vendor="cpu")
+    repo.package("accel-both", requires=("accel-core>=0.2,<1",), extras={"test": ["accel_cpu>=0.1,<1"]})
     repo.package("accel-alone")
+    repo.write("pyproject.toml", CONTACT)
     repo.write("README.md", "# accel\n")
     repo.commit("the first")
     return repo

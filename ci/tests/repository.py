@@ -19,6 +19,20 @@ GIT_ENVIRONMENT = {
 }
 
 
+HOME, EMAIL = "https://example.com/accel", "accel@example.com"
+CONTACT = f'[tool.accel.contact]\nrepository = "{HOME}"\nemail = "{EMAIL}"\n'
+
+
+def origin(name: str) -> str:
+    """What the package of that name says of where it comes from, as [tool.accel.contact] has it."""
+    folder = f"packages/{name}"
+    return (
+        f'authors = [{{ name = "accel contributors", email = "{EMAIL}" }}]\n[project.urls]\n'
+        f'Homepage = "{HOME}"\nSource = "{HOME}/tree/main/{folder}"\n'
+        f'Changelog = "{HOME}/blob/main/{folder}/CHANGELOG.md"\nIssues = "{HOME}/issues"\n'
+    )
+
+
 @dataclass(frozen=True)
 class Repository:
     root: Path
@@ -57,11 +71,11 @@ class Repository:
         extras: dict[str, list[str]] | None = None,
         vendor: str = "",
     ) -> None:
-        """Writes packages/<name>; with `vendor`, the key it declares, all rooms of a vendor package."""
+        """Writes packages/<name>; with `vendor`, the key it declares, all modules of a vendor package."""
         module = name.replace("-", "_")
-        folder, room = f"packages/{name}", f"packages/{name}/src/{module}"
+        folder, source = f"packages/{name}", f"packages/{name}/src/{module}"
         text = f'[project]\nname = "{name}"\nrequires-python = ">=3.10"\ndynamic = ["version"]\n'
-        text += f"dependencies = {list(requires)!r}\n[project.optional-dependencies]\n"
+        text += f"dependencies = {list(requires)!r}\n{origin(name)}[project.optional-dependencies]\n"
         text += "".join(f"{extra} = {items!r}\n" for extra, items in (extras or {}).items())
         if vendor:
             text += f'[project.entry-points."accel.vendors"]\n"{vendor}" = "{module}.vendor:VENDOR"\n'
@@ -71,6 +85,6 @@ class Repository:
             f"{folder}/CHANGELOG.md", f"# Changelog\n\n## {version} (2026-01-31)\n\n- First release.\n"
         )
         self.write(f"{folder}/changelog.d/.gitkeep", "")
-        self.write(f"{room}/__about__.py", f'{HEADER}__version__ = "{version}"\n')
+        self.write(f"{source}/__about__.py", f'{HEADER}__version__ = "{version}"\n')
         for stem in VENDOR_MODULES if vendor else ("__init__",):
-            self.write(f"{room}/{stem}.py")
+            self.write(f"{source}/{stem}.py")

@@ -71,10 +71,10 @@ def test_a_file_moved_between_packages_affects_both(
     repository: Repository, capsys: pytest.CaptureFixture[str]
 ) -> None:
     moved = "x = 1\n" * 50
-    repository.write("packages/accel-alone/src/accel_alone/room.py", moved)
+    repository.write("packages/accel-alone/src/accel_alone/moved.py", moved)
     repository.commit()
-    repository.remove("packages/accel-alone/src/accel_alone/room.py")
-    repository.write("packages/accel-both/src/accel_both/room.py", moved)
+    repository.remove("packages/accel-alone/src/accel_alone/moved.py")
+    repository.write("packages/accel-both/src/accel_both/moved.py", moved)
     repository.commit()
     assert packages_after(repository, capsys) == ["accel-alone", "accel-both"]
 

@@ -13,8 +13,6 @@ from ci.tests.repository import HEADER, Repository
 
 CORE = "packages/accel-core/src/accel_core"
 CPU = "packages/accel-cpu/src/accel_cpu"
-#: Put together here, so that this file itself keeps the rules.
-HOME, HOST = "/" + "home/me/wheels", "pypi" + ".org"
 
 
 def broken(repository: Repository) -> list[str]:
@@ -27,8 +25,6 @@ def function(lines: int) -> str:
 
 
 LENGTH, FUNCTION = "a file has at most 300 lines", "a function has at most 40 lines"
-SPDX, NAME, PRINT = "two-line SPDX header", "no file is called utils", "no print outside a cli package"
-MACHINE, REGISTRY = "no path of one machine", "no registry host"
 DEEPSPEED, VENDOR = (
     "only accel_core/upstream imports deepspeed",
     "core names no vendor outside its two tables",
@@ -47,33 +43,13 @@ CASES = [
     ("ci/f.py", HEADER + function(41), (3, FUNCTION)),
     ("ci/f.py", HEADER + "async " + function(41), (3, FUNCTION)),
     ("ci/f.py", HEADER + "def broken(:\n", (3, "Python that parses")),
-    ("ci/f.py", "", (1, SPDX)),
-    ("ci/f.py", "x = 1\n" + HEADER, (1, SPDX)),
-    ("ci/f.py", HEADER.replace("Apache-2.0", "MIT"), (1, SPDX)),
-    (".ci/go", "#!/usr/bin/env bash\n" + HEADER, None),
-    (".ci/go", "#!/usr/bin/env bash\necho\n", (1, SPDX)),
-    ("shared/a.cpp", "int x;\n", (1, SPDX)),
-    ("ci/utils.py", HEADER, (1, NAME)),
-    ("ci/my_utils.py", HEADER, None),
-    (f"{CPU}/x.py", HEADER + "print(1)\n", (3, PRINT)),
-    (f"{CPU}/x.py", HEADER + "log.print(1)\n", None),
-    (f"{CORE}/cli/x.py", HEADER + "print(1)\n", None),
-    (f"{CORE}/cli.py", HEADER + "print(1)\n", None),
-    ("packages/accel-cpu/tests/x.py", HEADER + "print(1)\n", None),
-    ("docs/a.md", f"\nput it in {HOME}\n", (2, MACHINE)),
-    ("docs/a.md", f"`{HOME}`\n", (1, MACHINE)),
-    ("docs/a.md", f"https://example.com{HOME}\n", None),
-    ("docs/a.md", f"see packages{HOME}\n", None),
-    ("pyproject.toml", f'index = "https://{HOST}/simple"\n', (1, REGISTRY)),
-    ("docs/a.md", f"the my{HOST} index\n", None),
-    (f"{CPU}/x.py", HEADER + "import deepspeed\n", (3, DEEPSPEED)),
-    (f"{CPU}/x.py", HEADER + "def f() -> None:\n    from deepspeed.ops import x\n", (4, DEEPSPEED)),
     (f"{CPU}/x.py", HEADER + 'importlib.import_module("deepspeed.ops")\n', (3, DEEPSPEED)),
-    (f"{CPU}/x.py", HEADER + "from .deepspeed import x\nimport deepspeed_like\n", None),
-    (f"{CORE}/x.py", HEADER + "import deepspeed\n", (3, DEEPSPEED)),
-    (f"{CORE}/upstream/x.py", HEADER + "import deepspeed\n", None),
-    ("packages/accel-testkit/src/accel_testkit/x.py", HEADER + "import deepspeed\n", None),
-    ("examples/x.py", HEADER + "import deepspeed\n", None),
+    (f"{CPU}/x.py", HEADER + 'def f() -> None:\n    import_module("deepspeed")\n', (4, DEEPSPEED)),
+    (f"{CPU}/x.py", HEADER + 'import_module("deepspeed_like")\nimport_module(deepspeed)\n', None),
+    (f"{CORE}/x.py", HEADER + '__import__("deepspeed")\n', (3, DEEPSPEED)),
+    (f"{CORE}/upstream/x.py", HEADER + '__import__("deepspeed")\n', None),
+    ("packages/accel-testkit/src/accel_testkit/x.py", HEADER + '__import__("deepspeed")\n', None),
+    ("examples/x.py", HEADER + '__import__("deepspeed")\n', None),
     (f"{CORE}/x.py", HEADER + 'if key == "npu":\n    pass\n', (3, VENDOR)),
     (f"{CORE}/x.py", HEADER + 'key = f"{a}cpu"\n', (3, VENDOR)),
     (f"{CORE}/x.py", HEADER + '"""npu"""\n\nx = "npus"  # not "npu"\n', None),
@@ -119,11 +95,6 @@ def test_a_line_that_says_why_is_let_through_and_listed(
     output = capsys.readouterr().out
     assert f"{CORE}/x.py:3: {VENDOR}: 'npu' (let through: the name of a file format)" in output
     assert "0 broken, 1 let through" in output
-
-
-def test_a_line_of_a_page_is_let_through_too(repository: Repository) -> None:
-    repository.write("docs/a.md", f"{HOME} <!-- house: an example -->\n")
-    assert [reason for _, reason in check_house.check(repository.root)] == ["an example"]
 
 
 def test_an_opt_out_without_a_reason_lets_nothing_through(

@@ -136,13 +136,13 @@ def test_recording_twice_changes_nothing(root: Path) -> None:
     assert kept.read_text() == before
 
 
-def test_a_run_that_shows_something_else_is_told(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_shows_something_else_is_error(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(root, "record", row("math.adds_up"), row("engine.one_rank[fp32-stage-0]")) == 0
     assert run(root, "compare", row("math.adds_up")) == 0
     assert run(root, "compare", row("math.adds_up", "failed"), row("math.replays")) == 1
-    told = capsys.readouterr().err
-    assert "suite math.adds_up: passed, now failed; suite math.replays: not kept, now passed" in told
-    assert "engine" not in told.partition("found:")[2].partition("expected:")[0]
+    error = capsys.readouterr().err
+    assert "suite math.adds_up: passed, now failed; suite math.replays: not kept, now passed" in error
+    assert "engine" not in error.partition("found:")[2].partition("expected:")[0]
 
 
 @pytest.mark.parametrize(

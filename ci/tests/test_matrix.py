@@ -40,6 +40,25 @@ def test_a_row_says_package_environment_and_lowest_python(repository: Repository
     assert rows[1] == {"package": "workspace", "env": "upstream-0.18", "python": "3.10"}
 
 
+def test_core_and_the_cpu_run_on_their_oldest_and_their_newest_python(repository: Repository) -> None:
+    for name in ("accel-cpu", "accel-alone"):
+        file = f"packages/{name}/pyproject.toml"
+        text = (repository.root / file).read_text(encoding="utf-8")
+        versions = [
+            f"Programming Language :: Python :: {version}" for version in ("3", "3.9", "3.13", "3.12")
+        ]
+        dynamic = 'dynamic = ["version"]\n'
+        repository.write(file, text.replace(dynamic, f"{dynamic}classifiers = {versions}\n"))
+    packages = workspace.load(repository.root)
+    found = matrix.rows(packages, ENVIRONMENTS[:4], ["accel-core", "accel-cpu", "accel-alone"])
+    assert [(row["env"], row["python"]) for row in found] == [
+        ("core", "3.10"),
+        ("cpu", "3.10"),
+        ("cpu", "3.13"),
+        ("alone", "3.10"),
+    ]
+
+
 def test_a_package_without_an_environment_is_an_error(repository: Repository) -> None:
     repository.package("accel-npu", requires=("accel-core>=0.1,<1",), vendor="npu")
     with pytest.raises(CheckError, match=r"no environment npu"):
@@ -81,3 +100,10 @@ def test_this_repository_gives_a_row_for_every_package(capsys: pytest.CaptureFix
     rows = json.loads(capsys.readouterr().out)["include"]
     assert {row["package"] for row in rows} == {"workspace", *workspace.load(ROOT)}
     assert {row["env"] for row in rows} >= matrix.ALWAYS
+    pythons = {env: {row["python"] for row in rows if row["env"] == env} for env in ("core", "cpu")}
+    core = workspace.load(ROOT)["accel-core"]
+    assert pythons["core"] == pythons["cpu"] == {core.python, core.newest}
+    assert core.python != core.newest
+    assert "torch-compat" not in {row["env"] for row in rows}, "gigabytes to download: by hand, and nightly"
+    (hf,) = [row for row in rows if row["env"] == "hf"]
+    assert hf["python"] == core.newest

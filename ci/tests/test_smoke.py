@@ -89,7 +89,7 @@ def test_a_good_wheel_passes_in_either_order(
     assert "verified: DS_ACCELERATOR=toy gives accel_toy.accelerator.Toy" in output
 
 
-def test_what_pip_can_not_install_is_reported(toy: Repository, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_pip_cannot_install_is_reported(toy: Repository, capsys: pytest.CaptureFixture[str]) -> None:
     assert smoke.main(["accel-toy", "--wheels", "wheels", "--deepspeed", "0.18.9"], toy.root) == 1
     error = capsys.readouterr().err
     assert "pip install deepspeed==0.18.9 failed" in error

@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from ci import matrix
+from ci import matrix, workspace
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
@@ -76,15 +78,55 @@ def test_nothing_is_published_before_it_is_checked_built_and_tried() -> None:
     ]
 
 
+def test_a_wheel_is_tried_on_the_oldest_and_the_newest_python_before_it_is_published() -> None:
+    core = workspace.load(ROOT)["accel-core"]
+    smoke = jobs(ROOT / ".github/workflows/release.yml")["smoke"]
+    assert smoke["strategy"]["matrix"]["python"] == [core.python, core.newest]
+
+
 @every_teller
 def test_a_program_that_is_named_exists_and_takes_those_options(file: Path) -> None:
     for module, rest in re.findall(r"python -m ci\.(\w+)([^|;`)\n]*)", file.read_text(encoding="utf-8")):
-        program = ROOT / "ci" / f"{module}.py"
+        package = ROOT / "ci" / module
+        program = package / "__main__.py" if package.is_dir() else package.with_suffix(".py")
         assert program.is_file(), module
         text = program.read_text(encoding="utf-8")
         assert [option for option in re.findall(r"--[a-z-]+", rest) if f'"{option}"' not in text] == [], (
             module
         )
+
+
+def third_parties(module: str, seen: set[str]) -> set[str]:
+    """What a module of ci/ and those of ci/ that it imports take from other distributions on the newest Python."""
+    if module in seen:
+        return set()
+    seen.add(module)
+    path = ROOT / module.replace(".", "/")
+    tree = ast.parse(
+        (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text(encoding="utf-8")
+    )
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    own = {name for name in names if name.startswith("ci.")}
+    modules = {
+        name if (ROOT / f"{name.replace('.', '/')}.py").exists() else name.rpartition(".")[0] for name in own
+    }
+    outside = {name.split(".")[0] for name in names - own} - sys.stdlib_module_names - {"tomli", "tomllib"}
+    return outside.union(*(third_parties(name, seen) for name in modules if name != "ci"))
+
+
+@every_workflow
+def test_a_job_installs_what_the_programs_it_calls_import(file: Path) -> None:
+    called = 0
+    for name, job in jobs(file).items():
+        runs = "\n".join(step.get("run", "") for step in job["steps"])
+        installed = set(" ".join(re.findall(r"pip install (.+)", runs)).split())
+        for module in re.findall(r"python -m (ci\.\w+)", runs):
+            called += 1
+            assert third_parties(module, set()) <= installed, f"{name}: {module}"
+    assert called
 
 
 @every_teller

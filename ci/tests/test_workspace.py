@@ -34,13 +34,25 @@ def test_every_tool_knows_every_package() -> None:
     packages = workspace.load(ROOT).values()
     tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
     modules = sorted(package.module for package in packages)
-    street, core, vendors = tool["importlinter"]["contracts"]
+    contracts = tool["importlinter"]["contracts"]
+    (core,) = [c for c in contracts if c.get("source_modules") == ["accel_core"]]
+    (vendors,) = [c for c in contracts if c["type"] == "independence"]
+    (deepspeed,) = [c for c in contracts if c.get("forbidden_modules") == ["deepspeed"]]
     assert tool["importlinter"]["root_packages"] == modules
-    assert street["containers"] == core["source_modules"] == ["accel_core"]
     assert core["forbidden_modules"] == [module for module in modules if module != "accel_core"]
     assert vendors["modules"] == sorted(package.module for package in packages if package.vendors)
+    (acyclic,) = [c for c in contracts if c["type"] == "acyclic_siblings"]
+    assert acyclic["ancestors"] == modules
+    assert deepspeed["source_modules"] == [module for module in modules if module != "accel_testkit"]
     assert tool["coverage"]["run"]["source_pkgs"] == modules
-    assert tool["mypy"]["mypy_path"] == [f"{package.folder}/src" for package in packages]
+    assert tool["mypy"]["mypy_path"] == [*(f"{package.folder}/src" for package in packages), "shared/stubs"]
+    strict = {
+        module
+        for part in tool["mypy"]["overrides"]
+        for module in part["module"]
+        if part.get("enable_error_code")
+    }
+    assert strict == {f"{package.module}.*" for package in packages if package.vendors}
 
 
 def test_extras_count_for_development_only(repository: Repository) -> None:
@@ -66,7 +78,7 @@ def test_packages_that_need_each_other_do_not_hang_it(repository: Repository) ->
         ("src/accel_cpu/__about__.py", '__version__ = "one"\n', "InvalidVersion"),
     ],
 )
-def test_a_package_that_can_not_be_read_is_named(
+def test_a_package_that_cannot_be_read_is_named(
     repository: Repository, path: str, text: str, found: str
 ) -> None:
     repository.write(f"packages/accel-cpu/{path}", text)

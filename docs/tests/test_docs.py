@@ -13,7 +13,7 @@ import pytest
 
 from accel_core import cascade, env
 from benchmarks.results import cell
-from ci import feature_matrix, sizes
+from ci import feature_matrix, public_surface
 from ci.features import checklist, results
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,6 +41,43 @@ def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
         if not file.exists() or (fragment and fragment not in anchors(file)):
             broken.append(target)
     assert broken == []
+
+
+@pytest.mark.parametrize(
+    "readme", sorted(ROOT.glob("packages/*/README.md")), ids=lambda path: path.parent.name
+)
+def test_a_packages_readme_reads_on_an_index_as_it_does_here(readme: Path) -> None:
+    """An index shows the README alone: a relative link leads nowhere there."""
+    text = readme.read_text(encoding="utf-8")
+    assert [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"https://|#", link)] == []
+    assert "not on the index yet" in text
+    assert f"pip uninstall {readme.parent.name}" in text
+    folders = re.findall(r"\./packages/([\w-]+)", text)
+    assert readme.parent.name in folders
+    assert {f for f in folders if not (ROOT / "packages" / f).is_dir()} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_that_installs_a_package_of_ours_says_that_it_is_not_on_the_index_yet(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"pip install ['\"]?accel-", text) or re.search(
+        r"not\W+on the\W+index yet", text, re.IGNORECASE
+    )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_page_that_names_accel_sim_names_the_package_that_brings_it(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "accel sim" not in text or "accel-testkit" in text
+
+
+def test_the_files_that_contributing_names_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("<vendor>", "cpu")
+    named = re.findall(r"`((?:packages|accel_core|shared|ci|docs|tests)/[\w./-]*)`", text)
+    assert len(named) > 10
+    # From the root, as a module of core, or in every vendor package.
+    roots = (ROOT, ROOT / "packages/accel-core/src", ROOT / "packages/accel-cpu")
+    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
 
 
 def error_classes() -> dict[str, ast.ClassDef]:
@@ -115,5 +152,5 @@ def test_no_result_is_of_a_check_that_is_gone() -> None:
         assert {name.partition("[")[0] for name in result.checks} <= checks, result.key
 
 
-def test_the_page_of_sizes_has_the_lengths_of_the_files(capsys: pytest.CaptureFixture[str]) -> None:
-    assert sizes.main(["check"], ROOT) == 0, capsys.readouterr().err
+def test_the_page_of_cores_public_names_is_what_the_sources_say(capsys: pytest.CaptureFixture[str]) -> None:
+    assert public_surface.main(["check"], ROOT) == 0, capsys.readouterr().err

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""This process among its peers, before torch is imported: who speaks, how many threads, how loud."""
+"""This process among its peers, before torch is imported: which rank prints, how many threads, which warnings."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def count() -> int:
 
 
 def speaks() -> bool:
-    """Whether this process is the one that prints and writes results."""
+    """Whether this process prints and writes results."""
     return rank() == 0
 
 
@@ -36,8 +36,9 @@ def prepare() -> None:
     if "RANK" not in os.environ:  # started by hand: a job of one
         os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1")
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(_free_port()))
-    on_this_machine = int(os.environ.get("LOCAL_WORLD_SIZE") or os.environ.get("LOCAL_SIZE") or count())
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, _cores() // on_this_machine)))
+    # The operators of so small a model are too short to divide: threads that wait for each other on a busy
+    # machine made a run five times as long.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     logging.disable(logging.INFO)
     warnings.simplefilter("ignore", FutureWarning)  # of DeepSpeed's use of torch, which is not ours to change
     if not speaks():  # what rank 0 is warned of holds for all
@@ -49,12 +50,6 @@ def wait_for_launcher(seconds: float = 10.0) -> None:
     """Let rank 0 say why the job ends: a launcher stops the other ranks as soon as one has left."""
     if not speaks():
         time.sleep(seconds)
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _free_port() -> int:

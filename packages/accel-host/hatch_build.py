@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the kernels into the wheel, which then fits every Python and every torch of its platform.
+"""Compiles the library of kernels into the wheel, which then works with every Python and torch of its platform.
 
-ACCEL_NO_NATIVE=1, or a machine on which it does not compile, gives a wheel without the library (py3-none-any): it is
-then compiled from the packaged source when first used. The build backend can not import accel_core: what is said
-there about compilers (accel_core.native.compiler) is said here again.
+With ACCEL_NO_NATIVE=1, or where the library does not compile, the wheel has none (py3-none-any): it is then compiled
+from the packaged source when first used. The build backend cannot import accel_core, so this file repeats the compiler
+options of accel_core.native.compiler.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class KernelsHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Called by hatchling before each build."""
+    """The hook that hatchling calls before each build."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add headers, sources and the library; an editable install builds from the workspace when first used."""
+        """Add headers, sources and the library. An editable install compiles from the checkout when first used."""
         root = Path(self.root)
         headers = root / "include"
         if not headers.is_dir():
@@ -48,7 +48,7 @@ class KernelsHook(BuildHookInterface):  # type: ignore[type-arg]
         units = [str(unit) for unit in sorted(csrc.glob("*.cpp"))]
         flags = ["-std=c++17", "-fPIC", "-shared", f"@{csrc / 'flags.txt'}", f"-I{csrc}", f"-I{headers}"]
         problems = []
-        for openmp in (["-fopenmp"], []):  # Apple's clang has none
+        for openmp in (["-fopenmp"], []):  # Apple's clang has no OpenMP
             try:
                 compiler = shlex.split(os.environ.get("CXX", "")) or ["c++"]
                 command = [*compiler, *flags, *openmp, "-o", str(target), *units]
@@ -59,6 +59,6 @@ class KernelsHook(BuildHookInterface):  # type: ignore[type-arg]
             except (OSError, ValueError) as error:
                 problems.append(str(error))
         self.app.display_warning(
-            f"accel-host: the wheel carries no library, it does not compile: {problems[0]}"
+            f"accel-host: the wheel has no library, because it does not compile: {problems[0]}"
         )
         return None

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Puts folders of the workspace's shared/ into the package; an unpacked sdist has them in place already."""
+"""Puts the workspace's docs and folders of its shared/ into the package; an unpacked sdist has them already."""
 
 from __future__ import annotations
 
@@ -23,3 +23,5 @@ class SharedHook(BuildHookInterface):  # type: ignore[type-arg]
         inside = "src/accel_testkit" if self.target_name == "sdist" else "accel_testkit"
         for name in FOLDERS:
             build_data["force_include"][str(shared / name)] = f"{inside}/{name}"
+        for page in shared.with_name("docs").glob("*.md"):
+            build_data["force_include"][str(page)] = f"{inside}/docs/{page.name}"

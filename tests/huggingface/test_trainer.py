@@ -16,6 +16,10 @@ import pytest
 from accel_testkit import sim
 from accel_testkit.sim import build, vendors
 
+pytestmark = pytest.mark.skipif(
+    sys.version_info < (3, 11),
+    reason="not run: no release of transformers 5.23 is for Python 3.10 (requirements-hf.txt)",
+)
 HERE = Path(__file__).parent
 #: Rows of a step, whatever the number of ranks; and the largest difference of a loss, relative to itself.
 BATCH, TOLERANCE = 8, 1e-6

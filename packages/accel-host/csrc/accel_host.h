@@ -1,11 +1,15 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// Host kernels of accel, as a C library: pointers, sizes and plain scalars. It knows neither torch nor Python.
+// Host kernels of accel as a C library: pointers, sizes and scalars. It includes neither torch nor Python.
 //
-// Every function is safe to call from several threads on different memory. Arguments are not checked here beyond
-// what is named: the caller (accel_host.kernels) does that.
+// Every function may be called from several threads on different memory. Arguments are not checked beyond what is
+// documented here: the caller (accel_host.kernels) does that.
+//
+// Whoever changes anything in this file raises ACCEL_ABI_VERSION, here and in accel_host.binding.
 #pragma once
 
+#include <assert.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #if defined(_WIN32)
@@ -18,69 +22,90 @@
 extern "C" {
 #endif
 
+enum { ACCEL_ABI_VERSION = 2 };
+
+// Element types.
 enum { ACCEL_F32 = 0, ACCEL_BF16 = 1, ACCEL_F16 = 2 };
+
+// Status codes. All functions that return `int` return one of these.
 enum { ACCEL_OK = 0, ACCEL_BAD_TYPE = 1, ACCEL_BAD_LEVEL = 2, ACCEL_NO_MEMORY = 3, ACCEL_OVERLAP = 4 };
 
-// Lists of tensors, all contiguous: entry i of each list has sizes[i] elements. Unused lists are null. All
-// but the gradients are written; one that shares memory with another is refused with ACCEL_OVERLAP, before anything
-// is written.
-// first, second: the optimizer's states. copy: takes the updated parameters in copy_type, null for none.
-// threads: at most this many are used; fewer for little work.
+// Lists of contiguous tensors: entry i of each list points to sizes[i] elements. Unused lists are null. All lists but
+// `grads` are written. A written tensor that shares memory with any other tensor gives ACCEL_OVERLAP, and nothing is
+// written.
 typedef struct {
-  int64_t tensors;
+  int64_t tensors;       // length of each list
   const int64_t* sizes;
   void* const* params;
   void* const* grads;
-  void* const* first;
+  void* const* first;    // optimizer states
   void* const* second;
-  void* const* copies;
+  void* const* copies;   // receive the updated parameters, converted to copy_type
   int32_t param_type, grad_type, state_type, copy_type;
-  int32_t threads;
-} accel_lists;
+  int32_t threads;       // upper limit; fewer are used for little work
+} accel_tensor_lists;
 
 typedef struct {
-  double lr, beta1, beta2, eps, weight_decay, grad_factor;
+  double lr, beta1, beta2, eps, weight_decay;
+  double grad_factor;       // multiplies the gradient first
   int64_t step;             // from 1
   int32_t decoupled;        // 1: AdamW; 0: the decay is added to the gradient
-  int32_t bias_correction;
+  int32_t bias_correction;  // 1 or 0
 } accel_adam_options;
 
-// A step on one tensor, all in one block: what a call costs beside the work is what counts for small tensors.
+// A step on one contiguous tensor. One flat block instead of lists: for small tensors the cost of preparing the call
+// exceeds that of the step.
 typedef struct {
   void *param, *grad, *first, *second;
-  int64_t size;
+  int64_t size;  // elements
   int32_t param_type, grad_type, state_type, threads;
   accel_adam_options options;
-} accel_adam_single;
+} accel_adam_arguments;
 
-ACCEL_API int accel_adam_one(const accel_adam_single* single);
-ACCEL_API int accel_adam(const accel_lists* lists, const accel_adam_options* options);
-ACCEL_API int accel_adam_rollback(const accel_lists* lists, const accel_adam_options* options);
-ACCEL_API int accel_adagrad(const accel_lists* lists, double lr, double eps, double weight_decay, double grad_factor);
+// C has its structs checked here; abi.cpp checks every offset.
+static_assert(sizeof(void*) == 8, "accel-host needs a 64-bit machine: Python passes addresses as 64-bit integers");
+static_assert(sizeof(accel_tensor_lists) == 80 && offsetof(accel_tensor_lists, threads) == 72, "structs are packed");
+static_assert(sizeof(accel_adam_options) == 64 && offsetof(accel_adam_options, step) == 48, "structs are packed");
+static_assert(
+    sizeof(accel_adam_arguments) == 120 && offsetof(accel_adam_arguments, options) == 56, "structs are packed");
+
+// One optimizer step, in place.
+ACCEL_API int accel_adam_single_tensor(const accel_adam_arguments* arguments);
+ACCEL_API int accel_adam(const accel_tensor_lists* lists, const accel_adam_options* options);
+ACCEL_API int accel_adam_rollback(const accel_tensor_lists* lists, const accel_adam_options* options);
+ACCEL_API int accel_adagrad(
+    const accel_tensor_lists* lists, double lr, double eps, double weight_decay, double grad_factor);
 ACCEL_API int accel_lion(
-    const accel_lists* lists, double lr, double beta1, double beta2, double weight_decay, double grad_factor);
+    const accel_tensor_lists* lists, double lr, double beta1, double beta2, double weight_decay, double grad_factor);
 ACCEL_API int accel_sgd(
-    const accel_lists* lists, double lr, double momentum, double dampening, double weight_decay,
+    const accel_tensor_lists* lists, double lr, double momentum, double dampening, double weight_decay,
     double grad_factor, int32_t nesterov, int32_t first_step);
 
 // Sum of squares over all `grads`, in double, in an order that does not depend on threads or instruction set;
 // infinite or NaN where an element is.
-ACCEL_API int accel_sum_of_squares(const accel_lists* lists, double* result);
+ACCEL_API int accel_sum_of_squares(const accel_tensor_lists* lists, double* result);
 
-// Zeroes `first` with the division of work of a step on the same lists: on a NUMA machine the pages of fresh memory
-// then lie beside the cores that will step on them.
-ACCEL_API int accel_zero(const accel_lists* lists);
+// Zeroes `first`, divided among the threads as a step on the same lists is: on a NUMA machine the pages of newly
+// allocated memory then lie on the node whose cores will update them.
+ACCEL_API int accel_zero(const accel_tensor_lists* lists);
 
-// STREAM's triad a = b + s * c, for benchmarks on the same compiler and threads.
+// STREAM's triad a = b + s * c, for benchmarks with the same compiler and threads.
 ACCEL_API void accel_triad(float* a, const float* b, const float* c, float s, int64_t n, int32_t threads);
 
-// Instruction sets: 1, 3, 4 are the x86-64 levels, 0 is any other machine's. accel_set_level takes a level
-// that the machine has; ACCEL_BAD_LEVEL otherwise.
+// Instruction sets: 1, 3 and 4 are the x86-64 levels, 0 is any other architecture. accel_set_level returns
+// ACCEL_BAD_LEVEL for a level that this machine lacks.
 ACCEL_API int32_t accel_level(void);
 ACCEL_API int32_t accel_best_level(void);
 ACCEL_API int accel_set_level(int32_t level);
 ACCEL_API int32_t accel_has_openmp(void);
+
+// ACCEL_ABI_VERSION of the library.
 ACCEL_API int32_t accel_abi_version(void);
+
+// This interface as text, one item a line: constants, structs with size and every field's type and offset, functions
+// with result and argument types. Writes at most `size` bytes with the final zero, as snprintf does; returns the
+// length of the whole text.
+ACCEL_API int32_t accel_abi_description(char* text, int32_t size);
 
 #ifdef __cplusplus
 }

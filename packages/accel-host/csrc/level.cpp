@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// The choice among the instruction sets at run time. target_clones would choose as well, but can not be told: here a
-// test runs every level of the machine and compares the bits.
+// Selects the instruction set at run time. The compiler's target_clones would select as well, but offers no way to
+// override the selection, which tests need to compare the bits of all levels.
 #include "level.h"
 
 #include <atomic>
@@ -11,7 +11,7 @@
 namespace accel_host {
 namespace {
 
-int32_t best() {
+int32_t detect() {
 #if ACCEL_X86_LEVELS
   __builtin_cpu_init();
   if (__builtin_cpu_supports("x86-64-v4")) return 4;
@@ -32,7 +32,7 @@ const Level* find(int32_t number) {
   return &base::kLevel;
 }
 
-const int32_t g_best = best();
+const int32_t g_best = detect();
 std::atomic<int32_t> g_number{g_best};
 std::atomic<const Level*> g_level{find(g_best)};
 
@@ -59,8 +59,4 @@ int accel_set_level(int32_t number) {
   g_number = number;
   g_level = find(number);
   return ACCEL_OK;
-}
-
-int32_t accel_abi_version() {
-  return 1;
 }

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of one instruction set, and the choice among them.
+// The kernels of one instruction set ("level", as in x86-64-v3), and the selected one.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,12 @@
 
 namespace accel_host {
 
-// One step over n contiguous elements; `op` is the functor of accel/optimizers.h that belongs to the kernel.
+// One optimizer step over n contiguous elements. `op` points to the functor of accel/optimizers.h for which the kernel
+// was compiled. A kernel with one state ignores `second`.
 using Step = void (*)(const void* op, void* p, const void* g, void* first, void* second, int64_t n);
 
-// The types with loops of their own; elements of others are first made floats. Named: parameters and gradients, states.
+// Kernels by element type, of parameters and gradients first, of states second. Elements of other types are converted
+// to float32 before and back after (optimizers.cpp).
 struct Steps {
   Step f32_f32, bf16_f32, bf16_bf16;
 };
@@ -42,7 +44,7 @@ namespace v4 {
 extern const Level kLevel;
 }
 
-// The one in use.
+// The selected level.
 const Level& level();
 
 } // namespace accel_host

@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// The sum of squares over many tensors in one pass: the norm, and whether anything in them is infinite or NaN.
+// The sum of squares over many tensors in one pass: gives the norm, and is infinite or NaN where an element is.
 #include <cstddef>
 #include <cstdlib>
 
@@ -11,7 +11,7 @@
 namespace accel_host {
 namespace {
 
-// A sum belongs to a chunk of one tensor, wherever threads begin and end: the result never depends on them.
+// Elements per partial sum. Chunks do not depend on the division among threads, so neither does the result.
 constexpr int64_t kChunk = 4096;
 
 double chunk_sum(const Level& kernels, const void* data, int32_t type, int64_t at, int64_t n) {
@@ -22,16 +22,16 @@ double chunk_sum(const Level& kernels, const void* data, int32_t type, int64_t a
   return kernels.sum_of_squares(buffer, n);
 }
 
-int64_t chunks_of(int64_t size) {
+int64_t chunk_count(int64_t size) {
   return (size + kChunk - 1) / kChunk;
 }
 
-// The chunks numbered from begin to end, over all tensors.
-void part(const accel_lists& lists, int64_t begin, int64_t end, double* sums) {
+// Computes the sums of the chunks [begin, end), which are numbered over all tensors.
+void sum_chunks(const accel_tensor_lists& lists, int64_t begin, int64_t end, double* sums) {
   const Level& kernels = level();
   int64_t first = 0;
-  for (int64_t i = 0; i < lists.tensors && first < end; first += chunks_of(lists.sizes[i++])) {
-    const int64_t last = first + chunks_of(lists.sizes[i]);
+  for (int64_t i = 0; i < lists.tensors && first < end; first += chunk_count(lists.sizes[i++])) {
+    const int64_t last = first + chunk_count(lists.sizes[i]);
     for (int64_t chunk = begin > first ? begin : first; chunk < end && chunk < last; ++chunk) {
       const int64_t at = (chunk - first) * kChunk, left = lists.sizes[i] - at;
       sums[chunk] = chunk_sum(kernels, lists.grads[i], lists.grad_type, at, left < kChunk ? left : kChunk);
@@ -42,15 +42,15 @@ void part(const accel_lists& lists, int64_t begin, int64_t end, double* sums) {
 } // namespace
 } // namespace accel_host
 
-int accel_sum_of_squares(const accel_lists* lists, double* result) {
+int accel_sum_of_squares(const accel_tensor_lists* lists, double* result) {
   using namespace accel_host;
   const int32_t type = lists->grad_type;
   if (type != ACCEL_F32 && type != ACCEL_BF16 && type != ACCEL_F16) return ACCEL_BAD_TYPE;
   int64_t chunks = 0;
-  for (int64_t i = 0; i < lists->tensors; ++i) chunks += chunks_of(lists->sizes[i]);
+  for (int64_t i = 0; i < lists->tensors; ++i) chunks += chunk_count(lists->sizes[i]);
   auto* sums = static_cast<double*>(std::malloc(static_cast<std::size_t>(chunks + 1) * sizeof(double)));
   if (!sums) return ACCEL_NO_MEMORY;
-  parallel_for(chunks, 16, lists->threads, [&](int64_t begin, int64_t end) { part(*lists, begin, end, sums); });
+  parallel_for(chunks, 16, lists->threads, [&](int64_t begin, int64_t end) { sum_chunks(*lists, begin, end, sums); });
   double sum = 0;
   for (int64_t i = 0; i < chunks; ++i) sum += sums[i];
   std::free(sums);

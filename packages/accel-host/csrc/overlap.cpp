@@ -8,16 +8,19 @@
 namespace accel_host {
 namespace {
 
+// Addresses of a tensor.
 struct Range {
   uintptr_t begin, end;
   bool written;
 };
 
-bool begins_before(const Range& one, const Range& other) {
-  return one.begin < other.begin;
+bool begins_before(const Range& left, const Range& right) {
+  return left.begin < right.begin;
 }
 
-int64_t add(Range* ranges, int64_t count, const accel_lists& lists, void* const* list, int32_t type, bool written) {
+// Appends the ranges of a list; returns the new count.
+int64_t append(
+    Range* ranges, int64_t count, const accel_tensor_lists& lists, void* const* list, int32_t type, bool written) {
   const uintptr_t width = type == ACCEL_F32 ? 4 : 2;
   for (int64_t i = 0; list && i < lists.tensors; ++i)
     if (lists.sizes[i]) {
@@ -29,29 +32,29 @@ int64_t add(Range* ranges, int64_t count, const accel_lists& lists, void* const*
 
 } // namespace
 
-int overlap(const accel_lists& lists) {
-  constexpr int64_t kFew = 20;
-  Range few[kFew];
-  const int64_t most = 5 * lists.tensors;
-  Range* ranges = few;
-  if (most > kFew) ranges = static_cast<Range*>(std::malloc(static_cast<size_t>(most) * sizeof(Range)));
+int check_overlap(const accel_tensor_lists& lists) {
+  constexpr int64_t kOnStack = 20;
+  Range on_stack[kOnStack];
+  const int64_t capacity = 5 * lists.tensors;
+  Range* ranges = on_stack;
+  if (capacity > kOnStack) ranges = static_cast<Range*>(std::malloc(static_cast<size_t>(capacity) * sizeof(Range)));
   if (!ranges) return ACCEL_NO_MEMORY;
-  int64_t count = add(ranges, 0, lists, lists.params, lists.param_type, true);
-  count = add(ranges, count, lists, lists.grads, lists.grad_type, false);
-  count = add(ranges, count, lists, lists.first, lists.state_type, true);
-  count = add(ranges, count, lists, lists.second, lists.state_type, true);
-  count = add(ranges, count, lists, lists.copies, lists.copy_type, true);
+  int64_t count = append(ranges, 0, lists, lists.params, lists.param_type, true);
+  count = append(ranges, count, lists, lists.grads, lists.grad_type, false);
+  count = append(ranges, count, lists, lists.first, lists.state_type, true);
+  count = append(ranges, count, lists, lists.second, lists.state_type, true);
+  count = append(ranges, count, lists, lists.copies, lists.copy_type, true);
   std::sort(ranges, ranges + count, begins_before);
-  // Gradients may share memory with each other.
+  // Ranges that are only read, those of gradients, may overlap each other.
   int status = ACCEL_OK;
-  uintptr_t written_to = 0, read_to = 0;
+  uintptr_t written_end = 0, read_end = 0;
   for (int64_t i = 0; i < count; ++i) {
     const Range& range = ranges[i];
-    if (range.begin < written_to || (range.written && range.begin < read_to)) status = ACCEL_OVERLAP;
-    uintptr_t& end = range.written ? written_to : read_to;
+    if (range.begin < written_end || (range.written && range.begin < read_end)) status = ACCEL_OVERLAP;
+    uintptr_t& end = range.written ? written_end : read_end;
     if (end < range.end) end = range.end;
   }
-  if (ranges != few) std::free(ranges);
+  if (ranges != on_stack) std::free(ranges);
   return status;
 }
 

@@ -6,7 +6,8 @@
 
 namespace accel_host {
 
-// ACCEL_OVERLAP where a written tensor shares memory with any other, ACCEL_NO_MEMORY where that can not be told.
-int overlap(const accel_lists& lists);
+// Returns ACCEL_OVERLAP where a written tensor shares memory with any other, ACCEL_NO_MEMORY where there is no memory
+// for the check.
+int check_overlap(const accel_tensor_lists& lists);
 
 } // namespace accel_host

@@ -15,7 +15,7 @@ namespace {
 bool g_forked = false;
 
 #if !defined(_WIN32)
-[[maybe_unused]] const int g_registered = pthread_atfork(nullptr, nullptr, [] { g_forked = true; });
+[[maybe_unused]] const int g_handler = pthread_atfork(nullptr, nullptr, [] { g_forked = true; });
 #endif
 
 } // namespace

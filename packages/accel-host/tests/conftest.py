@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The library that the tests are about, and ways to be without it."""
+"""Fixtures: the library, a machine without it, threads."""
 
 from __future__ import annotations
 
@@ -22,18 +22,24 @@ def functions() -> Any:
 
 
 @pytest.fixture
-def without_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A machine with neither a built library nor a compiler, and an empty cache."""
-    monkeypatch.setattr(library, "PREBUILT", tmp_path / "none")
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache; neither a built library nor a loaded one."""
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(library, "PREBUILT", tmp_path / "none")
+    monkeypatch.setattr(library, "_loaded", None)
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def without_library(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine with neither a built library nor a compiler, and an empty cache."""
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(library, "_loaded", None)
 
 
 @pytest.fixture(params=["library", "plain torch"])
-def either_way(request: pytest.FixtureRequest) -> None:
-    """Runs the test with the library and without."""
+def with_and_without_library(request: pytest.FixtureRequest) -> None:
+    """Run the test with the library, and in plain torch."""
     if request.param == "plain torch":
         request.getfixturevalue("without_library")
         with pytest.warns(RuntimeWarning, match="plain torch"):
@@ -42,7 +48,7 @@ def either_way(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 def threads() -> Iterator[None]:
-    """Gives torch's number of threads back."""
+    """Restore torch's number of threads."""
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)

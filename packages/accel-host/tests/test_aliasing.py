@@ -30,7 +30,7 @@ def refused(*lists: list[torch.Tensor], message: str = "shares memory") -> None:
     assert all(map(torch.equal, before, after))
 
 
-@pytest.mark.usefixtures("either_way")
+@pytest.mark.usefixtures("with_and_without_library")
 @pytest.mark.parametrize(
     "cut",
     [
@@ -55,7 +55,7 @@ def test_a_written_tensor_that_shares_memory_is_refused(cut: Any) -> None:
     refused(*six(**cut(torch.ones(12))))
 
 
-@pytest.mark.usefixtures("either_way")
+@pytest.mark.usefixtures("with_and_without_library")
 def test_sharing_is_seen_between_tensors_of_different_types() -> None:
     x = torch.ones(12)
     bf16 = x[:3].view(torch.bfloat16)
@@ -64,7 +64,7 @@ def test_sharing_is_seen_between_tensors_of_different_types() -> None:
     refused(*(list(pair) for pair in zip(first, second, strict=True)))
 
 
-@pytest.mark.usefixtures("either_way")
+@pytest.mark.usefixtures("with_and_without_library")
 def test_nothing_is_written_where_a_later_tensor_of_another_type_does_not_fit() -> None:
     good = [torch.ones(6) for _ in range(4)]
     bad = [
@@ -73,12 +73,10 @@ def test_nothing_is_written_where_a_later_tensor_of_another_type_does_not_fit() 
         torch.ones(6),
         torch.ones(6),
     ]
-    refused(
-        *(list(pair) for pair in zip(good, bad, strict=True)), message="5 elements beside a parameter of 6"
-    )
+    refused(*(list(pair) for pair in zip(good, bad, strict=True)), message="5 elements for a parameter of 6")
 
 
-@pytest.mark.usefixtures("either_way")
+@pytest.mark.usefixtures("with_and_without_library")
 def test_gradients_may_share_memory_with_each_other() -> None:
     grad = torch.ones(12)
     params = [torch.ones(6), torch.ones(6), torch.ones(6)]
@@ -88,7 +86,7 @@ def test_gradients_may_share_memory_with_each_other() -> None:
     assert torch.equal(params[0], params[2])
 
 
-@pytest.mark.usefixtures("either_way")
+@pytest.mark.usefixtures("with_and_without_library")
 def test_tensors_side_by_side_in_one_buffer_are_taken() -> None:
     row = torch.ones(24)
     alone = six()

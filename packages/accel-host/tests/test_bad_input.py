@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a kernel can not take is refused with a reason; what it can take is never silently wrong."""
+"""Input that a kernel does not support is refused with a reason; other input never gives a wrong result silently."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def four(**others: torch.Tensor) -> list[list[torch.Tensor]]:
     return [[others.get(name, torch.ones(6))] for name in names]
 
 
-@pytest.mark.usefixtures("either_way")
+@pytest.mark.usefixtures("with_and_without_library")
 @pytest.mark.parametrize(
     ("others", "message"),
     [
-        ({"grads": torch.ones(5)}, "5 elements beside a parameter of 6"),
+        ({"grads": torch.ones(5)}, "5 elements for a parameter of 6"),
         ({"params": torch.ones(6, dtype=torch.float64)}, "params of torch.float64"),
         ({"grads": torch.ones(6, dtype=torch.int32)}, "grads of torch.int32"),
         ({"exp_avgs": torch.ones(6, device="meta")}, "exp_avgs|first of torch.float32 on meta"),
         ({"grads": torch.eye(6)[0].to_sparse()}, "sparse"),
-        ({"exp_avgs": torch.ones(6, dtype=torch.bfloat16)}, "two states of different types"),
-        ({"grads": torch._neg_view(torch.ones(6))}, "negated when read"),
+        ({"exp_avgs": torch.ones(6, dtype=torch.bfloat16)}, "two states of different dtypes"),
+        ({"grads": torch._neg_view(torch.ones(6))}, "negative bit set"),
     ],
 )
-def test_tensors_that_do_not_fit_are_refused(others: dict[str, torch.Tensor], message: str) -> None:
+def test_unsupported_tensors_are_refused(others: dict[str, torch.Tensor], message: str) -> None:
     with pytest.raises(InvalidTensors, match=message):
         kernels.adam(*four(**others), **ADAM)
 
@@ -53,15 +53,15 @@ def test_step_zero_is_refused() -> None:
         kernels.adam(*four(), **{**ADAM, "step": 0})
 
 
-@pytest.mark.usefixtures("either_way")
-def test_no_tensors_and_empty_tensors_are_nothing_to_do() -> None:
+@pytest.mark.usefixtures("with_and_without_library")
+def test_no_tensors_and_empty_tensors_are_accepted() -> None:
     kernels.adam([], [], [], [], **ADAM)
     kernels.adam(*[[torch.empty(0, 3)] for _ in range(4)], **ADAM)
     assert kernels.sum_of_squares([]) == 0.0
     assert kernels.sum_of_squares([torch.empty(0)]) == 0.0
 
 
-@pytest.mark.usefixtures("either_way")
+@pytest.mark.usefixtures("with_and_without_library")
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_a_bad_gradient_reaches_its_parameter_and_no_other(bad: float) -> None:
     for step in (
@@ -73,15 +73,15 @@ def test_a_bad_gradient_reaches_its_parameter_and_no_other(bad: float) -> None:
         params, grads = torch.ones(6), torch.ones(6)
         grads[2] = bad
         step(params, grads)
-        # Lion moves by the sign alone, which infinity has.
+        # Lion uses the sign of the gradient alone, and infinity has a sign.
         assert not params[2].isfinite() or (bad == float("inf") and params[2] == params[1] == 0.9)
         assert params[[0, 1, 3, 4, 5]].isfinite().all()
 
 
 @pytest.mark.parametrize("beta1", [0.0, 0.9])
-def test_a_step_that_forgot_what_was_before_it_is_not_taken_back(beta1: float) -> None:
+def test_a_step_that_cannot_be_undone_is_not_rolled_back(beta1: float) -> None:
     beta2 = 0.99 if beta1 == 0 else 0.0
-    with pytest.raises(ValueError, match="forgets what was before"):
+    with pytest.raises(ValueError, match="cannot be undone"):
         kernels.adam(*four(), **{**ADAM, "beta1": beta1, "beta2": beta2}, rollback=True)
 
 
@@ -89,18 +89,18 @@ _WITHOUT_MEMORY = """
 import sys, torch
 from accel_host import kernels, optim
 from accel_host.errors import InvalidTensors
-kind = sys.argv[1]
-if kind == "DTensor":
+form = sys.argv[1]
+if form == "DTensor":
     import os, torch.distributed as dist
     from torch.distributed.tensor import distribute_tensor, init_device_mesh
     dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
     mesh = init_device_mesh("cpu", (1,))
     make = lambda: distribute_tensor(torch.ones(4), mesh)
-elif kind == "fake":
+elif form == "fake":
     from torch._subclasses import FakeTensorMode
     mode = FakeTensorMode()
     make = lambda: mode.from_tensor(torch.ones(4))
-elif kind == "meta":
+elif form == "meta":
     make = lambda: torch.ones(4, device="meta")
 else:
     def make():
@@ -109,22 +109,22 @@ else:
         return tensor
 refused = 0
 for optimizer in (optim.AdamW, optim.Adagrad, optim.Lion):
-    param = torch.nn.Parameter(torch.ones(4) if kind == "freed" else make())
+    param = torch.nn.Parameter(torch.ones(4) if form == "freed" else make())
     param.grad = make()
     try:
         optimizer([param]).step()
     except InvalidTensors:
         refused += 1
-kernels.zeros_like([make()] if kind != "freed" else [])
+kernels.zeros_like([make()] if form != "freed" else [])
 assert refused == 3, refused
 """
 
 
-@pytest.mark.parametrize("kind", ["meta", "fake", "DTensor", "freed"])
-def test_a_tensor_without_memory_of_its_own_is_refused(kind: str) -> None:
-    """In a process of its own: what is not refused crashes it."""
+@pytest.mark.parametrize("form", ["meta", "fake", "DTensor", "freed"])
+def test_a_tensor_without_memory_of_its_own_is_refused(form: str) -> None:
+    """In a process of its own, which a tensor that is not refused crashes."""
     ended = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _WITHOUT_MEMORY, kind],
+        [sys.executable, "-W", "ignore", "-c", _WITHOUT_MEMORY, form],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
@@ -140,7 +140,7 @@ def step(row):
     kernels.adam(*row, step=1, lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8)
     return float(row[0][0][-1])
 here = step(rows[0])
-# torch's own operators would wait for threads that are not there; only our kernel runs in the child.
+# torch's own operators would wait for threads that do not exist; only our kernel runs in the child.
 child = os.fork()
 if child == 0:
     os._exit(0 if step(rows[1]) == here else 3)

@@ -35,7 +35,7 @@ BUILDERS = [
 
 
 @pytest.mark.parametrize("builder", BUILDERS)
-def test_a_builder_serves_without_a_compiler_and_never_raises(builder: Any, without_library: None) -> None:
+def test_a_builder_works_without_a_compiler_and_never_raises(builder: Any, without_library: None) -> None:
     assert builder().is_compatible()
     assert builder().reason
     with warnings.catch_warnings():
@@ -47,7 +47,7 @@ def test_a_builder_serves_without_a_compiler_and_never_raises(builder: Any, with
 
 @pytest.fixture
 def on_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    """DeepSpeed's optimizers take these builders, whatever accelerator is current."""
+    """DeepSpeed's optimizers use these builders, whatever accelerator is current."""
     from deepspeed.ops.adagrad import cpu_adagrad
     from deepspeed.ops.adam import cpu_adam
     from deepspeed.ops.lion import cpu_lion
@@ -70,7 +70,7 @@ def parameters(dtype: torch.dtype) -> list[torch.nn.Parameter]:
     return [torch.nn.Parameter(torch.randn(shape).to(dtype)) for shape in ((33, 5), (7,))]
 
 
-@pytest.mark.usefixtures("on_host", "either_way")
+@pytest.mark.usefixtures("on_host", "with_and_without_library")
 @pytest.mark.parametrize("adamw", [True, False])
 def test_deepspeed_cpu_adam_trains_as_torch(adamw: bool) -> None:
     from deepspeed.ops.adam import DeepSpeedCPUAdam
@@ -83,7 +83,7 @@ def test_deepspeed_cpu_adam_trains_as_torch(adamw: bool) -> None:
         assert torch.allclose(one, other, atol=1e-6)
 
 
-@pytest.mark.usefixtures("on_host", "either_way")
+@pytest.mark.usefixtures("on_host", "with_and_without_library")
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("wide", [True, False])
 def test_deepspeed_cpu_adam_takes_half_parameters_and_states(dtype: torch.dtype, wide: bool) -> None:
@@ -99,7 +99,7 @@ def test_deepspeed_cpu_adam_takes_half_parameters_and_states(dtype: torch.dtype,
         assert (one.float() - other).abs().max() < 0.1
 
 
-@pytest.mark.usefixtures("on_host", "either_way")
+@pytest.mark.usefixtures("on_host", "with_and_without_library")
 def test_deepspeed_cpu_adagrad_trains_as_torch() -> None:
     from deepspeed.ops.adagrad import DeepSpeedCPUAdagrad
 
@@ -110,8 +110,8 @@ def test_deepspeed_cpu_adagrad_trains_as_torch() -> None:
         assert torch.allclose(one, other, atol=1e-6)
 
 
-@pytest.mark.usefixtures("on_host", "either_way")
-def test_deepspeed_cpu_lion_trains_as_the_paper_says() -> None:
+@pytest.mark.usefixtures("on_host", "with_and_without_library")
+def test_deepspeed_cpu_lion_trains_as_published() -> None:
     from deepspeed.ops.lion import DeepSpeedCPULion
 
     mine, exact = parameters(torch.float32), parameters(torch.float64)
@@ -128,8 +128,8 @@ def test_deepspeed_cpu_lion_trains_as_the_paper_says() -> None:
         assert torch.allclose(one.double(), other, atol=1e-6)
 
 
-@pytest.mark.usefixtures("either_way")
-def test_a_rollback_brings_the_values_back() -> None:
+@pytest.mark.usefixtures("with_and_without_library")
+def test_a_rollback_restores_the_values() -> None:
     op = CPUAdamBuilder().load()
     op.create_adam(77, 1e-2, 0.9, 0.999, 1e-8, 0.1, True, False)
     torch.manual_seed(0)
@@ -144,8 +144,8 @@ def test_a_rollback_brings_the_values_back() -> None:
     op.destroy_adam(77)
 
 
-def test_the_functions_take_what_upstream_gives() -> None:
-    """Names and order of the arguments, as DeepSpeed's C++ has them."""
+def test_the_functions_have_upstream_s_parameters() -> None:
+    """Names and order are those of DeepSpeed's C++."""
     op = CPUAdamBuilder().load()
     assert list(inspect.signature(op.adam_update).parameters)[:12] == [
         "optimizer_id", "step", "lr", "beta1", "beta2", "epsilon", "weight_decay", "bias_correction",
@@ -156,7 +156,7 @@ def test_the_functions_take_what_upstream_gives() -> None:
     ]  # fmt: skip
 
 
-def test_a_step_of_an_optimizer_that_is_not_there_is_refused_and_destroying_twice_is_not() -> None:
+def test_a_step_of_an_unknown_optimizer_is_refused_and_destroying_twice_is_not() -> None:
     op = CPUAdamBuilder().load()
     op.create_adam(78)
     assert op.destroy_adam(78) == op.destroy_adam(78) == 0
@@ -165,7 +165,7 @@ def test_a_step_of_an_optimizer_that_is_not_there_is_refused_and_destroying_twic
         op.adam_update(78, 1, 0.1, 0.9, 0.99, 1e-8, 0.0, True, one, one, one, one)
 
 
-def test_a_number_created_again_has_the_new_options() -> None:
+def test_an_id_created_again_has_the_new_options() -> None:
     op = CPUAdamBuilder().load()
     results = []
     for decoupled in (True, False):
@@ -206,7 +206,7 @@ def test_flatten_and_unflatten_are_each_others_inverse() -> None:
         assert torch.equal(one, other)
 
 
-def test_pinned_memory_of_deepspeed_is_whole_pages_and_known_while_it_lives() -> None:
+def test_pinned_memory_of_deepspeed_is_whole_pages_and_reported_until_it_is_freed() -> None:
     handle = PinMemoryBuilder().load().pin_handle()
     tensor = handle.new_cpu_locked_tensor(1000, torch.empty(0, dtype=torch.bfloat16))
     assert tensor.shape == (1000,)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Every kernel in a C program without torch: the committed bits on every instruction set, also emulated ones."""
+"""Every kernel in a C program without torch: the committed bits on every instruction set, emulated ones too."""
 
 from __future__ import annotations
 
@@ -11,58 +11,38 @@ from pathlib import Path
 
 import pytest
 
-from accel_host import library
+from accel_host import abi, library
 
 HERE = Path(__file__).parent / "driver"
 VECTORS = (HERE / "vectors.txt").read_text(encoding="utf-8")
 
 
-def need(program: str, package: str) -> str:
-    """The program's path; a failure in CI and a skip elsewhere where its package is missing."""
+def find_program(program: str, package: str) -> str:
+    """Return the program's path. Where its package is missing, the test fails in CI and is skipped elsewhere."""
     path = shutil.which(program)
     if path is None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"not run: package {package}")
     return str(path)
 
 
-def build(folder: Path, prefix: str = "", *flags: str) -> Path:
-    """The driver with the kernels in it."""
+def build(folder: Path, prefix: str = "", *flags: str, header: Path | None = None) -> Path:
+    """Build the driver with the kernels in it; `header`: folder of another accel_host.h for the driver alone."""
     sources = library.source()
     package = f"g++-{prefix.strip('-')}" if prefix else "g++"
-    headers = [f"-I{header}" for header in sources.folders]
+    headers = [f"-I{folder}" for folder in sources.folders]
     units = [str(unit) for unit in sources.units]
-    driver, program = folder / "driver.o", folder / "driver"
-    subprocess.run(
-        [
-            need(f"{prefix}gcc", package),
-            "-std=c11",
-            "-Wall",
-            "-Werror",
-            "-O1",
-            *headers,
-            "-c",
-            str(HERE / "driver.c"),
-            "-o",
-            driver,
-        ],
-        check=True,
-    )
-    subprocess.run(
-        [
-            need(f"{prefix}g++", package),
-            "-std=c++17",
-            *sources.flags,
-            "-fopenmp",
-            *flags,
-            *headers,
-            *units,
-            driver,
-            "-o",
-            program,
-        ],
-        check=True,
-        capture_output=True,
-    )
+    program, compiled = folder / "driver", folder / "driver.o"
+    own = [f"-I{header}"] if header else []
+    compile_driver = [
+        find_program(f"{prefix}gcc", package), "-std=c11", "-Wall", "-Werror", "-O1", *own, *headers,
+        "-c", str(HERE / "driver.c"), "-o", str(compiled),
+    ]  # fmt: skip
+    link = [
+        find_program(f"{prefix}g++", package), "-std=c++17", *sources.flags, "-fopenmp", *flags, *headers, *units,
+        str(compiled), "-o", str(program),
+    ]  # fmt: skip
+    subprocess.run(compile_driver, check=True)
+    subprocess.run(link, check=True, capture_output=True)
     return program
 
 
@@ -80,14 +60,29 @@ def test_the_bits_are_the_committed_ones_on_this_machine(driver: Path, level: st
 
 
 @pytest.mark.parametrize("cpu", ["qemu64", "Nehalem"], ids=["x86-64-v1", "x86-64-v2"])
-def test_an_older_cpu_meets_no_illegal_instruction_and_gives_the_same_bits(driver: Path, cpu: str) -> None:
-    emulator = need("qemu-x86_64", "qemu-user")
+def test_an_older_cpu_runs_no_illegal_instruction_and_gives_the_same_bits(driver: Path, cpu: str) -> None:
+    emulator = find_program("qemu-x86_64", "qemu-user")
     ended = subprocess.run([emulator, "-cpu", cpu, driver], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout) == (0, VECTORS)
 
 
-def test_aarch64_gives_the_same_bits(tmp_path: Path) -> None:
-    emulator = need("qemu-aarch64", "qemu-user")
+def test_c_sees_the_interface_that_python_declares(driver: Path) -> None:
+    ended = subprocess.run([driver, "abi"], capture_output=True, text=True, check=True)
+    assert ended.stdout == abi.expected()
+
+
+def test_a_program_compiled_with_another_version_of_the_header_stops(tmp_path: Path) -> None:
+    csrc = tmp_path / "csrc"
+    shutil.copytree(library.source().folders[0], csrc)
+    header = csrc / "accel_host.h"
+    header.write_text(header.read_text("utf-8").replace("ACCEL_ABI_VERSION = 2", "ACCEL_ABI_VERSION = 3"))
+    program = build(tmp_path, header=csrc)
+    assert subprocess.run([program, "abi"], capture_output=True, check=False).returncode == 4
+
+
+def test_aarch64_gives_the_same_bits_and_has_the_same_interface(tmp_path: Path) -> None:
+    emulator = find_program("qemu-aarch64", "qemu-user")
     program = build(tmp_path, "aarch64-linux-gnu-", "-static")
-    ended = subprocess.run([emulator, program], capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stdout) == (0, VECTORS)
+    for arguments, output in (([], VECTORS), (["abi"], abi.expected())):
+        ended = subprocess.run([emulator, program, *arguments], capture_output=True, text=True, check=False)
+        assert (ended.returncode, ended.stdout) == (0, output)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever is wrong with the machine, the op is there: by another way, and with one warning at the most."""
+"""Ops work whatever fails on a machine: from another source, and with one warning at most."""
 
 from __future__ import annotations
 
@@ -20,20 +20,11 @@ import torch
 
 from accel_host import kernels, library
 
-#: Of a process that has no wheel's library.
+#: Program that loads without a library in the wheel, and prints the reason.
 _REASON = (
     "from pathlib import Path; from accel_host import library; "
     "library.PREBUILT = Path('none'); print(library.load().reason)"
 )
-
-
-@pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache, and no library loaded."""
-    monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(library, "PREBUILT", tmp_path / "none")
-    monkeypatch.setattr(library, "_loaded", None)
-    return tmp_path / "cache"
 
 
 def steps() -> bool:
@@ -62,7 +53,7 @@ def test_a_library_of_another_interface_version_is_not_used(
 
 
 @pytest.mark.parametrize("fault", ["a file in its place", "another user's", "writable by others"])
-def test_a_cache_that_can_not_be_used_costs_a_build_in_each_process(
+def test_an_unusable_cache_costs_a_build_in_each_process(
     cache: Path, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if fault == "a file in its place":
@@ -74,13 +65,13 @@ def test_a_cache_that_can_not_be_used_costs_a_build_in_each_process(
             monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert library.load().reason == "compiled for this process: the cache can not be used"
+        assert library.load().reason.startswith("compiled for this process; the cache of built libraries can")
     assert steps()
 
 
-def test_a_disk_without_room_leaves_plain_torch_and_the_next_process_builds(cache: Path) -> None:
-    def little_room() -> None:
-        # No file may grow beyond this: as on a full disk, the linker can not write the library.
+def test_a_full_disk_leaves_plain_torch_and_the_next_process_builds(cache: Path) -> None:
+    def limit_file_size() -> None:
+        # The linker cannot write the library, as on a full disk.
         resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
 
     def child(**options: Any) -> str:
@@ -93,7 +84,7 @@ def test_a_disk_without_room_leaves_plain_torch_and_the_next_process_builds(cach
         )
         return done.stdout
 
-    assert child(preexec_fn=little_room).startswith("plain torch: accel_host does not compile")
+    assert child(preexec_fn=limit_file_size).startswith("plain torch: accel_host does not compile")
     assert child().startswith("compiled on this machine")
 
 
@@ -106,10 +97,10 @@ def test_a_user_without_a_home_gets_a_library_for_the_process(
     for variable in ("ACCEL_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(Path, "home", fail)
-    assert library.load().reason == "compiled for this process: the cache can not be used"
+    assert library.load().reason.startswith("compiled for this process; the cache of built libraries can")
 
 
-def test_a_cxx_that_is_no_command_leaves_plain_torch(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cxx_that_is_not_a_command_leaves_plain_torch(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", 'g++ "x')
     assert library.origin().startswith("plain torch: no C++ compiler can be called")
     with pytest.warns(RuntimeWarning, match="No closing quotation"):
@@ -117,7 +108,7 @@ def test_a_cxx_that_is_no_command_leaves_plain_torch(cache: Path, monkeypatch: p
 
 
 @pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
-def test_what_nobody_thought_of_leaves_plain_torch(
+def test_an_unexpected_error_leaves_plain_torch(
     cache: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fail(thread: threading.Thread) -> None:
@@ -139,7 +130,7 @@ def test_where_the_library_came_from_is_known_after_loading(
     assert library.origin().startswith("plain torch: accel_host does not compile")
 
 
-def test_a_machine_without_a_compiler_uses_what_another_has_built(
+def test_a_machine_without_a_compiler_uses_a_library_in_the_cache(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert library.load().reason.startswith("compiled on this machine")
@@ -149,7 +140,7 @@ def test_a_machine_without_a_compiler_uses_what_another_has_built(
     assert library.load().reason.startswith("compiled on this machine")
 
 
-def test_threads_that_come_at_once_load_once_and_warn_once(
+def test_threads_that_load_at_once_load_once_and_warn_once(
     without_library: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
@@ -159,7 +150,7 @@ def test_threads_that_come_at_once_load_once_and_warn_once(
         time.sleep(0.2)
         raise OSError("no library today")
 
-    monkeypatch.setattr(library.build, "library", slowly)
+    monkeypatch.setattr(library.native, "build_library", slowly)
     with pytest.warns(RuntimeWarning, match="no library today") as warned, ThreadPoolExecutor(8) as pool:
         loaded = set(pool.map(lambda _: library.load(), range(8)))
     assert (len(loaded), len(calls), len(warned)) == (1, 1, 1)
@@ -172,8 +163,8 @@ def test_without_a_compiler_there_is_one_warning_and_plain_torch(without_library
     assert library.load().functions is None
 
 
-def test_a_failed_load_never_hides_behind_an_attribute_error(without_library: None) -> None:
-    """DeepSpeedCPUAdam.__del__ calls destroy_adam unguarded: it has to be there whatever happened."""
+def test_functions_exist_after_a_failed_load(without_library: None) -> None:
+    """DeepSpeedCPUAdam.__del__ calls destroy_adam without a check, so it must always exist."""
     from accel_host.op_builder import CPUAdamBuilder
 
     with warnings.catch_warnings():

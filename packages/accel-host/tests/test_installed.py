@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""An environment made from wheels tests the library of the wheel, not one compiled in its place."""
+"""In an environment made from wheels, the tests run the library of the wheel, not one that was compiled instead."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Every step against the papers' formulas in float64, over random shapes, strides, types and hyper-parameters."""
+"""Every step against the published formulas in float64, for random shapes, strides, dtypes and hyper-parameters."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from accel_host import kernels, optim
 #: Largest error relative to the larger of 1 and the value: a few units of each type's precision.
 TOLERANCE = {torch.float32: 4e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
 TYPES = list(TOLERANCE)
-#: Alone enough for two threads: a thread gets at least `kGrain` elements (csrc/optimizers.cpp).
+#: Elements enough for two threads, of which each has at least `kGrain` (csrc/optimizers.cpp).
 LARGE = 40_001
 STATES = {"adam": 2, "adam_rollback": 2, "adagrad": 1, "lion": 1, "sgd": 1}
 
 
 @dataclass
 class Case:
-    """One drawn call: operands, hyper-parameters, and what float64 makes of them."""
+    """One random call: operands and hyper-parameters."""
 
     kernel: str
     options: dict[str, Any]
@@ -46,21 +46,21 @@ def draw_case(draw: random.Random, kernel: str, large_share: float = 0.4) -> Cas
 
     def tensor(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         made = torch.randn(shape, dtype=torch.float64).to(dtype)
-        way = draw.random()
-        if way < 0.1 and made.dim() == 2:
+        layout = draw.random()
+        if layout < 0.1 and made.dim() == 2:
             return made.t().contiguous().t()
-        if way < 0.2 and made.dim() == 1:
+        if layout < 0.2 and made.dim() == 1:
             return torch.randn(2 * len(made) + 1, dtype=torch.float64).to(dtype)[1::2][: len(made)]
         return made
 
     states = [[tensor(shape, state) for shape in shapes] for _ in range(STATES[kernel])]
     if kernel in ("adam", "adam_rollback", "adagrad"):
-        # Small denominators would multiply rounding: that is arithmetic, not the kernel.
+        # Small denominators would magnify rounding errors of any implementation.
         states[-1] = [tensor_.abs().add_(0.5) for tensor_ in states[-1]]
     copies = None
     if draw.random() < 0.3:
-        kind = draw.choice(TYPES)
-        copies = [torch.zeros(shape, dtype=kind) for shape in shapes]
+        copy_type = draw.choice(TYPES)
+        copies = [torch.zeros(shape, dtype=copy_type) for shape in shapes]
     return Case(
         kernel, draw_options(draw, kernel), [tensor(shape, param) for shape in shapes],
         [tensor(shape, grad) for shape in shapes], states, copies,
@@ -139,11 +139,11 @@ def check(draw: random.Random, kernel: str, large_share: float = 0.4) -> None:
     )
     expected = [reference(kernel, case.options, *(tensor.double() for tensor in row)) for row in rows]
     call(case)
-    # Going back divides by the betas, and takes differences: errors grow as much.
+    # A rollback divides differences by the betas, which magnifies errors.
     slack = 30.0 if kernel == "adam_rollback" else 1.0
     for place, want in enumerate(expected):
         if kernel == "lion":
-            # Where the direction is nearly zero, rounding decides its sign.
+            # Rounding determines the sign of a direction that is nearly zero.
             unsure = directions[place].abs() < 1e-6
             assert unsure.sum() <= 1 + unsure.numel() // 100
             want = (torch.where(unsure, case.params[place].double(), want[0]), *want[1:])
@@ -153,7 +153,7 @@ def check(draw: random.Random, kernel: str, large_share: float = 0.4) -> None:
             assert torch.equal(case.copies[place], case.params[place].to(case.copies[place].dtype))
 
 
-@pytest.mark.usefixtures("threads", "either_way")
+@pytest.mark.usefixtures("threads", "with_and_without_library")
 @pytest.mark.parametrize("kernel", STATES)
 def test_a_step_agrees_with_float64(kernel: str) -> None:
     draw = random.Random(kernel)
@@ -170,8 +170,8 @@ def test_ten_thousand_steps_agree_with_float64(kernel: str) -> None:
         check(draw, kernel, large_share=0.05)
 
 
-@pytest.mark.usefixtures("threads", "either_way")
-def test_sums_of_squares_agree_with_float64_and_tell_of_infinity_and_nan() -> None:
+@pytest.mark.usefixtures("threads", "with_and_without_library")
+def test_sums_of_squares_agree_with_float64_and_are_not_finite_where_an_element_is_not() -> None:
     draw = random.Random(1)
     for _ in range(40):
         dtype = draw.choice(TYPES)

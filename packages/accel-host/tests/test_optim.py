@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel_host.optim` behaves as torch's optimizers do, or says that it does not."""
+"""`accel_host.optim` behaves as torch's optimizers do, or raises."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def parameter(grad: float = 1.0) -> torch.nn.Parameter:
     return made
 
 
-def test_a_state_dict_goes_to_torch_and_back() -> None:
+def test_state_dicts_are_exchanged_with_torch_in_both_directions() -> None:
     for ours, torchs in ((optim.AdamW, torch.optim.AdamW), (optim.Adagrad, torch.optim.Adagrad)):
         param = torch.nn.Parameter(torch.ones(4))
         param.grad = torch.ones(4)
@@ -74,9 +74,9 @@ def test_a_sparse_gradient_is_refused() -> None:
 @pytest.mark.parametrize("grad", [1024.0, float("inf")])
 def test_a_gradient_scaler_unscales_and_skips_also_with_fused(twins: Any, grad: float) -> None:
     results = []
-    for kind in twins:
+    for cls in twins:
         param = parameter()
-        optimizer = kind([param], lr=0.1, fused=True)
+        optimizer = cls([param], lr=0.1, fused=True)
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
         scaler.scale(torch.zeros(()))
         param.grad = torch.full((4,), grad)
@@ -87,12 +87,12 @@ def test_a_gradient_scaler_unscales_and_skips_also_with_fused(twins: Any, grad: 
     assert torch.equal(results[0], torch.ones(4)) == (grad == float("inf"))
 
 
-@pytest.mark.parametrize("kind", [optim.AdamW, optim.Adagrad, optim.Lion])
-def test_a_second_backward_through_the_values_before_the_step_is_an_error(kind: Any) -> None:
+@pytest.mark.parametrize("cls", [optim.AdamW, optim.Adagrad, optim.Lion])
+def test_a_second_backward_through_the_values_before_the_step_is_an_error(cls: Any) -> None:
     weight, other = torch.nn.Parameter(torch.ones(4)), torch.nn.Parameter(torch.ones(4))
     loss = (weight * other).sum()
     loss.backward(retain_graph=True)
-    kind([weight]).step()
+    cls([weight]).step()
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
 
@@ -110,11 +110,11 @@ def test_a_refused_step_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("form", ["channels_last", "transposed", "with gaps"])
-def test_a_parameter_in_another_order_is_stepped_on_as_torch_does(form: str) -> None:
+def test_a_parameter_in_another_memory_format_is_updated_as_torch_does(form: str) -> None:
     torch.manual_seed(0)
     results = []
     start, grad = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 4, 5)
-    for kind in (optim.AdamW, torch.optim.AdamW):
+    for cls in (optim.AdamW, torch.optim.AdamW):
         if form == "channels_last":
             data = start.contiguous(memory_format=torch.channels_last)
         elif form == "transposed":
@@ -123,7 +123,7 @@ def test_a_parameter_in_another_order_is_stepped_on_as_torch_does(form: str) -> 
             data = torch.zeros(2, 3, 4, 10)[..., ::2].copy_(start)
         param = torch.nn.Parameter(data)
         assert param.stride() == data.stride()
-        optimizer = kind([param], lr=0.1)
+        optimizer = cls([param], lr=0.1)
         for _ in range(3):
             param.grad = torch.empty_like(param).copy_(grad)
             optimizer.step()
@@ -132,10 +132,8 @@ def test_a_parameter_in_another_order_is_stepped_on_as_torch_does(form: str) -> 
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
-def test_fresh_states_are_zero_to_the_last_element(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By two threads, tensors of all sizes; float64, which no kernel takes, by torch."""
+def test_new_states_are_zero_to_the_last_element(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of all sizes, filled by two threads; float64, which no kernel supports, by torch."""
     monkeypatch.setattr(torch, "empty_like", lambda like: torch.full_like(like, float("nan")))
-    for fresh in kernels.zeros_like([torch.ones(size, dtype=dtype) for size in (1, 70_001, 0, 5)]):
-        assert torch.equal(fresh, torch.zeros_like(fresh))
+    for zeros in kernels.zeros_like([torch.ones(size, dtype=dtype) for size in (1, 70_001, 0, 5)]):
+        assert torch.equal(zeros, torch.zeros_like(zeros))

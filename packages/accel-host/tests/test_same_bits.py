@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The same bits for any number of threads and any instruction set, and conversions as torch rounds."""
+"""The same bits for any number of threads and any instruction set, and conversions that round as torch does."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from accel_host import kernels
 
 from .test_numerics import STATES, Case, call, draw_case
 
-#: Steps that are drawn for each kernel.
+#: Random steps for each kernel.
 CASES = 30
 
 
 @pytest.fixture
 def levels(functions: Any) -> Iterator[list[int]]:
-    """The instruction sets of this machine, the first at work."""
+    """The instruction sets of this machine; the test ends with the best one selected."""
     best = functions.accel_best_level()
     yield [level for level in (0, 1, 3, 4) if functions.accel_set_level(level) == 0]
     functions.accel_set_level(best)
 
 
-def drawn(kernel: str, number: int) -> Case:
+def random_case(kernel: str, number: int) -> Case:
     return draw_case(random.Random(f"{kernel} {number}"), kernel)
 
 
@@ -44,10 +44,10 @@ def result(case: Case, threads: int) -> list[torch.Tensor]:
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("kernel", STATES)
-def test_enough_of_the_drawn_steps_run_in_two_threads(kernel: str) -> None:
+def test_enough_of_the_random_steps_run_in_two_threads(kernel: str) -> None:
     source = (Path(__file__).parents[1] / "csrc" / "optimizers.cpp").read_text(encoding="utf-8")
     grain = int(re.findall(r"kGrain = (\d+);", source)[0])
-    sizes = [sum(param.numel() for param in drawn(kernel, number).params) for number in range(CASES)]
+    sizes = [sum(param.numel() for param in random_case(kernel, number).params) for number in range(CASES)]
     assert sum(size > grain for size in sizes) >= 8
 
 
@@ -57,7 +57,7 @@ def test_a_step_has_the_same_bits_on_every_level_and_thread_count(
     kernel: str, levels: list[int], functions: Any
 ) -> None:
     for number in range(CASES):
-        case, seen = drawn(kernel, number), []
+        case, seen = random_case(kernel, number), []
         for level in levels:
             assert functions.accel_set_level(level) == 0
             assert functions.accel_level() == level
@@ -92,7 +92,7 @@ def test_a_level_that_the_machine_lacks_is_refused(functions: Any) -> None:
 def test_halves_are_read_and_rounded_as_torch_does(
     dtype: torch.dtype, levels: list[int], functions: Any
 ) -> None:
-    """All 65536 halves are read; floats around every rounding border are written, on every level."""
+    """All 65536 halves are read; floats around every rounding boundary are written, on every level."""
     halves = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
     halves = halves[~halves.isinf()]
     exact = halves.float()[halves.isfinite()]
@@ -109,7 +109,7 @@ def test_halves_are_read_and_rounded_as_torch_does(
             (halves, torch.zeros(len(halves))),
             (floats, torch.zeros(len(floats), dtype=dtype)),
         ):
-            # A step of nothing copies the parameter out.
+            # A step with a learning rate of 0 converts the parameter to the copy.
             kernels.sgd(
                 [source.clone()],
                 [torch.zeros(len(source))],
@@ -130,9 +130,9 @@ def test_fifteen_bytes_off_alignment_changes_nothing(functions: Any) -> None:
         aligned[3].abs_()
         shifted = []
         for tensor in aligned:
-            room = torch.zeros(4000 + 16, dtype=torch.uint8)
-            ctypes.memmove(room.data_ptr() + offset, tensor.data_ptr(), 4000)
-            shifted.append(torch.frombuffer(room.numpy()[offset : offset + 4000], dtype=torch.float32))
+            buffer = torch.zeros(4000 + 16, dtype=torch.uint8)
+            ctypes.memmove(buffer.data_ptr() + offset, tensor.data_ptr(), 4000)
+            shifted.append(torch.frombuffer(buffer.numpy()[offset : offset + 4000], dtype=torch.float32))
         options = {"step": 2, "lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8}
         for p, g, m, v in (aligned, shifted):
             kernels.adam([p], [g], [m], [v], **options)  # type: ignore[arg-type]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel carries the library, and the source for machines that it does not fit; the sdist is all it takes."""
+"""The wheel contains the library, and the source for machines that cannot load it; it is built from the sdist alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WORKSPACE = PACKAGE.parents[1] / "shared" / "csrc"
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package, and of what it shares, in which builds leave their traces."""
+    """A copy of the package and of the shared headers, for builds that write into it."""
     missing = [name for name in ("hatchling", "build") if importlib.util.find_spec(name) is None]
     if missing:
         pytest.fail(f"not run: package {' and '.join(missing)}")
@@ -57,13 +57,13 @@ def contents(wheel: Path) -> list[str]:
     return zipfile.ZipFile(wheel).namelist()
 
 
-def test_the_wheel_from_the_sdist_carries_library_and_sources(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_from_the_sdist_contains_library_and_sources(wheel: Path, tmp_path: Path) -> None:
     assert "-py3-none-" in wheel.name
     assert "any" not in wheel.name
     assert LIBRARY in contents(wheel)
     assert "accel_host/csrc/optimizers.cpp" in contents(wheel)
     assert "accel_host/include/accel/optimizers.h" in contents(wheel)
-    # The wheel's own files, without the checkout, serve: by the library, and by the sources alone.
+    # The files of the wheel work without the checkout: with the library, and with the sources alone.
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
     for own_library in (True, False):
         if not own_library:
@@ -95,28 +95,28 @@ def test_the_library_has_no_symbol_of_torch_or_python(wheel: Path, tmp_path: Pat
         for symbol in symbols
         if symbol.startswith(("Py", "_Py", "_ZN2at", "_ZN3c10", "_ZN5torch", "_ZSt"))
     ]
-    # What manylinux2014 has: wheels run on every machine with glibc 2.17.
+    # As manylinux2014 requires: the library runs on every machine with glibc 2.17.
     assert max(tuple(map(int, version.split("."))) for version in versions) <= (2, 17)
 
 
 @pytest.mark.parametrize(
-    ("cxx", "carries"),
+    ("cxx", "has_library"),
     [
         pytest.param("", True, id="empty"),
         pytest.param("env LANG=C c++", True, id="several words"),
         pytest.param("{folder}/without-openmp", True, id="without OpenMP"),
         pytest.param("false", False, id="compiles nothing"),
-        pytest.param("no-such-compiler", False, id="is not there"),
-        pytest.param('c++ "', False, id="is no command"),
+        pytest.param("no-such-compiler", False, id="missing"),
+        pytest.param('c++ "', False, id="not a command"),
     ],
 )
-def test_whatever_the_compiler_there_is_a_wheel(tree: Path, tmp_path: Path, cxx: str, carries: bool) -> None:
+def test_a_wheel_is_built_with_any_compiler(tree: Path, tmp_path: Path, cxx: str, has_library: bool) -> None:
     program = tmp_path / "without-openmp"
     program.write_text('#!/bin/sh\ncase " $* " in *" -fopenmp "*) exit 1;; esac\nexec c++ "$@"\n')
     program.chmod(0o755)
     wheel = built(tree, tmp_path / "wheel", "--wheel", CXX=cxx.format(folder=tmp_path))
-    assert (LIBRARY in contents(wheel)) == carries
-    assert wheel.name.endswith("-py3-none-any.whl") != carries
+    assert (LIBRARY in contents(wheel)) == has_library
+    assert wheel.name.endswith("-py3-none-any.whl") != has_library
 
 
 def test_without_a_compiler_the_wheel_is_for_every_machine(tree: Path, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from accel_core import cascade
 from accel_core.selection import confirm
 from accel_core.selection.finding import State
 from accel_hpu import probe
@@ -120,10 +119,3 @@ def test_a_runtime_that_fails_is_broken_and_says_how(machine: Path, error: str) 
     finding = confirm.confirmed(confirm.of_vendor(VENDOR), VENDOR)
     assert finding.state is State.BROKEN
     assert f"its runtime fails with {error}" in finding.reason
-
-
-def test_the_record_is_the_cascade_s_row() -> None:
-    (row,) = cascade.entries("hpu")
-    assert (VENDOR.key, VENDOR.priority, VENDOR.requires) == (row.key, row.priority, row.requires)
-    assert VENDOR.accelerator.endswith(f":{row.class_name}")
-    assert not VENDOR.privateuse1  # torch has a dispatch key for hpu

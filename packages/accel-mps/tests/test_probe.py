@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from accel_core import cascade
 from accel_core.selection import confirm
 from accel_core.selection.finding import State
 from accel_mps import probe
@@ -90,9 +89,3 @@ def test_a_torch_that_fails_is_broken(
     finding = confirm.confirmed(confirm.of_vendor(VENDOR), VENDOR)
     assert finding.state is State.BROKEN
     assert f"its runtime fails with {error.__name__}: Metal is out of order" in finding.reason
-
-
-def test_the_record_is_the_cascade_s_row() -> None:
-    (row,) = cascade.entries("mps")
-    assert (VENDOR.key, VENDOR.priority, VENDOR.requires) == (row.key, row.priority, row.requires)
-    assert VENDOR.accelerator.endswith(f":{row.class_name}")

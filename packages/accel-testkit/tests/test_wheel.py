@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -28,8 +28,7 @@ def build(source: Path, out: Path, target: str) -> Path:
 def test_template_and_surfaces_are_in_the_wheel(through_sdist: bool, tmp_path: Path) -> None:
     source = PACKAGE
     if through_sdist:
-        with tarfile.open(build(PACKAGE, tmp_path / "sdist", "sdist")) as archive:
-            archive.extractall(tmp_path / "unpacked", filter="data")
+        shutil.unpack_archive(build(PACKAGE, tmp_path / "sdist", "sdist"), tmp_path / "unpacked")
         (source,) = (tmp_path / "unpacked").iterdir()
     with zipfile.ZipFile(build(source, tmp_path / "wheel", "wheel")) as archive:
         packed = {name: archive.read(name) for name in archive.namelist()}

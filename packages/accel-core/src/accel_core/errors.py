@@ -21,16 +21,21 @@ class AccelError(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
-        return (
-            f"[{self.code}] {self.what}\n"
-            f"  found:    {_indented(self.found)}\n"
-            f"  expected: {_indented(self.expected)}\n"
-            f"  do:       {_indented(self.do)}"
-        )
+        return four_parts(f"[{self.code}] {self.what}", found=self.found, expected=self.expected, do=self.do)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions pickle by their args; ours are keyword-only. Launchers send errors between processes.
         return _rebuild, (type(self), self.what, self.found, self.expected, self.do)
+
+
+def four_parts(what: str, *, found: str, expected: str, do: str) -> str:
+    """Format an error's text. Each part may have several lines."""
+    return (
+        f"{what}\n"
+        f"  found:    {_indented(found)}\n"
+        f"  expected: {_indented(expected)}\n"
+        f"  do:       {_indented(do)}"
+    )
 
 
 def in_short(error: BaseException) -> str:
@@ -75,6 +80,12 @@ class InvalidCommand(AccelError, ImportError):
     """A package's sub-command of `accel` cannot be loaded or is none."""
 
     code = "ACC-105"
+
+
+class InvalidTraits(AccelError, ValueError):
+    """A vendor's traits name a feature or an op that does not exist."""
+
+    code = "ACC-106"
 
 
 class UnknownAccelerator(AccelError, ValueError):
@@ -168,6 +179,18 @@ class OpFailed(AccelError, RuntimeError):
     """An op loaded and computed something wrong."""
 
     code = "ACC-405"
+
+
+class LibraryMismatch(AccelError, OSError):
+    """A native library has another C interface than the Python code that loads it."""
+
+    code = "ACC-406"
+
+
+class UnknownBuilder(AccelError, ValueError):
+    """`accel ops` was called with a builder that the accelerator does not know."""
+
+    code = "ACC-407"
 
 
 class UnsupportedBackend(AccelError, ValueError):

@@ -5,11 +5,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-from textwrap import dedent
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,115 +15,127 @@ import torch
 from accel_core.errors import OpFailed
 from accel_core.op_builder import fused, self_test
 
+from .conftest import Environment, Result
+
 HOST = torch.device("cpu")
 
-OPS = """
-import os
-from accel_core.op_builder import fused
-
-class FusedAdamBuilder(fused.FusedAdamBuilder):
-    loaded = False
-
-    def compatibility(self):
-        return True, "plain torch: it did not compile" if self.loaded else "to be compiled when first used"
-
-    def load(self, verbose=True):
-        self.loaded = True
-        return super().load()
-
-class FusedLionBuilder(fused.FusedLionBuilder):
-    def load(self, verbose=True):
-        os.abort()
-
-class FusedLambBuilder(fused.FusedLambBuilder):
-    def load(self, verbose=True):
-        raise OSError("libodd.so: cannot open shared object file")
-"""
-VENDOR = """
-import torch
-from accel_core.op_builder import OpTable
-from accel_core.device import TorchDeviceAccelerator
-from accel_core.vendor import Confirmation, Evidence, Vendor
-
-VENDOR = Vendor(
-    key="odd", interface=2, accelerator="odd_vendor:Odd", probe="odd_vendor", priority=1,
-    distribution="accel-odd", requires="odd",
-)
-
-def evidence():
-    return Evidence(True, True, "always here")
-
-def confirm():
-    return Confirmation(1, "one device")
-
-class Odd(TorchDeviceAccelerator):
-    def __init__(self):
-        names = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder")
-        table = OpTable("odd_ops", {name: f"odd_ops:{name}" for name in names})
-        super().__init__("cpu", collectives="gloo", ops=table)
-
-Odd.__abstractmethods__ = frozenset()
-"""
+Run = Callable[..., tuple[Result, dict[str, Any]]]
 
 
 @pytest.fixture
-def odd(tmp_path: Path) -> Path:
-    """A vendor with an op that works, one that crashes, and one whose library is missing."""
-    (tmp_path / "odd_vendor.py").write_text(dedent(VENDOR))
-    (tmp_path / "odd_ops.py").write_text(dedent(OPS))
-    info = tmp_path / "accel_odd-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: accel-odd\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[accel.vendors]\nodd = odd_vendor:VENDOR\n")
-    return tmp_path
+def ops(odd: Environment) -> Run:
+    """`accel ops … --json` with accel-odd's accelerator: what it ended with, and the rows by builder."""
+
+    def run(*arguments: str, **variables: str) -> tuple[Result, dict[str, Any]]:
+        result = odd.run("ops", *arguments, "--json", **{"DS_ACCELERATOR": "odd", **variables})
+        rows = json.loads(result.out)["ops"] if result.out else []
+        return result, {row["builder"]: row for row in rows}
+
+    return run
 
 
-def ops(folder: Path, *arguments: str) -> tuple[int, dict[str, Any]]:
-    environment = {**os.environ, "PYTHONPATH": str(folder), "DS_ACCELERATOR": "odd"}
-    command = [sys.executable, "-m", "accel_core.cli", "ops", *arguments, "--json"]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    return ended.returncode, {row["builder"]: row for row in json.loads(ended.stdout)["ops"]}
+def process(row: dict[str, Any]) -> str:
+    """The process in which the op was loaded."""
+    return str(row["reason"].rpartition(" in ")[2])
 
 
-def test_list_names_what_is_served_and_why_the_rest_is_not(odd: Path) -> None:
-    status, rows = ops(odd, "list")
-    assert status == 0
+def test_list_names_what_is_served_and_why_the_rest_is_not(ops: Run) -> None:
+    result, rows = ops("list")
+    assert result.status == 0
     assert [name for name, row in rows.items() if row["state"] == "served"] == [
-        "FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder",
+        "FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder", "OddLastBuilder", "OddSlowBuilder",
     ]  # fmt: skip
     assert "nobody has written it" in rows["AsyncIOBuilder"]["reason"]
 
 
-def test_where_an_op_came_from_is_said_as_it_is_after_loading(odd: Path) -> None:
-    _, rows = ops(odd, "list")
+def test_where_an_op_came_from_is_said_as_it_is_after_loading(ops: Run) -> None:
+    _, rows = ops("list")
     assert rows["FusedAdamBuilder"]["reason"] == "to be compiled when first used"
     for action, done in (("build", "loaded"), ("test", "loaded and run on a tiny input")):
-        _, rows = ops(odd, action, "FusedAdamBuilder")
-        assert rows["FusedAdamBuilder"]["reason"] == f"{done}; plain torch: it did not compile"
+        _, rows = ops(action, "FusedAdamBuilder")
+        assert rows["FusedAdamBuilder"]["reason"].startswith(f"{done}; plain torch in ")
+        assert rows["FusedAdamBuilder"]["seconds"] >= 0
 
 
-def test_each_op_is_tried_in_a_process_of_its_own(odd: Path) -> None:
-    status, rows = ops(odd, "test", "FusedAdamBuilder", "FusedLionBuilder", "FusedLambBuilder")
-    assert status == 1
+def test_ops_share_a_process_until_one_crashes_and_the_rest_go_on_in_another(ops: Run) -> None:
+    names = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder", "OddLastBuilder")
+    result, rows = ops("test", *names)
+    assert result.status == 1
+    assert tuple(rows) == names
+    assert [row["state"] for row in rows.values()] == ["ok", "failed", "failed", "ok"]
+    assert "libodd.so: cannot open" in rows["FusedLambBuilder"]["reason"]
+    assert rows["FusedLionBuilder"]["reason"] == "died by SIGABRT: assertion failed in odd.cpp"
+    assert rows["FusedLionBuilder"]["op"] == "fused_lion"
+    assert process(rows["FusedAdamBuilder"]) != process(rows["OddLastBuilder"])
+    _, rows = ops("test", "FusedAdamBuilder", "FusedLambBuilder", "OddLastBuilder")
+    assert process(rows["FusedAdamBuilder"]) == process(rows["OddLastBuilder"])
+
+
+def test_an_op_that_hangs_is_killed_and_the_rest_go_on(ops: Run) -> None:
+    result, rows = ops("build", "FusedAdamBuilder", "OddSlowBuilder", "FusedLambBuilder", "--timeout", "2")
+    assert result.status == 1
+    assert rows["OddSlowBuilder"]["reason"] == "did not answer within 2 s"
     assert rows["FusedAdamBuilder"]["state"] == "ok"
-    assert rows["FusedAdamBuilder"]["reason"].startswith("loaded and run on a tiny input")
-    assert "SIGABRT" in rows["FusedLionBuilder"]["reason"]
     assert rows["FusedLambBuilder"]["state"] == "failed"
-    assert "libodd.so" in rows["FusedLambBuilder"]["reason"]
 
 
-def test_build_loads_and_runs_nothing(odd: Path) -> None:
-    status, rows = ops(odd, "build", "FusedAdamBuilder")
-    assert status == 0
-    assert rows["FusedAdamBuilder"]["reason"].startswith("loaded; ")
-    assert rows["FusedAdamBuilder"]["seconds"] >= 0
+@pytest.mark.parametrize("action", ["list", "build", "test"])
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("FusedAdam", "such as FusedAdamBuilder"),
+        ("fused_lion", "such as FusedLionBuilder"),
+        ("EvenLastBuilder", "'EvenLastBuilder' (accel-even has it for even)"),
+    ],
+)
+def test_an_unknown_builder_is_wrong_usage_with_near_names(
+    ops: Run, action: str, name: str, message: str
+) -> None:
+    result, rows = ops(action, "FusedAdamBuilder", name)
+    assert (result.status, rows) == (2, {})
+    assert "[ACC-407]" in result.err
+    assert message in result.err
 
 
-def test_a_builder_that_does_not_exist_is_an_error_with_those_that_do() -> None:
-    command = [sys.executable, "-m", "accel_core.cli", "ops", "list", "FusedAdam"]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 2
-    assert "no builder 'FusedAdam'; there are AsyncIOBuilder" in ended.stderr
+def test_a_named_builder_that_is_missing_fails_and_the_packages_that_have_it_are_named(
+    odd: Environment, ops: Run
+) -> None:
+    table = odd.site / "even_vendor/op_builder/__init__.py"
+    table.write_text(table.read_text().replace("EvenLastBuilder", "AsyncIOBuilder"))
+    result, rows = ops("test", "AsyncIOBuilder")
+    assert result.status == 1
+    assert rows["AsyncIOBuilder"]["state"] == "missing"
+    assert "nobody has written it for this device; " in rows["AsyncIOBuilder"]["reason"]
+    assert "accel-even has it for even" in rows["AsyncIOBuilder"]["reason"]
+    assert ops("list", "AsyncIOBuilder")[0].status == 0
+
+
+def test_without_an_accelerator_the_error_is_that_of_the_selection(ops: Run) -> None:
+    result, rows = ops("build", DS_ACCELERATOR="nonsense")
+    assert (result.status, rows) == (1, {})
+    assert "[ACC-201]" in result.err
+
+
+def test_a_selection_that_crashes_is_an_error_that_says_so(ops: Run) -> None:
+    result, rows = ops("build", ODD_CRASH="1")
+    assert (result.status, rows) == (1, {})
+    assert "[ACC-203]" in result.err
+    assert "died by SIGABRT" in result.err
+
+
+@pytest.mark.parametrize(("command", "absent"), [("list", "deepspeed"), ("build FusedAdamBuilder", "torch")])
+def test_no_large_module_is_imported_without_need(odd: Environment, command: str, absent: str) -> None:
+    odd.module(
+        "traced.py",
+        f"""
+        import sys
+        from accel_core.cli.main import main
+
+        status = main(["ops", *{command.split()}])
+        print(status, {absent!r} in sys.modules)
+        """,
+    )
+    assert odd.python_module("traced", DS_ACCELERATOR="odd").out.splitlines()[-1] == "0 False"
 
 
 @pytest.mark.parametrize("builder", [fused.FusedAdamBuilder, fused.FusedLambBuilder, fused.FusedLionBuilder])
@@ -135,7 +143,7 @@ def test_plain_torch_s_optimizers_pass_the_self_test(builder: Any) -> None:
     assert self_test.run(builder.NAME, builder().load(), HOST) == "loaded and run on a tiny input"
 
 
-def test_an_op_that_computes_something_wrong_fails_the_exercise() -> None:
+def test_an_op_that_computes_something_wrong_fails_the_self_test() -> None:
     def adds(chunk: int, flag: object, lists: list[list[torch.Tensor]], lr: float, *_: object) -> None:
         lists[1][0].add_(lr)
 

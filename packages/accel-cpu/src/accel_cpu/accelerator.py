@@ -4,14 +4,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
+from typing_extensions import override
 
-from accel_core.device import NoPinnedMemory, NoStreams, TorchDeviceAccelerator
+from accel_core.device import DeviceModule, NoPinnedMemory, NoStreams, TorchDeviceAccelerator
 from accel_cpu import collectives, launch, probe
-from accel_cpu.memory import HostMemory
 from accel_cpu.op_builder import TABLE
+from accel_cpu.process_memory import ProcessMemory
 from accel_cpu.traits import TRAITS
 
 _CPU = torch.device("cpu")
@@ -26,7 +27,7 @@ _CONSTRUCTORS: dict[torch.dtype, Any] = {
 }
 
 
-class CPU_Accelerator(NoStreams, NoPinnedMemory, TorchDeviceAccelerator):
+class CPU_Accelerator(ProcessMemory, NoStreams, NoPinnedMemory, TorchDeviceAccelerator):
     """One device a NUMA node, or a rank of the launcher; all of them are torch's one `cpu`.
 
     A process runs where its launcher bound it: an index tells ranks apart and moves nothing. Memory
@@ -35,98 +36,96 @@ class CPU_Accelerator(NoStreams, NoPinnedMemory, TorchDeviceAccelerator):
     """
 
     def __init__(self) -> None:
-        super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS)
-        self._memory = HostMemory()
+        super().__init__(
+            "cpu",
+            collectives="gloo",
+            ops=TABLE,
+            traits=TRAITS,
+            # torch.cpu has little of it; what it lacks is overridden here.
+            device_module=cast(DeviceModule, torch.cpu),
+        )
         self._index: int | None = None
 
+    @override
     def device(self, device_index: int | None = None) -> torch.device:
         return _CPU
 
+    @override
     def device_name(self, device_index: int | None = None) -> str:
         return "cpu"
 
+    @override
     def current_device_name(self) -> str:
         return "cpu"
 
+    @override
     def set_device(self, device_index: int) -> None:
         # torch's set_device also takes devices and their names; "cpu" names no index.
         if isinstance(device_index, int):
             self._index = device_index
 
+    @override
     def current_device(self) -> int:
         return launch.local_rank() if self._index is None else self._index
 
+    @override
     def device_count(self) -> int:
         return probe.confirm().devices
 
     # torch has one generator for the CPU, whatever the index.
 
+    @override
     def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
         torch.set_rng_state(new_state)
 
+    @override
     def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
         return torch.get_rng_state()
 
+    @override
     def manual_seed(self, seed: int) -> None:
         torch.manual_seed(seed)
 
+    @override
     def manual_seed_all(self, seed: int) -> None:
         torch.manual_seed(seed)
 
+    @override
     def initial_seed(self) -> int:
         return torch.initial_seed()
 
+    @override
     def default_generator(self, device_index: int) -> torch.Generator:
         return torch.default_generator
 
     @property
+    @override
     def Event(self) -> None:
         return None
 
-    def empty_cache(self) -> None:
-        pass
-
-    def memory_allocated(self, device_index: int | None = None) -> int:
-        return self._memory.rss()
-
-    def max_memory_allocated(self, device_index: int | None = None) -> int:
-        return self._memory.peak()
-
-    # Nothing is held back for later use: what is reserved is what is allocated.
-    memory_reserved = memory_allocated
-    max_memory_reserved = max_memory_allocated
-
-    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
-        self._memory.reset_peak()
-
-    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
-        figures = {"current": self._memory.rss(), "peak": self._memory.peak()}
-        kinds = ("allocated_bytes", "reserved_bytes")
-        return {f"{kind}.all.{name}": value for kind in kinds for name, value in figures.items()}
-
-    def total_memory(self, device_index: int | None = None) -> int:
-        return self._memory.total()
-
-    def available_memory(self, device_index: int | None = None) -> int:
-        return self._memory.available()
-
+    @override
     def is_bf16_supported(self) -> bool:
         return True
 
+    @override
     def is_fp16_supported(self) -> bool:
         try:
             return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
         except (AttributeError, RuntimeError):
             return False  # a torch built without oneDNN
 
+    @override
     def tensor_constructor(self, dtype: torch.dtype) -> Any:
         return _CONSTRUCTORS[dtype]
 
+    @override
     def communication_backend_name(self) -> str:
         return collectives.choose().backend
 
+    @override
     def export_envs(self) -> list[str]:
         return list(launch.EXPORTED)
 
+    @override
     def visible_devices_envs(self) -> list[str]:
         return [launch.VISIBLE_DEVICES.name]

@@ -5,21 +5,27 @@
 from __future__ import annotations
 
 from accel_core.op_builder.names import CUDA_ONLY
-from accel_core.vendor import Trait
+from accel_core.vendor import Feature, Trait
 
 _LATER = "its kernel is not part of this release"
 _GPU_ONLY = "DeepSpeed has this op as GPU kernels only; PyTorch's own operators compute the same on a CPU"
 
 
 TRAITS: dict[str, Trait] = {
-    "streams": Trait.unsupported("every operation on a CPU is done when its call returns; Stream is None"),
-    "events": Trait.unsupported("every operation on a CPU is done when its call returns; Event is None"),
-    "graphs": Trait.unsupported(
+    Feature.STREAMS: Trait.unsupported(
+        "every operation on a CPU is done when its call returns; Stream is None"
+    ),
+    Feature.EVENTS: Trait.unsupported(
+        "every operation on a CPU is done when its call returns; Event is None"
+    ),
+    Feature.GRAPHS: Trait.unsupported(
         "a CPU launches nothing that could be recorded; a capture runs the code inside"
     ),
-    "triton": Trait.unsupported("Triton compiles for GPUs"),
-    "pinned_memory": Trait.unsupported("there is no device to copy to; pin_memory gives the tensor itself"),
-    "indexed_devices": Trait.unsupported(
+    Feature.TRITON: Trait.unsupported("Triton compiles for GPUs"),
+    Feature.PINNED_MEMORY: Trait.unsupported(
+        "there is no device to copy to; pin_memory gives the tensor itself"
+    ),
+    Feature.INDEXED_DEVICES: Trait.unsupported(
         "torch has one cpu device; device() and device_name() drop the index"
     ),
     "AsyncIOBuilder": Trait.not_implemented(_LATER),

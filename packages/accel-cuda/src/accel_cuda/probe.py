@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 
@@ -27,11 +26,11 @@ def evidence() -> Evidence:
     """Build of torch and device files of the drivers; imports nothing."""
     if not module_exists("torch"):
         return Evidence(False, None, "torch is not installed")
-    torch = f"torch {distribution_version('torch') or 'of unknown version'}"
+    version = f"torch {distribution_version('torch') or 'of unknown version'}"
     built = [f"{name} {torch_build(name)}" for name in TORCH_FIELDS if torch_build(name)]
     if not built:
-        return Evidence(False, None, f"{torch} is built without {' or '.join(TORCH_FIELDS)}")
-    have = f"{torch} is built with {' and '.join(built)}"
+        return Evidence(False, None, f"{version} is built without {' or '.join(TORCH_FIELDS)}")
+    have = f"{version} is built with {' and '.join(built)}"
     if not sys.platform.startswith("linux"):
         return Evidence(True, None, f"{have}; there are no device files to look for on {sys.platform}")
     files = device_files(DEVICE_FILES)
@@ -41,7 +40,8 @@ def evidence() -> Evidence:
 
 def confirm() -> Confirmation:
     """Count without opening a context; another vendor's torch.cuda counts nothing here, and is named."""
-    torch = importlib.import_module("torch")
+    import torch
+
     if shim := shims.found(torch.cuda):
         return Confirmation(0, shim)
     # Through NVML where it is there: torch.cuda.is_available() could initialize the driver, and a process

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
-from accel_core.vendor import Trait
+from accel_core.vendor import Feature, Trait
 
 TRAITS: dict[str, Trait] = {}
 
 #: Added for a torch that is built for ROCm.
-ROCM = {"triton": Trait.unsupported("importing Triton breaks DeepSpeed's use of the device on ROCm")}
+ROCM: dict[str, Trait] = {
+    Feature.TRITON: Trait.unsupported("importing Triton breaks DeepSpeed's use of the device on ROCm")
+}

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which tensors of a call share memory, told from their addresses, shapes and strides.
+"""Which tensors of a call share memory, computed from their addresses, shapes and strides.
 
-The library looks by itself at what it is given. This is for what it does not see: lists that it gets as several calls,
-tensors that it gets as copies, and the way without it.
+The library checks the tensors of each call itself. This module is for what it does not see: lists that are divided into
+several calls, tensors that are passed as contiguous copies, and machines without the library.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 
-def shared(roles: Mapping[str, Sequence[torch.Tensor]]) -> bool:
-    """Whether a tensor of any role but the gradients shares memory with another, or with itself."""
-    written_to = read_to = 0
+def share_memory(roles: Mapping[str, Sequence[torch.Tensor]]) -> bool:
+    """Return whether a tensor of any role but the gradients shares memory with another, or with itself."""
+    written_end = read_end = 0
     for begin, end, written in sorted(_ranges(roles)):
-        if begin < written_to or (written and begin < read_to):
+        if begin < written_end or (written and begin < read_end):
             return True
         if written:
-            written_to = max(written_to, end)
+            written_end = max(written_end, end)
         else:
-            read_to = max(read_to, end)
-    return any(_folded(tensor) for role, tensors in roles.items() if role != "grads" for tensor in tensors)
+            read_end = max(read_end, end)
+    return any(
+        _overlaps_itself(tensor) for role, tensors in roles.items() if role != "grads" for tensor in tensors
+    )
 
 
-def dense(tensor: torch.Tensor) -> bool:
-    """Whether its elements fill its memory without gaps, in whatever order of dimensions."""
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Return whether the elements fill the memory without gaps, in any order of dimensions."""
     expected = 1
     for stride, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if length != 1 and stride != expected:
@@ -37,7 +39,7 @@ def dense(tensor: torch.Tensor) -> bool:
 
 
 def extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Address of its first byte, and of the first beyond its last."""
+    """Return the address of the first byte, and that after the last byte."""
     start = tensor.data_ptr()
     if not tensor.numel():
         return start, start
@@ -52,8 +54,8 @@ def _ranges(roles: Mapping[str, Sequence[torch.Tensor]]) -> Iterator[tuple[int, 
                 yield *extent(tensor), role != "grads"
 
 
-def _folded(tensor: torch.Tensor) -> bool:
-    """Whether two of its elements may lie at one address: an expanded tensor, or one of odd strides."""
+def _overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Return whether two elements may have one address, as in an expanded tensor or with unusual strides."""
     reach = 0
     for stride, length in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if length > 1:

@@ -1,20 +1,39 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The C interface of csrc/accel_host.h, for ctypes. Calls release Python's lock."""
+"""The C interface of csrc/accel_host.h as ctypes declarations. Calls release the GIL.
+
+Whoever changes a declaration raises `ABI_VERSION`, here and in the header. `accel_host.abi` compares the two when a
+library is loaded.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import struct
+from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from typing import Any
 
-ABI_VERSION = 1
-OK, NO_MEMORY, OVERLAP = 0, 3, 4
+ABI_VERSION = 2
+#: Element types.
+F32, BF16, F16 = range(3)
+#: Status codes.
+OK, BAD_TYPE, BAD_LEVEL, NO_MEMORY, OVERLAP = range(5)
+CONSTANTS = {
+    "ACCEL_ABI_VERSION": ABI_VERSION,
+    "ACCEL_F32": F32,
+    "ACCEL_BF16": BF16,
+    "ACCEL_F16": F16,
+    "ACCEL_OK": OK,
+    "ACCEL_BAD_TYPE": BAD_TYPE,
+    "ACCEL_BAD_LEVEL": BAD_LEVEL,
+    "ACCEL_NO_MEMORY": NO_MEMORY,
+    "ACCEL_OVERLAP": OVERLAP,
+}
 
 
-class Lists(ctypes.Structure):
-    """`accel_lists`; of its lists the addresses."""
+class TensorLists(ctypes.Structure):
+    """`accel_tensor_lists`. Lists are addresses of arrays that the caller keeps alive."""
 
     _fields_ = (
         ("tensors", c_int64),
@@ -48,12 +67,63 @@ class AdamOptions(ctypes.Structure):
     )
 
 
-#: `accel_adam_single`: four addresses, size, three types, threads, and `accel_adam_options`.
-ADAM_SINGLE = struct.Struct("=4Qq4i6dq2i")
+class AdamArguments(ctypes.Structure):
+    """`accel_adam_arguments`."""
 
-_LISTS, _ADAM = POINTER(Lists), POINTER(AdamOptions)
-_PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "accel_adam_single_tensor": (c_int32, (c_char_p,)),
+    _fields_ = (
+        ("param", c_void_p),
+        ("grad", c_void_p),
+        ("first", c_void_p),
+        ("second", c_void_p),
+        ("size", c_int64),
+        ("param_type", c_int32),
+        ("grad_type", c_int32),
+        ("state_type", c_int32),
+        ("threads", c_int32),
+        ("options", AdamOptions),
+    )
+
+
+STRUCTURES: dict[str, type[ctypes.Structure]] = {
+    "accel_tensor_lists": TensorLists,
+    "accel_adam_options": AdamOptions,
+    "accel_adam_arguments": AdamArguments,
+}
+#: Format characters of the `struct` module; addresses are 64 bits wide.
+_CODES = {c_void_p: "Q", c_double: "d", c_int64: "q", c_int32: "i"}
+
+
+def _codes(structure: Any) -> Iterator[str]:
+    for _, cls in structure._fields_:
+        yield _CODES.get(cls) or "".join(_codes(cls))
+
+
+def packer(structure: type[ctypes.Structure]) -> struct.Struct:
+    """Return a `struct.Struct` with the layout of the structure, nested ones flat.
+
+    Packing into bytes takes a fraction of the time that filling a ctypes structure does. Raises TypeError where the
+    structure has padding, which the two would place differently.
+    """
+    made = struct.Struct("=" + "".join(_codes(structure)))
+    if made.size != ctypes.sizeof(structure):
+        raise TypeError(
+            f"{structure.__name__} has padding: {ctypes.sizeof(structure)} bytes, {made.size} packed"
+        )
+    return made
+
+
+#: `accel_adam_arguments` as bytes; its options follow its other fields.
+ADAM_ARGUMENTS = packer(AdamArguments)
+
+
+class PackedAdamArguments(c_char_p):
+    """A pointer to `accel_adam_arguments` that takes the bytes of `ADAM_ARGUMENTS.pack`."""
+
+
+_LISTS, _ADAM = POINTER(TensorLists), POINTER(AdamOptions)
+#: Result and argument types by function.
+PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "accel_adam_single_tensor": (c_int32, (PackedAdamArguments,)),
     "accel_adam": (c_int32, (_LISTS, _ADAM)),
     "accel_adam_rollback": (c_int32, (_LISTS, _ADAM)),
     "accel_adagrad": (c_int32, (_LISTS, *[c_double] * 4)),
@@ -67,12 +137,13 @@ _PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "accel_set_level": (c_int32, (c_int32,)),
     "accel_has_openmp": (c_int32, ()),
     "accel_abi_version": (c_int32, ()),
+    "accel_abi_description": (c_int32, (c_char_p, c_int32)),
 }
 
 
 def declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Give every function its types; raises AttributeError where one is missing."""
-    for name, (result, arguments) in _PROTOTYPES.items():
+    """Set the result and argument types of every function; raises AttributeError where one is missing."""
+    for name, (result, arguments) in PROTOTYPES.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
     return library

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong with the host kernels, in four parts."""
+"""Errors of the host kernels."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from accel_core.errors import AccelError
 
 
 class InvalidTensors(AccelError, ValueError, TypeError):
-    """Tensors that a host kernel can not work on. ValueError and TypeError are what torch raises in such cases."""
+    """Tensors that a host kernel cannot work on. torch raises ValueError or TypeError in such cases."""
 
     code = "ACC-504"
 
 
 class UnknownOptimizer(AccelError, ValueError, KeyError):
-    """A step of an optimizer that was not created, or is destroyed."""
+    """A step of an optimizer that was not created, or that was destroyed."""
 
     code = "ACC-505"
 
 
 class OutOfPinnedMemory(AccelError, MemoryError):
-    """The host has no pages left to lock."""
+    """The host has not enough memory for page-locked pages."""
 
     code = "ACC-506"

@@ -1,12 +1,14 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of optimizers, in place, over lists of tensors in host memory.
+"""Optimizer steps, in place, over lists of tensors in host memory.
 
-Parameters, gradients and states may each be float32, bfloat16 or float16; the arithmetic is float32. `copies`, if
-given, take the updated parameters in a type of their own, in the same pass over memory. `grad_factor` multiplies
-the gradients first: a loss scale's inverse, a clip coefficient (from `sum_of_squares`), or their product. Where the
-library can not be had the same is computed in plain torch. Raises `InvalidTensors` for other types or devices, sizes
-that differ and shared memory, before anything is written. Autograd is told of the writes by `accel_host.optim` alone.
+Parameters, gradients and states may each be float32, bfloat16 or float16; the arithmetic is float32. `copies` receive
+the updated parameters, converted to their own dtype, in the same pass over memory. `grad_factor` multiplies the
+gradients first: the inverse of a loss scale, a clip coefficient (from `sum_of_squares`), or their product. Without the
+library, plain torch computes the same.
+
+Every function raises `InvalidTensors` for other dtypes or devices, sizes that differ and shared memory, before anything
+is written. None increments the version counters of autograd; `accel_host.optim` does that.
 """
 
 from __future__ import annotations
@@ -16,16 +18,16 @@ from typing import Any
 
 import torch
 
-from accel_host import binding, library, plain
+from accel_host import binding, library, torch_kernels
 from accel_host.operands import (
     TYPES,
     Operands,
     Roles,
     Tensors,
-    grouped,
-    refuse,
-    refuse_misfits,
-    refuse_shared,
+    check_aliasing,
+    check_each,
+    group_by_dtype,
+    raise_invalid,
 )
 
 
@@ -47,14 +49,17 @@ def adam(
     copies: Tensors | None = None,
     rollback: bool = False,
 ) -> None:
-    """Adam, or AdamW where the decay is decoupled; `step` counts from 1. Source: arXiv:1412.6980, arXiv:1711.05101.
+    """Take a step of Adam, or of AdamW if `decoupled`. Source: arXiv:1412.6980, arXiv:1711.05101.
 
-    rollback: from the values after the step, and its gradients, back to those before it, but for rounding.
+    step: the number of this step, from 1.
+    rollback: undo this step instead, up to rounding: the values are those after it, the gradients its own.
+
+    Raises ValueError for a step below 1, and for a rollback of a step that cannot be undone.
     """
-    _refuse_step(step)
+    _check_step(step)
     if rollback and not (beta1 and beta2 and (not decoupled or lr * weight_decay != 1)):
         raise ValueError(
-            f"a step with betas {beta1}, {beta2} and decay {lr * weight_decay} forgets what was before it"
+            f"a step with betas {beta1}, {beta2} and lr * weight_decay {lr * weight_decay} cannot be undone"
         )
     options = binding.AdamOptions(
         lr, beta1, beta2, eps, weight_decay, grad_factor, step, decoupled, bias_correction
@@ -78,12 +83,12 @@ def adam_single_tensor(
     bias_correction: bool,
     grad_factor: float = 1.0,
 ) -> bool:
-    """`adam` on one contiguous tensor, for a call's cost of two microseconds; False where it is not for it."""
+    """Take the step of `adam` on one contiguous tensor in about 2 µs; False, without a step, where it needs `adam`."""
     functions = library.load().functions
     size = param.numel()
-    kind, state = TYPES.get(param.dtype), TYPES.get(exp_avg.dtype)
+    param_type, state_type = TYPES.get(param.dtype), TYPES.get(exp_avg.dtype)
     if (
-        functions is None or kind is None or state is None or step < 1
+        functions is None or param_type is None or state_type is None or step < 1
         or grad.dtype is not param.dtype or exp_avg_sq.dtype is not exp_avg.dtype
         or grad.layout is not torch.strided or grad.is_neg()
         or not (param.is_cpu and grad.is_cpu and exp_avg.is_cpu and exp_avg_sq.is_cpu)
@@ -96,12 +101,12 @@ def adam_single_tensor(
     if not all(addresses):
         return False
     status = functions.accel_adam_single_tensor(
-        binding.ADAM_SINGLE.pack(
-            *addresses, size, kind, kind, state, torch.get_num_threads(),
+        binding.ADAM_ARGUMENTS.pack(
+            *addresses, size, param_type, param_type, state_type, torch.get_num_threads(),
             lr, beta1, beta2, eps, weight_decay, grad_factor, step, decoupled, bias_correction,
         )
     )  # fmt: skip
-    _check(status)
+    _raise_for_status(status)
     return True
 
 
@@ -116,7 +121,7 @@ def adagrad(
     grad_factor: float = 1.0,
     copies: Tensors | None = None,
 ) -> None:
-    """Adagrad. Source: Duchi, Hazan and Singer, JMLR 12 (2011)."""
+    """Take a step of Adagrad. Source: Duchi, Hazan and Singer, JMLR 12 (2011)."""
     _run("adagrad", _roles(params, grads, sums, copies=copies), lr, eps, weight_decay, grad_factor)
 
 
@@ -132,7 +137,7 @@ def lion(
     grad_factor: float = 1.0,
     copies: Tensors | None = None,
 ) -> None:
-    """Lion; sign(0) is 0, as in the paper. Source: arXiv:2302.06675."""
+    """Take a step of Lion; sign(0) is 0, as in the source: arXiv:2302.06675."""
     _run("lion", _roles(params, grads, exp_avgs, copies=copies), lr, beta1, beta2, weight_decay, grad_factor)
 
 
@@ -150,30 +155,36 @@ def sgd(
     grad_factor: float = 1.0,
     copies: Tensors | None = None,
 ) -> None:
-    """SGD with momentum as torch.optim.SGD has it: in the first step the momentum is the gradient."""
+    """Take a step of SGD with momentum, as torch.optim.SGD does: in the first step the momentum is the gradient."""
     arguments = (lr, momentum, dampening, weight_decay, grad_factor, nesterov, first_step)
     _run("sgd", _roles(params, grads, momenta, copies=copies), *arguments)
 
 
 def sum_of_squares(tensors: Tensors) -> float:
-    """Sum over all elements, in float64; infinite or NaN where one is. The same bits for any number of threads."""
+    """Return the sum over all elements, in float64; infinite or NaN where an element is.
+
+    The result has the same bits for any number of threads.
+    """
     result = ctypes.c_double()
     total = 0.0
-    for roles in grouped({"grads": tensors}):
+    for roles in group_by_dtype({"grads": tensors}):
         _run("sum_of_squares", roles, result)
         total += result.value
     return total
 
 
 def zeros_like(tensors: Tensors) -> list[torch.Tensor]:
-    """Zeros like each, first touched by the threads that will step on them in one call (NUMA)."""
-    fresh = [torch.empty_like(tensor) for tensor in tensors]
+    """Return a tensor of zeros like each of `tensors`.
+
+    The threads that update a part of them in a step write it first, so that it lies on their NUMA node.
+    """
+    zeros = [torch.empty_like(tensor) for tensor in tensors]
     functions = library.load().functions
-    if functions is None or not all(type(t) is torch.Tensor and t.is_cpu and t.dtype in TYPES for t in fresh):
-        return [tensor.zero_() for tensor in fresh]
-    for group in grouped({"first": fresh}):
-        _check(Operands(group).given_to(functions.accel_zero))
-    return fresh
+    if functions is None or not all(type(t) is torch.Tensor and t.is_cpu and t.dtype in TYPES for t in zeros):
+        return [tensor.zero_() for tensor in zeros]
+    for group in group_by_dtype({"first": zeros}):
+        _raise_for_status(Operands(group).call(functions.accel_zero))
+    return zeros
 
 
 def _roles(
@@ -188,35 +199,35 @@ def _roles(
 
 
 def _run(kernel: str, roles: Roles, *arguments: Any) -> None:
-    """All is checked before the first group is stepped on."""
-    groups = list(grouped(roles))
+    """Check all tensors, then call the kernel for each group of one dtype."""
+    groups = list(group_by_dtype(roles))
     functions = library.load().functions
     if functions is None or len(groups) > 1:
-        refuse_shared(roles)
+        check_aliasing(roles)
     if functions is None:
         for group in groups:
-            refuse_misfits(group)
+            check_each(group)
         with torch.no_grad():
             for group in groups:
-                getattr(plain, kernel)(group, *arguments)
+                getattr(torch_kernels, kernel)(group, *arguments)
         return
     operands = [Operands(group) for group in groups]
     for each in operands:
-        _check(each.given_to(getattr(functions, f"accel_{kernel}"), *arguments))
+        _raise_for_status(each.call(getattr(functions, f"accel_{kernel}"), *arguments))
         each.write_back()
 
 
-def _check(status: int) -> None:
+def _raise_for_status(status: int) -> None:
     if status == binding.OVERLAP:
-        refuse("a written tensor that shares memory with another", "memory of its own for each")
+        raise_invalid("a written tensor that shares memory with another", "separate memory for each")
     if status == binding.NO_MEMORY:
-        raise MemoryError("a host kernel found no memory for its sums")
+        raise MemoryError("a host kernel has no memory for its working data")
     if status != binding.OK:
         raise RuntimeError(
-            f"a host kernel ended with status {status}: types were checked before, so a fault of accel-host"
+            f"a host kernel returned status {status}, although its arguments were checked: a bug in accel-host"
         )
 
 
-def _refuse_step(step: int) -> None:
+def _check_step(step: int) -> None:
     if step < 1:
         raise ValueError(f"steps of Adam count from 1, this is step {step}")

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels' library: the one in the wheel, else built from the packaged source, else none.
+"""Finds the library of kernels: the one in the wheel, else one compiled from the packaged source, else none.
 
-Having none is no error: `accel_host.kernels` then computes the same in plain torch.
+Having none is not an error: `accel_host.kernels` then computes the same in plain torch.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import Any
 
 from accel_core.errors import AccelError, in_short
 from accel_core.op_builder import native
-from accel_host import binding
+from accel_host import abi, binding
 
 _HERE = Path(__file__).parent
 PREBUILT = _HERE / "lib" / "libaccel_host.so"
-#: The reason of a library that was not compiled here.
+#: `Loaded.reason` of the library in the wheel.
 WHEEL = "built library of the wheel"
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The library, None when it can not be had here, and the sentence how or why not."""
+    """The library's functions (None without a library), and the sentence that says where it came from or why not."""
 
     functions: Any
     reason: str
 
 
 def source() -> native.NativeSource:
-    """The packaged sources; those of the workspace in an editable install."""
+    """Return the packaged sources; in an editable install, those of the checkout."""
     csrc, headers = _HERE / "csrc", _HERE / "include"
     if not csrc.is_dir():
         workspace = _HERE.parents[3]
@@ -52,12 +52,12 @@ _loading = threading.Lock()
 
 
 def load() -> Loaded:
-    """The library of this process. Never raises; warns once when plain torch has to serve."""
+    """Return the library of this process. Never raises; warns once where plain torch has to compute."""
     return _loaded or _load_once()
 
 
 def origin() -> str:
-    """Where the library came from, once it is loaded; before, how `load` would get it, without doing it."""
+    """Say where the loaded library came from; before `load`, where it would come from. Compiles nothing."""
     if _loaded:
         return _loaded.reason
     if PREBUILT.is_file():
@@ -75,7 +75,7 @@ def origin() -> str:
 
 def _load_once() -> Loaded:
     global _loaded
-    with _loading:  # threads that come while the first one builds wait for its result
+    with _loading:  # other threads wait while the first one builds
         if _loaded is None:
             _loaded = _load()
             if _loaded.functions is None:
@@ -89,14 +89,16 @@ def _load_once() -> Loaded:
 
 
 def _load() -> Loaded:
-    problems = []
-    for way in (*([_prebuilt] if PREBUILT.is_file() else []), _cached, _private):
+    problems: dict[str, None] = {}  # as an ordered set
+    for attempt in (*([_prebuilt] if PREBUILT.is_file() else []), _cached, _private):
         try:
-            return way()
+            loaded = attempt()
         except Exception as error:
-            # Whatever a machine comes up with, from a full process table on: the op is there in plain torch.
-            problems.append(in_short(error) or type(error).__name__)
-    return Loaded(None, f"plain torch: {'; '.join(dict.fromkeys(problems))}")
+            # Any failure of the machine, even one to start a process: the op works in plain torch.
+            problems[in_short(error) or type(error).__name__] = None
+        else:
+            return Loaded(loaded.functions, "; ".join([loaded.reason, *problems]))
+    return Loaded(None, f"plain torch: {'; '.join(problems)}")
 
 
 def _prebuilt() -> Loaded:
@@ -107,25 +109,25 @@ def _cached() -> Loaded:
     path = native.build_library(source())
     try:
         return Loaded(_open(path), f"compiled on this machine: {path.parent.name}")
-    except OSError:
+    except OSError as error:
         if not native.find_compiler():
             raise
-        # Whole, but not for this machine: built anew, once.
+        # An undamaged file that this machine or this release cannot use: build it again, once.
         native.forget_library(path)
-        return Loaded(_open(native.build_library(source())), "compiled on this machine, anew")
+        reason = f"compiled on this machine again: {in_short(error)}"
+        return Loaded(_open(native.build_library(source())), reason)
 
 
 def _private() -> Loaded:
-    # dlopen maps the file: it is not needed once it is open.
+    # The file may be deleted once dlopen has mapped it.
     with native.build_for_this_process(source()) as path:
-        return Loaded(_open(path), "compiled for this process: the cache can not be used")
+        return Loaded(_open(path), "compiled for this process")
 
 
 def _open(path: Path) -> Any:
-    # torch first: its OpenMP runtime is then the one that this library shares.
+    # torch first: this library then uses the OpenMP runtime that torch has loaded.
     import torch  # noqa: F401
 
-    functions = binding.declare(ctypes.CDLL(str(path)))
-    if functions.accel_abi_version() != binding.ABI_VERSION:
-        raise OSError(f"{path.name} has interface {functions.accel_abi_version()}, not {binding.ABI_VERSION}")
-    return functions
+    opened = ctypes.CDLL(str(path))
+    abi.check(opened)
+    return binding.declare(opened)

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch.utils import experimental
+from typing_extensions import override
 
-from accel_core.device import OneDeviceAccelerator
+from accel_core.device import DeviceModule, GraphModule, OneDeviceAccelerator
 from accel_hpu import settings, traits
 from accel_hpu.op_builder import TABLE
 
@@ -39,7 +40,12 @@ class HPU_Accelerator(OneDeviceAccelerator):
     def __init__(self) -> None:
         with settings.applied():
             super().__init__(
-                "hpu", collectives="hccl", ops=TABLE, traits=traits.of_mode(hpu.is_lazy()), device_module=hpu
+                "hpu",
+                collectives="hccl",
+                ops=TABLE,
+                traits=traits.of_mode(hpu.is_lazy()),
+                # It lacks empty_cache, _lazy_call and default_generators, and its synchronize takes no device.
+                device_module=cast(DeviceModule, hpu),
             )
             self._compile_backend = ""
             self._computes_fp16: bool | None = None
@@ -49,62 +55,78 @@ class HPU_Accelerator(OneDeviceAccelerator):
 
     # The runtime orders work that shares data, and waits when memory runs short, by itself.
 
+    @override
     def resolves_data_dependency(self) -> bool:
         return True
 
+    @override
     def handles_memory_backpressure(self) -> bool:
         return True
 
+    @override
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
         return callback()  # Habana's runtime queues no calls: its generator is there from the import on
 
+    @override
     def default_generator(self, device_index: int) -> torch.Generator:
         self.checked_index(device_index)
         generator: torch.Generator = hpu.random.default_generators[0]
         return generator
 
+    @override
     def empty_cache(self) -> None:
         pass  # there is no such function: the allocator's pool is the whole device, always
 
+    @override
     def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
         stats = super().memory_stats(device_index)
         return {**stats, **{key: int(stats[habana]) for key, habana in _STATS.items()}}
 
+    @override
     def is_fp16_supported(self) -> bool:
         if self._computes_fp16 is None:
             self._computes_fp16 = bool(experimental._is_fp16_supported())
         return self._computes_fp16
 
+    @override
     @contextmanager
     def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[Any]:
         if graph is None:
             yield
             return
-        with hpu.graph(graph, stream=stream):  # Habana's graphs share no pools
+        # Habana's graphs share no pools. The name is there in lazy mode alone, as is what makes the graph.
+        with cast(GraphModule, hpu).graph(graph, stream=stream):
             self._capturing = True
             try:
                 yield
             finally:
                 self._capturing = False
 
+    @override
     def is_current_stream_capturing(self) -> bool:
         return self._capturing
 
+    @override
     def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.pin_memory(*self._pinned_for)
 
+    @override
     def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
         return tensor.is_pinned(*self._pinned_for)
 
+    @override
     def torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
         return self.torch_pin_memory(tensor.new_empty(shape))  # new_empty() takes no device to lock for
 
+    @override
     def export_envs(self) -> list[str]:
         return list(_EXPORTED)
 
+    @override
     def visible_devices_envs(self) -> list[str]:
         return ["HABANA_VISIBLE_MODULES"]
 
+    @override
     def get_compile_backend(self) -> str:
         if self._compile_backend:
             return self._compile_backend

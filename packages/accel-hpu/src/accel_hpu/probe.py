@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 from accel_core.vendor import Confirmation, Evidence, runtime_evidence
 
 PLUGIN = "habana-torch-plugin"
@@ -21,6 +19,7 @@ def evidence() -> Evidence:
 
 def confirm() -> Confirmation:
     """Import Habana's runtime and count; raises what its import raises, which is rarely an ImportError."""
-    hpu = importlib.import_module("habana_frameworks.torch.hpu")
+    from habana_frameworks.torch import hpu
+
     count = int(hpu.device_count()) if hpu.is_available() else 0
     return Confirmation(count, f"torch.hpu counts {count}")

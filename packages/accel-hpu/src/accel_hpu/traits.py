@@ -5,22 +5,22 @@
 from __future__ import annotations
 
 from accel_core.op_builder.names import cuda_only
-from accel_core.vendor import Trait
+from accel_core.vendor import Feature, Trait
 
 TRAITS: dict[str, Trait] = {
     **cuda_only(),
-    "indexed_devices": Trait.unsupported(
+    Feature.INDEXED_DEVICES: Trait.unsupported(
         "a process has one Gaudi, which its launcher chose; device() and device_name() drop the index"
     ),
-    "reserved_memory": Trait.unsupported(
+    Feature.RESERVED_MEMORY: Trait.unsupported(
         "Habana's allocator takes the whole device when it starts; memory_reserved() is always all of it"
     ),
-    "untouched_environment": Trait.unsupported(
+    Feature.UNTOUCHED_ENVIRONMENT: Trait.unsupported(
         "importing Habana's runtime sets TORCHINDUCTOR_COMPILE_THREADS, and it reads PT_HPU_LAZY_ACC_PAR_MODE and "
         "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES from the environment, where construction sets them"
     ),
-    "untouched_settings": Trait.unsupported("DeepSpeed needs deterministic algorithms on Gaudi"),
-    "triton": Trait.unsupported("stock Triton does not compile for Gaudi"),
+    Feature.UNTOUCHED_SETTINGS: Trait.unsupported("DeepSpeed needs deterministic algorithms on Gaudi"),
+    Feature.TRITON: Trait.unsupported("stock Triton does not compile for Gaudi"),
     "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
     "FPQuantizerBuilder": Trait.not_implemented(
         "Habana has casts to fp8; their builder is not part of this release"
@@ -28,7 +28,7 @@ TRAITS: dict[str, Trait] = {
 }
 
 _EAGER: dict[str, Trait] = {
-    "graphs": Trait.unsupported("Habana has HPUGraph in lazy mode only, and PT_HPU_LAZY_MODE is 0"),
+    Feature.GRAPHS: Trait.unsupported("Habana has HPUGraph in lazy mode only, and PT_HPU_LAZY_MODE is 0"),
 }
 
 

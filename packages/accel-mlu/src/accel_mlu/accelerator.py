@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch_mlu
+from typing_extensions import override
 
 from accel_core.device import TorchDeviceAccelerator
 from accel_mlu import visible
@@ -20,10 +21,11 @@ class MLU_Accelerator(TorchDeviceAccelerator):
     """Cambricon MLU through torch.mlu, cncl between ranks."""
 
     def __init__(self) -> None:
-        super().__init__("mlu", collectives="cncl", ops=TABLE, traits=TRAITS)
+        super().__init__("mlu", collectives="cncl", ops=TABLE, traits=TRAITS, device_module=torch_mlu.mlu)
         #: The profiler's ranges; None where this torch_mlu is built without CNPX.
         self._ranges: Any = getattr(torch_mlu.mlu, "cnpx", None)
 
+    @override
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         if self._ranges is not None:
             try:
@@ -32,15 +34,19 @@ class MLU_Accelerator(TorchDeviceAccelerator):
                 # A build without CNPX has the module, and its functions fail.
                 self._ranges = None
 
+    @override
     def range_pop(self, domain: str | None = None) -> None:
         if self._ranges is not None:
             self._ranges.range_pop()
 
+    @override
     def is_triton_supported(self) -> bool:
         return True
 
+    @override
     def export_envs(self) -> list[str]:
         return list(_EXPORTED)
 
+    @override
     def visible_devices_envs(self) -> list[str]:
         return visible.variables()

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 
 from accel_core.vendor import Confirmation, Evidence, distribution_version, in_range, runtime_evidence
@@ -34,7 +33,8 @@ def _other_torch() -> str:
 
 def confirm() -> Confirmation:
     """Import torch_mlu and count; raises what its import raises (ImportError without Neuware's libraries)."""
-    torch_mlu = importlib.import_module("torch_mlu")
+    import torch_mlu
+
     count = int(torch_mlu.mlu.device_count()) if torch_mlu.mlu.is_available() else 0
     notes = filter(None, (f"torch.mlu counts {count}", visible.overruled()))
     return Confirmation(count, "; ".join(notes))

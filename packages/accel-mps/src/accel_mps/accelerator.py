@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import cast
 
 import torch
+from typing_extensions import override
 
 from accel_core.device import DeviceModule, NoPinnedMemory, NoStreams, OneDeviceAccelerator
 from accel_mps import collectives, memory, runtime, traits
@@ -28,22 +29,37 @@ class MPS_Accelerator(NoStreams, NoPinnedMemory, OneDeviceAccelerator):
         collectives.register()
         declared = traits.of_machine(bf16=_computes_bf16(), peaks=memory.allocator_keeps_peaks())
         super().__init__(
-            "mps", collectives="gloo", ops=TABLE, traits=declared, device_module=cast(DeviceModule, runtime)
+            "mps",
+            collectives="gloo",
+            ops=TABLE,
+            traits=declared,
+            # Without streams, and without what OneDeviceAccelerator does not ask for.
+            device_module=cast(DeviceModule, runtime),
         )
 
+    @property
+    @override
+    def Event(self) -> type[torch.mps.Event]:
+        return torch.mps.Event
+
+    @override
     def default_generator(self, device_index: int) -> torch.Generator:
         self.checked_index(device_index)
         return runtime.default_generator()
 
+    @override
     def is_bf16_supported(self) -> bool:
         return _computes_bf16()
 
+    @override
     def is_fp64_supported(self) -> bool:
         return False
 
+    @override
     def export_envs(self) -> list[str]:
         return list(_EXPORTED)
 
+    @override
     def visible_devices_envs(self) -> list[str]:
         return [VISIBLE_DEVICES]
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from typing_extensions import override
 
 #: Operations of torch.ops.c10d by what they write: their first argument, or nothing.
 _WRITE = (
@@ -72,6 +73,7 @@ class _HostWork(dist.Work):
         self._work, self._pairs = work, pairs
         _pending.add(self)
 
+    @override
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
         done = bool(self._work.wait(timeout) if timeout else self._work.wait())
         for tensor, copy in self._pairs:
@@ -80,5 +82,6 @@ class _HostWork(dist.Work):
         _pending.discard(self)
         return done
 
+    @override
     def is_completed(self) -> bool:
         return bool(self._work.is_completed())

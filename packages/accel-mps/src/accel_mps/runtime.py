@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""torch.mps in the shape of other device modules: the functions it lacks, for its one device."""
+"""torch.mps in the shape of other device modules, which take a device: for its one device."""
 
 from __future__ import annotations
 
@@ -11,10 +11,6 @@ import torch
 from accel_mps.memory import Allocator, Meter, Seen, allocator_keeps_peaks
 
 meter: Meter = Allocator() if allocator_keeps_peaks() else Seen()
-
-
-def __getattr__(name: str) -> Any:
-    return getattr(torch.mps, name)
 
 
 def is_available() -> bool:
@@ -33,12 +29,28 @@ def set_device(device: Any) -> None:
     """Nothing: ranks pass their local rank, and all of them have the one device."""
 
 
+def synchronize() -> None:
+    torch.mps.synchronize()
+
+
+def get_rng_state(device: Any = "mps") -> torch.Tensor:
+    return torch.mps.get_rng_state(device)
+
+
+def set_rng_state(new_state: torch.Tensor, device: Any = "mps") -> None:
+    torch.mps.set_rng_state(new_state, device)
+
+
+def manual_seed(seed: int) -> None:
+    torch.mps.manual_seed(seed)
+
+
 def manual_seed_all(seed: int) -> None:
     torch.mps.manual_seed(seed)
 
 
 def default_generator() -> torch.Generator:
-    # names: torch's own seed() and get_rng_state() of mps go through it, in every release since 2.0
+    # Private; torch's own seed() and get_rng_state() of mps go through it, in every release since 2.0
     return torch.mps._get_default_mps_generator()
 
 

@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 from accel_core.vendor import Confirmation, Evidence, runtime_evidence
 from accel_npu import cann, visible
 
@@ -21,7 +19,8 @@ def evidence() -> Evidence:
 
 def confirm() -> Confirmation:
     """Import torch_npu and count; raises what its import raises (ImportError without CANN)."""
-    torch_npu = importlib.import_module("torch_npu")
+    import torch_npu
+
     count = int(torch_npu.npu.device_count()) if torch_npu.npu.is_available() else 0
     wrong = visible.fault()
     reason = f"torch.npu counts {count}" + (f"; {wrong}" if wrong else "")

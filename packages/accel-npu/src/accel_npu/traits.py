@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from accel_core.op_builder.names import cuda_only
-from accel_core.vendor import Trait
+from accel_core.vendor import Feature, Trait
 
 TRAITS: dict[str, Trait] = {
     **cuda_only(),
-    "triton": Trait.unsupported("stock Triton does not compile for Ascend"),
+    Feature.TRITON: Trait.unsupported("stock Triton does not compile for Ascend"),
     "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
 }

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import torch_sdaa
+from typing_extensions import override
 
 from accel_core.device import TorchDeviceAccelerator
 from accel_sdaa import compile_backend, namespace
@@ -28,11 +29,14 @@ class SDAA_Accelerator(TorchDeviceAccelerator):
             compile_backend=_NOT_CHOSEN,
         )
 
+    @override
     def export_envs(self) -> list[str]:
         return list(_EXPORTED)
 
+    @override
     def visible_devices_envs(self) -> list[str]:
         return ["SDAA_VISIBLE_DEVICES"]
 
+    @override
     def get_compile_backend(self) -> str:
         return self._compile_backend or compile_backend.default()

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 
+from accel_core.device import DeviceModule
 from accel_core.errors import FunctionNotImplemented
 
 
 class _Completed:
     """A device module and what it lacks, under one roof."""
 
-    def __init__(self, module: Any, standins: dict[str, Any]) -> None:
+    def __init__(self, module: DeviceModule, standins: dict[str, Any]) -> None:
         self._module = module
         self.__dict__.update(standins)
 
@@ -36,11 +37,12 @@ class _Completed:
             ) from error
 
 
-def completed(module: Any) -> Any:
+def completed(module: DeviceModule) -> DeviceModule:
     """The module itself where it lacks nothing; else an object with all of its names and the stand-ins."""
     standins = {name: partial(make, module) for name, make in _STANDINS.items() if not hasattr(module, name)}
     complete = not standins and all(hasattr(module, name) for name in _NO_STANDIN)
-    return module if complete else _Completed(module, standins)
+    # What it has is not known before it runs.
+    return module if complete else cast(DeviceModule, _Completed(module, standins))
 
 
 def _current_device(module: Any) -> int:

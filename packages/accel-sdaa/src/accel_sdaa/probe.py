@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 from accel_core.vendor import Confirmation, Evidence, runtime_evidence
 
 #: The line of torch_sdaa for torch 2.7 and later; the one before is for torch 2.4.
@@ -20,6 +18,7 @@ def evidence() -> Evidence:
 
 def confirm() -> Confirmation:
     """Import torch_sdaa and count; raises what its import raises (ImportError without TecoToolKit)."""
-    torch_sdaa = importlib.import_module("torch_sdaa")
+    import torch_sdaa
+
     count = int(torch_sdaa.sdaa.device_count()) if torch_sdaa.sdaa.is_available() else 0
     return Confirmation(count, f"torch.sdaa counts {count}")

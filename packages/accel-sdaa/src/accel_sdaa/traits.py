@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 from accel_core.op_builder.names import cuda_only
-from accel_core.vendor import Trait
+from accel_core.vendor import Feature, Trait
 
 TRAITS: dict[str, Trait] = {
     **cuda_only(),
-    "graphs": Trait.unsupported("Tecorigin documents no graph capture in torch_sdaa"),
-    "triton": Trait.unsupported("stock Triton does not compile for SDAA"),
+    Feature.GRAPHS: Trait.unsupported("Tecorigin documents no graph capture in torch_sdaa"),
+    Feature.TRITON: Trait.unsupported("stock Triton does not compile for SDAA"),
     "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
 }

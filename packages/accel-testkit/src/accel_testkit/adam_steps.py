@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""For the tests of a vendor's fused Adam: every way DeepSpeed calls it, beside plain torch in float64."""
+"""Compare a vendor's fused Adam with plain torch in float64, for every combination of flags that DeepSpeed uses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def largest_error(
     dtype: torch.dtype = torch.float32,
     moments: torch.dtype = torch.float32,
 ) -> float:
-    """Of parameters and moments after some steps, in units of the coarser type's rounding; below 1 is right.
+    """Return the largest error of parameters and moments after three steps.
+
+    Unit: four roundings of the coarser type, so that a correct step is below 1.
 
     step: called as DeepSpeed's `multi_tensor_adam`, with and without decoupled decay and bias correction.
     """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""For the tests of a vendor's probe: a machine on which a runtime is installed that is only pretended."""
+"""A machine with a fake runtime, for the tests of a vendor's probe."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FakeRuntime:
         monkeypatch.setenv("ACCEL_SYSROOT", str(self.root))
 
     def install(self, name: str, version: str, source: str = "") -> None:
-        """A distribution, and a module of that name; without a source its import fails as an AssertionError."""
+        """Install a distribution and a module of that name. Without a source, importing it raises AssertionError."""
         info = self.site / f"{name}-{version}.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(
@@ -38,7 +38,7 @@ class FakeRuntime:
         importlib.invalidate_caches()
 
     def device(self, *nodes: str) -> None:
-        """Device files, such as `dev/davinci0`."""
+        """Create device files, such as `dev/davinci0`."""
         for node in nodes:
             path = self.root / node
             path.parent.mkdir(parents=True, exist_ok=True)

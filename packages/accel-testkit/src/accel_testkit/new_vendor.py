@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import importlib.metadata
 import keyword
 import re
 import sys
@@ -25,9 +26,11 @@ _QUESTIONS = {
     "runtime": (r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "the name of a module"),
     "collectives": (r"[a-z][a-z0-9_]*", "a backend's name, as torch.distributed has them: lower case"),
     "visible": (r"[A-Z][A-Z0-9_]*", "the name of an environment variable: upper case"),
-    "prefix": (r"[A-Za-z]\w*", "the beginning of a class name"),
+    "prefix": (r"[A-Za-z]\w{0,18}", "the beginning of a class name, of at most 19 characters"),
     "priority": (r"\d+", "a number"),
     "author": (r'[^"\\\n]+', "one line without quotes and backslashes"),
+    "email": (r'[^@\s"\\]+@[^@\s"\\]+', "an e-mail address"),
+    "url": (r'https?://[^\s"\\]*[^\s"\\/]', "an address that begins with https:// and does not end with a slash"),
 }  # fmt: skip
 _OURS = ("core", "host", "testkit")
 
@@ -60,6 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the present vendor with the highest one is chosen (default: 260, above cuda's 200)",
     )
     parser.add_argument("--author", help="who holds the copyright (default: The accel-KEY authors)")
+    parser.add_argument("--email", help="where to reach them, for the metadata (default: none)")
+    parser.add_argument("--url", help="the repository's address (default: a placeholder at forge.example)")
     parser.add_argument(
         "--no-privateuse1",
         dest="privateuse1",
@@ -92,7 +97,7 @@ def render(answers: Mapping[str, Any], target: Path) -> None:
             what="a vendor package can not be made",
             found=f"{type(error).__name__}: {error}",
             expected="copier 9, which fills in the template",
-            do="pip install 'accel-testkit[template]'",
+            do="pip install 'copier>=9.3,<10'",
         ) from error
     typed = {name: int(value) if name == "priority" else value for name, value in answers.items()}
     copier.run_copy(str(shared.folder("template")), target, data=typed, defaults=True, quiet=True)
@@ -107,7 +112,7 @@ def _check(answers: Mapping[str, str]) -> None:
             what=f"a vendor package can not be made with this {name}",
             found=repr(value),
             expected=words,
-            do=f"choose another {name}; docs/writing-a-vendor.md says what it is for",
+            do=f"choose another {name}; {shared.page('writing-a-vendor')} says what it is for",
         )
 
 
@@ -153,9 +158,36 @@ def _target(folder: Path) -> Path:
 
 def _next_steps(key: str, target: Path, simulated: bool) -> str:
     device = "accel sim tests/simulated.json -- " if simulated else ""
+    suite = f"python -m pytest --pyargs accel_testkit.suite --accel {key} --tier host"
+    steps = [(f"cd {target}", ""), *_host(), ("pip install -e .", "")]
+    if simulated:
+        steps.append(
+            (f"{device}accel doctor", f"{key} is chosen, with 2 devices; the first run compiles them")
+        )
+    steps += [
+        ("python -m pytest", "the package's own tests"),
+        (device + suite, "the conformance suite, as far as a host goes"),
+        (f"edit src/accel_{key}/", "what is different about your device: probe, class, traits, ops"),
+        ("grep -rn forge.example .", "placeholders of the repository's address, to be replaced"),
+        ("read CONTRIBUTING.md", "tox, the first push, the pipeline, a release"),
+    ]
+    lines = [
+        f" {number}. {step}\n" + (f"      {why}\n" if why else "")
+        for number, (step, why) in enumerate(steps, 1)
+    ]
     return (
-        f"made {target}\n\n"
-        f"  cd {target}\n  pip install -e .\n  {device}accel doctor\n"
-        f"  {device}python -m pytest --pyargs accel_testkit.suite --accel {key} --tier host\n\n"
-        "What there is to do next: docs/writing-a-vendor.md\n"
+        f"made {target}\n\nNext:\n{''.join(lines)}\n"
+        "accel-core, accel-host and accel-testkit are not on the package index yet: CONTRIBUTING.md says how tox and\n"
+        "the pipeline get them.\n"
+        f"How each part works: {shared.page('writing-a-vendor')}\n"
     )
+
+
+def _host() -> list[tuple[str, str]]:
+    """The step that installs accel-host, where it is missing."""
+    try:
+        importlib.metadata.version("accel-host")
+    except importlib.metadata.PackageNotFoundError:
+        why = "the package needs it, and it is not on the package index yet"
+        return [("pip install CHECKOUT-OF-ACCEL/packages/accel-host", why)]
+    return []

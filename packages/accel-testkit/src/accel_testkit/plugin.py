@@ -18,7 +18,6 @@ import pytest
 
 if TYPE_CHECKING:
     from accel_testkit.fake_runtime import FakeRuntime
-    from accel_testkit.suite.target import Target  # noqa: F401  named in a string below
 
 TIERS = ("host", "device", "multi")
 _FOLDERS = [Path(__file__).with_name(name) for name in ("suite", "engine")]
@@ -28,19 +27,18 @@ _MARKERS = (
     "whole: not part of --quick",
     "record: about the vendor's record or package; not part of a run with --accel-class",
 )
-TARGET = pytest.StashKey["Target"]()
 
 
 @pytest.fixture
 def fake_runtime(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
-    """A machine on which a vendor's runtime can be pretended, for the tests of its probe."""
+    """A machine on which a test can install a fake runtime, for the tests of a vendor's probe."""
     from accel_testkit.fake_runtime import FakeRuntime
 
     return FakeRuntime(tmp_path_factory.mktemp("machine"), monkeypatch)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The options of the suite."""
+    """Add the options of the suite."""
     group = parser.getgroup("accel", "conformance of a DeepSpeed accelerator (--pyargs accel_testkit.suite)")
     group.addoption("--accel", metavar="KEY", default="", help="the installed vendor with this key is tested")
     group.addoption(
@@ -67,7 +65,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A run over a whole source tree leaves the checks alone: they are run only by their package's name."""
+    """Skip the checks in a run over a whole source tree: they are run only by their package's name."""
     if collection_path not in _FOLDERS:
         return None
     package = f"{collection_path.parent.name}.{collection_path.name}"
@@ -76,7 +74,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def is_check(item: pytest.Item) -> bool:
-    """Whether a collected test belongs to the suite."""
+    """Return whether a collected test belongs to the suite."""
     return item.path.parent in _FOLDERS
 
 
@@ -88,24 +86,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     from accel_testkit.suite import results, target
 
-    config.stash[TARGET] = target.named(config.getoption("accel"), config.getoption("accel_class"))
+    config.stash[target.TARGET] = target.named(config.getoption("accel"), config.getoption("accel_class"))
     tiers = config.getoption("tier") or TIERS
-    _deselect(config, items, lambda item: tier(item) not in tiers)
+    _deselect(config, items, lambda item: results.tier(item) not in tiers)
     if config.getoption("quick"):
         _deselect(config, items, lambda item: item.get_closest_marker("whole") is not None)
-    if config.stash[TARGET].vendor is None:
+    if config.stash[target.TARGET].vendor is None:
         _deselect(config, items, lambda item: item.get_closest_marker("record") is not None)
     for item in checks:
-        item.user_properties.append((results.PROPERTY, results.describe(item, tier(item))))
+        item.user_properties.append((results.PROPERTY, results.describe(item)))
     if not hasattr(config, "workerinput"):
-        recorder = results.Recorder(config.stash[TARGET], tuple(tiers), config.getoption("results"))
+        recorder = results.Recorder(config.stash[target.TARGET], tuple(tiers), config.getoption("results"))
         config.pluginmanager.register(recorder, "accel-results")
-
-
-def tier(item: pytest.Item) -> str:
-    """The tier of a check: that of the function, else that of its file."""
-    marker = item.get_closest_marker("tier")
-    return str(marker.args[0]) if marker else ""
 
 
 def _deselect(

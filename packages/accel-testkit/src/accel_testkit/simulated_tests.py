@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""For a vendor's repository: its tests that need a device, run by pytest in a process that simulates one."""
+"""Run a vendor's tests that need a device, by pytest in a process that simulates one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import pytest
 from accel_testkit import sim
 from accel_testkit.sim import build
 
-#: What a pytest, or a launcher, around this one has set for itself.
+#: Variables of a surrounding pytest or launcher, which the tests must not inherit.
 _OUTER = ("PYTEST_", "ACCEL_S", "DS_ACCELERATOR", "LOCAL_RANK", "RANK", "WORLD_SIZE")
 #: Guards against a hang, in seconds.
 _LIMIT = 900
 
 
 def run(key: str, *arguments: str | Path, environment: Mapping[str, str] | None = None) -> None:
-    """Run pytest with these arguments where the device is; fail with its output when anything fails.
+    """Run pytest with these arguments on the simulated device; fail with its output when anything fails.
 
     environment: laid over that of the process, as {"CN_VISIBLE_DEVICES": "0"}.
     """

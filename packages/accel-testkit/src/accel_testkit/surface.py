@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The names that each real vendor module offers: `surfaces/<name>.json`, with source and version."""
+"""The names of each real vendor module: `surfaces/<name>.json`, with source and version."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Name:
     """One name of a vendor's module.
 
     kind:        function, class, method, property or attr.
-    signature:   as the real one has it; empty where it can not be seen.
+    signature:   as in the real module; empty where no source shows it.
     condition:   when it exists only sometimes.
-    unconfirmed: nobody outside DeepSpeed is seen to use it.
+    unconfirmed: only DeepSpeed is known to use it.
     """
 
     kind: str
@@ -30,7 +30,7 @@ class Name:
 
 @dataclass(frozen=True)
 class Surface:
-    """What one vendor offers, and where that was read."""
+    """The names of one vendor's module, and where they were read."""
 
     vendor: str
     module: str
@@ -39,7 +39,7 @@ class Surface:
     names: dict[str, Name]
 
     def children(self, prefix: str) -> dict[str, Name]:
-        """The names directly below a prefix, by their last part."""
+        """Return the names directly below a prefix, by their last part."""
         start = prefix + "."
         found: dict[str, Name] = {}
         for full, name in self.names.items():
@@ -55,12 +55,12 @@ class Surface:
 
 @cache
 def load(name: str) -> Surface:
-    """The surface of a vendor; raises FileNotFoundError for one that is not known."""
+    """Return the surface of a vendor. Raises FileNotFoundError where there is none."""
     data = json.loads((shared.folder("surfaces") / f"{name}.json").read_text(encoding="utf-8"))
     names = {full: Name(**entry) for full, entry in data.pop("names").items()}
     return Surface(names=names, **data)
 
 
 def available() -> list[str]:
-    """The surfaces there are."""
+    """Return the names of all surfaces."""
     return sorted(path.stem for path in shared.folder("surfaces").glob("*.json"))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from accel_testkit.engine.configurations import MATRIX
-from accel_testkit.engine.runs import STOCK, Kind, Runs
+from accel_testkit.engine.runs import STOCK, RunKey, Runs
 
 OURS = "accel_good.accelerator:GOOD_Accelerator"
 
@@ -33,7 +33,7 @@ class Recording:
         return [{"accelerator": STOCK if order["stock"] else self.accelerator}] * ranks
 
 
-def answered(launcher: Recording, *kinds: Kind) -> list[tuple[int, int, bool]]:
+def answered(launcher: Recording, *kinds: RunKey) -> list[tuple[int, int, bool]]:
     """Ranks, origin and whether it is stock DeepSpeed, of what was started."""
     with Runs(launcher, MATRIX, Path("checkpoints")) as runs:  # type: ignore[arg-type]
         for kind in kinds:
@@ -42,13 +42,13 @@ def answered(launcher: Recording, *kinds: Kind) -> list[tuple[int, int, bool]]:
 
 
 def test_each_kind_is_started_once_and_one_rank_has_its_measure_beside_it() -> None:
-    started = answered(Recording(), Kind(1), Kind(1), Kind(1, stock=True), Kind(2), Kind(2))
+    started = answered(Recording(), RunKey(1), RunKey(1), RunKey(1, stock=True), RunKey(2), RunKey(2))
     assert started == [(1, 0, False), (1, 0, True), (2, 0, False)]
 
 
 def test_a_checkpoint_is_written_before_another_number_of_ranks_loads_it() -> None:
     launcher = Recording()
-    assert answered(launcher, Kind(1, origin=2)) == [(1, 2, False), (2, 0, False)]
+    assert answered(launcher, RunKey(1, origin=2)) == [(1, 2, False), (2, 0, False)]
     assert [ranks for ranks, _, _ in launcher.started] == [2, 1]
     moved = launcher.started[1][1]["names"]
     assert moved == [configuration.name for configuration in MATRIX if configuration.moves]
@@ -57,7 +57,7 @@ def test_a_checkpoint_is_written_before_another_number_of_ranks_loads_it() -> No
 
 def test_the_measure_is_deepspeed_without_this_project() -> None:
     launcher = Recording()
-    answered(launcher, Kind(2, stock=True))
+    answered(launcher, RunKey(2, stock=True))
     ((_, order, environment),) = launcher.started
     assert environment["DS_ACCELERATOR"] == "cpu"
     assert environment["ACCEL_BRIDGE"] == environment["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "0"
@@ -67,4 +67,4 @@ def test_the_measure_is_deepspeed_without_this_project() -> None:
 def test_a_run_on_another_accelerator_fails() -> None:
     launcher = Recording(accelerator="accel_cpu.accelerator.CPU_Accelerator")
     with pytest.raises(pytest.fail.Exception, match="ran on another accelerator"):
-        answered(launcher, Kind(2))
+        answered(launcher, RunKey(2))

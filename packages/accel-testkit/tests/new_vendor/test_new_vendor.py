@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,17 +22,7 @@ from accel_testkit.sim import build
 KEY = "newvendor"
 
 
-def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A program of this Python in that environment, and nothing else's."""
-    ours = {k: v for k, v in os.environ.items() if k != "DS_ACCELERATOR" and not k.startswith("ACCEL_S")}
-    return subprocess.run(
-        [sys.executable, "-m", *command],
-        env={**ours, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def device(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def device(folder: Path, run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a machine with the package and a simulated device that its own file describes."""
     build.library()
     site = tmp_path_factory.mktemp("site")
@@ -52,42 +44,44 @@ def device(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     return sim.environment(str(folder / "tests" / "simulated.json"), base={"PYTHONPATH": str(site)})
 
 
-def test_doctor_chooses_the_new_vendor_on_its_device(device: dict[str, str]) -> None:
-    report = json.loads(run("accel_core.cli", "doctor", "--json", **device).stdout)
+def test_doctor_chooses_the_new_vendor_on_its_device(device: dict[str, str], run: Run) -> None:
+    report = json.loads(run("accel_core.cli", "doctor", "--json", "--timeout", "120", **device).stdout)
     (found,) = [candidate for candidate in report["candidates"] if candidate["key"] == KEY]
-    assert (found["state"], found["devices"]) == ("chosen", 2)
+    assert (found["state"], found["devices"]) == ("chosen", 2), found["reason"]
     assert found["package"] == f"accel-{KEY}"
 
 
-def suite(device: dict[str, str], folder: Path, *tiers: str) -> list[dict[str, str]]:
-    """The checks of a run of these tiers, none of which fails."""
-    results = folder / "results.json"
+def suite(run: Run, device: dict[str, str], folder: Path, *tiers: str) -> list[dict[str, str]]:
+    """The checks of a run of these tiers in the package's folder, none of which fails."""
+    results = folder.parent / "results.json"
     options = ["--accel", KEY, "--results", str(results), "-p", "no:cacheprovider"]
     options += [text for tier in tiers for text in ("--tier", tier)]
-    done = run("pytest", "--rootdir", str(folder), "--pyargs", "accel_testkit.suite", *options, **device)
+    done = run("pytest", "--pyargs", "accel_testkit.suite", *options, cwd=folder, **device)
     assert done.returncode == 0, done.stdout[-3000:]
     checks: list[dict[str, str]] = json.loads(results.read_text(encoding="utf-8"))["checks"]
     return checks
 
 
-def test_host_tier_of_the_suite_passes_without_a_skip(device: dict[str, str], tmp_path: Path) -> None:
-    assert {check["outcome"] for check in suite(device, tmp_path, "host")} == {"passed"}
+def test_host_tier_of_the_suite_passes_without_a_skip(device: dict[str, str], run: Run, folder: Path) -> None:
+    assert {check["outcome"] for check in suite(run, device, folder, "host")} == {"passed"}
 
 
 @pytest.mark.slow
 def test_all_the_rest_passes_on_the_simulated_device_but_for_graphs(
-    device: dict[str, str], tmp_path: Path
+    device: dict[str, str], run: Run, folder: Path
 ) -> None:
-    checks = suite(device, tmp_path, "device", "multi")
+    checks = suite(run, device, folder, "device", "multi")
     assert {check["trait"] for check in checks if check["outcome"] != "passed"} == {"graphs"}
     assert {check["tier"] for check in checks} == {"device", "multi"}
 
 
-def test_its_own_tests_pass_without_a_device(folder: Path, device: dict[str, str]) -> None:
+def test_its_own_tests_pass_on_a_machine_without_a_device(
+    folder: Path, device: dict[str, str], run: Run
+) -> None:
     site = device["PYTHONPATH"].split(os.pathsep)[-1]
-    done = run("pytest", "-p", "no:cacheprovider", str(folder / "tests"), PYTHONPATH=site)
+    done = run("pytest", "-p", "no:cacheprovider", cwd=folder, PYTHONPATH=site)
     assert done.returncode == 0, done.stdout[-3000:]
-    assert "4 passed" in done.stdout
+    assert "8 passed" in done.stdout
 
 
 def test_a_device_type_of_torch_s_own_needs_no_runtime_beside_it(
@@ -120,7 +114,10 @@ def test_a_device_type_of_torch_s_own_needs_no_runtime_beside_it(
         (["card", "--visible", "devices"], "devices"),
         (["card", "--prefix", "1st"], "1st"),
         (["card", "--priority", "high"], "high"),
+        (["card", "--prefix", "A" * 20], "A" * 20),
         (["card", "--author", "a\nb"], "a\\nb"),
+        (["card", "--email", "acme"], "acme"),
+        (["card", "--url", "https://acme.example/"], "https://acme.example/"),
     ],
     ids=" ".join,
 )
@@ -149,7 +146,31 @@ def test_without_copier_it_says_what_to_install(
     assert main(["new-vendor", KEY, "--out", str(tmp_path)]) == 1
     error = capsys.readouterr().err
     assert error.startswith("[ACC-707] ")
-    assert "pip install 'accel-testkit[template]'" in error
+    assert "pip install 'copier>=9.3,<10'" in error
+
+
+def test_the_last_line_names_a_page_that_is_installed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new-vendor", KEY, "--out", str(tmp_path)]) == 0
+    page = Path(capsys.readouterr().out.splitlines()[-1].partition(": ")[2])
+    assert page.read_text(encoding="utf-8").startswith("# Writing a vendor package")
+
+
+def test_a_missing_accel_host_is_one_of_the_steps(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    arguments = ["new-vendor", KEY, "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    assert "packages/accel-host" not in capsys.readouterr().out
+    (tmp_path / f"accel-{KEY}").rename(tmp_path / "first")
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    assert main(arguments) == 0
+    step = capsys.readouterr().out.partition("pip install CHECKOUT-OF-ACCEL/packages/accel-host")[2]
+    assert "not on the package index yet" in step.splitlines()[1]
 
 
 def test_the_command_has_an_option_for_every_question() -> None:

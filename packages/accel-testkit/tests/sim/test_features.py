@@ -7,12 +7,12 @@ from __future__ import annotations
 import pytest
 
 from accel_testkit.sim import gaps, vendors
+from accel_testkit.sim.checks import async_collectives, tensors, training
 from accel_testkit.sim.checks import collectives as collective_checks
-from accel_testkit.sim.checks import tensors, training, works
 
 KEYS = [vendor.key for vendor in vendors.VENDORS]
 FEATURES = [*tensors.CHECKS.by_name, *training.CHECKS.by_name]
-COLLECTIVES = [*collective_checks.CHECKS.by_name, *works.CHECKS.by_name]
+COLLECTIVES = [*collective_checks.CHECKS.by_name, *async_collectives.CHECKS.by_name]
 QUICK = ("npu",)
 
 

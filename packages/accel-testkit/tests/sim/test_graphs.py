@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from accel_testkit.sim.checks import captures
+from accel_testkit.sim.checks import graph_captures
 from accel_testkit.sim.checks import graphs as graph_checks
 
 QUICK = ("npu",)
@@ -16,7 +16,7 @@ KEYS = ("npu", "mlu", "xpu", "cuda")
 @pytest.mark.parametrize(
     "key", [key if key in QUICK else pytest.param(key, marks=pytest.mark.slow) for key in KEYS]
 )
-@pytest.mark.parametrize("check", [*graph_checks.CHECKS.by_name, *captures.CHECKS.by_name])
+@pytest.mark.parametrize("check", [*graph_checks.CHECKS.by_name, *graph_captures.CHECKS.by_name])
 def test_graphs_work_as_on_hardware(graphs, key, check):
     assert not graphs(key)[check]
 

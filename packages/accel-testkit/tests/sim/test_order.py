@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Race mode names both sides of every planted bug, deferred mode shows its wrong numbers, and neither cries wolf."""
+"""Race mode names both sides of every race, deferred mode shows its wrong numbers, and neither raises false alarms."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def _functions(name, decorator):
     }
 
 
-BUGS = _functions("planted.py", "planted")
-INNOCENT = _functions("innocent.py", "innocent")
+BUGS = _functions("racy_programs.py", "racy")
+CORRECT = _functions("correct_programs.py", "correct")
 
 
 def _line(function, mark):
-    lines = (HERE / "planted.py").read_text(encoding="utf-8").splitlines()
+    lines = (HERE / "racy_programs.py").read_text(encoding="utf-8").splitlines()
     (found,) = (n for n in range(function.lineno, function.end_lineno + 1) if lines[n - 1].endswith(mark))
-    return f"planted.py:{found} in {function.name}"
+    return f"racy_programs.py:{found} in {function.name}"
 
 
 @pytest.fixture(scope="session")
@@ -73,31 +73,31 @@ def found():
 
 @pytest.mark.parametrize("bug", sorted(BUGS.keys() - SEEN_BY_CHANCE))
 def test_bug_goes_unseen_without_a_mode(found, bug):
-    wrong, right = found("planted.py", "plain")[bug]
+    wrong, right = found("racy_programs.py", "plain")[bug]
     assert wrong == right
 
 
 @pytest.mark.parametrize("mode", ["race", "both"])
 @pytest.mark.parametrize("bug", BUGS)
 def test_race_mode_names_both_sides_of_a_bug(found, bug, mode):
-    wrong, right = found("planted.py", mode)[bug]
+    wrong, right = found("racy_programs.py", mode)[bug]
     assert str(wrong).startswith("DataRace: [ACC-708]")
     now, before = wrong.split("unordered with")
     assert _line(BUGS[bug], "# second") in now
     assert _line(BUGS[bug], "# first") in before
-    assert right == found("planted.py", "plain")[bug][1]
+    assert right == found("racy_programs.py", "plain")[bug][1]
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_deferred_mode_gives_a_bug_wrong_numbers(found, bug):
-    wrong, right = found("planted.py", "deferred")[bug]
-    assert right == found("planted.py", "plain")[bug][1]
+    wrong, right = found("racy_programs.py", "deferred")[bug]
+    assert right == found("racy_programs.py", "plain")[bug][1]
     assert (wrong == right) == (bug in SEEN_BY_RACE_MODE_ALONE)
 
 
 @pytest.mark.parametrize("mode", ["race", "deferred", "both"])
-@pytest.mark.parametrize("program", INNOCENT)
+@pytest.mark.parametrize("program", CORRECT)
 def test_ordered_program_is_left_alone(found, program, mode):
-    expected = found("innocent.py", "plain")[program]
+    expected = found("correct_programs.py", "plain")[program]
     assert "Error" not in str(expected)
-    assert found("innocent.py", mode)[program] == expected
+    assert found("correct_programs.py", mode)[program] == expected

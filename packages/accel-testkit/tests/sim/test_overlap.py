@@ -16,7 +16,7 @@ import pytest
 from accel_testkit import sim
 
 pytest.importorskip("deepspeed")
-PROGRAM = Path(__file__).with_name("overlapping.py")
+PROGRAM = Path(__file__).with_name("overlapping_streams.py")
 MODES = {"plain": {}, "race": {"race": True}, "deferred": {"deferred": True}}
 
 

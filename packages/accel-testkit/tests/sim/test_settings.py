@@ -60,7 +60,7 @@ def test_grandchildren_have_the_device_and_its_metadata(python):
 
 @pytest.mark.parametrize("key", ["npu", "xpu"])
 def test_spawned_children_have_the_device(python, key):
-    # npu comes with a stand-in package, xpu with torch itself.
+    # npu comes with a stub package, xpu with torch itself.
     source = """
 import multiprocessing
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 SUITE = "accel_testkit.suite"
-#: What the good accelerator can not be broken in: its memory is the host's. See test_simulated.py.
+#: What the good accelerator cannot be broken in: its memory is the host's. See test_simulated.py.
 NEEDS_DEVICE_MEMORY = {"streams.tensor_remembers_its_streams"}
 
 

@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import mmap
-from typing import Any
+from typing import Any, cast
 
 import torch
+from typing_extensions import override
 
-from accel_core.device import TorchDeviceAccelerator
-from accel_host import locked
+from accel_core.device import DeviceModule, TorchDeviceAccelerator
+from accel_host import pinned_memory
 from accel_xpu import collectives, hardware
 from accel_xpu.op_builder import TABLE
 from accel_xpu.traits import NO_GRAPHS, TRAITS
@@ -34,31 +35,44 @@ class XPU_Accelerator(TorchDeviceAccelerator):
 
     def __init__(self) -> None:
         traits = TRAITS if hasattr(torch.xpu, "XPUGraph") else {**TRAITS, **NO_GRAPHS}
-        super().__init__("xpu", collectives=collectives.choose().backend, ops=TABLE, traits=traits)
+        super().__init__(
+            "xpu",
+            collectives=collectives.choose().backend,
+            ops=TABLE,
+            traits=traits,
+            device_module=cast(DeviceModule, torch.xpu),  # it lacks default_stream, see below
+        )
 
+    @override
     def default_stream(self, device_index: int | None = None) -> Any:
         """The current stream: torch.xpu has no default one that others would wait for."""
         return self.current_stream(device_index)
 
+    @override
     def is_bf16_supported(self) -> bool:
         """Always, on a machine without a device too."""
         return True
 
+    @override
     def is_fp64_supported(self) -> bool:
         """Asked of the device: Intel's GPUs for graphics have no double precision."""
-        return bool(not self.is_available() or self.device_module.get_device_properties().has_fp64)
+        return bool(not self.is_available() or torch.xpu.get_device_properties().has_fp64)
 
+    @override
     def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
         # torch's host allocator for XPU aligns to less than a page.
-        pinned = locked.pinned_like(tensor)
-        return pinned if locked.MEMORY.is_locked(pinned) else _aligned_by_torch(tensor)
+        pinned = pinned_memory.pinned_like(tensor)
+        return pinned if pinned_memory.MEMORY.is_locked(pinned) else _aligned_by_torch(tensor)
 
+    @override
     def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
-        return locked.MEMORY.is_locked(tensor) or super().torch_is_pinned(tensor)
+        return pinned_memory.MEMORY.is_locked(tensor) or super().torch_is_pinned(tensor)
 
+    @override
     def export_envs(self) -> list[str]:
         return list(_EXPORTED)
 
+    @override
     def visible_devices_envs(self) -> list[str]:
         return [hardware.VISIBLE]
 

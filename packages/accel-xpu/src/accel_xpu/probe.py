@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import importlib
-
 from accel_core.vendor import Confirmation, Evidence, distribution_version, in_range, torch_build
 from accel_xpu import hardware
 
@@ -33,6 +31,7 @@ def confirm() -> Confirmation:
 
 def counted(through: str) -> Confirmation:
     """What torch.xpu counts, in a sentence that names the variant."""
-    xpu = importlib.import_module("torch").xpu
-    count = int(xpu.device_count()) if xpu.is_available() else 0
+    import torch
+
+    count = torch.xpu.device_count() if torch.xpu.is_available() else 0
     return Confirmation(count, f"{through} counts {count}{hardware.mask()}")

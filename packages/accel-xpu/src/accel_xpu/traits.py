@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 from accel_core.op_builder.names import cuda_only
-from accel_core.vendor import Trait
+from accel_core.vendor import Feature, Trait
 
 TRAITS: dict[str, Trait] = {
     **cuda_only(),
-    "default_stream": Trait.unsupported("torch.xpu has none; the current stream stands for it"),
-    "triton": Trait.not_implemented("DeepSpeed's Triton kernels are written for and tried on CUDA devices"),
+    Feature.DEFAULT_STREAM: Trait.unsupported("torch.xpu has none; the current stream stands for it"),
+    Feature.TRITON: Trait.not_implemented(
+        "DeepSpeed's Triton kernels are written for and tried on CUDA devices"
+    ),
     "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
     "FlashAttentionBuilder": Trait.not_implemented(
         "torch.nn.functional.scaled_dot_product_attention serves attention"
@@ -18,4 +20,6 @@ TRAITS: dict[str, Trait] = {
 }
 
 #: Added where this torch has no torch.xpu.XPUGraph.
-NO_GRAPHS = {"graphs": Trait.unsupported("this torch has no graphs for XPU; a capture runs the code inside")}
+NO_GRAPHS: dict[str, Trait] = {
+    Feature.GRAPHS: Trait.unsupported("this torch has no graphs for XPU; a capture runs the code inside")
+}

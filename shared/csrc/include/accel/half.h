@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// bfloat16 and IEEE half to float and back, rounded to nearest even. Integer arithmetic and selects alone: compilers
-// vectorise it, and every instruction set gives the same bits.
+// Conversion of bfloat16 and IEEE half to float and back, rounding to nearest even. It uses integer arithmetic and
+// selects only, which compilers vectorise, and which give the same bits on every instruction set.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ inline float from_bf16(uint16_t half) {
   return float_of(static_cast<uint32_t>(half) << 16);
 }
 
-// Every NaN becomes the one that torch makes of it.
+// Every NaN becomes 0x7fc0, as in torch.
 inline uint16_t to_bf16(float value) {
   const uint32_t bits = bits_of(value);
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
@@ -56,7 +56,7 @@ inline uint16_t to_f16(float value) {
   return static_cast<uint16_t>(sign | (rest >= 0x477ff000u ? large : finite));
 }
 
-// A type by how it lies in memory, for loops that compute in float.
+// Element types in memory, for loops that compute in float.
 struct F32 {
   using Stored = float;
   static float load(float stored) { return stored; }

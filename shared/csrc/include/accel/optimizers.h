@@ -1,8 +1,8 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of one element of an optimizer's step, shared by host and device kernels. Scalars are prepared in
-// double by the caller. No fused multiply-add is written, and kernels are compiled with -ffp-contract=off: then
-// every instruction set and every number of threads gives the same bits.
+// The arithmetic of an optimizer step on one element, shared by host and device kernels. Callers compute the scalars in
+// double. Nothing here uses a fused multiply-add, and kernels are compiled with -ffp-contract=off, so that every
+// instruction set and every number of threads gives the same bits.
 #pragma once
 
 #include <cmath>
@@ -34,7 +34,7 @@ struct Adam {
   }
 };
 
-// Takes the step back: from the values after it and its gradient to those before it, but for rounding.
+// Undoes a step, up to rounding: from the values after it and its gradient computes those before it.
 struct AdamRollback {
   Adam step;
 
@@ -44,7 +44,7 @@ struct AdamRollback {
     g = g * step.grad_factor + step.coupled_decay * p;
     m = (m - step.rest1 * g) / step.beta1;
     const float before = (v - step.rest2 * (g * g)) / step.beta2;
-    v = before < 0.0f ? 0.0f : before;  // rounding may leave less than nothing of a square
+    v = before < 0.0f ? 0.0f : before;  // rounding may give a negative square
   }
 };
 
@@ -66,7 +66,7 @@ struct Lion {
   ACCEL_BOTH void operator()(float& p, float g, float& m) const {
     g = g * grad_factor;
     const float c = beta1 * m + rest1 * g;
-    // A NaN has no sign: it has to reach the parameter, where it is seen.
+    // A NaN must reach the parameter, where it is noticed.
     const float direction = c > 0.0f ? 1.0f : c < 0.0f ? -1.0f : c;
     p = keep * p - lr * direction;
     m = beta2 * m + rest2 * g;

@@ -58,7 +58,7 @@ def _ask(program: list[str], arguments: tuple[str, ...], seconds: float, more: d
                 stdout=printed,
                 stderr=printed,
                 cwd=folder,
-                env={**environment_of_children(), **more},
+                env={**child_environment(), **more},
                 start_new_session=True,
             )
         status = _ended(process, seconds)
@@ -72,8 +72,8 @@ def end_of(output: Path) -> str:
     return output.read_text(encoding="utf-8", errors="replace")[-_KEPT:]
 
 
-def environment_of_children() -> dict[str, str]:
-    """Return this process's environment, fit for a child that works in another folder."""
+def child_environment() -> dict[str, str]:
+    """Return the environment variables of a child, which works in another folder."""
     # The child works elsewhere, so that the folder the user stands in shadows no module: relative entries
     # of PYTHONPATH have to be spelt out. A crash should say which Python line it came from.
     environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
@@ -90,11 +90,11 @@ def _ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
     except subprocess.TimeoutExpired:
         return None
     finally:
-        kill(process)
+        kill_group(process)
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a child and all that it started."""
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a child that leads its process group, and all that it started, and wait for it."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
@@ -106,6 +106,11 @@ def ended_early(status: int | None, seconds: float) -> str:
     """How a child ended that gave no answer; a status of None: it was killed after so many seconds."""
     if status is None:
         return f"did not answer within {seconds:g} s"
+    return ending(status)
+
+
+def ending(status: int) -> str:
+    """Say how a process with this exit status ended."""
     if status < 0:
         return f"died by {signal.Signals(-status).name}"
     return f"ended its process with status {status}"

@@ -76,7 +76,7 @@ _OWN = {
         "accel_core.cli.doctor.command", "show every accelerator, which one a run would use, and why"
     ),
     "ops": Source(
-        "accel_core.cli.ops", "list, build or test the ops of the accelerator that a run would use"
+        "accel_core.cli.ops.command", "list, build or test the ops of the accelerator that a run would use"
     ),
     "env": Source("accel_core.cli.variables", "list the environment variables and their present values"),
 }

@@ -42,7 +42,7 @@ class Worker:
                 stdout=printed,
                 stderr=printed,
                 cwd=self._folder.name,
-                env={**child.environment_of_children(), **environment},
+                env={**child.child_environment(), **environment},
                 start_new_session=True,
                 pass_fds=(questions, answers),
             )
@@ -70,7 +70,7 @@ class Worker:
         if not hung:
             self._wait_a_moment()
         status = None if hung else self._process.poll()
-        child.kill(self._process)
+        child.kill_group(self._process)
         failure = child.ended_early(status, seconds)
         reply = Reply({}, failure, status is None, child.end_of(self._output))
         self.close()
@@ -80,7 +80,7 @@ class Worker:
         """End the process; calling again does nothing."""
         if self._ask < 0:
             return
-        child.kill(self._process)
+        child.kill_group(self._process)
         os.close(self._ask)
         os.close(self._answers)
         self._ask = -1

@@ -3,7 +3,7 @@
 """Base classes of accelerators, for anything that offers `torch.<type>`."""
 
 from accel_core.device.graphs import Graphs
-from accel_core.device.module import DeviceModule
+from accel_core.device.module import DeviceModule, GraphModule
 from accel_core.device.no_pinned_memory import NoPinnedMemory
 from accel_core.device.no_streams import NoStreams
 from accel_core.device.one_device import OneDeviceAccelerator
@@ -11,6 +11,7 @@ from accel_core.device.torch_device import TorchDeviceAccelerator
 
 __all__ = [
     "DeviceModule",
+    "GraphModule",
     "Graphs",
     "NoPinnedMemory",
     "NoStreams",

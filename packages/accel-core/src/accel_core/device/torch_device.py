@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from accel_core.device.graphs import Graphs
-from accel_core.device.module import DeviceModule
+from accel_core.device.module import DeviceModule, LazyCalls
+from accel_core.device.traits import checked_traits
 from accel_core.errors import UnsupportedBackend
 from accel_core.op_builder import OpTable
 from accel_core.vendor import Trait
@@ -41,7 +42,7 @@ class TorchDeviceAccelerator(Graphs):
     name:        the torch device type (`npu`).
     collectives: backend name for torch.distributed (`hccl`).
     ops:         the vendor's op table.
-    traits:      what the device cannot do, by builder or feature name, with reasons.
+    traits:      what the device cannot do, by Feature or builder's class name; others raise InvalidTraits.
     device_module: default `torch.<name>`, which the vendor's runtime has registered.
     compile_backend: default backend of torch.compile.
     """
@@ -61,7 +62,7 @@ class TorchDeviceAccelerator(Graphs):
         self._communication_backend_name: str = collectives
         self._compile_backend: str = compile_backend
         self._ops = ops
-        self.traits: Mapping[str, Trait] = traits or {}
+        self.traits: Mapping[str, Trait] = checked_traits(name, traits or {}, ops)
         self.device_module: DeviceModule = getattr(torch, name) if device_module is None else device_module
         self._is_own = _IsOfType(name)
 
@@ -161,7 +162,7 @@ class TorchDeviceAccelerator(Graphs):
         return self.device_module.default_stream(device_index)
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        return self.device_module._lazy_call(callback)
+        return cast(LazyCalls, self.device_module)._lazy_call(callback)
 
     # ------------------------------------------------------------------------------------- memory
 

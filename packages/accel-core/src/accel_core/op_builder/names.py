@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The builder names of DeepSpeed 0.18 and 0.19, those left out that are for one kind of device alone."""
+"""The builder names of DeepSpeed 0.18 and 0.19."""
 
 from __future__ import annotations
 
@@ -27,10 +27,13 @@ CUDA_ONLY = (
 HOST = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "PinMemoryBuilder", "UtilsBuilder")
 #: Fused optimizers of the device; `accel_core.op_builder.fused` has them in plain torch.
 FUSED = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder")
-#: Functions of inference; `accel_core.inference` has them in plain torch.
+#: Functions of inference; `accel_core.op_builder.inference` has them in plain torch.
 INFERENCE = ("InferenceBuilder", "InferenceCoreBuilder")
 
-#: All of them: an accelerator serves each, or says why not.
+#: Ops that upstream has for one other kind of device alone.
+ONE_DEVICE = ("CCLCommBuilder", "FlashAttentionBuilder", "ShareMemCommBuilder")
+
+#: All but those of `ONE_DEVICE`: an accelerator serves each, or says why not.
 UPSTREAM = tuple(sorted((*CUDA_ONLY, *HOST, *FUSED, *INFERENCE, "AsyncIOBuilder")))
 
 

@@ -92,9 +92,10 @@ def _mismatch(point: importlib.metadata.EntryPoint, written_for: str) -> Interfa
     core = distribution_version("accel-core") or "of unknown version"
     return InterfaceMismatch(
         what=f"{package} was built for another version of the accelerator interface",
-        found=f"{package} {version} is written for {written_for}"
-        + (f"; it asks for {needs[0]}" if needs else ""),
-        expected=f"interface {INTERFACE_VERSION}, that of the installed accel-core {core}",
+        # Both sides stand here: a finding's line has no "expected".
+        found=f"{package} {version} is written for {written_for}; accel-core {core} has interface {INTERFACE_VERSION}"
+        + (f", and the package asks for {needs[0]}" if needs else ""),
+        expected=f"interface {INTERFACE_VERSION}, that of the installed accel-core",
         do=pip_install("accel-core", package, options="--upgrade"),
     )
 

@@ -5,6 +5,7 @@
 from accel_core.env import Variable
 from accel_core.lazy import lazy_exports
 from accel_core.vendor.bindings import Bindings, Collectives
+from accel_core.vendor.feature import Feature
 from accel_core.vendor.probing import (
     device_files,
     distribution_version,
@@ -31,6 +32,7 @@ __all__ = [
     "Collectives",
     "Confirmation",
     "Evidence",
+    "Feature",
     "Probe",
     "Support",
     "Trait",

@@ -9,6 +9,8 @@ import os
 from pathlib import Path
 from typing import Any, ClassVar
 
+from typing_extensions import override
+
 from accel_core.op_builder import OpBuilder
 from accel_core.op_builder.source_builder import SourceBuilder
 from accel_cuda.op_builder import toolkit
@@ -19,6 +21,7 @@ _log = logging.getLogger("accel_cuda")
 class KernelBuilder(SourceBuilder):
     """One of DeepSpeed's builders that needs the compiler for the device."""
 
+    @override
     def compatibility(self) -> tuple[bool, str]:
         """Whether nvcc (hipcc) is here and of this torch's version, and what `SourceBuilder` asks for."""
         missing = toolkit.lack()
@@ -33,11 +36,13 @@ class KernelOrPlainBuilder(KernelBuilder):
 
     plain: ClassVar[type[OpBuilder]]
 
+    @override
     def compatibility(self) -> tuple[bool, str]:
         """Always; the sentence tells which of the two."""
         compiled, why = super().compatibility()
         return True, why if compiled else f"plain torch: {why}"
 
+    @override
     def load(self, verbose: bool = True) -> Any:
         """The compiled op, else an object with the same functions; a compilation that fails is told."""
         if super().compatibility()[0]:
@@ -102,6 +107,7 @@ class AsyncIOBuilder(KernelBuilder):
     BUILD_VAR = "DS_BUILD_AIO"
     UPSTREAM = ("deepspeed.ops.op_builder.async_io.AsyncIOBuilder",)
 
+    @override
     def compatibility(self) -> tuple[bool, str]:
         """Whether libaio's header is here too; looked for where a compiler looks."""
         folders = [*os.environ.get("CPATH", "").split(os.pathsep), "/usr/local/include", "/usr/include"]

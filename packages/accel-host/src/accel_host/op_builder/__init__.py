@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's host ops, for the op table of every vendor: nothing is compiled where a wheel carries the library."""
+"""Builders of DeepSpeed's host ops, for the op tables of all vendor packages."""
 
 from accel_host.op_builder.adagrad import CPUAdagradBuilder
 from accel_host.op_builder.adam import CPUAdamBuilder, FusedAdamBuilder

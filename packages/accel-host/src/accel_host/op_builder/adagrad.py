@@ -11,9 +11,9 @@ import torch
 
 from accel_host import kernels
 from accel_host.op_builder.base import HostBuilder
-from accel_host.op_builder.optimizers import Optimizers
+from accel_host.op_builder.registry import OptimizerRegistry
 
-_adagrads: Optimizers[None] = Optimizers("adagrad")
+_adagrads: OptimizerRegistry[None] = OptimizerRegistry("adagrad")
 
 
 def create_adagrad(
@@ -23,12 +23,12 @@ def create_adagrad(
     weight_decay: float = 0.0,
     should_log: bool = False,
 ) -> int:
-    """Remember an optimizer; 0."""
+    """Register an optimizer; returns 0."""
     return _adagrads.create(optimizer_id, None)
 
 
 def destroy_adagrad(optimizer_id: int) -> int:
-    """Forget it; 0, also where it is forgotten already."""
+    """Remove the optimizer; returns 0, also where it is unknown."""
     return _adagrads.destroy(optimizer_id)
 
 
@@ -42,20 +42,23 @@ def adagrad_update(
     grads: torch.Tensor,
     exp_avg_sq: torch.Tensor,
 ) -> int:
-    """One step in place. The gradient is left as it is; upstream overwrites it, which nothing reads."""
+    """Take one step in place; returns 0.
+
+    The gradient is not changed. Upstream overwrites it, with values that nothing reads.
+    """
     _adagrads[optimizer_id]
     kernels.adagrad([params], [grads], [exp_avg_sq], lr=lr, eps=epsilon, weight_decay=weight_decay)
     return 0
 
 
 class CPUAdagradBuilder(HostBuilder):
-    """Adagrad."""
+    """Builds `cpu_adagrad`: Adagrad on one tensor."""
 
     NAME = "cpu_adagrad"
     BUILD_VAR = "DS_BUILD_CPU_ADAGRAD"
 
     def functions(self) -> Any:
-        """Upstream's functions."""
+        """Return upstream's functions."""
         return SimpleNamespace(
             create_adagrad=create_adagrad, adagrad_update=adagrad_update, destroy_adagrad=destroy_adagrad
         )

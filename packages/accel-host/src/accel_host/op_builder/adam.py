@@ -13,10 +13,10 @@ from accel_core.op_builder.functions import OpFunctions
 from accel_core.op_builder.steps.adam import AdamStep, Lists, as_multi_tensor_adam
 from accel_host import kernels
 from accel_host.op_builder.base import HostBuilder
-from accel_host.op_builder.optimizers import Optimizers
+from accel_host.op_builder.registry import OptimizerRegistry
 
-#: Whether the decay is decoupled, by number: the one option that upstream does not give at every step.
-_adams: Optimizers[bool] = Optimizers("adam")
+#: Whether the decay is decoupled, by optimizer ID: the one option that upstream does not pass at every step.
+_adams: OptimizerRegistry[bool] = OptimizerRegistry("adam")
 
 
 def create_adam(
@@ -29,12 +29,12 @@ def create_adam(
     adamw_mode: bool = True,
     should_log: bool = False,
 ) -> int:
-    """Remember an optimizer; 0."""
+    """Register an optimizer; returns 0."""
     return _adams.create(optimizer_id, bool(adamw_mode))
 
 
 def destroy_adam(optimizer_id: int) -> int:
-    """Forget it; 0, also where it is forgotten already."""
+    """Remove the optimizer; returns 0, also where it is unknown."""
     return _adams.destroy(optimizer_id)
 
 
@@ -54,7 +54,7 @@ def adam_update(
     *,
     rollback: bool = False,
 ) -> int:
-    """One step in place; raises UnknownOptimizer and what `kernels.adam` raises."""
+    """Take one step in place; returns 0. Raises UnknownOptimizer and what `kernels.adam` raises."""
     decoupled = _adams[optimizer_id]
     if not rollback and kernels.adam_single_tensor(
         params, grads, exp_avg, exp_avg_sq, step, lr, beta1, beta2, epsilon, weight_decay, decoupled, bias_correction
@@ -68,12 +68,12 @@ def adam_update(
 
 
 def adam_rollback(*arguments: Any) -> int:
-    """Take the step of the same arguments back, but for rounding."""
+    """Undo the step that was taken with the same arguments, up to rounding."""
     return adam_update(*arguments, rollback=True)
 
 
 def step(lists: Lists, adam: AdamStep) -> None:
-    """One step in place on [gradients, parameters, first moments, second moments] in host memory."""
+    """Take one step in place on [gradients, parameters, first moments, second moments] in host memory."""
     grads, params, exp_avgs, exp_avg_sqs = lists
     kernels.adam(
         params, grads, exp_avgs, exp_avg_sqs, step=adam.step, lr=adam.lr, beta1=adam.beta1, beta2=adam.beta2,
@@ -83,7 +83,7 @@ def step(lists: Lists, adam: AdamStep) -> None:
 
 
 class CPUAdam(OpFunctions):
-    """Upstream's functions. ZenFlow's (`zenflow_adam_create`, …) are not among them: asking for one says so."""
+    """Upstream's functions, without those of ZenFlow (`zenflow_adam_create`, …), which raise by name."""
 
     OP = "cpu_adam"
     create_adam = staticmethod(create_adam)
@@ -93,22 +93,22 @@ class CPUAdam(OpFunctions):
 
 
 class CPUAdamBuilder(HostBuilder):
-    """Adam and AdamW: the optimizer of ZeRO-Offload."""
+    """Builds `cpu_adam`: Adam and AdamW on one tensor, the optimizer of ZeRO-Offload."""
 
     NAME = "cpu_adam"
     BUILD_VAR = "DS_BUILD_CPU_ADAM"
 
     def functions(self) -> Any:
-        """Upstream's functions."""
+        """Return upstream's functions."""
         return CPUAdam()
 
 
 class FusedAdamBuilder(HostBuilder):
-    """Adam over many tensors in one call, for tensors in host memory."""
+    """Builds `fused_adam`: Adam on many tensors in host memory in one call."""
 
     NAME = "fused_adam"
     BUILD_VAR = "DS_BUILD_FUSED_ADAM"
 
     def functions(self) -> Any:
-        """Upstream's function."""
+        """Return upstream's function."""
         return SimpleNamespace(multi_tensor_adam=as_multi_tensor_adam(step))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the host's builders share: they always serve, by the library or in plain torch."""
+"""The base class of the host builders."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from accel_host import library
 
 
 class HostBuilder(OpBuilder):
-    """Always compatible; the reason says where the op comes from, after `load` where it came from."""
+    """A builder whose op always works, with the library or in plain torch; `reason` says which of them."""
 
     def compatibility(self) -> tuple[bool, str]:
-        """Always, and from where."""
+        """Return True, and where the library comes from."""
         return True, library.origin()
 
     def load(self, verbose: bool = True) -> Any:
-        """Upstream's functions, with the library at hand or in plain torch. Never raises."""
+        """Return upstream's functions, on the library or in plain torch. Never raises."""
         library.load()
         return self.functions()
 
     @abstractmethod
     def functions(self) -> Any:
-        """An object with upstream's functions."""
+        """Return an object with upstream's functions."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Flattening lists of tensors, for tensors on any device."""
+"""Flattening of lists of tensors, on any device."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from accel_core.op_builder import OpBuilder
 
 
 class UtilsBuilder(OpBuilder):
-    """`flatten(tensors)` and `unflatten(flat, tensors)`, which torch has as they are."""
+    """Builds `utils`: `flatten(tensors)` and `unflatten(flat, tensors)`, which are torch's own functions."""
 
     NAME = "utils"
     BUILD_VAR = "DS_BUILD_UTILS"
 
     def compatibility(self) -> tuple[bool, str]:
-        """Always."""
+        """Return True, and torch's module."""
         return True, "torch._utils"
 
     def load(self, verbose: bool = True) -> Any:
-        """Upstream's functions."""
+        """Return upstream's functions."""
         return SimpleNamespace(flatten=_flatten_dense_tensors, unflatten=_unflatten_dense_tensors)

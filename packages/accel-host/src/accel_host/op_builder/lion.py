@@ -11,9 +11,9 @@ import torch
 
 from accel_host import kernels
 from accel_host.op_builder.base import HostBuilder
-from accel_host.op_builder.optimizers import Optimizers
+from accel_host.op_builder.registry import OptimizerRegistry
 
-_lions: Optimizers[None] = Optimizers("lion")
+_lions: OptimizerRegistry[None] = OptimizerRegistry("lion")
 
 
 def create_lion(
@@ -24,12 +24,12 @@ def create_lion(
     weight_decay: float = 0.0,
     should_log: bool = False,
 ) -> int:
-    """Remember an optimizer; 0."""
+    """Register an optimizer; returns 0."""
     return _lions.create(optimizer_id, None)
 
 
 def destroy_lion(optimizer_id: int) -> int:
-    """Forget it; 0, also where it is forgotten already."""
+    """Remove the optimizer; returns 0, also where it is unknown."""
     return _lions.destroy(optimizer_id)
 
 
@@ -44,7 +44,7 @@ def lion_update(
     grads: torch.Tensor,
     exp_avg: torch.Tensor,
 ) -> int:
-    """One step in place."""
+    """Take one step in place; returns 0."""
     _lions[optimizer_id]
     kernels.lion([params], [grads], [exp_avg], lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay)
     return 0
@@ -60,28 +60,28 @@ def multi_tensor_lion(
     step: int,
     weight_decay: float,
 ) -> None:
-    """One step on [gradients, parameters, momenta], as deepspeed.ops.lion.FusedLion calls it."""
+    """Take one step on [gradients, parameters, momenta], as deepspeed.ops.lion.FusedLion calls it."""
     grads, params, exp_avgs = tensor_lists
     kernels.lion(params, grads, exp_avgs, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay)
 
 
 class CPULionBuilder(HostBuilder):
-    """Lion."""
+    """Builds `cpu_lion`: Lion on one tensor."""
 
     NAME = "cpu_lion"
     BUILD_VAR = "DS_BUILD_CPU_LION"
 
     def functions(self) -> Any:
-        """Upstream's functions."""
+        """Return upstream's functions."""
         return SimpleNamespace(create_lion=create_lion, lion_update=lion_update, destroy_lion=destroy_lion)
 
 
 class FusedLionBuilder(HostBuilder):
-    """Lion over many tensors in one call, for tensors in host memory."""
+    """Builds `fused_lion`: Lion on many tensors in host memory in one call."""
 
     NAME = "fused_lion"
     BUILD_VAR = "DS_BUILD_FUSED_LION"
 
     def functions(self) -> Any:
-        """Upstream's function."""
+        """Return upstream's function."""
         return SimpleNamespace(multi_tensor_lion=multi_tensor_lion)

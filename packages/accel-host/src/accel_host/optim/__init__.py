@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""torch optimizers over the host kernels, for models in host memory; no DeepSpeed needed.
+"""torch optimizers on the host kernels, for models in host memory. DeepSpeed is not needed.
 
-AdamW and Adagrad are torch's own classes with another `step`: options and state dicts are theirs, both ways.
+AdamW and Adagrad are subclasses of torch's own with another `step`: options are the same, and state dicts can be
+exchanged in both directions.
 """
 
 from accel_host.optim.adagrad import Adagrad

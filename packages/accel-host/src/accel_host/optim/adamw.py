@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""AdamW over the host kernel."""
+"""AdamW on the host kernel."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from typing import Any
 import torch
 
 from accel_host import kernels
-from accel_host.optim import step
+from accel_host.optim import base
 
 
-class AdamW(step.HostOptimizer, torch.optim.AdamW):
-    """torch.optim.AdamW with another step: same options, same state dict.
+class AdamW(base.HostOptimizer, torch.optim.AdamW):
+    """torch.optim.AdamW with another `step`: same options, same state dict.
 
-    amsgrad, differentiable and capturable are refused (InvalidTensors, a ValueError). Source: arXiv:1711.05101.
+    Raises InvalidTensors (a ValueError) for amsgrad, differentiable and capturable. Source: arXiv:1711.05101.
     """
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step in place; gives the closure's loss. Raises what `accel_host.kernels.adam` raises."""
-        loss = step.loss_of(closure)
+        """Take one step in place; returns the closure's result. Raises what `accel_host.kernels.adam` raises."""
+        loss = base.evaluate(closure)
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             options = (float(group["lr"]), float(beta1), float(beta2), group["eps"], group["weight_decay"])
-            for members in step.by_step(group, self.state, _fresh):
-                _step(members, options, step.sign(group))
+            for same_step in base.group_by_step(group, self.state, _new_states):
+                _step(same_step, options, base.grad_sign(group))
         return loss
 
 
-def _step(members: step.Members, options: tuple[float, float, float, float, float], sign: float) -> None:
-    number, params, grads, states = members
+def _step(same_step: base.StepGroup, options: tuple[float, float, float, float, float], sign: float) -> None:
+    number, params, grads, states = same_step
     first, second = [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states]
     if len(params) == 1 and kernels.adam_single_tensor(
         params[0], grads[0], first[0], second[0], number, *options, True, True, sign
@@ -45,6 +45,6 @@ def _step(members: step.Members, options: tuple[float, float, float, float, floa
     )  # fmt: skip
 
 
-def _fresh(parameters: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+def _new_states(parameters: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:
     states = zip(kernels.zeros_like(parameters), kernels.zeros_like(parameters), strict=True)
     return [{"exp_avg": first, "exp_avg_sq": second} for first, second in states]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Lion over the host kernel; torch has none of its own."""
+"""Lion on the host kernel; torch has no Lion."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from accel_host import kernels
-from accel_host.optim import step
+from accel_host.optim import base
 
 
-class Lion(step.HostOptimizer):
+class Lion(base.HostOptimizer):
     """Lion with decoupled weight decay; its state is the momentum `exp_avg`. Source: arXiv:2302.06675.
 
     Raises ValueError for a negative lr or weight_decay, or betas outside [0, 1).
@@ -38,11 +38,11 @@ class Lion(step.HostOptimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step in place; gives the closure's loss. Raises what `accel_host.kernels.lion` raises."""
-        loss = step.loss_of(closure)
+        """Take one step in place; returns the closure's result. Raises what `accel_host.kernels.lion` raises."""
+        loss = base.evaluate(closure)
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
-            for _, params, grads, states in step.by_step(group, self.state, _fresh):
+            for _, params, grads, states in base.group_by_step(group, self.state, _new_states):
                 kernels.lion(
                     params,
                     grads,
@@ -51,10 +51,10 @@ class Lion(step.HostOptimizer):
                     beta1=float(beta1),
                     beta2=float(beta2),
                     weight_decay=group["weight_decay"],
-                    grad_factor=step.sign(group),
+                    grad_factor=base.grad_sign(group),
                 )
         return loss
 
 
-def _fresh(parameters: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+def _new_states(parameters: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:
     return [{"exp_avg": first} for first in kernels.zeros_like(parameters)]

@@ -10,4 +10,10 @@ from accel_host.op_builder import (
     UtilsBuilder,
 )
 
-__all__ = ["CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "PinMemoryBuilder", "UtilsBuilder"]
+__all__ = [
+    "CPUAdagradBuilder",
+    "CPUAdamBuilder",
+    "CPULionBuilder",
+    "PinMemoryBuilder",
+    "UtilsBuilder",
+]

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 import torch
+from typing_extensions import override
 
 from accel_core.op_builder import inference
 from accel_core.op_builder.inference import FusedFunctions, InferenceBuilder, core_ops
@@ -36,6 +37,7 @@ class InferenceCoreBuilder(inference.InferenceCoreBuilder):
 
     FUSED: ClassVar[FusedFunctions] = {"gated_activation": ("sdaa.swiglu", gated_activation)}
 
+    @override
     def load(self, verbose: bool = True) -> Any:
         """A new object with upstream's functions."""
         with suppress(ImportError):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a configuration found beside what it should have found, and the figures of the difference."""
+"""Compare the losses, scales and steps of a configuration with the expected ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LEARNED = 0.8
 
 @dataclass(frozen=True)
 class Comparison:
-    """One configuration's.
+    """The comparison of one configuration.
 
     refused:    ends the test as skipped once DeepSpeed is seen to refuse the type; None where the device has it.
     exact:      the device computes with the host's own kernels.
@@ -40,12 +40,12 @@ class Comparison:
 
     @property
     def tolerance(self) -> float:
-        """Largest difference of a loss."""
+        """Return the largest allowed difference of a loss."""
         own = _OWN_ADAM if self.configuration.optimizer != "torch" else 0.0
         return max(TOLERANCE[self.configuration.dtype], own)
 
     def trained(self, answers: Answers) -> list[Found]:
-        """What each rank found; fails with the traceback of a rank that did not train."""
+        """Return what each rank found; fail with the traceback of a rank that did not train."""
         name = self.configuration.name
         found = [answer.get(name) for answer in answers]
         if self.refused is not None:
@@ -58,7 +58,7 @@ class Comparison:
         return [mine for mine in found if isinstance(mine, dict)]
 
     def with_plain_torch(self, answers: Answers, first: int = 0) -> None:
-        """Losses within the type's tolerance; scales and skipped steps the same. `first`: the first step there is."""
+        """Compare losses within the type's tolerance, scales and skipped steps. first: index of the first step."""
         found = self.trained(answers)
         losses = _mean(found)
         tolerance = self.tolerance
@@ -86,7 +86,7 @@ class Comparison:
             _expect_learned(self.configuration, losses)
 
     def with_stock(self, answers: Answers, stock: Answers) -> None:
-        """Every rank's losses, beside those of the same rank of DeepSpeed on a CPU."""
+        """Compare every rank's losses with those of the same rank of DeepSpeed on a CPU."""
         found, wanted = self.trained(answers), self.trained(stock)
         worst = largest(_furthest(a["losses"], b["losses"]) for a, b in zip(found, wanted, strict=True))
         self.record({"difference": worst, "identical": found == wanted})
@@ -102,7 +102,7 @@ class Comparison:
 
 
 def expect_scales_follow_overflows(configuration: Configuration, found: Found) -> None:
-    """The first step has overflowed; scales are halved by overflows, doubled by good steps, and training goes on."""
+    """Fail unless the first step overflowed, overflows halve and good steps double the scale, and training goes on."""
     skipped, scale, good = found["skipped"], found["scales"][0], 0
     wanted = []
     for overflow in skipped:

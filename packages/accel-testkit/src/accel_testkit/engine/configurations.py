@@ -82,11 +82,11 @@ class Configuration:
 
     @property
     def warms_up(self) -> bool:
-        """Whether DeepSpeed takes a step on gradients of zero first, which counts for Adam (docs/upstream.md)."""
+        """Return whether DeepSpeed first takes a step on zero gradients, which counts for Adam (docs/upstream.md)."""
         return self.stage == 0 and self.dtype != "fp32"
 
     def deepspeed_config(self, ranks: int, batch: int) -> dict[str, Any]:
-        """The whole DeepSpeed config for so many ranks that share a batch of so many rows."""
+        """Return the whole DeepSpeed config. batch: rows that the ranks share."""
         adam = {"lr": LEARNING_RATE, "weight_decay": WEIGHT_DECAY, "adam_w_mode": True}
         return {
             "train_micro_batch_size_per_gpu": batch // ranks // self.accumulate,

@@ -14,7 +14,6 @@ from accel_core.vendor import Traits
 from accel_testkit.engine.compare import Comparison
 from accel_testkit.engine.configurations import MATRIX, Configuration
 from accel_testkit.engine.runs import Runs
-from accel_testkit.plugin import tier
 from accel_testkit.suite import results
 from accel_testkit.suite.conftest import (
     _admission,
@@ -52,9 +51,9 @@ def comparison(
     traits: Traits,
     request: pytest.FixtureRequest,
 ) -> Comparison:
-    """Compares this configuration's runs; skips where the vendor declares its type, op or stage missing."""
+    """The comparison of this configuration's runs; skipped where the vendor declares its type, op or stage missing."""
     item = request.node
-    ranks = "zero3_ranks" if configuration.stage == 3 and tier(item) == "multi" else ""
+    ranks = "zero3_ranks" if configuration.stage == 3 and results.tier(item) == "multi" else ""
     for name in (configuration.dtype, _OPS.get(configuration.optimizer, ""), ranks):
         skip_if_declared(item, name, traits)
 
@@ -62,7 +61,7 @@ def comparison(
         item.user_properties.append((results.FIGURES, figures))
 
     def refused(found: list[Any]) -> None:
-        """DeepSpeed asks the accelerator, and trains nothing in a type that it denies."""
+        """Skip after checking that DeepSpeed refuses the type, as the accelerator says that it has none."""
         dtype = configuration.dtype
         for rank in found:
             assert f"Type {dtype} is not supported" in str(rank), f"{dtype} is denied, and yet: {rank}"

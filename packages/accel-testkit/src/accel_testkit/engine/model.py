@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A tiny causal transformer and its batches: the same numbers everywhere."""
+"""A tiny causal transformer and its batches, with the same numbers on every machine."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Transformer(torch.nn.Module):
 
 
 def make() -> Transformer:
-    """A new model on the CPU in float32, with the same weights at every call."""
+    """Return a new model on the CPU in float32, with the same weights at every call."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(20)
         return Transformer()
 
 
 def batch(step: int) -> torch.Tensor:
-    """Symbols (8, 17) of a step on the CPU: sequences that repeat, so that there is something to learn."""
+    """Return the symbols (8, 17) of a step, on the CPU: periodic sequences, which the model can learn."""
     generator = torch.Generator().manual_seed(500 + step)
     start = torch.randint(0, _VOCABULARY, (BATCH, 1), generator=generator)
     stride = torch.randint(1, 3, (BATCH, 1), generator=generator)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One rank's job: train every configuration in one process, since importing deepspeed costs seconds."""
+"""The job of one rank: train every configuration in one process, because importing deepspeed takes seconds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HALF = STEPS // 2
 
 @dataclass(frozen=True)
 class Order:
-    """What the test wants of all ranks.
+    """The instructions of a test to all ranks.
 
     names:       the configurations to train.
     checkpoints: folder that outlives the processes.
@@ -36,12 +36,12 @@ class Order:
     stock: bool = False
 
     def configurations(self) -> list[Configuration]:
-        """The configurations by their names."""
+        """Return the configurations by their names."""
         return [configuration for configuration in configurations.MATRIX if configuration.name in self.names]
 
 
 def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
-    """The answer has what each configuration found, by name, or the traceback of its failure."""
+    """Put what each configuration found, by name, or the traceback of its failure, into the answer."""
     import deepspeed
 
     order = Order(**launch.order(folder))
@@ -60,7 +60,7 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
 
 
 def train(configuration: Configuration, order: Order) -> Found:
-    """What this rank finds on its share of the batches."""
+    """Train on this rank's share of the batches; return what it finds."""
     place = Path(order.checkpoints, str(order.origin or dist.get_world_size()), configuration.name)
     found: Found = {"losses": [], "scales": [], "skipped": []}
     if order.origin:
@@ -98,7 +98,7 @@ def _load(engine: Any, place: Path) -> None:
 
 
 def _load_elsewhere(configuration: Configuration, place: Path) -> dict[str, Any]:
-    """Make the checkpoint one that any number of ranks can load; the setting by which they do."""
+    """Convert the checkpoint for any number of ranks; return the setting that loads it."""
     if configuration.stage == 0:
         return {}  # The optimizer's state is whole there.
     if dist.get_rank() == 0:

@@ -28,7 +28,7 @@ _SUMS = {torch.float32: torch.float32, torch.bfloat16: torch.float32, torch.floa
 
 
 def of(configuration: Configuration, ranks: int) -> Found:
-    """`losses`, `scales` and `skipped` (whether the optimizer left the weights as they were) of every step.
+    """Return `losses`, `scales` and `skipped` (whether the weights did not change) of every step.
 
     Stages, offload and checkpoints make no difference to it. Ranks only do because each rounds its own share.
     """
@@ -60,7 +60,7 @@ def _train(dtype: str, scaling: Scaling, accumulate: int, warms_up: bool, ranks:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """The model is tiny: more threads only wait for each other, while the ranks want the processor."""
+    """Limit torch to one thread: the model is tiny, and the ranks need the other cores."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -75,7 +75,7 @@ def _step(
     gradients: list[torch.Tensor],
     scaler: torch.amp.GradScaler,
 ) -> bool:
-    """Unscale, clip and take the step; whether the weights have changed."""
+    """Unscale, clip and take the step; return whether the weights have changed."""
     _set_gradients(masters, gradients)
     scaler.unscale_(optimizer)
     torch.nn.utils.clip_grad_norm_(masters, CLIPPING)
@@ -94,7 +94,7 @@ def _scaler(scaling: Scaling) -> torch.amp.GradScaler:
 def _gradients(
     module: torch.nn.Module, parts: Sequence[torch.Tensor], ranks: int, scaler: torch.amp.GradScaler
 ) -> tuple[list[float], list[torch.Tensor]]:
-    """Losses of what each rank sees of each micro-batch; the scaled gradients, averaged over ranks, then summed."""
+    """Return each rank's loss of each micro-batch; accumulate scaled gradients, averaged over ranks and then summed."""
     sums = [torch.zeros_like(parameter, dtype=_SUMS[parameter.dtype]) for parameter in module.parameters()]
     losses = []
     for part in parts:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The runs of a session: on the accelerator, and the same beside it on DeepSpeed's own CPU accelerator."""
+"""The runs of a session: each on the accelerator and on DeepSpeed's own CPU accelerator."""
 
 from __future__ import annotations
 
@@ -24,20 +24,25 @@ _START, _EACH = 120.0, 30.0
 
 
 def expect_trained_on(accelerator: str, answers: Answers) -> None:
-    """Fail unless every rank that got so far had this class."""
+    """Fail unless every rank that reported an accelerator had this class."""
     wanted = accelerator.replace(":", ".")
-    strangers = [answer for answer in answers if answer.get("accelerator", wanted) != wanted]
+    others = [answer for answer in answers if answer.get("accelerator", wanted) != wanted]
     expect(
-        not strangers,
+        not others,
         "the engine ran on another accelerator",
-        found=", ".join(str(answer["accelerator"]) for answer in strangers),
+        found=", ".join(str(answer["accelerator"]) for answer in others),
         expected=wanted,
         do="run `accel doctor` on this machine",
     )
 
 
-class Kind(NamedTuple):
-    """Number of ranks, of those whose checkpoints are gone on from (0: none), and whether DeepSpeed's CPU does it."""
+class RunKey(NamedTuple):
+    """What identifies a run.
+
+    ranks:  number of ranks.
+    origin: number of ranks whose checkpoints the run continues from; 0 for none.
+    stock:  whether DeepSpeed's own CPU accelerator runs it.
+    """
 
     ranks: int
     origin: int = 0
@@ -45,14 +50,14 @@ class Kind(NamedTuple):
 
 
 class Runs:
-    """Starts each kind of run once, when it is first asked for."""
+    """Starts each run once, when its answers are first needed."""
 
     def __init__(self, launcher: Launcher, chosen: Sequence[Configuration], checkpoints: Path) -> None:
         self._launcher = launcher
         self._chosen = chosen
         self._checkpoints = checkpoints
         self._threads = ThreadPoolExecutor(max_workers=2)
-        self._runs: dict[Kind, Future[Answers]] = {}
+        self._runs: dict[RunKey, Future[Answers]] = {}
 
     def __enter__(self) -> Runs:
         return self
@@ -60,28 +65,28 @@ class Runs:
     def __exit__(self, *error: object) -> None:
         self._threads.shutdown(cancel_futures=True)
 
-    def answers(self, kind: Kind) -> Answers:
-        """The answers of all ranks; waits for them."""
-        if kind.origin:
-            self.answers(Kind(kind.origin, stock=kind.stock))
-        elif kind.ranks == 1:
+    def answers(self, key: RunKey) -> Answers:
+        """Wait for the answers of all ranks and return them."""
+        if key.origin:
+            self.answers(RunKey(key.origin, stock=key.stock))
+        elif key.ranks == 1:
             # Two processes of one rank each are no more than one run of two.
-            self._run(kind._replace(stock=not kind.stock))
-        answers = self._run(kind).result()
-        expect_trained_on(STOCK if kind.stock else self._launcher.target.accelerator, answers)
+            self._run(key._replace(stock=not key.stock))
+        answers = self._run(key).result()
+        expect_trained_on(STOCK if key.stock else self._launcher.target.accelerator, answers)
         return answers
 
-    def _run(self, kind: Kind) -> Future[Answers]:
-        if kind not in self._runs:
-            self._runs[kind] = self._threads.submit(self._train, kind)
-        return self._runs[kind]
+    def _run(self, key: RunKey) -> Future[Answers]:
+        if key not in self._runs:
+            self._runs[key] = self._threads.submit(self._train, key)
+        return self._runs[key]
 
-    def _train(self, kind: Kind) -> Answers:
-        folder = self._checkpoints / ("stock" if kind.stock else "here")
+    def _train(self, key: RunKey) -> Answers:
+        folder = self._checkpoints / ("stock" if key.stock else "here")
         wanted = [
-            c for c in self._chosen if (c.same_arithmetic or not kind.stock) and (c.moves or not kind.origin)
+            c for c in self._chosen if (c.same_arithmetic or not key.stock) and (c.moves or not key.origin)
         ]
-        order = Order([c.name for c in wanted], str(folder), kind.origin, kind.stock)
+        order = Order([c.name for c in wanted], str(folder), key.origin, key.stock)
         limit = _START + _EACH * len(wanted)
-        environment = _STOCK if kind.stock else {}
-        return self._launcher.run("accel_testkit.engine.rank", kind.ranks, asdict(order), environment, limit)
+        environment = _STOCK if key.stock else {}
+        return self._launcher.run("accel_testkit.engine.rank", key.ranks, asdict(order), environment, limit)

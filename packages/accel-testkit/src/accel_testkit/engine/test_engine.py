@@ -10,7 +10,7 @@ import pytest
 
 from accel_testkit.engine.compare import Comparison, expect_scales_follow_overflows
 from accel_testkit.engine.configurations import MATRIX, STEPS, Configuration
-from accel_testkit.engine.runs import Kind, Runs
+from accel_testkit.engine.runs import RunKey, Runs
 
 pytestmark = pytest.mark.tier("device")
 
@@ -30,33 +30,33 @@ def _each(fits: Callable[[Configuration], bool]) -> pytest.MarkDecorator:
 @_each(lambda c: not c.fault)
 def test_one_rank(runs: Runs, comparison: Comparison) -> None:
     """One rank gives the losses of plain PyTorch, and skips the same steps for the same loss scales."""
-    comparison.with_plain_torch(runs.answers(Kind(1)))
+    comparison.with_plain_torch(runs.answers(RunKey(1)))
 
 
 @pytest.mark.tier("multi")
 @_each(lambda c: not c.fault)
 def test_two_ranks(runs: Runs, comparison: Comparison) -> None:
     """Two ranks, each with half of every batch, give the losses of the whole batch."""
-    comparison.with_plain_torch(runs.answers(Kind(2)))
+    comparison.with_plain_torch(runs.answers(RunKey(2)))
 
 
 @_each(lambda c: c.same_arithmetic)
 def test_one_rank_beside_a_cpu(runs: Runs, comparison: Comparison) -> None:
     """One rank gives the losses of DeepSpeed on a CPU, to the last bit on a simulated device."""
-    comparison.with_stock(runs.answers(Kind(1)), runs.answers(Kind(1, stock=True)))
+    comparison.with_stock(runs.answers(RunKey(1)), runs.answers(RunKey(1, stock=True)))
 
 
 @pytest.mark.tier("multi")
 @_each(lambda c: c.same_arithmetic)
 def test_two_ranks_beside_a_cpu(runs: Runs, comparison: Comparison) -> None:
     """Two ranks give the losses of DeepSpeed on two CPU ranks, to the last bit on a simulated device."""
-    comparison.with_stock(runs.answers(Kind(2)), runs.answers(Kind(2, stock=True)))
+    comparison.with_stock(runs.answers(RunKey(2)), runs.answers(RunKey(2, stock=True)))
 
 
 @_each(lambda c: c.overflows)
 def test_overflow_is_survived(runs: Runs, comparison: Comparison) -> None:
     """The first loss scale overflows: its step is skipped, the scale is halved, and training goes on."""
-    for found in comparison.trained(runs.answers(Kind(1))):
+    for found in comparison.trained(runs.answers(RunKey(1))):
         expect_scales_follow_overflows(comparison.configuration, found)
 
 
@@ -64,11 +64,11 @@ def test_overflow_is_survived(runs: Runs, comparison: Comparison) -> None:
 @_each(lambda c: c.moves)
 def test_checkpoint_of_two_ranks_serves_one(runs: Runs, comparison: Comparison) -> None:
     """One rank goes on from a checkpoint of two, with the losses of an uninterrupted training."""
-    comparison.with_plain_torch(runs.answers(Kind(1, origin=2)), first=STEPS // 2)
+    comparison.with_plain_torch(runs.answers(RunKey(1, origin=2)), first=STEPS // 2)
 
 
 @pytest.mark.tier("multi")
 @_each(lambda c: c.moves)
 def test_checkpoint_of_one_rank_serves_two(runs: Runs, comparison: Comparison) -> None:
     """Two ranks go on from a checkpoint of one, with the losses of an uninterrupted training."""
-    comparison.with_plain_torch(runs.answers(Kind(2, origin=1)), first=STEPS // 2)
+    comparison.with_plain_torch(runs.answers(RunKey(2, origin=1)), first=STEPS // 2)

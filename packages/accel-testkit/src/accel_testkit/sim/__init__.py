@@ -2,28 +2,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simulated accelerators: real PyTorch device types whose memory is the host's.
 
-`activate("npu")` gives this process one; `environment("npu")` gives child processes one, under the real
-import names.
+`activate("npu")` simulates one in this process; `environment("npu")` is an environment in which child processes have
+one, under the real import names.
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from accel_testkit.sim.simulation import activate, current
-    from accel_testkit.sim.standins import environment
+    from accel_testkit.sim.activation import activate
+    from accel_testkit.sim.simulation import current
+    from accel_testkit.sim.stub_packages import environment
 
 __all__ = ["activate", "current", "environment"]
 
 
+#: Where each name is defined: importing this package imports neither torch nor a compiler.
+_HOMES = {"activate": "activation", "current": "simulation", "environment": "stub_packages"}
+
+
 def __getattr__(name: str) -> Any:
-    if name in ("activate", "current"):
-        from accel_testkit.sim import simulation
-
-        return getattr(simulation, name)
-    if name == "environment":
-        from accel_testkit.sim import standins
-
-        return standins.environment
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Ways in which real runtimes fail or differ, each a switch: ACCEL_SIM_BEHAVIOUR=npu.no-cann,…"""
+"""Failures and peculiarities of the real runtimes, switched on by name: ACCEL_SIM_BEHAVIOUR=npu.no-cann,…"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from accel_testkit.sim.errors import InvalidSetting
 
 @dataclass(frozen=True)
 class Behaviour:
-    """One switch.
+    """One failure or peculiarity.
 
     module: the import that fails; empty for one that changes something else.
     error:  the exception's class, text: its message.
@@ -67,7 +67,7 @@ def check(names: frozenset[str]) -> None:
     known = {behaviour.name for behaviour in BEHAVIOURS}
     if wrong := sorted(names - known):
         raise InvalidSetting(
-            what="a vendor behaviour can not be simulated",
+            what="a vendor behaviour cannot be simulated",
             found=", ".join(wrong),
             expected=f"some of {', '.join(sorted(known))}",
             do="correct ACCEL_SIM_BEHAVIOUR",

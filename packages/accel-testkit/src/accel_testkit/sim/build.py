@@ -1,80 +1,86 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the simulated device for the torch that is installed, once, and keeps it in the user's cache."""
+"""Compile the simulated device for the installed torch, once, and keep the library in the user's cache.
+
+This module does not import torch: `accel sim` takes its version and headers from the installed files.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
-
-import torch
+from typing import Any
 
 from accel_core.native import Source, build, compiler
-from accel_testkit.sim.errors import CanNotBuild
+from accel_testkit.sim.build_progress import BuildProgress
+from accel_testkit.sim.errors import SimulatorBuildFailed
 
 SOURCES = Path(__file__).parent / "csrc"
 NAME = "accel_sim_native"
-#: Reading torch's headers takes most of the time: the files are compiled as a few units, of which one
-#: has the headers of the collectives and of Python.
+#: The folders of csrc, compiled as one file a unit. torch's headers take most of the time: the first unit has those of
+#: Python, of the collectives and all of ATen's, the second does without them and takes about as long.
 UNITS = {
-    "device": (
-        "memory",
-        "pinned",
-        "alias",
-        "guard",
-        "random",
-        "hooks",
-        "observe",
-        "tape",
-        "rules",
-        "capture",
-        "graphs",
-        "fallback",
-        "kernels",
-        "composites",
-        "autocast",
-    ),
-    "order": ("order", "span", "race", "reuse", "host_ops"),
-    "collectives": (
-        "work",
-        "launch",
-        "deferred",
-        "collectives",
-        "collective_keys",
-        "site",
-        "race_report",
-        "module",
-    ),
+    "collectives and Python": ("distributed", "python", "autocast"),
+    "device and operators": ("runtime", "aten", "graphs", "order"),
 }
 
 
 def library() -> Path:
-    """The shared library, built if it is not there yet; raises `CanNotBuild`, or `CacheUnusable`."""
-    return build.library(_source(), _compile_library)
+    """Return the shared library, built if it is not there yet. Raises `SimulatorBuildFailed` or `CacheUnusable`."""
+    with BuildProgress("accel sim") as progress:
+        return build.library(_source(), lambda _source, target: _compile_library(target, progress))
+
+
+@cache
+def _torch() -> tuple[Path, dict[str, Any]]:
+    """Return torch's folder, and the names of its version file."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        raise SimulatorBuildFailed(
+            what="the simulated device cannot be built",
+            found="no torch in this environment",
+            expected="torch 2.13, whose headers the device is compiled with",
+            do="pip install torch==2.13.0",
+        )
+    folder = Path(spec.origin).parent
+    version = importlib.util.spec_from_file_location("accel_sim_torch_version", folder / "version.py")
+    assert version is not None
+    assert version.loader is not None
+    module = importlib.util.module_from_spec(version)
+    version.loader.exec_module(module)
+    return folder, vars(module)
 
 
 def _source() -> Source:
     # Where torch and Python are installed does not matter: environments of the same versions share a build.
-    versions = (torch.__version__, str(torch.version.git_version), str(sys.implementation.cache_tag))
-    units = tuple(SOURCES / f"{name}.cpp" for names in UNITS.values() for name in names)
-    return Source(NAME, units, flags=(*_options(), *versions))
+    version = _torch()[1]
+    versions = (str(version["__version__"]), str(version["git_version"]), str(sys.implementation.cache_tag))
+    units = tuple(path for folders in UNITS.values() for path in _files(folders))
+    return Source(NAME, units, folders=(SOURCES,), flags=(*_options(), *versions))
+
+
+def _files(folders: tuple[str, ...]) -> list[Path]:
+    return [path for folder in folders for path in sorted((SOURCES / folder).glob("*.cpp"))]
 
 
 def _options() -> list[str]:
-    abi = int(torch.compiled_with_cxx11_abi())
-    standard = "c++20" if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 12) else "c++17"
+    release = tuple(map(int, str(_torch()[1]["__version__"]).split(".")[:2]))
+    standard = "c++20" if release >= (2, 12) else "c++17"
+    # AT_PER_OPERATOR_HEADERS: torch's headers include those of single operators in place of all of them.
     return [
-        f"-std={standard}", "-O1", "-fPIC", "-fvisibility=hidden", "-w", f"-D_GLIBCXX_USE_CXX11_ABI={abi}",
-        "-DUSE_DISTRIBUTED", "-DUSE_C10D_GLOO",
+        f"-std={standard}", "-O1", "-fPIC", "-fvisibility=hidden", "-w",
+        "-DUSE_DISTRIBUTED", "-DUSE_C10D_GLOO", "-DAT_PER_OPERATOR_HEADERS",
     ]  # fmt: skip
 
 
 def _headers() -> list[str]:
-    root = Path(torch.__file__).parent / "include"
+    root = _torch()[0] / "include"
     return [
         f"-I{SOURCES}",
         f"-I{root}",
@@ -86,8 +92,8 @@ def _headers() -> list[str]:
 def _compiler() -> list[str]:
     command = compiler.find()
     if not command:
-        raise CanNotBuild(
-            what="the simulated device can not be built",
+        raise SimulatorBuildFailed(
+            what="the simulated device cannot be built",
             found=f"no C++ compiler {os.environ.get('CXX') or 'c++'!r} on PATH",
             expected="g++ or clang++ with C++20",
             do="install one (Debian: apt install g++) or set CXX; it is needed once for each torch version",
@@ -95,22 +101,31 @@ def _compiler() -> list[str]:
     return command
 
 
-def _compile_library(source: Source, target: Path) -> None:
+def _compile_library(target: Path, progress: BuildProgress) -> None:
     command = _compiler()
-    with ThreadPoolExecutor() as pool:
-        objects = list(pool.map(lambda unit: _compile(command, target.parent, unit), UNITS))
+    version = _torch()[1]["__version__"]
+    progress.begin(
+        len(UNITS),
+        f"compiling the simulated device for torch {version}, about half a minute; later runs find it",
+    )
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        objects = list(pool.map(lambda unit: _compile(command, target.parent, unit, progress), UNITS))
     # torch's libraries are loaded already when this one is: it needs no path to them.
-    libraries = Path(torch.__file__).parent / "lib"
+    libraries = _torch()[0] / "lib"
     _run(
         [*command, "-shared", "-o", str(target), *map(str, objects), f"-L{libraries}",
          "-ltorch", "-ltorch_cpu", "-ltorch_python", "-lc10"]
     )  # fmt: skip
 
 
-def _compile(command: list[str], work: Path, unit: str) -> Path:
-    source, target = work / f"unit_{unit}.cpp", work / f"{unit}.o"
-    source.write_text("".join(f'#include "{name}.cpp"\n' for name in UNITS[unit]), encoding="utf-8")
+def _compile(command: list[str], work: Path, unit: str, progress: BuildProgress) -> Path:
+    stem = unit.replace(" ", "_")
+    source, target = work / f"{stem}.cpp", work / f"{stem}.o"
+    files = [path.relative_to(SOURCES).as_posix() for path in _files(UNITS[unit])]
+    source.write_text("".join(f'#include "{file}"\n' for file in files), encoding="utf-8")
+    progress.part(unit)
     _run([*command, *_options(), *_headers(), "-c", str(source), "-o", str(target)])
+    progress.done(unit)
     return target
 
 
@@ -118,8 +133,8 @@ def _run(command: list[str]) -> None:
     result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     if result.returncode:
         errors = [line for line in result.stderr.splitlines() if "error" in line.lower()]
-        raise CanNotBuild(
-            what=f"the simulated device does not compile for torch {torch.__version__}",
+        raise SimulatorBuildFailed(
+            what=f"the simulated device does not compile for torch {_torch()[1]['__version__']}",
             found="\n".join(errors[:5]) or result.stderr[-500:],
             expected="the headers of a torch that this release was written for (2.13)",
             do="install torch 2.13 or a newer accel-testkit; the command was: " + " ".join(command),

@@ -8,7 +8,7 @@ import argparse
 import subprocess
 import sys
 
-from accel_testkit.sim import behaviours, build, standins, vendors
+from accel_testkit.sim import behaviours, build, stub_packages, vendors
 
 LIMITS = (
     "A simulated device proves wiring, contracts and arithmetic. It says nothing about speed, about the vendor's"
@@ -17,7 +17,7 @@ LIMITS = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of the command."""
+    """Add the options of the command."""
     parser.description = f"Run a program as if on an accelerator. {LIMITS}"
     parser.add_argument(
         "device", nargs="?", help="its key, or a JSON file that describes it (--list shows ours)"
@@ -31,14 +31,18 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", help="memory of each device, as 8GiB (default 16GiB)")
     parser.add_argument("--behaviour", action="append", default=[], help="a vendor behaviour to switch on")
     parser.add_argument(
-        "--race", action="store_true", help="unordered accesses to the same memory are errors"
+        "--race", action="store_true", help="unordered accesses to the same memory raise DataRace"
     )
-    parser.add_argument("--deferred", action="store_true", help="what nobody waits for is done late")
+    parser.add_argument(
+        "--deferred",
+        action="store_true",
+        help="asynchronous copies and collectives complete as late as allowed",
+    )
     parser.add_argument("--list", action="store_true", help="show devices and behaviours")
 
 
 def _split(args: argparse.Namespace) -> list[str]:
-    """Read the options between the device and `--`, which argparse leaves alone; the program's own words."""
+    """Parse the options between the device and `--`, which argparse does not; return the program's command line."""
     words = list(args.command)
     if "--" not in words:
         return words
@@ -50,13 +54,12 @@ def _split(args: argparse.Namespace) -> list[str]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Build the device if need be, then run the program in its environment; its exit status."""
+    """Build the device if need be, run the program in its environment, and return the program's exit status."""
     command = _split(args)
     if args.list or args.device is None:
         sys.stdout.write(_listing())
         return 0
-    build.library()
-    environment = standins.environment(
+    environment = stub_packages.environment(
         args.device,
         devices=args.devices,
         memory=args.memory,
@@ -64,8 +67,9 @@ def run(args: argparse.Namespace) -> int:
         race=args.race,
         deferred=args.deferred,
     )
+    library = build.library()
     if not command:
-        sys.stdout.write(f"{build.library()}\n")
+        sys.stdout.write(f"{library}\n")
         return 0
     return subprocess.call(command, env=environment)
 

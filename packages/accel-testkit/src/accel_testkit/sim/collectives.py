@@ -9,7 +9,7 @@ from typing import Any
 
 from accel_testkit.sim.simulation import Simulation
 
-#: Names that torch knows of itself; it asks for a class instead of a registered backend.
+#: Backends that torch creates by class instead of by registration.
 _BUILT_IN = {"nccl": "NCCL", "xccl": "XCCL"}
 
 
@@ -70,8 +70,8 @@ def _is_ours(value: object, upper: str) -> bool:
 
 
 def _name_object_device(simulation: Simulation) -> None:
-    # The collectives of these types run under PrivateUse1's kernels (csrc/collective_keys.cpp), for which the
-    # group says that it serves that type too. Objects must still travel on the type that exists.
+    # The collectives of these types run under PrivateUse1's kernels (csrc/distributed/dispatch_keys.cpp), for which the
+    # group lists that type too. Objects must still be sent on the type that exists.
     from torch.distributed import distributed_c10d
 
     ask = distributed_c10d._get_object_coll_device

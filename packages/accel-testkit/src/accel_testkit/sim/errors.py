@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong with a simulated device, in four parts."""
+"""The errors of simulated devices."""
 
 from __future__ import annotations
 
@@ -21,35 +21,38 @@ class AlreadySimulating(AccelError, RuntimeError):
     code = "ACC-702"
 
 
-class CanNotBuild(AccelError, RuntimeError):
-    """The simulated device's C++ can not be compiled here."""
+class SimulatorBuildFailed(AccelError, RuntimeError):
+    """The simulated device's C++ cannot be compiled here."""
 
     code = "ACC-703"
 
 
 class NotSimulated(AccelError, NotImplementedError):
-    """A name that the vendor's real module offers and the simulation does not carry out."""
+    """A name that the vendor's real module has and the simulation does not implement."""
 
     code = "ACC-704"
 
 
 class InvalidSetting(AccelError, ValueError):
-    """An environment variable of the simulation has a value without a meaning."""
+    """An environment variable of the simulation has an invalid value."""
 
     code = "ACC-705"
 
 
 class DataRace(AccelError, RuntimeError):
-    """In race mode: two accesses to the same memory that nothing orders, one of which writes."""
+    """Race mode found two unordered accesses to the same memory, one of which writes."""
 
     code = "ACC-708"
 
 
-def refuse(full: str) -> NoReturn:
-    """Raise for a name that exists on the real device and is not simulated."""
+def raise_not_simulated(full: str) -> NoReturn:
+    """Raise `NotSimulated` for a name that exists on the real device.
+
+    full: the name as users write it, `torch.npu.npurt`.
+    """
     raise NotSimulated(
         what=f"{full} is not simulated",
         found="a call of it on a simulated device",
-        expected="names that the simulation carries out: docs/simulated-devices.md lists them",
+        expected="a name that the simulation implements: docs/simulated-devices.md lists them",
         do="run this part on the real device, or add it to accel_testkit.sim",
     )

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a simulated device type can not do, each with its reason. The tests hold it to be complete and true."""
+"""What a simulated device type cannot do, with reasons. The tests fail when an entry is missing or outdated."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ NO_COLLECTIVES = {"mps": "torch has no kernels of its collectives for mps, and i
 
 
 def reasons(vendor: str) -> dict[str, str]:
-    """The checks that fail on that vendor's device, with the reasons."""
+    """Return the checks that fail on that vendor's device, with the reasons."""
     return {gap.check: gap.reason for gap in GAPS if vendor in gap.vendors}

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a user can set about a simulated device: environment variables, so that child processes have them too."""
+"""Settings of a simulated device: environment variables, so that child processes inherit them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ BEHAVIOUR = Variable(
 )
 RACE = Variable("ACCEL_SIM_RACE", "0", "1: two accesses to the same memory that nothing orders are an error.")
 DEFER = Variable(
-    "ACCEL_SIM_DEFER", "0", "1: copies and collectives that nobody waits for are done as late as they may be."
+    "ACCEL_SIM_DEFER",
+    "0",
+    "1: asynchronous copies and collectives complete as late as the order of work allows.",
 )
 
 VARIABLES = (DEVICE, DEVICES, MEMORY, STRICT, BEHAVIOUR, RACE, DEFER)
@@ -43,7 +45,7 @@ class Settings:
 
 
 def read() -> Settings:
-    """The settings as the environment has them; raises `InvalidSetting`."""
+    """Return the settings from the environment. Raises `InvalidSetting`."""
     return Settings(_devices(), _memory(), STRICT.on(), frozenset(BEHAVIOUR.names()), RACE.on(), DEFER.on())
 
 
@@ -63,7 +65,7 @@ def _memory() -> int:
 
 def _invalid(variable: Variable, expected: str) -> InvalidSetting:
     return InvalidSetting(
-        what="the simulated device can not be set up",
+        what="the simulated device cannot be set up",
         found=f"{variable.name}={variable.get()!r}",
         expected=expected,
         do=f"correct or unset {variable.name}",

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated functions take the parameters of the real ones: the names, the defaults, and no more."""
+"""Give simulated functions the parameters of the real ones: names, defaults, and no others."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from inspect import Parameter, Signature
 from typing import Any
 
-from accel_testkit.sim.errors import refuse
+from accel_testkit.sim.errors import raise_not_simulated
 from accel_testkit.surface import Name
 
 
 def read(entry: Name) -> Signature | None:
-    """The signature of a surface's function or class, without self and cls; None where it is not known."""
+    """Return the signature of a surface's function or class, without self and cls; None where it is unknown."""
     text = entry.signature or ""
     if entry.kind not in ("function", "class", "method") or not text.startswith("(") or "..." in text:
         return None  # not known in Python's words; an operator's schema is C++'s
@@ -42,14 +42,14 @@ def _parameters(arguments: ast.arguments) -> Iterator[Parameter]:
 
 
 def of(function: Any) -> Signature:
-    """What a callable takes, without annotations."""
+    """Return the signature of a callable, without annotations."""
     found = inspect.signature(function)
     parameters = [parameter.replace(annotation=Parameter.empty) for parameter in found.parameters.values()]
     return Signature(parameters)
 
 
 def as_real(value: Any, entry: Name, full: str) -> Any:
-    """A simulated function or class that takes what the real one takes, under the real one's names.
+    """Return a simulated function or class with the real one's parameters.
 
     full: its name in the real module. Values are handed on by position, so what is simulated may name its
     parameters as it likes, and lack the last ones: those then have to keep their defaults. A class is changed in
@@ -69,8 +69,8 @@ def _value(default: ast.expr | None) -> Any:
 
 
 def _taking(real: Signature, function: Callable[..., Any], full: str, *, bound: bool = False) -> Any:
-    room = _room(function) - bound
-    beyond = [p for p in list(real.parameters.values())[room:] if p.kind == Parameter.POSITIONAL_OR_KEYWORD]
+    count = _positional_count(function) - bound
+    beyond = [p for p in list(real.parameters.values())[count:] if p.kind == Parameter.POSITIONAL_OR_KEYWORD]
 
     @functools.wraps(function)
     def call(*arguments: Any, **options: Any) -> Any:
@@ -79,16 +79,16 @@ def _taking(real: Signature, function: Callable[..., Any], full: str, *, bound: 
         taken.apply_defaults()
         for parameter in beyond:
             if taken.arguments[parameter.name] != parameter.default:
-                refuse(f"{full}({parameter.name}=…)")
-        return function(*own, *taken.args[:room], **taken.kwargs)
+                raise_not_simulated(f"{full}({parameter.name}=…)")
+        return function(*own, *taken.args[:count], **taken.kwargs)
 
     if not bound:
         call.__signature__ = real  # type: ignore[attr-defined]
     return call
 
 
-def _room(function: Callable[..., Any]) -> int:
-    """How many values it takes by position; more than there are for one that takes any number."""
+def _positional_count(function: Callable[..., Any]) -> int:
+    """Return how many arguments it takes by position; a number beyond any signature for `*args`."""
     parameters = inspect.signature(function).parameters.values()
     if any(parameter.kind == Parameter.VAR_POSITIONAL for parameter in parameters):
         return 100

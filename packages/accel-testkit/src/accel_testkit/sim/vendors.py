@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated vendors, as data: ours, and those that a file describes."""
+"""The table of simulated vendors, and vendors described in a file."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class SimVendor:
     claims:        the runtime takes torch's PrivateUse1 slot under the key.
     surface:       surfaces/<surface>.json lists the names of its module.
     module:        the prefix of the device module's names there.
-    packages:      the real top-level packages, which a stand-in replaces; none where torch has the module.
-    distribution:  the stand-in's name and version for importlib.metadata.
+    packages:      the real top-level packages, which a stub replaces; none where torch has the module.
+    distribution:  the stub's name and version for importlib.metadata.
     entry_point:   what `import torch` calls, in the group torch.backends.
     collectives:   its backend of torch.distributed.
     device_name:   what it calls its hardware.
     visible:       the variable that restricts the devices; ascending: its ids must ascend.
     device_nodes:  device files, {} is the number of the device.
     generators:    default generators: 0 is one a device.
-    one_device:    a process has one device, whatever it is told to take.
+    one_device:    a process has one device, whichever index it sets.
     torch_build:   fields of torch.version that its build of torch has; other builds serve vendors with packages.
     properties:    fields of its device properties beside name and total_memory.
     environment:   variables that the vendor's installation sets; {sysroot} is the simulated machine's root.
@@ -55,6 +55,9 @@ class SimVendor:
     properties: dict[str, object] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
 
+
+#: For devices whose module is torch's own: nothing but `import torch` activates them.
+_IN_TORCH = ("accel_sim", "accel_testkit.sim.stub_import:activate_in_torch")
 
 VENDORS = (
     SimVendor(
@@ -87,20 +90,20 @@ VENDORS = (
     ),
     SimVendor(
         "xpu", "xpu", "torch.xpu", "xccl", "Intel(R) Data Center GPU Max 1550 (simulated)",
-        distribution=("accel_sim_xpu", "0"), entry_point=("accel_sim", "accel_testkit.sim.standin:enter_torch"),
+        distribution=("accel_sim_xpu", "0"), entry_point=_IN_TORCH,
         visible=("ZE_AFFINITY_MASK",), device_nodes=("dev/dri/renderD{}",), torch_build={"xpu": "20250302"},
         properties={"platform_name": "simulated", "max_compute_units": 448, "gpu_eu_count": 448, "has_fp64": True,
                     "has_fp16": True},
     ),
     SimVendor(
         "cuda", "cuda", "torch.cuda", "nccl", "NVIDIA H100 (simulated)",
-        distribution=("accel_sim_cuda", "0"), entry_point=("accel_sim", "accel_testkit.sim.standin:enter_torch"),
+        distribution=("accel_sim_cuda", "0"), entry_point=_IN_TORCH,
         visible=("CUDA_VISIBLE_DEVICES",), device_nodes=("dev/nvidia{}",), torch_build={"cuda": "12.8"},
         properties={"multi_processor_count": 132, "major": 9, "minor": 0, "warp_size": 32, "is_integrated": False},
     ),
     SimVendor(
         "mps", "mps", "torch.mps", "gloo", "Apple M (simulated)",
-        distribution=("accel_sim_mps", "0"), entry_point=("accel_sim", "accel_testkit.sim.standin:enter_torch"),
+        distribution=("accel_sim_mps", "0"), entry_point=_IN_TORCH,
         device_nodes=("System/Library/Frameworks/Metal.framework",), max_devices=1,
     ),
 )  # fmt: skip
@@ -112,27 +115,27 @@ _SUFFIX = ".json"
 
 
 def find(name: str) -> SimVendor:
-    """The vendor of that key, or the one described in a file of that name; raises `UnknownDevice`."""
+    """Return the vendor of a key, or the one described in a JSON file. Raises `UnknownDevice`."""
     if name.endswith(_SUFFIX):
         return _read(Path(name).absolute())
     for vendor in _all():
         if vendor.key == name:
             return vendor
     raise UnknownDevice(
-        what="this device can not be simulated",
+        what="this device cannot be simulated",
         found=repr(name),
         expected=f"one of {', '.join(vendor.key for vendor in VENDORS)}, or a file *{_SUFFIX} that describes one",
-        do="choose one of these; docs/simulated-devices.md says what stands in such a file",
+        do="choose one of these; docs/simulated-devices.md describes such a file",
     )
 
 
 def of_package(name: str) -> SimVendor:
-    """The vendor whose runtime has this top-level package."""
+    """Return the vendor whose runtime has this top-level package."""
     return next(v for v in _all() if name in {package.partition(".")[0] for package in v.packages})
 
 
 def setting(name: str) -> str:
-    """The value of ACCEL_SIM by which child processes find the same vendor, wherever they run."""
+    """Return the value of ACCEL_SIM for child processes: a key, or an absolute path."""
     return str(Path(name).absolute()) if name.endswith(_SUFFIX) else name
 
 
@@ -148,7 +151,7 @@ def _read(path: Path) -> SimVendor:
         return SimVendor(**_DESCRIBED | {name: _frozen(value) for name, value in fields.items()})
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise InvalidSetting(
-            what="a simulated device can not be made from its description",
+            what="a simulated device cannot be made from its description",
             found=f"{path}: {type(error).__name__}: {error}",
             expected="a JSON object with key, collectives, device_name and other fields of SimVendor",
             do="correct the file; docs/simulated-devices.md has an example",

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The conformance suite: one file a capability, so that the file list is what a backend has to do.
+"""The conformance suite, one file a capability: the list of files is the list of what a backend has to do.
 
     pytest --pyargs accel_testkit.suite --accel KEY [--tier host|device|multi] [--results FILE]
 

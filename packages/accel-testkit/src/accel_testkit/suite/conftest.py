@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the checks share: the accelerator, its record and traits, and who is let in."""
+"""Fixtures of the checks: the accelerator, its record and traits, and what a check needs to run."""
 
 from __future__ import annotations
 
@@ -13,19 +13,18 @@ import pytest
 from accel_core.api import using
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits, Vendor
-from accel_testkit import plugin
 from accel_testkit.suite import results
-from accel_testkit.suite.expect import expect
+from accel_testkit.suite.expect import expect, fail
 from accel_testkit.suite.launch import Launcher
-from accel_testkit.suite.target import Target, traits_of
+from accel_testkit.suite.target import TARGET, Target, traits_of
 
 _DEVICES = {"host": 0, "device": 1, "multi": 2}
 
 
 @pytest.fixture(scope="session")
 def target(pytestconfig: pytest.Config) -> Target:
-    """What the command line names."""
-    return pytestconfig.stash[plugin.TARGET]
+    """The accelerator that the command line names."""
+    return pytestconfig.stash[TARGET]
 
 
 @pytest.fixture(scope="session")
@@ -42,7 +41,7 @@ def vendor(target: Target) -> Vendor | None:
 
 @pytest.fixture(scope="session")
 def traits(accelerator: DeepSpeedAccelerator) -> Traits:
-    """What the vendor declares that its device can not do."""
+    """What the vendor declares that its device cannot do."""
     return traits_of(accelerator)
 
 
@@ -52,13 +51,13 @@ def _admission(request: pytest.FixtureRequest, accelerator: DeepSpeedAccelerator
     for marker in request.node.iter_markers("needs"):
         for name in marker.args:
             skip_if_declared(request.node, name, traits)
-    tier = plugin.tier(request.node)
+    tier = results.tier(request.node)
     # A type whose indices are not devices of torch's has no count to go by.
     wanted = min(_DEVICES[tier], 1) if "indexed_devices" in traits else _DEVICES[tier]
     count = accelerator.device_count() if wanted else 0
     expect(
         int(count) >= wanted,
-        f"tier {tier} of the conformance suite can not run",
+        f"tier {tier} of the conformance suite cannot run",
         found=f"{count} devices of type {accelerator.device_name()}",
         expected=f"at least {wanted}",
         do="run on a machine with the devices, or leave the tier out: --tier host",
@@ -76,7 +75,7 @@ def skip_if_declared(item: pytest.Item, name: str, traits: Traits) -> None:
 
 @pytest.fixture(scope="session")
 def launcher(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Launcher:
-    """Starts ranks."""
+    """A launcher of ranks."""
     return Launcher(target, tmp_path_factory.mktemp("ranks"))
 
 
@@ -95,11 +94,10 @@ def upstream(accelerator: DeepSpeedAccelerator) -> Iterator[Any]:
         try:
             deepspeed = importlib.import_module("deepspeed")
         except ImportError as error:
-            pytest.fail(
-                "the checks against DeepSpeed can not run\n"
-                f"  found:    {type(error).__name__}: {error}\n"
-                "  expected: stock deepspeed, installed beside the vendor package\n"
-                "  do:       pip install 'accel-testkit[deepspeed]'",
-                pytrace=False,
+            fail(
+                "the checks against DeepSpeed cannot run",
+                found=f"{type(error).__name__}: {error}",
+                expected="stock deepspeed, installed beside the vendor package",
+                do="pip install 'accel-testkit[deepspeed]'",
             )
         yield deepspeed

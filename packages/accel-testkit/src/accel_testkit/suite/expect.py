@@ -1,56 +1,57 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How a check fails: in four parts, without a traceback through the suite."""
+"""Fail a check in four parts, without a traceback through the suite."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+
+from accel_core.errors import four_parts
 
 
 def expect(holds: object, what: str, *, found: object, expected: str, do: str) -> None:
     """Fail the check unless `holds`: what failed, what was found, what was expected, what to do."""
     __tracebackhide__ = True
     if not holds:
-        refuse(what, found=found, expected=expected, do=do)
+        fail(what, found=found, expected=expected, do=do)
 
 
-def refuse(what: str, *, found: object, expected: str, do: str) -> None:
-    """Fail the check."""
+def fail(what: str, *, found: object, expected: str, do: str) -> NoReturn:
+    """Fail the check. found: text as it is, any other value by its repr."""
     __tracebackhide__ = True
     text = found if isinstance(found, str) else repr(found)
-    pytest.fail(f"{what}\n  found:    {text}\n  expected: {expected}\n  do:       {do}", pytrace=False)
+    pytest.fail(four_parts(what, found=text, expected=expected, do=do), pytrace=False)
 
 
 def largest(differences: Iterable[float]) -> float:
-    """The largest difference; inf where one is nan, which `max` passes over unless it comes first."""
+    """Return the largest difference; inf where one is nan, which `max` ignores unless it comes first."""
     apart = list(differences)
     return math.inf if any(map(math.isnan, apart)) else max(apart)
 
 
-def expect_type(value: object, kind: type, what: str, *, do: str) -> None:
+def expect_type(value: object, cls: type, what: str, *, do: str) -> None:
     """Fail the check unless the value is exactly of this type: a bool is no int here."""
     __tracebackhide__ = True
     expect(
-        type(value) is kind,
+        type(value) is cls,
         f"{what} has the wrong type",
         found=f"{value!r} ({type(value).__name__})",
-        expected=kind.__name__,
+        expected=cls.__name__,
         do=do,
     )
 
 
-def expect_raises(kind: type[Exception], call: Callable[[], Any], what: str, *, do: str) -> Exception:
-    """Fail the check unless the call raises this type; the exception raised."""
+def expect_raises(cls: type[Exception], call: Callable[[], Any], what: str, *, do: str) -> Exception:
+    """Fail the check unless the call raises this type; return the exception."""
     __tracebackhide__ = True
     try:
         found = f"no exception; it returned {call()!r}"
-    except kind as error:
+    except cls as error:
         return error
     except Exception as error:
         found = f"{type(error).__name__}: {error}"
-    refuse(what, found=found, expected=f"{kind.__name__} (or a type derived from it)", do=do)
-    raise AssertionError  # unreachable: refuse() raises
+    fail(what, found=found, expected=f"{cls.__name__} (or a type derived from it)", do=do)

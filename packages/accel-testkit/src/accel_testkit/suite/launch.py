@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Start ranks of the suite's rank program, and bring back what they found."""
+"""Start ranks of the suite's rank program and collect their answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Launcher:
         environment: Mapping[str, str] | None = None,
         limit: float = _LIMIT,
     ) -> list[dict[str, Any]]:
-        """The answers of the ranks to a job; an answer has `error` where a rank failed or did not end.
+        """Run a job; return the ranks' answers, with `error` where a rank failed or did not end.
 
         order: plain data that the job reads. environment: laid over that of the ranks. limit: seconds.
         """
@@ -81,20 +81,20 @@ def _ranks_environment(rank: int, ranks: int) -> dict[str, str]:
 
 
 def order(folder: Path) -> dict[str, Any]:
-    """What the test that started this rank wants of it."""
+    """Return the instructions of the test that started this rank."""
     wanted: dict[str, Any] = json.loads((folder / _ORDER).read_text(encoding="utf-8"))
     return wanted
 
 
 def keep(folder: Path, rank: int, answer: dict[str, Any]) -> None:
-    """Write what a rank has found so far, all at once."""
+    """Write what a rank has found so far, atomically."""
     path = folder / f"{rank}.json"
     path.with_suffix(".new").write_text(json.dumps(answer), encoding="utf-8")
     path.with_suffix(".new").replace(path)
 
 
 def _wait(processes: list[subprocess.Popen[bytes]], limit: float) -> None:
-    """Wait for all; once one has failed the others would wait for it in vain."""
+    """Wait for all ranks; stop the others once one has failed."""
     until = time.monotonic() + limit
     while any(process.poll() is None for process in processes):
         failed = any(process.poll() for process in processes)
@@ -113,6 +113,6 @@ def _answer(folder: Path, rank: int, code: int) -> dict[str, Any]:
     path = folder / f"{rank}.json"
     answer: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     if code and not answer.get("error"):
-        said = (folder / f"{rank}.log").read_text(encoding="utf-8", errors="replace")
-        answer["error"] = f"ended with {code}: {said[-1500:]}"
+        output = (folder / f"{rank}.log").read_text(encoding="utf-8", errors="replace")
+        answer["error"] = f"ended with {code}: {output[-1500:]}"
     return answer

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The model that is trained: small, the same numbers everywhere, a loss that falls."""
+"""The model of the training checks: small, with the same numbers on every machine."""
 
 from __future__ import annotations
 

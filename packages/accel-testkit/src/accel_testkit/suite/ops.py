@@ -17,12 +17,12 @@ NOT_IMPLEMENTED = "deepspeed_not_implemented"
 
 
 def op_package(accelerator: DeepSpeedAccelerator) -> ModuleType:
-    """The package that `op_builder_dir()` names; raises what its import raises."""
+    """Import the package that `op_builder_dir()` names."""
     return importlib.import_module(accelerator.op_builder_dir())
 
 
 def found_by_upstream(accelerator: DeepSpeedAccelerator) -> list[str]:
-    """Builder names as DeepSpeed finds them: every name that ends so, in every file of the package."""
+    """Return builder names as DeepSpeed finds them: every name that ends in Builder, in every file of the package."""
     package = op_package(accelerator)
     found: dict[str, None] = {}
     for _, stem, _ in pkgutil.iter_modules(package.__path__):
@@ -33,12 +33,12 @@ def found_by_upstream(accelerator: DeepSpeedAccelerator) -> list[str]:
 
 
 def is_missing(builder: Any) -> bool:
-    """Whether a builder stands for an op that the device does not have."""
+    """Return whether a builder is the placeholder of an op that the device does not have."""
     return builder is None or getattr(type(builder), "NAME", "") == NOT_IMPLEMENTED
 
 
 def served(accelerator: DeepSpeedAccelerator) -> dict[str, Any]:
-    """One builder for each op of DeepSpeed, or of the vendor's own, that the device has; others are left out."""
+    """Return a builder for each op, of DeepSpeed or of the vendor, that the device has."""
     builders: dict[str, Any] = {}
     for name in sorted({*names.UPSTREAM, *found_by_upstream(accelerator)}):
         builder = accelerator.create_op_builder(name)

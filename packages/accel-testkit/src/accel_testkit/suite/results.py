@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a run showed, check by check: a summary on the terminal, and JSON that the docs' feature matrix is made of."""
+"""The results of a run, check by check: a summary on the terminal, and JSON for the docs' feature matrix."""
 
 from __future__ import annotations
 
@@ -27,16 +27,26 @@ FIGURES = "accel-figures"
 _DISTRIBUTIONS = ("accel-testkit", "accel-core", "torch", "deepspeed")
 
 
-def describe(item: pytest.Item, tier: str) -> dict[str, str]:
-    """Id, tier and sentence of a check."""
+def tier(item: pytest.Item) -> str:
+    """Return the tier of a check: that of the function, else that of its file."""
+    marker = item.get_closest_marker("tier")
+    return str(marker.args[0]) if marker else ""
+
+
+def describe(item: pytest.Item) -> dict[str, str]:
+    """Return the id, tier and sentence of a check."""
     file, name = item.path.stem.removeprefix("test_"), item.name
     doc = getattr(getattr(item, "function", None), "__doc__", None) or ""
-    return {"id": f"{file}.{name.removeprefix('test_')}", "tier": tier, "sentence": " ".join(doc.split())}
+    return {
+        "id": f"{file}.{name.removeprefix('test_')}",
+        "tier": tier(item),
+        "sentence": " ".join(doc.split()),
+    }
 
 
-@dataclass
+@dataclass(eq=False)  # pytest keeps its plug-ins in sets
 class Recorder:
-    """Listens to a run; the worst phase of a check is its outcome."""
+    """Records a run; the worst phase of a check is its outcome."""
 
     target: Target
     tiers: tuple[str, ...]
@@ -66,7 +76,7 @@ class Recorder:
             self.path.write_text(json.dumps(self.document(), indent=1) + "\n", encoding="utf-8")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say what was not checked, and on whose word."""
+        """List the skipped checks with the traits that declare them missing."""
         skipped: dict[str, list[str]] = {}
         for row in self.checks.values():
             if row["outcome"] == "skipped":
@@ -81,7 +91,7 @@ class Recorder:
             terminalreporter.write_line(note)
 
     def document(self) -> dict[str, Any]:
-        """The results as plain data."""
+        """Return the results as plain data."""
         vendor = self.target.vendor
         names = [*_DISTRIBUTIONS, *([vendor.distribution] if vendor else [])]
         return {
@@ -101,14 +111,14 @@ class Recorder:
 
 
 def simulated() -> str:
-    """Key of the vendor whose device is simulated in this process; empty on a real one."""
+    """Return the key of the vendor whose device is simulated in this process; empty on a real one."""
     module: Any = sys.modules.get("accel_testkit.sim.simulation")
     simulation = module.current() if module is not None else None
     return simulation.vendor.key if simulation is not None else ""
 
 
 def notes() -> list[str]:
-    """What a reader of the results has to know; a simulated device says so of itself."""
+    """Return notes for a reader of the results: that the device is simulated."""
     key = simulated()
     return (
         [f"simulated {key}: shows wiring, contracts and numerics, not speed or the vendor's driver"]

@@ -20,7 +20,7 @@ from accel_core.vendor import ENTRY_POINT_GROUP, Traits, Vendor
 
 @dataclass(frozen=True)
 class Target:
-    """What the command line names.
+    """The accelerator that the command line names.
 
     vendor:      the record, None for a class named with --accel-class.
     accelerator: dotted name of the class.
@@ -30,23 +30,27 @@ class Target:
     accelerator: str
 
     def construct(self) -> Any:
-        """A new accelerator object; raises what its import or constructor raises."""
+        """Return a new accelerator object; raises what its import or constructor raises."""
         if self.vendor is not None:
             if self.vendor.imports_deepspeed:
                 importlib.import_module("deepspeed")
             return construct(self.vendor)
-        kind = pkgutil.resolve_name(self.accelerator)
-        refuse_missing_methods(kind, self.accelerator)
-        return validated(kind())
+        cls = pkgutil.resolve_name(self.accelerator)
+        refuse_missing_methods(cls, self.accelerator)
+        return validated(cls())
 
     @property
     def package(self) -> str:
-        """Top-level package of the class."""
+        """The top-level package of the class."""
         return self.accelerator.partition(":")[0].partition(".")[0]
 
 
+#: Where the plug-in keeps the target of a run.
+TARGET = pytest.StashKey[Target]()
+
+
 def named(key: str, dotted: str) -> Target:
-    """The target of the options --accel and --accel-class; raises pytest.UsageError that says what there is."""
+    """Return the target of the options --accel and --accel-class. Raises pytest.UsageError."""
     if bool(key) == bool(dotted):
         raise pytest.UsageError(
             "the conformance suite needs one of --accel KEY (an installed vendor) and "
@@ -60,20 +64,20 @@ def named(key: str, dotted: str) -> Target:
 
 def _vendor(key: str) -> Vendor:
     discovery = discover()
-    roads = [vendor for vendor in discovery.vendors if key in (vendor.key, vendor.label)]
-    if not roads:
+    variants = [vendor for vendor in discovery.vendors if key in (vendor.key, vendor.label)]
+    if not variants:
         reasons = "".join(f"\n  {finding.reason}" for finding in discovery.broken if finding.key == key)
         raise pytest.UsageError(
             f"no vendor with the key {key!r} can be used; installed vendors: {_installed()}{reasons}"
         )
-    # A key with two roads (xpu through IPEX or natively) means the one whose runtime is here.
-    return max(roads, key=lambda vendor: (vendor.evidence().runtime, vendor.priority))
+    # Of the variants of one key (xpu through IPEX or natively) the tests are about the one whose runtime is here.
+    return max(variants, key=lambda vendor: (vendor.evidence().runtime, vendor.priority))
 
 
 def records(vendor: Vendor) -> dict[str, Vendor]:
-    """The vendor's record as it stands in its package, by the dotted name in the entry point.
+    """Return the vendor's record as its package defines it, by the dotted name in the entry point.
 
-    Core fills in what a record leaves out; an entry point that can not be loaded is left out here.
+    Core fills in what a record leaves out; an entry point that cannot be loaded is left out here.
     """
     found = {}
     for point in importlib.metadata.distribution(vendor.distribution).entry_points:
@@ -90,6 +94,6 @@ def _installed() -> str:
 
 
 def traits_of(accelerator: Any) -> Traits:
-    """What an accelerator declares that it can not do."""
+    """Return what an accelerator declares that it cannot do."""
     declared: Traits = getattr(accelerator, "traits", None) or {}
     return declared

@@ -55,11 +55,11 @@ def test_list_agrees_with_the_answers(
     accelerator: DeepSpeedAccelerator, dtype: torch.dtype, question: str
 ) -> None:
     """A half type is in `supported_dtypes()` exactly when its question is answered with True."""
-    listed, said = dtype in accelerator.supported_dtypes(), getattr(accelerator, question)()
+    listed, answer = dtype in accelerator.supported_dtypes(), getattr(accelerator, question)()
     expect(
-        listed == bool(said),
+        listed == bool(answer),
         f"supported_dtypes() and {question}() contradict each other",
-        found=f"listed: {listed}, {question}(): {said}",
+        found=f"listed: {listed}, {question}(): {answer}",
         expected="both or neither",
         do="build the list from the answers",
     )

@@ -35,11 +35,11 @@ def test_visible_devices_have_a_variable(accelerator: DeepSpeedAccelerator) -> N
 
 def test_visible_devices_variable_is_its_own(accelerator: DeepSpeedAccelerator) -> None:
     """No device but CUDA's is restricted by CUDA's variables."""
-    borrowed = sorted(_CUDA.intersection(accelerator.visible_devices_envs()))
+    of_cuda = sorted(_CUDA.intersection(accelerator.visible_devices_envs()))
     expect(
-        not borrowed or accelerator.device_name() == "cuda",
+        not of_cuda or accelerator.device_name() == "cuda",
         "visible_devices_envs() names another device's variable",
-        found=", ".join(borrowed),
+        found=", ".join(of_cuda),
         expected=f"a variable that the runtime of {accelerator.device_name()} reads",
         do="name that one, or one of your package",
     )

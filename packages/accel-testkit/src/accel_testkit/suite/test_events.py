@@ -45,5 +45,5 @@ def test_events_tell_milliseconds(accelerator: DeepSpeedAccelerator) -> None:
         "elapsed_time() does not tell milliseconds",
         found=repr(found),
         expected=f"between 10.0 and the {most:.1f} ms that the host counted",
-        do="convert to milliseconds; where events can not tell, use_host_timers() is True",
+        do="convert to milliseconds; where events cannot tell, use_host_timers() is True",
     )

@@ -15,8 +15,8 @@ from accel_core.interface import DeepSpeedAccelerator
 from accel_core.selection.construct import ACCELERATOR_BASES
 from accel_core.vendor import Support, Trait, Traits
 from accel_testkit.suite import results
+from accel_testkit.suite.call_signatures import public_members, signature_problem
 from accel_testkit.suite.expect import expect, expect_type
-from accel_testkit.suite.shapes import misfit, public_members
 from accel_testkit.suite.target import Target
 
 pytestmark = pytest.mark.tier("host")
@@ -38,7 +38,7 @@ def test_can_be_constructed_again(target: Target, accelerator: DeepSpeedAccelera
     again = target.construct()
     expect(
         again is not accelerator and again.device_name() == accelerator.device_name(),
-        "the class can not be constructed twice",
+        "the class cannot be constructed twice",
         found=f"{again!r} for {again.device_name()}, after {accelerator!r}",
         expected="a new object for the same device type",
         do="register runtimes once, at import, and keep the constructor free of global state",
@@ -62,11 +62,12 @@ def test_call_shapes_are_the_interface_s(accelerator: DeepSpeedAccelerator) -> N
     misfits = [
         text
         for name, member in public_members().items()
-        if inspect.isfunction(member) and (text := misfit(member, getattr(accelerator, name, None)))
+        if inspect.isfunction(member)
+        and (text := signature_problem(member, getattr(accelerator, name, None)))
     ]
     expect(
         not misfits,
-        "methods can not be called as the interface says",
+        "methods cannot be called as the interface says",
         found="; ".join(misfits),
         expected="the parameters of accel_core.DeepSpeedAccelerator, and at most optional ones beside them",
         do="copy the signature from the interface",

@@ -28,16 +28,23 @@ _AFTER_CHOICE = ("class", "construction")
 
 @pytest.fixture(scope="module")
 def report(target: Target, vendor: Vendor, tmp_path_factory: pytest.TempPathFactory) -> Report:
-    """What each step of loading the vendor brought along; see accel_testkit.suite.fresh."""
-    out = tmp_path_factory.mktemp("fresh") / "report.json"
-    command = [sys.executable, "-m", "accel_testkit.suite.fresh", str(out), target.package, *records(vendor)]
+    """What each step of loading the vendor brought along; see accel_testkit.suite.import_trace."""
+    out = tmp_path_factory.mktemp("imports") / "report.json"
+    command = [
+        sys.executable,
+        "-m",
+        "accel_testkit.suite.import_trace",
+        str(out),
+        target.package,
+        *records(vendor),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, check=False)
     return _read(out, done.stderr)
 
 
-def _read(out: Path, said: str) -> Report:
+def _read(out: Path, output: str) -> Report:
     if not out.is_file():
-        pytest.fail(f"the fresh process died while it loaded the vendor:\n{said[-2000:]}", pytrace=False)
+        pytest.fail(f"the fresh process died while it loaded the vendor:\n{output[-2000:]}", pytrace=False)
     report: Report = json.loads(out.read_text(encoding="utf-8"))
     return report
 

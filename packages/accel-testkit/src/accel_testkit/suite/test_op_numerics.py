@@ -39,8 +39,8 @@ class _Lion(torch.optim.Optimizer):
 
 
 def _adam(decoupled: bool) -> Callable[[Parameters], torch.optim.Optimizer]:
-    kind = torch.optim.AdamW if decoupled else torch.optim.Adam
-    return lambda params: kind(params, lr=_LR, betas=_BETAS, eps=_EPS, weight_decay=_DECAY)
+    optimizer = torch.optim.AdamW if decoupled else torch.optim.Adam
+    return lambda params: optimizer(params, lr=_LR, betas=_BETAS, eps=_EPS, weight_decay=_DECAY)
 
 
 def _adagrad(params: Parameters) -> torch.optim.Optimizer:
@@ -92,10 +92,10 @@ def test_optimizer_steps_are_right(accelerator: DeepSpeedAccelerator, case: str)
     builder, path, arguments, on_device, reference = _CASES[case]
     _expect_compatible(accelerator, builder)
     module, _, name = path.partition(":")
-    kind = getattr(importlib.import_module(f"deepspeed.ops.{module}"), name)
+    optimizer = getattr(importlib.import_module(f"deepspeed.ops.{module}"), name)
     start, grads = _random_tensors()
     device = accelerator.device() if on_device else torch.device("cpu")
-    found = _stepped(lambda params: kind(params, **arguments), start, grads, device, torch.float32)
+    found = _stepped(lambda params: optimizer(params, **arguments), start, grads, device, torch.float32)
     wanted = _stepped(reference, start, grads, torch.device("cpu"), torch.float64)
     error = largest(float((a.cpu().double() - b).abs().max()) for a, b in zip(found, wanted, strict=True))
     expect(
@@ -111,7 +111,7 @@ def _expect_compatible(accelerator: DeepSpeedAccelerator, name: str) -> None:
     builder = accelerator.create_op_builder(name)
     expect(
         builder.is_compatible(),
-        f"{name} is not declared missing and can not be loaded",
+        f"{name} is not declared missing and cannot be loaded",
         found=getattr(builder, "reason", "is_compatible() is False"),
         expected="an op that loads on this machine",
         do="provide what the reason names, or declare the trait",

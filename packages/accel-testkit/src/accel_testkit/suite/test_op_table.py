@@ -75,8 +75,8 @@ def test_class_and_instance_are_of_one_kind(accelerator: DeepSpeedAccelerator) -
     """`get_op_builder(name)` is the class of what `create_op_builder(name)` gives."""
 
     def problem(name: str) -> str:
-        kind, builder = accelerator.get_op_builder(name), accelerator.create_op_builder(name)
-        return "" if inspect.isclass(kind) and type(builder) is kind else f"{kind!r} and {builder!r}"
+        cls, builder = accelerator.get_op_builder(name), accelerator.create_op_builder(name)
+        return "" if inspect.isclass(cls) and type(builder) is cls else f"{cls!r} and {builder!r}"
 
     _expect_none(
         _for_each(["FusedAdamBuilder", "CPUAdamBuilder", _NO_OP], problem),
@@ -179,9 +179,9 @@ def test_builders_tell_about_themselves(accelerator: DeepSpeedAccelerator) -> No
 
     def problem(name: str) -> str:
         builder = builders[name]
-        told = (builder.name, builder.absolute_name(), builder.BUILD_VAR, getattr(builder, "reason", "-"))
-        if not all(isinstance(text, str) and text for text in told):
-            return f"name, absolute_name(), BUILD_VAR, reason are {told}"
+        texts = (builder.name, builder.absolute_name(), builder.BUILD_VAR, getattr(builder, "reason", "-"))
+        if not all(isinstance(text, str) and text for text in texts):
+            return f"name, absolute_name(), BUILD_VAR, reason are {texts}"
         return "shares its name" if names.count(builder.name) > 1 else ""
 
     _expect_none(

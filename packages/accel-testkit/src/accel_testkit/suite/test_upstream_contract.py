@@ -13,8 +13,8 @@ import pytest
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder.names import UPSTREAM
 from accel_testkit.suite import ops
+from accel_testkit.suite.call_signatures import signature_problem
 from accel_testkit.suite.expect import expect
-from accel_testkit.suite.shapes import misfit
 
 pytestmark = pytest.mark.tier("host")
 
@@ -59,7 +59,9 @@ def test_has_every_method_of_upstream(accelerator: DeepSpeedAccelerator, interfa
         if not name.startswith("_") and name not in _OF_TWO_FORMS
     }
     problems = [
-        text for name, member in methods.items() if (text := misfit(member, getattr(accelerator, name, None)))
+        text
+        for name, member in methods.items()
+        if (text := signature_problem(member, getattr(accelerator, name, None)))
     ]
     expect(
         not problems,

@@ -7,6 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 import intel_extension_for_pytorch as ipex
+import torch
+from typing_extensions import override
 
 from accel_core.vendor import in_range
 from accel_xpu import accelerator
@@ -19,15 +21,18 @@ class XPU_Accelerator(accelerator.XPU_Accelerator):
         super().__init__()
         self._events_tell_no_time = in_range(ipex.__version__, "<2.6")
 
+    @override
     def use_host_timers(self) -> bool:
         """Before IPEX 2.6 an event cannot be asked for the time between it and another."""
         return self._events_tell_no_time
 
+    @override
     def available_memory(self, device_index: int | None = None) -> int:
-        if hasattr(self.device_module, "mem_get_info"):
+        if hasattr(torch.xpu, "mem_get_info"):
             return super().available_memory(device_index)
         return self.total_memory(device_index) - self.memory_reserved(device_index)
 
+    @override
     def build_extension(self) -> Any:
         """IPEX's command, which compiles SYCL sources of any suffix; torch's takes `.sycl` alone."""
         from intel_extension_for_pytorch.xpu.cpp_extension import DpcppBuildExtension

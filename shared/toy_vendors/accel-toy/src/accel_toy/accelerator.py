@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
-import torch
+from typing import cast
 
-from accel_core import TorchDeviceAccelerator
+import torch
+from typing_extensions import override
+
+from accel_core.device import DeviceModule, TorchDeviceAccelerator
 from accel_toy import driver
 from accel_toy.op_builder import TABLE
 from accel_toy.traits import TRAITS
@@ -16,16 +19,22 @@ class Toy_Accelerator(TorchDeviceAccelerator):
     """Two devices in host memory: to torch, every tensor of theirs is a CPU tensor."""
 
     def __init__(self) -> None:
-        super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS, device_module=driver)
+        # The driver has no device properties, which total_memory() would ask for.
+        module = cast(DeviceModule, driver)
+        super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS, device_module=module)
 
+    @override
     def is_synchronized_device(self) -> bool:
         return True
 
+    @override
     def device(self, device_index: int | None = None) -> torch.device:
         return torch.device("cpu")
 
+    @override
     def total_memory(self, device_index: int | None = None) -> int:
         return driver.mem_get_info(device_index)[1]
 
+    @override
     def visible_devices_envs(self) -> list[str]:
         return ["TOY_VISIBLE_DEVICES"]

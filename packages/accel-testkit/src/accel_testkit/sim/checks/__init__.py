@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks of a simulated device at torch level: `python -m accel_testkit.sim.checks features npu`.
 
-A check is a function that raises when the device does not do what the CPU does. What a device type can not do
+A check is a function that raises when the device does not do what the CPU does. What a device type cannot do
 stands in `gaps`, with its reason.
 """
 
@@ -26,7 +26,7 @@ class Device:
 
     @property
     def first(self) -> torch.device:
-        """Device 0."""
+        """Return device 0."""
         return torch.device(self.type, 0)
 
 
@@ -40,12 +40,12 @@ class Checks:
     by_name: dict[str, Check] = field(default_factory=dict)
 
     def __call__(self, check: Check) -> Check:
-        """Add one; used as a decorator."""
+        """Add a check; used as a decorator."""
         self.by_name[check.__name__] = check
         return check
 
     def run(self, device: Device) -> dict[str, str]:
-        """Each check's error, empty where it passed."""
+        """Run all checks; return each one's error, empty where it passed."""
         results: dict[str, str] = {}
         for name, check in self.by_name.items():
             try:
@@ -58,7 +58,7 @@ class Checks:
 
 
 def same(found: torch.Tensor, expected: Any) -> None:
-    """Equal to the last bit, wherever they are; raises AssertionError."""
+    """Raise AssertionError unless both are bitwise equal, on whatever device."""
     expected = torch.as_tensor(expected, dtype=found.dtype)
     if not torch.equal(found.cpu(), expected.cpu()):
         raise AssertionError(f"found {found.cpu().tolist()}, expected {expected.tolist()}")
@@ -70,8 +70,8 @@ def expect(condition: object, message: str = "condition does not hold") -> None:
         raise AssertionError(message)
 
 
-def refused(call: Callable[[], Any], kind: type[Exception], words: str = "") -> None:
-    """The call raises that, with these words; raises AssertionError otherwise."""
+def raises(call: Callable[[], Any], kind: type[Exception], words: str = "") -> None:
+    """Raise AssertionError unless the call raises an exception of this type with these words in its text."""
     try:
         call()
     except kind as error:

@@ -14,12 +14,16 @@ from typing import Any
 import torch
 
 from accel_testkit.sim import gaps, vendors
+from accel_testkit.sim.activation import activate
 from accel_testkit.sim.checks import Device
-from accel_testkit.sim.simulation import activate
 
 #: Guards against a hang.
 _TIMEOUT = timedelta(seconds=60)
-_CHECKS = {"features": ("tensors", "training"), "graphs": ("graphs", "captures"), "fused": ("fused_{}",)}
+_CHECKS = {
+    "features": ("tensors", "training"),
+    "graphs": ("graphs", "graph_captures"),
+    "fused": ("fused_{}",),
+}
 
 
 def main(what: str, key: str) -> None:
@@ -47,13 +51,13 @@ def _collectives(device: Device) -> dict[str, str]:
 
     dist.init_process_group(vendors.find(device.type).collectives, timeout=_TIMEOUT)
     torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]) % device.count)
-    results = _of_all_ranks(_run(("collectives", "works"), device))
+    results = _of_all_ranks(_run(("collectives", "async_collectives"), device))
     dist.destroy_process_group()
     return results
 
 
 def _of_all_ranks(mine: dict[str, str]) -> dict[str, str]:
-    """For rank 0 the first error of each check on any rank; told past the collectives that are under check."""
+    """Return on rank 0 the first error of each check on any rank; exchanged through the store, not by collectives."""
     import torch.distributed as dist
 
     rendezvous: Any = dist.distributed_c10d

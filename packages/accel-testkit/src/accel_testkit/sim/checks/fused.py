@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How fused operators are compared with float64: random shapes and types, backward, and refusal of host tensors."""
+"""Compare fused operators with float64: random shapes and types, backward, and the error for host tensors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from accel_testkit.sim.checks import Device, expect, refused
+from accel_testkit.sim.checks import Device, expect, raises
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 #: Roundings of its type that a result may be off by: two in a row, the second of a sum; and through long sums.
@@ -19,29 +19,29 @@ FEW, MANY = 4, 40
 
 
 class Random:
-    """Numbers, shapes and tensors from a seed, so that a failure comes again."""
+    """Random numbers, shapes and tensors from a seed, so that a failure can be reproduced."""
 
     def __init__(self, seed: int) -> None:
         self.generator = torch.Generator().manual_seed(seed)
 
     def number(self, low: int, high: int) -> int:
-        """A whole number of [low, high]."""
+        """Return an integer in [low, high]."""
         return int(torch.randint(low, high + 1, (1,), generator=self.generator))
 
     def shape(self, dimensions: int | None = None, last: int | None = None) -> tuple[int, ...]:
-        """Sizes of 1 to 9."""
+        """Return sizes of 1 to 9."""
         count = self.number(1, 4) if dimensions is None else dimensions
         sizes = [self.number(1, 9) for _ in range(count)]
         return (*sizes[:-1], sizes[-1] if last is None else last)
 
     def tensor(self, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Normally distributed; some of them are views with gaps."""
+        """Return normally distributed numbers; some tensors are views with gaps."""
         wide = torch.randn((*shape[:-1], shape[-1] * 2), generator=self.generator).to(dtype)
         return wide[..., ::2] if self.number(0, 1) else wide[..., ::2].contiguous()
 
 
 def cases(count: int) -> Iterator[tuple[Random, torch.dtype]]:
-    """That many random cases in each floating type."""
+    """Yield a number of random cases in each floating type."""
     for seed in range(count):
         for number, dtype in enumerate(FLOATS):
             yield Random(100 * seed + number), dtype
@@ -50,7 +50,7 @@ def cases(count: int) -> Iterator[tuple[Random, torch.dtype]]:
 def close(
     found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype | None = None, roundings: int = FEW
 ) -> None:
-    """Equal but for that many roundings of the type. Raises AssertionError."""
+    """Raise AssertionError unless both agree within a number of roundings of the type."""
     expect(
         found.shape == expected.shape, f"found shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
     )
@@ -64,20 +64,20 @@ def close(
 
 
 def double(value: Any) -> Any:
-    """Tensors on the host in float64, the rest as it is."""
+    """Return tensors on the host in float64, other values as they are."""
     change = lambda t: t.detach().cpu().double() if t.is_floating_point() else t.detach().cpu()  # noqa: E731
     return _pytree.tree_map_only(torch.Tensor, change, value)
 
 
 def here(d: Device, value: Any) -> Any:
-    """Copies on the device, with the same strides."""
+    """Return copies on the device, with the same strides."""
     return _pytree.tree_map_only(torch.Tensor, lambda t: t.detach().to(d.type), value)
 
 
 def agrees(
     d: Device, op: Any, reference: Callable[..., Any], *arguments: Any, backward: bool = False, **options: Any
 ) -> None:
-    """The operator's results, and gradients, are the reference's in float64; host tensors are refused."""
+    """Raise AssertionError unless results and gradients agree with the reference in float64 and host tensors raise."""
     given = here(d, arguments)
     starts = [t for t in _pytree.tree_leaves(given) if isinstance(t, torch.Tensor) and t.is_floating_point()]
     wide = double(arguments)
@@ -96,11 +96,11 @@ def agrees(
             assert mine.grad is not None
             assert theirs.grad is not None
             close(mine.grad, theirs.grad, min_precision(starts), MANY)
-    refused(lambda: op(*arguments, **options), NotImplementedError, "CPU")
+    raises(lambda: op(*arguments, **options), NotImplementedError, "CPU")
 
 
 def min_precision(tensors: list[torch.Tensor]) -> torch.dtype:
-    """The coarsest type among them."""
+    """Return the coarsest floating type of the tensors."""
     return max((t.dtype for t in tensors), key=lambda kind: torch.finfo(kind).eps)
 
 
@@ -111,7 +111,7 @@ def changes(
     tensors: list[Any],
     in_out: int,
 ) -> None:
-    """The call changes the last `in_out` entries as the reference changes them in float64; nothing else."""
+    """Raise AssertionError unless the call changes the last `in_out` entries as the reference, and no others."""
     given, wide = here(d, tensors), double(tensors)
     call(given)
     reference(wide)
@@ -124,10 +124,10 @@ def changes(
         _pytree.tree_leaves(given[:first]), _pytree.tree_leaves(tensors[:first]), strict=True
     ):
         expect(torch.equal(mine.cpu(), before), "an argument that is only read was changed")
-    refused(lambda: call(_pytree.tree_map(lambda t: t, tensors)), NotImplementedError, "CPU")
+    raises(lambda: call(_pytree.tree_map(lambda t: t, tensors)), NotImplementedError, "CPU")
     mixed = here(d, tensors)
     mixed[-1] = _pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, mixed[-1])
-    refused(lambda: call(mixed), RuntimeError, "same device")
+    raises(lambda: call(mixed), RuntimeError, "same device")
 
 
 def adam64(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from accel_testkit.sim.checks import Checks, Device, expect, refused
+from accel_testkit.sim.checks import Checks, Device, expect, raises
 from accel_testkit.sim.checks.fused import FLOATS, MANY, adam64, agrees, cases, changes, close, double, here
 
 CHECKS = Checks()
@@ -38,7 +38,7 @@ def npu_apply_adam_w(d: Device) -> None:
 
         changes(d, call, reference, tensors, in_out=3)
     one = torch.ones(2, device=d.type)
-    refused(lambda: torch.ops.npu.npu_apply_adam_w(0.9, 0.9, 1, 0, 0.9, 0.9, 1, one, None, None, None), RuntimeError,
+    raises(lambda: torch.ops.npu.npu_apply_adam_w(0.9, 0.9, 1, 0, 0.9, 0.9, 1, one, None, None, None), RuntimeError,
             "not implemented for Tensor")  # fmt: skip
 
 
@@ -93,7 +93,7 @@ def npu_rotary_mul(d: Device) -> None:
         r1, r2 = (random.tensor((1, length, 1, size), dtype) for _ in range(2))
         for mode in ("half", "interleave"):
             agrees(d, _ops().npu_rotary_mul, _rotary, x, r1, r2, mode, backward=True)
-    refused(lambda: _ops().npu_rotary_mul(*here(d, (x, r1, r2)), "other"), RuntimeError, "rotary_mode")
+    raises(lambda: _ops().npu_rotary_mul(*here(d, (x, r1, r2)), "other"), RuntimeError, "rotary_mode")
 
 
 @CHECKS
@@ -164,7 +164,7 @@ def npu_dtype_cast(d: Device) -> None:
         for kind in (*FLOATS, torch.int32):
             found = _ops().npu_dtype_cast(x, kind)
             expect(found.dtype == kind and torch.equal(found.cpu(), x.cpu().to(kind)))
-    refused(lambda: _ops().npu_dtype_cast(torch.ones(1), torch.int32), NotImplementedError, "CPU")
+    raises(lambda: _ops().npu_dtype_cast(torch.ones(1), torch.int32), NotImplementedError, "CPU")
 
 
 @CHECKS
@@ -184,7 +184,7 @@ def npu_scatter(d: Device) -> None:
 
 
 def _attention(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
-    """On (batch, heads, sequence, size), one head and row after the other."""
+    """Compute attention on (batch, heads, sequence, size), one head and row after the other."""
     groups = q.shape[1] // k.shape[1]
     result = torch.empty_like(q)
     for batch, head in ((b, h) for b in range(q.shape[0]) for h in range(q.shape[1])):
@@ -213,7 +213,7 @@ def npu_fusion_attention(d: Device) -> None:
                 found = _ops().npu_fusion_attention(*given, heads, layout, scale=0.5, **options)
                 close(found[0], wanted, roundings=MANY)
                 expect(found[1].shape == found[2].shape == (batch, heads, length, 8))
-    refused(lambda: _ops().npu_fusion_attention(q, k, v, heads, "BNSD"), NotImplementedError, "CPU")
+    raises(lambda: _ops().npu_fusion_attention(q, k, v, heads, "BNSD"), NotImplementedError, "CPU")
     leaves = [torch.randn(1, 2, 3, 4, device=d.type, requires_grad=True) for _ in range(3)]
     _ops().npu_fusion_attention(*leaves, 2, "BNSD", scale=0.5)[0].square().sum().backward()
     wide = [leaf.detach().cpu().double().requires_grad_() for leaf in leaves]

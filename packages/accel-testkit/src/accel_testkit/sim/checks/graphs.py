@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs: what is captured runs when it is replayed, on what its inputs hold then; what capture forbids."""
+"""Graphs: a replay runs the captured work on the present contents of its inputs."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CHECKS = Checks()
 
 
 def new_graph(d: Device) -> Any:
-    """An object of the vendor's class, nothing captured."""
+    """Return an empty graph of the vendor's class."""
     return getattr(d.module, f"{d.type.upper()}Graph")()
 
 
 def captured(d: Device, work: Callable[[], Any], **options: Any) -> tuple[Any, Any]:
-    """A graph of that work, and what it returned."""
+    """Capture work; return the graph and what the work returned."""
     graph = new_graph(d)
     with d.module.graph(graph, **options):
         result = work()

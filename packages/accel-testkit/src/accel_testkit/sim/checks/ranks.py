@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the checks between ranks share."""
+"""Helpers of the checks between ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 
 def here() -> tuple[int, int, torch.device]:
-    """This rank, the number of ranks, and this rank's device."""
+    """Return this rank, the number of ranks, and this rank's device."""
     rank, size = dist.get_rank(), dist.get_world_size()
     device = torch.accelerator.current_accelerator()
     assert device is not None
@@ -17,6 +17,6 @@ def here() -> tuple[int, int, torch.device]:
 
 
 def mine(*shape: int, value: float | None = None, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """A tensor on this rank's device, full of the value, or of the rank."""
+    """Return a tensor on this rank's device, filled with the value, or with the rank."""
     rank, _, device = here()
     return torch.full(shape, rank if value is None else value, dtype=dtype, device=device)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from accel_testkit.sim.checks import Checks, Device, expect, refused, same
+from accel_testkit.sim.checks import Checks, Device, expect, raises, same
 
 CHECKS = Checks()
 accelerator = torch.accelerator
@@ -51,7 +51,7 @@ def results_of_operators_are_counted(d: Device) -> None:
 
 @CHECKS
 def memory_runs_out(d: Device) -> None:
-    refused(
+    raises(
         lambda: torch.empty(d.memory + 1, dtype=torch.uint8, device=d.type), torch.OutOfMemoryError, "Tried"
     )
 
@@ -59,8 +59,8 @@ def memory_runs_out(d: Device) -> None:
 @CHECKS
 def devices_do_not_mix(d: Device) -> None:
     here = torch.ones(2, device=d.type)
-    refused(lambda: here + torch.ones(2), RuntimeError, "on the same device")
-    refused(lambda: here @ torch.ones(2), RuntimeError, "on the same device")
+    raises(lambda: here + torch.ones(2), RuntimeError, "on the same device")
+    raises(lambda: here @ torch.ones(2), RuntimeError, "on the same device")
     same(here * torch.tensor(2.0), [2.0, 2.0])
 
 
@@ -71,12 +71,12 @@ def second_device(d: Device) -> None:
     there = torch.ones(2, device=f"{d.type}:1")
     expect((there + there).device.index == 1)
     same(there.to(d.first), there)
-    refused(lambda: there + there.to(d.first), RuntimeError, "on the same device")
+    raises(lambda: there + there.to(d.first), RuntimeError, "on the same device")
 
 
 @CHECKS
 def host_can_not_read(d: Device) -> None:
-    refused(lambda: torch.ones(1, device=d.type).numpy(), TypeError)
+    raises(lambda: torch.ones(1, device=d.type).numpy(), TypeError)
 
 
 @CHECKS

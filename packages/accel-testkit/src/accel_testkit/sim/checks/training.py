@@ -16,7 +16,7 @@ CHECKS = Checks()
 
 
 def _alike(d: Device, module: nn.Module, given: torch.Tensor) -> None:
-    """Results and gradients are the CPU's, to the last bit."""
+    """Check that results and gradients are bitwise those of the CPU."""
     there = copy.deepcopy(module).to(d.type)
     host, here = module(given), there(given.to(d.type))
     same(here, host)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The vendors' fused operators: the real schemas as data, computed with plain torch, one module a vendor.
+"""The vendors' fused operators: the real schemas, computed with plain torch; one module a vendor.
 
 They are registered for the simulated device only: host tensors fail as on the real one. Half-precision tensors are
 computed in float32 and rounded once.
@@ -49,7 +49,7 @@ class Ops:
 
 
 class Declared:
-    """Makes the operators of a namespace with the schemas of a surface."""
+    """Creates the operators of a namespace with the schemas of a surface."""
 
     def __init__(self, vendor: str, namespace: str) -> None:
         self.namespace = namespace
@@ -58,7 +58,7 @@ class Declared:
     def __call__(
         self, name: str, run: Callable[..., Any], *, having: str = "", differentiable: bool = False
     ) -> Op:
-        """The operator `name` or `name.overload`; having: what its schema has and a namesake's has not."""
+        """Return the operator `name` or `name.overload`. having: text that only the wanted schema has."""
         entry = self._names[f"torch.ops.{self.namespace}.{name.partition('.')[0]}"]
         for schema in entry.signature.split("; "):
             if schema.startswith(f"{self.namespace}::{name}(") and having in schema:
@@ -73,7 +73,7 @@ _registered: list[Any] = []  # torch forgets a library's operators with the libr
 
 
 def of(key: str) -> Ops:
-    """The operators of that vendor; none where its packages call none."""
+    """Return the operators of a vendor; an empty table where its packages call none."""
     if key not in VENDORS:
         return Ops(key, ())
     ops: Ops = importlib.import_module(f"{__name__}.{key}").OPS
@@ -81,7 +81,7 @@ def of(key: str) -> Ops:
 
 
 def register(simulation: Simulation) -> None:
-    """Put the vendor's operators behind `torch.ops`."""
+    """Register the vendor's operators under `torch.ops`."""
     ops = of(simulation.type)
     if not ops.table:
         return
@@ -97,7 +97,7 @@ def register(simulation: Simulation) -> None:
 
 
 def packets(simulation: Simulation) -> dict[str, Any]:
-    """The operators by name, as the vendor's package offers them: `torch_npu.npu_rms_norm`."""
+    """Return the operators by name, as in the vendor's package: `torch_npu.npu_rms_norm`."""
     ops = of(simulation.type)
     namespace = getattr(torch.ops, ops.namespace)
     return {name: getattr(namespace, name) for name in {op.name.partition(".")[0] for op in ops.table}}

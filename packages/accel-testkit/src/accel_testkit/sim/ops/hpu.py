@@ -26,7 +26,7 @@ def optimizer_adamw_lazy(
     beta1: float, beta2: float, epsilon: float, weight_decay: float, exp_avg_scales: Tensors | None = None,
     exp_avg_sq_scales: Tensors | None = None,
 ) -> None:  # fmt: skip
-    """AdamW; neg_step_t is the negative step with both corrections in it, weight_decay what weights keep."""
+    """AdamW. neg_step_t: minus the step size, with both corrections; weight_decay: the factor of the weights."""
     _adamw(gradient_vec, weight_vec, exp_avg_vec, exp_avg_sq_vec, neg_step_t, (beta1, beta2, epsilon), weight_decay,
            exp_avg_scales)  # fmt: skip
 
@@ -36,7 +36,7 @@ def optimizer_adamw_eager(
     beta1: float, beta2: float, epsilon: float, weight_decay: Tensor, has_weight_decay: bool,
     exp_avg_scales: Tensors | None = None, exp_avg_sq_scales: Tensors | None = None,
 ) -> None:  # fmt: skip
-    """The same; what weights keep is a tensor."""
+    """AdamW with the factor of the weights as a tensor."""
     kept: Any = weight_decay if has_weight_decay else 1.0
     _adamw(gradient_vec, weight_vec, exp_avg_vec, exp_avg_sq_vec, neg_step_t, (beta1, beta2, epsilon), kept,
            exp_avg_scales)  # fmt: skip
@@ -47,7 +47,7 @@ def _adamw(
     constants: tuple[float, float, float], kept: Any, scales: Tensors | None,
 ) -> None:  # fmt: skip
     if scales is not None:
-        errors.refuse("torch.ops.hpu.optimizer_adamw with moments in 8 bits")
+        errors.raise_not_simulated("torch.ops.hpu.optimizer_adamw with moments in 8 bits")
     beta1, beta2, epsilon = constants
     same_device("optimizer_adamw", neg_step, *grads, *weights, *exp_avgs, *exp_avg_sqs)
     for each in zip(weights, grads, exp_avgs, exp_avg_sqs, strict=True):
@@ -59,7 +59,7 @@ def _adamw(
 
 
 def optimizer_lamb_fused_norm(grad: Tensors, max_norm: float) -> Tensor:
-    """What the gradients are to be divided by so that their common norm is at most max_norm."""
+    """Return the divisor by which the gradients' common norm becomes at most max_norm."""
     norm = torch.stack([each.float().norm() for each in grad]).norm().reshape(1)
     return torch.where(norm > max_norm, norm / max_norm, 1.0).to(grad[0].dtype)
 
@@ -69,7 +69,7 @@ def optimizer_lamb_phase1(
     out_adam_norms: Tensors, out_adam_steps: Tensors, clip_global_grad_norm: Tensor, grad_averaging: int, beta1: float,
     beta2: float, epsilon: float, bias_correction1: Tensor, bias_correction2: Tensor, weight_decay: float,
 ) -> None:  # fmt: skip
-    """Moments, direction, and the norms of weights and direction."""
+    """Update the moments; compute the direction and the norms of weights and direction."""
     same_device(
         "optimizer_lamb_phase1", clip_global_grad_norm, *gradients, *weights, *exp_avg, *exp_avg_sq, *out_weight_norms,
         *out_adam_norms, *out_adam_steps,
@@ -89,7 +89,7 @@ def optimizer_lamb_phase2(
     weights: Tensors, adam_norms: Tensors, weight_norms: Tensors, adam_steps: Tensors, neg_step: Tensor, wd: float,
     use_lamb: bool,
 ) -> None:  # fmt: skip
-    """The step, scaled by the trust ratio where there is decay or use_lamb says so."""
+    """Apply the step, scaled by the trust ratio where there is decay or use_lamb is set."""
     same_device("optimizer_lamb_phase2", neg_step, *weights, *adam_norms, *weight_norms, *adam_steps)
     for weight, adam_norm, weight_norm, step in zip(
         weights, adam_norms, weight_norms, adam_steps, strict=True
@@ -120,7 +120,7 @@ def cast_to_fp8_v2(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """input * scale in 8 bits, values beyond the range at its ends; the largest magnitude of the input if asked."""
     if stochastic_rounding:
-        errors.refuse("torch.ops.hpu.cast_to_fp8_v2 with stochastic rounding")
+        errors.raise_not_simulated("torch.ops.hpu.cast_to_fp8_v2 with stochastic rounding")
     kind = torch.float8_e5m2 if dtype is None else dtype
     limit = torch.finfo(kind).max
     cast = _scaled(input, scale, scale_shape).clamp(-limit, limit).to(kind)
@@ -146,7 +146,7 @@ def rotary_pos_embedding(
 ) -> Tensor:
     """input * cos + rotated(input) * sin. mode: 0 turns halves, 1 pairs."""
     if position_ids is not None or offset:
-        errors.refuse("torch.ops.hpu.rotary_pos_embedding with position ids or an offset")
+        errors.raise_not_simulated("torch.ops.hpu.rotary_pos_embedding with position ids or an offset")
     x = input.float()
     if mode == 0:
         first, second = x.chunk(2, -1)

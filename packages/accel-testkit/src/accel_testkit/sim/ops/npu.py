@@ -21,7 +21,7 @@ Tensor = torch.Tensor
 
 
 def npu_apply_adam_w(*_arguments: Any) -> NoReturn:
-    """The real one has a schema and no kernel."""
+    """Raise: the real operator has a schema and no kernel."""
     raise RuntimeError("npu_apply_adam_w is not implemented for Tensor")
 
 
@@ -30,9 +30,9 @@ def npu_apply_adam_w_out(
     epsilon: float, grad: Tensor, max_grad_norm: Tensor | None, amsgrad: bool | None, maximize: bool | None,
     *, out: list[Tensor],
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """AdamW; the operator multiplies the powers by beta before it corrects with them."""
+    """AdamW; multiplies the powers of beta by beta before it corrects with them."""
     if amsgrad:
-        errors.refuse("torch.ops.npu.npu_apply_adam_w with amsgrad")
+        errors.raise_not_simulated("torch.ops.npu.npu_apply_adam_w with amsgrad")
     param, exp_avg, exp_avg_sq = out
     same_device("npu_apply_adam_w", grad, param, exp_avg, exp_avg_sq)
     steps.adam(
@@ -83,7 +83,7 @@ def npu_apply_rotary_pos_emb(
 ) -> tuple[Tensor, Tensor]:
     """The rotary embedding of both."""
     if layout not in ("BSND", "TND"):
-        errors.refuse(f"torch.ops.npu.npu_apply_rotary_pos_emb with layout {layout}")
+        errors.raise_not_simulated(f"torch.ops.npu.npu_apply_rotary_pos_emb with layout {layout}")
     return npu_rotary_mul(query, cos, sin, rotary_mode), npu_rotary_mul(key, cos, sin, rotary_mode)
 
 

@@ -32,12 +32,12 @@ def npu_fusion_attention(
     atten_mask: True where nothing is attended to. Sparse modes 0 to 3 and layouts of dense batches are simulated.
     """
     if sparse_mode > 3 or (sink, dropout_mask, padding_mask, actual_seq_qlen) != (None,) * 4:
-        errors.refuse(
+        errors.raise_not_simulated(
             f"{_FULL} with sparse_mode {sparse_mode}, a sink, a given dropout mask or varying lengths"
         )
     layout = {"BSH": "BSND", "SBH": "SBND"}.get(input_layout, input_layout)
     if layout not in _ORDERS:
-        errors.refuse(f"{_FULL} with layout {input_layout}")
+        errors.raise_not_simulated(f"{_FULL} with layout {input_layout}")
     flat = len(input_layout) == 3
     size = query.shape[-1] // head_num if flat else query.shape[-1]
     q, k, v = (_by_head(each, layout, size if flat else None) for each in (query, key, value))
@@ -65,7 +65,7 @@ def _by_head(tensor: Tensor, layout: str, size: int | None) -> Tensor:
 
 
 def _hidden(mask: Tensor | None, sparse_mode: int, scores: Tensor) -> Tensor | None:
-    """Where nothing is attended to. Modes 2 and 3 take a compressed mask and mean a triangle."""
+    """Return the mask of hidden positions. Modes 2 and 3 take a compressed mask, which stands for a triangle."""
     if sparse_mode < 2:
         return None if mask is None else mask.bool()
     rows, columns = scores.shape[-2:]

@@ -21,7 +21,7 @@ def fused_adam(
 ) -> None:  # fmt: skip
     """Adam or AdamW. What the fifth list is for is not known; DeepSpeed leaves it empty."""
     if max_exp_avg_sqs:
-        errors.refuse("torch.ops.sdaa.fused_adam with a fifth list of tensors")
+        errors.raise_not_simulated("torch.ops.sdaa.fused_adam with a fifth list of tensors")
     same_device("fused_adam", *grads, *params, *exp_avgs, *exp_avg_sqs)
     for grad, param, exp_avg, exp_avg_sq in zip(grads, params, exp_avgs, exp_avg_sqs, strict=True):
         steps.adam(

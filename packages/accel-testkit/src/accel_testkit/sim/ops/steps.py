@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of optimizers on one tensor, in place: what the vendors' fused operators share."""
+"""Optimizer steps on one tensor, in place, for the vendors' fused operators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lamb_direction(
     param: Tensor, grad: Tensor, exp_avg: Tensor, exp_avg_sq: Tensor, *, beta1: float, beta2: float, epsilon: float,
     decay: float, decoupled: bool, averaging: bool, correction1: Tensor | float, correction2: Tensor | float,
 ) -> Tensor:  # fmt: skip
-    """The direction of a LAMB step, in float32 or wider; the moments go on."""
+    """Return the direction of a LAMB step, in float32 or wider; updates the moments."""
     p, g, m, v = wide([param, grad, exp_avg, exp_avg_sq])
     if decay and not decoupled:
         g = g + decay * p
@@ -45,7 +45,7 @@ def lamb_direction(
 
 
 def trust_ratio(weight_norm: Tensor, update_norm: Tensor) -> Tensor:
-    """Their quotient, 1 where one of them is 0."""
+    """Return weight_norm / update_norm, 1 where one of them is 0."""
     return torch.where((weight_norm > 0) & (update_norm > 0), weight_norm / update_norm, 1.0)
 
 

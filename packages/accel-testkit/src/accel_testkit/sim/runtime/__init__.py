@@ -1,21 +1,21 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a device module does (`torch.npu.memory_allocated`, …): written once for all vendors, by room."""
+"""The functions of a device module (`torch.npu.memory_allocated`, …), once for all vendors, one module a subject."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from accel_testkit.sim.runtime import device, dtypes, graphs, memory, random, streams, ways
+from accel_testkit.sim.runtime import device, dtypes, graphs, memory, random, streams, vendor_overrides
 from accel_testkit.sim.simulation import Simulation
 
-#: Later rooms overrule earlier ones.
-ROOMS = (device, random, streams, memory, dtypes, graphs, ways)
+#: Of two definitions of a name the later one is used.
+_PARTS = (device, random, streams, memory, dtypes, graphs, vendor_overrides)
 
 
-def offer(simulation: Simulation) -> dict[str, Any]:
-    """Everything that is simulated, by its name in the vendor's module."""
+def exports(simulation: Simulation) -> dict[str, Any]:
+    """Return everything that is simulated, by its name in the vendor's module."""
     names: dict[str, Any] = {}
-    for room in ROOMS:
-        names.update(room.offer(simulation))
+    for part in _PARTS:
+        names.update(part.exports(simulation))
     return names

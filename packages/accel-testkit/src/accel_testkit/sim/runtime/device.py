@@ -14,7 +14,7 @@ from accel_testkit.sim.simulation import Simulation
 
 
 def index_of(device: Any, *, default: int | None = None) -> int:
-    """The number of a device given as a number, a string, a torch.device or None."""
+    """Return the index of a device given as an int, a string, a torch.device or None."""
     if isinstance(device, int) and not isinstance(device, bool):
         index: int | None = device
     elif device is None:
@@ -35,7 +35,7 @@ class Lazy:
         self.waiting: list[Callable[[], Any]] = []
 
     def init(self) -> None:
-        """Open the device; the first call runs what was queued."""
+        """Initialize the device; the first call runs the queued calls."""
         if self.done:
             return
         self.done = True
@@ -52,7 +52,7 @@ class Lazy:
             self.waiting.pop(0)()
 
     def call(self, callable: Callable[[], Any], **kwargs: Any) -> None:
-        """Call now, or when the device is opened."""
+        """Call now, or when the device is initialized."""
         if self.done:
             callable()
         else:
@@ -90,11 +90,11 @@ class device_of(_Scope):
 
 
 class Properties(SimpleNamespace):
-    """What the vendor's runtime tells about a device."""
+    """The properties of a device."""
 
 
-def offer(simulation: Simulation) -> dict[str, Any]:
-    """The names of this room."""
+def exports(simulation: Simulation) -> dict[str, Any]:
+    """Return the names that this module adds to the vendor's module."""
     lazy = Lazy(simulation)
     return {
         **_counting(simulation),

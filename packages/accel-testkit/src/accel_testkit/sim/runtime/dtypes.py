@@ -18,8 +18,8 @@ TENSORS = {
 }  # fmt: skip
 
 
-def offer(simulation: Simulation) -> dict[str, Any]:
-    """The names of this room."""
+def exports(simulation: Simulation) -> dict[str, Any]:
+    """Return the names that this module adds to the vendor's module."""
     kind = simulation.type
     return {
         "is_bf16_supported": lambda: simulation.devices > 0,
@@ -34,7 +34,7 @@ def offer(simulation: Simulation) -> dict[str, Any]:
 
 
 class _TensorType(type):
-    """`torch.npu.FloatTensor`: called it makes a tensor, and isinstance asks for dtype and device."""
+    """`torch.npu.FloatTensor`: a call creates a tensor, isinstance compares dtype and device."""
 
     dtype: torch.dtype
     kind: str

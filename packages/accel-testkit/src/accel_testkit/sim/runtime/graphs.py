@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from accel_testkit import surface
-from accel_testkit.sim.errors import refuse
-from accel_testkit.sim.runtime import graphed
+from accel_testkit.sim.errors import raise_not_simulated
+from accel_testkit.sim.runtime import graphed_callables
 from accel_testkit.sim.simulation import Simulation
 
 #: The vendors whose graphs are torch's own Python code over a native class: its names in torch._C.
@@ -22,8 +22,8 @@ _IN_TORCH = {
 }
 
 
-def offer(simulation: Simulation) -> dict[str, Any]:
-    """The names of this room; only `is_current_stream_capturing` where the vendor has no graphs."""
+def exports(simulation: Simulation) -> dict[str, Any]:
+    """Return the names that this module adds; only `is_current_stream_capturing` where the vendor has no graphs."""
     capturing = {"is_current_stream_capturing": lambda: simulation.native.is_current_stream_capturing()}
     if simulation.type in _IN_TORCH:
         return _torchs_own(simulation)
@@ -35,12 +35,12 @@ def offer(simulation: Simulation) -> dict[str, Any]:
     names = {name: graph_class, "graph": contexts[simulation.type](simulation), **capturing}
     if simulation.type != "hpu":
         names["graph_pool_handle"] = lambda: simulation.native.graph_pool_handle()
-        names["make_graphed_callables"] = graphed.maker(simulation, graph_class, names["graph"])
+        names["make_graphed_callables"] = graphed_callables.maker(simulation, graph_class, names["graph"])
     return names
 
 
 def _torchs_own(simulation: Simulation) -> dict[str, Any]:
-    """torch's code, over our class in place of the one that a build without the device lacks."""
+    """Return torch's own Python names, over the simulated native class, which a CPU build of torch lacks."""
     name, pool_handle, capturing = _IN_TORCH[simulation.type]
     methods = surface.load(simulation.vendor.surface).children(f"torch.{simulation.type}.{name}")
     absent = {each: _absent(name, each) for each in methods if not hasattr(simulation.native.Graph, each)}
@@ -57,13 +57,13 @@ def _torchs_own(simulation: Simulation) -> dict[str, Any]:
 
 def _absent(class_name: str, method: str) -> Callable[..., Any]:
     def absent(*_args: Any, **_kwargs: Any) -> Any:
-        refuse(f"{class_name}.{method}")
+        raise_not_simulated(f"{class_name}.{method}")
 
     return absent
 
 
 def _class(simulation: Simulation, name: str) -> type:
-    """The vendor's graph class with the real one's methods: simulated or refusing."""
+    """Return the vendor's graph class with the real one's methods; those not simulated raise NotSimulated."""
     hpu = simulation.type == "hpu"
     mode = "relaxed" if simulation.type == "mlu" else "global"
 
@@ -98,7 +98,7 @@ def _class(simulation: Simulation, name: str) -> type:
 
 
 class _Capture:
-    """A `with` that captures what runs inside it, on a stream of its own."""
+    """A context that captures what runs inside it, on a stream of its own."""
 
     default_capture_stream: Any = None
 

@@ -22,34 +22,34 @@ def _figure(key: str) -> Any:
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
-    """torch's dictionary of statistics."""
+    """Return torch's dictionary of statistics."""
     return dict(accelerator.memory_stats(index_of(device)))
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Peaks become the present figures."""
+    """Reset the peaks to the present figures."""
     accelerator.reset_peak_memory_stats(index_of(device))
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Free and total bytes."""
+    """Return free and total bytes."""
     free, total = accelerator.get_memory_info(index_of(device))
     return free, total
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """The statistics as lines of text."""
+    """Return the statistics as lines of text."""
     stats = memory_stats(device)
     return "\n".join(f"{name}: {stats[name]}" for name in sorted(stats))
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
-    """Sums since the start become zero."""
+    """Reset the accumulated figures to zero."""
     accelerator.reset_accumulated_memory_stats(index_of(device))
 
 
-def offer(simulation: Simulation) -> dict[str, Any]:
-    """The names of this room."""
+def exports(simulation: Simulation) -> dict[str, Any]:
+    """Return the names that this module adds to the vendor's module."""
     allocated, most_allocated = "allocated_bytes.all.current", "allocated_bytes.all.peak"
     reserved, most_reserved = "reserved_bytes.all.current", "reserved_bytes.all.peak"
     return {

@@ -13,8 +13,8 @@ from accel_testkit.sim.runtime.device import index_of
 from accel_testkit.sim.simulation import Simulation
 
 
-def offer(simulation: Simulation) -> dict[str, Any]:
-    """The names of this room."""
+def exports(simulation: Simulation) -> dict[str, Any]:
+    """Return the names that this module adds to the vendor's module."""
     native, count = simulation.native, simulation.vendor.generators or simulation.devices
 
     def generator(device: Any = None) -> torch.Generator:

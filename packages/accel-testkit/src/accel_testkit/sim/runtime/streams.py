@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Streams and events, as classes on torch's own."""
+"""Streams and events: subclasses of torch's own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accel_testkit.sim.simulation import Simulation
 
 
 class StreamContext:
-    """A stream, and its device, that are current inside a `with`."""
+    """A context in which a stream and its device are current."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -34,8 +34,8 @@ class StreamContext:
         torch.accelerator.set_device_index(device)
 
 
-def offer(simulation: Simulation) -> dict[str, Any]:
-    """The names of this room."""
+def exports(simulation: Simulation) -> dict[str, Any]:
+    """Return the names that this module adds to the vendor's module."""
     Event = _event_class(simulation)
     Stream = _stream_class(simulation, Event)
 
@@ -68,7 +68,7 @@ def offer(simulation: Simulation) -> dict[str, Any]:
 
 def _event_class(simulation: Simulation) -> Any:
     class Event(torch.Event):
-        """A moment on a stream."""
+        """A marker in a stream."""
 
         def __new__(
             cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False

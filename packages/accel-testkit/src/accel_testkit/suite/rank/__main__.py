@@ -22,7 +22,7 @@ _TIMEOUT = timedelta(seconds=120)
 
 
 def main(job: str, folder: str, dotted: str = "") -> int:
-    """Do the job; 0 unless something was raised, which is then part of the answer."""
+    """Do the job; return 0, or 1 after an exception, which is part of the answer."""
     answer: dict[str, Any] = {}
     rank = int(os.environ["RANK"])
     try:

@@ -16,7 +16,7 @@ Operation = Callable[[torch.Tensor], Any]
 
 
 def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
-    """Carry out every operation; the answer has what this rank holds after each, or the error's text."""
+    """Run every operation; put what this rank holds after each, or the error's text, into the answer."""
     answer["world"] = dist.get_world_size()
     answer["device"] = accelerator.current_device()
     for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int64):

@@ -15,7 +15,7 @@ from accel_testkit.suite import model
 
 
 def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
-    """Train; the answer has the losses of each run, or the error's text."""
+    """Train; put the losses of each run, or the error's text, into the answer."""
     import deepspeed
 
     answer["accelerator"] = type(deepspeed.accelerator.get_accelerator()).__name__

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
+from typing_extensions import override
 
 from accel_core.device import TorchDeviceAccelerator
 from accel_good.op_builder import TABLE
@@ -21,34 +22,41 @@ class GOOD_Accelerator(TorchDeviceAccelerator):
     """Two devices of torch's type cpu; device(1) is cpu:1, though torch's tensors forget the index."""
 
     def __init__(self) -> None:
-        namespace: Any = Runtime()
-        super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS, device_module=namespace)
+        self.runtime = Runtime()
+        super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS, device_module=self.runtime)
         self._pinned = WeakIdKeyDictionary()
 
+    @override
     def is_synchronized_device(self) -> bool:
-        return True  # and DeepSpeed records no streams on tensors, which torch can not do in host memory
+        return True  # and DeepSpeed records no streams on tensors, which torch cannot do in host memory
 
+    @override
     def create_graph(self) -> Any:
         return Graph()
 
+    @override
     def capture_to_graph(
         self, graph: Any, pool: Any = None, stream: Any = None
     ) -> AbstractContextManager[Any]:
-        capture: AbstractContextManager[Any] = self.device_module.graph(graph)
-        return capture
+        return self.runtime.graph(graph)
 
+    @override
     def replay_graph(self, graph: Any) -> None:
         graph.replay()
 
+    @override
     def is_current_stream_capturing(self) -> bool:
-        return bool(self.device_module.capturing)
+        return self.runtime.capturing
 
+    @override
     def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._remembered(tensor.clone())
 
+    @override
     def torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
         return self._remembered(tensor.new_empty(shape))
 
+    @override
     def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
         return tensor in self._pinned
 
@@ -56,8 +64,10 @@ class GOOD_Accelerator(TorchDeviceAccelerator):
         self._pinned[tensor] = True
         return tensor
 
+    @override
     def visible_devices_envs(self) -> list[str]:
         return ["GOOD_VISIBLE_DEVICES"]
 
+    @override
     def export_envs(self) -> list[str]:
         return ["GLOO_", "GOOD_"]

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
 
 
 @dataclass
@@ -42,6 +43,7 @@ class Meter(TorchDispatchMode):
 
     counters = (Counters(), Counters())
 
+    @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         device = (kwargs or {}).get("device")

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
 
 
 class Event:
@@ -69,6 +70,7 @@ class Graph(TorchDispatchMode):
         super().__init__()
         self.work: list[tuple[Any, Any, Any, Any]] = []
 
+    @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         self.work.append((func, args, kwargs or {}, result))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the pretended device can not do."""
+"""What the pretended device cannot do."""
 
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.vendor import Support, Trait

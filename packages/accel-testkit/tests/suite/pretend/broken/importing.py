@@ -35,7 +35,7 @@ def package_forgets_core(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @breaks("imports.class_imports_no_deepspeed", started="report")
 def class_imports_deepspeed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A stand-in: the real one would ask for the accelerator that is just being made.
+    # A stub: the real one would ask for the accelerator that is just being made.
     site.files["deepspeed/__init__.py"] = ""
     site.edit("accelerator.py", "from accel_good.op_builder", "import deepspeed\nfrom accel_good.op_builder")
 

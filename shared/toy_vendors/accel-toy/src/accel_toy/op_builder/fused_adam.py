@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
+from typing_extensions import override
+
 from accel_core.op_builder import OpBuilder
 
 
@@ -15,10 +17,12 @@ class FusedAdamBuilder(OpBuilder):
     NAME = "fused_adam"
     BUILD_VAR = "DS_BUILD_FUSED_ADAM"
 
+    @override
     def compatibility(self) -> tuple[bool, str]:
         """Always: it is torch."""
         return True, "written in plain torch"
 
+    @override
     def load(self, verbose: bool = True) -> ModuleType:
         """The module with `multi_tensor_adam`."""
         from accel_toy.ops import fused_adam

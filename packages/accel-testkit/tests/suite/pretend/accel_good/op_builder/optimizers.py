@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import torch
+from typing_extensions import override
 
 from accel_core.op_builder import OpBuilder
 from accel_core.op_builder.steps.adam import multi_tensor_adam
@@ -18,14 +19,17 @@ _groups: dict[int, bool] = {}
 class _PlainTorch(OpBuilder):
     FUNCTIONS: ClassVar[dict[str, Any]]
 
+    @override
     def compatibility(self) -> tuple[bool, str]:
         """Always."""
         return True, "computed by plain torch"
 
+    @override
     def load(self, verbose: bool = True) -> Any:
         """The functions."""
         return SimpleNamespace(**self.FUNCTIONS)
 
+    @override
     def sources(self) -> list[str]:
         """One, so that there is something to look for."""
         return ["csrc/nothing.c"]

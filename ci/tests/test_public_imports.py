@@ -1,0 +1,64 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Template, toys and tutorial import the public packages of core only; import-linter reads real packages."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import copier
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = [ROOT / path for path in ("shared/toy_vendors/accel-toy", "shared/toy_vendors/accel-classic",
+                                     "examples/privateuse1/accel-acme")]  # fmt: skip
+
+
+def imports(folder: Path) -> Iterator[tuple[str, str]]:
+    """File and module of each import from accel_core."""
+    for file in sorted(folder.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module == "accel_core":
+                names = [f"accel_core.{alias.name}" for alias in node.names]
+            else:
+                names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            yield from ((file.name, name) for name in names if name.partition(".")[0] == "accel_core")
+
+
+def public() -> list[str]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packages: list[str] = settings["tool"]["accel"]["api"]["packages"]
+    return packages
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("accel-newcard")
+    data = {"key": "newcard"}
+    copier.run_copy(str(ROOT / "shared/template"), folder, data=data, defaults=True, quiet=True)
+    return folder
+
+
+@pytest.mark.parametrize("example", [*EXAMPLES, None], ids=lambda path: path.name if path else "the template")
+def test_examples_of_vendor_packages_import_public_packages_only(
+    example: Path | None, template: Path
+) -> None:
+    found = list(imports(example or template))
+    assert found
+    allowed = tuple(f"{package}." for package in public())
+    assert [(file, name) for file, name in found if not f"{name}.".startswith(allowed)] == []
+
+
+def test_the_vendor_of_interface_1_imports_what_is_gone() -> None:
+    gone = {name for _, name in imports(ROOT / "shared/toy_vendors/accel-toy-interface1")}
+    assert {"accel_core.known", "accel_core.torch_device", "accel_core.lazy"} <= gone

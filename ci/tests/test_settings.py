@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of the tools refuse what they are there to refuse: each is shown a file that breaks its rule."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ci import workspace
+
+ROOT = Path(__file__).parents[2]
+CORE, CPU = "packages/accel-core/src/accel_core", "packages/accel-cpu/src/accel_cpu"
+
+
+@pytest.mark.parametrize(
+    ("path", "refused"),
+    [
+        (f"{CPU}/probe.py", True),
+        (f"{CORE}/selection/choose.py", True),
+        (f"{CORE}/cli/doctor/main.py", False),
+        ("packages/accel-cpu/tests/test_probe.py", False),
+        ("ci/git.py", False),
+    ],
+)
+def test_ruff_refuses_a_print_outside_the_command_line(path: str, refused: bool) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "ruff", "check", "--no-cache", "--stdin-filename", path, "-"],
+        cwd=ROOT,
+        input="print(1)\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ("T201" in result.stdout) == refused, result.stdout + result.stderr
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of all packages' sources, and of the contracts."""
+    root = tmp_path_factory.mktemp("sources")
+    for package in workspace.load(ROOT).values():
+        shutil.copytree(
+            ROOT / package.source,
+            root / package.source,
+            ignore=shutil.ignore_patterns("*.so", "csrc", "__pycache__"),
+        )
+    shutil.copy(ROOT / "pyproject.toml", root)
+    return root
+
+
+def broken(sources: Path, *planted: tuple[str, str]) -> set[str]:
+    """The contracts that these files, with a text added, break."""
+    before = {path: (sources / path).read_bytes() for path, _ in planted}
+    for path, text in planted:
+        with (sources / path).open("a", encoding="utf-8") as file:
+            file.write(f"\n{text}\n")
+    packages = os.pathsep.join(str(path) for path in sources.glob("packages/*/src"))
+    try:
+        result = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "from importlinter.cli import lint_imports_command as c; c()",
+                "--no-cache",
+            ],
+            cwd=sources,
+            env={**os.environ, "PYTHONPATH": packages, "NO_COLOR": "1", "COLUMNS": "200"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    finally:
+        for path, content in before.items():
+            (sources / path).write_bytes(content)
+    assert "Contracts: " in result.stdout, result.stdout + result.stderr
+    return set(re.findall(r"^(.+) BROKEN\b", result.stdout, re.MULTILINE))
+
+
+def test_the_contracts_hold_and_each_can_break(sources: Path) -> None:
+    assert broken(sources) == set()
+    names = broken(
+        sources,
+        (f"{CPU}/probe.py", "def late():\n    import deepspeed"),
+        (f"{CPU}/traits.py", "import accel_cuda.traits"),
+        (f"{CPU}/collectives.py", "import accel_core.upstream"),
+        ("packages/accel-cuda/src/accel_cuda/traits.py", "from accel_cuda import probe"),
+        ("packages/accel-cuda/src/accel_cuda/probe.py", "from accel_cuda import traits"),
+        (f"{CORE}/errors.py", "import accel_core.cli.main\nimport accel_cpu"),
+    )
+    assert names >= {
+        "Only accel_core.upstream imports deepspeed",
+        "No vendor package imports another",
+        "No folder imports one that imports it",
+        "Core knows no vendor package",
+    }

@@ -1,0 +1,101 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel ops list|build|test`: which ops the accelerator of a run has, whether they load, whether they run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+
+from accel_core.cli.ops.rows import FAILED, MISSING, Row
+from accel_core.errors import UnknownBuilder
+
+#: A compiler may need its time.
+SECONDS = 600.0
+_WRONG_USAGE = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what to do, with which builders, and the form of output."""
+    parser.add_argument(
+        "action",
+        choices=("list", "build", "test"),
+        help="list: start nothing; build: load each op, which compiles what has to be; test: run each as well",
+    )
+    parser.add_argument("builders", nargs="*", metavar="BUILDER", help="FusedAdamBuilder …; default: all")
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=SECONDS,
+        metavar="SECONDS",
+        help=f"time limit of each op (default {SECONDS:g})",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a row for each op; returns the exit status.
+
+    0: all is well; 1: an op failed, or one that was named for build or test is missing; 2: no such builder.
+    """
+    return _list(args) if args.action == "list" else _try(args)
+
+
+def _list(args: argparse.Namespace) -> int:
+    from accel_core.cli.ops import display
+    from accel_core.cli.ops.listing import listed
+
+    try:
+        with display.selecting(quiet=args.json):
+            from accel_core.api import get_accelerator
+
+            accelerator = get_accelerator()
+            rows = listed(accelerator, args.builders)
+    except UnknownBuilder as error:
+        print(error, file=sys.stderr)
+        return _WRONG_USAGE
+    device = accelerator.device_name()
+    if args.json:
+        _print_json(device, rows)
+    else:
+        display.show(device, _with_packages(rows, args.builders))
+    return 0
+
+
+def _try(args: argparse.Namespace) -> int:
+    """Load the ops, and run them for `test`, in a child process. This one does not import torch."""
+    from accel_core.cli.ops import attempts, display
+
+    device = ""
+    rows: dict[str, Row] = {}
+    with display.progress(args.action, quiet=args.json) as progress:
+        for event in attempts.attempts(args.builders, args.action == "test", args.timeout):
+            if isinstance(event, attempts.Refused):
+                progress.stop()
+                print(event.text, file=sys.stderr)
+                return _WRONG_USAGE if event.usage else 1
+            if isinstance(event, attempts.Selected):
+                device = event.device
+                rows = {row.builder: row for row in _with_packages(event.rows, args.builders)}
+                event = attempts.Selected(device, tuple(rows.values()))
+            elif isinstance(event, attempts.Tried):
+                rows[event.row.builder] = event.row
+            progress.update(event)
+    if args.json:
+        _print_json(device, list(rows.values()))
+    bad = (FAILED, MISSING) if args.builders else (FAILED,)
+    return int(any(row.state in bad for row in rows.values()))
+
+
+def _with_packages(rows: Iterable[Row], named: Sequence[str]) -> list[Row]:
+    """Add, to the named builders that are missing, which installed packages have them."""
+    from accel_core.cli.ops import tables
+
+    return [tables.with_packages(row) if row.builder in named else row for row in rows]
+
+
+def _print_json(device: str, rows: Iterable[Row]) -> None:
+    print(json.dumps({"accelerator": device, "ops": [asdict(row) for row in rows]}, indent=2))

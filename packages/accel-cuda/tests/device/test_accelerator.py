@@ -1,0 +1,48 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the class does on a device: run by test_simulated.py, or on a machine with a CUDA device."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from accel_cuda import CUDA_Accelerator, probe
+
+
+@pytest.fixture
+def cuda() -> Any:
+    return CUDA_Accelerator()
+
+
+def test_probe_and_class_count_alike(cuda: Any) -> None:
+    assert probe.confirm().devices == cuda.device_count() > 0
+
+
+def test_free_memory_falls_by_what_is_allocated(cuda: Any) -> None:
+    torch.ones(1, device="cuda")
+    before = cuda.available_memory()
+    block = torch.ones(64 << 20, dtype=torch.uint8, device="cuda")
+    assert before - cuda.available_memory() >= block.nbytes // 2
+    assert 0 < cuda.available_memory() < cuda.total_memory()
+
+
+def test_graphs_are_torch_s(cuda: Any) -> None:
+    assert isinstance(cuda.create_graph(), torch.cuda.CUDAGraph)
+
+
+IMPORT = """
+import deepspeed, torch
+from accel_core import get_accelerator
+print(get_accelerator().device_name(), torch.cuda.is_initialized())
+"""
+
+
+@pytest.mark.upstream
+def test_importing_deepspeed_opens_no_device() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-2:] == ["cuda", "False"]

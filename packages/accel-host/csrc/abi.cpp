@@ -1,0 +1,187 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+// Describes the C interface of accel_host.h as text. Python compares it with the ctypes declarations when it loads the
+// library (accel_host.abi). Only names are written here: sizes, offsets and types come from the compiler.
+#include <cstdarg>
+#include <cstdio>
+#include <type_traits>
+#include <utility>
+
+#include "accel_host.h"
+
+namespace accel_host {
+namespace {
+
+template <class T>
+constexpr const char* type_name() {
+  using Pointee = std::remove_cv_t<std::remove_pointer_t<T>>;
+  if constexpr (std::is_same_v<Pointee, accel_tensor_lists>) return "accel_tensor_lists*";
+  else if constexpr (std::is_same_v<Pointee, accel_adam_options>)
+    return std::is_pointer_v<T> ? "accel_adam_options*" : "accel_adam_options";
+  else if constexpr (std::is_same_v<Pointee, accel_adam_arguments>) return "accel_adam_arguments*";
+  else if constexpr (std::is_pointer_v<T>) return "pointer";
+  else if constexpr (std::is_void_v<T>) return "void";
+  else if constexpr (std::is_same_v<T, double>) return "double";
+  else if constexpr (std::is_same_v<T, float>) return "float";
+  else if constexpr (std::is_same_v<T, int64_t>) return "int64";
+  else {
+    static_assert(std::is_same_v<T, int32_t>, "name the type here and in accel_host.abi");
+    return "int32";
+  }
+}
+
+struct Field {
+  const char *name, *type;
+  size_t offset, size, alignment;
+};
+
+#define FIELD(type, name)                                                             \
+  Field {                                                                             \
+    #name, type_name<decltype(type::name)>(), offsetof(type, name), sizeof(type::name), \
+    alignof(decltype(type::name))                                                     \
+  }
+
+constexpr Field kTensorLists[] = {
+    FIELD(accel_tensor_lists, tensors),    FIELD(accel_tensor_lists, sizes),
+    FIELD(accel_tensor_lists, params),     FIELD(accel_tensor_lists, grads),
+    FIELD(accel_tensor_lists, first),      FIELD(accel_tensor_lists, second),
+    FIELD(accel_tensor_lists, copies),     FIELD(accel_tensor_lists, param_type),
+    FIELD(accel_tensor_lists, grad_type),  FIELD(accel_tensor_lists, state_type),
+    FIELD(accel_tensor_lists, copy_type),  FIELD(accel_tensor_lists, threads),
+};
+constexpr Field kAdamOptions[] = {
+    FIELD(accel_adam_options, lr),           FIELD(accel_adam_options, beta1),
+    FIELD(accel_adam_options, beta2),        FIELD(accel_adam_options, eps),
+    FIELD(accel_adam_options, weight_decay), FIELD(accel_adam_options, grad_factor),
+    FIELD(accel_adam_options, step),         FIELD(accel_adam_options, decoupled),
+    FIELD(accel_adam_options, bias_correction),
+};
+constexpr Field kAdamArguments[] = {
+    FIELD(accel_adam_arguments, param),      FIELD(accel_adam_arguments, grad),
+    FIELD(accel_adam_arguments, first),      FIELD(accel_adam_arguments, second),
+    FIELD(accel_adam_arguments, size),       FIELD(accel_adam_arguments, param_type),
+    FIELD(accel_adam_arguments, grad_type),  FIELD(accel_adam_arguments, state_type),
+    FIELD(accel_adam_arguments, threads),    FIELD(accel_adam_arguments, options),
+};
+
+// Initializes a field of any type, to count the fields of an aggregate.
+struct Anything {
+  template <class T>
+  operator T() const;
+};
+
+template <class T, class... Values>
+auto accepts(int) -> decltype(T{std::declval<Values>()...}, std::true_type{});
+template <class T, class...>
+std::false_type accepts(...);
+
+template <class T, class... Values>
+constexpr size_t field_count() {
+  if constexpr (decltype(accepts<T, Values..., Anything>(0))::value) return field_count<T, Values..., Anything>();
+  else return sizeof...(Values);
+}
+
+constexpr size_t aligned(size_t offset, size_t alignment) {
+  return (offset + alignment - 1) / alignment * alignment;
+}
+
+// Whether the table names every field of T in order, and each lies where natural alignment, which ctypes uses, puts it.
+template <class T, size_t N>
+constexpr bool laid_out(const Field (&fields)[N]) {
+  size_t end = 0;
+  for (const Field& field : fields) {
+    if (field.offset != aligned(end, field.alignment)) return false;
+    end = field.offset + field.size;
+  }
+  return std::is_standard_layout_v<T> && std::is_trivially_copyable_v<T> && field_count<T>() == N &&
+         sizeof(T) == aligned(end, alignof(T));
+}
+
+static_assert(laid_out<accel_tensor_lists>(kTensorLists), "kTensorLists lacks a field, or the struct is packed");
+static_assert(laid_out<accel_adam_options>(kAdamOptions), "kAdamOptions lacks a field, or the struct is packed");
+static_assert(laid_out<accel_adam_arguments>(kAdamArguments), "kAdamArguments lacks a field, or the struct is packed");
+
+// Appends to a buffer of limited size and counts what the whole text needs.
+class Text {
+ public:
+  Text(char* text, int32_t size) : text_(text), size_(size) {}
+
+  __attribute__((format(printf, 2, 3))) void add(const char* format, ...) {
+    va_list values;
+    va_start(values, format);
+    const bool fits = length_ < size_;
+    const size_t left = fits ? static_cast<size_t>(size_ - length_) : 0;
+    length_ += std::vsnprintf(fits ? text_ + length_ : nullptr, left, format, values);
+    va_end(values);
+  }
+
+  int32_t length() const { return length_; }
+
+ private:
+  char* text_;
+  int32_t size_, length_ = 0;
+};
+
+template <size_t N>
+void add_struct(Text& text, const char* name, size_t size, const Field (&fields)[N]) {
+  text.add("struct %s: %zu bytes\n", name, size);
+  for (const Field& field : fields) text.add("field %s.%s: %s at %zu\n", name, field.name, field.type, field.offset);
+}
+
+template <class Result, class... Arguments>
+void add_function(Text& text, const char* name, Result (*)(Arguments...)) {
+  text.add("function %s: %s(", name, type_name<Result>());
+  [[maybe_unused]] const char* separator = "";
+  ((text.add("%s%s", separator, type_name<Arguments>()), separator = ", "), ...);
+  text.add(")\n");
+}
+
+void add_constants(Text& text) {
+#define CONSTANT(name) text.add("constant %s: %d\n", #name, static_cast<int>(name))
+  CONSTANT(ACCEL_ABI_VERSION);
+  CONSTANT(ACCEL_F32);
+  CONSTANT(ACCEL_BF16);
+  CONSTANT(ACCEL_F16);
+  CONSTANT(ACCEL_OK);
+  CONSTANT(ACCEL_BAD_TYPE);
+  CONSTANT(ACCEL_BAD_LEVEL);
+  CONSTANT(ACCEL_NO_MEMORY);
+  CONSTANT(ACCEL_OVERLAP);
+}
+
+void add_functions(Text& text) {
+#define FUNCTION(name) add_function(text, #name, &name)
+  FUNCTION(accel_adam_single_tensor);
+  FUNCTION(accel_adam);
+  FUNCTION(accel_adam_rollback);
+  FUNCTION(accel_adagrad);
+  FUNCTION(accel_lion);
+  FUNCTION(accel_sgd);
+  FUNCTION(accel_sum_of_squares);
+  FUNCTION(accel_zero);
+  FUNCTION(accel_triad);
+  FUNCTION(accel_level);
+  FUNCTION(accel_best_level);
+  FUNCTION(accel_set_level);
+  FUNCTION(accel_has_openmp);
+  FUNCTION(accel_abi_version);
+  FUNCTION(accel_abi_description);
+}
+
+} // namespace
+} // namespace accel_host
+
+int32_t accel_abi_version() {
+  return ACCEL_ABI_VERSION;
+}
+
+int32_t accel_abi_description(char* buffer, int32_t size) {
+  using namespace accel_host;
+  Text text(buffer, size);
+  add_constants(text);
+  add_struct(text, "accel_tensor_lists", sizeof(accel_tensor_lists), kTensorLists);
+  add_struct(text, "accel_adam_options", sizeof(accel_adam_options), kAdamOptions);
+  add_struct(text, "accel_adam_arguments", sizeof(accel_adam_arguments), kAdamArguments);
+  add_functions(text);
+  return text.length();
+}

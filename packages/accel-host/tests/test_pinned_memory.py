@@ -1,0 +1,186 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Page-locked memory: whole pages, exact records, and no reuse of memory that a tensor still refers to."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import random
+import resource
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from accel_host import pinned_memory
+from accel_host.errors import OutOfPinnedMemory
+from accel_host.op_builder import PinMemoryBuilder
+from accel_host.pinned_memory import LockedMemory, pinned_like
+
+
+def locked_bytes() -> int:
+    """Bytes that the kernel has locked for this process."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmLck:"))
+
+
+def flags_of(address: int) -> list[str]:
+    """The kernel's two-letter flags of the mapping at the address: `lo` for locked, `hg` for advised huge pages."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
+        name, *rest = line.split()
+        if "-" in name:
+            first, last = (int(bound, 16) for bound in name.split("-"))
+            inside = first <= address < last
+        elif inside and name == "VmFlags:":
+            return rest
+    raise AssertionError(f"nothing is mapped at {address:#x}")
+
+
+@pytest.fixture
+def granted() -> int:
+    """A size in bytes that this process may lock, and that is large enough for huge pages."""
+    if not Path("/proc/self/smaps").exists():
+        pytest.skip("not run: this system has no /proc that lists what is locked")
+    gc.collect()  # releases what earlier tests locked
+    wanted = pinned_memory._HUGE
+    probe = mmap.mmap(-1, wanted)
+    if not pinned_memory._mlock(pinned_memory._address(probe), wanted):
+        limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+        pytest.skip(f"not run: RLIMIT_MEMLOCK of {limit} bytes forbids locking {wanted}")
+    probe.close()
+    return wanted
+
+
+def test_memory_is_locked_until_it_is_freed(granted: int) -> None:
+    memory, before = LockedMemory(), locked_bytes()
+    tensor = memory.allocate(granted, torch.uint8)
+    assert locked_bytes() - before == granted
+    assert memory.is_locked(tensor[100:200])
+    assert memory.free(tensor.data_ptr())
+    assert locked_bytes() == before
+    assert not memory.is_locked(tensor)
+
+
+def test_memory_is_locked_until_its_last_view_is_deleted(granted: int) -> None:
+    memory, before = LockedMemory(), locked_bytes()
+    view = memory.allocate(granted, torch.uint8)[7:9]
+    gc.collect()
+    assert locked_bytes() - before == granted
+    del view
+    gc.collect()
+    assert locked_bytes() == before
+
+
+def test_a_forked_child_inherits_the_memory_without_its_lock(granted: int) -> None:
+    tensor = pinned_like(torch.ones(granted, dtype=torch.uint8))
+    assert pinned_memory.MEMORY.is_locked(tensor)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if pinned_memory.MEMORY.owns(tensor) and not pinned_memory.MEMORY.is_locked(tensor) else 3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert pinned_memory.MEMORY.is_locked(tensor)
+
+
+def test_huge_pages_are_advised_for_large_blocks(granted: int) -> None:
+    memory = LockedMemory()
+    large, small = memory.allocate(granted, torch.uint8), memory.allocate(4096, torch.uint8)
+    if not Path("/sys/kernel/mm/transparent_hugepage").exists():
+        pytest.skip("not run: a kernel without transparent huge pages")
+    assert {"lo", "hg"} <= set(flags_of(large.data_ptr()))
+    assert "hg" not in flags_of(small.data_ptr())
+
+
+def test_memory_that_the_system_does_not_lock_is_usable_not_reported_as_pinned_and_warned_about_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pinned_memory, "_mlock", lambda address, length: False)
+    monkeypatch.setattr(pinned_memory, "_warned", False)
+    handle = PinMemoryBuilder().load().pin_handle()
+    with pytest.warns(RuntimeWarning, match=r"not locked.*ulimit -l"):
+        tensor = handle.new_cpu_locked_tensor(1000, torch.empty(0))
+    assert tensor.fill_(3).sum() == 3000
+    assert pinned_memory.MEMORY.owns(tensor)
+    assert not pinned_memory.MEMORY.is_locked(tensor)
+    assert not handle.is_pinned(tensor)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert handle.free_cpu_locked_tensor(handle.new_cpu_locked_tensor(5, tensor))
+    assert handle.free_cpu_locked_tensor(tensor)
+
+
+def test_memory_begins_at_a_page_and_is_zero() -> None:
+    memory = LockedMemory()
+    for count in (1, 5, 1024, 1 << 20):
+        tensor = memory.allocate(count, torch.float32)
+        assert tensor.data_ptr() % 4096 == 0
+        assert tensor.shape == (count,)
+        assert not tensor.any()
+
+
+def test_zero_elements_give_an_empty_tensor() -> None:
+    memory = LockedMemory()
+    assert memory.allocate(0, torch.float32).shape == (0,)
+
+
+def test_a_view_is_owned_and_a_neighbour_is_not() -> None:
+    memory = LockedMemory()
+    tensor = memory.allocate(1024, torch.float32)
+    assert memory.owns(tensor)
+    assert memory.owns(tensor[3:9].view(2, 3))
+    assert memory.owns(tensor[::7])
+    assert not memory.owns(torch.zeros(1024))
+    assert not memory.owns(torch.zeros(4, device="meta"))
+
+
+def test_memory_is_released_with_its_last_view() -> None:
+    memory = LockedMemory()
+    tensor = memory.allocate(1024, torch.float32)
+    view = tensor[5:6]
+    del tensor
+    gc.collect()
+    assert memory.owns(view)
+    address = view.data_ptr() - 20
+    del view
+    gc.collect()
+    assert not memory.free(address)
+
+
+def test_a_tensor_that_outlives_its_memory_reads_zeros() -> None:
+    memory = LockedMemory()
+    tensor = memory.allocate(1024, torch.float32).fill_(7)
+    assert memory.free(tensor.data_ptr())
+    assert not memory.owns(tensor)
+    assert not tensor.any()
+
+
+def test_exactly_the_allocated_and_not_freed_blocks_are_owned() -> None:
+    memory, draw = LockedMemory(), random.Random(0)
+    alive: list[torch.Tensor] = []
+    freed: list[torch.Tensor] = []
+    for _ in range(300):
+        if alive and draw.random() < 0.5:
+            tensor = alive.pop(draw.randrange(len(alive)))
+            assert memory.free(tensor.data_ptr())
+            freed.append(tensor)
+        else:
+            alive.append(memory.allocate(draw.randrange(1, 5000), torch.uint8))
+        assert all(memory.owns(tensor) for tensor in alive)
+    assert not any(memory.owns(tensor) for tensor in freed)
+
+
+def test_an_allocation_that_is_too_large_is_a_memory_error() -> None:
+    with pytest.raises(MemoryError, match="ACC-506") as raised:
+        LockedMemory().allocate(1 << 60, torch.uint8)
+    assert isinstance(raised.value, OutOfPinnedMemory)
+
+
+def test_a_pinned_copy_has_shape_type_and_data() -> None:
+    tensor = torch.arange(12, dtype=torch.int16).view(3, 4)
+    copy = pinned_like(tensor.t())
+    assert torch.equal(copy, tensor.t())
+    assert copy.is_contiguous()
+    assert copy.data_ptr() % 4096 == 0

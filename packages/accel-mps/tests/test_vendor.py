@@ -1,0 +1,23 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The record that accel-core finds: by its entry point, in the cascade's place, with the cascade's sentence."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from accel_core import cascade
+from accel_core.vendor import ENTRY_POINT_GROUP
+from accel_mps.vendor import VENDOR
+
+
+def test_the_entry_point_leads_to_the_record() -> None:
+    points = metadata.entry_points(group=ENTRY_POINT_GROUP, name="mps")
+    assert [point.load() for point in points] == [VENDOR]
+    assert VENDOR.version == metadata.version("accel-mps")
+
+
+def test_the_record_is_the_cascade_s_row() -> None:
+    (row,) = cascade.entries("mps")
+    assert (VENDOR.key, VENDOR.priority, VENDOR.requires) == (row.key, row.priority, row.requires)
+    assert VENDOR.accelerator.endswith(f":{row.class_name}")

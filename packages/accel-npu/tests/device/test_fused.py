@@ -1,0 +1,92 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Fused Adam over npu_apply_adam_w: torch.optim's Adam and AdamW in float64 are the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from accel_npu import NPU_Accelerator
+from accel_testkit import adam_steps
+
+HALVES = [torch.float16, torch.bfloat16]
+SHAPES = [(7,), (3, 5), (1,), (0,), ()]
+LR, BETAS, EPS = 1e-2, (0.8, 0.95), 1e-6
+
+
+@pytest.fixture
+def step() -> Any:
+    builder = NPU_Accelerator().create_op_builder("FusedAdamBuilder")
+    assert builder.reason == "torch.ops.npu.npu_apply_adam_w"
+    return builder.load().multi_tensor_adam
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The positional arguments of each call of the op."""
+    seen: list[Any] = []
+    op = torch.ops.npu.npu_apply_adam_w.out
+
+    def counted(*arguments: Any, out: Any) -> Any:
+        seen.append(arguments)
+        return op(*arguments, out=out)
+
+    monkeypatch.setattr(torch.ops.npu.npu_apply_adam_w, "out", counted)
+    return seen
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
+@pytest.mark.parametrize("halved", [False, True], ids=["float32 moments", "moments of that type"])
+def test_steps_over_the_op_are_adam_s(step: Any, calls: list[Any], dtype: torch.dtype, halved: bool) -> None:
+    assert adam_steps.largest_error(step, "npu", dtype, dtype if halved else torch.float32) < 1
+    assert {call[7].dtype for call in calls} == {dtype}
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+@pytest.mark.parametrize("decoupled", [True, False], ids=["AdamW", "Adam"])
+def test_several_steps_are_those_of_torch_s_optimizer(
+    step: Any, calls: list[Any], decoupled: bool, decay: float
+) -> None:
+    generator = torch.Generator().manual_seed(4)
+    params = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in SHAPES]
+    ours = [torch.nn.Parameter(param.float().to("npu")) for param in params]
+    wanted = [torch.nn.Parameter(param.float().double()) for param in params]
+    optimizer = (torch.optim.AdamW if decoupled else torch.optim.Adam)(
+        wanted, lr=LR, betas=BETAS, eps=EPS, weight_decay=decay
+    )
+    moments = [[torch.zeros_like(param) for param in ours] for _ in range(2)]
+    for number in range(1, 6):
+        grads = [torch.randn(shape, generator=generator) for shape in SHAPES]
+        for param, grad in zip(wanted, grads, strict=True):
+            param.grad = grad.double()
+        optimizer.step()
+        lists = [[grad.to("npu") for grad in grads], ours, *moments]
+        step(
+            2048, torch.zeros(1, dtype=torch.int32), lists, LR, *BETAS, EPS, number, int(decoupled), 1, decay
+        )
+    assert len(calls) == 5 * len(SHAPES)
+    for ours_now, wanted_now in zip(ours, wanted, strict=True):
+        torch.testing.assert_close(
+            ours_now.detach().cpu().double(), wanted_now.detach(), rtol=2e-5, atol=1e-6
+        )
+
+
+def test_gradients_stay_as_they_were(step: Any) -> None:
+    """Without decoupled decay the decay is added to the gradient, on a copy."""
+    lists = [[torch.full((3,), value, device="npu")] for value in (0.5, 1.0, 0.0, 0.0)]
+    step(2048, torch.zeros(1), lists, LR, *BETAS, EPS, 1, 0, 1, 0.1)
+    assert lists[0][0].tolist() == [0.5, 0.5, 0.5]
+    assert lists[1][0].tolist() != [1.0, 1.0, 1.0]
+
+
+def test_no_tensors_are_no_step(step: Any, calls: list[Any]) -> None:
+    step(2048, torch.zeros(1), [[], [], [], []], LR, *BETAS, EPS, 1, 1, 1, 0.1)
+    assert calls == []
+
+
+@pytest.mark.parametrize("name", ["FusedLambBuilder", "FusedLionBuilder"])
+def test_optimizers_without_an_op_are_plain_torch(name: str) -> None:
+    assert "torch.ops" not in NPU_Accelerator().create_op_builder(name).reason

@@ -1,0 +1,113 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Activate the simulated device in this process: load the extension, then register the device type with torch."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import sys
+import time
+from types import FunctionType, ModuleType
+from typing import Any
+
+import torch
+from torch.utils import backend_registration
+
+from accel_testkit import surface
+from accel_testkit.sim import (
+    build,
+    collectives,
+    device_type,
+    execution_modes,
+    ops,
+    runtime,
+    settings,
+    vendor_module,
+    vendors,
+    visible_devices,
+)
+from accel_testkit.sim.errors import AlreadySimulating
+from accel_testkit.sim.simulation import Simulation, current, set_current
+from accel_testkit.sim.vendors import SimVendor
+
+
+def activate(key: str) -> Simulation:
+    """Simulate a vendor's device in this process. Raises `AlreadySimulating` after another one."""
+    vendor = vendors.find(key)
+    active = current()
+    if active is not None:
+        if active.vendor == vendor:
+            return active
+        raise AlreadySimulating(
+            what=f"{key} cannot be simulated in this process",
+            found=f"it already simulates {active.vendor.key}",
+            expected="one kind of device a process",
+            do="start another process",
+        )
+    simulation = _start(vendor)
+    set_current(simulation)
+    _register(simulation)
+    # PyTorch drops the last task of a device's autograd thread after main has returned, and the interpreter
+    # ends under it: "terminate called without an active exception". A moment at exit lets it finish.
+    atexit.register(time.sleep, 0.05)
+    return simulation
+
+
+def _start(vendor: SimVendor) -> Simulation:
+    chosen = settings.read()
+    devices = min(visible_devices.count(vendor, chosen.devices, os.environ), vendor.max_devices)
+    native = _load()
+    if vendor.claims:
+        backend_registration.rename_privateuse1_backend(vendor.key)
+    native.activate(
+        vendor.key,
+        vendor.key,
+        1 if vendor.one_device else devices,
+        chosen.memory,
+        vendor.generators,
+        chosen.strict,
+    )
+    execution_modes.enable(native, chosen)
+    return Simulation(vendor, chosen, native, devices, _module(vendor))
+
+
+def _load() -> Any:
+    path = build.library()
+    spec = importlib.util.spec_from_file_location(build.NAME, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    sys.modules[build.NAME] = module
+    return module
+
+
+def _module(vendor: SimVendor) -> ModuleType:
+    inside_torch = getattr(torch, vendor.key, None)
+    if isinstance(inside_torch, ModuleType):
+        return inside_torch
+    module = ModuleType(f"torch.{vendor.key}")
+    module.__path__ = []  # `import torch.npu.random` is a usual line
+    return module
+
+
+def _register(simulation: Simulation) -> None:
+    """Fill the vendor's module, then register module, types, collectives and fused operators with torch."""
+    vendor = simulation.vendor
+    simulation.simulated.update(runtime.exports(simulation))
+    for value in simulation.simulated.values():
+        # Code that checks whether torch.cuda is torch's own reads where its functions are defined.
+        if isinstance(value, FunctionType) and value.__module__.startswith(__name__.partition(".")[0]):
+            value.__module__ = vendor.module
+    names = surface.load(vendor.surface)
+    vendor_module.fill(
+        simulation.module, vendor.module, names, simulation.simulated, absent=bool(vendor.packages)
+    )
+    if not hasattr(torch, vendor.key):
+        register: Any = torch._register_device_module
+        register(vendor.key, simulation.module)
+    device_type.register(simulation)
+    collectives.register(simulation)
+    ops.register(simulation)

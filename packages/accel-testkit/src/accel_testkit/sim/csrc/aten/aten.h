@@ -1,0 +1,73 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+// Operators on the device: the CPU's kernels, run on host views of the device tensors.
+#pragma once
+
+#include "runtime/observer.h"
+
+#include <c10/util/FunctionRef.h>
+
+namespace accel_sim {
+
+// ------------------------------------------------------------------------------------------- aliases
+// The host views of the device tensors of one call, and the way back.
+class Aliases {
+ public:
+  at::Tensor to_host(const at::Tensor& device_tensor);
+  // The device tensor of a result: the argument itself, a view of its storage, or a tensor that adopts new memory.
+  at::Tensor to_device(const at::Tensor& host_tensor, c10::DeviceIndex device);
+  // Carries sizes and storages that the call changed back to the device tensors.
+  void write_back();
+
+ private:
+  struct AliasedTensor {
+    at::Tensor host, device;
+  };
+  struct AliasedStorage {
+    c10::Storage host, device;
+    void* data;
+    size_t bytes;
+  };
+  c10::Storage& storage_for(const c10::Storage& device_storage);
+  std::vector<AliasedTensor> tensors_;
+  std::vector<AliasedStorage> storages_;
+};
+// A host view for a collective; raises during a capture.
+at::Tensor host_alias(const at::Tensor& device_tensor);
+// A tensor of the same shape and flags on other memory.
+at::Tensor with_metadata_of(const at::Tensor& source, c10::Storage storage, c10::DispatchKey key);
+
+// ----------------------------------------------------------------------------------------- operators
+// Runs one operator, which leaves its results on the stack, and calls the observers before and after.
+void run_observed(
+    const c10::OperatorHandle& op, torch::jit::Stack* stack,
+    c10::function_ref<void(const c10::OperatorHandle&, torch::jit::Stack*)> run);
+// Runs one operator again and copies its results into those of an earlier run where they are defined; leaves them on
+// the stack.
+void run_into(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::vector<at::Tensor>& results);
+void run_copy(const c10::OperatorHandle& op, torch::jit::Stack* stack);  // aten::copy_
+
+// Replaces each tensor in a value, in a fixed order.
+template <typename Change>
+void change_tensors(c10::IValue& value, const Change& change) {
+  if (value.isTensor()) {
+    value = change(value.toTensor());
+  } else if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const auto& item : value.toTensorVector()) list.push_back(change(item));
+    value = std::move(list);
+  } else if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const auto& item : value.toOptionalTensorVector()) {
+      list.push_back(item ? std::optional<at::Tensor>(change(*item)) : std::nullopt);
+    }
+    value = std::move(list);
+  }
+}
+std::vector<at::Tensor> tensors_of(const torch::jit::Stack& values);
+
+void register_kernels();     // allocation, storages, copies
+void register_fallback();    // every other operator that has a CPU kernel
+void register_composites();  // attention and recurrent cells
+
+} // namespace accel_sim

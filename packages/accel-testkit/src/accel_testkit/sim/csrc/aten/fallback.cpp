@@ -1,0 +1,214 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+// Every aten operator that has a CPU kernel, on the device: one boxed function that runs the CPU's kernel on
+// aliases of the device tensors. Nothing is copied.
+#include "aten/aten.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/op_registration/adaption.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <unordered_set>
+
+namespace accel_sim {
+
+namespace {
+
+using torch::jit::Stack;
+
+// Operators that take host tensors beside device tensors on real accelerators as well.
+bool mixes_devices(const std::string& name) {
+  static const std::unordered_set<std::string> names = {
+      "aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index",
+      "aten::_unsafe_index_put", "aten::_pack_padded_sequence", "aten::_copy_from", "aten::_copy_from_and_resize",
+      "aten::set_", "aten::is_set_to", "aten::copy_", "aten::_ctc_loss", "aten::_fused_sdp_choice", "aten::_local_scalar_dense"};
+  return names.count(name) != 0;
+}
+
+// The arguments of one call, converted to host tensors.
+struct Call {
+  explicit Call(const c10::OperatorHandle& handle) : op(handle) {}
+
+  const c10::OperatorHandle& op;
+  Aliases aliases;
+  c10::DeviceIndex device = -1;
+  bool makes_device_tensors = false;
+  bool generator_given = false;
+  at::Tensor host_tensor;  // the first host tensor with a dimension, if any
+
+  at::Tensor tensor(const at::Tensor& value) {
+    if (!value.defined()) return value;
+    if (!is_simulated(value)) {
+      if (value.device().is_cpu() && value.dim() > 0 && !host_tensor.defined()) host_tensor = value;
+      return value;
+    }
+    const auto index = value.device().index();
+    if (device >= 0 && index != device && config().strict && op.operator_name().name != "aten::copy_") {
+      at::Device seen(config().type, device);
+      c10::impl::common_device_check_failure(seen, value, op.operator_name().name.c_str(), "other");
+    }
+    device = index;
+    makes_device_tensors = true;
+    return aliases.to_host(value);
+  }
+
+  void check_host_tensor() const {
+    if (!config().strict || !host_tensor.defined() || device < 0 || mixes_devices(op.operator_name().name)) return;
+    at::Device mine(config().type, device);
+    if (op.hasTag(at::Tag::pointwise)) {
+      TORCH_CHECK(
+          false, "Expected all tensors to be on the same device, but found at least two devices, ", mine,
+          " and cpu!");
+    }
+    c10::impl::common_device_check_failure(mine, host_tensor, op.operator_name().name.c_str(), "other");
+  }
+
+  void convert(c10::IValue& value) {
+    if (value.isDevice() && is_simulated(value.toDevice())) {
+      if (device < 0) device = index_of(value.toDevice());
+      makes_device_tensors = true;
+      value = c10::Device(c10::DeviceType::CPU);
+    } else if (value.isGenerator() && is_simulated(value.toGenerator().device())) {
+      generator_given = true;
+      value = inner_generator(value.toGenerator());
+    } else {
+      change_tensors(value, [this](const at::Tensor& item) { return tensor(item); });
+    }
+  }
+
+  void convert_result(c10::IValue& value) {
+    change_tensors(value, [this](const at::Tensor& item) { return aliases.to_device(item, device); });
+  }
+};
+
+bool is_random(const c10::OperatorHandle& op) {
+  return op.hasTag(at::Tag::nondeterministic_seeded);
+}
+
+// Fills in the operator's generator argument where the caller left it out. Whether it has one.
+bool fill_generator(const c10::OperatorHandle& op, Stack& stack, size_t first, c10::DeviceIndex device) {
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); i++) {
+    if (arguments[i].name() != "generator") continue;
+    auto& value = stack[first + i];
+    if (value.isNone()) value = inner_generator(default_generator(device));
+    return true;
+  }
+  return false;
+}
+
+// For random operators without a generator argument: gives the host's default generator the device generator's state
+// for a scope.
+class DefaultGeneratorSwap {
+ public:
+  explicit DefaultGeneratorSwap(at::Generator device) : device_(std::move(device)), host_(at::detail::getDefaultCPUGenerator()) {
+    std::lock_guard<std::mutex> lock(host_.mutex());
+    before_ = host_.get_state();
+    host_.set_state(device_.get_state());
+  }
+  ~DefaultGeneratorSwap() {
+    std::lock_guard<std::mutex> lock(host_.mutex());
+    device_.set_state(host_.get_state());
+    host_.set_state(before_);
+  }
+  DefaultGeneratorSwap(const DefaultGeneratorSwap&) = delete;
+  DefaultGeneratorSwap& operator=(const DefaultGeneratorSwap&) = delete;
+
+ private:
+  at::Generator device_, host_;
+  at::Tensor before_;
+};
+
+// torch makes the gradient contiguous for some device types and not for xpu; the CPU's kernel relies on it.
+void make_contiguous(const c10::OperatorHandle& op, Stack& stack, size_t first) {
+  if (op.operator_name().name != "aten::native_group_norm_backward") return;
+  for (size_t i = first; i < first + 2; i++) stack[i] = stack[i].toTensor().contiguous();
+}
+
+// Runs the CPU's operator on the arguments on the stack; its results there are host tensors.
+void compute(Call& call, Stack* stack) {
+  const auto& op = call.op;
+  const auto arguments = op.schema().arguments().size();
+  const auto first = stack->size() - arguments;
+  make_contiguous(op, *stack, first);
+  for (size_t i = first; i < stack->size(); i++) call.convert((*stack)[i]);
+  call.check_host_tensor();
+  if (call.device < 0) call.device = current_device();
+
+  std::optional<DefaultGeneratorSwap> swap;
+  if (is_random(op) && !call.generator_given && !fill_generator(op, *stack, first, call.device)) {
+    swap.emplace(inner_generator(default_generator(call.device)));
+  }
+  {
+    at::AutoDispatchBelowADInplaceOrView below;
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+  }
+  swap.reset();
+  call.aliases.write_back();
+}
+
+void run_on_host(const c10::OperatorHandle& op, Stack* stack) {
+  Call call(op);
+  compute(call, stack);
+  if (!call.makes_device_tensors) return;
+  const auto results = op.schema().returns().size();
+  for (size_t i = stack->size() - results; i < stack->size(); i++) call.convert_result((*stack)[i]);
+}
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  run_observed(op, stack, &run_on_host);
+}
+
+// Composite operators that choose their parts by device type: the CPU's kernel is called for the whole.
+const char* const kCompositeOperators[] = {
+    "aten::convolution", "aten::convolution_backward", "aten::_convolution_double_backward",
+    "aten::native_batch_norm", "aten::native_batch_norm_backward"};
+
+// Operators that allocate, change storages or cross devices; kernels.cpp has them.
+bool has_own_kernel(const std::string& name) {
+  static const std::unordered_set<std::string> names = {
+      "aten::empty.memory_format", "aten::empty_strided", "aten::copy_", "aten::set_.source_Storage",
+      "aten::set_.source_Storage_storage_offset", "aten::set_.source_Tensor", "aten::set_",
+      "aten::_efficientzerotensor", "aten::record_stream", "aten::_has_compatible_shallow_copy_type"};
+  return names.count(name) != 0;
+}
+
+} // namespace
+
+void run_into(const c10::OperatorHandle& op, Stack* stack, const std::vector<at::Tensor>& results) {
+  Call call(op);
+  compute(call, stack);
+  size_t next = 0;
+  for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); i++) {
+    change_tensors((*stack)[i], [&](const at::Tensor& made) {
+      const auto& result = results[next++];
+      if (result.defined()) call.aliases.to_host(result).copy_(made);
+      return result;
+    });
+  }
+}
+
+void register_fallback() {
+  auto* library = new torch::Library(
+      torch::Library::IMPL, "aten", std::make_optional(config().key), __FILE__, __LINE__);  // never unloaded
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    if (name.name.rfind("aten::", 0) != 0) continue;
+    const auto op = dispatcher.findOp(name);
+    if (!op || !op->hasSchema() || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
+    const auto full = c10::toString(name);
+    if (has_own_kernel(full) || op->hasKernelForDispatchKey(config().key)) continue;
+    library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  }
+  for (const auto* name : kCompositeOperators) {
+    const auto op = dispatcher.findOp({name, ""});
+    if (op && !op->hasKernelForDispatchKey(config().key)) {
+      library->impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    }
+  }
+}
+
+} // namespace accel_sim

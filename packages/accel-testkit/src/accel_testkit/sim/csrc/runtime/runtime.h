@@ -1,0 +1,101 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+// The device itself: its configuration, memory, streams and generators. Device memory is host memory, and work is done
+// when the call that starts it returns.
+#pragma once
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceType.h>
+#include <c10/core/Stream.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace accel_sim {
+
+// ------------------------------------------------------------------------------------ configuration
+// One device type a process, chosen by activate().
+struct Config {
+  c10::DeviceType type = c10::DeviceType::CPU;
+  c10::DispatchKey key = c10::DispatchKey::Undefined;
+  c10::DispatchKey autograd_key = c10::DispatchKey::Undefined;
+  c10::DispatchKey autocast_key = c10::DispatchKey::Undefined;
+  std::string name;
+  int count = 1;
+  size_t capacity = 0;    // bytes a device
+  int generators = 0;     // default generators; 0: one a device
+  bool strict = true;     // an operator with host and device tensors raises
+  bool deferred = false;  // deferred mode: order/deferred.h
+};
+Config& config();
+
+std::string upper_name();  // "NPU", as error texts have it
+
+inline bool is_simulated(const c10::Device& device) {
+  return device.type() == config().type;
+}
+inline bool is_simulated(const at::Tensor& tensor) {
+  return tensor.defined() && is_simulated(tensor.device());
+}
+
+// ------------------------------------------------------------------------------------------- memory
+// The context of every device DataPtr.
+struct Block {
+  c10::DataPtr host;  // the memory
+  size_t bytes;
+  c10::DeviceIndex device;
+  uint64_t id;           // never used twice, unlike the address
+  c10::StreamId stream;  // the stream it was allocated on
+  std::vector<c10::StreamId> recorded;  // by record_stream, when an observer watches
+};
+c10::Allocator* allocator();
+// The block of a storage; nullptr for an empty one.
+Block* block_of(const c10::StorageImpl& storage);
+// Device memory of the given size that takes ownership of host memory. Raises OutOfMemoryError.
+c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device);
+uint64_t next_block();  // the next block has this id or a later one
+uint64_t new_id();
+void record_stream(const c10::DataPtr& data, const c10::Stream& stream);
+// Changes the size of a device storage, keeping what fits.
+void resize(const c10::Storage& storage, size_t bytes);
+void register_memory();
+
+// Page-locked host memory.
+struct PinnedRange {
+  const char* base;
+  size_t bytes;
+  uint64_t id;
+};
+at::HostAllocator* pinned_allocator();
+bool is_pinned(const void* pointer);
+std::optional<PinnedRange> pinned_range(const void* pointer);
+// Page-locks memory that another allocator owns, as cudaHostRegister does.
+void register_host(void* data, size_t bytes);
+void unregister_host(void* data);
+
+// ---------------------------------------------------------------------------- devices, streams, events
+c10::DeviceIndex current_device();
+void set_current_device(c10::DeviceIndex index);
+c10::DeviceIndex index_of(c10::Device device);  // the current one where it has no index
+// Whether the device has a context in this process: whether memory was allocated there.
+bool was_used(c10::DeviceIndex index);
+void mark_used(c10::DeviceIndex index);
+c10::Stream current_stream(c10::DeviceIndex index);
+c10::Stream new_stream(c10::DeviceIndex index);
+void synchronize_device(c10::DeviceIndex index);
+double event_elapsed_ms(int64_t start, int64_t end);  // addresses of two recorded events
+void register_guard();
+void register_hooks();
+
+// -------------------------------------------------------------------------------------------- random
+at::Generator new_generator(c10::DeviceIndex index);
+const at::Generator& default_generator(c10::DeviceIndex index);
+// The host generator behind a generator of the device.
+at::Generator inner_generator(const at::Generator& generator);
+
+} // namespace accel_sim

@@ -1,0 +1,144 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Stub packages under the vendors' real import names, in a folder on the PYTHONPATH of child processes.
+
+The folder is made from the vendor table: packages that call `stub_import.populate`, their metadata for
+importlib.metadata, and device files for `ACCEL_SYSROOT`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+
+from accel_core import env
+from accel_core.native import cache
+from accel_testkit.sim import behaviours, settings, vendors
+from accel_testkit.sim.vendors import SimVendor
+
+_HEAD = "from accel_testkit.sim import stub_import\n\n"
+_POPULATE = _HEAD + "stub_import.populate(__name__)\n"
+
+
+def environment(
+    key: str,
+    *,
+    devices: int | None = None,
+    memory: str | int | None = None,
+    behaviour: Iterable[str] = (),
+    race: bool = False,
+    deferred: bool = False,
+    base: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return the environment in which child processes have the device. memory: bytes, or text as `8GiB`.
+
+    key: one of ours, or a JSON file that describes the device.
+    race, deferred: the modes of docs/simulated-devices.md that check the order of work.
+    """
+    vendor = vendors.find(key)
+    result = dict(os.environ if base is None else base)
+    if devices is not None:
+        result[settings.DEVICES.name] = str(devices)
+    if memory is not None:
+        result[settings.MEMORY.name] = str(memory)
+    if race:
+        result[settings.RACE.name] = "1"
+    if deferred:
+        result[settings.DEFER.name] = "1"
+    chosen = frozenset(behaviour)
+    behaviours.check(chosen)
+    if chosen:
+        result[settings.BEHAVIOUR.name] = ",".join(sorted(chosen))
+    count = int(result.get(settings.DEVICES.name, settings.DEVICES.default))
+    folder = _folder(vendor, count, chosen)
+    result[settings.DEVICE.name] = vendors.setting(key)
+    result["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), result.get("PYTHONPATH", "")]))
+    result[env.SYSROOT.name] = str(folder / "sysroot")
+    result.update(
+        {name: value.format(sysroot=folder / "sysroot") for name, value in vendor.environment.items()}
+    )
+    return result
+
+
+def _folder(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> Path:
+    files = {**_packages(vendor, chosen), **_metadata(vendor), **_system(vendor, devices)}
+    digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
+    parent = cache.folder() / "stub_packages"
+    target = parent / f"{vendor.key}-{digest}"
+    if target.is_dir():
+        return target
+    parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(dir=parent))
+    for name, text in files.items():
+        path = work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    try:
+        work.rename(target)
+    except OSError:  # another process was first
+        shutil.rmtree(work)
+    return target
+
+
+def _packages(vendor: SimVendor, chosen: frozenset[str]) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for package in vendor.packages:
+        if package == "habana_frameworks":
+            files |= {
+                f"{package}/__init__.py": "",
+                f"{package}/torch/__init__.py": _POPULATE,
+                f"{package}/autoload/__init__.py": _HEAD + _habana_autoload(),
+            }
+        else:
+            version = f"__version__ = {vendor.distribution[1]!r}\n"
+            autoload = "\n\ndef _autoload():\n    pass  # importing it is all\n"
+            folder = PurePosixPath(*package.split("."))
+            files |= {f"{parent}/__init__.py": "" for parent in folder.parents[:-1]}
+            files[f"{folder}/__init__.py"] = _POPULATE + version + autoload
+    if vendor.key == "xpu" and "xpu.ipex-other-torch" in chosen:
+        files["intel_extension_for_pytorch/__init__.py"] = _HEAD + "stub_import.fail_import(__name__)\n"
+    return files
+
+
+def _habana_autoload() -> str:
+    return (
+        "import os\n\n\ndef __autoload():\n"
+        "    if os.environ.get('PT_HPU_AUTOLOAD', '0' if os.environ.get('PT_HPU_LAZY_MODE', '1') == '1' else '1') "
+        "== '1':\n        stub_import.autoload('habana_frameworks.torch')\n"
+    )
+
+
+def _metadata(vendor: SimVendor) -> dict[str, str]:
+    name, version = vendor.distribution
+    folder = f"{name}-{version}.dist-info"
+    files = {
+        f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        "Summary: stub of accel-testkit for a simulated device\n",
+        f"{folder}/top_level.txt": "".join(f"{package}\n" for package in vendor.packages),
+        f"{folder}/INSTALLER": "accel-testkit\n",
+    }
+    if vendor.entry_point[0]:
+        files[f"{folder}/entry_points.txt"] = "[torch.backends]\n{} = {}\n".format(*vendor.entry_point)
+    return files
+
+
+def _system(vendor: SimVendor, devices: int) -> dict[str, str]:
+    files = {"sysroot/README": "Device files of a simulated machine; ACCEL_SYSROOT points here.\n"}
+    for number in range(devices):
+        files |= {f"sysroot/{node.format(number)}": "" for node in vendor.device_nodes}
+    if vendor.torch_build:
+        # What is installed is a torch for CPUs; evidence reads the build from here.
+        lines = (f"{name} = {value!r}\n" for name, value in vendor.torch_build.items())
+        files["sysroot/torch/version.py"] = "".join(lines)
+    if vendor.key == "npu":
+        files[f"sysroot/{_ASCEND}/ascend_toolkit_install.info"] = (
+            "package_name=Ascend-cann-toolkit\nversion=8.3.RC1\n"
+        )
+    return files
+
+
+_ASCEND = "usr/local/Ascend/ascend-toolkit/latest"

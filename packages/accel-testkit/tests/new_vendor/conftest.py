@@ -1,0 +1,34 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of this Python that see nobody's wish for an accelerator."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def run() -> Run:
+    """`run("pytest", "-q", cwd=folder, NAME="value")`: a module as a program; its output, whatever its exit status."""
+
+    def start(*command: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+        ours = {k: v for k, v in os.environ.items() if k != "DS_ACCELERATOR" and not k.startswith("ACCEL_S")}
+        return subprocess.run(
+            [sys.executable, "-m", *command],
+            cwd=cwd,
+            env={**ours, **environment},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+
+    return start

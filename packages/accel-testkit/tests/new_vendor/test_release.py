@@ -1,0 +1,166 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What `accel new-vendor` makes can be checked, built and released by its owner, whatever the answers were."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+import subprocess
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from accel_core.cli.main import main
+
+#: The least that can be answered; the longest answers; a device type of torch's own.
+ANSWERS = {
+    "xyz": ["xyz", "--email", "team@acme.example", "--url", "https://acme.example/accel-xyz"],
+    "abcdefghijklmnop": [
+        "abcdefghijklmnop", "--prefix", "Abcdefghijklmnopqrs", "--hardware", "Acme's accelerator card " * 3,
+        "--runtime", "acme_frameworks.torch.accelerator", "--collectives", "acme_collectives_library",
+        "--visible", "ACME_ACCELERATOR_VISIBLE_DEVICES", "--author", "The hardware team of Acme Incorporated",
+    ],
+    "mtia": ["mtia", "--no-privateuse1", "--runtime", "torch"],
+}  # fmt: skip
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module", params=ANSWERS)
+def package(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new vendor's package."""
+    out = tmp_path_factory.mktemp("made")
+    assert main(["new-vendor", *ANSWERS[request.param], "--out", str(out)]) == 0
+    return out / f"accel-{request.param}"
+
+
+@pytest.fixture
+def xyz(tmp_path: Path) -> Path:
+    """A package of one's own to write in."""
+    assert main(["new-vendor", *ANSWERS["xyz"], "--out", str(tmp_path)]) == 0
+    return tmp_path / "accel-xyz"
+
+
+@pytest.mark.parametrize("settings", [[], ["--isolated"]], ids=["its own settings", "the defaults"])
+@pytest.mark.parametrize("check", [["check"], ["format", "--check"]], ids=" ".join)
+def test_ruff_has_nothing_to_say(check: list[str], settings: list[str], package: Path, run: Run) -> None:
+    done = run("ruff", *check, *settings, "--no-cache", ".", cwd=package)
+    assert done.returncode == 0, done.stdout
+
+
+def test_mypy_strict_has_nothing_to_say(xyz: Path, run: Run, tmp_path: Path) -> None:
+    cache = ["--cache-dir", str(tmp_path / "mypy")]
+    done = run("mypy", "--strict", *cache, cwd=xyz)
+    assert done.returncode == 0, done.stdout
+    (xyz / "src/accel_xyz/probe.py").write_text("def confirm(): ...\n", encoding="utf-8")
+    assert "[no-untyped-def]" in run("mypy", *cache, "src/accel_xyz/probe.py", cwd=xyz).stdout
+
+
+def test_sdist_and_wheel_are_built_and_accepted(package: Path, run: Run, tmp_path: Path) -> None:
+    done = run("build", "--no-isolation", "--outdir", str(tmp_path), str(package))
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (wheel,), (sdist,) = tmp_path.glob("*.whl"), tmp_path.glob("*.tar.gz")
+    done = run("twine", "check", "--strict", str(wheel), str(sdist))
+    assert done.returncode == 0, done.stdout
+    with zipfile.ZipFile(wheel) as wheel_file:
+        assert {Path(name).name for name in wheel_file.namelist()} >= {
+            "LICENSE",
+            "entry_points.txt",
+            "py.typed",
+        }
+    with tarfile.open(sdist) as sdist_file:
+        assert {Path(name).name for name in sdist_file.getnames()} >= {"LICENSE", "CHANGELOG.md", "vendor.py"}
+
+
+def test_the_metadata_have_what_was_answered(xyz: Path, run: Run, tmp_path: Path) -> None:
+    done = run("build", "--no-isolation", "--wheel", "--outdir", str(tmp_path), str(xyz))
+    assert done.returncode == 0, done.stderr[-2000:]
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        text = archive.read(name).decode()
+    assert "Author-email: The accel-xyz authors <team@acme.example>" in text
+    assert "Project-URL: Homepage, https://acme.example/accel-xyz\n" in text
+
+
+def without_core(folder: Path) -> str:
+    """A PYTHONPATH on which accel_core cannot be imported: towncrier's own environment has none."""
+    (folder / "accel_core.py").write_text("raise ImportError('accel_core')\n", encoding="utf-8")
+    return str(folder)
+
+
+def test_towncrier_moves_the_fragments_into_the_changelog(
+    xyz: Path, run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = without_core(tmp_path_factory.mktemp("path"))
+    done = run("towncrier", "build", "--yes", cwd=xyz, PYTHONPATH=path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (xyz / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## 0\.1\.0 \(\d{4}-\d\d-\d\d\)$", text, re.MULTILINE)
+    assert "XYZ can be chosen" in text
+    assert [path.name for path in (xyz / "changelog.d").iterdir()] == [".gitkeep"]
+
+
+def steps(package: Path, workflow: str, job: str) -> list[dict[str, Any]]:
+    text = (package / f".github/workflows/{workflow}.yml").read_text(encoding="utf-8")
+    found: list[dict[str, Any]] = yaml.safe_load(text)["jobs"][job]["steps"]
+    return found
+
+
+def ready(package: Path, tag: str) -> subprocess.CompletedProcess[str]:
+    """What the release pipeline checks first."""
+    (check,) = [step["run"] for step in steps(package, "release", "build") if "name" in step]
+    return subprocess.run(
+        # As the forge's runner does.
+        ["bash", "-e", "-o", "pipefail", "-c", check],
+        cwd=package,
+        env={**os.environ, "GITHUB_REF_NAME": tag},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_release_needs_its_tag_its_changelog_and_no_placeholder(xyz: Path, run: Run) -> None:
+    assert ready(xyz, "v0.1.0").returncode != 0, "no changelog"
+    assert run("towncrier", "build", "--yes", cwd=xyz).returncode == 0
+    done = ready(xyz, "v0.1.0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ready(xyz, "v0.1.1").returncode != 0, "another version"
+    with (xyz / "README.md").open("a", encoding="utf-8") as page:
+        page.write("https://forge.example/OWNER/accel-xyz\n")
+    assert ready(xyz, "v0.1.0").returncode != 0, "a placeholder"
+
+
+def test_the_pipeline_runs_every_tox_environment_that_needs_no_hardware(package: Path) -> None:
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read_string((package / "tox.ini").read_text(encoding="utf-8"))
+    listed = set(settings["tox"]["env_list"].split(", "))
+    named = {name.partition(":")[2] for name in settings.sections() if name.startswith("testenv:")}
+    assert listed == {*named, "tests"} - {"hardware"}
+    text = (package / ".github/workflows/test.yml").read_text(encoding="utf-8")
+    matrix = yaml.safe_load(text)["jobs"]["tox"]["strategy"]["matrix"]
+    assert {*matrix["environment"], *(row["environment"] for row in matrix["include"])} == listed
+    assert ("conformance" in listed) is (package / "tests/simulated.json").is_file()
+
+
+def test_every_command_of_the_readme_that_needs_the_index_says_so(package: Path) -> None:
+    text = (package / "README.md").read_text(encoding="utf-8")
+    _, command, after = text.partition(f"pip install {package.name} deepspeed")
+    assert command
+    assert "not on the package index" in after.partition("```")[2].partition("```")[0].replace("\n", " ")
+
+
+def test_what_is_left_out_becomes_a_placeholder_that_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["new-vendor", "xyz", "--out", str(tmp_path)]) == 0
+    assert "grep -rn forge.example ." in capsys.readouterr().out
+    text = (tmp_path / "accel-xyz/pyproject.toml").read_text(encoding="utf-8")
+    assert 'Homepage = "https://forge.example/OWNER/accel-xyz"' in text
+    assert "email" not in text

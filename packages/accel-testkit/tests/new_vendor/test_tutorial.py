@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The tutorial's PrivateUse1 backend is built from its C++ sources, made a vendor package, tested, and trained on."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from accel_core.cli.main import main
+
+EXAMPLE = Path(__file__).parents[4] / "examples/privateuse1"
+OVER = EXAMPLE / "accel-acme"
+#: `pip install` of a folder, with what is installed already.
+INSTALL = ("pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The vendor package of the tutorial."""
+    out = tmp_path_factory.mktemp("made")
+    assert main(["new-vendor", "acme", "--hardware", "Acme card", "--out", str(out)]) == 0
+    folder = out / "accel-acme"
+    for file in OVER.rglob("*.py"):
+        place = folder / file.relative_to(OVER)
+        assert place.is_file(), f"{place.name} is not one of the files that accel new-vendor makes"
+        shutil.copy(file, place)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def machine(package: Path, run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a machine that has the extension and the vendor package."""
+    sources, site = tmp_path_factory.mktemp("sources") / "torch-acme", tmp_path_factory.mktemp("site")
+    shutil.copytree(EXAMPLE / "torch-acme", sources)
+    for folder in (sources, package):
+        done = run(*INSTALL, "--target", str(site), str(folder))
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return {"PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
+
+
+def conformance(run: Run, package: Path, machine: dict[str, str], *options: str) -> list[dict[str, str]]:
+    """The checks of a run, none of which fails."""
+    results = package.parent / "results.json"
+    arguments = ["--accel", "acme", "--results", str(results), "-p", "no:cacheprovider", *options]
+    done = run("pytest", "--pyargs", "accel_testkit.suite", *arguments, cwd=package, **machine)
+    assert done.returncode == 0, done.stdout[-4000:]
+    checks: list[dict[str, str]] = json.loads(results.read_text(encoding="utf-8"))["checks"]
+    return checks
+
+
+def test_the_host_cannot_read_memory_of_the_device(run: Run, machine: dict[str, str]) -> None:
+    read = "import ctypes, torch, torch_acme; ctypes.string_at(torch.ones(4, device='acme').data_ptr(), 4)"
+    lines = [f"exec({read!r})", "print('it was read')"]
+    done = run("timeit", "-n", "1", "-r", "1", "\n".join(lines), **machine)
+    assert done.returncode < 0, done.stdout
+    assert "it was read" not in done.stdout
+
+
+def test_the_device_passes_the_suite_but_for_what_it_declares(
+    run: Run, package: Path, machine: dict[str, str]
+) -> None:
+    about = ("device", "tensors", "random", "memory", "events", "op_table")
+    checks = conformance(run, package, machine, "-k", " or ".join(f"test_{name}" for name in about))
+    assert len(checks) > 40
+    assert {check.get("trait") for check in checks if check["outcome"] != "passed"} <= {"streams", "graphs"}
+
+
+def test_the_package_is_still_clean(package: Path, run: Run) -> None:
+    for check in (["check"], ["format", "--check"]):
+        done = run("ruff", *check, "--no-cache", ".", cwd=package)
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+def test_the_package_s_own_tests_pass_on_the_device(run: Run, package: Path, machine: dict[str, str]) -> None:
+    done = run(
+        "pytest", "-p", "no:cacheprovider", "--deselect", "tests/test_simulated.py", cwd=package, **machine
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "tests/device/test_fused.py" in done.stdout
+
+
+def test_two_ranks_train_on_it_with_stock_deepspeed(run: Run, machine: dict[str, str]) -> None:
+    launch = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    done = run(*launch, str(EXAMPLE / "train.py"), **machine)
+    assert done.returncode == 0, done.stderr[-3000:]
+    losses = [float(text) for text in re.findall(r"loss (\S+)  on acme:0", done.stdout)]
+    assert len(losses) == 6
+    assert losses[-1] < losses[0] / 3
+
+
+@pytest.mark.slow
+def test_the_whole_suite_passes_but_for_what_it_declares(
+    run: Run, package: Path, machine: dict[str, str]
+) -> None:
+    checks = conformance(run, package, machine)
+    missing = {check.get("trait") for check in checks if check["outcome"] != "passed"}
+    assert missing == {"streams", "graphs", "pinned_memory"}
+    assert {check["tier"] for check in checks} == {"host", "device", "multi"}

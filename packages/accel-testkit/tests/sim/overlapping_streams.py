@@ -1,0 +1,97 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A rank that trains with DeepSpeed's overlap paths, in buckets so small that much is under way at once, and prints
+the losses. Nothing waits for the device until the end.
+
+python overlapping_streams.py quick|whole
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import Any
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from deepspeed.accelerator import get_accelerator
+
+from accel_testkit.engine import model
+from accel_testkit.engine.configurations import STEPS, Configuration
+
+BUCKET = 3000  # elements; the model has 32000
+SMALL: dict[str, Any] = {"overlap_comm": True, "reduce_bucket_size": BUCKET}
+SHARDED = {**SMALL, "allgather_bucket_size": BUCKET}
+PARTITIONED = {
+    **SMALL,
+    "stage3_prefetch_bucket_size": BUCKET,
+    "stage3_param_persistence_threshold": 0,
+    "stage3_max_live_parameters": 3 * BUCKET,
+    "stage3_max_reuse_distance": BUCKET,
+}
+PINNED = {"device": "cpu", "pin_memory": True}
+OFFLOADS: dict[str, dict[str, Any]] = {
+    "": {},
+    " offload": {"offload_optimizer": PINNED},
+    " parameter offload": {"offload_optimizer": PINNED, "offload_param": {**PINNED, "buffer_size": 10000}},
+}
+
+
+def configurations() -> list[Configuration]:
+    """ZeRO 1 to 3, with and without contiguous gradients, offload, and accumulation, in fp32 and bf16."""
+    found = []
+    for stage in (1, 2, 3):
+        for offload, more in OFFLOADS.items():
+            if stage < 3 and "offload_param" in more:
+                continue
+            for contiguous in (True, False):
+                zero = {"stage": stage, "contiguous_gradients": contiguous, **more}
+                zero.update(PARTITIONED if stage == 3 else SHARDED)
+                name = f"stage {stage}{offload}{' contiguous' if contiguous else ''}"
+                found += _variants(name, {"zero_optimization": zero}, quick=contiguous and stage > 1)
+    return found
+
+
+def _variants(name: str, settings: dict[str, Any], *, quick: bool) -> list[Configuration]:
+    return [
+        Configuration(f"{dtype} {name} x{accumulate}", dtype, settings, accumulate=accumulate,
+                      quick=quick and dtype == "fp32" and accumulate == 1 and "parameter" not in name)
+        for dtype in ("fp32", "bf16")
+        for accumulate in (1, 2)
+    ]  # fmt: skip
+
+
+def losses(configuration: Configuration) -> list[float]:
+    """Mean loss of every step on this rank."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    module = model.make()
+    config = configuration.deepspeed_config(ranks, model.BATCH)
+    engine, *_ = deepspeed.initialize(model=module, model_parameters=module.parameters(), config=config)
+    found = []
+    for step in range(STEPS):
+        values = []
+        for part in model.batch(step).chunk(configuration.accumulate):
+            loss = engine(part.chunk(ranks)[rank].to(engine.device))
+            values.append(loss.detach().float())
+            engine.backward(loss)
+            engine.step()
+        found.append(torch.stack(values).mean())
+    engine.destroy()
+    result: list[float] = torch.stack(found).tolist()
+    return result
+
+
+def main() -> None:
+    get_accelerator().set_device(int(os.environ["LOCAL_RANK"]))
+    deepspeed.init_distributed(dist_backend=get_accelerator().communication_backend_name(), verbose=False)
+    results = {}
+    for configuration in configurations():
+        if sys.argv[1] == "whole" or configuration.quick:
+            results[configuration.name] = losses(configuration)
+    sys.stdout.write(json.dumps({"losses": results}) + "\n")
+    dist.destroy_process_group()
+
+
+main()

@@ -1,0 +1,103 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the class does on a device: run by test_simulated.py, or on a machine with an Intel GPU."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from accel_host import pinned_memory
+from accel_xpu import XPU_Accelerator
+
+
+@pytest.fixture
+def xpu() -> Any:
+    return XPU_Accelerator()
+
+
+def test_default_stream_is_the_current_one(xpu: Any) -> None:
+    with xpu.stream(xpu.Stream()) as _:
+        assert xpu.default_stream() == xpu.current_stream()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+@pytest.mark.parametrize("shape", [(3, 5), (), (0,), (4096,)])
+def test_aligned_pinned_copy_begins_at_a_page(xpu: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    host = torch.ones(shape).to(dtype)
+    for pinned in (xpu.pin_memory(host, align_bytes=0), xpu.pin_memory(host, 0)):
+        assert pinned.data_ptr() % mmap.PAGESIZE == 0
+        assert torch.equal(pinned, host)
+        assert pinned.dtype == dtype
+
+
+def test_aligned_memory_is_pinned_as_long_as_it_lives(xpu: Any) -> None:
+    host = torch.arange(5000.0)
+    pinned = xpu.pin_memory(host, align_bytes=0)
+    view = pinned[1000:1010]
+    assert xpu.is_pinned(pinned)
+    assert xpu.is_pinned(view)
+    assert not xpu.is_pinned(host)
+    del pinned
+    assert xpu.is_pinned(view), "the memory lives with its last view"
+
+
+@pytest.mark.filterwarnings("ignore:memory is page-aligned but not locked")
+@pytest.mark.parametrize("shape", [(3, 5), (), (0,), (4096,)])
+def test_aligned_memory_is_torch_s_where_the_system_refuses_to_lock(
+    xpu: Any, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pinned_memory, "_mlock", lambda address, length: False)
+    host = torch.ones(shape, dtype=torch.bfloat16)
+    pinned = xpu.pin_memory(host, align_bytes=0)
+    assert pinned.data_ptr() % mmap.PAGESIZE == 0
+    assert torch.equal(pinned, host)
+    assert pinned.is_pinned() or not pinned.numel()
+
+
+def test_recycled_addresses_are_not_pinned(xpu: Any) -> None:
+    seen: set[int] = set()
+    recycled = 0
+    for _ in range(50):
+        pinned = xpu.pin_memory(torch.ones(1 << 16), align_bytes=0)
+        seen.add(pinned.data_ptr())
+        del pinned
+        gc.collect()
+        # Large enough that the C library maps it for itself, where the pages were.
+        ordinary = torch.frombuffer(mmap.mmap(-1, 1 << 18), dtype=torch.uint8)
+        recycled += ordinary.data_ptr() in seen
+        assert not xpu.is_pinned(ordinary)
+    assert recycled, "no address was used again, so nothing was shown"
+
+
+def test_ordinary_pinned_memory_is_torch_s(xpu: Any) -> None:
+    pinned = xpu.pin_memory(torch.ones(4))
+    assert pinned.is_pinned()
+    assert xpu.is_pinned(pinned)
+
+
+@pytest.mark.parametrize("reset", ["reset_max_memory_allocated", "reset_max_memory_cached"])
+def test_peaks_are_reset_by_names_that_torch_xpu_lacks(xpu: Any, reset: str) -> None:
+    assert not hasattr(torch.xpu, reset)
+    peak = torch.ones(1 << 20, device="xpu")
+    high = xpu.max_memory_allocated()
+    del peak
+    getattr(xpu, reset)()
+    assert xpu.max_memory_allocated() < high
+
+
+def test_double_precision_is_asked_of_the_device(xpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for answer in (True, False):
+        monkeypatch.setattr(
+            torch.xpu, "get_device_properties", lambda *_, has=answer: SimpleNamespace(has_fp64=has)
+        )
+        assert xpu.is_fp64_supported() is answer
+
+
+def test_graphs_are_torch_s(xpu: Any) -> None:
+    assert isinstance(xpu.create_graph(), torch.xpu.XPUGraph)

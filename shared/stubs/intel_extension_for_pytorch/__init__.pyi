@@ -1,0 +1,11 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+# Generated from shared/surfaces by `python -m ci.stubs write`: change nothing here.
+from typing import Any, overload
+
+import torch
+
+__version__: Any
+def optimize(*args: Any, **kwargs: Any) -> Any: ...
+def optimize_transformers(*args: Any, **kwargs: Any) -> Any: ...
+def version(*args: Any, **kwargs: Any) -> Any: ...

@@ -1,0 +1,10 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+# Generated from shared/surfaces by `python -m ci.stubs write`: change nothing here.
+from typing import Any, overload
+
+import torch
+
+class GradScaler:
+    def __init__(self, init_scale: float = ..., growth_factor: float = ..., backoff_factor: float = ..., growth_interval: int = ..., enabled: bool = ...) -> None: ...
+OptState: Any

@@ -1,0 +1,12 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+# Generated from shared/surfaces by `python -m ci.stubs write`: change nothing here.
+from typing import Any, overload
+
+import torch
+
+BuildExtension: Any
+CleanExtension: Any
+SDAA_HOME: Any
+TecoExtension: Any
+def load_inline(*args: Any, **kwargs: Any) -> Any: ...
