@@ -87,7 +87,7 @@ def test_the_bridge_stands_aside_when_a_method_is_missing(children: Any, toy: Pa
     )
     assert said.err.count("[ACC-301]") == 1
     assert "quantum_entangle; deepspeed 0.20.0, accel-core " in said.err
-    assert "pip install --upgrade accel-core" in said.err
+    assert "pip install --upgrade ./packages/accel-core" in said.err
 
 
 def test_standing_aside_is_an_error_under_strict_every_time(children: Any, toy: Path, tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ def confirm():
 
 
 methods = {{name: lambda self, *a, **k: None for name in DeepSpeedAccelerator.__abstractmethods__}}
-Toy = type("Toy", (DeepSpeedAccelerator,), methods | {{"device_name": lambda self, i=None: "{key}", "__module__": __name__}})
+methods |= {{"device_name": lambda self, i=None: "{key}", "__module__": __name__}}
+Toy = type("Toy", (DeepSpeedAccelerator,), methods)
 """
 
 

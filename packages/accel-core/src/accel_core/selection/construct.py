@@ -43,7 +43,8 @@ def validated(accelerator: Any) -> Any:
     if isinstance(accelerator, tuple(ACCELERATOR_BASES)):
         return accelerator
     missing = sorted(
-        name for name in DeepSpeedAccelerator.__abstractmethods__ if not hasattr(accelerator, name)
+        (name for name in DeepSpeedAccelerator.__abstractmethods__ if not hasattr(accelerator, name)),
+        key=str.swapcase,  # the methods ahead of the tensor types
     )
     listed = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
     hint = "an instance, not the class: add ()" if inspect.isclass(accelerator) else "an accelerator object"
