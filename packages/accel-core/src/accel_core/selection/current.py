@@ -34,23 +34,16 @@ class CurrentAccelerator:
         self.deepspeed = deepspeed
         self._accelerator: Any = None
         self._selection: Selection | None = None
-        #: What `get` returns at once: the accelerator, None while the warnings about it wait for its first use.
-        self._ready: Any = None
         #: The selection whose warnings were given.
         self._warned: Selection | None = None
         self._selecting = False
         self._deepspeed_asked = False
         self._lock = threading.RLock()
         self._listeners: list[Callable[[Any], None]] = []
-
-    def get(self) -> DeepSpeedAccelerator:
-        """Return the accelerator, selected at the first call.
-
-        A failed selection raises the same error at every call, until `set` is called.
-        Raises the errors ACC-2xx (`ValueError` or `RuntimeError`), see docs/errors.md.
-        """
-        accelerator: DeepSpeedAccelerator | None = self._ready
-        return self._select_once() if accelerator is None else accelerator
+        #: The public `get_accelerator`.
+        self.get: Callable[[], DeepSpeedAccelerator]
+        self._set_ready: Callable[[Any], None]
+        self.get, self._set_ready = _getter(self._select_once)
 
     def set(self, accel: DeepSpeedAccelerator | None) -> None:
         """Make this object the accelerator of the process; None clears the choice and any failed selection.
@@ -61,9 +54,13 @@ class CurrentAccelerator:
             if accel is not None:
                 validated(accel)
                 _log.info("accelerator set to %s by the program", type(accel).__name__)
-            self._publish(accel)
-            self._selection = None
-            self._ready = accel
+            former, self._selection = self._selection, None
+            try:
+                self._publish(accel)
+            except BaseException:
+                self._selection = former
+                raise
+            self._set_ready(accel)
 
     @contextmanager
     def using(self, accel: DeepSpeedAccelerator) -> Iterator[DeepSpeedAccelerator]:
@@ -94,7 +91,6 @@ class CurrentAccelerator:
         with self._lock:
             accelerator, self._selection = state
             self._publish(accelerator)
-            self._ready = None
 
     # ---------------------------------------------------------------------------------- selection
 
@@ -116,7 +112,7 @@ class CurrentAccelerator:
 
         Importing deepspeed is no use: the program may set another accelerator right after it.
         """
-        self._ready = self._accelerator
+        self._set_ready(self._accelerator)
         if selection is None or selection is self._warned:
             return
         self._warned = selection
@@ -157,6 +153,7 @@ class CurrentAccelerator:
 
     def _publish(self, accel: Any) -> None:
         former, self._accelerator = self._accelerator, accel
+        self._set_ready(None)  # a listener that asks gets the new one
         notified: list[Callable[[Any], None]] = []
         try:
             for listener in self._listeners:
@@ -164,10 +161,33 @@ class CurrentAccelerator:
                 listener(accel)
         except BaseException:
             # An accelerator that a listener refuses (its op table is broken, say) must not stay half set.
-            self._accelerator, self._ready = former, None
+            self._accelerator = former
             for listener in notified[:-1]:
                 listener(former)
             raise
+
+
+def _getter(select_once: Callable[[], Any]) -> tuple[Callable[[], Any], Callable[[Any], None]]:
+    """Return `get_accelerator`, and the function that sets what it returns at once (None: what `select_once` does).
+
+    DeepSpeed calls it many thousand times a step. A variable of a closure is read in half the time that a bound
+    method and an attribute take.
+    """
+    ready: Any = None
+
+    def get_accelerator() -> Any:
+        """Return the accelerator of this process, selected at the first call.
+
+        A failed selection raises the same error at every call, until `set_accelerator` is called: the errors
+        ACC-2xx (`ValueError` or `RuntimeError`), see docs/errors.md.
+        """
+        return select_once() if ready is None else ready
+
+    def set_ready(accelerator: Any) -> None:
+        nonlocal ready
+        ready = accelerator
+
+    return get_accelerator, set_ready
 
 
 def _reentered() -> AccelError:
