@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -66,7 +67,7 @@ def test_doctor_names_it_with_both_sides_and_what_to_do(children: Any, interface
         assert "ACC-102" in said
         assert f"{PACKAGE} 0.1.0 is written for {written_for}" in said
         assert f"; accel-core {core} has interface {INTERFACE_VERSION}" in said
-        assert f"pip install --upgrade accel-core {PACKAGE}" in said
+        assert re.search(rf"pip install --upgrade \S*accel-core {PACKAGE}", said)
 
 
 def test_other_vendors_are_chosen_undisturbed(children: Any, interface_1: Path, toy: Path) -> None:

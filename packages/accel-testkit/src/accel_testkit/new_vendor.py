@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accel_core import cascade
+from accel_core import cascade, published
 from accel_core.errors import AccelError
 from accel_core.selection.discover import discover
 from accel_testkit import shared
@@ -33,6 +33,10 @@ _QUESTIONS = {
     "url": (r'https?://[^\s"\\]*[^\s"\\/]', "an address that begins with https:// and does not end with a slash"),
 }  # fmt: skip
 _OURS = ("core", "host", "testkit")
+_WHEELS = (
+    "accel-core, accel-host and accel-testkit are not on the package index yet: CONTRIBUTING.md says how tox and\n"
+    "the pipeline get them.\n"
+)
 
 
 class InvalidAnswer(AccelError, ValueError):
@@ -159,7 +163,7 @@ def _target(folder: Path) -> Path:
 def _next_steps(key: str, target: Path, simulated: bool) -> str:
     device = "accel sim tests/simulated.json -- " if simulated else ""
     suite = f"python -m pytest --pyargs accel_testkit.suite --accel {key} --tier host"
-    steps = [(f"cd {target}", ""), *_host(), ("pip install -e .", "")]
+    steps = [*_host(), (f"cd {target}", ""), ("pip install -e .", "")]
     if simulated:
         steps.append(
             (f"{device}accel doctor", f"{key} is chosen, with 2 devices; the first run compiles them")
@@ -176,9 +180,7 @@ def _next_steps(key: str, target: Path, simulated: bool) -> str:
         for number, (step, why) in enumerate(steps, 1)
     ]
     return (
-        f"made {target}\n\nNext:\n{''.join(lines)}\n"
-        "accel-core, accel-host and accel-testkit are not on the package index yet: CONTRIBUTING.md says how tox and\n"
-        "the pipeline get them.\n"
+        f"made {target}\n\nNext:\n{''.join(lines)}\n{_WHEELS if not published.ON_INDEX else ''}"
         f"How each part works: {shared.page('writing-a-vendor')}\n"
     )
 
@@ -188,6 +190,5 @@ def _host() -> list[tuple[str, str]]:
     try:
         importlib.metadata.version("accel-host")
     except importlib.metadata.PackageNotFoundError:
-        why = "the package needs it, and it is not on the package index yet"
-        return [("pip install CHECKOUT-OF-ACCEL/packages/accel-host", why)]
+        return [(published.pip_install("accel-host"), "the package needs it")]
     return []
