@@ -17,7 +17,7 @@ _HOOKS = {
 }
 
 
-class _Tripwire:
+class _DeepSpeedImportFinder:
     """A finder that finds nothing: it sees `import deepspeed` coming and registers the hooks just then.
 
     wrapt is fifteen modules, which programs that never import deepspeed need not load with torch.
@@ -25,8 +25,8 @@ class _Tripwire:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name == "deepspeed" and _Tripwire in sys.meta_path:
-            sys.meta_path.remove(_Tripwire)
+        if name == "deepspeed" and _DeepSpeedImportFinder in sys.meta_path:
+            sys.meta_path.remove(_DeepSpeedImportFinder)
             _register_hooks()
 
 
@@ -39,8 +39,8 @@ def register() -> None:
     """Be there when deepspeed is imported, or meet it at once if it is; calling again does nothing."""
     if "deepspeed" in sys.modules:
         _register_hooks()
-    elif _Tripwire not in sys.meta_path:
-        sys.meta_path.insert(0, _Tripwire)
+    elif _DeepSpeedImportFinder not in sys.meta_path:
+        sys.meta_path.insert(0, _DeepSpeedImportFinder)
 
 
 def _register_hooks() -> None:

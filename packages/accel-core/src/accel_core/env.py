@@ -76,7 +76,7 @@ CACHE_DIR = Variable(
 _RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "RANK")
 
 
-def speaks_for_the_machine() -> bool:
+def is_local_rank_zero() -> bool:
     """Whether this process is the one of its machine that warns: alone, or local rank 0 under a launcher."""
     rank = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
     return not rank.strip().isdigit() or int(rank) == 0

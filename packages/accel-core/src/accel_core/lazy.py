@@ -47,7 +47,7 @@ def _newer_core_needed(package: str, error: ImportError) -> ImportError:
     from importlib.metadata import PackageNotFoundError, version
 
     from accel_core.errors import InterfaceMismatch
-    from accel_core.published import pip_install
+    from accel_core.install_commands import pip_install
 
     try:
         installed = version("accel-core")

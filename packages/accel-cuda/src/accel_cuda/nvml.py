@@ -18,25 +18,25 @@ from accel_cuda import visible
 
 def free_memory(index: int) -> int | None:
     """Free bytes of a device, all processes counted."""
-    free: int | None = _asked(index, lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).free))
+    free: int | None = _query(index, lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).free))
     return free
 
 
 def capability(index: int) -> tuple[int, int] | None:
     """Compute capability of a device, major and minor."""
-    found: tuple[int, int] | None = _asked(
+    found: tuple[int, int] | None = _query(
         index, lambda nvml, handle: tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle))
     )
     return found
 
 
-def _asked(index: int, question: Callable[[Any, Any], Any]) -> Any:
+def _query(index: int, query: Callable[[Any, Any], Any]) -> Any:
     entry = visible.entry(index)
     nvml = None if entry is None else _library(os.getpid())
     if nvml is None:
         return None
     try:
-        return question(nvml, _handle(nvml, entry))
+        return query(nvml, _handle(nvml, entry))
     except nvml.NVMLError:
         return None
 

@@ -17,7 +17,7 @@ KNOWN = {
     "torch_xmlir": "klxpu",
 }
 #: What every such aid replaces, whoever wrote it.
-_ASKED_FIRST = ("is_available", "device_count")
+_DETECTION_FUNCTIONS = ("is_available", "device_count")
 
 
 def found(cuda: Any) -> str:
@@ -34,7 +34,7 @@ def found(cuda: Any) -> str:
 def _origin(cuda: Any) -> str:
     if isinstance(cuda, ModuleType) and cuda.__name__ != "torch.cuda":
         return cuda.__name__
-    for name in _ASKED_FIRST:
+    for name in _DETECTION_FUNCTIONS:
         home = str(getattr(getattr(cuda, name), "__module__", ""))
         if home.partition(".")[0] != "torch" or not f"{home}.".startswith("torch.cuda."):
             return home or f"an unknown {name}()"

@@ -51,7 +51,7 @@ class HPU_Accelerator(OneDeviceAccelerator):
             self._computes_fp16: bool | None = None
             self._capturing = False
             # Where torch does not count hpu among its accelerators, it locks memory for CUDA unless told otherwise.
-            self._pinned_for = () if _torch_knows_hpu() else ("hpu",)
+            self._pinned_for = () if _torch_counts_hpu() else ("hpu",)
 
     # The runtime orders work that shares data, and waits when memory runs short, by itself.
 
@@ -134,7 +134,7 @@ class HPU_Accelerator(OneDeviceAccelerator):
         return _COMPILER if _COMPILER in torch._dynamo.list_backends(exclude_tags=()) else "eager"
 
 
-def _torch_knows_hpu() -> bool:
+def _torch_counts_hpu() -> bool:
     asked = getattr(torch, "accelerator", None)  # torch 2.6
     current = None if asked is None else asked.current_accelerator()
     return current is not None and current.type == "hpu"

@@ -13,7 +13,7 @@ from accel_core.vendor import in_range
 _KINDS = {"allocated_bytes": "current_allocated_memory", "reserved_bytes": "driver_allocated_memory"}
 
 
-class Meter(Protocol):
+class Statistics(Protocol):
     """Where the figures come from."""
 
     def stats(self) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class Allocator:
         torch.accelerator.reset_peak_memory_stats()
 
 
-class Seen:
+class PeaksAtCalls:
     """The figures of now, and the highest that anybody asked for: torch before 2.13 keeps no peaks for mps."""
 
     def __init__(self) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from accel_mps.memory import Allocator, Meter, Seen, allocator_keeps_peaks
+from accel_mps.memory import Allocator, PeaksAtCalls, Statistics, allocator_keeps_peaks
 
-meter: Meter = Allocator() if allocator_keeps_peaks() else Seen()
+statistics: Statistics = Allocator() if allocator_keeps_peaks() else PeaksAtCalls()
 
 
 def is_available() -> bool:
@@ -59,32 +59,32 @@ def initial_seed() -> int:
 
 
 def empty_cache() -> None:
-    meter.stats()  # the last moment at which memory that is let go can be seen
+    statistics.stats()  # the last moment at which memory that is let go can be seen
     torch.mps.empty_cache()
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
-    return meter.stats()
+    return statistics.stats()
 
 
 def memory_allocated(device: Any = None) -> int:
-    return int(meter.stats()["allocated_bytes.all.current"])
+    return int(statistics.stats()["allocated_bytes.all.current"])
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    return int(meter.stats()["allocated_bytes.all.peak"])
+    return int(statistics.stats()["allocated_bytes.all.peak"])
 
 
 def memory_reserved(device: Any = None) -> int:
-    return int(meter.stats()["reserved_bytes.all.current"])
+    return int(statistics.stats()["reserved_bytes.all.current"])
 
 
 def max_memory_reserved(device: Any = None) -> int:
-    return int(meter.stats()["reserved_bytes.all.peak"])
+    return int(statistics.stats()["reserved_bytes.all.peak"])
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    meter.reset_peaks()
+    statistics.reset_peaks()
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:

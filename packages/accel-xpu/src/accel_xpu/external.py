@@ -53,11 +53,11 @@ def _missing(deepspeed: Path) -> list[str]:
     """
     spec = importlib.util.find_spec(MODULE)
     base = _class(deepspeed / "accelerator" / "abstract_accelerator.py", _BASE)
-    kind = _class(Path((spec and spec.origin) or "").with_name("xpu_accelerator.py"), _CLASS)
-    if base is None or kind is None or [ast.unparse(parent) for parent in kind.bases] != [_BASE]:
+    cls = _class(Path((spec and spec.origin) or "").with_name("xpu_accelerator.py"), _CLASS)
+    if base is None or cls is None or [ast.unparse(parent) for parent in cls.bases] != [_BASE]:
         return []
     abstract = {name for name, method in _methods(base).items() if _is_abstract(method)}
-    return sorted(abstract - _methods(kind).keys())
+    return sorted(abstract - _methods(cls).keys())
 
 
 def _class(source: Path, name: str) -> ast.ClassDef | None:
@@ -65,12 +65,12 @@ def _class(source: Path, name: str) -> ast.ClassDef | None:
         tree = ast.parse(source.read_text(encoding="utf-8"))
     except (OSError, SyntaxError):
         return None
-    kinds = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
-    return kinds[0] if kinds else None
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
+    return classes[0] if classes else None
 
 
-def _methods(kind: ast.ClassDef) -> dict[str, ast.FunctionDef]:
-    return {node.name: node for node in kind.body if isinstance(node, ast.FunctionDef)}
+def _methods(cls: ast.ClassDef) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in cls.body if isinstance(node, ast.FunctionDef)}
 
 
 def _is_abstract(method: ast.FunctionDef) -> bool:

@@ -17,24 +17,24 @@ _NODES = ("dev/dri/renderD*", "dev/dxg")
 _INTEL = "0x8086"
 
 
-class Seen(NamedTuple):
+class Presence(NamedTuple):
     """Whether an Intel GPU is here, None when that cannot be told; and the sentence why."""
 
     present: bool | None
     reason: str
 
 
-def seen() -> Seen:
+def presence() -> Presence:
     """Look at the render nodes, and at /sys for whose they are: every vendor's GPUs have them."""
     if not sys.platform.startswith("linux"):
-        return Seen(None, f"there are no device files to look for on {sys.platform}")
+        return Presence(None, f"there are no device files to look for on {sys.platform}")
     nodes = device_files(_NODES)
     if not nodes:
-        return Seen(False, f"no device file {' or '.join(_NODES)}")
+        return Presence(False, f"no device file {' or '.join(_NODES)}")
     ours = [node for node in nodes if _maker(node) in (_INTEL, "")]
     if not ours:
-        return Seen(False, f"no render node of Intel's: {nodes[0]} is a GPU of vendor {_maker(nodes[0])}")
-    return Seen(True, f"{ours[0]} exists")
+        return Presence(False, f"no render node of Intel's: {nodes[0]} is a GPU of vendor {_maker(nodes[0])}")
+    return Presence(True, f"{ours[0]} exists")
 
 
 def _maker(node: Path) -> str:

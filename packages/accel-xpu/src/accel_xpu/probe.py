@@ -20,8 +20,8 @@ def evidence() -> Evidence:
         return Evidence(False, None, f"torch {version} is installed, {TORCH} serves XPU by itself")
     if torch_build("xpu") is None:
         return Evidence(False, None, f"torch {version} is built without XPU")
-    seen = hardware.seen()
-    return Evidence(True, seen.present, f"torch {version} is built with XPU; {seen.reason}")
+    presence = hardware.presence()
+    return Evidence(True, presence.present, f"torch {version} is built with XPU; {presence.reason}")
 
 
 def confirm() -> Confirmation:

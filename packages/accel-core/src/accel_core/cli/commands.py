@@ -19,7 +19,7 @@ import pkgutil
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from accel_core.cli.owners import owner
+from accel_core.cli.entry_points import declaring_package
 from accel_core.errors import InvalidCommand
 
 ENTRY_POINT_GROUP = "accel.commands"
@@ -89,7 +89,9 @@ def available() -> tuple[dict[str, Source], list[str]]:
     for point in sorted(
         importlib.metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda p: (p.name, p.value)
     ):
-        source = Source(point.value, f"from the package {owner(point)[0]}", owner(point)[0])
+        source = Source(
+            point.value, f"from the package {declaring_package(point)[0]}", declaring_package(point)[0]
+        )
         former = found.setdefault(point.name, source)
         if former != source:
             remarks.append(

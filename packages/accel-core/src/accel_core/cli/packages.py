@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from packaging.requirements import InvalidRequirement, Requirement
 
 from accel_core import env
-from accel_core.cli.owners import owner
+from accel_core.cli.entry_points import declaring_package
 from accel_core.errors import InvalidEnvironment
-from accel_core.published import pip_install
+from accel_core.install_commands import pip_install
 from accel_core.upstream.contract import SUPPORTED, TRIED
 from accel_core.vendor import ENTRY_POINT_GROUP, distribution_version, in_range, module_exists
 
@@ -66,10 +66,10 @@ def autoload_on() -> bool:
     return os.environ.get(AUTOLOAD, AUTOLOAD_ON) == AUTOLOAD_ON
 
 
-def backend_owner(name: str) -> tuple[str, str]:
+def backend_package(name: str) -> tuple[str, str]:
     """Package and version behind a torch backend entry point; empty when there is none of that name."""
     points = importlib.metadata.entry_points(group=TORCH_GROUP, name=name)
-    return next((owner(point) for point in points), ("", ""))
+    return next((declaring_package(point) for point in points), ("", ""))
 
 
 def deepspeed() -> DeepSpeed:
@@ -92,7 +92,9 @@ def bridge() -> Bridge:
         return Bridge(False, f"{env.BRIDGE.name}={env.BRIDGE.get()}: DeepSpeed chooses by itself")
     if not module_exists("deepspeed"):
         return Bridge(False, "there is no deepspeed to join")
-    if not any(owner(point)[0] == _CORE for point in importlib.metadata.entry_points(group=TORCH_GROUP)):
+    if not any(
+        declaring_package(point)[0] == _CORE for point in importlib.metadata.entry_points(group=TORCH_GROUP)
+    ):
         found = f"{_CORE} is installed without its entry point in group {TORCH_GROUP}"
         return Bridge(False, found, pip_install(_CORE, options="--force-reinstall"))
     if not autoload_on():
@@ -110,7 +112,7 @@ def unmet() -> list[Unmet]:
         for point in importlib.metadata.entry_points(group=group)
         if point.dist is not None
     ]
-    names = {_CORE} | {owner(point)[0] for point in points}
+    names = {_CORE} | {declaring_package(point)[0] for point in points}
     return [lack for name in sorted(names) for lack in _unmet_by(name)]
 
 

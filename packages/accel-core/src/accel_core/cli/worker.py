@@ -23,7 +23,7 @@ from accel_core.cli import child
 from accel_core.cli.child import Reply
 
 #: Seconds between two looks whether a silent child is still there.
-_PULSE = 0.1
+_POLL_SECONDS = 0.1
 
 
 class Worker:
@@ -93,7 +93,7 @@ class Worker:
             left = deadline - time.monotonic()
             if not dead and left <= 0:
                 return None
-            ready, _, _ = select.select([self._answers], [], [], 0 if dead else min(left, _PULSE))
+            ready, _, _ = select.select([self._answers], [], [], 0 if dead else min(left, _POLL_SECONDS))
             part = os.read(self._answers, 1 << 16) if ready else b""
             # A process that the child has started may hold the pipe open.
             if not part and (ready or dead):

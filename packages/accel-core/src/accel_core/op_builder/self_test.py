@@ -16,10 +16,10 @@ _HOST = torch.device("cpu")  # house: torch's name for host memory, not the vend
 
 def run(name: str, op: Any, device: torch.device) -> str:
     """Run a loaded op, by upstream's name of it; the sentence what was done. Raises OpFailed for a wrong result."""
-    exercise = _EXERCISES.get(name)
-    if exercise is None:
+    check = _CHECKS.get(name)
+    if check is None:
         return "loaded; no tiny input is known for it"
-    exercise(op, device)
+    check(op, device)
     return "loaded and run on a tiny input"
 
 
@@ -99,7 +99,7 @@ def _utils(op: Any, device: torch.device) -> None:
 
 #: No optimizer of DeepSpeed's has this number: it counts from 0.
 _NUMBER = 2**31 - 1
-_EXERCISES: dict[str, Callable[[Any, torch.device], None]] = {
+_CHECKS: dict[str, Callable[[Any, torch.device], None]] = {
     "cpu_adagrad": _cpu_adagrad,
     "cpu_adam": _cpu_adam,
     "cpu_lion": _cpu_lion,

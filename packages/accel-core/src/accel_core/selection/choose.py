@@ -65,7 +65,7 @@ def choose(findings: Iterable[Finding], request: Request) -> Verdict:
     # Among equals first those that yield, so that they are out of the way before a tie is called.
     ordered = sorted(findings, key=lambda finding: (-finding.priority, not finding.yields_to))
     if request.asked is not None:
-        return _asked(ordered, request, request.asked)
+        return _requested(ordered, request, request.asked)
     ordered = [passed_over(finding, request) for finding in ordered]
     return _detected(ordered, request)
 
@@ -87,11 +87,11 @@ def _detected(findings: list[Finding], request: Request) -> Verdict:
             continue
         if finding.state not in (State.PENDING, State.PRESENT):
             continue
-        betters = [other for other in findings if other.key in finding.yields_to]
-        if any(other.state is State.PRESENT for other in betters):
+        preferred = [other for other in findings if other.key in finding.yields_to]
+        if any(other.state is State.PRESENT for other in preferred):
             findings[place] = finding.now(State.OUTRANKED, f"yields to {', '.join(finding.yields_to)}")
             continue
-        for candidate in (finding, *betters):
+        for candidate in (finding, *preferred):
             if candidate.state is State.PENDING and not _blocker(candidate, request):
                 return Verdict(Step.CONFIRM, candidate, tuple(findings))
         return _won(findings, finding, request)
@@ -131,19 +131,19 @@ def _take(
         return Verdict(Step.FAIL, None, tuple(findings), error=messages.unserved(winner, request.upstream))
     state = State.DEFERRED if winner.upstream else State.CHOSEN
     taken = winner.now(state)
-    final = tuple(taken if f is winner else _left(f) for f in findings)
+    final = tuple(taken if f is winner else _outranked(f) for f in findings)
     step = Step.DEFER if winner.upstream else Step.CONSTRUCT
     return Verdict(step, taken, final, warnings)
 
 
-def _left(finding: Finding) -> Finding:
+def _outranked(finding: Finding) -> Finding:
     return finding.now(State.OUTRANKED) if finding.state in (State.PENDING, State.PRESENT) else finding
 
 
 # --------------------------------------------------------------------------------- DS_ACCELERATOR=…
 
 
-def _asked(findings: list[Finding], request: Request, key: str) -> Verdict:
+def _requested(findings: list[Finding], request: Request, key: str) -> Verdict:
     candidates = [finding for finding in findings if finding.key == key]
     if not key or not (candidates or key in (request.upstream or ())):
         error = messages.unknown(key, findings, request.upstream)

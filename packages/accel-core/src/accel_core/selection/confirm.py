@@ -79,8 +79,8 @@ def _with_evidence(finding: Finding, probe: Probe | Vendor) -> Finding:
     try:
         with about_to(f"look for evidence of {_named(finding)}"):
             evidence = probe.evidence()
-        hopeful = evidence.runtime and evidence.hardware is not False
-        state = State.PENDING if hopeful else State.ABSENT
+        possible = evidence.runtime and evidence.hardware is not False
+        state = State.PENDING if possible else State.ABSENT
         return replace(finding, state=state, reason=evidence.reason, runtime=evidence.runtime)
     except KeyboardInterrupt:
         raise

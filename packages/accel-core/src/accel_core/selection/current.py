@@ -116,7 +116,7 @@ class CurrentAccelerator:
         if selection is None or selection is self._warned:
             return
         self._warned = selection
-        level = logging.WARNING if env.speaks_for_the_machine() else logging.DEBUG
+        level = logging.WARNING if env.is_local_rank_zero() else logging.DEBUG
         for warning in selection.verdict.warnings:
             _log.log(level, "%s", warning)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from accel_core import cascade
 from accel_core.errors import AccelError, DuplicateVendor, InterfaceMismatch, InvalidVendor
-from accel_core.published import pip_install
+from accel_core.install_commands import pip_install
 from accel_core.selection.announce import about_to
 from accel_core.selection.finding import Finding, State
 from accel_core.vendor import ENTRY_POINT_GROUP, INTERFACE_VERSION, Vendor, distribution_version

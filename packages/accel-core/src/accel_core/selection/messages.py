@@ -19,7 +19,7 @@ from accel_core.errors import (
     UnknownAccelerator,
     in_short,
 )
-from accel_core.published import pip_install
+from accel_core.install_commands import pip_install
 from accel_core.selection.finding import Finding, State
 
 _SEE = "run `accel doctor` for every candidate and its reason"

@@ -25,7 +25,7 @@ _log = logging.getLogger("accel_core")
 def join_accelerator(module: ModuleType, current: CurrentAccelerator) -> None:
     """Replace the functions of `deepspeed.accelerator.real_accelerator`, just imported, by ours."""
     try:
-        if not env.BRIDGE.on() or not contract.adopt(module):
+        if not env.BRIDGE.on() or not contract.register_interface(module):
             return
         functions: dict[str, Callable[..., Any]] = {
             "get_accelerator": current.get,
@@ -35,7 +35,7 @@ def join_accelerator(module: ModuleType, current: CurrentAccelerator) -> None:
     except AccelError as error:
         functions = {"get_accelerator": _raising(error), "set_accelerator": _raising(error)}
     else:
-        _take_over(module, current)
+        _keep_or_warn(module, current)
     _rebind({name: (getattr(module, name), function) for name, function in functions.items()})
     # Upstream's function may have been bound by name before; it hands out this variable.
     current.on_change(lambda accel: setattr(module, "ds_accelerator", accel))
@@ -43,21 +43,21 @@ def join_accelerator(module: ModuleType, current: CurrentAccelerator) -> None:
 
 def join_op_builder(module: ModuleType, current: CurrentAccelerator) -> None:
     """Let the builder names of `deepspeed.ops.op_builder`, just imported, ask the current accelerator."""
-    if not contract.adopted():
+    if not contract.is_registered():
         return
-    contract.adopt_builders(module.OpBuilder)
+    contract.register_builders(module.OpBuilder)
     _rebind(ops.forwarding(module, current.get))
     current.on_change(ops.refresh)
 
 
-def _take_over(module: ModuleType, current: CurrentAccelerator) -> None:
+def _keep_or_warn(module: ModuleType, current: CurrentAccelerator) -> None:
     """Where deepspeed came first: keep what the program has set there, and warn of what deepspeed chose itself."""
     former = module.ds_accelerator
     if former is None or current.state()[0] is not None:
         return
     if type(former).__module__.partition(".")[0] != "deepspeed":
         current.set(former)
-    elif env.speaks_for_the_machine():
+    elif env.is_local_rank_zero():
         _log.warning(
             "deepspeed was imported ahead of accel_core and uses its own %s; from now on get_accelerator() is "
             "accel_core's, and what was made before keeps the other. Import accel_core, or the vendor's package, "

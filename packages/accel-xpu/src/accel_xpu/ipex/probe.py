@@ -24,8 +24,8 @@ def evidence() -> Evidence:
     version = distribution_version(MODULE)
     if version is not None and not in_range(version, IPEX):
         return Evidence(False, None, f"{MODULE} {version} is installed, {IPEX} is needed")
-    seen = hardware.seen()
-    return Evidence(True, seen.present, f"{MODULE} {version or 'of unknown version'}; {seen.reason}")
+    presence = hardware.presence()
+    return Evidence(True, presence.present, f"{MODULE} {version or 'of unknown version'}; {presence.reason}")
 
 
 def confirm() -> Confirmation:

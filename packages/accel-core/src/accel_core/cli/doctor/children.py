@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from accel_core.cli import packages
 from accel_core.cli.child import Reply
-from accel_core.cli.doctor.torch_check import ANSWERS
+from accel_core.cli.doctor.torch_check import STEPS
 from accel_core.cli.worker import Worker
 from accel_core.selection.finding import Finding, State
 
 #: `import torch`, and what imports it, reads much from a cold disk: these get so many times the seconds.
-PATIENCE = 6
+SLOW_STEP_FACTOR = 6
 
 
 class Children:
@@ -32,7 +32,7 @@ class Children:
         #: Labels of candidates that hang, kill or interrupt their process.
         self.stuck: set[str] = set()
         #: What ended the run's own process first; empty while it lives.
-        self.death = ""
+        self.failure = ""
         #: `module:Class` of the accelerator that was made.
         self.accelerator = ""
 
@@ -46,7 +46,7 @@ class Children:
 
     def build(self, finding: Finding) -> Finding | str:
         """The key when the accelerator can be made, else the finding that says why not."""
-        reply = self._ask(self._seconds * PATIENCE, "construct", finding)
+        reply = self._ask(self._seconds * SLOW_STEP_FACTOR, "construct", finding)
         answer = self._read(finding, reply, "its accelerator cannot be constructed: its process")
         if answer.state is State.BROKEN:
             return answer
@@ -58,7 +58,7 @@ class Children:
         environment = dict(self._environment)
         if finding.privateuse1 and self._claimed not in ("", finding.privateuse1):
             environment[packages.AUTOLOAD] = "0"  # what torch loads by itself would be in its way
-        worker = Worker(ANSWERS, **environment)
+        worker = Worker(STEPS, **environment)
         try:
             reply = worker.ask(self._seconds, "confirm", finding.key, finding.variant)
             return self._read(finding, reply, "its runtime")
@@ -71,12 +71,12 @@ class Children:
             self._worker.close()
 
     def _ask(self, seconds: float, step: str, finding: Finding) -> Reply:
-        worker = self._worker or Worker(ANSWERS, **self._environment)
+        worker = self._worker or Worker(STEPS, **self._environment)
         reply = worker.ask(seconds, step, finding.key, finding.variant)
         self._worker = None if reply.failure else worker
         ended = reply.failure or reply.answer.get("interrupted", "")
         if ended:
-            self.death = self.death or f"{finding.label}: its process {ended}"
+            self.failure = self.failure or f"{finding.label}: its process {ended}"
         return reply
 
     def _read(self, finding: Finding, reply: Reply, part: str) -> Finding:

@@ -8,7 +8,7 @@ import argparse
 import json
 
 from accel_core.cli.doctor import advice, survey
-from accel_core.cli.doctor.children import PATIENCE
+from accel_core.cli.doctor.children import SLOW_STEP_FACTOR
 from accel_core.cli.doctor.report import Report
 
 SECONDS = 10.0
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=SECONDS,
         metavar="SECONDS",
-        help=f"time each runtime has to answer (default {SECONDS:g}; `import torch` has {PATIENCE} times that)",
+        help=f"time each runtime has to answer (default {SECONDS:g}; `import torch` has {SLOW_STEP_FACTOR} times that)",
     )
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from accel_core.cli.doctor.doors import Door
+from accel_core.cli.doctor.outcomes import Outcome
 from accel_core.cli.doctor.report import Remark, Report
 from accel_core.selection.finding import State
 
@@ -136,19 +136,19 @@ def _choice(report: Report) -> str:
     if not facts.torch.imports:
         choice = "No run can start, since torch cannot be imported."
         return choice + (f" Once it can, a run would use {chosen}." if explanation.chosen else "")
-    apart = facts.doors.get("deepspeed")
-    if apart and apart != facts.doors["accel_core"] and facts.deepspeed.version:
+    apart = facts.outcomes.get("deepspeed")
+    if apart and apart != facts.outcomes["accel_core"] and facts.deepspeed.version:
         own = f"uses {_named(apart)}" if apart.accelerator else f"ends in {apart.error}"
         core = f"would give {chosen}" if explanation.chosen else "would raise this error:"
         return f"A program that imports deepspeed {own}. accel_core's own functions {core}"
-    if facts.doors and facts.doors["accel_core"].error and explanation.chosen:
-        ended = facts.doors["accel_core"].error
+    if facts.outcomes and facts.outcomes["accel_core"].error and explanation.chosen:
+        ended = facts.outcomes["accel_core"].error
         return f"A fresh process ends with {ended}. Without that, a run would use {chosen}."
     if explanation.chosen:
         return f"A fresh process with this environment would use {chosen}."
     return "A fresh process with this environment would get this error:"
 
 
-def _named(door: Door) -> str:
-    whose = "DeepSpeed's own " if door.upstream else ""
-    return f"{whose}{door.class_name} ({door.accelerator.partition(':')[0]})"
+def _named(outcome: Outcome) -> str:
+    whose = "DeepSpeed's own " if outcome.upstream else ""
+    return f"{whose}{outcome.class_name} ({outcome.accelerator.partition(':')[0]})"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from accel_core.cli.doctor.doors import Door
+from accel_core.cli.doctor.outcomes import Outcome
 from accel_core.cli.doctor.torch_check import Torch
 from accel_core.cli.packages import Bridge, DeepSpeed, Unmet
 from accel_core.selection.explanation import Explanation
@@ -35,7 +35,7 @@ class Facts:
     explanation: what a run would choose; its findings hold the children's answers.
     selection:   the verdict behind it.
     stuck:       labels of candidates that hang, kill or interrupt their process.
-    doors:       what a program gets that asks `accel_core`, and one that asks `deepspeed`.
+    outcomes:       what a program gets that asks `accel_core`, and one that asks `deepspeed`.
     """
 
     python: dict[str, str]
@@ -47,7 +47,7 @@ class Facts:
     selection: Selection
     explanation: Explanation
     stuck: frozenset[str] = frozenset()
-    doors: Mapping[str, Door] = field(default_factory=dict)
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Report:
             "deepspeed": asdict(facts.deepspeed),
             "bridge": asdict(facts.bridge),
             **facts.explanation.to_dict(),
-            "run": {name: asdict(door) for name, door in facts.doors.items()},
+            "run": {name: asdict(outcome) for name, outcome in facts.outcomes.items()},
             "unmet": [asdict(lack) for lack in facts.unmet],
             "problems": [asdict(remark) for remark in self.problems],
             "notes": [asdict(remark) for remark in self.notes],

@@ -9,12 +9,12 @@ import re
 from dataclasses import dataclass
 
 from accel_core.cli.child import Reply
-from accel_core.cli.packages import AUTOLOAD, TORCH_GROUP, autoload_on, backend_owner
+from accel_core.cli.packages import AUTOLOAD, TORCH_GROUP, autoload_on, backend_package
 from accel_core.cli.worker import Worker
 from accel_core.upstream.contract import TRIED_TORCH
 from accel_core.vendor import distribution_version, in_range
 
-ANSWERS = "accel_core.cli.doctor.answers"
+STEPS = "accel_core.cli.doctor.steps"
 _TORCH_SAYS = re.compile(r"Failed to load the backend extension: (\S+?)\. ")
 
 
@@ -62,13 +62,13 @@ def examine(plain: Reply, seconds: float) -> Torch:
     if works and not culprit:
         said = _TORCH_SAYS.search(error)
         culprit = said.group(1) if said else ""
-    package, version = backend_owner(culprit) if culprit else ("", "")
+    package, version = backend_package(culprit) if culprit else ("", "")
     return Torch(installed, False, works, reason, culprit, package, version, error=error)
 
 
 def _culprit(seconds: float) -> tuple[bool, str]:
     """Whether torch can be imported without extensions, and the first one whose call fails then."""
-    worker = Worker(ANSWERS, **{AUTOLOAD: "0"})
+    worker = Worker(STEPS, **{AUTOLOAD: "0"})
     try:
         if not worker.ask(seconds, "torch").answer.get("version"):
             return False, ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib.metadata
 
 
-def owner(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
+def declaring_package(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
     """Name and version of the package that declares an entry point."""
     dist = point.dist
     return (dist.name, dist.version) if dist is not None else (point.value.partition(".")[0], "")

@@ -32,7 +32,7 @@ def torch() -> dict[str, Any]:
             "error": "",
         }
     except BaseException as error:
-        return {"version": "", "claimed": "", **_told(error)}
+        return {"version": "", "claimed": "", **_described(error)}
 
 
 def extension(name: str) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def extension(name: str) -> dict[str, Any]:
         point.load()()
         return {"reason": "", "error": ""}
     except BaseException as error:
-        return _told(error)
+        return _described(error)
 
 
 def confirm(key: str, variant: str) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def confirm(key: str, variant: str) -> dict[str, Any]:
         candidates = _candidates()
         return _answer(candidates.confirm(_find(candidates, key, variant)))
     except KeyboardInterrupt as error:
-        return {"interrupted": _told(error)["reason"]}
+        return {"interrupted": _described(error)["reason"]}
 
 
 def construct(key: str, variant: str) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def construct(key: str, variant: str) -> dict[str, Any]:
     try:
         cls = type(api.get_accelerator())
     except KeyboardInterrupt as error:
-        return {"interrupted": _told(error)["reason"]}
+        return {"interrupted": _described(error)["reason"]}
     except AccelError as error:
         return _answer(_broken(finding, error))
     return {**_answer(finding.now(State.CHOSEN)), "accelerator": f"{cls.__module__}:{cls.__qualname__}"}
@@ -99,7 +99,7 @@ def _answer(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _told(error: BaseException) -> dict[str, Any]:
+def _described(error: BaseException) -> dict[str, Any]:
     # torch wraps what an extension raised; the cause tells more.
     root = error
     while root.__cause__ is not None:

@@ -20,7 +20,7 @@ from accel_core.upstream import program
 
 
 @dataclass(frozen=True)
-class Door:
+class Outcome:
     """What a program gets: an accelerator (`module:Class`), or the error, in one line, with which it ends."""
 
     accelerator: str = ""
@@ -37,35 +37,35 @@ class Door:
         return self.accelerator.partition(".")[0] == "deepspeed"
 
 
-def has_to_be_tried(bridge: Bridge, deepspeed: DeepSpeed) -> bool:
+def needs_a_run(bridge: Bridge, deepspeed: DeepSpeed) -> bool:
     """Whether only an import of deepspeed can tell what it gives."""
     return bool(deepspeed.version) and not (bridge.on and deepspeed.tried)
 
 
-def through_core(torch: Torch, selection: Selection, children: Children) -> Door:
+def of_core(torch: Torch, selection: Selection, children: Children) -> Outcome:
     """What accel_core gives in a fresh process."""
     if torch.version and not torch.imports:
-        return Door(error=f"`import torch`: {torch.reason}")
-    if children.death:
-        return Door(error=children.death)
+        return Outcome(error=f"`import torch`: {torch.reason}")
+    if children.failure:
+        return Outcome(error=children.failure)
     if selection.verdict.error is not None:
-        return Door(error=str(selection.verdict.error).partition("\n")[0])
-    return Door(children.accelerator)
+        return Outcome(error=str(selection.verdict.error).partition("\n")[0])
+    return Outcome(children.accelerator)
 
 
-def through_deepspeed(torch: Torch, deepspeed: DeepSpeed, core: Door) -> Door:
+def of_deepspeed(torch: Torch, deepspeed: DeepSpeed, core: Outcome) -> Outcome:
     """What deepspeed gives where nothing has to be tried."""
     if not torch.version:
-        return Door(error="ModuleNotFoundError: No module named 'torch'")
+        return Outcome(error="ModuleNotFoundError: No module named 'torch'")
     if not deepspeed.version:
-        return Door(error="ModuleNotFoundError: No module named 'deepspeed'")
+        return Outcome(error="ModuleNotFoundError: No module named 'deepspeed'")
     return core
 
 
-def tried(seconds: float) -> Door:
+def run_program(seconds: float) -> Outcome:
     """What a child gets that imports torch and deepspeed, and nothing of this package by itself."""
     source = Path(program.__file__).read_text(encoding="utf-8")
     reply = child.ask_source(source, seconds=seconds)
     if reply.failure:
-        return Door(error=f"its process {reply.failure}")
-    return Door(reply.answer["accelerator"], reply.answer["error"])
+        return Outcome(error=f"its process {reply.failure}")
+    return Outcome(reply.answer["accelerator"], reply.answer["error"])
