@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Ask a question in a process of its own, which may crash, hang or print; and answer one.
+"""Run a program in a child process that may crash, hang or print, and read its result.
 
-The answer travels through a file, since runtimes print on stdout. The child is the leader of its own
-process group and works in a folder that is removed with it. `cli/worker.py` asks several in one process.
+The result is passed in a file, because runtimes print on stdout. The child leads its own process group and
+its working directory is temporary. `cli/worker.py` sends several requests to one process.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
-#: Last characters of what a child printed that are kept.
+#: Number of characters that are kept of a child's output, from its end.
 _KEPT = 4000
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What became of a child.
+    """The result of a child process.
 
-    answer:  what it wrote last, empty when nothing.
-    failure: how it ended before its time (`did not answer within 10 s`), empty when all went well.
-    hung:    it was killed for taking too long.
-    output:  the end of what it printed.
+    answer:  the result that it wrote last; empty if none.
+    failure: how it ended early (`did not answer within 10 s`); empty on success.
+    hung:    it was killed because it exceeded its time.
+    output:  the end of its stdout and stderr.
     """
 
     answer: dict[str, Any] = field(default_factory=dict)
@@ -39,12 +39,12 @@ class Reply:
 
 
 def ask(module: str, *arguments: str, seconds: float, **environment: str) -> Reply:
-    """Run `python -m module` and wait for its answer; kill it and all it started after so many seconds."""
+    """Run `python -m module` and return its result; kills its process group after `seconds`."""
     return _ask(["-m", module], arguments, seconds, environment)
 
 
 def ask_source(source: str, *arguments: str, seconds: float, **environment: str) -> Reply:
-    """Run a program that is given as text, as `ask` runs a module. It imports no more than it says."""
+    """Run source text with `python -c`, as `ask` runs a module. It imports only what the text imports."""
     return _ask(["-c", source], arguments, seconds, environment)
 
 
@@ -68,14 +68,14 @@ def _ask(program: list[str], arguments: tuple[str, ...], seconds: float, more: d
 
 
 def end_of(output: Path) -> str:
-    """Return the last of what a child printed."""
+    """Return the end of a child's output."""
     return output.read_text(encoding="utf-8", errors="replace")[-_KEPT:]
 
 
 def child_environment() -> dict[str, str]:
-    """Return the environment variables of a child, which works in another folder."""
-    # The child works elsewhere, so that the folder the user stands in shadows no module: relative entries
-    # of PYTHONPATH have to be spelt out. A crash should say which Python line it came from.
+    """Return the environment variables for a child, whose working directory differs from ours."""
+    # The child runs in another directory, so that the user's current one shadows no module. Relative entries
+    # of PYTHONPATH therefore become absolute. The fault handler prints the Python line of a crash.
     environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
     if environment.get("PYTHONPATH"):
         entries = environment["PYTHONPATH"].split(os.pathsep)
@@ -84,7 +84,7 @@ def child_environment() -> dict[str, str]:
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """The exit status, None when the time was up. Nothing of the process group is left."""
+    """Return the exit status, None after a timeout. Kills what is left of the process group."""
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
@@ -94,30 +94,30 @@ def _ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a child that leads its process group, and all that it started, and wait for it."""
+    """Kill the process group that a child leads, and wait for the child."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
+    except (ProcessLookupError, PermissionError):  # macOS raises the latter for a group of zombies
         pass
     process.wait()
 
 
 def ended_early(status: int | None, seconds: float) -> str:
-    """How a child ended that gave no answer; a status of None: it was killed after so many seconds."""
+    """Describe how a child without a result ended; a status of None means killed after `seconds`."""
     if status is None:
         return f"did not answer within {seconds:g} s"
     return ending(status)
 
 
 def ending(status: int) -> str:
-    """Say how a process with this exit status ended."""
+    """Describe an exit status in words."""
     if status < 0:
         return f"died by {signal.Signals(-status).name}"
     return f"ended its process with status {status}"
 
 
 def write(answer_path: Path | None, **answer: Any) -> None:
-    """In the child: write the answer, replacing a former one; print it where there is no path."""
+    """In the child: write the result, replacing an earlier one; prints it if there is no path."""
     text = json.dumps(answer)
     if answer_path is None:
         print(text, flush=True)
@@ -128,7 +128,7 @@ def write(answer_path: Path | None, **answer: Any) -> None:
 
 
 def leave() -> NoReturn:
-    """In the child: end here and now. What a runtime does at exit, or fails to do, is no part of the answer."""
+    """In the child: exit at once, without exit handlers. A runtime that fails at exit does not change the result."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the facts mean: one line of advice for each problem, and notes on what is no problem. Pure."""
+"""Problems, each with one line of advice, and notes, derived from the facts. Pure functions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MISSING_LIBRARY = re.compile(r"(\S+\.so[.\d]*): cannot open shared object file|
 
 
 def problems(facts: Facts) -> Iterator[Remark]:
-    """Each thing that keeps a run from going as it should, root causes first."""
+    """Yield what makes a run fail or use another device than expected, root causes first."""
     yield from _torch(facts)
     yield from map(_unmet, facts.unmet)
     yield from _deepspeed(facts)
@@ -33,7 +33,7 @@ def problems(facts: Facts) -> Iterator[Remark]:
 
 
 def notes(facts: Facts) -> Iterator[Remark]:
-    """What a user may want to know of a healthy environment."""
+    """Yield remarks that are not problems."""
     chosen = facts.selection.verdict.finding
     if not facts.deepspeed.version:
         found = "it is not installed; accel_core's own functions work without it"
@@ -98,7 +98,7 @@ def _alternatives(*advice: str) -> str:
 
 
 def _library(text: str) -> str:
-    """The advice about a shared library that the loader does not find; empty when that is not it."""
+    """Return the advice for a shared library that the loader does not find; empty for other errors."""
     missing = _MISSING_LIBRARY.search(text)
     name = (missing.group(1) or missing.group(2)) if missing else ""
     return f"put the folder of {name} in LD_LIBRARY_PATH (the vendor's set-up script does)" if name else ""

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What two programs would get: one that asks accel_core first, and one that imports deepspeed and asks that.
+"""The accelerator that a program gets from accel_core, and the one that a program gets from deepspeed.
 
-They get one object, unless DeepSpeed is not joined. Then, and where this release of DeepSpeed was never
-tried, a child imports it as such a program does.
+Both are the same object while the bridge is on. If it is off, or if this release of DeepSpeed is untested, a
+child process imports deepspeed as a program does.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from accel_core.upstream import program
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a program gets: an accelerator (`module:Class`), or the error, in one line, with which it ends."""
+    """The accelerator of a program (`module:Class`), or the error with which it ends, in one line."""
 
     accelerator: str = ""
     error: str = ""
 
     @property
     def class_name(self) -> str:
-        """The class of the accelerator."""
+        """Name of the accelerator's class."""
         return self.accelerator.rpartition(":")[2]
 
     @property
     def upstream(self) -> bool:
-        """Whether it is one of DeepSpeed's own."""
+        """Whether the class is one of DeepSpeed's own."""
         return self.accelerator.partition(".")[0] == "deepspeed"
 
 
 def needs_a_run(bridge: Bridge, deepspeed: DeepSpeed) -> bool:
-    """Whether only an import of deepspeed can tell what it gives."""
+    """Whether the outcome of deepspeed is known only after importing it."""
     return bool(deepspeed.version) and not (bridge.on and deepspeed.tried)
 
 
 def of_core(torch: Torch, selection: Selection, children: Children) -> Outcome:
-    """What accel_core gives in a fresh process."""
+    """Return the outcome of `accel_core.get_accelerator()` in a fresh process."""
     if torch.version and not torch.imports:
         return Outcome(error=f"`import torch`: {torch.reason}")
     if children.failure:
@@ -54,7 +54,7 @@ def of_core(torch: Torch, selection: Selection, children: Children) -> Outcome:
 
 
 def of_deepspeed(torch: Torch, deepspeed: DeepSpeed, core: Outcome) -> Outcome:
-    """What deepspeed gives where nothing has to be tried."""
+    """Return the outcome of deepspeed's `get_accelerator()` if no run is needed to know it."""
     if not torch.version:
         return Outcome(error="ModuleNotFoundError: No module named 'torch'")
     if not deepspeed.version:
@@ -63,7 +63,7 @@ def of_deepspeed(torch: Torch, deepspeed: DeepSpeed, core: Outcome) -> Outcome:
 
 
 def run_program(seconds: float) -> Outcome:
-    """What a child gets that imports torch and deepspeed, and nothing of this package by itself."""
+    """Return the outcome of a child that imports torch and deepspeed, and accel_core only through torch."""
     source = Path(program.__file__).read_text(encoding="utf-8")
     reply = child.ask_source(source, seconds=seconds)
     if reply.failure:

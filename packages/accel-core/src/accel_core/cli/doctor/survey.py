@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Examine this environment: the steps of a run (discover, evidence, choose), with child processes that confirm."""
+"""Examine this environment: the selection of a run, with runtimes confirmed in child processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from accel_core.vendor import module_exists
 
 
 def examine(seconds: float) -> Facts:
-    """All facts about a fresh process with this environment. Imports neither torch nor deepspeed here."""
+    """Return the facts about a fresh process with this environment. Imports neither torch nor deepspeed."""
     deepspeed, bridge = packages.deepspeed(), packages.bridge()
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         tried = (
@@ -37,7 +37,7 @@ def examine(seconds: float) -> Facts:
             else None
         )
         worker = _worker()
-        with redirect_stdout(sys.stderr):  # a vendor's record that prints must not get into the JSON
+        with redirect_stdout(sys.stderr):  # output of a vendor's module must not get into the JSON
             candidates = Candidates(StockDeepSpeed())
         torch = _torch(worker, seconds * SLOW_STEP_FACTOR)
         children = Children(seconds, worker if torch.imports else None, torch.claimed)
@@ -69,7 +69,7 @@ def examine(seconds: float) -> Facts:
 
 
 def _worker() -> Worker | None:
-    """The child that goes through the steps of a run, importing torch already; None without torch."""
+    """Start the child that takes the steps of a run; it begins to import torch. None without torch."""
     if not module_exists("torch"):
         return None
     worker = Worker(torch_check.STEPS)
@@ -95,7 +95,7 @@ def _select(candidates: Candidates, children: Children, claimed: str) -> Selecti
 
 
 def _completed(selection: Selection, children: Children, pool: ThreadPoolExecutor) -> tuple[Finding, ...]:
-    """The findings of the selection, with the answers of candidates whose turn never came, asked side by side."""
+    """Return the findings, with the candidates that the selection did not reach confirmed in parallel."""
     findings = [_as_reported(finding, selection.request) for finding in selection.verdict.findings]
     waiting = [f for f in findings if _waits(f, selection.request) and f.label not in children.answers]
     answers = dict(children.answers)
