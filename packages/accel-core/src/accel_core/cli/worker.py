@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A process that answers one question after another, as a run goes through its steps, and that may die of any.
+"""A child process that handles requests in sequence, such as the steps of a run, and may die in any of them.
 
-Questions and answers are lines of JSON in two pipes of their own, since runtimes print on stdout and read
-stdin. The child is the leader of its own process group and works in a folder that is removed with it.
+Requests and replies are lines of JSON in two separate pipes, because runtimes print on stdout and read stdin.
+The child leads its own process group and its working directory is temporary.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any
 from accel_core.cli import child
 from accel_core.cli.child import Reply
 
-#: Seconds between two looks whether a silent child is still there.
+#: Interval at which a silent child is polled.
 _POLL_SECONDS = 0.1
 
 
 class Worker:
-    """Runs `python -m module`, which calls `serve`. After a failed answer it is dead; a new one takes its place."""
+    """Runs `python -m module`, which calls `serve`. A worker cannot be used after a failed reply."""
 
     def __init__(self, module: str, **environment: str) -> None:
         self._folder = TemporaryDirectory(prefix="accel-doctor-")
@@ -50,19 +50,19 @@ class Worker:
         os.close(answers)
 
     def ask(self, seconds: float, what: str, *arguments: str) -> Reply:
-        """Ask, and wait so long for the answer."""
+        """Send a request and wait up to `seconds` for the reply."""
         self.send(what, *arguments)
         return self.receive(seconds)
 
     def send(self, what: str, *arguments: str) -> None:
-        """Ask; `receive` waits for the answer."""
+        """Send a request; `receive` returns the reply."""
         try:
             os.write(self._ask, json.dumps([what, *arguments]).encode() + b"\n")
         except BrokenPipeError:
-            pass  # it is dead, as `receive` will say
+            pass  # the child has ended; `receive` returns how
 
     def receive(self, seconds: float) -> Reply:
-        """Return the answer; a child that gives none in this time, or dies, is killed with all it started."""
+        """Return the reply. A child that does not reply within `seconds` is killed with its process group."""
         line = self._line(time.monotonic() + seconds)
         if line:
             return Reply(json.loads(line))
@@ -87,7 +87,7 @@ class Worker:
         self._folder.cleanup()
 
     def _line(self, deadline: float) -> bytes | None:
-        """One line; empty when the child has ended, None when the time is up."""
+        """Return one line; empty if the child has ended, None after the deadline."""
         while b"\n" not in self._received:
             dead = self._process.poll() is not None
             left = deadline - time.monotonic()
@@ -95,7 +95,7 @@ class Worker:
                 return None
             ready, _, _ = select.select([self._answers], [], [], 0 if dead else min(left, _POLL_SECONDS))
             part = os.read(self._answers, 1 << 16) if ready else b""
-            # A process that the child has started may hold the pipe open.
+            # A child process of the child may keep the pipe open.
             if not part and (ready or dead):
                 return b""
             self._received += part
@@ -103,7 +103,7 @@ class Worker:
         return line
 
     def _wait_a_moment(self) -> None:
-        # The pipe is closed a little ahead of the process's end.
+        # The pipe is closed shortly before the process ends.
         try:
             self._process.wait(1.0)
         except subprocess.TimeoutExpired:
@@ -111,7 +111,7 @@ class Worker:
 
 
 def serve(handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
-    """In the child: answer until nobody asks any more."""
+    """In the child: handle requests until the pipe is closed."""
     questions, answers = (int(argument) for argument in sys.argv[1:3])
     for descriptor in (questions, answers):
         os.set_inheritable(descriptor, False)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Loads ops in a child process. One child does all; after a crash or a hang, another goes on with the rest."""
+"""Load ops in a child process. After a crash or a timeout, a new child continues with the remaining ops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accel_core.errors import AcceleratorBroken
 
 #: Time limit of the selection, which imports torch and a runtime.
 SELECTION_SECONDS = 600.0
-#: How often `Waiting` is reported while nothing else happens.
+#: Interval of `Waiting` events while nothing else happens.
 TICK_SECONDS = 1.0
 
 
@@ -36,7 +36,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The op, empty for the selection, has not ended after so many seconds."""
+    """The op (empty: the selection) has not finished after `seconds`."""
 
     builder: str
     seconds: float
@@ -44,14 +44,14 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Tried:
-    """An op was loaded, and run if that was asked for, or failed."""
+    """An op was loaded (and run, if requested), or failed."""
 
     row: Row
 
 
 @dataclass(frozen=True)
 class Refused:
-    """There is nothing to try: the text of the error, and whether a builder that does not exist was named."""
+    """No op can be tried. `text`: the error. `usage`: a builder that does not exist was named."""
 
     text: str
     usage: bool
@@ -61,12 +61,12 @@ Event = Selected | Started | Waiting | Tried | Refused
 
 
 def attempts(builders: Sequence[str], run: bool, seconds: float) -> Iterator[Event]:
-    """Try the builders, all where none are named, and yield what happens.
+    """Try the builders (default: all) and yield events.
 
     run:     run each op as well.
     seconds: time limit of each op.
 
-    Raises AcceleratorBroken where the selection crashes or exceeds its time.
+    Raises AcceleratorBroken if the selection crashes or exceeds its time limit.
     """
     series = _Series(run, seconds)
     yield from series.run(builders)
@@ -75,17 +75,17 @@ def attempts(builders: Sequence[str], run: bool, seconds: float) -> Iterator[Eve
 
 
 class _Series:
-    """The child processes of one command, one after another, and the rows that are left to try."""
+    """The child processes of one command, run in sequence, and the rows that are left to try."""
 
     def __init__(self, run: bool, seconds: float) -> None:
         self._arguments = ["--run"] if run else []
         self._limit = seconds
         self._selected = False
-        self._current, self._began = "", 0.0  # the op that is being tried, and since when
+        self._current, self._began = "", 0.0  # the op that is being tried, and its start time
         self.left: list[Row] = []
 
     def run(self, builders: Sequence[str]) -> Iterator[Event]:
-        """Try builders in one child, until it ends. A crash is the result of the op in which it happened."""
+        """Try builders in one child until it ends. A crash is the result of the op that was being tried."""
         self._current = ""
         before = len(self.left)
         with WorkerProcess([*self._arguments, *builders]) as worker:
@@ -107,7 +107,7 @@ class _Series:
                     raise _broken(str(ended)) from None
 
     def _messages(self, worker: WorkerProcess) -> Iterator[dict[str, Any] | None]:
-        """Yield messages up to the last one; None while there is none. Raises Ended."""
+        """Yield messages up to the last one, and None at every interval without one. Raises Ended."""
         self._began = time.monotonic()
         while True:
             limit = self._limit if self._current else SELECTION_SECONDS
@@ -126,7 +126,7 @@ class _Series:
             self.left = []
             yield Refused(message["text"], message["usage"])
         elif message["kind"] == "done":
-            # Where an op is served in one process and missing in the next.
+            # An op may be served in one process and missing in the next.
             for row in list(self.left):
                 yield self._finish(
                     row.builder, replace(row, state=FAILED, reason="missing in a second process")

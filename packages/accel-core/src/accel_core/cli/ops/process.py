@@ -17,25 +17,25 @@ from typing import Any
 
 from accel_core.cli import child
 
-#: How often a child is looked at that sends nothing.
+#: Interval at which a silent child is polled.
 _POLL_SECONDS = 0.2
-#: Lines with which Python's faulthandler begins; what the runtime itself printed stands before them.
+#: First lines of a dump of Python's faulthandler; the runtime's own output precedes them.
 _FAULT = ("Fatal Python error", "Thread 0x", "Current thread 0x")
 
 
 class Ended(Exception):
-    """The child ended before its work was done, or was killed; the text says how."""
+    """The child ended early or was killed; the text describes how."""
 
 
 class WorkerProcess:
-    """`python -m accel_core.cli.ops.worker` in a process group of its own, which is killed at the end."""
+    """`python -m accel_core.cli.ops.worker` in its own process group, which is killed on exit."""
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self._folder = TemporaryDirectory(prefix="accel-ops-")
         self._output = Path(self._folder.name, "output")
         self._reading, writing = os.pipe()
         self._pending = b""
-        #: Bytes of output from before the op that is being tried; descriptions leave them out.
+        #: Bytes of output before the op that is being tried; error descriptions omit them.
         self.printed = 0
         module = "accel_core.cli.ops.worker"
         try:
@@ -62,14 +62,14 @@ class WorkerProcess:
         self._folder.cleanup()
 
     def message(self, seconds: float) -> dict[str, Any] | None:
-        """Return the next message, None where none comes in so many seconds; raises Ended."""
+        """Return the next message, None if there is none within `seconds`; raises Ended."""
         deadline = time.monotonic() + seconds
         while b"\n" not in self._pending:
             ended = self._process.poll() is not None
             ready, _, _ = select.select([self._reading], [], [], 0 if ended else _POLL_SECONDS)
             data = os.read(self._reading, 65536) if ready else b""
             self._pending += data
-            # The end of the child, not of the pipe: processes that it forked may keep the pipe open.
+            # Wait for the end of the child, not of the pipe, which its own child processes may keep open.
             if not data and (ended or ready):
                 raise Ended(self._description(child.ending(self._process.wait())))
             if not data and time.monotonic() > deadline:
@@ -79,12 +79,12 @@ class WorkerProcess:
         return message
 
     def kill(self, reason: str) -> Ended:
-        """Kill the child; returns the exception to raise."""
+        """Kill the child; returns the exception for the caller to raise."""
         child.kill_group(self._process)
         return Ended(self._description(reason))
 
     def _description(self, how: str) -> str:
-        """How the child ended, with the last line that it printed before a traceback of faulthandler."""
+        """Describe how the child ended, with the last line that it printed before a dump of faulthandler."""
         with self._output.open("rb") as output:
             output.seek(self.printed)
             lines = output.read().decode("utf-8", "replace").splitlines()

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The child process of `accel ops build|test`: selects the accelerator once, then loads one op after another.
+"""The child process of `accel ops build|test`: selects the accelerator once, then loads the ops in sequence.
 
     python -m accel_core.cli.ops.worker --messages FD [--run] [BUILDER …]
 
-It writes each step at once, as a line of JSON, to the file descriptor: when it crashes, the last line says in which op.
+It writes each step immediately, as a line of JSON, to the file descriptor. After a crash, the last line names the op.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from accel_core.errors import AccelError, UnknownBuilder, in_short
 def main() -> None:
     """Send `selected` with all rows, `started` and `ended` for each op that is served, and `done`.
 
-    `refused` instead, with the error's text, where no accelerator can be selected or a builder is unknown.
+    Sends `refused` with the error's text if no accelerator can be selected or a builder is unknown.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--messages", type=int, required=True)
@@ -55,7 +55,7 @@ def _send(descriptor: int, kind: str, **content: Any) -> None:
 
 
 def _printed() -> int:
-    """Return the bytes printed so far: what comes after them is the next op's. stdout and stderr are one file."""
+    """Return the number of bytes printed before the next op. stdout and stderr are the same file."""
     sys.stdout.flush()
     return os.fstat(sys.stdout.fileno()).st_size
 
@@ -68,7 +68,7 @@ def _select(builders: list[str]) -> tuple[Any, list[Row]]:
 
 
 def _tried(accelerator: Any, row: Row, run: bool) -> Row:
-    """Load the op, and run it on a tiny input if `run`; an error is the reason of a failed row."""
+    """Load the op, and run it on a small input if `run`; an error becomes the reason of a failed row."""
     began = time.perf_counter()
     try:
         builder = accelerator.create_op_builder(row.builder)
@@ -81,7 +81,7 @@ def _tried(accelerator: Any, row: Row, run: bool) -> Row:
             done = self_test.run(builder.name, op, accelerator.device())
     except Exception as error:
         return Row(row.builder, row.op, FAILED, f"{type(error).__name__}: {in_short(error)}")
-    # Read after loading: an op that could not be compiled may work in plain torch.
+    # Read after loading: if the op could not be compiled, it may run in plain torch.
     reason = "; ".join(filter(None, [done, getattr(builder, "reason", "")]))
     return Row(row.builder, row.op, OK, reason, seconds)
 
