@@ -28,7 +28,7 @@ class LaunchInterface(ABC):
 
     @abstractmethod
     def visible_devices_envs(self) -> list[str]:
-        """Return the variables that restrict a process to some devices, at least one: DeepSpeed's runner indexes `[0]`."""
+        """Return the variables that restrict a process to some devices. DeepSpeed's runner needs at least one."""
 
     def set_visible_devices_envs(
         self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]

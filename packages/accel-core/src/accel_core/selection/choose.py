@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The choice: a pure function from findings and a request to the next step.
 
-It reads no environment, imports nothing and asks no device. When a decision needs the answer of a
-runtime, the step is CONFIRM; the caller asks, puts the answer among the findings and calls again. So
-only what matters is ever imported, and the whole truth table can be walked through in a test.
+It reads no environment, imports nothing and accesses no device. If the decision depends on a runtime, the step is
+CONFIRM: the caller confirms that candidate, replaces its finding and calls again. So only the runtimes that matter
+are imported, and a test can cover the whole truth table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from accel_core.selection.finding import Finding, State
 
 
 class Step(Enum):
-    """What the caller has to do next."""
+    """The next step for the caller."""
 
     CONFIRM = "confirm"
     CONSTRUCT = "construct"
@@ -30,13 +30,13 @@ class Step(Enum):
 
 @dataclass(frozen=True)
 class Request:
-    """The circumstances of a selection.
+    """Settings of a selection.
 
     asked:    DS_ACCELERATOR, None when unset.
     strict:   a CPU fall-back or a broken vendor is an error.
-    skip:     keys that detection passes over.
-    claimed:  who holds torch's PrivateUse1 slot, empty while it is free.
-    upstream: keys that the installed DeepSpeed has a backend for; None when there is no DeepSpeed.
+    skip:     keys that detection skips.
+    claimed:  backend that holds torch's PrivateUse1 slot; empty while it is free.
+    upstream: keys for which the installed DeepSpeed has a backend; None without DeepSpeed.
     """
 
     asked: str | None = None
@@ -48,7 +48,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The next step, the candidate it is about, and every candidate's state as of now."""
+    """The next step, its candidate, and the current state of every candidate."""
 
     step: Step
     finding: Finding | None
@@ -58,11 +58,11 @@ class Verdict:
 
 
 def choose(findings: Iterable[Finding], request: Request) -> Verdict:
-    """Decide what comes next; see the docstring of this module.
+    """Return the next step; see the docstring of this module.
 
-    The rules are in docs/selection.md. Findings may come in any order.
+    The rules are in docs/selection.md. Findings may be in any order.
     """
-    # Among equals first those that yield, so that they are out of the way before a tie is called.
+    # At equal priority, candidates that yield come first, so that they are outranked before a tie is found.
     ordered = sorted(findings, key=lambda finding: (-finding.priority, not finding.yields_to))
     if request.asked is not None:
         return _requested(ordered, request, request.asked)
@@ -71,7 +71,7 @@ def choose(findings: Iterable[Finding], request: Request) -> Verdict:
 
 
 def passed_over(finding: Finding, request: Request) -> Finding:
-    """The finding, blocked when ACCEL_SKIP names it."""
+    """Return the finding, blocked if ACCEL_SKIP names its key."""
     if finding.key in request.skip and finding.state is not State.NOT_INSTALLED:
         return finding.now(State.BLOCKED, f"passed over: ACCEL_SKIP names {finding.key}")
     return finding
@@ -149,7 +149,7 @@ def _requested(findings: list[Finding], request: Request, key: str) -> Verdict:
         error = messages.unknown(key, findings, request.upstream)
         return Verdict(Step.FAIL, None, tuple(findings), error=error)
     if not candidates:
-        # A backend that the installed DeepSpeed has and this version of core does not know.
+        # A backend of the installed DeepSpeed that is not in the cascade of this version of core.
         unlisted = Finding(key, 0, State.PRESENT, "DeepSpeed's own backend, asked for", upstream=True)
         return _take([*findings, unlisted], unlisted, request, ())
     broken = [candidate for candidate in candidates if candidate.state is State.BROKEN]

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Our interface becomes a virtual subclass of upstream's, so that both sides' `isinstance` agree.
+"""Registration of our interface as a virtual subclass of upstream's, for `isinstance` in DeepSpeed.
 
-A vendor class that derived from upstream's would make an import circle: importing deepspeed asks for the
-accelerator. So the interface is registered instead, and upstream's concrete members that it lacks are
-copied onto it, once.
+Deriving from upstream's class would make an import cycle, because the import of deepspeed calls
+`get_accelerator()`. The interface is registered instead, and upstream's concrete members that it lacks are
+copied to it, once.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from accel_core.selection import construct
 from accel_core.upstream import pins
 from accel_core.vendor import distribution_version, in_range
 
-#: Releases whose interface and engine the tests run against.
+#: Releases of DeepSpeed that the tests use.
 SUPPORTED = SpecifierSet(">=0.18,<0.20")
-#: Those of them, and the releases of torch, with which DeepSpeed's engine was seen to train (docs/upstream.md).
+#: Releases of DeepSpeed and of torch with which training was tested (docs/upstream.md).
 TRIED = SpecifierSet(">=0.18.7,<=0.19.8")
 TRIED_TORCH = SpecifierSet(">=2.6,<2.16")
 
@@ -35,12 +35,12 @@ _registered = False
 
 
 def is_registered() -> bool:
-    """Whether the bridge stands."""
+    """Return whether `register_interface` has succeeded."""
     return _registered
 
 
 def register_interface(real_accelerator: ModuleType) -> bool:
-    """Join our interface to upstream's; False when this release asks for methods we do not have.
+    """Register our interface; returns False if this release of DeepSpeed has abstract methods that we lack.
 
     Raises UnsupportedUpstream instead under ACCEL_STRICT=1.
     """
@@ -71,7 +71,7 @@ def register_interface(real_accelerator: ModuleType) -> bool:
 
 
 def register_builders(upstream_base: Any) -> None:
-    """Our op builders count as upstream's."""
+    """Register our `OpBuilder` as a virtual subclass of upstream's."""
     upstream_base.register(OpBuilder)
 
 
