@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Other vendors' migration aids, which put their own device behind torch.cuda."""
+"""Other vendors' migration tools, which make torch.cuda use their own device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-#: Modules whose import does so, and the accelerator that serves the device.
+#: Modules whose import does so, and the key of the accelerator for the device.
 KNOWN = {
     "torch_npu.contrib.transfer_to_npu": "npu",
     "torch_mlu.utils.gpu_migration": "mlu",
@@ -16,12 +16,12 @@ KNOWN = {
     "torch_supa": "supa",
     "torch_xmlir": "klxpu",
 }
-#: What every such aid replaces, whoever wrote it.
+#: Functions that every such tool replaces.
 _DETECTION_FUNCTIONS = ("is_available", "device_count")
 
 
 def found(cuda: Any) -> str:
-    """The sentence about whose device torch.cuda stands for; empty where it is torch's own."""
+    """Return a sentence about the device that torch.cuda uses; empty if torch.cuda is unchanged."""
     for name, key in KNOWN.items():
         if name in sys.modules:
             return (

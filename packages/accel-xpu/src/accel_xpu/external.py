@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the accelerator class of Intel Extension for DeepSpeed can serve the installed DeepSpeed.
+"""Probe for the accelerator class of Intel Extension for DeepSpeed.
 
-Its only release, 0.9.4, cannot: the interface has grown since. That is read from the sources, because
-its import needs two more packages, and imports DeepSpeed in the middle of a selection.
+Its only release, 0.9.4, lacks methods that DeepSpeed's interface has gained since. The sources are read to find
+that out, because importing it needs two more packages, and imports DeepSpeed during a selection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BASE = "DeepSpeedAccelerator"
 
 
 def evidence() -> Evidence:
-    """Both packages' sources and IPEX's evidence; raises NotAnAccelerator that names every missing method."""
+    """Check both packages' sources and IPEX; raises NotAnAccelerator with the names of all missing methods."""
     if not module_exists(MODULE):
         return Evidence(False, None, f"{MODULE} is not installed")
     version = distribution_version(MODULE) or "of unknown version"
@@ -42,14 +42,14 @@ def evidence() -> Evidence:
 
 
 def confirm() -> Confirmation:
-    """Count with IPEX, which the class is written for."""
+    """Count devices with IPEX, which the class uses."""
     return ipex.confirm()
 
 
 def _missing(deepspeed: Path) -> list[str]:
-    """Abstract methods of DeepSpeed's interface that Intel's class has not written.
+    """Return the abstract methods of DeepSpeed's interface that Intel's class does not implement.
 
-    None where the sources cannot tell; constructing the class will.
+    Empty if the sources do not show it; constructing the class then fails.
     """
     spec = importlib.util.find_spec(MODULE)
     base = _class(deepspeed / "accelerator" / "abstract_accelerator.py", _BASE)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Intel GPUs among the device files, and the variable that hides some of them."""
+"""Device files of Intel GPUs, and the variable that restricts a process to some of them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from typing import NamedTuple
 from accel_core.vendor import device_files, system_root
 
 VISIBLE = "ZE_AFFINITY_MASK"
-#: Render nodes, and the one device file that Windows offers to its Linux subsystem.
+#: Render nodes, and the device file of the Windows Subsystem for Linux.
 _NODES = ("dev/dri/renderD*", "dev/dxg")
 _INTEL = "0x8086"
 
 
 class Presence(NamedTuple):
-    """Whether an Intel GPU is here, None when that cannot be told; and the sentence why."""
+    """Whether there is an Intel GPU, None if unknown, and the reason."""
 
     present: bool | None
     reason: str
 
 
 def presence() -> Presence:
-    """Look at the render nodes, and at /sys for whose they are: every vendor's GPUs have them."""
+    """Look for render nodes whose PCI vendor in /sys is Intel; GPUs of all vendors have render nodes."""
     if not sys.platform.startswith("linux"):
         return Presence(None, f"there are no device files to look for on {sys.platform}")
     nodes = device_files(_NODES)
@@ -38,7 +38,7 @@ def presence() -> Presence:
 
 
 def _maker(node: Path) -> str:
-    """The PCI vendor of a render node as /sys has it; empty where it does not say."""
+    """Return the PCI vendor of a render node from /sys; empty if unknown."""
     try:
         return (system_root() / "sys/class/drm" / node.name / "device/vendor").read_text().strip()
     except OSError:
@@ -46,6 +46,6 @@ def _maker(node: Path) -> str:
 
 
 def mask() -> str:
-    """The mask in the words of a reason; empty where none is set."""
+    """Return the mask as part of a reason; empty if it is not set."""
     value = os.environ.get(VISIBLE)
     return f" with {VISIBLE}={value}" if value else ""
