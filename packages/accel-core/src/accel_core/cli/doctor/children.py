@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 
 from accel_core.cli import packages
@@ -58,12 +59,9 @@ class Children:
         environment = dict(self._environment)
         if finding.privateuse1 and self._claimed not in ("", finding.privateuse1):
             environment[packages.AUTOLOAD] = "0"  # what torch loads by itself would be in its way
-        worker = Worker(ANSWERS, **environment)
-        try:
+        with closing(Worker(ANSWERS, **environment)) as worker:
             reply = worker.ask(self._seconds, "confirm", finding.key, finding.variant)
             return self._read(finding, reply, "its runtime")
-        finally:
-            worker.close()
 
     def close(self) -> None:
         """End the child that is left."""
