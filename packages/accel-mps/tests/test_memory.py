@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from accel_mps import memory, traits
-from accel_mps.memory import Seen
+from accel_mps.memory import PeaksAtCalls
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 
 def test_figures_have_torch_s_keys(used: dict[str, int]) -> None:
-    assert Seen().stats() == {
+    assert PeaksAtCalls().stats() == {
         "allocated_bytes.all.current": 100,
         "allocated_bytes.all.peak": 100,
         "reserved_bytes.all.current": 400,
@@ -31,7 +31,7 @@ def test_figures_have_torch_s_keys(used: dict[str, int]) -> None:
 
 def test_the_highest_figure_that_was_asked_for_is_the_peak(used: dict[str, int]) -> None:
     """T11: upstream's peak is the present figure of another memory."""
-    seen = Seen()
+    seen = PeaksAtCalls()
     for tensors, driver in ((700, 900), (300, 1000), (200, 500)):
         used.update(tensors=tensors, driver=driver)
         stats = seen.stats()
@@ -40,7 +40,7 @@ def test_the_highest_figure_that_was_asked_for_is_the_peak(used: dict[str, int])
 
 
 def test_a_reset_begins_with_the_present_figures(used: dict[str, int]) -> None:
-    seen = Seen()
+    seen = PeaksAtCalls()
     seen.stats()
     used.update(tensors=10, driver=20)
     seen.reset_peaks()

@@ -63,19 +63,19 @@ def test_render_nodes_of_other_vendors_are_no_evidence(
     vendor: str, present: bool, told: str, render_node: Callable[[str], None]
 ) -> None:
     render_node(vendor)
-    seen = hardware.seen()
-    assert seen.present is present
-    assert told in seen.reason
+    presence = hardware.presence()
+    assert presence.present is present
+    assert told in presence.reason
 
 
 def test_machine_without_a_node_has_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ACCEL_SYSROOT", str(tmp_path))
-    assert hardware.seen().present is False
+    assert hardware.presence().present is False
 
 
 def test_where_there_are_no_device_files_only_the_runtime_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware.sys, "platform", "win32")
-    assert hardware.seen().present is None
+    assert hardware.presence().present is None
 
 
 def test_torch_without_xpu_counts_nothing() -> None:

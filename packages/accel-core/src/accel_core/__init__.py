@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plug-in system for DeepSpeed accelerators.
 
-Importing this package joins it to DeepSpeed (two import hooks; nothing is selected) and imports neither
-torch nor any vendor. Its names are loaded when they are first used.
+Importing this package registers two import hooks for DeepSpeed. It selects no accelerator and imports neither
+torch nor any vendor package. Its names are loaded at first use.
 """
 
 from __future__ import annotations

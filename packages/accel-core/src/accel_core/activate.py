@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Entry point: torch calls `autoload` at the end of `import torch` (entry point group torch.backends).
 
-torch turns any exception from here into a failed `import torch`, so nothing here raises, and nothing is
-selected: two import hooks are registered, by name, whose code is loaded when deepspeed is.
+torch turns any exception raised here into a failed `import torch`, so nothing here raises. No accelerator is
+selected: two import hooks are registered by name, and their code is loaded together with deepspeed.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ _HOOKS = {
 }
 
 
-class _Tripwire:
-    """A finder that finds nothing: it sees `import deepspeed` coming and registers the hooks just then.
+class _DeepSpeedImportFinder:
+    """A meta path finder that finds no module; it registers the hooks when `import deepspeed` begins.
 
-    wrapt is fifteen modules, which programs that never import deepspeed need not load with torch.
+    Registering them earlier would load wrapt (fifteen modules) in programs that never import deepspeed.
     """
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name == "deepspeed" and _Tripwire in sys.meta_path:
-            sys.meta_path.remove(_Tripwire)
+        if name == "deepspeed" and _DeepSpeedImportFinder in sys.meta_path:
+            sys.meta_path.remove(_DeepSpeedImportFinder)
             _register_hooks()
 
 
 def autoload() -> None:
-    """Entry point of torch. Everything was done when this module's package was imported."""
+    """Entry point of torch. Importing this package has registered the hooks already."""
     register()
 
 
 def register() -> None:
-    """Be there when deepspeed is imported, or meet it at once if it is; calling again does nothing."""
+    """Register the hooks for the import of deepspeed, or run them now if it is imported. Idempotent."""
     if "deepspeed" in sys.modules:
         _register_hooks()
-    elif _Tripwire not in sys.meta_path:
-        sys.meta_path.insert(0, _Tripwire)
+    elif _DeepSpeedImportFinder not in sys.meta_path:
+        sys.meta_path.insert(0, _DeepSpeedImportFinder)
 
 
 def _register_hooks() -> None:
@@ -48,7 +48,7 @@ def _register_hooks() -> None:
         try:
             from wrapt import register_post_import_hook
 
-            # In order: where deepspeed is imported already the hooks run now, and ops need the accelerator's.
+            # In this order: if deepspeed is imported already they run now, and the op hook needs the other one.
             for module in list(_HOOKS):
                 register_post_import_hook(_HOOKS.pop(module), module)
         except Exception:

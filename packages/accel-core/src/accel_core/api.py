@@ -23,7 +23,7 @@ __all__ = ["explain", "get_accelerator", "is_current_accelerator_supported", "se
 
 
 def explain() -> Explanation:
-    """Explain the accelerator in use; selects it first if nobody has. Never raises for a failed selection."""
+    """Explain the choice of the accelerator, selecting it if necessary. Does not raise for a failed selection."""
     return explain_current(CURRENT)
 
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 class CascadeEntry:
     """One name of the cascade.
 
-    priority:     the present accelerator with the highest one is chosen.
+    priority:     the present accelerator with the highest priority is chosen.
     class_name:   the accelerator class users know.
-    requires:     its runtime in the user's words; completes "<class_name> requires …".
-    distribution: the package of this project that serves it; empty where only DeepSpeed does.
+    requires:     its runtime, as in messages: completes "<class_name> requires …".
+    distribution: the package of this project that supports it; empty if only DeepSpeed does.
     variant:      distinguishes entries that share a key.
     """
 
@@ -31,7 +31,7 @@ class CascadeEntry:
     variant: str = ""
 
     def sentence(self) -> str:
-        """`NPU_Accelerator requires torch_npu`."""
+        """Return a sentence such as `NPU_Accelerator requires torch_npu`."""
         return f"{self.class_name} requires {self.requires}"
 
 
@@ -59,17 +59,17 @@ UPSTREAM_ONLY = (
 ENTRIES = CASCADE + UPSTREAM_ONLY
 CPU_KEY = "cpu"
 
-#: Values that DS_ACCELERATOR takes whatever is installed, in the order users know from DeepSpeed.
+#: Values of DS_ACCELERATOR that are valid whatever is installed, in DeepSpeed's order.
 SUPPORTED_ACCELERATOR_LIST = ["cuda", "cpu", "xpu", "xpu.external", "npu", "mps", "hpu", "mlu", "sdaa"]
 
 
 def entries(key: str) -> tuple[CascadeEntry, ...]:
-    """Return the entries with this key, highest priority first; none for a third party's key."""
+    """Return the entries with this key, highest priority first; empty for a third party's key."""
     return tuple(entry for entry in ENTRIES if entry.key == key)
 
 
 def priority(key: str, variant: str = "") -> int:
-    """Return the priority of a name of the cascade; raises KeyError for any other."""
+    """Return the priority of a key and variant; raises KeyError if the cascade does not have them."""
     for entry in entries(key):
         if entry.variant == variant or not variant:
             return entry.priority

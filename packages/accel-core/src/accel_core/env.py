@@ -19,22 +19,22 @@ _FALSE = {"", "0", "false", "no", "off"}
 
 @dataclass(frozen=True)
 class Variable:
-    """One environment variable: its name, the value it has when unset, and a sentence for people."""
+    """One environment variable: name, default, and the sentence that documents it."""
 
     name: str
     default: str
     sentence: str
 
     def get(self) -> str:
-        """The value, or the default when unset."""
+        """Return the value, or the default if unset."""
         return os.environ.get(self.name, self.default)
 
     def raw(self) -> str | None:
-        """The value exactly as set, None when unset."""
+        """Return the value exactly as set, None if unset."""
         return os.environ.get(self.name)
 
     def on(self) -> bool:
-        """The value as a switch; raises `InvalidEnvironment` for anything that is not a yes or a no."""
+        """Return the value as a bool; raises `InvalidEnvironment` if it is not one of the accepted words."""
         value = self.get().strip().lower()
         if value in _TRUE or value in _FALSE:
             return value in _TRUE
@@ -46,7 +46,7 @@ class Variable:
         )
 
     def names(self) -> tuple[str, ...]:
-        """The value as a comma-separated list; blanks around and empty items are dropped."""
+        """Return the items of a comma-separated value, stripped; empty items are dropped."""
         return tuple(item.strip() for item in self.get().split(",") if item.strip())
 
 
@@ -72,12 +72,12 @@ CACHE_DIR = Variable(
     "ACCEL_CACHE_DIR", "", "Folder for what is built on this machine; default: `accel` in the user's cache."
 )
 
-#: Set by launchers, the local rank first where one sets both; the first that is there counts.
+#: Set by launchers. The first one that is set is used; local ranks come before the global rank.
 _RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "RANK")
 
 
-def speaks_for_the_machine() -> bool:
-    """Whether this process is the one of its machine that warns: alone, or local rank 0 under a launcher."""
+def is_local_rank_zero() -> bool:
+    """Whether this process has local rank 0, or no launcher has set a rank. Only that process logs warnings."""
     rank = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
     return not rank.strip().isdigit() or int(rank) == 0
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors in four parts: what failed, what was found, what was expected, what to do.
 
-Each has a code with its paragraph in docs/errors.md. The bases are the exception types that people
-already catch around DeepSpeed (`ValueError`, `ImportError`, `RuntimeError`, …).
+Each has a code, with a paragraph in docs/errors.md. The second base class is the exception type that code around
+DeepSpeed already catches (`ValueError`, `ImportError`, `RuntimeError`, …).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import ClassVar
 
 
 class AccelError(Exception):
-    """Base of every error that this project raises on purpose."""
+    """Base class of all errors of this project."""
 
     code: ClassVar[str] = "ACC-000"
 
@@ -24,7 +24,7 @@ class AccelError(Exception):
         return four_parts(f"[{self.code}] {self.what}", found=self.found, expected=self.expected, do=self.do)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Exceptions pickle by their args; ours are keyword-only. Launchers send errors between processes.
+        # Exceptions are pickled with their args, and ours are keyword-only. Launchers pickle errors.
         return _rebuild, (type(self), self.what, self.found, self.expected, self.do)
 
 
@@ -39,7 +39,7 @@ def four_parts(what: str, *, found: str, expected: str, do: str) -> str:
 
 
 def in_short(error: BaseException) -> str:
-    """What went wrong in one line, for a sentence about a candidate; empty for an error without a text."""
+    """Return the first line of an error's text, without code and advice; empty if the error has no text."""
     text = f"{error.what}: {error.found}" if isinstance(error, AccelError) else str(error)
     return text.strip().partition("\n")[0]
 
@@ -71,13 +71,13 @@ class DuplicateVendor(AccelError, ImportError):
 
 
 class InvalidEnvironment(AccelError, ValueError):
-    """An environment variable of ours has a value without a meaning."""
+    """An environment variable of this project has an invalid value."""
 
     code = "ACC-104"
 
 
 class InvalidCommand(AccelError, ImportError):
-    """A package's sub-command of `accel` cannot be loaded or is none."""
+    """A sub-command that a package adds to `accel` cannot be loaded, or lacks a required function."""
 
     code = "ACC-105"
 
@@ -89,19 +89,19 @@ class InvalidTraits(AccelError, ValueError):
 
 
 class UnknownAccelerator(AccelError, ValueError):
-    """DS_ACCELERATOR (or ACCEL_SKIP) names no accelerator there is."""
+    """DS_ACCELERATOR names an accelerator that does not exist."""
 
     code = "ACC-201"
 
 
 class AcceleratorUnavailable(AccelError, ValueError):
-    """The accelerator asked for has no package or no runtime here."""
+    """The requested accelerator has no package or no runtime here."""
 
     code = "ACC-202"
 
 
 class AcceleratorBroken(AccelError, ValueError):
-    """The accelerator asked for has a runtime that fails."""
+    """The runtime of the requested accelerator fails."""
 
     code = "ACC-203"
 
@@ -113,7 +113,7 @@ class AmbiguousAccelerator(AccelError, ValueError):
 
 
 class StrictSelection(AccelError, RuntimeError):
-    """ACCEL_STRICT=1 refuses a CPU fall-back or a broken vendor."""
+    """Under ACCEL_STRICT=1: the choice would fall back to the CPU, or a vendor is broken."""
 
     code = "ACC-205"
 
@@ -121,26 +121,26 @@ class StrictSelection(AccelError, RuntimeError):
 class NotAnAccelerator(AccelError, AssertionError, TypeError):
     """set_accelerator() was given something that is not an accelerator.
 
-    AssertionError is what upstream raises here, TypeError what Python would.
+    Upstream raises AssertionError here; TypeError is the usual type for a wrong argument.
     """
 
     code = "ACC-206"
 
 
 class NoAccelerator(AccelError, RuntimeError):
-    """Nothing here can serve, not even the CPU."""
+    """No accelerator can be used, not even the CPU."""
 
     code = "ACC-207"
 
 
 class TorchUnavailable(AccelError, ImportError, RuntimeError):
-    """torch is installed and cannot be imported, by its own fault or a backend extension's."""
+    """torch is installed but cannot be imported, because of itself or of a backend extension."""
 
     code = "ACC-208"
 
 
 class UnsupportedUpstream(AccelError, RuntimeError):
-    """The installed DeepSpeed asks for more than this accel-core offers."""
+    """The installed DeepSpeed requires accelerator methods that this accel-core does not have."""
 
     code = "ACC-301"
 
@@ -152,7 +152,7 @@ class UpstreamMissing(AccelError, ImportError):
 
 
 class OpNotImplemented(AccelError, ValueError, NotImplementedError):
-    """An op that this accelerator does not have was loaded. ValueError is what upstream raises here."""
+    """The accelerator does not have the op that was loaded. Upstream raises ValueError here."""
 
     code = "ACC-401"
 
@@ -170,42 +170,42 @@ class BuildFailed(AccelError, RuntimeError):
 
 
 class CacheUnusable(AccelError, OSError):
-    """The folder for built libraries cannot be written, or not be trusted."""
+    """The folder for built libraries is not writable, or not private to this user."""
 
     code = "ACC-404"
 
 
 class OpFailed(AccelError, RuntimeError):
-    """An op loaded and computed something wrong."""
+    """An op was loaded and computed a wrong result."""
 
     code = "ACC-405"
 
 
 class LibraryMismatch(AccelError, OSError):
-    """A native library has another C interface than the Python code that loads it."""
+    """A native library and the Python code that loads it have different C interfaces."""
 
     code = "ACC-406"
 
 
 class UnknownBuilder(AccelError, ValueError):
-    """`accel ops` was called with a builder that the accelerator does not know."""
+    """`accel ops` was called with a builder name that the accelerator does not have."""
 
     code = "ACC-407"
 
 
 class UnsupportedBackend(AccelError, ValueError):
-    """A torch.compile backend that is not registered was asked for."""
+    """The requested torch.compile backend is not registered."""
 
     code = "ACC-501"
 
 
 class FunctionNotImplemented(AccelError, AttributeError):
-    """A function that an op, or the device's runtime, does not have. AttributeError is what callers probe for."""
+    """An op or the device's runtime lacks a function. An AttributeError, so that `hasattr` is False."""
 
     code = "ACC-502"
 
 
 class InvalidDevice(AccelError, RuntimeError):
-    """A device index was asked for that this process does not have."""
+    """The process has no device with the given index."""
 
     code = "ACC-503"

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Packages whose names are loaded when they are first used.
+"""Packages whose names are loaded at first use.
 
-A vendor package takes its `__getattr__` from here. So importing the package, which loads nothing heavy, joins
-DeepSpeed to core, also where torch's autoload did not: a runtime that is imported ahead of torch (torch_npu)
-keeps torch from calling its entry points.
+A vendor package gets its `__getattr__` from here. Importing it therefore imports accel_core, which registers the
+hooks for DeepSpeed. That matters if torch's autoload has not done so: a runtime that is imported before torch
+(torch_npu) disables torch's entry points.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ _CORE = "accel_core"
 
 
 def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """The `__getattr__` of a package, from {name: submodule that has it}; it raises AttributeError for others.
+    """Return the `__getattr__` of a package, given {name: submodule that defines it}.
 
-    Where the submodule asks core for a name that core lacks, it raises InterfaceMismatch (an ImportError).
+    It raises AttributeError for other names, and InterfaceMismatch (an ImportError) if the submodule imports a
+    name that the installed accel-core does not have.
     """
 
     def load(name: str) -> Any:
@@ -39,7 +40,7 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> Callable[[str], An
 
 
 def _lacks_a_name(error: ImportError) -> bool:
-    # A circular import also fails to find a name, and no other release would help.
+    # A circular import also raises ImportError for a name, and another release would not help.
     return (error.name or "").partition(".")[0] == _CORE and "partially initialized" not in str(error)
 
 
@@ -47,7 +48,7 @@ def _newer_core_needed(package: str, error: ImportError) -> ImportError:
     from importlib.metadata import PackageNotFoundError, version
 
     from accel_core.errors import InterfaceMismatch
-    from accel_core.published import pip_install
+    from accel_core.install_commands import pip_install
 
     try:
         installed = version("accel-core")

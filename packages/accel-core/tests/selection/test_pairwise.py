@@ -171,8 +171,8 @@ def detected(case: Case, everyone: list[Candidate]) -> Expected:
     if case.strict and (winner.key == "cpu" or broken):
         return Expected("ACC-205", [], _keys(asked))
     taken = served(case, winner)
-    strangers = [key for key in case.skip if key not in {c.key for c in everyone}]
-    typo = [f"ACCEL_SKIP names {', '.join(strangers)}, which is no candidate"] if strangers else []
+    unknown_keys = [key for key in case.skip if key not in {c.key for c in everyone}]
+    typo = [f"ACCEL_SKIP names {', '.join(unknown_keys)}, which is no candidate"] if unknown_keys else []
     told = ["Setting accelerator to CPU"] if winner.key == "cpu" else [f"{key} is broken" for key in broken]
     return Expected(taken, typo + told if isinstance(taken, tuple) else [], _keys(asked))
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The CPU as an accelerator: where it differs from a device with a runtime of its own."""
+"""The CPU as an accelerator: differences from other torch devices."""
 
 from __future__ import annotations
 
@@ -28,11 +28,10 @@ _CONSTRUCTORS: dict[torch.dtype, Any] = {
 
 
 class CPU_Accelerator(ProcessMemory, NoStreams, NoPinnedMemory, TorchDeviceAccelerator):
-    """One device a NUMA node, or a rank of the launcher; all of them are torch's one `cpu`.
+    """One device per NUMA node, or per rank of a launcher; torch has one device `cpu` for all of them.
 
-    A process runs where its launcher bound it: an index tells ranks apart and moves nothing. Memory
-    figures are the process's own. Streams and events are None, which DeepSpeed reads as: nothing to wait
-    for, the host's clock times all work.
+    The launcher binds a process to CPUs; an index only distinguishes ranks. Memory is that of the process.
+    Streams and events are None: DeepSpeed then does not wait, and measures time with the host's clock.
     """
 
     def __init__(self) -> None:
@@ -41,7 +40,7 @@ class CPU_Accelerator(ProcessMemory, NoStreams, NoPinnedMemory, TorchDeviceAccel
             collectives="gloo",
             ops=TABLE,
             traits=TRAITS,
-            # torch.cpu has little of it; what it lacks is overridden here.
+            # torch.cpu has few of the functions; methods for the others are overridden here.
             device_module=cast(DeviceModule, torch.cpu),
         )
         self._index: int | None = None

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The memory that a Linux control group (container, batch job, systemd unit) leaves to this process."""
+"""The memory limit of this process's Linux control group (container, batch job, systemd unit)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 
 class Files(NamedTuple):
-    """The names one version of the interface gives the same four things."""
+    """File names in one version of the cgroup interface."""
 
     controller: str
     mount: str
     limit: str
     usage: str
-    #: Page cache that the kernel gives back before it refuses memory, a key of memory.stat.
+    #: Key of memory.stat: page cache that the kernel reclaims before it refuses memory.
     reclaimable: str
 
 
@@ -28,14 +28,14 @@ _VERSIONS = (
 
 
 class Memory(NamedTuple):
-    """Bytes that the group may hold, and bytes of them that are still free."""
+    """Limit of the group and free memory below it, in bytes."""
 
     limit: int
     free: int
 
 
 def memory(root: Path = Path("/")) -> Memory | None:
-    """The tightest limit over this process's group and its ancestors; None where there is none."""
+    """Return the lowest limit of this process's group and its ancestors; None if there is none."""
     bounds = list(_bounds(root))
     if not bounds:
         return None
@@ -52,7 +52,7 @@ def _bounds(root: Path) -> Iterator[Memory]:
 
 
 def _groups(root: Path) -> Iterator[tuple[Files, Path]]:
-    """Each folder from this process's group up to the mount point, for the versions that are mounted."""
+    """Yield the folders from this process's group up to the mount point, for each mounted version."""
     try:
         text = (root / "proc/self/cgroup").read_text()
     except OSError:
@@ -63,8 +63,8 @@ def _groups(root: Path) -> Iterator[tuple[Files, Path]]:
                 continue
             mount = root / "sys/fs/cgroup" / files.mount
             group = mount / path.lstrip("/")
-            # A container's own group is often mounted at the mount point, under its name outside:
-            # the folders of that name are then missing, and the mount point is what counts.
+            # In a container the group is often mounted at the mount point itself, while its path is that of the
+            # host: those folders are missing, and the mount point has the limit.
             yield from ((files, folder) for folder in (group, *group.parents) if folder.is_relative_to(mount))
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which backend torch.distributed uses between CPU processes: oneCCL's where it works, gloo otherwise."""
+"""The backend of torch.distributed for CPU processes: oneCCL's if it works, else gloo."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ ONECCL = Bindings("oneccl_bindings_for_pytorch", "oneccl_bind_pt", backend="ccl"
 
 
 def choose() -> Collectives:
-    """`ccl` if oneCCL's bindings import, are built for this torch and register it; else `gloo`. Never raises."""
+    """Return `ccl` if oneCCL's bindings import, fit this torch and register it; else `gloo`. Does not raise."""
     return ONECCL.or_else("gloo")

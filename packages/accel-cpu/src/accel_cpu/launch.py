@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What CPU ranks and their launcher tell each other through environment variables."""
+"""Environment variables of CPU ranks and their launcher."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ VISIBLE_DEVICES = Variable(
     "ACCEL_CPU_VISIBLE_DEVICES", "", "Comma-separated CPU devices for the ranks of a launcher (default: all)."
 )
 
-#: Set by the `deepspeed` launcher and Intel MPI; torchrun sets the other.
+#: LOCAL_SIZE: set by the `deepspeed` launcher and Intel MPI. LOCAL_WORLD_SIZE: set by torchrun.
 _LOCAL_SIZES = ("LOCAL_SIZE", "LOCAL_WORLD_SIZE")
 _LOCAL_RANK = "LOCAL_RANK"
 
-#: Prefixes of what ranks on other machines need: threads, oneCCL and its fabrics, gloo, allocators preloaded
-#: for speed, and where programs and libraries are.
+#: Prefixes of variables that ranks on other machines need: threads, oneCCL and its fabrics, gloo, preloaded
+#: allocators, and the paths of programs and libraries.
 EXPORTED = (
     "OMP_",
     "GOMP_",
@@ -41,12 +41,12 @@ EXPORTED = (
 
 
 def local_rank() -> int:
-    """Index of this process among those of its machine, 0 without a launcher; raises `InvalidEnvironment`."""
+    """Return the local rank of this process, 0 without a launcher; raises `InvalidEnvironment`."""
     return _number(_LOCAL_RANK)
 
 
 def local_size() -> int:
-    """Number of processes the launcher started on this machine, else 0; raises `InvalidEnvironment`."""
+    """Return the number of ranks on this machine, 0 without a launcher; raises `InvalidEnvironment`."""
     return next((size for name in _LOCAL_SIZES if (size := _number(name))), 0)
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Memory figures of this process and of the machine, in bytes: what stands for device memory on a CPU."""
+"""Memory of this process and of the machine, in bytes, reported as the device memory of a CPU."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from accel_cpu import cgroup
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
-#: Writing this sets the kernel's high-water mark back to the present resident size (proc(5)).
+#: Writing this value resets the kernel's peak to the current resident size (proc(5)).
 _RESET_HIGH_WATER = "5"
 
 
 class HostMemory:
-    """Resident memory, its peak, and how much the machine or the control group has.
+    """Resident memory, its peak, and the total and available memory.
 
-    The peak is the kernel's high-water mark where it keeps one (Linux, macOS), so that a spike between
-    two calls is seen. Where that cannot be set back, a mark from before `reset_peak` is not counted: the
-    peak is then the highest size that a call has seen, until the process outgrows the mark.
+    The peak is the kernel's record if it keeps one (Linux, macOS), which includes peaks between two calls. If
+    that record cannot be reset, it is ignored after `reset_peak` until the process exceeds it; the peak is then
+    the highest value at a call.
     """
 
     def __init__(self) -> None:
@@ -30,35 +30,35 @@ class HostMemory:
         self._seen = self.rss()
 
     def rss(self) -> int:
-        """Bytes of this process that are in memory now."""
+        """Return the resident memory of this process, in bytes."""
         return int(psutil.Process().memory_info().rss)
 
     def peak(self) -> int:
-        """Most bytes in memory at once since the process began or `reset_peak` was called."""
+        """Return the peak of `rss` since the start or the last `reset_peak`, in bytes."""
         self._seen = max(self._seen, self.rss())
         mark = high_water()
         return max(mark, self._seen) if mark > self._stale_mark else self._seen
 
     def reset_peak(self) -> None:
-        """Let the peak begin again at the present size."""
+        """Reset the peak to the current size."""
         self._stale_mark = 0 if reset_high_water() else high_water()
         self._seen = self.rss()
 
     def total(self) -> int:
-        """Bytes of memory that this process may use: the machine's, or its control group's limit if lower."""
+        """Return the memory of the machine, or the limit of the control group if lower, in bytes."""
         machine = int(psutil.virtual_memory().total)
         group = cgroup.memory()
         return min(machine, group.limit) if group else machine
 
     def available(self) -> int:
-        """Bytes that can still be had without swapping, within the control group's limit."""
+        """Return the bytes that can be allocated without swapping, within the control group's limit."""
         machine = int(psutil.virtual_memory().available)
         group = cgroup.memory()
         return min(machine, group.free) if group else machine
 
 
 def high_water() -> int:
-    """The kernel's record of this process's largest resident size in bytes; 0 where it keeps none."""
+    """Return the kernel's record of the largest resident size in bytes; 0 if it keeps none."""
     if sys.platform == "darwin":
         import resource  # not on Windows
 
@@ -75,7 +75,7 @@ def high_water() -> int:
 
 
 def reset_high_water() -> bool:
-    """Set the kernel's record back to the present size; False where the system cannot or may not."""
+    """Reset the kernel's record to the current size; returns False if that is impossible or not permitted."""
     try:
         _CLEAR_REFS.write_text(_RESET_HIGH_WATER)
     except OSError:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether there is a CPU to use: always, once torch is installed."""
+"""Probe for the CPU, which is present if torch is installed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from accel_cpu import launch, topology
 
 
 def evidence() -> Evidence:
-    """Torch is found; imports nothing."""
+    """Return whether torch is installed; imports nothing."""
     if module_exists("torch"):
         return Evidence(runtime=True, hardware=True, reason="torch is installed, and runs on every CPU")
     return Evidence(runtime=False, hardware=True, reason="torch is not installed")
 
 
 def confirm() -> Confirmation:
-    """Count the ranks that a launcher started here, else NUMA nodes; raises ValueError for mangled values."""
+    """Count the ranks that a launcher started here, else NUMA nodes; raises ValueError for invalid values."""
     ranks = launch.local_size()
     if ranks:
         return Confirmation(ranks, f"the launcher started {ranks} ranks on this machine")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of the CPU as an accelerator: the figures of this process, whatever the index."""
+"""Memory methods of the CPU: the memory of this process, whatever the index."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accel_cpu.memory import HostMemory
 
 
 class ProcessMemory(DeepSpeedAccelerator):
-    """The part of the interface that is about memory: mixed in before TorchDeviceAccelerator."""
+    """Mixin with the memory methods of the interface; goes before TorchDeviceAccelerator."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -31,7 +31,7 @@ class ProcessMemory(DeepSpeedAccelerator):
     def max_memory_allocated(self, device_index: int | None = None) -> int:
         return self._memory.peak()
 
-    # Nothing is held back for later use: what is reserved is what is allocated.
+    # There is no caching allocator: reserved memory is allocated memory.
     memory_reserved = memory_allocated
     max_memory_reserved = max_memory_allocated
 

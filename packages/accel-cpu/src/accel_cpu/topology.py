@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""NUMA nodes that this process may compute on, as Linux describes them under /sys.
+"""NUMA nodes with CPUs that this process may use, as Linux describes them under /sys.
 
-The kernel's files are read directly: numactl is often not installed, and does not know which CPUs a
-container or a batch system left to this process.
+The kernel's files are read directly: numactl is often not installed, and ignores which CPUs a container or a
+batch system allows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from accel_core.vendor import system_root
 
 _SYSTEM = "sys/devices/system"
 _CPU_LIST = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
-#: Linux is built for at most 8192 CPUs; a number far above is a mangled file, and would fill the memory.
+#: Linux supports at most 8192 CPUs. A much larger number means a damaged file, and would fill the memory.
 _MOST_CPUS = 65_536
 
 
@@ -30,35 +30,35 @@ class InvalidCpuList(AccelError, ValueError):
 
 
 class Node(NamedTuple):
-    """A NUMA node, and the CPUs (hardware threads) of it that may be used, ascending."""
+    """A NUMA node with its usable CPUs (hardware threads), ascending."""
 
     number: int
     cpus: tuple[int, ...]
 
 
 def usable_nodes() -> tuple[Node, ...]:
-    """The nodes on which this process may run; never empty.
+    """Return the nodes on which this process may run, at least one.
 
-    With `ACCEL_SYSROOT` set, those of the recorded machine. Raises `InvalidCpuList`.
+    With `ACCEL_SYSROOT`, those of the recorded machine. Raises `InvalidCpuList`.
     """
     root = system_root()
     if root == Path("/"):
         return read_nodes(root, allowed_cpus())
-    # The affinity of this process says nothing about a machine recorded elsewhere.
+    # The affinity of this process does not apply to a recorded machine.
     return read_nodes(root, _online(root) or allowed_cpus())
 
 
 def allowed_cpus() -> frozenset[int]:
-    """The CPUs that affinity and cpuset leave to this process; all where the system has no affinity."""
+    """Return the CPUs that affinity and cpuset allow; all CPUs if the system has no affinity."""
     if hasattr(os, "sched_getaffinity"):
         return frozenset(os.sched_getaffinity(0))
     return frozenset(range(os.cpu_count() or 1))
 
 
 def read_nodes(root: Path, allowed: Iterable[int]) -> tuple[Node, ...]:
-    """The nodes under `root` that hold allowed online CPUs; one node with all of `allowed` without /sys.
+    """Return the nodes under `root` with allowed online CPUs; without /sys, one node with all of `allowed`.
 
-    Nodes of memory alone (HBM in flat mode, CXL) have no CPUs and are left out. Raises `InvalidCpuList`.
+    Nodes without CPUs (HBM in flat mode, CXL) are left out. Raises `InvalidCpuList`.
     """
     usable = frozenset(allowed)
     online = _online(root)
@@ -66,7 +66,7 @@ def read_nodes(root: Path, allowed: Iterable[int]) -> tuple[Node, ...]:
     seen: set[tuple[int, ...]] = set()
     for number, listed in _listed_cpus(root):
         cpus = tuple(sorted(listed & usable & (online or listed)))
-        # numa=fake splits memory only: each of the slices lists all CPUs of the real node.
+        # numa=fake splits memory only: each fake node lists all CPUs of the real one.
         if cpus and cpus not in seen:
             nodes.append(Node(number, cpus))
             seen.add(cpus)
@@ -74,7 +74,7 @@ def read_nodes(root: Path, allowed: Iterable[int]) -> tuple[Node, ...]:
 
 
 def parse_cpu_list(text: str, source: str = "the list") -> frozenset[int]:
-    """The CPUs of a list such as `0-3,8,10-11`; raises `InvalidCpuList`, naming `source`."""
+    """Return the CPUs of a list such as `0-3,8,10-11`; raises `InvalidCpuList`, with `source`."""
     text = text.strip()
     if not text:
         return frozenset()
@@ -92,7 +92,7 @@ def parse_cpu_list(text: str, source: str = "the list") -> frozenset[int]:
         what=f"cannot read the CPUs in {source}",
         found=repr(text if len(text) <= 80 else text[:80] + "…"),
         expected=f"numbers below {_MOST_CPUS} and ranges, each CPU once, such as 0-3,8,10-11",
-        do="report the file with your kernel's version; ACCEL_SYSROOT=/nonexistent makes do without it",
+        do="report the file with your kernel's version; ACCEL_SYSROOT=/nonexistent ignores it",
     )
 
 

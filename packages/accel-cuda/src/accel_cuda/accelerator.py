@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""CUDA and ROCm: where torch.cuda differs from any other device of torch."""
+"""CUDA and ROCm: differences from other torch devices."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EXPORTED = ["NCCL", "TORCH_NCCL"]
 
 
 class CUDA_Accelerator(TorchDeviceAccelerator):
-    """NVIDIA's and AMD's GPUs through torch.cuda, nccl between ranks (gloo on Windows)."""
+    """NVIDIA and AMD GPUs, with torch.cuda and nccl (gloo on Windows)."""
 
     supports_nvtx_domain = True
 
@@ -31,12 +31,12 @@ class CUDA_Accelerator(TorchDeviceAccelerator):
 
     @override
     def is_available(self) -> bool:
-        """Counted through NVML where it is there, so that a process may fork afterwards."""
+        """Return whether there is a device; counts with NVML if installed, so that the process may fork afterwards."""
         return self.device_count() > 0
 
     @override
     def available_memory(self, device_index: int | None = None) -> int:
-        """Asked of NVML before there is a context, so that asking makes none."""
+        """Return the free memory in bytes; before there is a context, from NVML, which creates none."""
         if not torch.cuda.is_initialized():
             free = nvml.free_memory(device_index or 0)
             if free is not None:
@@ -46,30 +46,30 @@ class CUDA_Accelerator(TorchDeviceAccelerator):
     # ------------------------------------------------------------------------------------- dtypes
 
     def _capability(self) -> int:
-        """Major compute capability; makes no context where NVML tells."""
+        """Return the major compute capability, from NVML if possible, which creates no context."""
         reported = None if torch.cuda.is_initialized() else nvml.capability(0)
         return int((reported or torch.cuda.get_device_capability())[0])
 
     @override
     def is_bf16_supported(self) -> bool:
-        """Without a device (a login node) as if there were a good one."""
+        """Return whether the device supports bfloat16; True without a device (a login node)."""
         return not self.is_available() or super().is_bf16_supported()
 
     @override
     def is_fp16_supported(self) -> bool:
-        """From compute capability 7 on, and 6 if the user insists; always without a device."""
+        """Return whether the compute capability is at least 7 (6 if the user allows it); True without a device."""
         if not self.is_available():
             return True
         return self._capability() >= (6 if DEPRECATED_FP16.get() == "1" else 7)
 
     @override
     def is_triton_supported(self) -> bool:
-        """From compute capability 8 on; never on ROCm, where Triton's import breaks torch's device."""
+        """Return whether the compute capability is at least 8. On ROCm importing Triton breaks the device."""
         return torch.version.hip is None and self.is_available() and self._capability() >= 8
 
     @override
     def prefer_triton_grouped_mm(self) -> bool:
-        """Below compute capability 9 torch._grouped_mm is a slow loop over the groups."""
+        """Return True below compute capability 9, where torch._grouped_mm is a slow loop over the groups."""
         if not self.is_triton_supported() or importlib.util.find_spec("triton") is None:
             return False
         return not hasattr(torch, "_grouped_mm") or self._capability() < 9
@@ -86,7 +86,7 @@ class CUDA_Accelerator(TorchDeviceAccelerator):
 
     @override
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Make pages that somebody else locked known to the CUDA driver; raises RuntimeError if it refuses."""
+        """Register page-locked memory with the CUDA driver; raises RuntimeError if the driver rejects it."""
         torch.cuda.check_error(int(torch.cuda.cudart().cudaHostRegister(address, num_bytes, 0)))
         return True
 
@@ -98,8 +98,8 @@ class CUDA_Accelerator(TorchDeviceAccelerator):
 
     @override
     def communication_backend_version(self) -> tuple[int, ...] | None:
-        """NCCL's version; None for a torch without it."""
-        # A fourth part, where there is one, is a text.
+        """Return the version of NCCL; None if torch is built without it."""
+        # A fourth part may follow, which is a str.
         return tuple(torch.cuda.nccl.version()[:3]) if hasattr(torch._C, "_nccl_version") else None
 
     @override

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA's management library: facts about a device before, and without, a CUDA context on it.
+"""Queries of NVIDIA's management library, which need no CUDA context on the device.
 
-From the optional package nvidia-ml-py. Every answer is None where the library cannot tell.
+Uses the optional package nvidia-ml-py. Functions return None if the library is missing or fails.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from accel_cuda import visible
 
 
 def free_memory(index: int) -> int | None:
-    """Free bytes of a device, all processes counted."""
-    free: int | None = _asked(index, lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).free))
+    """Return the free memory of a device in bytes, given the use of all processes."""
+    free: int | None = _query(index, lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).free))
     return free
 
 
 def capability(index: int) -> tuple[int, int] | None:
-    """Compute capability of a device, major and minor."""
-    found: tuple[int, int] | None = _asked(
+    """Return the compute capability of a device, major and minor."""
+    found: tuple[int, int] | None = _query(
         index, lambda nvml, handle: tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle))
     )
     return found
 
 
-def _asked(index: int, question: Callable[[Any, Any], Any]) -> Any:
+def _query(index: int, query: Callable[[Any, Any], Any]) -> Any:
     entry = visible.entry(index)
     nvml = None if entry is None else _library(os.getpid())
     if nvml is None:
         return None
     try:
-        return question(nvml, _handle(nvml, entry))
+        return query(nvml, _handle(nvml, entry))
     except nvml.NVMLError:
         return None
 
 
 def _handle(nvml: Any, entry: int | str | None) -> Any:
     if isinstance(entry, str) and entry.startswith("GPU-"):
-        # CUDA takes the beginning of a UUID, the library only the whole.
+        # CUDA accepts a prefix of a UUID, the library only the complete one.
         handles = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
         same = [handle for handle in handles if nvml.nvmlDeviceGetUUID(handle).startswith(entry)]
         if len(same) == 1:
@@ -55,7 +55,7 @@ def _handle(nvml: Any, entry: int | str | None) -> Any:
 
 @functools.cache
 def _library(process: int) -> Any:
-    """The library, initialized in this process (a forked one has to do it again); None without it."""
+    """Return the library, initialized in this process (again after a fork); None if not installed."""
     try:
         nvml = importlib.import_module("pynvml")
     except ImportError:

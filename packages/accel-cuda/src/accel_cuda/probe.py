@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether CUDA or ROCm devices can be used: the build of torch, device files, and torch.cuda's own count."""
+"""Probe for CUDA and ROCm devices: the build of torch, device files, and the device count of torch.cuda."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from accel_core.vendor import (
 )
 from accel_cuda import shims, visible
 
-#: Fields of torch.version of which one is set in builds with these devices.
+#: Fields of torch.version; builds for these devices set one of them.
 TORCH_FIELDS = ("cuda", "hip")
 DEVICE_FILES = ("dev/nvidia[0-9]*", "dev/kfd", "dev/dxg")
 
 
 def evidence() -> Evidence:
-    """Build of torch and device files of the drivers; imports nothing."""
+    """Check the build of torch and the drivers' device files; imports nothing."""
     if not module_exists("torch"):
         return Evidence(False, None, "torch is not installed")
     version = f"torch {distribution_version('torch') or 'of unknown version'}"
@@ -39,13 +39,13 @@ def evidence() -> Evidence:
 
 
 def confirm() -> Confirmation:
-    """Count without opening a context; another vendor's torch.cuda counts nothing here, and is named."""
+    """Count devices without opening a context; returns 0 with a reason if another vendor has replaced torch.cuda."""
     import torch
 
     if shim := shims.found(torch.cuda):
         return Confirmation(0, shim)
-    # Through NVML where it is there: torch.cuda.is_available() could initialize the driver, and a process
-    # that forks afterwards has children without devices.
+    # device_count() uses NVML if possible. torch.cuda.is_available() could initialize the driver, after which
+    # forked child processes cannot use the devices.
     count = int(torch.cuda.device_count())
     value = os.environ.get(visible.VARIABLE)
     limited = "" if value is None else f" with {visible.VARIABLE}={value or '(empty)'}"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Ranges for NVIDIA's profilers: in domains through the optional package nvtx, else through torch."""
+"""Ranges for NVIDIA's profilers, with domains if the optional package nvtx is installed, else with torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TORCH: Any = torch.cuda.nvtx
 
 
 def push(msg: str, domain: str | None, category: str | None) -> None:
-    """Open a range; without nvtx the domain and the category are dropped."""
+    """Open a range; without nvtx, domain and category are ignored."""
     found = _domain(domain)
     if found is not None:
         found.push_range(found.get_event_attributes(message=msg, category=category))
@@ -43,5 +43,5 @@ def _domain(name: str | None) -> Any:
 
 @functools.cache
 def _torch_has_ranges() -> bool:
-    """A torch that is built without CUDA has the functions too, and they raise."""
+    """Return whether torch is built for a GPU; otherwise its functions exist but raise."""
     return bool(torch.version.cuda or torch.version.hip)

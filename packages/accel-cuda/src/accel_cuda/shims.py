@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Other vendors' migration aids, which put their own device behind torch.cuda."""
+"""Other vendors' migration tools, which make torch.cuda use their own device."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-#: Modules whose import does so, and the accelerator that serves the device.
+#: Modules whose import does so, and the key of the accelerator for the device.
 KNOWN = {
     "torch_npu.contrib.transfer_to_npu": "npu",
     "torch_mlu.utils.gpu_migration": "mlu",
@@ -16,12 +16,12 @@ KNOWN = {
     "torch_supa": "supa",
     "torch_xmlir": "klxpu",
 }
-#: What every such aid replaces, whoever wrote it.
-_ASKED_FIRST = ("is_available", "device_count")
+#: Functions that every such tool replaces.
+_DETECTION_FUNCTIONS = ("is_available", "device_count")
 
 
 def found(cuda: Any) -> str:
-    """The sentence about whose device torch.cuda stands for; empty where it is torch's own."""
+    """Return a sentence about the device that torch.cuda uses; empty if torch.cuda is unchanged."""
     for name, key in KNOWN.items():
         if name in sys.modules:
             return (
@@ -34,7 +34,7 @@ def found(cuda: Any) -> str:
 def _origin(cuda: Any) -> str:
     if isinstance(cuda, ModuleType) and cuda.__name__ != "torch.cuda":
         return cuda.__name__
-    for name in _ASKED_FIRST:
+    for name in _DETECTION_FUNCTIONS:
         home = str(getattr(getattr(cuda, name), "__module__", ""))
         if home.partition(".")[0] != "torch" or not f"{home}.".startswith("torch.cuda."):
             return home or f"an unknown {name}()"

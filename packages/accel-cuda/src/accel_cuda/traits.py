@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a CUDA or ROCm device cannot do: read by code, conformance skips and docs."""
+"""What a CUDA or ROCm device cannot do: used by core, the conformance suite and docs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The environment variables that this package reads beside the vendor's own."""
+"""Environment variables of this package."""
 
 from accel_core.vendor import Variable
 

@@ -10,7 +10,7 @@ VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def entry(index: int) -> int | str | None:
-    """What stands behind device `index`: the driver's ordinal, or a UUID; None for an invisible device."""
+    """Return the driver's ordinal or the UUID of device `index`; None if it is not visible."""
     value = os.environ.get(VARIABLE)
     if value is None:
         return index
@@ -19,7 +19,7 @@ def entry(index: int) -> int | str | None:
 
 
 def entries(value: str) -> list[int | str]:
-    """The visible devices in order: those before the first that is invalid; none if one is named twice."""
+    """Return the visible devices: the entries before the first invalid one; none if an entry occurs twice."""
     listed: list[int | str] = []
     for part in (item.strip() for item in value.split(",")):
         if part.startswith(("GPU-", "MIG-")):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Intel Gaudi: where it differs from any other device of torch."""
+"""Intel Gaudi: differences from other torch devices."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from accel_hpu.op_builder import TABLE
 
 _COMPILER = "hpu_backend"
 _EXPORTED = ["PT_HPU", "HABANA", "HCCL", "HCL", "GC_KERNEL_PATH", "LOG_LEVEL", "LD_LIBRARY", "PATH"]
-#: torch's key -> Habana's. What torch counts and Habana does not (num_alloc_retries, …) is left out.
+#: torch's key -> Habana's. Statistics that Habana does not have (num_alloc_retries, …) are left out.
 _STATS = {
     "allocated_bytes.all.current": "InUse",
     "allocated_bytes.all.peak": "MaxInUse",
@@ -32,9 +32,9 @@ _STATS = {
 
 
 class HPU_Accelerator(OneDeviceAccelerator):
-    """Intel Gaudi through habana_frameworks.torch.hpu, hccl between ranks.
+    """Intel Gaudi, with habana_frameworks.torch.hpu and hccl.
 
-    Constructing it sets what `accel_hpu.settings` lists, for the whole process.
+    The constructor applies `accel_hpu.settings`, for the whole process.
     """
 
     def __init__(self) -> None:
@@ -50,10 +50,10 @@ class HPU_Accelerator(OneDeviceAccelerator):
             self._compile_backend = ""
             self._computes_fp16: bool | None = None
             self._capturing = False
-            # Where torch does not count hpu among its accelerators, it locks memory for CUDA unless told otherwise.
-            self._pinned_for = () if _torch_knows_hpu() else ("hpu",)
+            # If torch does not list hpu as an accelerator, it locks memory for CUDA unless it gets a device.
+            self._pinned_for = () if _torch_counts_hpu() else ("hpu",)
 
-    # The runtime orders work that shares data, and waits when memory runs short, by itself.
+    # The runtime orders operations on the same data, and waits if memory is short.
 
     @override
     def resolves_data_dependency(self) -> bool:
@@ -65,7 +65,7 @@ class HPU_Accelerator(OneDeviceAccelerator):
 
     @override
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        return callback()  # Habana's runtime queues no calls: its generator is there from the import on
+        return callback()  # the runtime has no lazy calls; its generator exists after the import
 
     @override
     def default_generator(self, device_index: int) -> torch.Generator:
@@ -75,7 +75,7 @@ class HPU_Accelerator(OneDeviceAccelerator):
 
     @override
     def empty_cache(self) -> None:
-        pass  # there is no such function: the allocator's pool is the whole device, always
+        pass  # there is no such function: the allocator always holds the whole device
 
     @override
     def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
@@ -94,7 +94,7 @@ class HPU_Accelerator(OneDeviceAccelerator):
         if graph is None:
             yield
             return
-        # Habana's graphs share no pools. The name is there in lazy mode alone, as is what makes the graph.
+        # Habana's graphs have no pools. `graph` exists in lazy mode only, as HPUGraph does.
         with cast(GraphModule, hpu).graph(graph, stream=stream):
             self._capturing = True
             try:
@@ -130,11 +130,11 @@ class HPU_Accelerator(OneDeviceAccelerator):
     def get_compile_backend(self) -> str:
         if self._compile_backend:
             return self._compile_backend
-        # Habana registers its compiler when torch._dynamo is imported, which asking for the list does.
+        # Habana registers its compiler when torch._dynamo is imported, which list_backends() does.
         return _COMPILER if _COMPILER in torch._dynamo.list_backends(exclude_tags=()) else "eager"
 
 
-def _torch_knows_hpu() -> bool:
-    asked = getattr(torch, "accelerator", None)  # torch 2.6
-    current = None if asked is None else asked.current_accelerator()
+def _torch_counts_hpu() -> bool:
+    module = getattr(torch, "accelerator", None)  # torch 2.6
+    current = None if module is None else module.current_accelerator()
     return current is not None and current.type == "hpu"

@@ -1,24 +1,24 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether Gaudi can be used: Habana's PyTorch plugin and the device files, then its own count."""
+"""Probe for Gaudi: Habana's PyTorch plugin, device files, and the plugin's device count."""
 
 from __future__ import annotations
 
 from accel_core.vendor import Confirmation, Evidence, runtime_evidence
 
 PLUGIN = "habana-torch-plugin"
-#: Releases of the plugin for the torch that this package needs, 2.5 and later.
+#: Releases of the plugin for torch 2.5 and later.
 RELEASES = ">=1.19,<2"
 DEVICE_FILES = ("dev/accel/accel[0-9]*", "dev/hl[0-9]*")
 
 
 def evidence() -> Evidence:
-    """Distribution, version range and /dev/accel/accel* (older drivers: /dev/hl*); imports nothing."""
+    """Check distribution, version range and /dev/accel/accel* (older drivers: /dev/hl*); imports nothing."""
     return runtime_evidence("habana_frameworks.torch.hpu", RELEASES, DEVICE_FILES, distribution=PLUGIN)
 
 
 def confirm() -> Confirmation:
-    """Import Habana's runtime and count; raises what its import raises, which is rarely an ImportError."""
+    """Import Habana's runtime and count devices; raises what its import raises, which is rarely an ImportError."""
     from habana_frameworks.torch import hpu
 
     count = int(hpu.device_count()) if hpu.is_available() else 0

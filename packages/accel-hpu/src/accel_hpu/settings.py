@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What Habana's runtime needs to be set for DeepSpeed to train on it."""
+"""Settings of Habana's runtime that training with DeepSpeed needs."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from typing import Any
 
 import torch
 
-deterministic: Any = torch.utils.deterministic  # a module that is an object with a setting
+deterministic: Any = (
+    torch.utils.deterministic
+)  # a module whose attribute is a property; torch has no type for it
 
-#: Read by the runtime when it first computes, so that they may follow its import.
+#: The runtime reads them at its first operation, so they may be set after its import.
 VARIABLES = {"PT_HPU_LAZY_ACC_PAR_MODE": "0", "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES": "0"}
 
 
 @contextmanager
 def applied() -> Iterator[None]:
-    """Settings that stay when the block ends well, and are taken back when it raises.
+    """Apply the settings; undo them if the block raises.
 
-    A variable that is set already stays as it is. Deterministic algorithms: without them Habana's graphs of
-    equal programs differ between ranks and runs. Filling fresh memory, which comes with them, is left off:
-    it breaks the runtime's mapping of memory.
+    Variables that are set already are not changed. Without deterministic algorithms, Habana's graphs of equal
+    programs differ between ranks and runs. Filling of uninitialized memory, which they imply, is turned off: it
+    breaks the runtime's mapping of memory.
     """
     before = dict(os.environ)
     enabled = torch.are_deterministic_algorithms_enabled()

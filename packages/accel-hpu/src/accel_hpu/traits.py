@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What Gaudi cannot do, or this package has not written yet: read by code, conformance skips and docs."""
+"""What Gaudi cannot do, or this package does not implement: used by core, the conformance suite and docs."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ _EAGER: dict[str, Trait] = {
 
 
 def of_mode(lazy: bool) -> dict[str, Trait]:
-    """The traits in lazy or in eager mode, which hold for the whole process."""
+    """Return the traits in lazy or eager mode; the mode is that of the whole process."""
     return TRAITS if lazy else {**TRAITS, **_EAGER}

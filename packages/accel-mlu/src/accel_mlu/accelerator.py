@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Cambricon MLU: where it differs from any other device of torch."""
+"""Cambricon MLU: differences from other torch devices."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _EXPORTED = ["CNCL", "TORCH_CNCL", "NEUWARE_HOME", "PYTORCH_MLU", "TORCH_MLU", "
 
 
 class MLU_Accelerator(TorchDeviceAccelerator):
-    """Cambricon MLU through torch.mlu, cncl between ranks."""
+    """Cambricon MLU, with torch.mlu and cncl."""
 
     def __init__(self) -> None:
         super().__init__("mlu", collectives="cncl", ops=TABLE, traits=TRAITS, device_module=torch_mlu.mlu)
-        #: The profiler's ranges; None where this torch_mlu is built without CNPX.
+        #: Module of profiler ranges; None if torch_mlu is built without CNPX.
         self._ranges: Any = getattr(torch_mlu.mlu, "cnpx", None)
 
     @override
@@ -31,7 +31,7 @@ class MLU_Accelerator(TorchDeviceAccelerator):
             try:
                 self._ranges.range_push(msg)
             except (RuntimeError, AttributeError):
-                # A build without CNPX has the module, and its functions fail.
+                # A build without CNPX may have the module, but its functions fail.
                 self._ranges = None
 
     @override

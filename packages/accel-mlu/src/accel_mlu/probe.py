@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether MLUs can be used: torch_mlu's distribution and the device files, then its own count."""
+"""Probe for MLUs: torch_mlu's distribution, device files, and torch_mlu's device count."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import re
 from accel_core.vendor import Confirmation, Evidence, distribution_version, in_range, runtime_evidence
 from accel_mlu import visible
 
-#: Releases of torch_mlu whose names this package uses.
+#: Supported releases of torch_mlu.
 TORCH_MLU = ">=1.22,<2"
 DEVICE_FILES = ("dev/cambricon_dev[0-9]*",)
 _BUILT_FOR = re.compile(r"\+torch(\d+\.\d+)")
 
 
 def evidence() -> Evidence:
-    """Distribution, version range, the torch it was built for and /dev/cambricon_dev*; imports nothing."""
+    """Check distribution, version range, the torch it was built for and /dev/cambricon_dev*; imports nothing."""
     wrong = _other_torch()
     return Evidence(False, None, wrong) if wrong else runtime_evidence("torch_mlu", TORCH_MLU, DEVICE_FILES)
 
 
 def _other_torch() -> str:
-    # Cambricon's wheels name their torch in the version, as 1.29.2+torch2.7.1: what is compiled in them loads
-    # beside no other, and an undefined symbol would be the only message.
+    # The version of Cambricon's wheels names their torch, as 1.29.2+torch2.7.1. With another torch, the import would
+    # fail with an undefined symbol.
     version, torch = distribution_version("torch_mlu") or "", distribution_version("torch") or ""
     wanted = _BUILT_FOR.search(version)
     if wanted is None or in_range(torch, f"=={wanted[1]}.*"):
@@ -32,7 +32,7 @@ def _other_torch() -> str:
 
 
 def confirm() -> Confirmation:
-    """Import torch_mlu and count; raises what its import raises (ImportError without Neuware's libraries)."""
+    """Import torch_mlu and count devices; raises what its import raises (ImportError without Neuware's libraries)."""
     import torch_mlu
 
     count = int(torch_mlu.mlu.device_count()) if torch_mlu.mlu.is_available() else 0

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Two variables show a process some MLUs only, and the runtime reads CN_VISIBLE_DEVICES first.
+"""The two variables that restrict a process to some MLUs. The runtime reads CN_VISIBLE_DEVICES first.
 
-A launcher that writes MLU_VISIBLE_DEVICES alone is overruled by a CN_VISIBLE_DEVICES that was left behind.
+If a launcher set MLU_VISIBLE_DEVICES only, a CN_VISIBLE_DEVICES from the user's environment would override it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ _FIRST, _SECOND = "CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"
 
 
 def variables() -> list[str]:
-    """Both, the one that decides in this process at the front: DeepSpeed's runner reads and takes back that one."""
+    """Return both variables, the effective one first: DeepSpeed's runner reads and unsets the first."""
     return [_FIRST, _SECOND] if _FIRST in os.environ else [_SECOND, _FIRST]
 
 
 def overruled() -> str:
-    """Which of the two is set for nothing; empty when they agree or one is unset."""
+    """Return a sentence if one variable overrides the other; empty if they agree or one is unset."""
     first, second = os.environ.get(_FIRST), os.environ.get(_SECOND)
     if first is None or second is None or first == second:
         return ""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Apple GPU: where it differs from any other device of torch."""
+"""Apple GPU: differences from other torch devices."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from accel_mps import collectives, memory, runtime, traits
 from accel_mps.op_builder import TABLE
 
 _EXPORTED = ["PYTORCH_MPS", "PYTORCH_ENABLE_MPS_FALLBACK", "GLOO"]
-#: Nothing on a Mac restricts a process to some GPUs, and DeepSpeed's launcher wants a name to write to.
+#: DeepSpeed's launcher needs a variable to set; nothing reads it, because a Mac has one GPU.
 VISIBLE_DEVICES = "ACCEL_MPS_VISIBLE_DEVICES"
 
 
 class MPS_Accelerator(NoStreams, NoPinnedMemory, OneDeviceAccelerator):
-    """Apple's GPU through torch.mps, gloo on copies in host memory between ranks.
+    """Apple's GPU, with torch.mps and gloo on copies in host memory.
 
-    `is_synchronized_device()` is True because torch.mps has no streams for DeepSpeed to order; its calls
-    return before the work is done all the same. Events are real.
+    `is_synchronized_device()` is True because torch.mps has no streams that DeepSpeed could order. Calls still
+    return before the work is done. Events are supported.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class MPS_Accelerator(NoStreams, NoPinnedMemory, OneDeviceAccelerator):
             collectives="gloo",
             ops=TABLE,
             traits=declared,
-            # Without streams, and without what OneDeviceAccelerator does not ask for.
+            # It lacks streams, and other names that OneDeviceAccelerator does not call.
             device_module=cast(DeviceModule, runtime),
         )
 

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives of mps tensors: gloo on copies in host memory, since torch has no kernels of its own for them.
+"""Collectives of mps tensors: gloo on copies in host memory, because torch has no kernels for them.
 
-DeepSpeed 0.19.8 makes such copies itself; this serves older releases, and programs that call
-torch.distributed. It also takes a single rank: DeepSpeed broadcasts parameters to itself.
+DeepSpeed 0.19.8 makes such copies itself. Older releases, and programs that call torch.distributed, need these
+kernels, even with a single rank: DeepSpeed broadcasts parameters to itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from typing_extensions import override
 
-#: Operations of torch.ops.c10d by what they write: their first argument, or nothing.
+#: Operations of torch.ops.c10d that write into their first argument (_WRITE), or into no argument (_READ).
 _WRITE = (
     "allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_", "allgather_", "allgather_coalesced_",
     "_allgather_base_", "allgather_into_tensor_coalesced_", "reduce_scatter_", "_reduce_scatter_base_",
@@ -25,13 +25,13 @@ _WRITE = (
     "recv_", "recv_any_source_",
 )  # fmt: skip
 _READ = ("send",)
-#: C++ holds these, and their methods are Python's: they must live until they are waited for.
+#: Pending works, kept alive until `wait`: C++ does not keep their Python objects.
 _pending: set[Any] = set()
 
 
 @cache
 def register() -> Any:
-    """Give torch these kernels, once a process; None where torch has its own, or cannot take work from Python."""
+    """Register the kernels, once per process; None if torch has its own, or does not accept works from Python."""
     if torch._C._dispatch_has_kernel_for_dispatch_key("c10d::allreduce_", "MPS"):
         return None
     if not hasattr(dist.Work, "unbox"):
@@ -58,7 +58,7 @@ def _through_host(name: str) -> Callable[..., Any]:
 
 
 def _host(value: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
-    """The value with copies in place of mps tensors; each tensor and its copy are added to the pairs."""
+    """Return the value with mps tensors replaced by host copies; appends each tensor and its copy to `pairs`."""
     if isinstance(value, torch.Tensor) and value.device.type == "mps":
         pairs.append((value, value.cpu()))
         return pairs[-1][1]
@@ -66,7 +66,7 @@ def _host(value: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
 
 
 class _HostWork(dist.Work):
-    """gloo's work on the copies; waiting for it brings the results to the device."""
+    """gloo's work on the copies; `wait` copies the results to the device."""
 
     def __init__(self, work: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of the Apple GPU in bytes: from torch's allocator, or from what older releases of torch tell."""
+"""Memory of the Apple GPU in bytes, from torch's allocator, or from the functions of older releases of torch."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from accel_core.vendor import in_range
 _KINDS = {"allocated_bytes": "current_allocated_memory", "reserved_bytes": "driver_allocated_memory"}
 
 
-class Meter(Protocol):
-    """Where the figures come from."""
+class Statistics(Protocol):
+    """Source of memory statistics."""
 
     def stats(self) -> dict[str, Any]:
-        """Figures under torch's keys."""
+        """Return statistics under torch's keys."""
         ...
 
     def reset_peaks(self) -> None:
@@ -26,10 +26,10 @@ class Meter(Protocol):
 
 
 class Allocator:
-    """The statistics that torch's allocator keeps since 2.13, peaks among them."""
+    """Statistics of torch's allocator, with peaks; torch 2.13 and later."""
 
     def stats(self) -> dict[str, Any]:
-        """Figures under torch's keys; zeros before the first tensor."""
+        """Return statistics under torch's keys; zeros before the first tensor."""
         names = (f"{kind}.all.{which}" for kind in _KINDS for which in ("current", "peak"))
         return {**dict.fromkeys(names, 0), **torch.accelerator.memory_stats()}
 
@@ -38,14 +38,14 @@ class Allocator:
         torch.accelerator.reset_peak_memory_stats()
 
 
-class Seen:
-    """The figures of now, and the highest that anybody asked for: torch before 2.13 keeps no peaks for mps."""
+class PeaksAtCalls:
+    """Current statistics, with the highest values at any call as peaks, because torch before 2.13 keeps none."""
 
     def __init__(self) -> None:
         self._peaks = dict.fromkeys(_KINDS, 0)
 
     def stats(self) -> dict[str, Any]:
-        """Figures under torch's keys; asking raises the peaks."""
+        """Return statistics under torch's keys; updates the peaks."""
         stats = {}
         for kind, function in _KINDS.items():
             now = int(getattr(torch.mps, function)())
@@ -61,5 +61,5 @@ class Seen:
 
 
 def allocator_keeps_peaks() -> bool:
-    """Whether this torch counts the memory of mps as it does that of other devices."""
+    """Return whether this torch keeps allocator statistics for mps."""
     return in_range(torch.__version__, ">=2.13")

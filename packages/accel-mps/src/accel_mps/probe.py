@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an Apple GPU can be used: Metal and the torch release, then torch's own count."""
+"""Probe for an Apple GPU: the release of torch, Metal, and the device count of torch."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import importlib
 
 from accel_core.vendor import Confirmation, Evidence, device_files, distribution_version, in_range
 
-#: Releases whose torch.mps tells how much memory the device has.
+#: Releases whose torch.mps has recommended_max_memory().
 TORCH = ">=2.5"
 METAL = "System/Library/Frameworks/Metal.framework"
 
 
 def evidence() -> Evidence:
-    """The release of torch, and the system's Metal framework; imports nothing."""
+    """Check the release of torch and the system's Metal framework; imports nothing."""
     version = distribution_version("torch")
     if version is None:
         return Evidence(False, None, "torch is not installed")
@@ -26,7 +26,7 @@ def evidence() -> Evidence:
 
 
 def confirm() -> Confirmation:
-    """Import torch and ask its mps module; 0 devices in a virtual machine without a GPU."""
+    """Import torch and query its mps module; 0 devices in a virtual machine without a GPU."""
     mps = importlib.import_module("torch.mps")
     asked = getattr(mps, "is_available", None)
     if asked is not None:
@@ -34,6 +34,6 @@ def confirm() -> Confirmation:
         return Confirmation(int(found), f"torch.mps.is_available() is {found}")
     try:
         mps.current_allocated_memory()
-    except RuntimeError as error:  # torch before 2.8 has no question, and this answer
+    except RuntimeError as error:  # torch before 2.8 has no is_available(), and raises here without a GPU
         return Confirmation(0, str(error).partition("\n")[0])
     return Confirmation(1, "torch.mps tells the memory in use")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""torch.mps in the shape of other device modules, which take a device: for its one device."""
+"""torch.mps with the signatures of other device modules, which take a device index."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from accel_mps.memory import Allocator, Meter, Seen, allocator_keeps_peaks
+from accel_mps.memory import Allocator, PeaksAtCalls, Statistics, allocator_keeps_peaks
 
-meter: Meter = Allocator() if allocator_keeps_peaks() else Seen()
+statistics: Statistics = Allocator() if allocator_keeps_peaks() else PeaksAtCalls()
 
 
 def is_available() -> bool:
@@ -26,7 +26,7 @@ def current_device() -> int:
 
 
 def set_device(device: Any) -> None:
-    """Nothing: ranks pass their local rank, and all of them have the one device."""
+    """Do nothing: ranks pass their local rank, and all use the same device."""
 
 
 def synchronize() -> None:
@@ -50,7 +50,7 @@ def manual_seed_all(seed: int) -> None:
 
 
 def default_generator() -> torch.Generator:
-    # Private; torch's own seed() and get_rng_state() of mps go through it, in every release since 2.0
+    # Private; seed() and get_rng_state() of torch.mps call it in every release since 2.0
     return torch.mps._get_default_mps_generator()
 
 
@@ -59,35 +59,35 @@ def initial_seed() -> int:
 
 
 def empty_cache() -> None:
-    meter.stats()  # the last moment at which memory that is let go can be seen
+    statistics.stats()  # update the peaks before the memory is released
     torch.mps.empty_cache()
 
 
 def memory_stats(device: Any = None) -> dict[str, Any]:
-    return meter.stats()
+    return statistics.stats()
 
 
 def memory_allocated(device: Any = None) -> int:
-    return int(meter.stats()["allocated_bytes.all.current"])
+    return int(statistics.stats()["allocated_bytes.all.current"])
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    return int(meter.stats()["allocated_bytes.all.peak"])
+    return int(statistics.stats()["allocated_bytes.all.peak"])
 
 
 def memory_reserved(device: Any = None) -> int:
-    return int(meter.stats()["reserved_bytes.all.current"])
+    return int(statistics.stats()["reserved_bytes.all.current"])
 
 
 def max_memory_reserved(device: Any = None) -> int:
-    return int(meter.stats()["reserved_bytes.all.peak"])
+    return int(statistics.stats()["reserved_bytes.all.peak"])
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    meter.reset_peaks()
+    statistics.reset_peaks()
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Free and total bytes of the working set that Metal recommends; the rest of the memory is the host's."""
+    """Return free and total bytes of the working set size that Metal recommends."""
     total = int(torch.mps.recommended_max_memory())
     return max(0, total - int(torch.mps.driver_allocated_memory())), total

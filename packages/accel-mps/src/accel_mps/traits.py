@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What an Apple GPU cannot do, or this package has not written yet: read by code, conformance skips and docs."""
+"""What an Apple GPU cannot do, or this package does not implement: used by core, the conformance suite and docs."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ _BEFORE_TORCH_2_13: dict[str, Trait] = {
 
 
 def of_machine(*, bf16: bool, peaks: bool) -> dict[str, Trait]:
-    """The traits with this macOS and this torch."""
+    """Return the traits for this macOS and this torch."""
     return {**TRAITS, **({} if bf16 else _BEFORE_MACOS_14), **({} if peaks else _BEFORE_TORCH_2_13)}

@@ -12,7 +12,7 @@ import torch
 from accel_core.errors import InvalidDevice
 from accel_mps import runtime
 from accel_mps.accelerator import MPS_Accelerator
-from accel_mps.memory import Seen
+from accel_mps.memory import PeaksAtCalls
 
 FIGURES = (
     "memory_allocated",
@@ -61,11 +61,13 @@ def test_figures_are_bytes(accelerator: MPS_Accelerator, name: str) -> None:
     assert type(getattr(accelerator, name)()) is int
 
 
-@pytest.mark.parametrize("meter", [runtime.meter, Seen()], ids=["torch 2.13", "older torch"])
+@pytest.mark.parametrize(
+    "statistics", [runtime.statistics, PeaksAtCalls()], ids=["torch 2.13", "older torch"]
+)
 def test_figures_follow_tensors(
-    accelerator: MPS_Accelerator, meter: Any, monkeypatch: pytest.MonkeyPatch
+    accelerator: MPS_Accelerator, statistics: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "meter", meter)
+    monkeypatch.setattr(runtime, "statistics", statistics)
     accelerator.reset_peak_memory_stats()
     before = accelerator.memory_allocated()
     tensor = torch.ones(1 << 22, device="mps")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Ascend NPU: where it differs from any other device of torch."""
+"""Ascend NPU: differences from other torch devices."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EXPORTED = ["ASCEND", "HCCL", "TORCH_HCCL", "PYTORCH_NPU", "TASK_QUEUE", "LD_LI
 
 
 class NPU_Accelerator(TorchDeviceAccelerator):
-    """Huawei Ascend through torch.npu, hccl between ranks."""
+    """Huawei Ascend, with torch.npu and hccl."""
 
     def __init__(self) -> None:
         super().__init__("npu", collectives="hccl", ops=TABLE, traits=TRAITS, device_module=torch_npu.npu)
@@ -47,7 +47,7 @@ class NPU_Accelerator(TorchDeviceAccelerator):
 
 @cache
 def _constructors() -> dict[torch.dtype, Any]:
-    # Bound from C++, in some releases after torch_npu's import.
+    # Some releases of torch_npu bind them from C++ after its import.
     return {
         torch.bfloat16: torch_npu.npu.BFloat16Tensor,
         torch.uint8: torch_npu.npu.ByteTensor,

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""CANN, Ascend's toolkit: where it is installed and in which version."""
+"""Location and version of CANN, Ascend's toolkit."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _VERSION = re.compile(r"^\s*version\s*=\s*(\S+)", re.MULTILINE)
 
 
 class Cann(NamedTuple):
-    """The toolkit's version, None when it cannot be told, and the sentence why."""
+    """The version of the toolkit, None if unknown, and the reason."""
 
     version: str | None
     reason: str
 
 
 def installed() -> Cann:
-    """Read the version from `ascend_*_install.info` below ASCEND_HOME_PATH. Never raises."""
+    """Read the version from `ascend_*_install.info` under ASCEND_HOME_PATH. Does not raise."""
     home = os.environ.get(HOME_VARIABLE)
     if not home:
         return Cann(None, f"{HOME_VARIABLE} is not set: source CANN's set_env.sh")

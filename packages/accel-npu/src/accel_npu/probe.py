@@ -1,24 +1,24 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether Ascend NPUs can be used: torch_npu's distribution and the device files, then its own count."""
+"""Probe for Ascend NPUs: torch_npu's distribution, device files, and torch_npu's device count."""
 
 from __future__ import annotations
 
 from accel_core.vendor import Confirmation, Evidence, runtime_evidence
 from accel_npu import cann, visible
 
-#: Releases of torch_npu whose names this package uses.
+#: Supported releases of torch_npu.
 TORCH_NPU = ">=2.1,<2.15"
 DEVICE_FILES = ("dev/davinci[0-9]*",)
 
 
 def evidence() -> Evidence:
-    """Distribution, version range, CANN and /dev/davinci*; imports nothing."""
+    """Check distribution, version range, CANN and /dev/davinci*; imports nothing."""
     return runtime_evidence("torch_npu", TORCH_NPU, DEVICE_FILES, cann.installed().reason)
 
 
 def confirm() -> Confirmation:
-    """Import torch_npu and count; raises what its import raises (ImportError without CANN)."""
+    """Import torch_npu and count devices; raises what its import raises (ImportError without CANN)."""
     import torch_npu
 
     count = int(torch_npu.npu.device_count()) if torch_npu.npu.is_available() else 0

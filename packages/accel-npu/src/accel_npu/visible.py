@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""ASCEND_RT_VISIBLE_DEVICES: torch_npu takes ids in ascending order alone, and drops the rest silently."""
+"""ASCEND_RT_VISIBLE_DEVICES: torch_npu silently ignores ids that are not in ascending order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VARIABLE = "ASCEND_RT_VISIBLE_DEVICES"
 
 
 def fault() -> str:
-    """What is wrong with the variable as it is set; empty when nothing is."""
+    """Return what is wrong with the value of the variable; empty if nothing is."""
     value = os.environ.get(VARIABLE)
     if not value:
         return ""
@@ -25,13 +25,13 @@ def fault() -> str:
 
 
 def joined(ids: Sequence[int | str]) -> str:
-    """The variable's value for these ids; raises InvalidEnvironment unless they are ids that ascend."""
+    """Return the value of the variable for these ids; raises InvalidEnvironment unless they are ascending ids."""
     numbers = [int(item) for item in ids if str(item).isdecimal()]
     if len(numbers) != len(ids) or not _ascending(numbers):
         raise InvalidEnvironment(
             what=f"{VARIABLE} cannot be set for a rank",
             found=", ".join(map(str, ids)),
-            expected="device ids in ascending order, which is all that the Ascend runtime takes",
+            expected="device ids in ascending order, as the Ascend runtime requires",
             do="list the devices in ascending order in --include, or in the variable itself",
         )
     return ",".join(map(str, numbers))

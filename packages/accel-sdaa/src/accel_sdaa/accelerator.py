@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Tecorigin SDAA: where it differs from any other device of torch."""
+"""Tecorigin SDAA: differences from other torch devices."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOT_CHOSEN = ""
 
 
 class SDAA_Accelerator(TorchDeviceAccelerator):
-    """Tecorigin SDAA through torch.sdaa, tccl between ranks."""
+    """Tecorigin SDAA, with torch.sdaa and tccl."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""torch.sdaa, with stand-ins for functions that a release of it may lack.
+"""torch.sdaa, with fallbacks for functions that a release of it may lack.
 
-torch_sdaa is closed. Of what an accelerator needs, these seven names are in no public code but DeepSpeed's, or
-in little of it. Where the installed release has them they are called as they are.
+torch_sdaa is closed source. Seven of the functions that an accelerator needs are used in little public code besides
+DeepSpeed's. If the installed release has them, they are called unchanged.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from accel_core.errors import FunctionNotImplemented
 
 
 class _Completed:
-    """A device module and what it lacks, under one roof."""
+    """A device module, with fallbacks for functions that it lacks."""
 
     def __init__(self, module: DeviceModule, standins: dict[str, Any]) -> None:
         self._module = module
@@ -31,17 +31,17 @@ class _Completed:
         except AttributeError as error:
             raise FunctionNotImplemented(
                 what=f"the accelerator needs torch.sdaa.{name}",
-                found="a torch_sdaa without it, and nothing public that could stand in",
+                found="a torch_sdaa without it, and no public function to use instead",
                 expected="the name, as DeepSpeed's own backend for SDAA calls it",
                 do="install another torch_sdaa 3 release, or ask Tecorigin for it",
             ) from error
 
 
 def completed(module: DeviceModule) -> DeviceModule:
-    """The module itself where it lacks nothing; else an object with all of its names and the stand-ins."""
+    """Return the module itself if it is complete; else an object with its names and the fallbacks."""
     standins = {name: partial(make, module) for name, make in _STANDINS.items() if not hasattr(module, name)}
     complete = not standins and all(hasattr(module, name) for name in _NO_STANDIN)
-    # What it has is not known before it runs.
+    # Its names are known only at run time.
     return module if complete else cast(DeviceModule, _Completed(module, standins))
 
 
@@ -79,5 +79,5 @@ _STANDINS: dict[str, Callable[..., Any]] = {
     "memory_reserved": _memory_reserved,
     "set_rng_state": _set_rng_state,
 }
-#: No public name gives a single device's generator or its seed.
+#: No public function returns the generator of a device or its seed.
 _NO_STANDIN = ("default_generators", "initial_seed")

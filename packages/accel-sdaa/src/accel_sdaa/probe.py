@@ -1,23 +1,23 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether SDAA devices can be used: torch_sdaa's distribution and the device files, then its own count."""
+"""Probe for SDAA devices: torch_sdaa's distribution, device files, and torch_sdaa's device count."""
 
 from __future__ import annotations
 
 from accel_core.vendor import Confirmation, Evidence, runtime_evidence
 
-#: The line of torch_sdaa for torch 2.7 and later; the one before is for torch 2.4.
+#: Releases of torch_sdaa for torch 2.7 and later; earlier ones are for torch 2.4.
 TORCH_SDAA = ">=3.0,<4"
 DEVICE_FILES = ("dev/tcaicard[0-9]*",)
 
 
 def evidence() -> Evidence:
-    """Distribution, version range and /dev/tcaicard*, one a card of several devices; imports nothing."""
+    """Check distribution, version range and /dev/tcaicard* (one per card); imports nothing."""
     return runtime_evidence("torch_sdaa", TORCH_SDAA, DEVICE_FILES)
 
 
 def confirm() -> Confirmation:
-    """Import torch_sdaa and count; raises what its import raises (ImportError without TecoToolKit)."""
+    """Import torch_sdaa and count devices; raises what its import raises (ImportError without TecoToolKit)."""
     import torch_sdaa
 
     count = int(torch_sdaa.sdaa.device_count()) if torch_sdaa.sdaa.is_available() else 0

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accel_core import cascade, published
+from accel_core import cascade, install_commands
 from accel_core.errors import AccelError
 from accel_core.selection.discover import discover
 from accel_testkit import shared
@@ -180,7 +180,7 @@ def _next_steps(key: str, target: Path, simulated: bool) -> str:
         for number, (step, why) in enumerate(steps, 1)
     ]
     return (
-        f"made {target}\n\nNext:\n{''.join(lines)}\n{_WHEELS if not published.ON_INDEX else ''}"
+        f"made {target}\n\nNext:\n{''.join(lines)}\n{_WHEELS if not install_commands.ON_INDEX else ''}"
         f"How each part works: {shared.page('writing-a-vendor')}\n"
     )
 
@@ -190,5 +190,5 @@ def _host() -> list[tuple[str, str]]:
     try:
         importlib.metadata.version("accel-host")
     except importlib.metadata.PackageNotFoundError:
-        return [(published.pip_install("accel-host"), "the package needs it")]
+        return [(install_commands.pip_install("accel-host"), "the package needs it")]
     return []

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Intel GPUs: where torch.xpu differs from any other device of torch."""
+"""Intel GPUs: differences from other torch devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accel_xpu import collectives, hardware
 from accel_xpu.op_builder import TABLE
 from accel_xpu.traits import NO_GRAPHS, TRAITS
 
-#: The affinity mask is not among them: each node has its own.
+#: Without the affinity mask, which differs between nodes.
 _EXPORTED = [
     "CCL_",
     "FI_",
@@ -31,7 +31,7 @@ _EXPORTED = [
 
 
 class XPU_Accelerator(TorchDeviceAccelerator):
-    """Intel GPUs through torch.xpu; between ranks ccl where oneCCL's bindings work, else xccl."""
+    """Intel GPUs, with torch.xpu, and ccl if oneCCL's bindings work, else xccl."""
 
     def __init__(self) -> None:
         traits = TRAITS if hasattr(torch.xpu, "XPUGraph") else {**TRAITS, **NO_GRAPHS}
@@ -45,22 +45,22 @@ class XPU_Accelerator(TorchDeviceAccelerator):
 
     @override
     def default_stream(self, device_index: int | None = None) -> Any:
-        """The current stream: torch.xpu has no default one that others would wait for."""
+        """Return the current stream, because torch.xpu has no default stream."""
         return self.current_stream(device_index)
 
     @override
     def is_bf16_supported(self) -> bool:
-        """Always, on a machine without a device too."""
+        """Return True, also without a device."""
         return True
 
     @override
     def is_fp64_supported(self) -> bool:
-        """Asked of the device: Intel's GPUs for graphics have no double precision."""
+        """Return whether the device has double precision, which Intel's graphics GPUs lack; True without a device."""
         return bool(not self.is_available() or torch.xpu.get_device_properties().has_fp64)
 
     @override
     def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
-        # torch's host allocator for XPU aligns to less than a page.
+        # torch's host allocator for XPU does not align to pages.
         pinned = pinned_memory.pinned_like(tensor)
         return pinned if pinned_memory.MEMORY.is_locked(pinned) else _aligned_by_torch(tensor)
 
@@ -78,7 +78,7 @@ class XPU_Accelerator(TorchDeviceAccelerator):
 
 
 def _aligned_by_torch(tensor: torch.Tensor) -> torch.Tensor:
-    """A page-aligned copy that the driver pins, whatever `ulimit -l` is."""
+    """Return a page-aligned copy that the driver pins, independent of `ulimit -l`."""
     # DeepSpeed 0.18 asserts that its buffers for swapping are pinned.
     room = torch.empty(tensor.nbytes + mmap.PAGESIZE, dtype=torch.uint8, pin_memory=True)
     first = -room.data_ptr() % mmap.PAGESIZE

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which backend torch.distributed uses between XPUs: oneCCL's bindings where they work, else torch's own."""
+"""The backend of torch.distributed for XPUs: oneCCL's bindings if they work, else torch's own."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ ONECCL = Bindings("oneccl_bindings_for_pytorch", "oneccl_bind_pt", backend="ccl"
 
 
 def choose() -> Collectives:
-    """`ccl` if the bindings import, are built for this torch and serve xpu; else `xccl`. Never raises."""
+    """Return `ccl` if the bindings import, fit this torch and support xpu; else `xccl`. Does not raise."""
     return ONECCL.or_else("xccl")

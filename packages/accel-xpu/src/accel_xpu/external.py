@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the accelerator class of Intel Extension for DeepSpeed can serve the installed DeepSpeed.
+"""Probe for the accelerator class of Intel Extension for DeepSpeed.
 
-Its only release, 0.9.4, cannot: the interface has grown since. That is read from the sources, because
-its import needs two more packages, and imports DeepSpeed in the middle of a selection.
+Its only release, 0.9.4, lacks methods that DeepSpeed's interface has gained since. The sources are read to find
+that out, because importing it needs two more packages, and imports DeepSpeed during a selection.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BASE = "DeepSpeedAccelerator"
 
 
 def evidence() -> Evidence:
-    """Both packages' sources and IPEX's evidence; raises NotAnAccelerator that names every missing method."""
+    """Check both packages' sources and IPEX; raises NotAnAccelerator with the names of all missing methods."""
     if not module_exists(MODULE):
         return Evidence(False, None, f"{MODULE} is not installed")
     version = distribution_version(MODULE) or "of unknown version"
@@ -42,22 +42,22 @@ def evidence() -> Evidence:
 
 
 def confirm() -> Confirmation:
-    """Count with IPEX, which the class is written for."""
+    """Count devices with IPEX, which the class uses."""
     return ipex.confirm()
 
 
 def _missing(deepspeed: Path) -> list[str]:
-    """Abstract methods of DeepSpeed's interface that Intel's class has not written.
+    """Return the abstract methods of DeepSpeed's interface that Intel's class does not implement.
 
-    None where the sources cannot tell; constructing the class will.
+    Empty if the sources do not show it; constructing the class then fails.
     """
     spec = importlib.util.find_spec(MODULE)
     base = _class(deepspeed / "accelerator" / "abstract_accelerator.py", _BASE)
-    kind = _class(Path((spec and spec.origin) or "").with_name("xpu_accelerator.py"), _CLASS)
-    if base is None or kind is None or [ast.unparse(parent) for parent in kind.bases] != [_BASE]:
+    cls = _class(Path((spec and spec.origin) or "").with_name("xpu_accelerator.py"), _CLASS)
+    if base is None or cls is None or [ast.unparse(parent) for parent in cls.bases] != [_BASE]:
         return []
     abstract = {name for name, method in _methods(base).items() if _is_abstract(method)}
-    return sorted(abstract - _methods(kind).keys())
+    return sorted(abstract - _methods(cls).keys())
 
 
 def _class(source: Path, name: str) -> ast.ClassDef | None:
@@ -65,12 +65,12 @@ def _class(source: Path, name: str) -> ast.ClassDef | None:
         tree = ast.parse(source.read_text(encoding="utf-8"))
     except (OSError, SyntaxError):
         return None
-    kinds = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
-    return kinds[0] if kinds else None
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name]
+    return classes[0] if classes else None
 
 
-def _methods(kind: ast.ClassDef) -> dict[str, ast.FunctionDef]:
-    return {node.name: node for node in kind.body if isinstance(node, ast.FunctionDef)}
+def _methods(cls: ast.ClassDef) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in cls.body if isinstance(node, ast.FunctionDef)}
 
 
 def _is_abstract(method: ast.FunctionDef) -> bool:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether Intel GPUs can be used through torch itself: its version and build, device files, its own count."""
+"""Probe for Intel GPUs with torch.xpu: version and build of torch, device files, and torch's device count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TORCH = ">=2.8"
 
 
 def evidence() -> Evidence:
-    """Version and build of torch, and Intel's render nodes; imports nothing."""
+    """Check version and build of torch, and Intel's render nodes; imports nothing."""
     version = distribution_version("torch")
     if version is None:
         return Evidence(False, None, "torch is not installed")
@@ -20,17 +20,17 @@ def evidence() -> Evidence:
         return Evidence(False, None, f"torch {version} is installed, {TORCH} serves XPU by itself")
     if torch_build("xpu") is None:
         return Evidence(False, None, f"torch {version} is built without XPU")
-    seen = hardware.seen()
-    return Evidence(True, seen.present, f"torch {version} is built with XPU; {seen.reason}")
+    presence = hardware.presence()
+    return Evidence(True, presence.present, f"torch {version} is built with XPU; {presence.reason}")
 
 
 def confirm() -> Confirmation:
-    """Count with torch.xpu; opens no device context."""
+    """Count devices with torch.xpu; opens no device context."""
     return counted("torch.xpu")
 
 
 def counted(through: str) -> Confirmation:
-    """What torch.xpu counts, in a sentence that names the variant."""
+    """Return the device count of torch.xpu, with a reason that names the variant."""
     import torch
 
     count = torch.xpu.device_count() if torch.xpu.is_available() else 0

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The records that core finds through the entry points `accel.vendors`: one for each variant to an Intel GPU."""
+"""The records that core finds through the entry points `accel.vendors`: one for each variant."""
 
 from accel_core.vendor import Vendor
 from accel_xpu.__about__ import __version__
 
-#: torch's own support, on a machine without a CUDA device.
+#: torch's own support; a CUDA device is preferred.
 VENDOR = Vendor(
     key="xpu",
     interface=2,
@@ -30,7 +30,7 @@ IPEX = Vendor(
     version=__version__,
 )
 
-#: The class that Intel Extension for DeepSpeed brings.
+#: The class in Intel Extension for DeepSpeed.
 EXTERNAL = Vendor(
     key="xpu.external",
     interface=2,

@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The command `accel`: its sub-commands, and the children that the doctor asks."""
+"""The command `accel`: its sub-commands, and the child processes of the doctor."""

@@ -19,13 +19,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-#: Last characters of what a child printed that are kept.
+#: Number of characters that are kept of a child's output, from its end.
 _KEPT = 4000
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What became of a child.
+    """The result of a child process.
 
     answer:    what it answered, empty when nothing.
     failure:   how it ended before its time (`did not answer within 10 s`), empty when all went well.
@@ -94,10 +94,10 @@ def end_of(output: Path) -> str:
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a child that leads its process group, and all that it started, and wait for it."""
+    """Kill the process group that a child leads, and wait for the child."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # macOS says the latter of a group of zombies
+    except (ProcessLookupError, PermissionError):  # macOS raises the latter for a group of zombies
         pass
     process.wait()
 

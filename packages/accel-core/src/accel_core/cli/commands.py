@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The sub-commands there are: core's own, and those that other packages add by entry point.
+"""The sub-commands of `accel`: core's own, and those that other packages add by entry point.
 
 A package adds one as ::
 
     [project.entry-points."accel.commands"]
     sim = "accel_testkit.sim:COMMAND"
 
-where the object, or module, has `add_arguments(parser)` and `run(args) -> int`. It is imported only when
-it is called, so a broken one is in nobody's way.
+where the object, or module, has `add_arguments(parser)` and `run(args) -> int`. It is imported only when it
+is called, so that a broken one does not affect the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pkgutil
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from accel_core.cli.owners import owner
+from accel_core.cli.entry_points import declaring_package
 from accel_core.errors import InvalidCommand
 
 ENTRY_POINT_GROUP = "accel.commands"
@@ -33,20 +33,20 @@ class Command(Protocol):
         ...
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it; the exit status."""
+        """Run the sub-command; returns the exit status."""
         ...
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a sub-command comes from: its dotted name, one line about it, and the package that brings it."""
+    """A declared sub-command: dotted name, summary in one line, and the package that declares it."""
 
     target: str
     summary: str
     package: str = "accel-core"
 
     def attach(self, parser: argparse.ArgumentParser) -> Command:
-        """Import it and let it declare its options; raises `InvalidCommand`."""
+        """Import the sub-command and add its options to the parser; raises `InvalidCommand`."""
         try:
             command: Any = pkgutil.resolve_name(self.target)
             missing = [
@@ -83,13 +83,15 @@ _OWN = {
 
 
 def available() -> tuple[dict[str, Source], list[str]]:
-    """Every sub-command by name, and a remark about each that is left out. Imports none of them."""
+    """Return the sub-commands by name, and a remark for each duplicate. Imports none of them."""
     found = dict(_OWN)
     remarks = []
     for point in sorted(
         importlib.metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda p: (p.name, p.value)
     ):
-        source = Source(point.value, f"from the package {owner(point)[0]}", owner(point)[0])
+        source = Source(
+            point.value, f"from the package {declaring_package(point)[0]}", declaring_package(point)[0]
+        )
         former = found.setdefault(point.name, source)
         if former != source:
             remarks.append(

@@ -17,7 +17,7 @@ _INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one sub-command; its exit status, 2 for wrong usage."""
+    """Run one sub-command; returns its exit status, 2 for wrong usage."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         status = _run(arguments)
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:
-        # The reader (`| head`) has seen enough; Python's own flush at exit must not complain either.
+        # The reader (`| head`) has closed the pipe. Python's flush at exit must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 

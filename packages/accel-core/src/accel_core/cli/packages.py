@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the metadata of the installed packages tell: owners of entry points, requirements that are not met."""
+"""Metadata of the installed packages: who declares an entry point, and which requirements are not met."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from packaging.requirements import InvalidRequirement, Requirement
 
 from accel_core import env
-from accel_core.cli.owners import owner
+from accel_core.cli.entry_points import declaring_package
 from accel_core.errors import InvalidEnvironment
-from accel_core.published import pip_install
+from accel_core.install_commands import pip_install
 from accel_core.upstream.contract import SUPPORTED, TRIED
 from accel_core.vendor import ENTRY_POINT_GROUP, distribution_version, in_range, module_exists
 
-#: torch calls these at the end of its import.
+#: Entry points of this group are called at the end of `import torch`.
 TORCH_GROUP = "torch.backends"
-#: torch's own switch; it calls them only for this value.
+#: torch's own switch, and the only value for which it calls them.
 AUTOLOAD, AUTOLOAD_ON = "TORCH_DEVICE_BACKEND_AUTOLOAD", "1"
 
 _CORE = "accel-core"
@@ -27,7 +27,7 @@ _CORE = "accel-core"
 
 @dataclass(frozen=True)
 class Unmet:
-    """A requirement that a package states and this environment does not meet; `found` is empty when missing."""
+    """A requirement of a package that this environment does not meet; `found` is empty if not installed."""
 
     package: str
     version: str
@@ -38,9 +38,9 @@ class Unmet:
 
 @dataclass(frozen=True)
 class DeepSpeed:
-    """The installed DeepSpeed; version is empty when there is none, in_range is None then.
+    """The installed DeepSpeed. If there is none, `version` is empty and `in_range` is None.
 
-    tried: its engine was seen to train with this package.
+    tried: training with this release was tested.
     """
 
     version: str
@@ -51,9 +51,9 @@ class DeepSpeed:
 
 @dataclass(frozen=True)
 class Bridge:
-    """Whether a program that imports torch and then deepspeed gets our accelerators, and one sentence.
+    """Whether deepspeed uses our accelerators in a program that imports torch first, and the reason.
 
-    repair: what to do, where it is off and nobody asked for that.
+    repair: advice, if it is off although no variable disables it.
     """
 
     on: bool
@@ -66,14 +66,14 @@ def autoload_on() -> bool:
     return os.environ.get(AUTOLOAD, AUTOLOAD_ON) == AUTOLOAD_ON
 
 
-def backend_owner(name: str) -> tuple[str, str]:
-    """Package and version behind a torch backend entry point; empty when there is none of that name."""
+def backend_package(name: str) -> tuple[str, str]:
+    """Return package and version that declare a torch backend entry point; empty if none has that name."""
     points = importlib.metadata.entry_points(group=TORCH_GROUP, name=name)
-    return next((owner(point) for point in points), ("", ""))
+    return next((declaring_package(point) for point in points), ("", ""))
 
 
 def deepspeed() -> DeepSpeed:
-    """The installed DeepSpeed, from its metadata."""
+    """Return the installed DeepSpeed, from its metadata."""
     version = distribution_version("deepspeed") or ("unknown" if module_exists("deepspeed") else "")
     if not version:
         return DeepSpeed("", str(SUPPORTED), None)
@@ -83,7 +83,7 @@ def deepspeed() -> DeepSpeed:
 
 
 def bridge() -> Bridge:
-    """Whether DeepSpeed is joined to this package."""
+    """Return whether the bridge to DeepSpeed is on, and why."""
     try:
         wanted = env.BRIDGE.on()
     except InvalidEnvironment as error:
@@ -92,7 +92,9 @@ def bridge() -> Bridge:
         return Bridge(False, f"{env.BRIDGE.name}={env.BRIDGE.get()}: DeepSpeed chooses by itself")
     if not module_exists("deepspeed"):
         return Bridge(False, "there is no deepspeed to join")
-    if not any(owner(point)[0] == _CORE for point in importlib.metadata.entry_points(group=TORCH_GROUP)):
+    if not any(
+        declaring_package(point)[0] == _CORE for point in importlib.metadata.entry_points(group=TORCH_GROUP)
+    ):
         found = f"{_CORE} is installed without its entry point in group {TORCH_GROUP}"
         return Bridge(False, found, pip_install(_CORE, options="--force-reinstall"))
     if not autoload_on():
@@ -103,14 +105,14 @@ def bridge() -> Bridge:
 
 
 def unmet() -> list[Unmet]:
-    """What this package, the vendor packages and torch's backend extensions require and do not find."""
+    """Return unmet requirements of accel-core, the vendor packages and torch's backend extensions."""
     points = [
         point
         for group in (ENTRY_POINT_GROUP, TORCH_GROUP)
         for point in importlib.metadata.entry_points(group=group)
         if point.dist is not None
     ]
-    names = {_CORE} | {owner(point)[0] for point in points}
+    names = {_CORE} | {declaring_package(point)[0] for point in points}
     return [lack for name in sorted(names) for lack in _unmet_by(name)]
 
 

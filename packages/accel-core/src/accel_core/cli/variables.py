@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel env`: the environment variables of this project, from the one table that the code reads."""
+"""`accel env`: the environment variables of this project, from the table that the code uses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from accel_core.selection.discover import discover
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The forms of output."""
+    """Declare the output formats."""
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print a JSON list")
     form.add_argument("--markdown", action="store_true", help="print docs/environment.md: no present values")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the variables; always 0."""
+    """Print the variables; returns 0."""
     if args.json:
         print(json.dumps([_entry(variable) for variable in _installed()], indent=2))
     elif args.markdown:
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _installed() -> list[Variable]:
-    """Core's variables, and those of the installed vendor packages."""
+    """Return core's variables and those of the installed vendor packages."""
     return [*VARIABLES, *(variable for vendor in discover().vendors for variable in vendor.variables)]
 
 
@@ -45,7 +45,7 @@ def _entry(variable: Variable) -> dict[str, str | bool | None]:
 
 
 def markdown() -> str:
-    """The page docs/environment.md."""
+    """Return the page docs/environment.md."""
     rows = "\n".join(
         f"| `{v.name}` | {f'`{v.default}`' if v.default else ''} | {v.sentence} |" for v in VARIABLES
     )

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A process that answers one question after another, as a run goes through its steps, and that may die of any.
+"""A child process that handles requests in sequence, such as the steps of a run, and may die in any of them.
 
-Questions and answers are lines of JSON in two pipes of their own, since runtimes print on stdout and read
-stdin. The child is the leader of its own process group and works in a folder that is removed with it.
+Requests and replies are lines of JSON in two separate pipes, because runtimes print on stdout and read stdin.
+The child leads its own process group and its working directory is temporary.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any
 from accel_core.cli import child
 from accel_core.cli.child import Reply
 
-#: Seconds between two looks whether a silent child is still there.
-_PULSE = 0.1
+#: Interval at which a silent child is checked.
+_POLL_SECONDS = 0.1
 #: Lines with which Python's faulthandler begins; what the runtime itself printed stands before them.
 _FAULT = ("Fatal Python error", "Thread 0x", "Current thread 0x")
 
 
 class Worker:
-    """Runs `python -m module`, which calls `serve`. After a failed answer it is dead; a new one takes its place."""
+    """Runs `python -m module`, which calls `serve`. A worker cannot be used after a failed reply."""
 
     def __init__(self, module: str, **environment: str) -> None:
         self._folder = TemporaryDirectory(prefix="accel-")
@@ -47,7 +47,7 @@ class Worker:
         os.close(answers)
 
     def ask(self, seconds: float, what: str, *arguments: str) -> Reply:
-        """Ask, and wait so long for the answer."""
+        """Send a request and wait up to `seconds` for the reply."""
         self.send(what, *arguments)
         return self.receive(seconds)
 
@@ -57,7 +57,7 @@ class Worker:
         try:
             os.write(self._ask, json.dumps([what, *arguments]).encode() + b"\n")
         except BrokenPipeError:
-            pass  # it is dead, as `receive` will say
+            pass  # the child has ended; `receive` returns how
 
     def receive(self, seconds: float) -> Reply:
         """Return the answer; a child that gives none in this time, or dies, is killed with all it started."""
@@ -72,7 +72,7 @@ class Worker:
             left = deadline - time.monotonic()
             if not dead and left <= 0:
                 return False
-            ready, _, _ = select.select([self._answers], [], [], 0 if dead else min(left, _PULSE))
+            ready, _, _ = select.select([self._answers], [], [], 0 if dead else min(left, _POLL_SECONDS))
             part = os.read(self._answers, 1 << 16) if ready else b""
             # A process that the child has started may hold the pipe open.
             if not part and (ready or dead):
@@ -113,7 +113,7 @@ class Worker:
         return last
 
     def _wait_a_moment(self) -> None:
-        # The pipe is closed a little ahead of the process's end.
+        # The pipe is closed shortly before the process ends.
         try:
             self._process.wait(1.0)
         except subprocess.TimeoutExpired:
@@ -121,7 +121,7 @@ class Worker:
 
 
 def serve(handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
-    """In the child: answer until nobody asks any more."""
+    """In the child: handle requests until the pipe is closed."""
     questions, answers = (int(argument) for argument in sys.argv[1:3])
     for descriptor in (questions, answers):
         os.set_inheritable(descriptor, False)

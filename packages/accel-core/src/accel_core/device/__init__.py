@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Base classes of accelerators, for anything that offers `torch.<type>`."""
+"""Base classes of accelerators, for any device type with a module `torch.<type>`."""
 
 from accel_core.device.graphs import Graphs
 from accel_core.device.module import DeviceModule, GraphModule

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs of a device module, which all runtimes name alike: CUDAGraph, XPUGraph, NPUGraph, MLUGraph, HPUGraph."""
+"""Graphs of a device module. All runtimes use the same naming: CUDAGraph, XPUGraph, NPUGraph, MLUGraph, HPUGraph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accel_core.interface import DeepSpeedAccelerator
 class Graphs(DeepSpeedAccelerator):
     """Capture and replay through `torch.<type>.<TYPE>Graph` and `torch.<type>.graph`.
 
-    `create_graph` returns None where the runtime's release has no graphs; capturing None runs the code.
+    `create_graph` returns None if the runtime has no graphs; a capture with None runs the code.
     """
 
     device_module: DeviceModule

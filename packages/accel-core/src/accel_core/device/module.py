@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The names that TorchDeviceAccelerator calls in a device module: those that torch's backends share."""
+"""The functions of a device module that TorchDeviceAccelerator calls; all backends of torch have them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import torch
 
 
 class DeviceModule(Protocol):
-    """What `torch.<type>` (torch.cuda, torch.xpu, torch.npu, …) offers; a device index of None is the current one.
+    """Interface of `torch.<type>` (torch.cuda, torch.xpu, torch.npu, …). A device index of None is the current device.
 
-    A runtime that lacks a name, or has it in another shape, needs an override of the accelerator's method.
-    Graphs are optional (`GraphModule`); `LazyCalls` stands apart because it is private.
+    If a runtime lacks a function, or its signature differs, override the method of the accelerator that calls it.
+    Graphs are optional (`GraphModule`). `LazyCalls` is separate because it is private.
     """
 
     @property
@@ -55,12 +55,12 @@ class DeviceModule(Protocol):
 
 
 class LazyCalls(Protocol):
-    """What every device module has beside: private, so that mypy does not count it among those of torch.cuda."""
+    """A private function of every device module. Separate, because mypy does not see it in torch.cuda."""
 
     def _lazy_call(self, callable: Callable[[], Any], /) -> Any: ...
 
 
 class GraphModule(Protocol):
-    """What the device module of a runtime with graphs offers beside `<TYPE>Graph` (CUDAGraph, NPUGraph, …)."""
+    """Additional interface of a device module with graphs, besides `<TYPE>Graph` (CUDAGraph, NPUGraph, …)."""
 
     def graph(self, graph: Any, *, pool: Any = ..., stream: Any = ...) -> AbstractContextManager[Any]: ...

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""For devices to which page-locked host memory makes no difference: mixed in before TorchDeviceAccelerator."""
+"""Mixin for devices that do not benefit from page-locked host memory; goes before TorchDeviceAccelerator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accel_core.interface.pinned import PinnedMemoryInterface
 
 
 class NoPinnedMemory(PinnedMemoryInterface):
-    """Copies from any host tensor are as fast as from a page-locked one: `pin_memory` returns the tensor itself."""
+    """`pin_memory` returns the tensor itself, because copies from any host tensor are equally fast."""
 
     torch_pins_host_memory = False
 

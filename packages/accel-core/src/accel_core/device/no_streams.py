@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""For devices without streams: mixed in before TorchDeviceAccelerator."""
+"""Mixin for devices without streams; goes before TorchDeviceAccelerator."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from accel_core.interface.streams import StreamInterface
 
 
 class NoStreams(DeviceInterface, StreamInterface):
-    """Work runs in the order of the calls: there is no stream to choose and none to wait for.
+    """Operations run in the order of the calls; streams are None.
 
-    `is_synchronized_device()` is True: DeepSpeed then makes no stream and records no event.
+    `is_synchronized_device()` is True, so that DeepSpeed creates no streams and records no events.
     """
 
     @override

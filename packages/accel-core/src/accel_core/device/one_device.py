@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A device type of which torch knows one a process: names have no index, and no other index is served."""
+"""Base class for device types with one device per process: names have no index, other indices are errors."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from accel_core.errors import InvalidDevice
 
 
 class OneDeviceAccelerator(TorchDeviceAccelerator):
-    """For runtimes that put every process on one device, whichever its launcher chose (Gaudi, Apple's GPU).
+    """For runtimes with one device per process, which the launcher chooses (Gaudi, Apple's GPU).
 
-    `device(i)` and `device_name(i)` drop the index, since callers pass local ranks. Every other method that
-    takes one serves None and the current device, and raises InvalidDevice (RuntimeError) for any other:
-    an answer would be about the wrong device. Vendors declare the trait `indexed_devices`.
+    `device(i)` and `device_name(i)` ignore the index, because callers pass local ranks. Every other method accepts
+    None and the current index, and raises InvalidDevice (RuntimeError) for others, as the result would be that of
+    another device. Vendors declare the trait `indexed_devices`.
     """
 
     @override
@@ -34,7 +34,7 @@ class OneDeviceAccelerator(TorchDeviceAccelerator):
         return self._name
 
     def checked_index(self, device_index: Any) -> int | None:
-        """None, which is what the runtime is asked with; raises InvalidDevice for another device's index."""
+        """Return None, the index to pass to the runtime; raises InvalidDevice for the index of another device."""
         if device_index is None:
             return None
         index = device_index if isinstance(device_index, int) else torch.device(device_index).index

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The whole interface for anything that offers `torch.<type>`.
+"""The accelerator interface, implemented with a device module `torch.<type>`.
 
-The runtimes (torch.cuda, torch.xpu, torch.npu, torch.mlu, …) are modules with the same functions. What they
-share is written here once; a vendor's class overrides only what differs.
+The device modules (torch.cuda, torch.xpu, torch.npu, torch.mlu, …) have the same functions. A vendor's class
+overrides only the methods for which its module differs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from accel_core.vendor import Trait
 
 
 class _IsOfType(dict[torch.device, bool]):
-    """Remembers for each device whether it is of one type: `device.type` makes a string at every call."""
+    """Cache of `device.type == name`, because `device.type` creates a string at every access."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
@@ -37,13 +37,13 @@ class _IsOfType(dict[torch.device, bool]):
 
 
 class TorchDeviceAccelerator(Graphs):
-    """An accelerator made of a torch device module.
+    """An accelerator that is implemented with a torch device module.
 
     name:        the torch device type (`npu`).
     collectives: backend name for torch.distributed (`hccl`).
     ops:         the vendor's op table.
-    traits:      what the device cannot do, by Feature or builder's class name; others raise InvalidTraits.
-    device_module: default `torch.<name>`, which the vendor's runtime has registered.
+    traits:      what the device cannot do, by Feature or class name of a builder; other keys raise InvalidTraits.
+    device_module: default `torch.<name>`, as registered by the vendor's runtime.
     compile_backend: default backend of torch.compile.
     """
 
@@ -194,7 +194,7 @@ class TorchDeviceAccelerator(Graphs):
     def available_memory(self, device_index: int | None = None) -> int:
         return int(self.device_module.mem_get_info(device_index)[0])
 
-    # The old names. torch's own aliases are deprecated, and torch.xpu never had them.
+    # Deprecated names. torch.xpu does not have torch's own aliases.
 
     def memory_cached(self, device_index: int | None = None) -> int:
         return self.memory_reserved(device_index)
@@ -226,7 +226,7 @@ class TorchDeviceAccelerator(Graphs):
     # ------------------------------------------------------------------------------------ tensors
 
     def tensor_constructor(self, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
-        """Return what `FloatTensor` and its like are for this dtype; a vendor with types of its own overrides this."""
+        """Return the value of `FloatTensor` etc. for a dtype; override it if the runtime has its own types."""
         return partial(torch.tensor, dtype=dtype, device=self._name)
 
     @property

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The check of declared traits: a misspelt key would declare nothing, silently."""
+"""Validation of declared traits. Without it, a misspelt key would be ignored silently."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from accel_core.vendor import Feature, Trait
 
 
 def checked_traits(device: str, traits: Mapping[str, Trait], builders: Collection[str]) -> dict[str, Trait]:
-    """Return the traits by plain keys; raises InvalidTraits for a key that names no feature and no op.
+    """Return the traits with str keys; raises InvalidTraits for a key that is neither a feature nor an op builder.
 
-    device:   device type, for the message. builders: what the vendor's own op table has beside DeepSpeed's names.
+    device:   device type, for the message.
+    builders: builder names of the vendor's own op table, besides DeepSpeed's.
     """
     known = {feature.value for feature in Feature} | {*UPSTREAM, *ONE_DEVICE, *builders}
     by_key = {str.__str__(key): trait for key, trait in traits.items()}

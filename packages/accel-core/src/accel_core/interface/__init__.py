@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The accelerator interface, composed of one class per concern.
+"""The accelerator interface, composed of one class per subject.
 
-Names and call shapes are those of DeepSpeed 0.18 and 0.19: code written for
-`deepspeed.accelerator.get_accelerator()` runs unchanged. Where upstream's backends disagree with each
-other there is one contract here, and it stands in the methods' docstrings.
+Names and signatures are those of DeepSpeed 0.18 and 0.19, so that code written for
+`deepspeed.accelerator.get_accelerator()` runs unchanged. Where upstream's backends differ from each other,
+the docstring of the method defines the behaviour.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class DeepSpeedAccelerator(
     OpInterface,
     LaunchInterface,
 ):
-    """One kind of device, as DeepSpeed and accelerator-agnostic models see it.
+    """Interface of one device type, for DeepSpeed and accelerator-agnostic models.
 
-    Derive from `accel_core.TorchDeviceAccelerator`, which answers all of this for anything that offers
-    `torch.<type>`, and write the differences::
+    Derive from `accel_core.TorchDeviceAccelerator`, which implements it for any device type with a module
+    `torch.<type>`, and override what differs::
 
         class NPU_Accelerator(TorchDeviceAccelerator):
             def __init__(self) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: names, indices, counting, synchronizing."""
+"""Devices: names, indices, number, synchronization."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class DeviceInterface(ABC):
-    """Which device, and how the host waits for it."""
+    """Names, indices and number of devices, and synchronization with them."""
 
     _name: str | None
     #: Whether range_push takes an NVTX domain and category.
@@ -20,56 +20,56 @@ class DeviceInterface(ABC):
 
     @abstractmethod
     def is_available(self) -> bool:
-        """Whether at least one device can be used. Opens no device context."""
+        """Return whether at least one device can be used. Opens no device context."""
 
     @abstractmethod
     def device_count(self) -> int:
-        """Number of devices this process may use, 0 when there is none."""
+        """Return the number of devices that this process may use."""
 
     @abstractmethod
     def current_device(self) -> int:
-        """Index of the device in use."""
+        """Return the index of the current device."""
 
     @abstractmethod
     def set_device(self, device_index: int) -> None:
-        """Use this device from now on in this thread; raises RuntimeError for an index out of range."""
+        """Set the current device of this thread; raises RuntimeError if the index is out of range."""
 
     @abstractmethod
     def synchronize(self, device_index: int | None = None) -> None:
-        """Wait until all work queued on the device (default: the current one) is done."""
+        """Wait for all work queued on the device (default: the current one)."""
 
     @abstractmethod
     def device(self, device_index: int | None = None) -> torch.device:
-        """The torch.device with this index; without one, the device type alone, as in `.to(device())`."""
+        """Return the torch.device with this index; without one, the device type alone, as in `.to(device())`."""
 
     @abstractmethod
     def device_name(self, device_index: int | None = None) -> str:
-        """`"npu"`, or `"npu:1"` with an index: strings that torch takes as a device."""
+        """Return the device as a string for torch: `"npu"`, or `"npu:1"` with an index."""
 
     @abstractmethod
     def current_device_name(self) -> str:
-        """`device_name(current_device())`."""
+        """Return `device_name(current_device())`."""
 
     @abstractmethod
     def is_synchronized_device(self) -> bool:
-        """Whether every operation is done when its call returns, as on a CPU."""
+        """Return whether every operation is complete when its call returns, as on a CPU."""
 
     @abstractmethod
     def use_host_timers(self) -> bool:
-        """Whether the host's clock has to time device work because events cannot."""
+        """Return whether device work has to be timed with the host's clock, because events cannot."""
 
     @abstractmethod
     def resolves_data_dependency(self) -> bool:
-        """Whether the runtime itself orders work that shares data; DeepSpeed then waits less."""
+        """Return whether the runtime orders operations on the same data; DeepSpeed then synchronizes less."""
 
     @abstractmethod
     def handles_memory_backpressure(self) -> bool:
-        """Whether the runtime itself waits when memory runs short; DeepSpeed then queues freely."""
+        """Return whether the runtime waits when memory is short; DeepSpeed then does not limit queued work."""
 
     @abstractmethod
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
-        """Open a named range for a profiler; nothing where there is none."""
+        """Open a named profiler range; does nothing without a profiler."""
 
     @abstractmethod
     def range_pop(self, domain: str | None = None) -> None:
-        """Close the innermost range."""
+        """Close the innermost profiler range."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Data types the device computes in."""
+"""Data types that the device supports."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
 
 
 class DtypeInterface(ABC):
-    """Which floating point types train on this device."""
+    """The floating point types that can be used for training."""
 
     @abstractmethod
     def is_bf16_supported(self) -> bool:
-        """Whether bfloat16 trains."""
+        """Return whether models can be trained in bfloat16."""
 
     @abstractmethod
     def is_fp16_supported(self) -> bool:
-        """Whether float16 trains."""
+        """Return whether models can be trained in float16."""
 
     def is_fp64_supported(self) -> bool:
-        """Whether float64 computes; nearly every device does."""
+        """Return whether float64 is supported, as it is on nearly every device."""
         return True
 
     @abstractmethod
     def supported_dtypes(self) -> list[torch.dtype]:
-        """The floating point types that DeepSpeed may train in, float32 first."""
+        """Return the floating point types that DeepSpeed may train in, float32 first."""
 
     @abstractmethod
     def is_triton_supported(self) -> bool:
-        """Whether Triton kernels run. Answered without importing Triton."""
+        """Return whether Triton kernels run. Does not import Triton."""
 
     def prefer_triton_grouped_mm(self) -> bool:
-        """Whether a Triton grouped GEMM beats torch._grouped_mm here."""
+        """Return whether a Triton grouped GEMM is faster than torch._grouped_mm here."""
         return False

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs: device work recorded once and replayed."""
+"""Graphs: device work that is captured once and replayed."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 
 
 class GraphInterface(ABC):
-    """By default there are no graphs: `create_graph` gives None and a capture is just the code inside."""
+    """Graph capture. By default there is none: `create_graph` returns None and a capture runs the code inside."""
 
     def create_graph(self) -> Any:
-        """A new empty graph, None where the device has none."""
+        """Return a new empty graph, None if the device has no graphs."""
         return None
 
     def capture_to_graph(
         self, graph: Any, pool: Any = None, stream: Any = None
     ) -> AbstractContextManager[Any]:
-        """A context whose work is recorded into the graph."""
+        """Return a context manager that captures its work into the graph."""
         return nullcontext()
 
     def replay_graph(self, graph: Any) -> None:
-        """Run the recorded work again."""
+        """Run the captured work again."""
 
     def is_current_stream_capturing(self) -> bool:
-        """Whether work on the current stream is being recorded now."""
+        """Return whether the current stream is capturing."""
         return False

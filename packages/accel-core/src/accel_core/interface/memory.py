@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Device memory: figures in bytes (int), for the current device unless an index is given."""
+"""Device memory. Sizes are in bytes (int); the default is the current device."""
 
 from __future__ import annotations
 
@@ -9,56 +9,56 @@ from typing import Any
 
 
 class MemoryInterface(ABC):
-    """How much memory there is, is in use, and was in use at most."""
+    """Total, used and peak device memory."""
 
     @abstractmethod
     def empty_cache(self) -> None:
-        """Give cached, unused blocks back to the device."""
+        """Release unused blocks of the caching allocator."""
 
     @abstractmethod
     def memory_allocated(self, device_index: int | None = None) -> int:
-        """Bytes held by tensors."""
+        """Return the bytes held by tensors."""
 
     @abstractmethod
     def max_memory_allocated(self, device_index: int | None = None) -> int:
-        """Largest `memory_allocated` since the start or the last reset, in bytes."""
+        """Return the peak of `memory_allocated` since the start or the last reset, in bytes."""
 
     @abstractmethod
     def reset_max_memory_allocated(self, device_index: int | None = None) -> None:
-        """Start the peak of `memory_allocated` anew."""
+        """Reset the peak of `memory_allocated`."""
 
     @abstractmethod
     def memory_cached(self, device_index: int | None = None) -> int:
-        """Old name of `memory_reserved`."""
+        """Deprecated name of `memory_reserved`."""
 
     @abstractmethod
     def max_memory_cached(self, device_index: int | None = None) -> int:
-        """Old name of `max_memory_reserved`."""
+        """Deprecated name of `max_memory_reserved`."""
 
     @abstractmethod
     def reset_max_memory_cached(self, device_index: int | None = None) -> None:
-        """Start the peak of `memory_reserved` anew."""
+        """Reset the peak of `memory_reserved`."""
 
     @abstractmethod
     def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
-        """Figures under torch's keys, such as `allocated_bytes.all.current` and `allocated_bytes.all.peak`."""
+        """Return statistics under torch's keys: `allocated_bytes.all.current`, `allocated_bytes.all.peak`, …"""
 
     @abstractmethod
     def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
-        """Start all peaks anew."""
+        """Reset all peaks."""
 
     @abstractmethod
     def memory_reserved(self, device_index: int | None = None) -> int:
-        """Bytes that the caching allocator holds, used or not."""
+        """Return the bytes that the caching allocator holds, used or not."""
 
     @abstractmethod
     def max_memory_reserved(self, device_index: int | None = None) -> int:
-        """Largest `memory_reserved` since the start or the last reset, in bytes."""
+        """Return the peak of `memory_reserved` since the start or the last reset, in bytes."""
 
     @abstractmethod
     def total_memory(self, device_index: int | None = None) -> int:
-        """Bytes of memory the device has."""
+        """Return the total memory of the device, in bytes."""
 
     @abstractmethod
     def available_memory(self, device_index: int | None = None) -> int:
-        """Bytes that can still be allocated, other processes' use counted."""
+        """Return the free memory of the device in bytes, given the use of all processes."""

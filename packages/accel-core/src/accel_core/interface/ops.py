@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Ops: the builders that give DeepSpeed its kernels on this device."""
+"""Ops: the builders from which DeepSpeed loads its kernels for this device."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 
 
 class OpInterface(ABC):
-    """Builders by the class names that upstream uses, such as `FusedAdamBuilder`."""
+    """Op builders, by upstream's class names, such as `FusedAdamBuilder`."""
 
     @abstractmethod
     def op_builder_dir(self) -> str:
-        """Importable package whose files define the builders; DeepSpeed imports every file in it."""
+        """Return the package that defines the builders; DeepSpeed imports every module in it."""
 
     @abstractmethod
     def create_op_builder(self, class_name: str) -> Any:
-        """A new builder; a NotImplementedBuilder, whose `load` says why, where the device has no such op."""
+        """Return a new builder; a NotImplementedBuilder, whose `load` raises the reason, if the device lacks the op."""
 
     @abstractmethod
     def get_op_builder(self, class_name: str) -> Any:
-        """The builder's class; calling it without arguments is `create_op_builder`."""
+        """Return the class of a builder; `create_op_builder` calls it without arguments."""
 
     @abstractmethod
     def build_extension(self) -> Any:
-        """The setuptools command class that builds this device's extensions."""
+        """Return the setuptools command class that builds extensions for this device."""

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Page-locked host memory, from which copies to the device can run asynchronously.
 
-One contract for two generations of callers: DeepSpeed 0.18 passes `align_bytes`, 0.19 passes
-`make_copy` and `match_shape`. How this device locks memory is in the three `torch_*` methods, which a
-vendor overrides; the rest is written in terms of them.
+The signatures accept both DeepSpeed 0.18, which passes `align_bytes`, and 0.19, which passes `make_copy` and
+`match_shape`. The three `torch_*` methods lock memory for this device, and vendors override them; the other
+methods call these.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ _HOST = "cpu"  # house: torch's name for host memory, not the vendor of that nam
 
 
 class HostPins(Protocol):
-    """Another way to lock host memory, that takes precedence; DeepSpeed 0.19 has one."""
+    """An alternative allocator of page-locked memory that takes precedence; DeepSpeed 0.19 has one."""
 
     def active(self) -> Any:
-        """An object with pin, pin_empty, is_pinned and unpin, or None to use torch's way."""
+        """Return an object with pin, pin_empty, is_pinned and unpin, or None to use torch's allocator."""
         ...
 
     def track(self, nbytes: int) -> None:
-        """Account for locked bytes."""
+        """Add locked bytes to the accounting."""
         ...
 
 
 class PinnedMemoryInterface(ABC):
-    """Locked memory through torch, unless `host_pins` offers another way."""
+    """Page-locked memory from torch, unless `host_pins` has another allocator."""
 
-    #: Set by the upstream bridge, where DS_PIN_MEMORY_BACKEND chooses DeepSpeed's native allocator.
+    #: Set by the bridge; active if DS_PIN_MEMORY_BACKEND chooses DeepSpeed's native allocator.
     host_pins: ClassVar[HostPins | None] = None
-    #: Whether torch's way really locks pages on this device.
+    #: Whether torch's `pin_memory` locks pages on this device.
     torch_pins_host_memory: bool = True
 
     def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -47,7 +47,7 @@ class PinnedMemoryInterface(ABC):
         return tensor.new_empty(shape, pin_memory=True)
 
     def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
-        """Whether torch has page-locked the tensor's memory for this device."""
+        """Return whether torch has page-locked the tensor's memory for this device."""
         return tensor.is_pinned()
 
     def pin_memory(
@@ -58,12 +58,12 @@ class PinnedMemoryInterface(ABC):
         *,
         align_bytes: int = 1,
     ) -> torch.Tensor:
-        """A page-locked tensor like this CPU tensor.
+        """Return a page-locked tensor like this CPU tensor.
 
         make_copy:   copy the data too; else only shape and dtype are taken.
         match_shape: keep the shape; else a flat buffer of as many elements (only without make_copy).
         align_bytes: 1 for torch's alignment, 0 for whole pages (DeepSpeed 0.18). In that release it is
-                     the second positional argument, so an int there that is no bool means align_bytes.
+                     the second positional argument, so an int there that is not a bool means align_bytes.
         """
         if type(make_copy) is int:
             make_copy, align_bytes = True, make_copy
@@ -81,12 +81,12 @@ class PinnedMemoryInterface(ABC):
         return self._pin_fresh(tensor, tuple(tensor.shape) if match_shape else (tensor.numel(),))
 
     def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a page-locked copy of a CPU tensor that begins at a page (`align_bytes=0`)."""
-        # torch's pinned allocators hand out whole pages; a vendor whose allocator does not overrides this.
+        """Return a page-locked, page-aligned copy of a CPU tensor (`align_bytes=0`)."""
+        # torch's pinned allocators return whole pages; override this method if the device's does not.
         return self.torch_pin_memory(tensor)
 
     def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = _HOST) -> torch.Tensor:
-        """A new, uninitialized page-locked CPU tensor; raises ValueError for another device."""
+        """Return a new, uninitialized page-locked CPU tensor; raises ValueError for another device."""
         import torch
 
         _refuse_other_device(device)
@@ -96,7 +96,7 @@ class PinnedMemoryInterface(ABC):
     def pin_empty_like(
         self, tensor: torch.Tensor, device: Any = _HOST, dtype: torch.dtype | None = None
     ) -> torch.Tensor:
-        """A new, uninitialized page-locked CPU tensor of this shape; raises ValueError for another device."""
+        """Return a new, uninitialized page-locked CPU tensor of this shape; raises ValueError for another device."""
         _refuse_other_device(device)
         template = tensor.new_empty((0,), dtype=dtype or tensor.dtype, device=device)
         return self._pin_fresh(template, tuple(tensor.shape))
@@ -114,24 +114,24 @@ class PinnedMemoryInterface(ABC):
         return fresh
 
     def is_pinned(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor's memory is page-locked."""
+        """Return whether the tensor's memory is page-locked."""
         pins = self._native_pins()
         return bool(pins is not None and pins.is_pinned(tensor)) or self.torch_is_pinned(tensor)
 
     def unpin_memory(self, tensor: torch.Tensor) -> Any:
-        """Free what the native way locked, at once; torch frees its own with the last reference."""
+        """Free memory of the alternative allocator at once; torch frees its own with the last reference."""
         pins = self._native_pins()
         return None if pins is None else pins.unpin(tensor)
 
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
-        """Tell the device runtime of page-locked host memory; False where it wants to know nothing."""
+        """Register page-locked host memory with the device runtime; returns False if that is not needed."""
         return False
 
     def unregister_host_memory(self, address: int) -> None:
-        """Take back `register_host_memory`."""
+        """Undo `register_host_memory`."""
 
     def pin_memory_alignment(self) -> int:
-        """Alignment in bytes that `register_host_memory` needs; 1 means none."""
+        """Return the alignment in bytes that `register_host_memory` needs; 1 means none."""
         return 1
 
     def _native_pins(self) -> Any:
@@ -146,8 +146,8 @@ def _refuse_other_device(device: Any) -> None:
     import torch
 
     try:
-        kind = torch.device(device).type
+        device_type = torch.device(device).type
     except RuntimeError as error:
         raise ValueError(f"pinned memory is host memory: device must be cpu, got {device!r}") from error
-    if kind != _HOST:
+    if device_type != _HOST:
         raise ValueError(f"pinned memory is host memory: device must be cpu, got {device!r}")

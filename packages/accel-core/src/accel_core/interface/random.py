@@ -17,15 +17,15 @@ class RandomInterface(ABC):
 
     @abstractmethod
     def random(self) -> ModuleType:
-        """The module with `fork_rng`: torch.random."""
+        """Return the module with `fork_rng`: torch.random."""
 
     @abstractmethod
     def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
-        """Restore a generator's state, a uint8 tensor on the CPU as `get_rng_state` gives it."""
+        """Set the state of the device's generator: a uint8 tensor on the CPU, as returned by `get_rng_state`."""
 
     @abstractmethod
     def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
-        """State of the device's generator (default: the current device), a uint8 tensor on the CPU."""
+        """Return the state of the device's generator (default: the current device), a uint8 tensor on the CPU."""
 
     @abstractmethod
     def manual_seed(self, seed: int) -> None:
@@ -37,8 +37,8 @@ class RandomInterface(ABC):
 
     @abstractmethod
     def initial_seed(self) -> int:
-        """Seed of the current device's generator."""
+        """Return the initial seed of the current device's generator."""
 
     @abstractmethod
     def default_generator(self, device_index: int) -> torch.Generator:
-        """Default generator of a device."""
+        """Return the default generator of a device."""

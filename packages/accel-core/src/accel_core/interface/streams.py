@@ -11,7 +11,7 @@ from typing import Any
 
 
 class StreamInterface(ABC):
-    """Queues of device work and marks in them. Stream and Event types are the runtime's own."""
+    """Streams, in which device work is queued, and events recorded in them, of the runtime's own types."""
 
     @property
     @abstractmethod
@@ -25,16 +25,16 @@ class StreamInterface(ABC):
 
     @abstractmethod
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
-        """A context in which work goes to this stream; None leaves the stream as it is."""
+        """Return a context manager that makes this stream the current one; None leaves the current stream."""
 
     @abstractmethod
     def current_stream(self, device_index: int | None = None) -> Any:
-        """The stream that work goes to now."""
+        """Return the current stream of a device."""
 
     @abstractmethod
     def default_stream(self, device_index: int | None = None) -> Any:
-        """The stream that work goes to when nobody chose another."""
+        """Return the default stream of a device."""
 
     @abstractmethod
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        """Call back once the runtime is initialized: at once if it is, else right after. It is never dropped."""
+        """Call `callback` when the runtime is initialized: now if it is, else right after its initialization."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors on the device: typed constructors, and where a tensor is."""
+"""Tensors on the device: typed constructors, and a test of a tensor's device."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class TensorInterface(ABC):
-    """Constructors are called with data, as `FloatTensor([1.0, 2.0])`, and give a tensor on the device."""
+    """Typed constructors: `FloatTensor([1.0, 2.0])` returns a tensor on the device."""
 
     @property
     @abstractmethod
@@ -51,4 +51,4 @@ class TensorInterface(ABC):
 
     @abstractmethod
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
-        """Whether the tensor's memory is on this kind of device."""
+        """Return whether the tensor is on a device of this type."""

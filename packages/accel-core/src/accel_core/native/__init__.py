@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Native libraries with a C interface: compiled from packaged source once a machine, kept in a private cache."""
+"""Native libraries with a C interface, compiled once per machine from packaged source into a private cache."""
 
 from accel_core.native.source import Source
 

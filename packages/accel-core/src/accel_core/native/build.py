@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Builds a library once and keeps it.
+"""Compile a library once and keep it in the cache.
 
-Built in a private folder, published by one rename under a name that contains the hash of its contents: a
-builder that is killed, a full disk or a damaged file leaves nothing that a later process would load. The lock
-only saves work; without it (some network file systems have none) two builders publish the same thing.
+It is built in a private folder and published by a rename, under a name that contains the hash of its contents.
+After a killed build, a full disk or damage to the file, no later process loads a wrong library. The lock only
+avoids duplicate work; without it (as on some network file systems) two builds publish equal files.
 
     <cache>/<name>-<key of sources, flags, machine>/<name>-<compiler>-<hash of the contents>.so
 
-A machine with a compiler takes what that compiler made; one without takes what any has made of the same sources.
+A machine with a compiler uses the library of that compiler; one without uses that of any compiler.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from accel_core.native import cache, compiler
 from accel_core.native.source import Source
 
 _WORK = "build-"
-#: Without the lock: of these nobody knows whether their builder is at work.
+#: Prefix of folders of builds without the lock. They are not removed, as the build may still be running.
 _WORK_ALONE = "alone-"
-#: A builder that was stopped, or whose disk hangs, keeps its lock. No library takes so long to build.
+#: Limit of waiting for the lock, which a suspended build keeps. No library takes this long to build.
 LOCK_SECONDS = 600.0
 Compile = Callable[[Source, Path], None]
 
 
 def library(source: Source, compile_library: Compile | None = None) -> Path:
-    """Path of the built library, from the cache or built now; raises `BuildFailed` or `CacheUnusable`.
+    """Return the path of the library, compiled if the cache lacks it; raises `BuildFailed` or `CacheUnusable`.
 
-    compile_library: makes the file from the source; core's own if not given.
+    compile_library: compiles the source into a file; default: `compiler.compile_library`.
     """
     home, stem = _place(source)
     found = _published(home, stem)
@@ -58,13 +58,13 @@ def library(source: Source, compile_library: Compile | None = None) -> Path:
 
 
 def published(source: Source) -> Path | None:
-    """Path of the library if the cache holds it; builds nothing. Raises `BuildFailed` or `CacheUnusable`."""
+    """Return the path of the library if the cache has it; compiles nothing. Raises as `library` does."""
     return _published(*_place(source))
 
 
 @contextlib.contextmanager
 def private(source: Source) -> Iterator[Path]:
-    """The library built in a temporary folder, for machines whose cache cannot be used."""
+    """Compile the library into a temporary folder, if the cache cannot be used; yields its path."""
     with tempfile.TemporaryDirectory(prefix="accel-", ignore_cleanup_errors=True) as folder:
         target = Path(folder) / f"{source.name}.so"
         compiler.compile_library(source, target)
@@ -72,21 +72,21 @@ def private(source: Source) -> Iterator[Path]:
 
 
 def forget(path: Path) -> None:
-    """Drop a published library that could not be loaded, so that the next call builds it anew."""
+    """Delete a cached library that could not be loaded, so that the next call compiles it again."""
     with contextlib.suppress(OSError):
         path.unlink()
 
 
 def _place(source: Source) -> tuple[Path, str]:
-    """The library's folder, and how its file's name begins: with the compiler where there is one."""
+    """Return the library's folder, and the beginning of its file name, with the compiler if there is one."""
     command = compiler.find()
-    # One that can only be read serves those who find their library in it.
+    # A read-only cache can be used if it has the library.
     home = cache.folder(write=False) / source.key()
     return home, f"{source.name}-{compiler.identity(command)}" if command else source.name
 
 
 def _published(home: Path, stem: str) -> Path | None:
-    """The library in its folder if its contents still have the hash of its name; a damaged one is removed."""
+    """Return the library whose contents match the hash in its name; a damaged one is removed."""
     try:
         candidates = sorted(home.glob(f"{stem}-*.so"))
     except OSError:
@@ -95,7 +95,7 @@ def _published(home: Path, stem: str) -> Path | None:
         try:
             whole = path.stem.rpartition("-")[2] == _hash(path)
         except OSError:
-            continue  # too many open files, a network disk: that says nothing about the library
+            continue  # too many open files, a network disk: the library may be intact
         if whole:
             return path
         forget(path)
@@ -104,7 +104,7 @@ def _published(home: Path, stem: str) -> Path | None:
 
 def _build(source: Source, home: Path, stem: str, compile_library: Compile, locked: bool) -> Path:
     if locked:
-        # Whoever holds the lock is the only builder with it: what others left behind died with them.
+        # Only the holder of the lock builds, so these folders are left over from builds that were killed.
         for left_behind in home.glob(f"{_WORK}*"):
             shutil.rmtree(left_behind, ignore_errors=True)
     prefix = _WORK if locked else _WORK_ALONE
@@ -129,7 +129,7 @@ def _hash(path: Path) -> str:
 
 @contextlib.contextmanager
 def _locked(home: Path) -> Iterator[bool]:
-    """Whether the lock is held: not where the file system has none, or its holder does not give it back."""
+    """Yield whether the lock was acquired: False without file locks, or if its holder does not release it."""
     try:
         lock = filelock.FileLock(home / ".lock", timeout=LOCK_SECONDS)
         lock.acquire()

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The folder for what is built on this machine: the user's own, readable by nobody else.
+"""The folder for libraries that are compiled on this machine, which only this user can write.
 
-What is loaded from it runs with the user's rights, so a folder that another user could have written to is refused.
+Libraries in it are loaded with the user's rights, so a folder that other users can write is an error.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from accel_core.errors import CacheUnusable
 
 
 def default() -> Path:
-    """ACCEL_CACHE_DIR, or `accel` in the user's cache folder as the platform has it; raises `CacheUnusable`."""
+    """Return ACCEL_CACHE_DIR, or `accel` in the platform's cache folder of the user; raises `CacheUnusable`."""
     if env.CACHE_DIR.get():
         return Path(env.CACHE_DIR.get())
     try:
         if sys.platform == "darwin":
             return Path.home() / "Library/Caches/accel"
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "accel"
-    except RuntimeError as error:  # containers run as users without HOME and without an entry in passwd
+    except RuntimeError as error:  # a user without HOME and without an entry in passwd, as in containers
         raise _unusable(str(error)) from error
 
 
 def folder(*, write: bool = True) -> Path:
-    """The cache folder, made if missing; raises `CacheUnusable` where it cannot be trusted.
+    """Return the cache folder, created if missing; raises `CacheUnusable` if others can write it.
 
-    write: refuse one that cannot be written, too.
+    write: also raise if this process cannot write it.
     """
     path = default()
     try:

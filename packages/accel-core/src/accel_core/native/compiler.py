@@ -21,9 +21,9 @@ _OPENMP = "-fopenmp"
 
 
 def find() -> list[str]:
-    """The command of $CXX (`ccache g++ -m64`) or the first usual one; empty where there is no compiler.
+    """Return the command of $CXX (`ccache g++ -m64`) or the first known one; empty if there is no compiler.
 
-    Raises `BuildFailed` for a CXX that is no command.
+    Raises `BuildFailed` if CXX is not a command.
     """
     chosen = os.environ.get("CXX", "")
     try:
@@ -42,9 +42,9 @@ def find() -> list[str]:
 
 
 def identity(command: list[str]) -> str:
-    """A hash that tells one compiler from the next without starting it.
+    """Return a hash that identifies the compiler, without starting it.
 
-    Of the words and, as `ccache g++` is two programs, of the real path, size and date of each that is one.
+    It covers the words of the command, and path, size and date of each word that is a program (`ccache g++`).
     """
     facts = list(command)
     for program in filter(None, map(shutil.which, command)):
@@ -55,7 +55,7 @@ def identity(command: list[str]) -> str:
 
 
 def compile_library(source: Source, target: Path) -> None:
-    """Compile and link into `target`, without OpenMP where that fails with it; raises `BuildFailed`."""
+    """Compile and link into `target`, without OpenMP if it fails with it; raises `BuildFailed`."""
     command = find()
     if not command:
         raise BuildFailed(
@@ -65,7 +65,7 @@ def compile_library(source: Source, target: Path) -> None:
             do="install one (Debian: apt install g++), or a wheel that carries the library",
         )
     result = _built(command, source, target, (_OPENMP,))
-    # What a compiler without OpenMP says differs: `unsupported option`, `cannot find -lomp`, `no omp.h`.
+    # The errors of compilers without OpenMP differ: `unsupported option`, `cannot find -lomp`, `no omp.h`.
     if result.returncode and _built(command, source, target, ()).returncode:
         errors = [line for line in result.stderr.splitlines() if "error" in line.lower()]
         raise BuildFailed(
@@ -79,7 +79,7 @@ def compile_library(source: Source, target: Path) -> None:
 def _built(
     command: list[str], source: Source, target: Path, openmp: tuple[str, ...]
 ) -> subprocess.CompletedProcess[str]:
-    """The linker's result, or the first failed unit's; units are compiled side by side."""
+    """Return the linker's result, or that of the first unit that fails; units are compiled in parallel."""
     flags = [*command, *FLAGS, *openmp, *source.flags, *(f"-I{folder}" for folder in source.folders)]
     with (
         tempfile.TemporaryDirectory(dir=target.parent, ignore_cleanup_errors=True) as work,

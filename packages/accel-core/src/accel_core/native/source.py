@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a native library is made of, and the key under which its build is kept."""
+"""The sources of a native library, and the cache key of its build."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-#: What every library is compiled with; the rest is the source's own.
+#: Compiler flags of every library.
 FLAGS = ("-std=c++17", "-fPIC")
 
 
 @dataclass(frozen=True)
 class Source:
-    """C++ sources that make one shared library.
+    """C++ sources of one shared library.
 
-    name:     of the library (`accel_host`).
-    units:    the files that are compiled.
-    folders:  of headers; every file in them, and beside the units, is part of the key.
-    flags:    for the compiler, beyond those every library gets.
+    name:     name of the library (`accel_host`).
+    units:    files to compile.
+    folders:  include folders; all files in them, and in the folders of the units, are part of the key.
+    flags:    additional compiler flags.
     """
 
     name: str
@@ -31,12 +31,12 @@ class Source:
     flags: tuple[str, ...] = ()
 
     def key(self) -> str:
-        """Of everything the built library depends on but the compiler: sources, flags, machine, C library."""
+        """Return a key of all that the library depends on, except the compiler: sources, flags, machine, C library."""
         digest = hashlib.sha256()
         for path in sorted(self._files()):
             digest.update(f"{path.name}:{path.stat().st_size}:".encode() + path.read_bytes())
         machine = (sys.platform, platform.machine(), *platform.libc_ver())
-        # A file of flags lies among the sources: where that is must not matter.
+        # A file of flags is among the sources; its path must not change the key.
         flags = [f"@{Path(flag[1:]).name}" if flag.startswith("@") else flag for flag in self.flags]
         digest.update("\0".join([*FLAGS, *flags, *machine]).encode())
         return f"{self.name}-{digest.hexdigest()[:20]}"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Op builders: the base, the table, and the answer for what is missing."""
+"""Op builders: the base class, the op table, and the builder for missing ops."""
 
 from accel_core.op_builder.base import OpBuilder
 from accel_core.op_builder.not_implemented import NotImplementedBuilder

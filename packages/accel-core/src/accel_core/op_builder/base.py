@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The base of every op builder here, in the shape DeepSpeed's engine and report call it."""
+"""Base class of op builders, with the methods that DeepSpeed's engine and report call."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 
 class OpBuilder(ABC):
-    """Gives DeepSpeed one op: an object with upstream's function names for it.
+    """Builder of one op: `load` returns an object with upstream's functions.
 
-    `NAME` is upstream's name of the op (`cpu_adam`), `BUILD_VAR` its build switch. Asking whether an op
-    is compatible starts no process, compiles nothing and never raises; the text is in `reason`.
+    `NAME` is upstream's name of the op (`cpu_adam`), `BUILD_VAR` its build switch. `is_compatible` starts no
+    process, compiles nothing and does not raise; `reason` explains its result.
     """
 
     NAME: ClassVar[str]
@@ -24,32 +24,32 @@ class OpBuilder(ABC):
 
     @property
     def reason(self) -> str:
-        """Why the op is, or is not, to be had here; after `load`, where it came from. One sentence."""
+        """Why the op can or cannot be loaded; after `load`, where it was loaded from. One sentence."""
         return self._verdict()[1]
 
     def is_compatible(self, verbose: bool = False) -> bool:
-        """Whether `load` will give the op on this machine."""
+        """Return whether `load` will succeed on this machine."""
         return self._verdict()[0]
 
     def _verdict(self) -> tuple[bool, str]:
         try:
             return self.compatibility()
         except Exception as error:
-            # One op's probe must never take `import deepspeed` down with it.
+            # An exception here would make `import deepspeed` fail.
             return False, f"the probe of {self.name} failed with {type(error).__name__}: {error}"
 
     @abstractmethod
     def compatibility(self) -> tuple[bool, str]:
-        """Whether the op can be loaded, and the sentence why; cheap, without processes."""
+        """Return whether the op can be loaded, and the reason. Must be cheap and start no process."""
 
     @abstractmethod
     def load(self, verbose: bool = True) -> Any:
-        """The op's functions; raises AccelError with the cause when it cannot be had."""
+        """Return an object with the op's functions; raises AccelError with the cause if it cannot be loaded."""
 
     def absolute_name(self) -> str:
-        """Dotted name under which DeepSpeed prints the op."""
+        """Return the dotted name under which DeepSpeed prints the op."""
         return f"{type(self).__module__}.{self.name}"
 
     def sources(self) -> list[str]:
-        """Native source files, none for an op that is not compiled."""
+        """Return the native source files; empty if the op is not compiled."""
         return []

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""An op that is many functions: what a builder's `load` gives, and its answer for what is missing."""
+"""Base class of ops with many functions: the object that `load` returns, and its error for missing ones."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ _TYPES = ("fp32", "fp16", "bf16")
 
 
 class OpFunctions:
-    """Methods under upstream's names.
+    """An op whose methods have upstream's names.
 
     OP:    upstream's name of the op.
-    TYPED: functions that upstream has once a float type, as `mlp_gemm_fp16`; here one serves all types.
-    Any other name is an AttributeError, for which DeepSpeed has paths of its own in torch.
+    TYPED: functions that upstream has once per float type, such as `mlp_gemm_fp16`; here one method is for all.
+    Other names raise AttributeError, for which DeepSpeed falls back to its own torch code.
     """
 
     OP: ClassVar[str]
     TYPED: ClassVar[frozenset[str]] = frozenset()
 
     def __getattr__(self, name: str) -> Any:
-        base, _, kind = name.rpartition("_")
-        if kind in _TYPES and base in self.TYPED:
+        base, _, dtype = name.rpartition("_")
+        if dtype in _TYPES and base in self.TYPED:
             return getattr(self, base)
         raise FunctionNotImplemented(
             what=f"{self.OP} has no function {name}",
-            found="a call of it on an accelerator that serves this op in part",
+            found="a call on an accelerator that implements only part of this op",
             expected=f"one of {', '.join(self._names())}",
-            do="turn the feature that needs it off, or let DeepSpeed use its own torch code for it",
+            do="disable the feature that needs it, or let DeepSpeed use its own torch code for it",
         )
 
     def _names(self) -> list[str]:

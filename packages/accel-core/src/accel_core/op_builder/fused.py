@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fused optimizers of a device: its runtime's own fused op, or plain torch where the runtime lacks it.
+"""Builders of a device's fused optimizers: a fused op of its runtime, or plain torch if the runtime lacks it.
 
-A vendor whose runtime has no such op puts these classes into its table as they are. One that has derives::
+A vendor without such an op lists these classes in its op table unchanged. With one, derive::
 
     class FusedAdamBuilder(fused.FusedAdamBuilder):
         FUSED_OP = "npu.npu_apply_adam_w"
@@ -24,17 +24,18 @@ from accel_core.op_builder.steps.lion import multi_tensor_lion
 
 
 def has_op(name: str) -> bool:
-    """Whether the runtime has registered an op below `torch.ops`, such as `npu.npu_rms_norm`."""
+    """Return whether the runtime has registered an op under `torch.ops`, such as `npu.npu_rms_norm`."""
     namespace, _, op = name.partition(".")
     return hasattr(getattr(torch.ops, namespace), op)
 
 
 class FusedBuilder(OpBuilder):
-    """Serves one function; nothing is compiled.
+    """Builder of an op with one function; nothing is compiled.
 
     FUNCTION: upstream's name of the function.
-    FUSED_OP: name below `torch.ops` of the op that `fused` calls, empty where the vendor has none.
-    plain:    the function in plain torch. fused: the same over the op.
+    FUSED_OP: name under `torch.ops` of the op that `fused` calls; empty if the vendor has none.
+    plain:    the function in plain torch.
+    fused:    the function with the fused op.
     """
 
     FUNCTION: ClassVar[str]
@@ -43,13 +44,13 @@ class FusedBuilder(OpBuilder):
     fused: Callable[..., Any]
 
     def compatibility(self) -> tuple[bool, str]:
-        """Always: plain torch serves where the fused op is missing."""
+        """Return True: plain torch is used if the fused op is missing."""
         if self._has_fused_op():
             return True, f"torch.ops.{self.FUSED_OP}"
         return True, f"plain torch: {self._lack()}"
 
     def load(self, verbose: bool = True) -> Any:
-        """An object with upstream's function."""
+        """Return an object with upstream's function."""
         return SimpleNamespace(**{self.FUNCTION: self.fused if self._has_fused_op() else self.plain})
 
     def _lack(self) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from accel_core.vendor import Trait
 
-#: Ops that upstream has for CUDA devices alone, as CUDA sources.
+#: Ops that upstream has as CUDA sources only.
 CUDA_ONLY = (
     "DeepCompileBuilder",
     "EvoformerAttnBuilder",
@@ -23,20 +23,20 @@ CUDA_ONLY = (
     "TransformerBuilder",
 )
 
-#: Ops that run on the host whatever the device; accel-host serves them.
+#: Ops that run on the host for every device; accel-host has them.
 HOST = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "PinMemoryBuilder", "UtilsBuilder")
-#: Fused optimizers of the device; `accel_core.op_builder.fused` has them in plain torch.
+#: Fused optimizers; `accel_core.op_builder.fused` has them in plain torch.
 FUSED = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder")
-#: Functions of inference; `accel_core.op_builder.inference` has them in plain torch.
+#: Inference functions; `accel_core.op_builder.inference` has them in plain torch.
 INFERENCE = ("InferenceBuilder", "InferenceCoreBuilder")
 
-#: Ops that upstream has for one other kind of device alone.
+#: Ops that upstream has for one other device type only.
 ONE_DEVICE = ("CCLCommBuilder", "FlashAttentionBuilder", "ShareMemCommBuilder")
 
-#: All but those of `ONE_DEVICE`: an accelerator serves each, or says why not.
+#: All except `ONE_DEVICE`: an accelerator has each of them, or a reason why not.
 UPSTREAM = tuple(sorted((*CUDA_ONLY, *HOST, *FUSED, *INFERENCE, "AsyncIOBuilder")))
 
 
 def cuda_only() -> dict[str, Trait]:
-    """A trait for each op of `CUDA_ONLY`, for the traits of a device that runs no CUDA."""
+    """Return a trait for each op of `CUDA_ONLY`, for devices that cannot run CUDA sources."""
     return dict.fromkeys(CUDA_ONLY, Trait.unsupported("DeepSpeed has this op as CUDA sources only"))

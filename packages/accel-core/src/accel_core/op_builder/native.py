@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Native libraries of vendor packages: C++ sources with a C interface, compiled once a machine and kept.
+"""Native libraries of vendor packages: C++ sources with a C interface, compiled once per machine.
 
-`build_library(source)` returns the path of the built library, from the user's cache or built now.
+`build_library(source)` returns the path of the library, compiled into the user's cache if it is not there.
 """
 
 from accel_core.native.build import forget as forget_library

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The answer for an op that a device does not have."""
+"""The builder of an op that a device does not have."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from accel_core.op_builder.base import OpBuilder
 
 
 class NotImplementedBuilder(OpBuilder):
-    """Never compatible; `load` says which op of which device, why, and which ops there are.
+    """A builder that is never compatible; `load` raises the reason, with the ops that the device has.
 
-    `NAME` is the key under which DeepSpeed 0.18 looks such builders up.
+    `NAME` is the key with which DeepSpeed 0.18 looks up such builders.
     """
 
     NAME = "deepspeed_not_implemented"
@@ -26,18 +26,18 @@ class NotImplementedBuilder(OpBuilder):
 
     @classmethod
     def of(cls, op: str, device: str, why: str, available: tuple[str, ...]) -> type[NotImplementedBuilder]:
-        """The class that answers for one op of one device."""
+        """Return the class for one op of one device."""
         if op == cls.__name__:
-            return cls  # DeepSpeed looks this very name up, for `isinstance(builder, …)`.
+            return cls  # DeepSpeed looks up this name, for `isinstance(builder, …)`
         facts = {"op": op, "device": device, "why": why, "available": available}
         return type(cls.__name__, (cls,), {**facts, "__module__": cls.__module__})
 
     def compatibility(self) -> tuple[bool, str]:
-        """Never, and why."""
+        """Return False, and the reason."""
         return False, f"{self.op} on {self.device}: {self.why}"
 
     def load(self, verbose: bool = True) -> Any:
-        """Raises OpNotImplemented."""
+        """Raise OpNotImplemented."""
         raise OpNotImplemented(
             what=f"{self.op} cannot be loaded on {self.device}",
             found=self.why,

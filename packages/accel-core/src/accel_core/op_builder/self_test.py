@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A tiny input for each op whose functions are known, and what has to come out: does the op really run here?"""
+"""A small input and its expected result for each known op, to check that the op runs here."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _HOST = torch.device("cpu")  # house: torch's name for host memory, not the vend
 
 
 def run(name: str, op: Any, device: torch.device) -> str:
-    """Run a loaded op, by upstream's name of it; the sentence what was done. Raises OpFailed for a wrong result."""
-    exercise = _EXERCISES.get(name)
-    if exercise is None:
+    """Run a loaded op, given upstream's name of it; returns a sentence. Raises OpFailed for a wrong result."""
+    check = _CHECKS.get(name)
+    if check is None:
         return "loaded; no tiny input is known for it"
-    exercise(op, device)
+    check(op, device)
     return "loaded and run on a tiny input"
 
 
 def _adam(update: Callable[..., Any], device: torch.device) -> None:
     param, grad, exp_avg, exp_avg_sq = _tensors(device)
     update(param, grad, exp_avg, exp_avg_sq)
-    # The first step of Adam moves each element by lr, whatever the gradient's size.
+    # The first step of Adam changes each element by lr, whatever the gradient's size.
     _expect(param, 2.0 - 0.1)
 
 
@@ -97,9 +97,9 @@ def _utils(op: Any, device: torch.device) -> None:
             raise _wrong(f"a part of shape {tuple(part.shape)}", f"{tuple(tensor.shape)}")
 
 
-#: No optimizer of DeepSpeed's has this number: it counts from 0.
+#: No optimizer of DeepSpeed has this ID: it counts from 0.
 _NUMBER = 2**31 - 1
-_EXERCISES: dict[str, Callable[[Any, torch.device], None]] = {
+_CHECKS: dict[str, Callable[[Any, torch.device], None]] = {
     "cpu_adagrad": _cpu_adagrad,
     "cpu_adam": _cpu_adam,
     "cpu_lion": _cpu_lion,
@@ -112,7 +112,7 @@ _EXERCISES: dict[str, Callable[[Any, torch.device], None]] = {
 
 
 def _tensors(device: torch.device) -> list[torch.Tensor]:
-    """A parameter of twos, a gradient of ones, two states of zeros."""
+    """Return a parameter of twos, a gradient of ones, and two states of zeros."""
     return [torch.full((5,), value, device=device) for value in (2.0, 1.0, 0.0, 0.0)]
 
 

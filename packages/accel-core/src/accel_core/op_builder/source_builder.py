@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Builders served by the sources that stock DeepSpeed ships, compiled when the op is first loaded."""
+"""Builders of ops from the sources in stock DeepSpeed, compiled when the op is first loaded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accel_core.op_builder.base import OpBuilder
 
 
 def deepspeed_folder() -> Path | None:
-    """Return the folder of the installed deepspeed, None when it is not installed; it is not imported."""
+    """Return the folder of the installed deepspeed, None if it is not installed. Does not import it."""
     spec = importlib.util.find_spec("deepspeed")
     if spec is None or spec.origin is None:
         return None
@@ -24,16 +24,16 @@ def deepspeed_folder() -> Path | None:
 
 
 class SourceBuilder(OpBuilder):
-    """Wraps one of upstream's builders.
+    """Wrapper of one of upstream's builders.
 
-    UPSTREAM: dotted names of the builder class; the first that the installed DeepSpeed has is used.
+    UPSTREAM: dotted names of the builder class; the first one that the installed DeepSpeed has is used.
     `is_compatible` compiles nothing; `load` does, with the C++ compiler and ninja.
     """
 
     UPSTREAM: ClassVar[tuple[str, ...]]
 
     def compatibility(self) -> tuple[bool, str]:
-        """Whether DeepSpeed has the sources, and a compiler and ninja are on PATH."""
+        """Return whether DeepSpeed has the sources, and a compiler and ninja are on PATH."""
         if deepspeed_folder() is None:
             return False, f"deepspeed, whose sources serve {self.name}, is not installed"
         if self._upstream_class() is None:
@@ -46,7 +46,7 @@ class SourceBuilder(OpBuilder):
         return True, f"compiled from DeepSpeed's sources by {compiler} when first loaded"
 
     def load(self, verbose: bool = True) -> Any:
-        """Compile (once; torch caches it) and import the op; raises UpstreamMissing when that is impossible."""
+        """Compile the op (once; torch caches it) and import it; raises UpstreamMissing if that is impossible."""
         compatible, reason = self._verdict()
         cls = self._upstream_class() if compatible else None
         if cls is None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The op table of a vendor: upstream's builder name -> dotted name of the class, imported when asked for."""
+"""The op table of a vendor: upstream's builder name -> dotted name of the class, imported at first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accel_core.vendor import Trait
 class OpTable(Mapping[str, str]):
     """A read-only mapping `{"CPUAdamBuilder": "accel_cpu.op_builder.cpu_adam:CPUAdamBuilder"}`.
 
-    package: the op_builder package of the vendor, whose files DeepSpeed imports one by one.
+    package: the op_builder package of the vendor, of which DeepSpeed imports every module.
     """
 
     def __init__(self, package: str, builders: Mapping[str, str]) -> None:
@@ -26,7 +26,7 @@ class OpTable(Mapping[str, str]):
 
     @classmethod
     def from_modules(cls, package: str, **modules: Sequence[str]) -> OpTable:
-        """Return the table of builders by the module of the package that has them: `host=names.HOST`."""
+        """Return a table from lists of builders by module of the package, such as `host=names.HOST`."""
         return cls(
             package,
             {name: f"{package}.{module}:{name}" for module, names in modules.items() for name in names},
@@ -42,9 +42,9 @@ class OpTable(Mapping[str, str]):
         return len(self._builders)
 
     def builder(self, class_name: str, device: str, traits: Mapping[str, Trait]) -> type[Any]:
-        """The class for a builder name; a NotImplementedBuilder with the trait's reason for any other name.
+        """Return the class for a builder name; a NotImplementedBuilder with the trait's reason if it is missing.
 
-        Raises InvalidOpTable when the table names something that cannot be imported.
+        Raises InvalidOpTable if the class cannot be imported.
         """
         if class_name not in self._builders:
             return self._not_implemented(class_name, device, traits)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Name each package before the selection imports it: a runtime that aborts takes the process with it without a word."""
+"""Log each package before the selection imports it, because a runtime may abort the process without a message."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger("accel_core")
 
 @contextmanager
 def about_to(step: str) -> Iterator[None]:
-    """Say what comes next, on stderr under ACCEL_VERBOSE=1; name it too when it is interrupted (Ctrl-C)."""
+    """Log the next step, on stderr under ACCEL_VERBOSE=1, and again if it is interrupted (Ctrl-C)."""
     _log.debug("about to %s", step)
     if _verbose():
         _write(f"accel_core: about to {step}\n")
@@ -33,7 +33,7 @@ def _verbose() -> bool:
     try:
         return env.VERBOSE.on()
     except InvalidEnvironment:
-        return True  # the value has no meaning; the wish for more output has
+        return True  # an invalid value still shows that more output is wanted
 
 
 def _write(line: str) -> None:
@@ -45,4 +45,4 @@ def _write(line: str) -> None:
         try:
             faulthandler.enable()
         except (OSError, ValueError, AttributeError):
-            pass  # a notebook's stderr has no file descriptor to dump to
+            pass  # a notebook's stderr has no file descriptor

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The choice: a pure function from findings and a request to the next step.
 
-It reads no environment, imports nothing and asks no device. When a decision needs the answer of a
-runtime, the step is CONFIRM; the caller asks, puts the answer among the findings and calls again. So
-only what matters is ever imported, and the whole truth table can be walked through in a test.
+It reads no environment, imports nothing and accesses no device. If the decision depends on a runtime, the step is
+CONFIRM: the caller confirms that candidate, replaces its finding and calls again. So only the runtimes that matter
+are imported, and a test can cover the whole truth table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from accel_core.selection.finding import Finding, State
 
 
 class Step(Enum):
-    """What the caller has to do next."""
+    """The next step for the caller."""
 
     CONFIRM = "confirm"
     CONSTRUCT = "construct"
@@ -30,13 +30,13 @@ class Step(Enum):
 
 @dataclass(frozen=True)
 class Request:
-    """The circumstances of a selection.
+    """Settings of a selection.
 
     asked:    DS_ACCELERATOR, None when unset.
     strict:   a CPU fall-back or a broken vendor is an error.
-    skip:     keys that detection passes over.
-    claimed:  who holds torch's PrivateUse1 slot, empty while it is free.
-    upstream: keys that the installed DeepSpeed has a backend for; None when there is no DeepSpeed.
+    skip:     keys that detection skips.
+    claimed:  backend that holds torch's PrivateUse1 slot; empty while it is free.
+    upstream: keys for which the installed DeepSpeed has a backend; None without DeepSpeed.
     """
 
     asked: str | None = None
@@ -48,7 +48,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The next step, the candidate it is about, and every candidate's state as of now."""
+    """The next step, its candidate, and the current state of every candidate."""
 
     step: Step
     finding: Finding | None
@@ -58,20 +58,20 @@ class Verdict:
 
 
 def choose(findings: Iterable[Finding], request: Request) -> Verdict:
-    """Decide what comes next; see the docstring of this module.
+    """Return the next step; see the docstring of this module.
 
-    The rules are in docs/selection.md. Findings may come in any order.
+    The rules are in docs/selection.md. Findings may be in any order.
     """
-    # Among equals first those that yield, so that they are out of the way before a tie is called.
+    # At equal priority, candidates that yield come first, so that they are outranked before a tie is found.
     ordered = sorted(findings, key=lambda finding: (-finding.priority, not finding.yields_to))
     if request.asked is not None:
-        return _asked(ordered, request, request.asked)
+        return _requested(ordered, request, request.asked)
     ordered = [passed_over(finding, request) for finding in ordered]
     return _detected(ordered, request)
 
 
 def passed_over(finding: Finding, request: Request) -> Finding:
-    """The finding, blocked when ACCEL_SKIP names it."""
+    """Return the finding, blocked if ACCEL_SKIP names its key."""
     if finding.key in request.skip and finding.state is not State.NOT_INSTALLED:
         return finding.now(State.BLOCKED, f"passed over: ACCEL_SKIP names {finding.key}")
     return finding
@@ -87,11 +87,11 @@ def _detected(findings: list[Finding], request: Request) -> Verdict:
             continue
         if finding.state not in (State.PENDING, State.PRESENT):
             continue
-        betters = [other for other in findings if other.key in finding.yields_to]
-        if any(other.state is State.PRESENT for other in betters):
+        preferred = [other for other in findings if other.key in finding.yields_to]
+        if any(other.state is State.PRESENT for other in preferred):
             findings[place] = finding.now(State.OUTRANKED, f"yields to {', '.join(finding.yields_to)}")
             continue
-        for candidate in (finding, *betters):
+        for candidate in (finding, *preferred):
             if candidate.state is State.PENDING and not _blocker(candidate, request):
                 return Verdict(Step.CONFIRM, candidate, tuple(findings))
         return _won(findings, finding, request)
@@ -131,25 +131,25 @@ def _take(
         return Verdict(Step.FAIL, None, tuple(findings), error=messages.unserved(winner, request.upstream))
     state = State.DEFERRED if winner.upstream else State.CHOSEN
     taken = winner.now(state)
-    final = tuple(taken if f is winner else _left(f) for f in findings)
+    final = tuple(taken if f is winner else _outranked(f) for f in findings)
     step = Step.DEFER if winner.upstream else Step.CONSTRUCT
     return Verdict(step, taken, final, warnings)
 
 
-def _left(finding: Finding) -> Finding:
+def _outranked(finding: Finding) -> Finding:
     return finding.now(State.OUTRANKED) if finding.state in (State.PENDING, State.PRESENT) else finding
 
 
 # --------------------------------------------------------------------------------- DS_ACCELERATOR=…
 
 
-def _asked(findings: list[Finding], request: Request, key: str) -> Verdict:
+def _requested(findings: list[Finding], request: Request, key: str) -> Verdict:
     candidates = [finding for finding in findings if finding.key == key]
     if not key or not (candidates or key in (request.upstream or ())):
         error = messages.unknown(key, findings, request.upstream)
         return Verdict(Step.FAIL, None, tuple(findings), error=error)
     if not candidates:
-        # A backend that the installed DeepSpeed has and this version of core does not know.
+        # A backend of the installed DeepSpeed that is not in the cascade of this version of core.
         unlisted = Finding(key, 0, State.PRESENT, "DeepSpeed's own backend, asked for", upstream=True)
         return _take([*findings, unlisted], unlisted, request, ())
     broken = [candidate for candidate in candidates if candidate.state is State.BROKEN]

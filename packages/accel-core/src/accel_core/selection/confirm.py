@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Ask one candidate: evidence without imports, then (only when its turn comes) its runtime."""
+"""Evidence for a candidate, found without imports, and confirmation by its runtime."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from accel_core.selection.deepspeed import Backend
 from accel_core.selection.finding import Finding, State
 from accel_core.vendor import Probe, Vendor, distribution_version
 
-#: Seconds after which a runtime that keeps the run waiting is named.
+#: Seconds after which a slow runtime is logged.
 SLOW = 10.0
 
 _log = logging.getLogger("accel_core")
@@ -49,7 +49,7 @@ def of_vendor(vendor: Vendor) -> Finding:
 def of_entry(entry: CascadeEntry, backend: Backend, keys: frozenset[str] | None) -> Finding:
     """Return the finding about an entry of the cascade that no installed package serves.
 
-    backend: the probe of DeepSpeed's own backend for it. keys: what the installed DeepSpeed has backends for.
+    backend: the probe of DeepSpeed's own backend for it. keys: the backends of the installed DeepSpeed.
     """
     finding = Finding(
         key=entry.key,
@@ -79,8 +79,8 @@ def _with_evidence(finding: Finding, probe: Probe | Vendor) -> Finding:
     try:
         with about_to(f"look for evidence of {_named(finding)}"):
             evidence = probe.evidence()
-        hopeful = evidence.runtime and evidence.hardware is not False
-        state = State.PENDING if hopeful else State.ABSENT
+        possible = evidence.runtime and evidence.hardware is not False
+        state = State.PENDING if possible else State.ABSENT
         return replace(finding, state=state, reason=evidence.reason, runtime=evidence.runtime)
     except KeyboardInterrupt:
         raise
@@ -89,7 +89,7 @@ def _with_evidence(finding: Finding, probe: Probe | Vendor) -> Finding:
 
 
 def confirmed(finding: Finding, probe: Probe | Vendor) -> Finding:
-    """Import the candidate's runtime and count: present, absent (no device) or broken, with the sentence why."""
+    """Return the finding after importing the runtime and counting devices: present, absent or broken."""
     try:
         with about_to(f"import the runtime of {_named(finding)}"), _named_when_slow(finding):
             answer = probe.confirm()
@@ -125,11 +125,11 @@ def _named_when_slow(finding: Finding) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-        timer.join()  # a thread that lingers would meet a fork right after the selection
+        timer.join()  # the thread must not exist if the program forks right after the selection
 
 
 def privateuse1_holder() -> str:
-    """The name that holds torch's PrivateUse1 slot in this process; empty while it is free."""
+    """Return the backend that holds torch's PrivateUse1 slot in this process; empty while it is free."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "_C"):
         return ""

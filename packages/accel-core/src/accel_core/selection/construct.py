@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Import the chosen vendor's class, make one object, and check that it is an accelerator."""
+"""Construct the accelerator of the chosen vendor, and check that it is one."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from accel_core.vendor import Vendor
 #: Base classes whose instances are accelerators. The upstream bridge adds DeepSpeed's own.
 ACCELERATOR_BASES: list[type] = [DeepSpeedAccelerator]
 
-#: Missing methods of something that is no accelerator are counted, and so many are named.
+#: Number of missing methods that an error message lists.
 _NAMED = 5
 
 
 def construct(vendor: Vendor) -> Any:
-    """Return a new accelerator of a vendor; raises what its import or constructor raises, or NotAnAccelerator."""
+    """Return a new accelerator of a vendor. Raises NotAnAccelerator, or what its import or constructor raises."""
     cls = pkgutil.resolve_name(vendor.accelerator)
     refuse_missing_methods(cls, vendor.accelerator)
     return validated(cls())
 
 
 def refuse_missing_methods(cls: Any, name: str) -> None:
-    """Raise NotAnAccelerator that names every abstract method a class has not written."""
+    """Raise NotAnAccelerator, with the names of all abstract methods, if a class does not implement them."""
     missing = sorted(getattr(cls, "__abstractmethods__", ()))
     if inspect.isclass(cls) and missing:
         raise NotAnAccelerator(
@@ -39,12 +39,12 @@ def refuse_missing_methods(cls: Any, name: str) -> None:
 
 
 def validated(accelerator: Any) -> Any:
-    """Return the object when it is an accelerator; raises NotAnAccelerator, naming what is missing."""
+    """Return the object if it is an accelerator; else raise NotAnAccelerator with the missing methods."""
     if isinstance(accelerator, tuple(ACCELERATOR_BASES)):
         return accelerator
     missing = sorted(
         (name for name in DeepSpeedAccelerator.__abstractmethods__ if not hasattr(accelerator, name)),
-        key=str.swapcase,  # the methods ahead of the tensor types
+        key=str.swapcase,  # methods before tensor types
     )
     listed = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
     hint = "an instance, not the class: add ()" if inspect.isclass(accelerator) else "an accelerator object"
@@ -57,5 +57,5 @@ def validated(accelerator: Any) -> Any:
             else ", which does not derive from DeepSpeedAccelerator"
         ),
         expected=f"{hint}, derived from accel_core.DeepSpeedAccelerator or deepspeed's",
-        do="derive the class from accel_core.TorchDeviceAccelerator and write the differences",
+        do="derive the class from accel_core.TorchDeviceAccelerator and override what differs",
     )

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The one accelerator of a process: get, set, and use for a while."""
+"""The current accelerator of a process."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _log = logging.getLogger("accel_core")
 
 
 class CurrentAccelerator:
-    """Holds the accelerator and the selection behind it; `accel_core.api` has the process's one object.
+    """The current accelerator and the selection that chose it; `accel_core.api.CURRENT` is the one of the process.
 
-    deepspeed: what selection asks of DeepSpeed.
+    deepspeed: the installed DeepSpeed, as the selection uses it.
     """
 
     def __init__(self, deepspeed: DeepSpeed) -> None:
         self.deepspeed = deepspeed
         self._accelerator: Any = None
         self._selection: Selection | None = None
-        #: The selection whose warnings were given.
+        #: The selection whose warnings have been logged.
         self._warned: Selection | None = None
         self._selecting = False
         self._deepspeed_asked = False
@@ -46,9 +46,9 @@ class CurrentAccelerator:
         self.get, self._set_ready = _getter(self._select_once)
 
     def set(self, accel: DeepSpeedAccelerator | None) -> None:
-        """Make this object the accelerator of the process; None clears the choice and any failed selection.
+        """Set the accelerator of the process; None clears it, and any failed selection.
 
-        Raises NotAnAccelerator (a TypeError and AssertionError) for anything else, and changes nothing then.
+        Raises NotAnAccelerator (a TypeError and AssertionError) for any other object, without a change.
         """
         with self._lock:
             if accel is not None:
@@ -64,7 +64,7 @@ class CurrentAccelerator:
 
     @contextmanager
     def using(self, accel: DeepSpeedAccelerator) -> Iterator[DeepSpeedAccelerator]:
-        """Use this accelerator inside a `with` block, in the whole process; the former one returns after it."""
+        """Use this accelerator inside a `with` block, in the whole process; the previous one is restored after it."""
         former = self.state()
         self.set(accel)
         try:
@@ -73,21 +73,21 @@ class CurrentAccelerator:
             self.restore(former)
 
     def is_supported(self) -> bool:
-        """Whether the current accelerator's name is one of DeepSpeed's."""
+        """Return whether the name of the current accelerator is one of DeepSpeed's."""
         return self.get().device_name() in SUPPORTED_ACCELERATOR_LIST
 
     def on_change(self, listener: Callable[[Any], None]) -> None:
-        """Call the listener with the accelerator (or None) whenever it changes, and now if there is one."""
+        """Call the listener with the accelerator (or None) at every change, and now if there is one."""
         self._listeners.append(listener)
         if self._accelerator is not None:
             listener(self._accelerator)
 
     def state(self) -> tuple[Any, Selection | None]:
-        """Return the current accelerator and the selection behind it, without selecting."""
+        """Return the current accelerator and the selection that chose it. Does not select."""
         return self._accelerator, self._selection
 
     def restore(self, state: tuple[Any, Selection | None]) -> None:
-        """Return to what `state` returned earlier."""
+        """Restore a state that `state` returned."""
         with self._lock:
             accelerator, self._selection = state
             self._publish(accelerator)
@@ -100,7 +100,7 @@ class CurrentAccelerator:
                 self._decide()
             selection = self._selection
             if self._accelerator is None and selection is not None and selection.verdict.error is not None:
-                # A copy: the traceback of one caller neither overwrites another's nor keeps its frames alive.
+                # A copy, so that callers do not share a traceback, which would also keep frames alive.
                 raise copy.copy(selection.verdict.error)
             if selection is None or selection is self._warned or not self.deepspeed.importing():
                 self._warn(selection)
@@ -108,15 +108,15 @@ class CurrentAccelerator:
             return accelerator
 
     def _warn(self, selection: Selection | None) -> None:
-        """Give the warnings of the selection, once, at the first use of its outcome.
+        """Log the warnings of the selection once, at the first use of the accelerator.
 
-        Importing deepspeed is no use: the program may set another accelerator right after it.
+        The import of deepspeed does not count: the program may set another accelerator right after it.
         """
         self._set_ready(self._accelerator)
         if selection is None or selection is self._warned:
             return
         self._warned = selection
-        level = logging.WARNING if env.speaks_for_the_machine() else logging.DEBUG
+        level = logging.WARNING if env.is_local_rank_zero() else logging.DEBUG
         for warning in selection.verdict.warnings:
             _log.log(level, "%s", warning)
 
@@ -130,15 +130,15 @@ class CurrentAccelerator:
         finally:
             self._selecting = False
         if self._selection is not None:
-            return  # importing deepspeed on the way has selected already; that outcome stands
+            return  # importing deepspeed has selected in the meantime; keep that outcome
         self._selection = selection
         if selection.verdict.error is None:
             self._publish(selection.accelerator)
 
     def _after_importing_deepspeed(self) -> Any:
-        """Import deepspeed in the middle of a selection; return the accelerator that its import selected, if any."""
+        """Import deepspeed during a selection; returns the accelerator that its import selected, if any."""
         self._selecting = False
-        # Another thread may be importing deepspeed, and ask for the accelerator under Python's import lock.
+        # Another thread may be importing deepspeed, and call `get` while it holds Python's import lock.
         self._lock.release()
         try:
             self.deepspeed.load()
@@ -153,14 +153,14 @@ class CurrentAccelerator:
 
     def _publish(self, accel: Any) -> None:
         former, self._accelerator = self._accelerator, accel
-        self._set_ready(None)  # a listener that asks gets the new one
+        self._set_ready(None)  # a listener that calls `get` gets the new one
         notified: list[Callable[[Any], None]] = []
         try:
             for listener in self._listeners:
                 notified.append(listener)
                 listener(accel)
         except BaseException:
-            # An accelerator that a listener refuses (its op table is broken, say) must not stay half set.
+            # If a listener raises (because the op table is broken, say), no listener may keep the new accelerator.
             self._accelerator = former
             for listener in notified[:-1]:
                 listener(former)
@@ -168,17 +168,17 @@ class CurrentAccelerator:
 
 
 def _getter(select_once: Callable[[], Any]) -> tuple[Callable[[], Any], Callable[[Any], None]]:
-    """Return `get_accelerator`, and the function that sets what it returns at once (None: what `select_once` does).
+    """Return `get_accelerator` and a setter of its result (None: call `select_once`).
 
-    DeepSpeed calls it many thousand times a step. A variable of a closure is read in half the time that a bound
-    method and an attribute take.
+    DeepSpeed calls it many thousand times per step. Reading a closure's variable takes half the time of a bound
+    method and an attribute.
     """
     ready: Any = None
 
     def get_accelerator() -> Any:
         """Return the accelerator of this process, selected at the first call.
 
-        A failed selection raises the same error at every call, until `set_accelerator` is called: the errors
+        After a failed selection every call raises the same error, until `set_accelerator` is called: one of
         ACC-2xx (`ValueError` or `RuntimeError`), see docs/errors.md.
         """
         return select_once() if ready is None else ready
@@ -192,8 +192,8 @@ def _getter(select_once: Callable[[], Any]) -> tuple[Callable[[], Any], Callable
 
 def _reentered() -> AccelError:
     return NoAccelerator(
-        what="the accelerator was asked for while it was being selected",
+        what="get_accelerator() was called while the accelerator was being selected",
         found="a vendor's import calls get_accelerator(), perhaps by importing deepspeed",
-        expected="vendor modules that ask for no accelerator while they are imported",
+        expected="vendor modules that do not call get_accelerator() while they are imported",
         do="call get_accelerator() in the vendor's functions, not while its modules are imported",
     )

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What selection needs to know of DeepSpeed; `accel_core.upstream` provides it, and a test can."""
+"""The interface through which the selection uses DeepSpeed; `accel_core.upstream` implements it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from accel_core.vendor import Probe
 
 
 class Backend(Probe, Protocol):
-    """Whether a device is here that only DeepSpeed's own backend could serve."""
+    """Probe of one of DeepSpeed's own backends."""
 
     @property
     def privateuse1(self) -> str:
-        """The name under which its runtime claims torch's PrivateUse1 slot, empty if it does not."""
+        """The name under which its runtime claims torch's PrivateUse1 slot; empty if it does not."""
         ...
 
     @property
     def yields_to(self) -> tuple[str, ...]:
-        """Keys that win over it wherever they are present."""
+        """Keys that are chosen instead of it if they are present."""
         ...
 
 
@@ -27,21 +27,21 @@ class DeepSpeed(Protocol):
     """The installed DeepSpeed, or its absence."""
 
     def keys(self) -> frozenset[str] | None:
-        """Return the accelerators that it has a backend for; None when it is not installed."""
+        """Return the keys of its backends; None if it is not installed."""
         ...
 
     def backend(self, key: str, variant: str) -> Backend:
-        """Return the probe for an entry of the cascade that no installed package serves."""
+        """Return the probe for an entry of the cascade without an installed vendor package."""
         ...
 
     def accelerator(self, key: str) -> Any:
-        """Return a new object of DeepSpeed's own accelerator class for a key."""
+        """Return a new instance of DeepSpeed's own accelerator class for a key."""
         ...
 
     def load(self) -> None:
-        """Import deepspeed, whose import asks for the accelerator."""
+        """Import deepspeed, which calls `get_accelerator()`."""
         ...
 
     def importing(self) -> bool:
-        """Whether `import deepspeed` has begun and not ended."""
+        """Return whether deepspeed is being imported."""
         ...

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Find the vendor packages: entry points of group `accel.vendors`, checked, without torch or any runtime."""
+"""Find the vendor packages: entry points of group `accel.vendors`. Imports neither torch nor any runtime."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from accel_core import cascade
 from accel_core.errors import AccelError, DuplicateVendor, InterfaceMismatch, InvalidVendor
-from accel_core.published import pip_install
+from accel_core.install_commands import pip_install
 from accel_core.selection.announce import about_to
 from accel_core.selection.finding import Finding, State
 from accel_core.vendor import ENTRY_POINT_GROUP, INTERFACE_VERSION, Vendor, distribution_version
@@ -20,14 +20,14 @@ from accel_core.vendor import ENTRY_POINT_GROUP, INTERFACE_VERSION, Vendor, dist
 
 @dataclass(frozen=True)
 class Discovery:
-    """The vendors that can be asked, and a finding for each entry point that cannot be used."""
+    """The usable vendors, and a finding for each entry point that cannot be used."""
 
     vendors: tuple[Vendor, ...]
     broken: tuple[Finding, ...]
 
 
 def discover(entry_points: Iterable[importlib.metadata.EntryPoint] | None = None) -> Discovery:
-    """Load every vendor record. Never raises: what is wrong with one package is a finding about it."""
+    """Load all vendor records. Does not raise: a faulty package becomes a finding."""
     if entry_points is None:
         entry_points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
     vendors: list[Vendor] = []
@@ -75,8 +75,8 @@ def _load(point: importlib.metadata.EntryPoint) -> Vendor:
 
 
 def _older_interface(error: BaseException) -> str:
-    """What a package was written for whose record fails to load because of it; empty for any other failure."""
-    # A class of core's own can also be asked for a name that only a newer core has.
+    """Describe the interface of a package whose record fails to load because of it; empty for other failures."""
+    # The package may also import a name that only a newer core has.
     if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "accel_core":
         return f"an interface that has what this one lacks ({error})"
     if isinstance(error, TypeError) and "Vendor.__init__()" in str(error):
@@ -92,7 +92,7 @@ def _mismatch(point: importlib.metadata.EntryPoint, written_for: str) -> Interfa
     core = distribution_version("accel-core") or "of unknown version"
     return InterfaceMismatch(
         what=f"{package} was built for another version of the accelerator interface",
-        # Both sides stand here: a finding's line has no "expected".
+        # Names both versions, because the line of a finding has no "expected".
         found=f"{package} {version} is written for {written_for}; accel-core {core} has interface {INTERFACE_VERSION}"
         + (f", and the package asks for {needs[0]}" if needs else ""),
         expected=f"interface {INTERFACE_VERSION}, that of the installed accel-core",

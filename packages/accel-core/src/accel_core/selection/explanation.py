@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Why this accelerator: the findings of the selection that the run used, for people and for programs."""
+"""The explanation of a selection, as text and as data."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from accel_core.selection.select import Selection
 
 @dataclass(frozen=True)
 class Explanation:
-    """What was chosen, how, and where every candidate stands.
+    """The chosen accelerator, the reason, and the state of every candidate.
 
-    chosen: key of the accelerator in use; empty when the selection failed.
-    how:    one sentence.
-    error:  the text of the failed selection's error.
+    chosen: key of the accelerator in use; empty if the selection failed.
+    how:    the reason in one sentence.
+    error:  the text of the error, if the selection failed.
     """
 
     chosen: str
@@ -39,7 +39,7 @@ class Explanation:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the same as plain data, for JSON."""
+        """Return the explanation as plain data, for JSON."""
         return {
             "chosen": self.chosen,
             "how": self.how,
@@ -55,7 +55,7 @@ def finding_to_dict(finding: Finding) -> dict[str, Any]:
 
 
 def explain_current(current: CurrentAccelerator) -> Explanation:
-    """Explain the accelerator in use; selects it first if nobody has. Never raises for a failed selection."""
+    """Explain the accelerator in use, selecting it if necessary. Does not raise for a failed selection."""
     try:
         current.get()
     except AccelError as error:
@@ -72,7 +72,7 @@ def explained(selection: Selection) -> Explanation:
     verdict = selection.verdict
     chosen = verdict.finding
     if verdict.error is not None or chosen is None:
-        # Nobody will ask the rest in this process any more.
+        # The other candidates are not confirmed in this process.
         findings = tuple(f.now(State.OUTRANKED) if f.state is State.PENDING else f for f in verdict.findings)
         return Explanation("", "selection failed", findings, (), str(verdict.error))
     asked = f"DS_ACCELERATOR={selection.request.asked}" if selection.request.asked is not None else "detected"

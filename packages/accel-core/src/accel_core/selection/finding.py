@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is known about one candidate at one moment of the selection."""
+"""What the selection knows about one candidate."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from enum import Enum
 
 
 class State(Enum):
-    """Where a candidate stands; the values are what `accel doctor` prints."""
+    """State of a candidate; `accel doctor` prints the values."""
 
-    #: Evidence is there; its runtime has not been asked yet.
+    #: There is evidence; the runtime has not been imported yet.
     PENDING = "pending"
     PRESENT = "present"
     CHOSEN = "chosen"
-    #: Its turn never came: another one was chosen, or asked for.
+    #: Another candidate was chosen or requested first.
     OUTRANKED = "outranked"
-    #: No runtime, or a runtime without a device (`Finding.runtime` tells which).
+    #: No runtime, or a runtime without a device (see `Finding.runtime`).
     ABSENT = "absent"
     BROKEN = "broken"
-    #: Another runtime holds what it needs, or ACCEL_SKIP names it.
+    #: Another runtime holds the PrivateUse1 slot, or ACCEL_SKIP names it.
     BLOCKED = "blocked"
     #: Left to DeepSpeed's own backend.
     DEFERRED = "deferred"
-    #: No package of this project (or a third party's) serves it here.
+    #: No installed package supports it.
     NOT_INSTALLED = "not-installed"
 
 
@@ -32,12 +32,12 @@ class State(Enum):
 class Finding:
     """One candidate of the cascade.
 
-    requires: the sentence `NPU_Accelerator requires torch_npu`.
+    requires: a sentence such as `NPU_Accelerator requires torch_npu`.
     runtime:  its runtime is installed (whether or not there is a device).
-    upstream: no package serves it; DeepSpeed's own backend would.
-    devices:  usable devices, None while nobody has counted.
+    upstream: no installed package supports it, only DeepSpeed's own backend.
+    devices:  number of usable devices, None before they are counted.
     error:    the traceback of a broken candidate.
-    advice:   what to do about a broken one, where that is known.
+    advice:   what to do about a broken candidate, if known.
     """
 
     key: str
@@ -58,9 +58,9 @@ class Finding:
 
     @property
     def label(self) -> str:
-        """The key, with the variant where there are several: `xpu (native)`."""
+        """The key, with the variant if there is one: `xpu (native)`."""
         return f"{self.key} ({self.variant})" if self.variant else self.key
 
     def now(self, state: State, reason: str | None = None) -> Finding:
-        """The same candidate in another state."""
+        """Return the same candidate in another state."""
         return replace(self, state=state, reason=self.reason if reason is None else reason)

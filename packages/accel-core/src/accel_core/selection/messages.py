@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The sentences of the selection: every error and warning that `choose` can give."""
+"""The messages of the selection: all errors and warnings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from accel_core.errors import (
     UnknownAccelerator,
     in_short,
 )
-from accel_core.published import pip_install
+from accel_core.install_commands import pip_install
 from accel_core.selection.finding import Finding, State
 
 _SEE = "run `accel doctor` for every candidate and its reason"
@@ -30,12 +30,12 @@ def _listed(findings: Iterable[Finding]) -> str:
 
 
 def _reportable(findings: Iterable[Finding]) -> list[Finding]:
-    """Those that someone installed or plugged in; the rest of the cascade would only be noise."""
+    """Return the findings about installed packages and devices, without the rest of the cascade."""
     return [f for f in findings if f.key != CPU_KEY and f.state is not State.NOT_INSTALLED]
 
 
 def unknown(key: str, findings: Iterable[Finding], upstream: AbstractSet[str] | None) -> AccelError:
-    """DS_ACCELERATOR is empty or names nothing."""
+    """Error: DS_ACCELERATOR is empty or unknown."""
     installed = {finding.key for finding in findings} | set(upstream or ())
     valid = [*SUPPORTED_ACCELERATOR_LIST, *sorted(installed - set(SUPPORTED_ACCELERATOR_LIST))]
     return UnknownAccelerator(
@@ -47,7 +47,7 @@ def unknown(key: str, findings: Iterable[Finding], upstream: AbstractSet[str] | 
 
 
 def unavailable(key: str, candidates: Sequence[Finding], upstream: AbstractSet[str] | None) -> AccelError:
-    """DS_ACCELERATOR names an accelerator whose package or runtime is missing, broken or blocked."""
+    """Error: DS_ACCELERATOR names an accelerator whose package or runtime is missing, broken or blocked."""
     broken = [candidate for candidate in candidates if candidate.state in (State.BROKEN, State.BLOCKED)]
     cls = AcceleratorBroken if broken else AcceleratorUnavailable
     requires = candidates[0].requires or f"{key} needs its runtime"
@@ -76,7 +76,7 @@ def unavailable(key: str, candidates: Sequence[Finding], upstream: AbstractSet[s
 
 
 def unserved(winner: Finding, upstream: AbstractSet[str] | None) -> AccelError:
-    """A device that only DeepSpeed's own backend could serve, and there is none."""
+    """Error: a device has no vendor package, and the installed DeepSpeed has no backend for it."""
     packages = [entry.distribution for entry in entries(winner.key) if entry.distribution]
     own = (
         "deepspeed is not installed" if upstream is None else f"the installed deepspeed has no {winner.key!r}"
@@ -92,7 +92,7 @@ def unserved(winner: Finding, upstream: AbstractSet[str] | None) -> AccelError:
 
 
 def torch_fails(error: BaseException) -> AccelError:
-    """`import torch` raises, where the program did not do it first."""
+    """Error: `import torch` raises during the selection."""
     root = error
     while root.__cause__ is not None:
         root = root.__cause__
@@ -109,7 +109,7 @@ def torch_fails(error: BaseException) -> AccelError:
 
 
 def nothing_at_all(findings: Iterable[Finding]) -> AccelError:
-    """Not even a CPU accelerator is left."""
+    """Error: no accelerator is present, not even the CPU."""
     return NoAccelerator(
         what="no accelerator can be chosen",
         found=_listed(findings) or "no vendor package installed",
@@ -119,7 +119,7 @@ def nothing_at_all(findings: Iterable[Finding]) -> AccelError:
 
 
 def ambiguous(tied: Sequence[Finding]) -> AccelError:
-    """Two present accelerators of one priority."""
+    """Error: two present accelerators have equal priority."""
     names = " and ".join(f"{finding.label} ({finding.package or 'deepspeed'})" for finding in tied)
     return AmbiguousAccelerator(
         what="two accelerators have the same right to be chosen",
@@ -130,7 +130,7 @@ def ambiguous(tied: Sequence[Finding]) -> AccelError:
 
 
 def strict(findings: Iterable[Finding], winner: Finding, fallback: bool) -> AccelError:
-    """ACCEL_STRICT=1 and the choice is not a clean one."""
+    """Error under ACCEL_STRICT=1: a fall-back to the CPU, or a broken candidate."""
     reported = _reportable(findings)
     broken = [finding for finding in reported if finding.state is State.BROKEN]
     return StrictSelection(
@@ -143,7 +143,7 @@ def strict(findings: Iterable[Finding], winner: Finding, fallback: bool) -> Acce
 
 
 def blocked(claimed: str) -> str:
-    """Why a PrivateUse1 device cannot come up any more in this process."""
+    """Reason: another backend holds the PrivateUse1 slot of this process."""
     return (
         f"blocked by {claimed}, which holds torch's PrivateUse1 slot (one a process) without being chosen; set "
         f"ACCEL_SKIP={claimed}, and TORCH_DEVICE_BACKEND_AUTOLOAD=0 if torch itself loads it"
@@ -151,12 +151,12 @@ def blocked(claimed: str) -> str:
 
 
 def broken(finding: Finding) -> str:
-    """Another one is chosen beside a broken one."""
+    """Warning: an accelerator is chosen, and another candidate is broken."""
     return f"{finding.label} is broken and was passed over: {finding.reason}; {_SEE}"
 
 
 def no_device(candidate: Finding) -> str:
-    """A login node: asked for, runtime there, no device."""
+    """Warning: the requested accelerator has a runtime but no device, as on a login node."""
     return (
         f"DS_ACCELERATOR={candidate.key} is chosen though no device is present: {candidate.reason}. What needs a "
         f"device will fail: tensors on it, and init_distributed with an error of its collectives. On a machine "
@@ -165,12 +165,12 @@ def no_device(candidate: Finding) -> str:
 
 
 def cpu_fallback(findings: Iterable[Finding]) -> str:
-    """The one warning of a run that ends on the CPU."""
+    """Warning: no other accelerator than the CPU is present."""
     reported = _reportable(findings)
     why = ":\n" + _listed(reported) if reported else ": no other accelerator's package or device was found."
     return f"Setting accelerator to CPU{why}\nSet DS_ACCELERATOR=cpu if this is what you want; {_SEE}."
 
 
 def skips_nothing(keys: Iterable[str]) -> str:
-    """A typing error in ACCEL_SKIP would otherwise pass over nothing, silently."""
+    """Warning: ACCEL_SKIP has an unknown key, which may be a typing error."""
     return f"ACCEL_SKIP names {', '.join(keys)}, which is no candidate here; {_SEE}."

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Select: discover, look for evidence, then confirm and construct as `choose` asks for it."""
+"""The selection: discover, look for evidence, then confirm and construct as `choose` decides."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from accel_core.vendor import Probe, Vendor, module_exists
 
 @dataclass(frozen=True)
 class Selection:
-    """The outcome of one selection: the verdict, and the accelerator unless it failed."""
+    """The outcome of a selection: the verdict, and the accelerator unless it failed."""
 
     request: Request
     verdict: Verdict
@@ -33,7 +33,7 @@ class Selection:
 
 
 class Candidates:
-    """The findings of one selection, and whom to ask about each."""
+    """The findings of a selection, and the probe of each candidate."""
 
     def __init__(self, deepspeed: DeepSpeed) -> None:
         discovery = discover()
@@ -50,7 +50,7 @@ class Candidates:
         self.findings = [*findings, *discovery.broken]
 
     def confirm(self, finding: Finding) -> Finding:
-        """Ask the candidate's runtime, in this process."""
+        """Import the candidate's runtime in this process and count its devices."""
         return confirm.confirmed(finding, self._probes[finding.key, finding.variant])
 
     def put(self, answer: Finding) -> None:
@@ -60,12 +60,12 @@ class Candidates:
         self.findings = [*others, answer]
 
     def vendor(self, finding: Finding) -> Vendor | None:
-        """The vendor record behind a finding; None when DeepSpeed's own backend serves it."""
+        """Return the vendor record of a finding; None for a backend of DeepSpeed."""
         return self._vendors.get((finding.key, finding.variant))
 
 
 def request_from_environment(upstream: frozenset[str] | None) -> Request:
-    """Read DS_ACCELERATOR and the ACCEL_* variables once."""
+    """Return the request that DS_ACCELERATOR and the ACCEL_* variables describe."""
     return Request(
         asked=env.DS_ACCELERATOR.raw(),
         strict=env.STRICT.on(),
@@ -80,11 +80,11 @@ def select(
     after_importing_deepspeed: Callable[[], Any],
     deepspeed_asked: Callable[[], bool],
 ) -> Selection:
-    """Select and construct.
+    """Select and construct the accelerator.
 
-    `after_importing_deepspeed()` imports deepspeed, whose import selects for itself, and returns what it
-    selected. `deepspeed_asked()` tells, once, whether an import of deepspeed has asked for the accelerator
-    that is being made. The error of a failed choice is not raised: the selection's verdict has it.
+    after_importing_deepspeed: imports deepspeed, whose import selects, and returns the accelerator it selected.
+    deepspeed_asked: returns whether an import of deepspeed has called `get_accelerator()` since the last call.
+    The error of a failed selection is in the verdict, not raised.
     """
     if error := _torch_fails():
         return Selection(Request(), Verdict(Step.FAIL, None, (), error=messages.torch_fails(error)))
@@ -99,7 +99,7 @@ def select(
 
 @dataclass(frozen=True)
 class _Maker:
-    """Makes accelerators; its fields are the arguments of `select`."""
+    """Constructor of accelerators; the fields are the arguments of `select`."""
 
     candidates: Candidates
     deepspeed: DeepSpeed
@@ -107,7 +107,7 @@ class _Maker:
     deepspeed_asked: Callable[[], bool]
 
     def build(self, finding: Finding) -> Any:
-        """Return the accelerator of a candidate, or the finding that says why there is none."""
+        """Return the accelerator of a candidate, or a finding with the error."""
         vendor = self.candidates.vendor(finding)
         deepspeed_first = vendor is None or vendor.imports_deepspeed
         try:
@@ -116,8 +116,8 @@ class _Maker:
             except Exception:
                 if deepspeed_first or not self.deepspeed_asked():
                     raise
-            # Its class derives from DeepSpeed's own, and the record does not say so. With deepspeed imported
-            # first it is made, as in a program that begins with deepspeed.
+            # The class derives from DeepSpeed's own without `imports_deepspeed` in its record. Try again with
+            # deepspeed imported first, as in a program that begins with deepspeed.
             return self._made(finding, vendor, True)
         except KeyboardInterrupt:
             raise
@@ -138,10 +138,10 @@ def walk(
     ask: Callable[[Finding], tuple[Finding, str]],
     build: Callable[[Finding], Any],
 ) -> Selection:
-    """Do what `choose` says until it says no more; the run does it in its process, the doctor in children.
+    """Execute the steps that `choose` returns: a run in its own process, the doctor in child processes.
 
-    `ask(finding)` confirms one candidate, and tells who holds torch's PrivateUse1 slot after it.
-    `build(finding)` gives the accelerator, or the finding that says why it cannot be constructed.
+    ask:   confirms a candidate; returns the finding and the backend that holds torch's PrivateUse1 slot.
+    build: returns the accelerator of a candidate, or a finding with the error.
     """
     while True:
         verdict = choose(candidates.findings, request)
@@ -161,7 +161,7 @@ def walk(
 
 
 def _torch_fails() -> BaseException | None:
-    """What `import torch` raises; None when it works, or torch is not installed."""
+    """Return the exception of `import torch`; None if it works or torch is not installed."""
     if "torch" in sys.modules or not module_exists("torch"):
         return None
     try:
@@ -175,7 +175,7 @@ def _torch_fails() -> BaseException | None:
 
 
 def _advice(vendor: Vendor) -> str:
-    """A class on DeepSpeed's own, imported first, imports deepspeed, whose import needs an object of the class."""
+    """Return the advice if the class derives from DeepSpeed's own and its module was imported before deepspeed."""
     name = vendor.accelerator.partition(":")[0]
     half_imported = getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False)
     return f"import deepspeed before {name}" if vendor.imports_deepspeed and half_imported else ""

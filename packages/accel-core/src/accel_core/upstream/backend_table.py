@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How to see, without a vendor's package, whether DeepSpeed's own backend would find a device here.
+"""Probes for DeepSpeed's own backends, used for devices without an installed vendor package.
 
-One row for each backend in DeepSpeed's tree. A device that a package serves never gets here: its probe
-knows more. A wheel that can be imported is not a device.
+One row per backend in DeepSpeed. If a vendor package is installed, its own probe is used instead. The rows look
+for device files, because an importable wheel does not show that there is a device.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from accel_core.vendor import Confirmation, Evidence, device_files, module_exist
 
 @dataclass(frozen=True)
 class Backend:
-    """A probe made of data.
+    """A probe described by data.
 
-    namespace:    attribute of torch that counts devices; empty for the CPU, which is always there.
-    runtime:      module whose presence is the evidence; empty when it is part of torch.
-    files:        glob patterns of device files; empty when there are none to look for.
-    torch_fields: attributes of torch.version of which one is set in builds with this device.
-    platform:     sys.platform of the only system that has it; empty for any.
-    package_only: DeepSpeed has no backend of this key, and another entry serves the same device.
+    namespace:    attribute of torch that counts devices; empty for the CPU, which is always present.
+    runtime:      module of the runtime; empty if it is part of torch.
+    files:        glob patterns of device files; empty if there are none.
+    torch_fields: attributes of torch.version; builds for this device set one of them.
+    platform:     the only sys.platform with such devices; empty for any.
+    package_only: DeepSpeed has no backend for this key, and another entry is for the same device.
     privateuse1, yields_to: as in `accel_core.vendor.Vendor`.
     """
 
@@ -39,7 +39,7 @@ class Backend:
     yields_to: tuple[str, ...] = ()
 
     def evidence(self) -> Evidence:
-        """Look for the runtime's module or torch's build, and for device files; imports nothing."""
+        """Look for the runtime's module, torch's build and device files; imports nothing."""
         if self.platform and sys.platform != self.platform:
             return Evidence(False, False, f"only on {self.platform}, this is {sys.platform}")
         missing = self._missing_runtime()
@@ -65,7 +65,7 @@ class Backend:
         return ""
 
     def confirm(self) -> Confirmation:
-        """Import the runtime, then ask torch.<namespace> for availability and count."""
+        """Import the runtime and count devices with torch.<namespace>."""
         if not self.namespace:
             return Confirmation(1, "always there")
         import torch
@@ -79,7 +79,7 @@ class Backend:
 
 _RENDER_NODES = ("dev/dri/renderD*",)
 
-#: By key and variant of the cascade's entry.
+#: By key and variant of the entry in the cascade.
 BACKENDS = {
     ("xpu.external", ""): Backend("xpu", "intel_extension_for_deepspeed", package_only=True),
     ("xpu", "ipex"): Backend("xpu", "intel_extension_for_pytorch", _RENDER_NODES),

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What selection asks of DeepSpeed: its backends, one of its accelerator objects, its import."""
+"""The installed DeepSpeed, as the selection uses it: its backends, its accelerator classes, its import."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _NO_BACKENDS = {"abstract", "real"}
 
 
 class StockDeepSpeed:
-    """The installed deepspeed, which no method but `load` and `accelerator` imports."""
+    """The installed deepspeed. Only `load` and `accelerator` import it."""
 
     def keys(self) -> frozenset[str] | None:
-        """Return the accelerators that it has a backend for; None when it is not installed."""
+        """Return the keys of its backends; None if it is not installed."""
         folder = deepspeed_folder()
         if folder is None:
             return None
@@ -29,23 +29,23 @@ class StockDeepSpeed:
         return frozenset(stem.removesuffix(_SUFFIX) for stem in stems) - _NO_BACKENDS
 
     def backend(self, key: str, variant: str) -> Backend:
-        """Return the probe for an entry of the cascade that no installed package serves."""
+        """Return the probe for an entry of the cascade without an installed vendor package."""
         return BACKENDS[key, variant]
 
     def load(self) -> None:
-        """Import deepspeed; its import asks for the accelerator."""
+        """Import deepspeed, which calls `get_accelerator()`."""
         importlib.import_module("deepspeed")
         _attach_submodules()
 
     def importing(self) -> bool:
-        """Whether `import deepspeed` has begun and not ended."""
+        """Return whether deepspeed is being imported."""
         spec = getattr(sys.modules.get("deepspeed"), "__spec__", None)
         return bool(getattr(spec, "_initializing", False))
 
     def accelerator(self, key: str) -> Any:
-        """Return a new object of DeepSpeed's own class for a key, made from the class, not by its detection.
+        """Return a new instance of DeepSpeed's own class for a key, without using its detection.
 
-        Its detection could find another one than was asked for, and reads the environment again.
+        The detection reads the environment again and could find another accelerator.
         """
         _import_runtime(key)
         module = importlib.import_module(f"deepspeed.accelerator.{key}{_SUFFIX}")
@@ -67,7 +67,7 @@ class StockDeepSpeed:
 
 
 def _attach_submodules() -> None:
-    # An import of deepspeed that failed before leaves submodules that its next import does not make attributes.
+    # After a failed import of deepspeed, its next import does not set the loaded submodules as attributes.
     for name, module in list(sys.modules.items()):
         parent, _, child = name.rpartition(".")
         if name.startswith("deepspeed.") and parent in sys.modules and child not in vars(sys.modules[parent]):
@@ -75,12 +75,12 @@ def _attach_submodules() -> None:
 
 
 def _refuse_without_builders(accelerator: Any, key: str) -> None:
-    """Raise UpstreamMissing where making one of its op builders fails, as DeepSpeed's npu does without CANN.
+    """Raise UpstreamMissing if creating one of its op builders fails, as DeepSpeed's npu does without CANN.
 
-    DeepSpeed makes them all: while it is imported (0.18), or when it is first asked which ops there are.
+    DeepSpeed creates all of them: at its import (0.18), or at the first query of its ops.
     """
     if "deepspeed.ops.op_builder" not in sys.modules:
-        return  # its import, which asks for the accelerator, is still to come
+        return  # its import, which calls get_accelerator(), is still to come
     try:
         accelerator.create_op_builder("NotImplementedBuilder")
     except Exception as error:
@@ -94,7 +94,7 @@ def _refuse_without_builders(accelerator: Any, key: str) -> None:
 
 
 def _import_runtime(key: str) -> None:
-    # Detection has imported it; for an accelerator that was asked for by name nobody has.
+    # Detection imports the runtime; for an accelerator that is requested by name it is not imported yet.
     torch = importlib.import_module("torch")
     for (name, _), backend in BACKENDS.items():
         if name == key and backend.runtime and not hasattr(torch, backend.namespace):

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Our interface becomes a virtual subclass of upstream's, so that both sides' `isinstance` agree.
+"""Registration of our interface as a virtual subclass of upstream's, for `isinstance` in DeepSpeed.
 
-A vendor class that derived from upstream's would make an import circle: importing deepspeed asks for the
-accelerator. So the interface is registered instead, and upstream's concrete members that it lacks are
-copied onto it, once.
+Deriving from upstream's class would make an import cycle, because the import of deepspeed calls
+`get_accelerator()`. The interface is registered instead, and upstream's concrete members that it lacks are
+copied to it, once.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from packaging.specifiers import SpecifierSet
 
 from accel_core import env
 from accel_core.errors import UnsupportedUpstream
+from accel_core.install_commands import pip_install
 from accel_core.interface import DeepSpeedAccelerator, pinned
 from accel_core.op_builder import OpBuilder
-from accel_core.published import pip_install
 from accel_core.selection import construct
 from accel_core.upstream import pins
 from accel_core.vendor import distribution_version, in_range
 
-#: Releases whose interface and engine the tests run against.
+#: Releases of DeepSpeed that the tests use.
 SUPPORTED = SpecifierSet(">=0.18,<0.20")
-#: Those of them, and the releases of torch, with which DeepSpeed's engine was seen to train (docs/upstream.md).
+#: Releases of DeepSpeed and of torch with which training was tested (docs/upstream.md).
 TRIED = SpecifierSet(">=0.18.7,<=0.19.8")
 TRIED_TORCH = SpecifierSet(">=2.6,<2.16")
 
 _log = logging.getLogger("accel_core")
-_adopted = False
+_registered = False
 
 
-def adopted() -> bool:
-    """Whether the bridge stands."""
-    return _adopted
+def is_registered() -> bool:
+    """Return whether `register_interface` has succeeded."""
+    return _registered
 
 
-def adopt(real_accelerator: ModuleType) -> bool:
-    """Join our interface to upstream's; False when this release asks for methods we do not have.
+def register_interface(real_accelerator: ModuleType) -> bool:
+    """Register our interface; returns False if this release of DeepSpeed has abstract methods that we lack.
 
     Raises UnsupportedUpstream instead under ACCEL_STRICT=1.
     """
-    global _adopted
+    global _registered
     from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator as Upstream
 
     version = distribution_version("deepspeed") or "of unknown version"
     missing = sorted(name for name in Upstream.__abstractmethods__ if not hasattr(DeepSpeedAccelerator, name))
     if missing:
-        error = _stands_aside(version, missing)
+        error = _unsupported_release(version, missing)
         if env.STRICT.on():
             raise error
         _log.warning("%s", error)
@@ -66,16 +66,16 @@ def adopt(real_accelerator: ModuleType) -> bool:
     if Upstream not in construct.ACCELERATOR_BASES:
         construct.ACCELERATOR_BASES.append(Upstream)
     pinned.PinnedMemoryInterface.host_pins = pins.upstream_pins()
-    _adopted = True
+    _registered = True
     return True
 
 
-def adopt_builders(upstream_base: Any) -> None:
-    """Our op builders count as upstream's."""
+def register_builders(upstream_base: Any) -> None:
+    """Register our `OpBuilder` as a virtual subclass of upstream's."""
     upstream_base.register(OpBuilder)
 
 
-def _stands_aside(version: str, missing: list[str]) -> UnsupportedUpstream:
+def _unsupported_release(version: str, missing: list[str]) -> UnsupportedUpstream:
     return UnsupportedUpstream(
         what=f"deepspeed {version} asks accelerators for methods that this accel-core does not have",
         found=f"{', '.join(missing)}; deepspeed {version}, accel-core {distribution_version('accel-core')}",

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The two import hooks: DeepSpeed's accelerator functions become ours, its op builders forward to ours.
+"""The two import hooks: they replace DeepSpeed's accelerator functions, and its op builders by forwarding classes.
 
-An exception raised in an import hook would be lost, and the second `import deepspeed` would then run on
-upstream's own CPU. So a bridge that cannot be built is an error that every later call raises.
+An exception in an import hook would be lost, and a second `import deepspeed` would run on upstream's own CPU.
+If the bridge cannot be set up, the functions are replaced by ones that raise the error instead.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _log = logging.getLogger("accel_core")
 
 
 def join_accelerator(module: ModuleType, current: CurrentAccelerator) -> None:
-    """Replace the functions of `deepspeed.accelerator.real_accelerator`, just imported, by ours."""
+    """Replace the functions of `deepspeed.accelerator.real_accelerator`, which has just been imported."""
     try:
-        if not env.BRIDGE.on() or not contract.adopt(module):
+        if not env.BRIDGE.on() or not contract.register_interface(module):
             return
         functions: dict[str, Callable[..., Any]] = {
             "get_accelerator": current.get,
@@ -35,29 +35,29 @@ def join_accelerator(module: ModuleType, current: CurrentAccelerator) -> None:
     except AccelError as error:
         functions = {"get_accelerator": _raising(error), "set_accelerator": _raising(error)}
     else:
-        _take_over(module, current)
+        _keep_or_warn(module, current)
     _rebind({name: (getattr(module, name), function) for name, function in functions.items()})
-    # Upstream's function may have been bound by name before; it hands out this variable.
+    # Code may have bound upstream's function before; that function returns this variable.
     current.on_change(lambda accel: setattr(module, "ds_accelerator", accel))
 
 
 def join_op_builder(module: ModuleType, current: CurrentAccelerator) -> None:
-    """Let the builder names of `deepspeed.ops.op_builder`, just imported, ask the current accelerator."""
-    if not contract.adopted():
+    """Replace the builders of `deepspeed.ops.op_builder`, which has just been imported, by forwarding classes."""
+    if not contract.is_registered():
         return
-    contract.adopt_builders(module.OpBuilder)
+    contract.register_builders(module.OpBuilder)
     _rebind(ops.forwarding(module, current.get))
     current.on_change(ops.refresh)
 
 
-def _take_over(module: ModuleType, current: CurrentAccelerator) -> None:
-    """Where deepspeed came first: keep what the program has set there, and warn of what deepspeed chose itself."""
+def _keep_or_warn(module: ModuleType, current: CurrentAccelerator) -> None:
+    """If deepspeed was imported first, keep an accelerator that the program has set, and warn of one it has chosen."""
     former = module.ds_accelerator
     if former is None or current.state()[0] is not None:
         return
     if type(former).__module__.partition(".")[0] != "deepspeed":
         current.set(former)
-    elif env.speaks_for_the_machine():
+    elif env.is_local_rank_zero():
         _log.warning(
             "deepspeed was imported ahead of accel_core and uses its own %s; from now on get_accelerator() is "
             "accel_core's, and what was made before keeps the other. Import accel_core, or the vendor's package, "
@@ -76,8 +76,8 @@ def _raising(error: AccelError) -> Callable[..., NoReturn]:
 def _rebind(replacements: Mapping[str, tuple[Any, Any]]) -> None:
     """Replace {name: (former, new)} wherever a deepspeed module has bound the former object to that name.
 
-    In the usual order that is one module. After `import deepspeed` with torch's autoload switched off it
-    is about fifty. The modules that define the builders keep them.
+    Usually that is one module, but about fifty if deepspeed was imported before accel_core. The modules that define
+    the builders keep them.
     """
     for path, module in list(sys.modules.items()):
         if path.partition(".")[0] != "deepspeed" or path.startswith(f"{ops.OP_BUILDER}."):

@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's op builders ask the accelerator of the moment, rather than that of the first import.
+"""Forwarding classes that make DeepSpeed's op builders follow the current accelerator.
 
-`import deepspeed` binds every builder class in some fifty modules to the accelerator it finds. Here each
-bound name becomes a forwarding class, and the tables made from them are refreshed when the accelerator
-changes.
+`import deepspeed` binds the builder classes of one accelerator to names in some fifty modules. Here each name
+becomes a forwarding class, and the tables made from the classes are updated when the accelerator changes.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 from accel_core.op_builder import NotImplementedBuilder
 
 OP_BUILDER = "deepspeed.ops.op_builder"
-#: Base classes that DeepSpeed exports beside the builders.
+#: Base classes that DeepSpeed exports together with the builders.
 _BASES = {"OpBuilder", "CUDAOpBuilder"}
 _loaded: dict[type, dict[str, Any]] = {}
 
@@ -32,7 +31,7 @@ class Forwarding(type):
     current: Callable[[], Any]
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
-        # A class derived from a forwarding class derives from the builder behind it.
+        # A class that derives from a forwarding class derives from its current builder.
         real = tuple(_builder(base.__name__) if isinstance(base, Forwarding) else base for base in bases)
         if real != bases:
             return type(real[0])(name, real, namespace)
@@ -54,14 +53,14 @@ class Forwarding(type):
 def _builder(class_name: str) -> Any:
     accelerator = Forwarding.current()
     builder = accelerator.get_op_builder(class_name)
-    if builder is None:  # accelerators written against upstream may answer so
+    if builder is None:  # accelerators written for upstream may return None
         name = accelerator.device_name()
         return NotImplementedBuilder.of(class_name, name, NotImplementedBuilder.why, ())
     return builder
 
 
 def forwarding(module: ModuleType, current: Callable[[], Any]) -> dict[str, tuple[Any, Any]]:
-    """Make a forwarding class for each builder name bound in `deepspeed.ops.op_builder`.
+    """Create a forwarding class for each builder name in `deepspeed.ops.op_builder`.
 
     current: returns the current accelerator. Returns {name: (former class, forwarding class)}.
     """
@@ -75,12 +74,12 @@ def _forwarding(name: str) -> Any:
 
 
 def refresh(accelerator: Any) -> None:
-    """Bring DeepSpeed's tables in line with a newly set accelerator; None leaves them as they are."""
+    """Update DeepSpeed's tables for a new accelerator; None leaves them unchanged."""
     if accelerator is None:
         return
     base = sys.modules.get(f"{OP_BUILDER}.builder")
     if base is not None:
-        # Upstream keeps loaded ops by op name alone; the next accelerator would get the last one's.
+        # Upstream's cache of loaded ops is keyed by op name only; use one cache per accelerator class.
         base.OpBuilder._loaded_ops = _loaded.setdefault(type(accelerator), {})
     table = sys.modules.get(f"{OP_BUILDER}.all_ops")
     if table is None or not hasattr(table, "ALL_OPS"):
@@ -94,7 +93,7 @@ def refresh(accelerator: Any) -> None:
 
 
 def _refresh_compatible(all_ops: dict[str, Any]) -> None:
-    # 0.18 freezes this dict when it is imported, 0.19 when it is first asked for.
+    # 0.18 fills this dict at its import, 0.19 at the first access.
     frozen = (
         vars(sys.modules["deepspeed.ops"]).get("__compatible_ops__")
         if "deepspeed.ops" in sys.modules
@@ -107,7 +106,7 @@ def _refresh_compatible(all_ops: dict[str, Any]) -> None:
 
 
 def _builders_of(accelerator: Any) -> list[Any]:
-    """One builder for each name in the accelerator's op_builder package, found as upstream finds them."""
+    """Return a builder for each name in the accelerator's op_builder package, as upstream collects them."""
     package = importlib.import_module(accelerator.op_builder_dir())
     names: dict[str, None] = {}
     for _, stem, _ in pkgutil.iter_modules([str(Path(str(package.__file__)).parent)]):

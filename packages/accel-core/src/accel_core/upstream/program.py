@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A program that does what a user's does: import torch, then deepspeed, and ask for the accelerator.
+"""A program that imports torch, then deepspeed, and gets the accelerator, as a user's program does.
 
-The doctor runs its text in a child (`python -c`): importing accel_core for it would join DeepSpeed to it.
+The doctor runs its text in a child (`python -c`), because importing accel_core would register the hooks.
 """
 
 import json
@@ -28,7 +28,7 @@ def main(answer: Path) -> None:
     draft = answer.with_suffix(".draft")
     draft.write_text(json.dumps(result), encoding="utf-8")
     draft.replace(answer)
-    os._exit(0)  # what a runtime does at exit, or fails to do, is no part of the answer
+    os._exit(0)  # a runtime that fails at exit does not change the result
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a vendor package declares: its record, its traits, and the helpers of its probe. Imports no torch."""
+"""What a vendor package declares: its record and its traits; and helpers for its probe. Does not import torch."""
 
 from accel_core.env import Variable
 from accel_core.lazy import lazy_exports

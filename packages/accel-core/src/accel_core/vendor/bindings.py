@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a package that adds a backend to torch.distributed works with this torch."""
+"""Packages that add a backend to torch.distributed, and whether they work with the installed torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from accel_core.vendor.probing import distribution_version
 
 
 class Collectives(NamedTuple):
-    """The name for `torch.distributed.init_process_group`, and the sentence why."""
+    """A backend name for `torch.distributed.init_process_group`, and the reason for it."""
 
     backend: str
     reason: str
@@ -24,10 +24,12 @@ class Collectives(NamedTuple):
 
 @dataclass(frozen=True)
 class Bindings:
-    """A package whose import registers a backend.
+    """A package whose import registers a backend of torch.distributed.
 
-    module:       what is imported. distribution: its name in metadata.
-    backend:      the name it registers. device: the torch device type that the backend has to serve.
+    module:       name of the module.
+    distribution: name of the distribution, for its version.
+    backend:      name of the backend that it registers.
+    device:       torch device type that the backend has to support.
     """
 
     module: str
@@ -36,14 +38,14 @@ class Bindings:
     device: str
 
     def fault(self) -> str | None:
-        """Why the backend cannot be used; None if it can. Never raises.
+        """Return why the backend cannot be used; None if it can. Does not raise.
 
-        The package is imported here, at the first call, and the answer is kept for the life of the process.
+        The first call imports the package; the result is cached.
         """
         return _fault(self)
 
     def or_else(self, otherwise: str) -> Collectives:
-        """This backend where it works, else the other one with the reason why not."""
+        """Return this backend if it can be used, else the other one with the reason."""
         fault = self.fault()
         if fault is None:
             return Collectives(self.backend, f"{self.module} is installed and serves this torch")
@@ -56,7 +58,7 @@ def _fault(bindings: Bindings) -> str | None:
     try:
         if importlib.util.find_spec(module) is None:
             return f"{module} is not installed"
-        # Asked before the import: native code built for another torch may end the process.
+        # Checked before the import: native code built for another torch may end the process.
         if mismatch := _mismatch(module, distribution_version(bindings.distribution)):
             return mismatch
         imported = importlib.import_module(module)

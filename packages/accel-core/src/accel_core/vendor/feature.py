@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that a trait may declare missing, beside ops, which traits name by their builder's class name."""
+"""The features that a trait may declare missing. For ops, the key of a trait is the class name of the builder."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from enum import Enum
 
 
 class Feature(str, Enum):
-    """A feature of accelerators; the value is the trait's key, `sentence` what a device that has it does.
+    """A feature of accelerators. The value is the key of the trait; `sentence` describes the feature.
 
-    A member equals its key, so `{Feature.STREAMS: …}` and `{"streams": …}` are the same traits.
+    A member equals its key: `{Feature.STREAMS: …}` and `{"streams": …}` are the same traits.
     """
 
     _value_: str

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a probe's `evidence()` can see without importing anything: metadata, files, device files."""
+"""Helpers for a probe's `evidence()`, which import nothing: metadata, files, device files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from accel_core.vendor.record import Evidence
 
 
 def distribution_version(name: str) -> str | None:
-    """Version of an installed distribution, None when it is not installed."""
+    """Return the version of an installed distribution, None if it is not installed."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -27,16 +27,16 @@ def distribution_version(name: str) -> str | None:
 
 
 def module_exists(name: str) -> bool:
-    """Whether a top-level module can be found; it is not imported."""
+    """Return whether a top-level module can be found. Does not import it."""
     try:
         return importlib.util.find_spec(name.partition(".")[0]) is not None
     except (ImportError, ValueError, AttributeError):
-        # ValueError: a module put into sys.modules by hand without a spec. It can be imported.
+        # ValueError: a module without a spec was put into sys.modules. It can be imported.
         return name in sys.modules
 
 
 def in_range(version: str, specifier: str) -> bool:
-    """Whether a version lies in a range such as `>=2.1,<2.15`; pre-releases and local parts count."""
+    """Return whether a version is in a range such as `>=2.1,<2.15`; pre-releases and local versions count."""
     try:
         return SpecifierSet(specifier).contains(Version(version).public, prereleases=True)
     except InvalidVersion:
@@ -44,12 +44,12 @@ def in_range(version: str, specifier: str) -> bool:
 
 
 def system_root() -> Path:
-    """Return the folder under which /dev and /sys are looked up: `/`, or that of a recorded machine (ACCEL_SYSROOT)."""
+    """Return the root folder of /dev and /sys: `/`, or the folder of a recorded machine (ACCEL_SYSROOT)."""
     return Path(env.SYSROOT.get())
 
 
 def device_files(patterns: Iterable[str]) -> list[Path]:
-    """Device files that match glob patterns relative to the root (`dev/davinci[0-9]*`), sorted."""
+    """Return the device files that match glob patterns relative to the root (`dev/davinci[0-9]*`), sorted."""
     root = system_root()
     return sorted(file for pattern in patterns for file in root.glob(pattern))
 
@@ -57,13 +57,13 @@ def device_files(patterns: Iterable[str]) -> list[Path]:
 def runtime_evidence(
     runtime: str, specifier: str, files: Sequence[str], *notes: str, distribution: str = ""
 ) -> Evidence:
-    """The evidence for a device whose runtime is a distribution of its own; imports nothing.
+    """Return the evidence for a device whose runtime is a distribution; imports nothing.
 
     runtime:      module of the runtime (`torch_npu`).
-    specifier:    releases of the runtime whose names the vendor's package uses.
+    specifier:    range of supported releases of the runtime.
     files:        glob patterns of its device files, relative to the root.
-    notes:        what else the probe has seen; part of the reason.
-    distribution: what the runtime is installed as, where that is not its module's name.
+    notes:        additional sentences for the reason.
+    distribution: name of the distribution, if it is not that of the module.
     """
     name = distribution or runtime
     version = distribution_version(name)
@@ -77,9 +77,9 @@ def runtime_evidence(
 
 
 def torch_build(attribute: str) -> str | None:
-    """A field of `torch.version` (`cuda`, `hip`, `xpu`), read from the file when torch is not imported.
+    """Return a field of `torch.version` (`cuda`, `hip`, `xpu`), from the file if torch is not imported.
 
-    A recorded machine (ACCEL_SYSROOT) may have a torch build of its own: torch/version.py in its folder.
+    A recorded machine (ACCEL_SYSROOT) may have its own torch/version.py.
     """
     recorded = system_root() / "torch" / "version.py"
     if recorded.is_file():

@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a vendor package exports: one frozen record, and the probe that it names.
+"""The vendor record that a package exports, and the interface of its probe.
 
 A package declares it as an entry point::
 
     [project.entry-points."accel.vendors"]
     npu = "accel_npu.vendor:VENDOR"
 
-Nothing of the package but that module is imported until the probe is called (`evidence`, `confirm`) or
-the vendor is chosen (the accelerator class).
+Only that module of the package is imported, until the probe is called (`evidence`, `confirm`) or the vendor is
+chosen (the accelerator class).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from accel_core.env import Variable
 
 ENTRY_POINT_GROUP = "accel.vendors"
 
-#: Version of the interface that vendors are written against. Raised when a package written for the
-#: former version would no longer work. Version 1 was everything before `Vendor.interface` was required.
+#: Version of the interface for which vendor packages are written. Increased when packages for the previous version
+#: would no longer work. Version 1 was everything before `Vendor.interface` was required.
 INTERFACE_VERSION = 2
 
-#: No package means this number, and it is an integer to whoever reads the record.
+#: Marks an omitted priority; an int, so that the field has one type.
 _FROM_CASCADE = -(2**63)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What can be seen without importing anything.
+    """What is known without importing anything.
 
-    runtime:  the vendor's PyTorch runtime is installed in a version that this package works with.
-    hardware: device files or driver are here; None when that cannot be seen without the runtime.
+    runtime:  the vendor's PyTorch runtime is installed in a supported version.
+    hardware: there are device files or a driver; None if only the runtime can find out.
     reason:   one sentence for the user.
     """
 
@@ -46,17 +46,17 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Confirmation:
-    """What the imported runtime says: the number of usable devices, and one sentence."""
+    """The number of usable devices according to the imported runtime, and the reason in one sentence."""
 
     devices: int
     reason: str
 
 
 class Probe(Protocol):
-    """Whether the device is there; a vendor's probe.py is a module with these two functions."""
+    """Probe for a device; a vendor's probe.py is a module with these two functions."""
 
     def evidence(self) -> Evidence:
-        """Look at metadata, files and device files. Imports no runtime, opens no device, prints nothing."""
+        """Check metadata, files and device files. Must not import a runtime, open a device or print."""
         ...
 
     def confirm(self) -> Confirmation:
@@ -66,24 +66,24 @@ class Probe(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Vendor:
-    """An accelerator that can be chosen.
+    """The record of an accelerator.
 
     key:          the value of DS_ACCELERATOR that selects it.
-    interface:    the INTERFACE_VERSION that the package was written for: a literal number, not the constant.
+    interface:    the INTERFACE_VERSION for which the package was written, as a literal, not the constant.
     accelerator:  dotted name of the class, `package.module:Class`.
     probe:        dotted name of the module or object that has `evidence()` and `confirm()`.
-    distribution: the name to `pip install`.
-    requires:     the user's word for the runtime (`torch_npu`), used in messages.
+    distribution: the package name for `pip install`.
+    requires:     name of the runtime in messages (`torch_npu`).
     variant:      distinguishes vendors that share a key (`ipex` and `native` for xpu).
-    priority:     the present vendor with the highest one is chosen. Default: the place of key and variant in
+    priority:     the present vendor with the highest priority is chosen. Default: that of key and variant in
                   DeepSpeed's cascade (docs/selection.md), whose numbers leave gaps for third parties.
-    privateuse1:  the name under which the runtime claims torch's one PrivateUse1 slot, if it does.
-    yields_to:    keys that win over this vendor wherever they are present, whatever the priorities.
-    imports_deepspeed: the class derives from DeepSpeed's own; deepspeed is imported before it, because
-                  its import would otherwise ask for the accelerator that is being made.
+    privateuse1:  the name under which the runtime claims torch's PrivateUse1 slot, if it does.
+    yields_to:    keys that are chosen instead of this vendor if they are present, whatever the priorities.
+    imports_deepspeed: the class derives from DeepSpeed's own. deepspeed is then imported before it; otherwise
+                  the import of deepspeed would need the accelerator that is being constructed.
     variables:    environment variables of the package, listed by `accel env`.
 
-    Raises TypeError for a field that cannot be right.
+    Raises TypeError for an invalid field.
     """
 
     key: str
@@ -101,7 +101,7 @@ class Vendor:
     version: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        # A mistake here would surface far away, in the middle of everybody's selection.
+        # Otherwise the mistake would become visible only during the selection, for all users.
         if not (self.key and isinstance(self.key, str)):
             raise TypeError(f"a vendor needs a key: {self.key!r}")
         if self.priority == _FROM_CASCADE:
@@ -121,15 +121,15 @@ class Vendor:
 
     @property
     def label(self) -> str:
-        """The key, with the variant where there is one: `xpu (native)`."""
+        """The key, with the variant if there is one: `xpu (native)`."""
         return f"{self.key} ({self.variant})" if self.variant else self.key
 
     def evidence(self) -> Evidence:
-        """Return what the probe sees without imports."""
+        """Return the evidence of the probe; imports no runtime."""
         return self._probe().evidence()
 
     def confirm(self) -> Confirmation:
-        """Let the probe import its runtime and count devices."""
+        """Return the confirmation of the probe, which imports its runtime and counts devices."""
         return self._probe().confirm()
 
     def _probe(self) -> Probe:

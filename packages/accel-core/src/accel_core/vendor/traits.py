@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Traits: what a device cannot do, each with the reason that users, skipped checks and docs print."""
+"""Traits: what a device cannot do, each with a reason that errors, skipped checks and docs show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from enum import Enum
 class Support(Enum):
     """Why a device lacks a feature."""
 
-    #: Possible on the device; this package has not written it yet.
+    #: Possible on the device, but not implemented in this package.
     NOT_IMPLEMENTED = "not implemented"
     #: The device or its runtime cannot do it.
     UNSUPPORTED = "unsupported"
@@ -27,12 +27,12 @@ class Trait:
 
     @classmethod
     def unsupported(cls, reason: str) -> Trait:
-        """The device or its runtime cannot do it."""
+        """Return a trait for what the device or its runtime cannot do."""
         return cls(Support.UNSUPPORTED, reason)
 
     @classmethod
     def not_implemented(cls, reason: str) -> Trait:
-        """Possible on the device; not written yet."""
+        """Return a trait for what is possible on the device but not implemented."""
         return cls(Support.NOT_IMPLEMENTED, reason)
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fused optimizers: DeepSpeed's CUDA kernels where they can be compiled, plain torch where not."""
+"""Fused optimizers: DeepSpeed's CUDA kernels if they can be compiled, else plain torch."""
 
 from __future__ import annotations
 

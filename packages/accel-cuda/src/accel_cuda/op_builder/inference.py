@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's inference functions: its CUDA kernels where they can be compiled, plain torch where not."""
+"""DeepSpeed's inference functions: its CUDA kernels if they can be compiled, else plain torch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's CUDA kernels, from the sources that it ships, compiled when the op is first loaded."""
+"""DeepSpeed's CUDA kernels, compiled from its sources when the op is first loaded."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _log = logging.getLogger("accel_cuda")
 
 
 class KernelBuilder(SourceBuilder):
-    """One of DeepSpeed's builders that needs the compiler for the device."""
+    """A builder of DeepSpeed that needs the device's compiler."""
 
     @override
     def compatibility(self) -> tuple[bool, str]:
-        """Whether nvcc (hipcc) is here and of this torch's version, and what `SourceBuilder` asks for."""
+        """Return whether nvcc (hipcc) is installed and fits this torch, and `SourceBuilder` is compatible."""
         missing = toolkit.lack()
         return (False, missing) if missing else super().compatibility()
 
 
 class KernelOrPlainBuilder(KernelBuilder):
-    """One of these that plain torch can stand in for.
+    """A builder of DeepSpeed that falls back to plain torch.
 
-    plain: the builder that serves the same functions without a compiler.
+    plain: builder of the same functions in plain torch.
     """
 
     plain: ClassVar[type[OpBuilder]]
 
     @override
     def compatibility(self) -> tuple[bool, str]:
-        """Always; the sentence tells which of the two."""
+        """Return True, and which of the two implementations is used."""
         compiled, why = super().compatibility()
         return True, why if compiled else f"plain torch: {why}"
 
     @override
     def load(self, verbose: bool = True) -> Any:
-        """The compiled op, else an object with the same functions; a compilation that fails is told."""
+        """Return the compiled op, else the one in plain torch; warns if the compilation fails."""
         if super().compatibility()[0]:
             try:
                 return super().load(verbose=verbose)
@@ -54,7 +54,7 @@ class KernelOrPlainBuilder(KernelBuilder):
 
 
 def or_plain(plain: type[OpBuilder], module: str) -> type[KernelOrPlainBuilder]:
-    """DeepSpeed's builder of the same class name, from its file `module`, with a builder that stands in for it."""
+    """Return a builder for DeepSpeed's class of the same name in `module`, with a fallback to `plain`."""
     return type(
         plain.__name__,
         (KernelOrPlainBuilder,),
@@ -70,7 +70,7 @@ def or_plain(plain: type[OpBuilder], module: str) -> type[KernelOrPlainBuilder]:
 
 
 def _builder(class_name: str, module: str, op: str = "", variable: str = "") -> type[KernelBuilder]:
-    """The class for a builder of DeepSpeed's. module: its file; op, variable: where they differ from it."""
+    """Return a builder for DeepSpeed's class in `module`. op, variable: if they differ from the module's name."""
     return type(
         class_name,
         (KernelBuilder,),
@@ -101,7 +101,7 @@ TransformerBuilder = _builder("TransformerBuilder", "transformer")
 
 
 class AsyncIOBuilder(KernelBuilder):
-    """File I/O beside the computation; DeepSpeed's needs libaio."""
+    """Asynchronous file I/O; needs libaio."""
 
     NAME = "async_io"
     BUILD_VAR = "DS_BUILD_AIO"
@@ -109,7 +109,7 @@ class AsyncIOBuilder(KernelBuilder):
 
     @override
     def compatibility(self) -> tuple[bool, str]:
-        """Whether libaio's header is here too; looked for where a compiler looks."""
+        """Return whether libaio's header is in the compiler's include path, too."""
         folders = [*os.environ.get("CPATH", "").split(os.pathsep), "/usr/local/include", "/usr/include"]
         if not any(Path(folder, "libaio.h").is_file() for folder in folders if folder):
             return False, "libaio.h is not installed (Debian: apt install libaio-dev)"
@@ -117,7 +117,7 @@ class AsyncIOBuilder(KernelBuilder):
 
 
 class GDSBuilder(AsyncIOBuilder):
-    """GPUDirect Storage: files straight into device memory."""
+    """GPUDirect Storage: file I/O to and from device memory."""
 
     NAME = "gds"
     BUILD_VAR = "DS_BUILD_GDS"

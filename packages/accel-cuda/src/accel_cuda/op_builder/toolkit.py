@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the compiler for this torch's devices is here, found without starting it."""
+"""Detection of the device compiler for this torch, without starting it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _USUAL_ROCM = "/opt/rocm"  # house: where AMD's installer puts it
 
 
 def lack() -> str:
-    """Why device sources cannot be compiled here; empty if they can."""
+    """Return why device sources cannot be compiled here; empty if they can."""
     if torch.version.hip:
         return _lack_of("hipcc", [*map(os.environ.get, _ROCM_HOMES), _USUAL_ROCM])[1]
     if torch.version.cuda is None:
@@ -28,7 +28,7 @@ def lack() -> str:
 
 
 def _lack_of(compiler: str, homes: list[str | None]) -> tuple[Path, str]:
-    """The toolkit's folder, and the sentence that it is missing."""
+    """Return the toolkit's folder, and the reason if it is missing."""
     for home in filter(None, homes):
         if (Path(home) / "bin" / compiler).is_file():
             return Path(home), ""
@@ -39,7 +39,7 @@ def _lack_of(compiler: str, homes: list[str | None]) -> tuple[Path, str]:
 
 
 def _mismatch(home: Path, built_with: str) -> str:
-    # Compilers of another major version make libraries that this torch's cannot be loaded beside.
+    # Libraries of another major version of CUDA cannot be loaded together with this torch.
     try:
         installed = str(json.loads((home / "version.json").read_text())["cuda"]["version"])
     except (OSError, ValueError, KeyError):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fused optimizers: Adam on Habana's op; Lamb and Lion, for which it has none of this shape, in plain torch."""
+"""Fused optimizers: Adam with Habana's op; Lamb and Lion, without a matching op, in plain torch."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from accel_core.op_builder.steps.precision import Tensors, copy_back, wide
 
 __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
-#: The largest float32 below 1: a factor above it is 1 on the device.
+#: The largest float32 below 1; larger factors are rounded to 1.
 _BELOW_ONE = 1 - 2**-24
 
 
 def step(lists: Lists, adam: AdamStep) -> None:
-    """One step in place on [gradients, parameters, first moments, second moments], computed in float32."""
+    """Do one step in place on [gradients, parameters, first moments, second moments], computed in float32."""
     if not lists[0]:
-        return  # the op refuses empty lists
+        return  # the op rejects empty lists
     _, lr, beta1, beta2, epsilon, number, adam_w_mode, bias_correction, weight_decay = adam
     grads, params, exp_avgs, exp_avg_sqs = (wide(tensors) for tensors in lists)
     if weight_decay and not adam_w_mode:
         grads = list(torch._foreach_add(grads, params, alpha=weight_decay))
     root = math.sqrt(1 - beta2**number) if bias_correction else 1.0
     step_size = lr * root / (1 - beta1**number) if bias_correction else lr
-    # The op adds epsilon to the root of the uncorrected moment, Adam to that of the corrected one: the same
-    # when all is divided by `root` before. Another epsilon each step would have Habana compile each step.
+    # The op adds epsilon to the root of the uncorrected second moment, Adam to that of the corrected one. Dividing
+    # gradients and moments by `root` before makes both equal. A changing epsilon would recompile every step.
     scales = bool(epsilon) and root < _BELOW_ONE
     if scales:
         grads = list(torch._foreach_mul(grads, _on_device(1 / root, params)))
@@ -53,17 +53,17 @@ def _scale(exp_avgs: Tensors, exp_avg_sqs: Tensors, factor: float) -> None:
 
 
 def _on_device(number: float, tensors: Tensors) -> torch.Tensor:
-    # A number in the program is a constant of the compiled graph; one that changes has to be a tensor.
+    # A Python number is a constant of the compiled graph; a number that changes has to be a tensor.
     return torch.tensor(number, dtype=torch.float32).to(tensors[0].device, non_blocking=True)
 
 
 def _call(lists: list[Tensors], hyper: tuple[Any, ...], decay: float) -> None:
-    """Call the op as its mode wants it: lazy mode takes the decay as a number, eager mode as a tensor and a switch."""
+    """Call the op of the mode: in lazy mode the decay is a number, in eager mode a tensor and a flag."""
     from habana_frameworks.torch.core.step_closure import _mark_step_if_lazy
 
     op = torch.ops.hpu.optimizer_adamw.default
     eager = any(argument.name == "has_weight_decay" for argument in op._schema.arguments)
-    # A graph of its own, which is compiled once, whatever was computed before.
+    # A separate graph, which is compiled once, independent of earlier operations.
     _mark_step_if_lazy()
     if eager:
         op(*lists, *hyper, _on_device(decay, lists[1]).reshape(1), decay != 1.0)
@@ -73,7 +73,7 @@ def _call(lists: list[Tensors], hyper: tuple[Any, ...], decay: float) -> None:
 
 
 class FusedAdamBuilder(fused.FusedAdamBuilder):
-    """Adam and AdamW through optimizer_adamw."""
+    """Adam and AdamW with optimizer_adamw."""
 
     FUSED_OP = "hpu.optimizer_adamw"
     fused = staticmethod(as_multi_tensor_adam(step))

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fused optimizers: Adam on torch_mlu's op; Lamb and Lion in plain torch.
+"""Fused optimizers: Adam with torch_mlu's op; Lamb and Lion in plain torch.
 
-torch_mlu has a LAMB of its own. It takes all tensors and their common gradient norm at once, and clips by it;
-DeepSpeed's FusedLamb steps tensor by tensor and wants each one's trust ratio back.
+torch_mlu's own LAMB cannot be used: it updates all tensors at once and clips by their common gradient norm, while
+DeepSpeed's FusedLamb updates each tensor separately and needs its trust ratio.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
 
 def step(lists: Lists, adam: AdamStep) -> None:
-    """One step in place on [gradients, parameters, first moments, second moments] of an MLU."""
-    # The kernel (bang/fused_adam.cpp of torch_mlu 1.22 and 1.25) takes the moments for float32 whatever they
-    # are, while DeepSpeed keeps those of half-precision parameters in their own type.
+    """Do one step in place on [gradients, parameters, first moments, second moments] of an MLU."""
+    # The kernel (bang/fused_adam.cpp of torch_mlu 1.22 and 1.25) assumes float32 moments, but DeepSpeed keeps the
+    # moments of half-precision parameters in half precision.
     if lists[2][0].dtype != torch.float32:
         plain.step(lists, adam)
         return
@@ -30,7 +30,7 @@ def step(lists: Lists, adam: AdamStep) -> None:
 
 
 class FusedAdamBuilder(fused.FusedAdamBuilder):
-    """Adam and AdamW through torch_mlu's fused_adam."""
+    """Adam and AdamW with torch_mlu's fused_adam."""
 
     FUSED_OP = "torch_mlu.fused_adam"
     fused = staticmethod(as_multi_tensor_adam(step))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fused optimizers: Adam on torch_npu's op; Lamb and Lion, for which it has none, in plain torch."""
+"""Fused optimizers: Adam with torch_npu's op; Lamb and Lion, for which it has none, in plain torch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
 
 def step(lists: Lists, adam: AdamStep) -> None:
-    """One step in place on [gradients, parameters, first moments, second moments] of an NPU."""
+    """Do one step in place on [gradients, parameters, first moments, second moments] of an NPU."""
     _, lr, beta1, beta2, epsilon, number, adam_w_mode, bias_correction, weight_decay = adam
-    # The op multiplies the powers by beta itself before it corrects; 0 means no correction.
+    # The op multiplies the powers by beta before the bias correction; 0 means no correction.
     power1, power2 = (beta1 ** (number - 1), beta2 ** (number - 1)) if bias_correction else (0.0, 0.0)
     grads = lists[0]
     if weight_decay and not adam_w_mode:
@@ -30,7 +30,7 @@ def step(lists: Lists, adam: AdamStep) -> None:
 
 
 class FusedAdamBuilder(fused.FusedAdamBuilder):
-    """Adam and AdamW through npu_apply_adam_w."""
+    """Adam and AdamW with npu_apply_adam_w."""
 
     FUSED_OP = "npu.npu_apply_adam_w"
     fused = staticmethod(as_multi_tensor_adam(step))

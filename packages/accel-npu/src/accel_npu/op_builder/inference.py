@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's inference functions: norms, rotation, attention and SwiGLU on torch_npu's ops, others in plain torch."""
+"""DeepSpeed's inference functions: norms, rotation, attention, SwiGLU with torch_npu's ops, others in plain torch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLAIN = core_ops.CoreFunctions()
 
 
 def rms_norm(vals: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Tensor:
-    """Root mean square layer norm over the last dimension."""
+    """Return the RMS norm over the last dimension."""
     normed: torch.Tensor = torch.ops.npu.npu_rms_norm(vals, gamma, epsilon)[0]
     return normed
 
@@ -23,14 +23,14 @@ def rms_norm(vals: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.T
 def pre_rms_norm(
     vals: torch.Tensor, residual: torch.Tensor, gamma: torch.Tensor, epsilon: float
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The norm of vals + residual, and the sum."""
+    """Return the RMS norm of vals + residual, and the sum."""
     normed, _, total = torch.ops.npu.npu_add_rms_norm(vals, residual, gamma, epsilon)
     return normed, total
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
-    """Turn pairs of channels of x, (batch, tokens, heads, width), by the angles."""
-    # The mode is left out where it is the default: older releases take none.
+    """Rotate pairs of channels of x, (batch, tokens, heads, width), by the angles."""
+    # The default mode is not passed, because older releases do not have the argument.
     mode = ("interleave",) if interleaved else ()
     turned: torch.Tensor = torch.ops.npu.npu_rotary_mul(x, cos.to(x.dtype), sin.to(x.dtype), *mode)
     return turned
@@ -46,7 +46,7 @@ def attend(
 ) -> torch.Tensor:
     """Attention of (batch, queries, heads, width) to (batch, keys, groups, width), groups dividing heads."""
     if bias is not None:
-        # The op takes a bias in shapes of its own; torch takes DeepSpeed's as it is.
+        # The op does not accept the shape of DeepSpeed's bias; torch does.
         return attention.attend(query, keys, values, scale, hidden, bias)
     found: torch.Tensor = torch.ops.npu.npu_fusion_attention(
         query.flatten(2), keys.flatten(2), values.flatten(2), query.shape[2], "BSH",
@@ -58,7 +58,7 @@ def attend(
 def core_rms_norm(
     norm_output: torch.Tensor, norm_input: torch.Tensor, gamma: torch.Tensor, epsilon: float
 ) -> None:
-    """norm_output may be norm_input."""
+    """norm_output = RMS norm of norm_input; they may be the same tensor."""
     norm_output.copy_(rms_norm(norm_input, gamma, epsilon))
 
 
@@ -77,7 +77,7 @@ def core_rms_pre_norm(
 
 
 def gated_activation(output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor | None, kind: int) -> None:
-    """Channels of x alternate: gate, value, gate, …; the output is activated gate times value."""
+    """output = activation(gate) * value, where the channels of x are interleaved: gate, value, gate, …"""
     if kind != core_ops.SIGLU:
         return _PLAIN.gated_activation(output, x, bias, kind)
     both = core_ops.gates_then_values(x if bias is None else x + bias)
@@ -86,7 +86,7 @@ def gated_activation(output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor |
 
 
 class InferenceBuilder(inference.InferenceBuilder):
-    """For models into which deepspeed.init_inference injects kernels."""
+    """Builder of the kernels that deepspeed.init_inference injects into models."""
 
     FUSED: ClassVar[FusedFunctions] = {
         "attend": ("npu.npu_fusion_attention", attend),
@@ -97,7 +97,7 @@ class InferenceBuilder(inference.InferenceBuilder):
 
 
 class InferenceCoreBuilder(inference.InferenceCoreBuilder):
-    """For the kernels of deepspeed.inference.v2."""
+    """Builder of the kernels of deepspeed.inference.v2."""
 
     FUSED: ClassVar[FusedFunctions] = {
         "gated_activation": ("npu.npu_swiglu", gated_activation),

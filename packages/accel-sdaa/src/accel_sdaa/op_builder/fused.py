@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fused optimizers: Adam on torch_sdaa's op; Lamb and Lion, for which no op is known, in plain torch."""
+"""Fused optimizers: Adam with torch_sdaa's op; Lamb and Lion, for which no op is known, in plain torch."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
 
 def step(lists: Lists, adam: AdamStep) -> None:
-    """One step in place on [gradients, parameters, first moments, second moments] of an SDAA device."""
-    # The op's schema is not public: this is the call that Tecorigin put into DeepSpeed. The empty list stands
-    # where AMSGrad would keep its maxima.
+    """Do one step in place on [gradients, parameters, first moments, second moments] of an SDAA device."""
+    # The op's schema is not public: this is the call in Tecorigin's contribution to DeepSpeed. The empty list is for
+    # the maxima of AMSGrad.
     _, lr, beta1, beta2, epsilon, number, adam_w_mode, bias_correction, weight_decay = adam
     torch.ops.sdaa.fused_adam(
         *lists, [], beta1, beta2, epsilon, lr, weight_decay, adam_w_mode, number, bias_correction
@@ -24,7 +24,7 @@ def step(lists: Lists, adam: AdamStep) -> None:
 
 
 class FusedAdamBuilder(fused.FusedAdamBuilder):
-    """Adam and AdamW through torch_sdaa's fused_adam."""
+    """Adam and AdamW with torch_sdaa's fused_adam."""
 
     FUSED_OP = "sdaa.fused_adam"
     fused = staticmethod(as_multi_tensor_adam(step))

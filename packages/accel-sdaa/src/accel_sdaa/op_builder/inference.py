@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's inference functions: SwiGLU on torch_sdaa's op, the others in plain torch."""
+"""DeepSpeed's inference functions: SwiGLU with torch_sdaa's op, others in plain torch."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from accel_core.op_builder.inference import FusedFunctions, InferenceBuilder, co
 __all__ = ["InferenceBuilder", "InferenceCoreBuilder"]
 
 _PLAIN = core_ops.CoreFunctions()
-#: Public users of the op found that it takes rows of so many numbers, or a multiple.
+#: The row length must be a multiple of this, according to public code that uses the op.
 _ROW = 16
 
 
 def gated_activation(output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor | None, kind: int) -> None:
-    """Channels of x alternate: gate, value, gate, …; the output is activated gate times value."""
+    """output = activation(gate) * value, where the channels of x are interleaved: gate, value, gate, …"""
     channels = x.shape[-1]
     if kind != core_ops.SIGLU or channels % _ROW:
         return _PLAIN.gated_activation(output, x, bias, kind)
-    # Its layout is (1, tokens, 1, channels), and the result's (tokens, 1, half of them).
+    # The input layout is (1, tokens, 1, channels), the output layout (tokens, 1, channels / 2).
     both = core_ops.gates_then_values(x if bias is None else x + bias).view(1, -1, 1, channels)
     output.copy_(torch.ops.sdaa.swiglu(both, both.shape[1], 1, channels // 2).view_as(output))
     return None
 
 
 class InferenceCoreBuilder(inference.InferenceCoreBuilder):
-    """For the kernels of deepspeed.inference.v2."""
+    """Builder of the kernels of deepspeed.inference.v2."""
 
     FUSED: ClassVar[FusedFunctions] = {"gated_activation": ("sdaa.swiglu", gated_activation)}
 
     @override
     def load(self, verbose: bool = True) -> Any:
-        """A new object with upstream's functions."""
+        """Return a new object with upstream's functions."""
         with suppress(ImportError):
             importlib.import_module("torch_sdaa.nn")  # registers the op
         return super().load(verbose)

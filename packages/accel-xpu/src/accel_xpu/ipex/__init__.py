@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The variant to an Intel GPU through Intel Extension for PyTorch."""
+"""The variant for Intel GPUs with Intel Extension for PyTorch (IPEX)."""

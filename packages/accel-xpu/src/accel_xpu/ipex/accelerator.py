@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Intel GPUs with Intel Extension for PyTorch: where it differs from torch.xpu alone."""
+"""Intel GPUs with Intel Extension for PyTorch: differences from torch.xpu alone."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accel_xpu import accelerator
 
 
 class XPU_Accelerator(accelerator.XPU_Accelerator):
-    """Intel GPUs through torch.xpu and IPEX."""
+    """Intel GPUs, with torch.xpu and IPEX."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,7 +23,7 @@ class XPU_Accelerator(accelerator.XPU_Accelerator):
 
     @override
     def use_host_timers(self) -> bool:
-        """Before IPEX 2.6 an event cannot be asked for the time between it and another."""
+        """Return True before IPEX 2.6, whose events have no elapsed_time()."""
         return self._events_tell_no_time
 
     @override
@@ -34,7 +34,7 @@ class XPU_Accelerator(accelerator.XPU_Accelerator):
 
     @override
     def build_extension(self) -> Any:
-        """IPEX's command, which compiles SYCL sources of any suffix; torch's takes `.sycl` alone."""
+        """Return IPEX's command, which compiles SYCL sources of any suffix; torch's only `.sycl`."""
         from intel_extension_for_pytorch.xpu.cpp_extension import DpcppBuildExtension
 
         return DpcppBuildExtension

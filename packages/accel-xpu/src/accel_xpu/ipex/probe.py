@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether Intel GPUs can be used through Intel Extension for PyTorch, which ends with torch 2.8."""
+"""Probe for Intel GPUs with Intel Extension for PyTorch, whose last release is for torch 2.8."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from accel_core.vendor import Confirmation, Evidence, distribution_version, in_r
 from accel_xpu import hardware, probe
 
 MODULE = "intel_extension_for_pytorch"
-#: The releases for the versions of torch that this package works with; 2.8 is the last.
+#: Supported releases; 2.8 is the last one.
 IPEX = ">=2.5,<2.9"
 
 
 def evidence() -> Evidence:
-    """Distribution, version range and Intel's render nodes; imports nothing."""
+    """Check distribution, version range and Intel's render nodes; imports nothing."""
     if not module_exists(MODULE):
         return Evidence(False, None, f"{MODULE} is not installed")
     version = distribution_version(MODULE)
     if version is not None and not in_range(version, IPEX):
         return Evidence(False, None, f"{MODULE} {version} is installed, {IPEX} is needed")
-    seen = hardware.seen()
-    return Evidence(True, seen.present, f"{MODULE} {version or 'of unknown version'}; {seen.reason}")
+    presence = hardware.presence()
+    return Evidence(True, presence.present, f"{MODULE} {version or 'of unknown version'}; {presence.reason}")
 
 
 def confirm() -> Confirmation:
-    """Import IPEX and count; raises what its import raises, which beside another torch is no ImportError."""
+    """Import IPEX and count devices; raises what its import raises, or ImportError if it is made for another torch."""
     ipex = imported()
     if not ipex._C._has_xpu():
         return Confirmation(0, f"this {MODULE} is the build for CPUs")
@@ -37,10 +37,10 @@ def confirm() -> Confirmation:
 
 
 def imported() -> ModuleType:
-    """The package. Raises ImportError that tells both versions when it belongs to another torch."""
+    """Import and return the package; raises ImportError with both versions if it is made for another torch."""
     torch_version = str(importlib.import_module("torch").__version__)
     try:
-        # It prints before it fails, and detection prints nothing.
+        # It prints before it fails; detection must not print.
         with contextlib.redirect_stdout(io.StringIO()):
             return importlib.import_module(MODULE)
     except (Exception, SystemExit) as error:
@@ -54,5 +54,5 @@ def imported() -> ModuleType:
 
 
 def _torch_of(version: str | None) -> str | None:
-    """Major and minor version, which IPEX has in common with its torch."""
+    """Return major and minor version, which are the same for IPEX and its torch."""
     return None if version is None else ".".join(version.split(".")[:2])

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the facts mean: one line of advice for each problem, and notes on what is no problem. Pure."""
+"""Problems, each with one line of advice, and notes, derived from the facts. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 from accel_core import env
 from accel_core.cascade import CPU_KEY
-from accel_core.cli.doctor import doors
+from accel_core.cli.doctor import outcomes
 from accel_core.cli.doctor.report import Facts, Remark
 from accel_core.cli.packages import AUTOLOAD, TORCH_GROUP, Unmet
 from accel_core.errors import InvalidEnvironment
-from accel_core.published import pip_install
+from accel_core.install_commands import pip_install
 from accel_core.selection.finding import Finding, State
 from accel_core.upstream.contract import TRIED, TRIED_TORCH
 
@@ -22,7 +22,7 @@ _MISSING_LIBRARY = re.compile(r"(\S+\.so[.\d]*): cannot open shared object file|
 
 
 def problems(facts: Facts) -> Iterator[Remark]:
-    """Each thing that keeps a run from going as it should, root causes first."""
+    """Yield what makes a run fail or use another device than expected, root causes first."""
     yield from _torch(facts)
     yield from map(_unmet, facts.unmet)
     yield from _deepspeed(facts)
@@ -33,7 +33,7 @@ def problems(facts: Facts) -> Iterator[Remark]:
 
 
 def notes(facts: Facts) -> Iterator[Remark]:
-    """What a user may want to know of a healthy environment."""
+    """Yield remarks that are not problems."""
     chosen = facts.selection.verdict.finding
     if not facts.deepspeed.version:
         found = "it is not installed; accel_core's own functions work without it"
@@ -42,7 +42,7 @@ def notes(facts: Facts) -> Iterator[Remark]:
         )
     elif not facts.bridge.on and not facts.bridge.repair:
         late = facts.bridge.reason.startswith(AUTOLOAD)
-        advice = _either(
+        advice = _alternatives(
             "import accel_core first in the program" if late else "", "unset the variable to join it again"
         )
         yield Remark("bridge-off", "bridge", facts.bridge.reason, advice)
@@ -82,23 +82,23 @@ def _torch(facts: Facts) -> Iterator[Remark]:
         package = f"{torch.culprit_package} {torch.culprit_version}".strip() or "an unknown package"
         found = f"its import fails in the backend extension {torch.culprit!r} of {package}: {torch.reason}"
         remove = f"pip uninstall {torch.culprit_package}" if torch.culprit_package else ""
-        yield Remark("torch-autoload", "torch", found, _either(_OFF, remove, library))
+        yield Remark("torch-autoload", "torch", found, _alternatives(_OFF, remove, library))
     elif torch.without_vendors:
         found = f"its import fails among the backend extensions (group {TORCH_GROUP}): {torch.reason}"
-        yield Remark("torch-autoload", "torch", found, _either(_OFF, library))
+        yield Remark("torch-autoload", "torch", found, _alternatives(_OFF, library))
     else:
         reinstall = f"pip install --force-reinstall torch=={torch.version}"
         yield Remark(
-            "torch-import", "torch", f"its import fails: {torch.reason}", _either(reinstall, library)
+            "torch-import", "torch", f"its import fails: {torch.reason}", _alternatives(reinstall, library)
         )
 
 
-def _either(*ways: str) -> str:
-    return ", or ".join(way for way in ways if way)
+def _alternatives(*advice: str) -> str:
+    return ", or ".join(one for one in advice if one)
 
 
 def _library(text: str) -> str:
-    """The advice about a shared library that the loader does not find; empty when that is not it."""
+    """Return the advice for a shared library that the loader does not find; empty for other errors."""
     missing = _MISSING_LIBRARY.search(text)
     name = (missing.group(1) or missing.group(2)) if missing else ""
     return f"put the folder of {name} in LD_LIBRARY_PATH (the vendor's set-up script does)" if name else ""
@@ -116,11 +116,11 @@ def _deepspeed(facts: Facts) -> Iterator[Remark]:
         found = f"{deepspeed.version} is outside {deepspeed.supported}, what accel-core {facts.core} supports"
         advice = f"pip install 'deepspeed{deepspeed.supported}', or {pip_install('accel-core', options='--upgrade')}"
         yield Remark("deepspeed-version", "deepspeed", found, advice)
-    door = facts.doors.get("deepspeed")
-    if door and door.error and facts.torch.imports and doors.has_to_be_tried(facts.bridge, deepspeed):
-        found = f"a program that imports it ends in {door.error}"
+    outcome = facts.outcomes.get("deepspeed")
+    if outcome and outcome.error and facts.torch.imports and outcomes.needs_a_run(facts.bridge, deepspeed):
+        found = f"a program that imports it ends in {outcome.error}"
         own = "DeepSpeed chooses by itself here: " if not facts.bridge.on else ""
-        repair = _library(door.error) or f"{own}run `python -c 'import deepspeed'` for the whole error"
+        repair = _library(outcome.error) or f"{own}run `python -c 'import deepspeed'` for the whole error"
         yield Remark("deepspeed-fails", "deepspeed", found, repair)
     if facts.bridge.repair:
         yield Remark("bridge-broken", "bridge", facts.bridge.reason, facts.bridge.repair)
@@ -136,7 +136,7 @@ def _candidate(finding: Finding, facts: Facts) -> Iterator[Remark]:
         yield Remark("candidate-stuck", finding.label, found, f"{skip} passes over it")
     elif finding.state is State.BROKEN:
         repair = _library(finding.error) or "repair or reinstall its runtime"
-        advice = _either(repair, f"{skip} to pass over it")
+        advice = _alternatives(repair, f"{skip} to pass over it")
         yield Remark("candidate-broken", finding.label, finding.reason, advice)
     elif finding.state is State.BLOCKED and finding.devices:
         holder = facts.selection.request.claimed
@@ -156,7 +156,7 @@ def _selection(facts: Facts) -> Iterator[Remark]:
     elif error is not None:
         yield Remark("selection", "selection", error.what, error.do)
     keys = {finding.key for finding in facts.explanation.findings}
-    strangers = [key for key in facts.selection.request.skip if key not in keys]
-    if strangers:
-        found = f"{env.SKIP.name} names {', '.join(strangers)}, which is no candidate here"
+    unknown_keys = [key for key in facts.selection.request.skip if key not in keys]
+    if unknown_keys:
+        found = f"{env.SKIP.name} names {', '.join(unknown_keys)}, which is no candidate here"
         yield Remark("skip-unknown", "selection", found, f"correct {env.SKIP.name}, or unset it")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The doctor's children: one goes through the steps of a run; where it dies, another goes on; others ask the rest."""
+"""The doctor's child processes: one takes the steps of a run, and is replaced if it dies; others confirm the rest."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from dataclasses import replace
 
 from accel_core.cli import packages
 from accel_core.cli.child import Reply
-from accel_core.cli.doctor.torch_check import ANSWERS
+from accel_core.cli.doctor.torch_check import STEPS
 from accel_core.cli.worker import Worker
 from accel_core.selection.finding import Finding, State
 
-#: `import torch`, and what imports it, reads much from a cold disk: these get so many times the seconds.
-PATIENCE = 6
+#: Factor of the time limit for steps that import torch, which reads many files from a cold disk.
+SLOW_STEP_FACTOR = 6
 
 
 class Children:
-    """Confirms candidates and constructs accelerators in processes of their own; remembers the answers.
+    """Confirms candidates and constructs accelerators in child processes, and keeps the results.
 
-    seconds: the time of a runtime. worker: the child that has imported torch; None when it could not.
-    claimed: who holds PrivateUse1 there.
+    seconds: time limit of a runtime.
+    worker:  the child that has imported torch; None if that failed.
+    claimed: the backend that holds PrivateUse1 in that child.
     """
 
     def __init__(self, seconds: float, worker: Worker | None, claimed: str) -> None:
@@ -32,13 +33,13 @@ class Children:
         self.answers: dict[str, Finding] = {}
         #: Labels of candidates that hang, kill or interrupt their process.
         self.stuck: set[str] = set()
-        #: What ended the run's own process first; empty while it lives.
-        self.death = ""
-        #: `module:Class` of the accelerator that was made.
+        #: How the first process that took the steps of the run ended; empty while it runs.
+        self.failure = ""
+        #: `module:Class` of the accelerator that was constructed.
         self.accelerator = ""
 
     def confirm(self, finding: Finding) -> tuple[Finding, str]:
-        """The confirmed candidate, and who holds PrivateUse1 in a process that has come so far."""
+        """Return the confirmed candidate, and the backend that holds PrivateUse1 after this step."""
         reply = self._ask(self._seconds, "confirm", finding)
         answer = self._read(finding, reply, "its runtime")
         self._claimed = self._claimed or reply.answer.get("claimed", "")
@@ -46,8 +47,8 @@ class Children:
         return answer, self._claimed
 
     def build(self, finding: Finding) -> Finding | str:
-        """The key when the accelerator can be made, else the finding that says why not."""
-        reply = self._ask(self._seconds * PATIENCE, "construct", finding)
+        """Return the key if the accelerator can be constructed, else the finding with the reason."""
+        reply = self._ask(self._seconds * SLOW_STEP_FACTOR, "construct", finding)
         answer = self._read(finding, reply, "its accelerator cannot be constructed: its process")
         if answer.state is State.BROKEN:
             return answer
@@ -55,26 +56,26 @@ class Children:
         return finding.key
 
     def alone(self, finding: Finding) -> Finding:
-        """The candidate, confirmed in a process that asks nobody else."""
+        """Return the candidate, confirmed in a process that imports no other runtime."""
         environment = dict(self._environment)
         if finding.privateuse1 and self._claimed not in ("", finding.privateuse1):
             environment[packages.AUTOLOAD] = "0"  # what torch loads by itself would be in its way
-        with closing(Worker(ANSWERS, **environment)) as worker:
+        with closing(Worker(STEPS, **environment)) as worker:
             reply = worker.ask(self._seconds, "confirm", finding.key, finding.variant)
             return self._read(finding, reply, "its runtime")
 
     def close(self) -> None:
-        """End the child that is left."""
+        """End the current child."""
         if self._worker is not None:
             self._worker.close()
 
     def _ask(self, seconds: float, step: str, finding: Finding) -> Reply:
-        worker = self._worker or Worker(ANSWERS, **self._environment)
+        worker = self._worker or Worker(STEPS, **self._environment)
         reply = worker.ask(seconds, step, finding.key, finding.variant)
         self._worker = None if reply.failure else worker
         ended = reply.failure or reply.answer.get("interrupted", "")
         if ended:
-            self.death = self.death or f"{finding.label}: its process {ended}"
+            self.failure = self.failure or f"{finding.label}: its process {ended}"
         return reply
 
     def _read(self, finding: Finding, reply: Reply, part: str) -> Finding:

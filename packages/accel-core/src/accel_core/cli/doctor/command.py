@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel doctor`: every accelerator, the one that a run would use, and what is wrong here."""
+"""`accel doctor`: the state of every accelerator, the one that a run would use, and problems."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import argparse
 import json
 
 from accel_core.cli.doctor import advice, survey
-from accel_core.cli.doctor.children import PATIENCE
+from accel_core.cli.doctor.children import SLOW_STEP_FACTOR
 from accel_core.cli.doctor.report import Report
 
 SECONDS = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The form of output, and the patience with runtimes."""
+    """Declare the output format and the time limit of runtimes."""
     parser.add_argument(
         "--json", action="store_true", help="print the report as JSON (docs/doctor.md has the schema)"
     )
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_seconds,
         default=SECONDS,
         metavar="SECONDS",
-        help=f"time each runtime has to answer (default {SECONDS:g}; `import torch` has {PATIENCE} times that)",
+        help=f"time each runtime has to answer (default {SECONDS:g}; `import torch` has {SLOW_STEP_FACTOR} times that)",
     )
 
 
@@ -36,7 +36,7 @@ def _seconds(text: str) -> float:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Examine and print; 0 when healthy, 1 when a problem was found."""
+    """Examine the environment and print the report; returns 0 if healthy, 1 if a problem was found."""
     facts = survey.examine(args.timeout)
     report = Report(facts, tuple(advice.problems(facts)), tuple(advice.notes(facts)))
     if args.json:

@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from accel_core.cli.doctor.doors import Door
+from accel_core.cli.doctor.outcomes import Outcome
 from accel_core.cli.doctor.report import Remark, Report
 from accel_core.selection.finding import State
 
 #: Narrower than this, devices share a column with the state.
 _WIDE = 120
-#: Where there is no terminal nothing is wrapped.
+#: Width without a terminal: nothing is wrapped.
 _UNLIMITED = 100_000
 _BLANKS = re.compile(r"[ ]+((?:\x1b\[[\d;]*m)*)$", re.MULTILINE)
 _STYLES = {
@@ -38,7 +38,7 @@ def show(report: Report) -> None:
     """Print versions, candidates, tracebacks, problems, notes and the verdict."""
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _UNLIMITED  # a file or a pipe: one line a row, for grep
+        console.width = _UNLIMITED  # file or pipe: one line per row, for grep
     with console.capture() as printed:
         _print(console, report)
     # rich fills every line of a table with blanks.
@@ -47,7 +47,7 @@ def show(report: Report) -> None:
 
 def _print(console: Console, report: Report) -> None:
     console.print(_versions(report))
-    blank = [""] if console.width == _UNLIMITED else []  # the other table brings its own
+    blank = [""] if console.width == _UNLIMITED else []  # the bordered table has blank lines of its own
     console.print(*blank, _candidates(report, console.width), *blank, sep="\n")
     for finding in report.facts.explanation.findings:
         if finding.state is State.BROKEN and finding.error:
@@ -87,7 +87,7 @@ def _candidates(report: Report, width: int) -> Table:
         state = Text(finding.state.value, _STYLES.get(finding.state, ""))
         package = f"{finding.package} {finding.version}" if finding.version else ""
         devices = "" if finding.devices is None else str(finding.devices)
-        # What is not here is not here in any release of its package.
+        # For an absent device the release of its package does not matter.
         named = package and (wide or finding.state is not State.ABSENT)
         why = Text(f"{package}: {finding.reason}" if named else finding.reason)
         if wide:
@@ -116,7 +116,7 @@ def _print_remarks(console: Console, title: str, style: str, remarks: tuple[Rema
             break_on_hyphens=False,
         )
         console.print(Text(found))
-        console.print(Text(f"  do: {remark.advice}", "bold"), soft_wrap=True)  # in one piece, to be copied
+        console.print(Text(f"  do: {remark.advice}", "bold"), soft_wrap=True)  # unwrapped, to be copied
     console.print()
 
 
@@ -136,19 +136,19 @@ def _choice(report: Report) -> str:
     if not facts.torch.imports:
         choice = "No run can start, since torch cannot be imported."
         return choice + (f" Once it can, a run would use {chosen}." if explanation.chosen else "")
-    apart = facts.doors.get("deepspeed")
-    if apart and apart != facts.doors["accel_core"] and facts.deepspeed.version:
+    apart = facts.outcomes.get("deepspeed")
+    if apart and apart != facts.outcomes["accel_core"] and facts.deepspeed.version:
         own = f"uses {_named(apart)}" if apart.accelerator else f"ends in {apart.error}"
         core = f"would give {chosen}" if explanation.chosen else "would raise this error:"
         return f"A program that imports deepspeed {own}. accel_core's own functions {core}"
-    if facts.doors and facts.doors["accel_core"].error and explanation.chosen:
-        ended = facts.doors["accel_core"].error
+    if facts.outcomes and facts.outcomes["accel_core"].error and explanation.chosen:
+        ended = facts.outcomes["accel_core"].error
         return f"A fresh process ends with {ended}. Without that, a run would use {chosen}."
     if explanation.chosen:
         return f"A fresh process with this environment would use {chosen}."
     return "A fresh process with this environment would get this error:"
 
 
-def _named(door: Door) -> str:
-    whose = "DeepSpeed's own " if door.upstream else ""
-    return f"{whose}{door.class_name} ({door.accelerator.partition(':')[0]})"
+def _named(outcome: Outcome) -> str:
+    whose = "DeepSpeed's own " if outcome.upstream else ""
+    return f"{whose}{outcome.class_name} ({outcome.accelerator.partition(':')[0]})"

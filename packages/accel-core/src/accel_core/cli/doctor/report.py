@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the doctor found, as data: the schema of `accel doctor --json`, told in docs/doctor.md."""
+"""The doctor's report as data: the schema of `accel doctor --json`, documented in docs/doctor.md."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from accel_core.cli.doctor.doors import Door
+from accel_core.cli.doctor.outcomes import Outcome
 from accel_core.cli.doctor.torch_check import Torch
 from accel_core.cli.packages import Bridge, DeepSpeed, Unmet
 from accel_core.selection.explanation import Explanation
 from accel_core.selection.select import Selection
 
-#: Raised when a field changes its meaning or goes; new fields may come without.
+#: Increased when a field changes its meaning or is removed, not when one is added.
 SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class Remark:
-    """One thing worth telling: a stable code, what it is about, what was found, and one line what to do."""
+    """A problem or a note: stable code, subject, what was found, and one line of advice."""
 
     code: str
     subject: str
@@ -30,12 +30,12 @@ class Remark:
 
 @dataclass(frozen=True)
 class Facts:
-    """All that was seen.
+    """Everything that was found in the environment.
 
-    explanation: what a run would choose; its findings hold the children's answers.
-    selection:   the verdict behind it.
+    explanation: the accelerator that a run would choose; its findings include the results of the children.
+    selection:   the selection that it explains.
     stuck:       labels of candidates that hang, kill or interrupt their process.
-    doors:       what a program gets that asks `accel_core`, and one that asks `deepspeed`.
+    outcomes:    what `get_accelerator()` of `accel_core` and of `deepspeed` returns.
     """
 
     python: dict[str, str]
@@ -47,12 +47,12 @@ class Facts:
     selection: Selection
     explanation: Explanation
     stuck: frozenset[str] = frozenset()
-    doors: Mapping[str, Door] = field(default_factory=dict)
+    outcomes: Mapping[str, Outcome] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Report:
-    """The facts, and what they mean: problems (exit status 1) and notes."""
+    """The facts, with the problems (exit status 1) and notes derived from them."""
 
     facts: Facts
     problems: tuple[Remark, ...]
@@ -60,11 +60,11 @@ class Report:
 
     @property
     def healthy(self) -> bool:
-        """No problem was found."""
+        """Whether no problem was found."""
         return not self.problems
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON document."""
+        """Return the JSON document."""
         facts = self.facts
         return {
             "schema": SCHEMA,
@@ -75,7 +75,7 @@ class Report:
             "deepspeed": asdict(facts.deepspeed),
             "bridge": asdict(facts.bridge),
             **facts.explanation.to_dict(),
-            "run": {name: asdict(door) for name, door in facts.doors.items()},
+            "run": {name: asdict(outcome) for name, outcome in facts.outcomes.items()},
             "unmet": [asdict(lack) for lack in facts.unmet],
             "problems": [asdict(remark) for remark in self.problems],
             "notes": [asdict(remark) for remark in self.notes],

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Examine this environment: the steps of a run (discover, evidence, choose), with child processes that confirm."""
+"""Examine this environment: the selection of a run, with runtimes confirmed in child processes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dataclasses import replace
 
 from accel_core.__about__ import __version__
 from accel_core.cli import packages
-from accel_core.cli.doctor import doors, torch_check
-from accel_core.cli.doctor.children import PATIENCE, Children
+from accel_core.cli.doctor import outcomes, torch_check
+from accel_core.cli.doctor.children import SLOW_STEP_FACTOR, Children
 from accel_core.cli.doctor.report import Facts
 from accel_core.cli.doctor.torch_check import Torch
 from accel_core.cli.worker import Worker
@@ -28,22 +28,24 @@ from accel_core.vendor import module_exists
 
 
 def examine(seconds: float) -> Facts:
-    """All facts about a fresh process with this environment. Imports neither torch nor deepspeed here."""
+    """Return the facts about a fresh process with this environment. Imports neither torch nor deepspeed."""
     deepspeed, bridge = packages.deepspeed(), packages.bridge()
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
         tried = (
-            pool.submit(doors.tried, seconds * PATIENCE) if doors.has_to_be_tried(bridge, deepspeed) else None
+            pool.submit(outcomes.run_program, seconds * SLOW_STEP_FACTOR)
+            if outcomes.needs_a_run(bridge, deepspeed)
+            else None
         )
         worker = _worker()
-        with redirect_stdout(sys.stderr):  # a vendor's record that prints must not get into the JSON
+        with redirect_stdout(sys.stderr):  # output of a vendor's module must not get into the JSON
             candidates = Candidates(StockDeepSpeed())
-        torch = _torch(worker, seconds * PATIENCE)
+        torch = _torch(worker, seconds * SLOW_STEP_FACTOR)
         children = Children(seconds, worker if torch.imports else None, torch.claimed)
         try:
             selection = _select(candidates, children, torch.claimed)
         finally:
             children.close()
-        core = doors.through_core(torch, selection, children)
+        core = outcomes.of_core(torch, selection, children)
         findings = _completed(selection, children, pool)
         return Facts(
             python={
@@ -59,18 +61,18 @@ def examine(seconds: float) -> Facts:
             selection=selection,
             explanation=replace(explained(selection), findings=findings),
             stuck=frozenset(children.stuck),
-            doors={
+            outcomes={
                 "accel_core": core,
-                "deepspeed": tried.result() if tried else doors.through_deepspeed(torch, deepspeed, core),
+                "deepspeed": tried.result() if tried else outcomes.of_deepspeed(torch, deepspeed, core),
             },
         )
 
 
 def _worker() -> Worker | None:
-    """The child that goes through the steps of a run, importing torch already; None without torch."""
+    """Start the child that takes the steps of a run; it begins to import torch. None without torch."""
     if not module_exists("torch"):
         return None
-    worker = Worker(torch_check.ANSWERS)
+    worker = Worker(torch_check.STEPS)
     worker.send("torch")
     return worker
 
@@ -93,7 +95,7 @@ def _select(candidates: Candidates, children: Children, claimed: str) -> Selecti
 
 
 def _completed(selection: Selection, children: Children, pool: ThreadPoolExecutor) -> tuple[Finding, ...]:
-    """The findings of the selection, with the answers of candidates whose turn never came, asked side by side."""
+    """Return the findings, with the candidates that the selection did not reach confirmed in parallel."""
     findings = [_as_reported(finding, selection.request) for finding in selection.verdict.findings]
     waiting = [f for f in findings if _waits(f, selection.request) and f.label not in children.answers]
     answers = dict(children.answers)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Does `import torch` work here, and if not, whose fault is it? Asked in children."""
+"""Whether `import torch` works here, and if not, which package makes it fail. Runs in child processes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import re
 from dataclasses import dataclass
 
 from accel_core.cli.child import Reply
-from accel_core.cli.packages import AUTOLOAD, TORCH_GROUP, autoload_on, backend_owner
+from accel_core.cli.packages import AUTOLOAD, TORCH_GROUP, autoload_on, backend_package
 from accel_core.cli.worker import Worker
 from accel_core.upstream.contract import TRIED_TORCH
 from accel_core.vendor import distribution_version, in_range
 
-ANSWERS = "accel_core.cli.doctor.answers"
+STEPS = "accel_core.cli.doctor.steps"
 _TORCH_SAYS = re.compile(r"Failed to load the backend extension: (\S+?)\. ")
 
 
@@ -27,9 +27,9 @@ class Torch:
     without_vendors: it works with TORCH_DEVICE_BACKEND_AUTOLOAD=0.
     reason:          why it does not work, in one line.
     culprit:         the backend extension (entry point) that breaks the import, with its package and version.
-    claimed:         who holds torch's PrivateUse1 slot once torch is imported.
+    claimed:         the backend that holds torch's PrivateUse1 slot after the import.
     error:           the traceback.
-    tried:           DeepSpeed's engine was seen to train with this release.
+    tried:           training with DeepSpeed was tested with this release.
     """
 
     version: str = ""
@@ -45,9 +45,10 @@ class Torch:
 
 
 def examine(plain: Reply, seconds: float) -> Torch:
-    """Read what a child says that was asked to import torch.
+    """Return the state of torch, given the reply of the child that imported it.
 
-    Where that failed, another one imports it without the vendors' extensions, and calls each, to find the one.
+    If that failed, another child imports torch without backend extensions and calls each of them, to find the
+    one that fails.
     """
     installed = distribution_version("torch") or "unknown"
     reason = plain.failure or plain.answer["reason"]
@@ -62,13 +63,13 @@ def examine(plain: Reply, seconds: float) -> Torch:
     if works and not culprit:
         said = _TORCH_SAYS.search(error)
         culprit = said.group(1) if said else ""
-    package, version = backend_owner(culprit) if culprit else ("", "")
+    package, version = backend_package(culprit) if culprit else ("", "")
     return Torch(installed, False, works, reason, culprit, package, version, error=error)
 
 
 def _culprit(seconds: float) -> tuple[bool, str]:
-    """Whether torch can be imported without extensions, and the first one whose call fails then."""
-    worker = Worker(ANSWERS, **{AUTOLOAD: "0"})
+    """Whether torch can be imported without extensions, and the first extension whose call fails."""
+    worker = Worker(STEPS, **{AUTOLOAD: "0"})
     try:
         if not worker.ask(seconds, "torch").answer.get("version"):
             return False, ""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Loads ops in a child process. One child does all; after a crash or a hang, another goes on with the rest."""
+"""Load ops in a child process. After a crash or a timeout, a new child continues with the remaining ops."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from accel_core.cli.ops.rows import FAILED, SERVED, Row
 from accel_core.cli.worker import Worker
 from accel_core.errors import AcceleratorBroken
 
-_ANSWERS = "accel_core.cli.ops.answers"
+_STEPS = "accel_core.cli.ops.steps"
 #: Time limit of the selection, which imports torch and a runtime.
 SELECTION_SECONDS = 600.0
-#: How often `Waiting` is reported while nothing else happens.
+#: Interval of `Waiting` events while nothing else happens.
 TICK_SECONDS = 1.0
 
 
@@ -38,7 +38,7 @@ class Started:
 
 @dataclass(frozen=True)
 class Waiting:
-    """The op, empty for the selection, has not ended after so many seconds."""
+    """The op (empty: the selection) has not finished after `seconds`."""
 
     builder: str
     seconds: float
@@ -46,14 +46,14 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Tried:
-    """An op was loaded, and run if that was asked for, or failed."""
+    """An op was loaded (and run, if requested), or failed."""
 
     row: Row
 
 
 @dataclass(frozen=True)
 class Refused:
-    """There is nothing to try: the text of the error, and whether a builder that does not exist was named."""
+    """No op can be tried. `text`: the error. `usage`: a builder that does not exist was named."""
 
     text: str
     usage: bool
@@ -68,11 +68,11 @@ def attempts(builders: Sequence[str], action: str, seconds: float) -> Iterator[E
     action:  `build` loads each op, `test` runs it as well.
     seconds: time limit of each op.
 
-    Raises AcceleratorBroken where the selection crashes or exceeds its time.
+    Raises AcceleratorBroken if the selection crashes or exceeds its time limit.
     """
     left: dict[str, Row] | None = None
     while left is None or left:
-        with closing(Worker(_ANSWERS)) as worker:
+        with closing(Worker(_STEPS)) as worker:
             worker.send("select", *(builders if left is None else left))
             reply = yield from _reply(worker, "", SELECTION_SECONDS)
             if reply.failure:

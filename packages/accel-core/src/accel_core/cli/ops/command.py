@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel ops list|build|test`: which ops the accelerator of a run has, whether they load, whether they run."""
+"""`accel ops list|build|test`: list, load or run the ops of the accelerator that a run would use."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dataclasses import asdict
 from accel_core.cli.ops.rows import FAILED, MISSING, Row
 from accel_core.errors import UnknownBuilder
 
-#: A compiler may need its time.
+#: Time limit of one op, which may have to be compiled.
 SECONDS = 600.0
 _WRONG_USAGE = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare what to do, with which builders, and the form of output."""
+    """Declare the action, the builders and the output format."""
     parser.add_argument(
         "action",
         choices=("list", "build", "test"),
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print a row for each op; returns the exit status.
 
-    0: all is well; 1: an op failed, or one that was named for build or test is missing; 2: no such builder.
+    0: success; 1: an op failed, or one that was named for build or test is missing; 2: no such builder.
     """
     return _list(args) if args.action == "list" else _try(args)
 
@@ -66,7 +66,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _try(args: argparse.Namespace) -> int:
-    """Load the ops, and run them for `test`, in a child process. This one does not import torch."""
+    """Load the ops in a child process, and run them for `test`. This process does not import torch."""
     from accel_core.cli.ops import attempts, display
 
     device = ""
@@ -91,7 +91,7 @@ def _try(args: argparse.Namespace) -> int:
 
 
 def _with_packages(rows: Iterable[Row], named: Sequence[str]) -> list[Row]:
-    """Add, to the named builders that are missing, which installed packages have them."""
+    """Add to each named builder that is missing the installed packages that have it."""
     from accel_core.cli.ops import tables
 
     return [tables.with_packages(row) if row.builder in named else row for row in rows]

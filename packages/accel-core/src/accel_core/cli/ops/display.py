@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Shows ops: a table on a terminal, which is updated while they are tried; a line for each op in a pipe."""
+"""Display of ops: on a terminal a table that is updated while they are tried, in a pipe a line for each op."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from accel_core.cli.ops.attempts import Event, Selected, Started, Tried, Waiting
 from accel_core.cli.ops.rows import MISSING, SERVED, Row
 
 _STYLES = {"served": "green", "ok": "green", "failed": "bold red", "waiting": "dim"}
-#: In a pipe, an op that takes long is mentioned this often.
+#: Interval in a pipe at which a slow op is mentioned.
 _REMINDER_SECONDS = 10
 _SELECTING = "importing torch and selecting the accelerator"
 
 
 class Progress(Protocol):
-    """Shows events as they happen."""
+    """Display of events as they happen."""
 
     def update(self, event: Event) -> None:
         """Show the event."""
 
     def stop(self) -> None:
-        """Show what is left to show; called once."""
+        """Show the remaining rows; called once."""
 
 
 @contextlib.contextmanager
 def progress(action: str, quiet: bool) -> Iterator[Progress]:
-    """Give the display for standard output: nothing if `quiet`, a live table on a terminal, lines elsewhere."""
+    """Yield the display for standard output: none if `quiet`, a live table on a terminal, lines elsewhere."""
     console = Console(highlight=False)
     shown: Progress = (
         _Nothing() if quiet else _LiveTable(console, action) if console.is_terminal else _Lines()
@@ -77,7 +77,7 @@ class _Nothing:
 
 
 class _Lines:
-    """A line for each op as soon as it is tried; those that are missing at the end."""
+    """A line for each op as soon as it is tried; missing ops at the end."""
 
     def __init__(self) -> None:
         self._device = ""
@@ -170,7 +170,7 @@ def _line(row: Row, width: int, device: str) -> str:
 
 
 def _reason(row: Row, device: str) -> str:
-    # A missing op's own sentence begins with what the row shows already.
+    # The reason of a missing op begins with what the row already shows.
     return row.reason.removeprefix(f"{row.builder} on {device}: ")
 
 

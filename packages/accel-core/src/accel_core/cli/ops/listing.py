@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which builders an accelerator has: DeepSpeed's names, and those of its package's own op table."""
+"""The builders of an accelerator: DeepSpeed's names, and those of its package's own op table."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from accel_core.op_builder.names import UPSTREAM
 
 
 def listed(accelerator: Any, names: Sequence[str]) -> list[Row]:
-    """Return a row for each builder in `names`, for all where that is empty. Compiles nothing.
+    """Return a row for each builder in `names`, or for all if it is empty. Compiles nothing.
 
     Raises UnknownBuilder.
     """
@@ -29,7 +29,7 @@ def listed(accelerator: Any, names: Sequence[str]) -> list[Row]:
 def _row(accelerator: Any, name: str) -> Row:
     builder = accelerator.create_op_builder(name)
     served = bool(builder is not None and builder.is_compatible())
-    # DeepSpeed's own builders, of its own accelerators, have an error log instead of a reason.
+    # The builders of DeepSpeed's own accelerators have an error log instead of a reason.
     reason = getattr(builder, "reason", "") or getattr(builder, "error_log", None) or ""
     return Row(name, getattr(builder, "name", ""), SERVED if served else MISSING, reason)
 
@@ -49,7 +49,7 @@ def _unknown(names: Sequence[str], known: Sequence[str], device: str) -> Unknown
 
 
 def _near(name: str, known: Sequence[str]) -> list[str]:
-    """Return builders with a similar name. Users know upstream's names of ops too: `cpu_adam`."""
+    """Return builders with a similar name. The name of an op (`cpu_adam`) finds its builder, too."""
     plain = {_plain(candidate): candidate for candidate in known}
     return [plain[match] for match in difflib.get_close_matches(_plain(name), plain, n=3)]
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""One op as `accel ops` shows it."""
+"""One row of the output of `accel ops`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Row:
     op:      upstream's name of the op (`fused_adam`); `deepspeed_not_implemented` for a missing one.
     state:   served or missing; ok or failed once it was tried.
     reason:  where the op comes from, or why it is missing or failed.
-    seconds: the time that loading took, None where it was not loaded.
+    seconds: the time that loading took; None if it was not loaded.
     """
 
     builder: str

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Op tables by their packages: which installed vendor package has a builder. Imports no runtime."""
+"""Op tables of the installed vendor packages, to find those that have a builder. Imports no runtime."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from accel_core.selection.discover import discover
 
 
 def table_in(package: str) -> OpTable:
-    """Return `TABLE` of an op builder package; an empty one where it has none or cannot be imported."""
+    """Return `TABLE` of an op builder package; an empty table if it has none or cannot be imported."""
     try:
         table = pkgutil.resolve_name(f"{package}:TABLE")
     except (Exception, SystemExit):
@@ -35,7 +35,7 @@ def packages_with(builder: str) -> dict[str, str]:
 
 
 def with_packages(row: Row) -> Row:
-    """Add to a missing row which packages have the op, for another accelerator."""
+    """Add to a missing row the packages that have the op for another accelerator."""
     packages = packages_with(row.builder) if row.state == MISSING else {}
     if not packages:
         return row
@@ -43,5 +43,5 @@ def with_packages(row: Row) -> Row:
 
 
 def sentence(packages: dict[str, str]) -> str:
-    """Say which packages have it, and for which accelerator."""
+    """Return a sentence with the packages and the accelerator of each."""
     return " and ".join(f"{package} has it for {key}" for package, key in packages.items())

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces of attention: which positions see which, rotary embedding, and the attention itself."""
+"""Parts of attention: masking, rotary embedding, and scaled dot product attention."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from torch.nn import functional
 def blocked(
     mask: torch.Tensor, query: torch.Tensor, keys: torch.Tensor, *, causal: bool, window: int
 ) -> torch.Tensor | None:
-    """Where a query may not look: bool (batch or 1, 1, queries or 1, keys); None where all may look everywhere.
+    """Return a bool mask, True where attention is masked: (batch or 1, 1, queries or 1, keys); None if nowhere.
 
-    mask:   what the model gives: additive (anything below 0 blocks), or bool (True lets through); 2-D is
-            (batch, keys). A 1-D one, on whatever device, is DeepSpeed's word for none.
-    query, keys: (batch, tokens, …), of which the counts are taken; the queries are the last of the keys.
-    causal: no query sees the keys after it.
-    window: a query sees so many keys at most, itself counted; 0 for all.
+    mask:   the model's mask: additive (values below 0 are masked), or bool (False is masked); 2-D is
+            (batch, keys). DeepSpeed passes a 1-D tensor, on any device, for no mask.
+    query, keys: (batch, tokens, …); only the number of tokens is used. The queries are the last tokens.
+    causal: mask the keys after each query.
+    window: number of keys that a query attends to at most, including itself; 0 for all.
     """
     queries, count = query.shape[1], keys.shape[1]
     found = None
@@ -44,9 +44,9 @@ def _frequencies(width: int, theta: float, device: torch.device) -> torch.Tensor
 def angles(
     positions: torch.Tensor, width: int, theta: float, *, interleaved: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Cosines and sines, float32 (batch or 1, tokens, 1, width), for positions (batch or 1, tokens).
+    """Return cosines and sines, float32 (batch or 1, tokens, 1, width), for positions (batch or 1, tokens).
 
-    interleaved: channel 2i turns with 2i + 1, else i with i + width / 2. Source: Su et al., arXiv:2104.09864.
+    interleaved: rotate channel 2i with 2i + 1; otherwise i with i + width / 2. Source: Su et al., arXiv:2104.09864.
     """
     half = positions[..., None].float() * _frequencies(width, theta, positions.device)
     full = half.repeat_interleave(2, dim=-1) if interleaved else torch.cat((half, half), dim=-1)
@@ -54,7 +54,7 @@ def angles(
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, interleaved: bool) -> torch.Tensor:
-    """Turn pairs of channels of x, (batch, tokens, heads, width), by the angles."""
+    """Rotate pairs of channels of x, (batch, tokens, heads, width), by the angles."""
     if interleaved:
         turned = torch.stack((-x[..., 1::2], x[..., 0::2]), dim=-1).flatten(-2)
     else:
@@ -73,10 +73,10 @@ def attend(
 ) -> torch.Tensor:
     """Attention of (batch, queries, heads, width) to (batch, keys, groups, width), groups dividing heads.
 
-    hidden: as `blocked` gives it. bias: added to the scores, (batch, heads, queries or 1, keys).
+    hidden: the mask that `blocked` returns. bias: added to the scores, (batch, heads, queries or 1, keys).
     """
     if hidden is not None:
-        # The smallest number, not -inf: a query that may look nowhere gets numbers, and nobody reads them.
+        # The smallest number, not -inf: the result of a query with all keys masked is then unused, not NaN.
         bias = torch.zeros((), dtype=query.dtype, device=query.device) if bias is None else bias.to(query)
         bias = bias.masked_fill(hidden, torch.finfo(query.dtype).min)
     found = functional.scaled_dot_product_attention(

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Builders of DeepSpeed's inference ops: plain torch, and the vendor's own ops where its runtime has them.
+"""Builders of DeepSpeed's inference ops: plain torch, and fused ops of the vendor's runtime.
 
-A vendor whose runtime has none puts these classes into its table as they are. One that has derives::
+A vendor without such ops lists these classes in its op table unchanged. With some, derive::
 
     class InferenceBuilder(inference.InferenceBuilder):
         FUSED: ClassVar[FusedFunctions] = {"rms_norm": ("npu.npu_rms_norm", rms_norm)}
@@ -19,27 +19,27 @@ from accel_core.op_builder.fused import has_op
 from accel_core.op_builder.inference.core_ops import CoreFunctions
 from accel_core.op_builder.inference.transformer import TransformerFunctions
 
-#: By a function's name: an op below `torch.ops`, and what takes the function's place where the runtime has it.
+#: {function name: (op under `torch.ops`, replacement of the function if the runtime has the op)}.
 FusedFunctions = Mapping[str, tuple[str, Callable[..., Any]]]
 
 
 class FunctionsBuilder(OpBuilder):
-    """Serves an object with many functions; nothing is compiled.
+    """Builder of an op with many functions; nothing is compiled.
 
-    functions: its class. FUSED: what the vendor's runtime has ops for.
+    functions: class of the loaded object. FUSED: functions that have an op in the vendor's runtime.
     """
 
     functions: ClassVar[type[OpFunctions]]
     FUSED: ClassVar[FusedFunctions] = {}
 
     def compatibility(self) -> tuple[bool, str]:
-        """Always: plain torch serves where an op is missing."""
+        """Return True: plain torch is used if an op is missing."""
         found = sorted({op for op, _ in self.FUSED.values() if has_op(op)})
         ops = ", ".join(f"torch.ops.{op}" for op in found)
         return True, f"{ops}; the rest in plain torch" if found else "plain torch"
 
     def load(self, verbose: bool = True) -> Any:
-        """A new object with upstream's functions."""
+        """Return a new object with upstream's functions."""
         loaded = self.functions()
         for name, (op, function) in self.FUSED.items():
             if has_op(op):
@@ -48,7 +48,7 @@ class FunctionsBuilder(OpBuilder):
 
 
 class InferenceBuilder(FunctionsBuilder):
-    """For models into which deepspeed.init_inference injects kernels."""
+    """Builder of the kernels that deepspeed.init_inference injects into models."""
 
     NAME = "transformer_inference"
     BUILD_VAR = "DS_BUILD_TRANSFORMER_INFERENCE"
@@ -56,7 +56,7 @@ class InferenceBuilder(FunctionsBuilder):
 
 
 class InferenceCoreBuilder(FunctionsBuilder):
-    """For the kernels of deepspeed.inference.v2."""
+    """Builder of the kernels of deepspeed.inference.v2."""
 
     NAME = "inference_core_ops"
     BUILD_VAR = "DS_BUILD_INFERENCE_CORE_OPS"

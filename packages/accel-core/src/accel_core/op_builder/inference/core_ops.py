@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The functions of `inference_core_ops`, which DeepSpeed's second inference engine calls.
 
-Tensors are (tokens, channels) and of one float type; every function writes into the tensors it is given, and
-computes in float32.
+Tensors are (tokens, channels) of one float type. Functions write into their output tensors and compute in
+float32.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from torch.nn import functional
 
 from accel_core.op_builder.functions import OpFunctions
 
-#: Numbers of deepspeed.inference.v2.inference_utils.ActivationType.
+#: Values of deepspeed.inference.v2.inference_utils.ActivationType.
 GELU, RELU, SILU, GEGLU, REGLU, SIGLU, IDENTITY = range(7)
 _GATES = {GEGLU: GELU, REGLU: RELU, SIGLU: SILU}
 
 
 def activated(x: torch.Tensor, kind: int) -> torch.Tensor:
-    """GELU (its tanh approximation, as in DeepSpeed's kernels), ReLU, SiLU or nothing."""
+    """Apply GELU (with the tanh approximation, as DeepSpeed's kernels do), ReLU, SiLU or the identity."""
     if kind == GELU:
         return functional.gelu(x, approximate="tanh")
     return x.relu() if kind == RELU else functional.silu(x) if kind == SILU else x
 
 
 def gates_then_values(x: torch.Tensor) -> torch.Tensor:
-    """Channels that alternate, gate, value, gate, …, regrouped for ops that take all gates first; a copy."""
+    """Return a copy of interleaved channels (gate, value, gate, …) with all gates first."""
     return x.view(*x.shape[:-1], -1, 2).transpose(-1, -2).flatten(-2)
 
 
 def rms_normed(x: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Tensor:
-    """Root mean square layer norm over the last dimension, rounded once. Source: Zhang, Sennrich, arXiv:1910.07467."""
+    """RMS norm over the last dimension, rounded once. Source: Zhang and Sennrich, arXiv:1910.07467."""
     wide = x.float()
     scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + epsilon)
     return (wide * scale * gamma.float()).to(x.dtype)
@@ -45,12 +45,12 @@ def layer_normed(x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, epsil
 
 
 class CoreFunctions(OpFunctions):
-    """What is a CUDA kernel with a format of its own (six-bit weights) is missing."""
+    """The functions of `inference_core_ops`, except CUDA kernels with their own format (six-bit weights)."""
 
     OP: ClassVar[str] = "inference_core_ops"
 
     def create_handle(self) -> None:
-        """Nothing: torch's matrix product needs no handle."""
+        """Do nothing: torch's matrix product needs no handle."""
 
     def blas_linear(self, output: torch.Tensor, hidden_states: torch.Tensor, weights: torch.Tensor) -> None:
         """output = hidden_states @ weights.T; weights: (out channels, in channels)."""
@@ -59,7 +59,7 @@ class CoreFunctions(OpFunctions):
     def rms_norm(
         self, norm_output: torch.Tensor, norm_input: torch.Tensor, gamma: torch.Tensor, epsilon: float
     ) -> None:
-        """norm_output may be norm_input."""
+        """norm_output = RMS norm of norm_input; they may be the same tensor."""
         norm_output.copy_(rms_normed(norm_input, gamma, epsilon))
 
     def rms_pre_norm(
@@ -78,7 +78,7 @@ class CoreFunctions(OpFunctions):
     def layer_norm(
         self, output: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, epsilon: float
     ) -> None:
-        """output may be x."""
+        """output = layer norm of x; they may be the same tensor."""
         output.copy_(layer_normed(x, gamma, beta, epsilon))
 
     def pre_layer_norm(
@@ -104,18 +104,18 @@ class CoreFunctions(OpFunctions):
         beta: torch.Tensor,
         epsilon: float,
     ) -> None:
-        """The norm of x + y; output may be one of them."""
+        """output = layer norm of x + y; output may be x or y."""
         output.copy_(layer_normed(x + y, gamma, beta, epsilon))
 
     def bias_activation(self, activation: torch.Tensor, bias: torch.Tensor | None, kind: int) -> None:
-        """Adds the bias, then the activation of that number, in place."""
+        """Add the bias and apply the activation `kind`, in place."""
         wide = activation.float() if bias is None else activation.float() + bias.float()
         activation.copy_(activated(wide, kind))
 
     def gated_activation(
         self, output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor | None, kind: int
     ) -> None:
-        """Channels of x alternate: gate, value, gate, … The output has half as many: activated gate times value."""
+        """output = activation(gate) * value, where the channels of x are interleaved: gate, value, gate, …"""
         wide = x.float() if bias is None else x.float() + bias.float()
         gate, value = wide[..., 0::2], wide[..., 1::2]
         output.copy_(activated(gate, _GATES[kind]) * value)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Keys and values of the tokens that one layer has seen."""
+"""Key-value cache of one layer."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import torch
 
 
 class KVCache:
-    """Grows by doubling. A token's row is written once; what attention reads is a view."""
+    """Keys and values of past tokens. The capacity doubles when needed; `append` returns views."""
 
     def __init__(self) -> None:
         self.length = 0
         self._rows: torch.Tensor | None = None
 
     def clear(self) -> None:
-        """Forget the tokens, and keep the memory for the next prompt."""
+        """Remove all tokens; the memory is kept for the next prompt."""
         self.length = 0
 
     def positions(self, new: torch.Tensor) -> torch.Tensor:
-        """Numbers of new tokens, (batch, tokens, …), in their sequence; on their device."""
+        """Return the positions of new tokens, (batch, tokens, …), in their sequence, on their device."""
         return torch.arange(self.length, self.length + new.shape[1], device=new.device)
 
     def append(self, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Add keys and values, (batch, tokens, heads, width); gives all that there are, in the same layout."""
+        """Append keys and values, (batch, tokens, heads, width); returns all of them in the same layout."""
         end = self.length + keys.shape[1]
         rows = self._with_room(keys, end)
         rows[0, :, self.length : end] = keys
@@ -32,7 +32,7 @@ class KVCache:
         return rows[0, :, :end], rows[1, :, :end]
 
     def repeat(self, batch: int, times: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Each of the first `batch` sequences `times` over, as if each had been that many prompts."""
+        """Repeat each of the first `batch` sequences `times` times; returns all keys and values."""
         if self._rows is None or not self.length:
             raise RuntimeError("a key-value cache can be repeated after a prompt only; found an empty one")
         self._rows = self._rows[:, :batch].repeat_interleave(times, dim=1)

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The functions of `transformer_inference`, which DeepSpeed calls where it injects kernels into a model.
+"""The functions of `transformer_inference`, which DeepSpeed calls in models with injected kernels.
 
-Those are here for which DeepSpeed has no torch code of its own, or code that is wrong for some models: its
-attention takes as many key-value heads as heads and turns no interleaved channels, its perceptron knows GELU
-alone. For the others DeepSpeed's code serves.
+Only functions for which DeepSpeed has no torch code, or code that is wrong for some models: its attention
+assumes as many key-value heads as heads and does not rotate interleaved channels, and its MLP supports only
+GELU. For the others DeepSpeed uses its own torch code.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from accel_core.op_builder.inference import attention
 from accel_core.op_builder.inference.core_ops import GELU, RELU, activated, layer_normed, rms_normed
 from accel_core.op_builder.inference.kv_cache import KVCache
 
-#: By the numbers of deepspeed.utils.types.ActivationFuncType; the gated ones have functions of their own.
+#: Keys: values of deepspeed.utils.types.ActivationFuncType. Gated activations have separate functions.
 _ACTIVATIONS = {1: GELU, 2: RELU}
 
 
 class TransformerFunctions(OpFunctions):
-    """A vendor puts its own ops in the place of `rms_norm`, `pre_rms_norm`, `rotate` and `attend`."""
+    """A vendor's ops may replace `rms_norm`, `pre_rms_norm`, `rotate` and `attend`."""
 
     OP: ClassVar[str] = "transformer_inference"
     TYPED: ClassVar[frozenset[str]] = frozenset(
@@ -42,13 +42,13 @@ class TransformerFunctions(OpFunctions):
     # ------------------------------------------------------------------------- norms and products
 
     def rms_norm(self, vals: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Tensor:
-        """Root mean square layer norm over the last dimension."""
+        """Return the RMS norm over the last dimension."""
         return rms_normed(vals, gamma, epsilon)
 
     def pre_rms_norm(
         self, vals: torch.Tensor, residual: torch.Tensor, gamma: torch.Tensor, epsilon: float
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The norm of vals + residual, and the sum."""
+        """Return the RMS norm of vals + residual, and the sum."""
         total = vals + residual
         return self.rms_norm(total, gamma, epsilon), total
 
@@ -62,7 +62,7 @@ class TransformerFunctions(OpFunctions):
         q_int8: bool,
         transposed: bool,
     ) -> list[torch.Tensor]:
-        """The product of the norm with the weight, (in, out) or, transposed, (out, in); and the norm."""
+        """Return norm @ weight, and the norm. The weight is (in, out), or (out, in) if transposed."""
         _refuse_int8(q_int8)
         norm = self.rms_norm(x, gamma, epsilon)
         return [_product(norm, weight, transposed), norm]
@@ -78,7 +78,7 @@ class TransformerFunctions(OpFunctions):
         transposed: bool,
         rope_theta: float,
     ) -> torch.Tensor:
-        """x @ weight, plus the bias."""
+        """Return x @ weight, plus the bias if add_bias."""
         return _product(x, weight, transposed, bias if add_bias else None)
 
     def mlp_gemm(
@@ -100,7 +100,7 @@ class TransformerFunctions(OpFunctions):
         kind: int,
         transposed: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Layer norm, product, bias and activation, product; and the norm."""
+        """Return layer norm, matmul, bias, activation, matmul of x; and the norm."""
         _refuse_int8(q_int8)
         start = x.float()
         if mlp_after_attn:
@@ -133,9 +133,9 @@ class TransformerFunctions(OpFunctions):
         token_idx: Any = None,
         position_ids: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Attention of new tokens to their sequence; and all keys and values, (batch, heads, tokens, width).
+        """Return attention of new tokens to their sequence, and all keys and values, (batch, heads, tokens, width).
 
-        query_key_value: (batch, tokens, heads + 2 key-value heads times width). A prompt starts a sequence anew.
+        query_key_value: (batch, tokens, (heads + 2 * key-value heads) * width). A prompt starts a new sequence.
         """
         batch, tokens = query_key_value.shape[:2]
         groups, cache = num_kv if num_kv > 0 else heads, self._caches[layer_id]
@@ -165,16 +165,16 @@ class TransformerFunctions(OpFunctions):
     # ---------------------------------------------------------------------------------- workspace
 
     def allocate_workspace(self, *sizes: Any) -> bool:
-        """Forget all sequences; memory is taken as tokens come."""
+        """Remove all sequences. Memory is allocated when tokens are added."""
         self._caches.clear()
         return True
 
     def release_workspace(self) -> bool:
-        """Free the memory."""
+        """Remove all sequences and free their memory."""
         return self.allocate_workspace()
 
     def retake_workspace(self) -> bool:
-        """Nothing: memory is taken as tokens come."""
+        """Do nothing: memory is allocated when tokens are added."""
         return True
 
     def reset_cache(self) -> None:
@@ -183,7 +183,7 @@ class TransformerFunctions(OpFunctions):
             cache.clear()
 
     def repeat_kv_cache(self, source_batch_size: int, repeats: int) -> list[torch.Tensor]:
-        """Each sequence of the prompt `repeats` times; keys and values of every layer in turn."""
+        """Repeat each sequence of the prompt; returns keys and values of every layer in turn."""
         pairs = (self._caches[layer].repeat(source_batch_size, repeats) for layer in sorted(self._caches))
         return [rows.transpose(1, 2) for pair in pairs for rows in pair]
 
@@ -197,8 +197,8 @@ def _product(
 def _refuse_int8(q_int8: bool) -> None:
     if q_int8:
         raise FunctionNotImplemented(
-            what="transformer_inference multiplies no int8 weights on this accelerator",
+            what="transformer_inference cannot use int8 weights on this accelerator",
             found="a model that init_inference() has to run in int8",
             expected="float32, float16 or bfloat16",
-            do="give init_inference(dtype=…) one of these",
+            do="pass one of these to init_inference(dtype=…)",
         )

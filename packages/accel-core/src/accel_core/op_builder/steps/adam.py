@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Adam and AdamW over lists of tensors, and the call shape of DeepSpeed's `multi_tensor_adam` for any step."""
+"""Adam and AdamW on lists of tensors, and an adapter to the signature of DeepSpeed's `multi_tensor_adam`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from accel_core.op_builder.steps.precision import Tensors, copy_back, wide
 
 
 class AdamStep(NamedTuple):
-    """What steers one step, by upstream's names and in its order.
+    """Arguments of one step, with upstream's names and order.
 
-    noop_flag:   upstream's overflow buffer, which its own kernel does not read.
-    step:        its number, from 1.
-    adam_w_mode: 1 decouples the decay from the gradient, 0 adds it to the gradient (L2).
+    noop_flag:   upstream's overflow buffer; its own kernel does not read it.
+    step:        number of the step, from 1.
+    adam_w_mode: 1: decoupled weight decay; 0: decay added to the gradient (L2).
     """
 
     noop_flag: torch.Tensor
@@ -35,10 +35,10 @@ Lists = Sequence[Tensors]
 
 
 def as_multi_tensor_adam(step: Callable[[Lists, AdamStep], None]) -> Callable[..., None]:
-    """`multi_tensor_adam` as deepspeed.ops.adam.FusedAdam calls it, over a step on four lists.
+    """Return a `multi_tensor_adam` for deepspeed.ops.adam.FusedAdam that calls `step` on four lists.
 
-    The lists are [gradients, parameters, first moments, second moments], stepped on in place. chunk_size
-    is for upstream's CUDA kernel alone.
+    The lists are [gradients, parameters, first moments, second moments], updated in place. chunk_size is used
+    by upstream's CUDA kernel only.
     """
 
     def multi_tensor_adam(
@@ -50,7 +50,7 @@ def as_multi_tensor_adam(step: Callable[[Lists, AdamStep], None]) -> Callable[..
 
 
 def step(lists: Lists, adam: AdamStep) -> None:
-    """One step on tensors of any shapes and float types, computed in float32 or wider.
+    """Do one step in place on tensors of any shapes and float types, computed in float32 or wider.
 
     Source: Kingma and Ba, arXiv:1412.6980; Loshchilov and Hutter, arXiv:1711.05101.
     """

@@ -27,11 +27,12 @@ def lamb(
     bias_correction: int,
     weight_decay: float,
 ) -> torch.Tensor:
-    """One step in place; gives the trust ratio, a scalar tensor on the device.
+    """Do one step in place; returns the trust ratio, a scalar tensor on the device.
 
-    param_copy: takes the updated parameter in its own type; empty where none is wanted.
-    eps_mode:   0 adds epsilon under the square root, 1 outside. combined_scale divides the gradient.
-    Nothing is read back to the host. Source: You et al., arXiv:1904.00962.
+    param_copy: output for the updated parameter in another dtype; empty for none.
+    eps_mode:   0: epsilon is added under the square root; 1: outside.
+    combined_scale: divisor of the gradient.
+    Does not synchronize with the host. Source: You et al., arXiv:1904.00962.
     """
     p, m, v, g = wide([param, exp_avg, exp_avg_sq, grad])
     g = g / combined_scale if combined_scale != 1 else g

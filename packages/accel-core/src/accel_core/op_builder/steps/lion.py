@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Lion over lists of tensors, with the arguments of DeepSpeed's `multi_tensor_lion`."""
+"""Lion on lists of tensors, with the arguments of DeepSpeed's `multi_tensor_lion`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def multi_tensor_lion(
     step: int,
     weight_decay: float,
 ) -> None:
-    """One step in place on [gradients, parameters, momenta], any shapes and float types.
+    """Do one step in place on [gradients, parameters, momenta] of any shapes and float types.
 
-    Computed in float32 or wider. sign(0) is 0, as in the paper: a parameter without gradient and momentum
-    does not move (DeepSpeed's CUDA kernel moves it by lr). chunk_size, noop_flag_buffer and step steer that
-    kernel and are not read. Source: Chen et al., arXiv:2302.06675.
+    Computed in float32 or wider. sign(0) is 0, as in the paper: a parameter whose gradient and momentum are 0
+    does not change (DeepSpeed's CUDA kernel changes it by lr). chunk_size, noop_flag_buffer and step are
+    arguments of that kernel and unused here. Source: Chen et al., arXiv:2302.06675.
     """
     grads, params, exp_avgs = (wide(tensors) for tensors in tensor_lists)
     moved = torch._foreach_lerp(exp_avgs, grads, 1 - beta1)
-    # torch's sign of a NaN is 0, which would hide it from the parameter for good.
+    # torch.sign(NaN) is 0, which would hide the NaN.
     updates = [torch.where(tensor.isnan(), tensor, tensor.sign()) for tensor in moved]
     if weight_decay:
         torch._foreach_mul_(params, 1 - lr * weight_decay)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Half-precision tensors are computed in float32 and rounded once, at the end of a step."""
+"""Conversion of half-precision tensors: steps compute in float32 and round once, at their end."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ Tensors = list[torch.Tensor]
 
 
 def wide(tensors: Sequence[torch.Tensor]) -> Tensors:
-    """The tensors themselves, detached, where they have 32 bits or more; else float32 copies."""
+    """Return detached tensors of at least 32 bits as they are, and float32 copies of others."""
     return [tensor.detach() if tensor.dtype.itemsize >= 4 else tensor.detach().float() for tensor in tensors]
 
 
 def copy_back(narrow: Sequence[torch.Tensor], computed: Sequence[torch.Tensor]) -> None:
-    """Round what `wide` had to copy back into the tensors it came from."""
+    """Copy the float32 copies that `wide` made back into the original tensors, rounded."""
     pairs = [(n, w) for n, w in zip(narrow, computed, strict=True) if n.dtype != w.dtype]
     if pairs:
         torch._foreach_copy_([n.detach() for n, _ in pairs], [w for _, w in pairs])

@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which package declares an entry point. Loads nothing else: `accel --help` needs it."""
+"""The package that declares an entry point. Imports little, because `accel --help` imports it."""
 
 from __future__ import annotations
 
 import importlib.metadata
 
 
-def owner(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
-    """Name and version of the package that declares an entry point."""
+def declaring_package(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
+    """Return name and version of the package that declares an entry point."""
     dist = point.dist
     return (dist.name, dist.version) if dist is not None else (point.value.partition(".")[0], "")

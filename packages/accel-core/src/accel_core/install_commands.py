@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""How a package is installed: the one sentence behind every message that advises `pip install`.
+"""The `pip install` commands that error messages print.
 
-The packages of this project are on no index yet: `pip install accel-cpu` would find nothing there. Once they
-are published, `ON_INDEX` becomes True, and that is all.
+The packages of this project are not on the package index yet, so `pip install accel-cpu` would fail. Set
+`ON_INDEX` to True once they are published; nothing else has to change.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from accel_core import cascade
 
 ON_INDEX = False
 
-#: Packages of this project that are no vendor's.
+#: Packages of this project that are not vendor packages.
 _OWN = ("accel-core", "accel-host", "accel-testkit")
 _KERNELS = "accel-host"
 _WHERE = " (in a checkout of accel: its packages are on no index yet)"
 
 
 def pip_install(*requirements: str, options: str = "") -> str:
-    """Return the command that installs these packages, which works when it is followed literally.
+    """Return the command that installs these packages; it can be run as printed.
 
-    requirements: names, with version ranges or without; third parties' packages come from the index.
+    requirements: names, with or without version ranges; other projects' packages come from the index.
     options:      options of `pip install`, such as `--upgrade`.
     """
     own = [requirement for requirement in requirements if _is_ours(requirement)]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""In a child: the steps of a run, one at a time, each answered with what came of it."""
+"""In a child process: the steps of a run, each called by a request and returning its result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from accel_core.selection.select import Candidates
 
 
 def torch() -> dict[str, Any]:
-    """Import torch: its version and who holds PrivateUse1 after it, or the error."""
+    """Import torch; returns its version and the backend that holds PrivateUse1 afterwards, or the error."""
     try:
         module = importlib.import_module("torch")
         return {
@@ -32,37 +32,37 @@ def torch() -> dict[str, Any]:
             "error": "",
         }
     except BaseException as error:
-        return {"version": "", "claimed": "", **_told(error)}
+        return {"version": "", "claimed": "", **_described(error)}
 
 
 def extension(name: str) -> dict[str, Any]:
-    """Call one of torch's backend extensions, as torch does."""
+    """Call one of torch's backend extensions as torch does; returns the error, if any."""
     try:
         (point, *_) = importlib.metadata.entry_points(group=TORCH_GROUP, name=name)
         point.load()()
         return {"reason": "", "error": ""}
     except BaseException as error:
-        return _told(error)
+        return _described(error)
 
 
 def confirm(key: str, variant: str) -> dict[str, Any]:
-    """Ask the runtime of one candidate."""
+    """Confirm one candidate: import its runtime and count devices."""
     try:
         candidates = _candidates()
         return _answer(candidates.confirm(_find(candidates, key, variant)))
     except KeyboardInterrupt as error:
-        return {"interrupted": _told(error)["reason"]}
+        return {"interrupted": _described(error)["reason"]}
 
 
 def construct(key: str, variant: str) -> dict[str, Any]:
-    """Make the accelerator, by the very code of a run that was given DS_ACCELERATOR=key."""
+    """Construct the accelerator with the code of a run under DS_ACCELERATOR=key."""
     finding = _find(_candidates(), key, variant)
     os.environ[env.DS_ACCELERATOR.name] = finding.key
     api.set_accelerator(None)
     try:
         cls = type(api.get_accelerator())
     except KeyboardInterrupt as error:
-        return {"interrupted": _told(error)["reason"]}
+        return {"interrupted": _described(error)["reason"]}
     except AccelError as error:
         return _answer(_broken(finding, error))
     return {**_answer(finding.now(State.CHOSEN)), "accelerator": f"{cls.__module__}:{cls.__qualname__}"}
@@ -74,7 +74,7 @@ def _candidates() -> Candidates:
 
 
 def _find(candidates: Candidates, key: str, variant: str) -> Finding:
-    # A package that cannot be imported may claim the same key.
+    # A package that cannot be imported may have the same key.
     able = (finding for finding in candidates.findings if finding.state is not State.BROKEN)
     return next(finding for finding in able if (finding.key, finding.variant) == (key, variant))
 
@@ -99,8 +99,8 @@ def _answer(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _told(error: BaseException) -> dict[str, Any]:
-    # torch wraps what an extension raised; the cause tells more.
+def _described(error: BaseException) -> dict[str, Any]:
+    # torch wraps the exception of an extension; the cause is more specific.
     root = error
     while root.__cause__ is not None:
         root = root.__cause__
