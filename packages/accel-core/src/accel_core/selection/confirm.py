@@ -71,7 +71,7 @@ def of_entry(entry: CascadeEntry, backend: Backend, keys: frozenset[str] | None)
     )
     missing = f"{served}; {seen.reason}"
     if seen.runtime and entry.key in (keys or ()):
-        missing += "; DeepSpeed's own backend can be asked for"
+        missing += "; DeepSpeed's own backend can be selected by name"
     return seen.now(State.NOT_INSTALLED, missing)
 
 

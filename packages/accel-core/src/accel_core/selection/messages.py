@@ -42,7 +42,7 @@ def unknown(key: str, findings: Iterable[Finding], upstream: AbstractSet[str] | 
         what="DS_ACCELERATOR is set but empty" if not key else f"DS_ACCELERATOR={key} is not an accelerator",
         found=f"DS_ACCELERATOR={key!r}",
         expected=f"DS_ACCELERATOR must be one of {valid}",
-        do="unset DS_ACCELERATOR to let the devices decide, or set it to one of these",
+        do="unset DS_ACCELERATOR to select by the devices that are present, or set it to one of these",
     )
 
 
@@ -125,7 +125,7 @@ def ambiguous(tied: Sequence[Finding]) -> AccelError:
         what="two accelerators have the same right to be chosen",
         found=f"{names}, both present, both with priority {tied[0].priority}",
         expected="one present accelerator of the highest priority",
-        do=f"say which: DS_ACCELERATOR={tied[0].key} (or {', '.join(finding.key for finding in tied[1:])})",
+        do=f"choose one: DS_ACCELERATOR={tied[0].key} (or {', '.join(finding.key for finding in tied[1:])})",
     )
 
 

@@ -54,7 +54,7 @@ def notes(facts: Facts) -> Iterator[Remark]:
         yield Remark("cpu-fallback", CPU_KEY, found, "export DS_ACCELERATOR=cpu if this is what you want")
     if chosen.upstream:
         found = "it is left to DeepSpeed's own backend"
-        ours = f"{pip_install(chosen.package)} to have it served from here"
+        ours = f"{pip_install(chosen.package)} to use this project's accelerator instead"
         advice = ours if chosen.package else "nothing to do"
         yield Remark("deferred", chosen.label, found, advice)
 
@@ -129,10 +129,10 @@ def _deepspeed(facts: Facts) -> Iterator[Remark]:
 def _candidate(finding: Finding, facts: Facts) -> Iterator[Remark]:
     skip = f"export {env.SKIP.name}={finding.key}"
     if finding.state is State.BROKEN and finding.reason.startswith("[ACC-1"):
-        found, _, advice = finding.reason.rpartition("; ")  # the fourth part of the error stands last
+        found, _, advice = finding.reason.rpartition("; ")  # the advice is the last part
         yield Remark("entry-point", finding.label, found, advice)
     elif finding.state is State.BROKEN and finding.label in facts.stuck:
-        found = f"{finding.reason}, and a run would fare no better"
+        found = f"{finding.reason}; a run would fail in the same way"
         yield Remark("candidate-stuck", finding.label, found, f"{skip} passes over it")
     elif finding.state is State.BROKEN:
         repair = _library(finding.error) or "repair or reinstall its runtime"
@@ -141,10 +141,10 @@ def _candidate(finding: Finding, facts: Facts) -> Iterator[Remark]:
     elif finding.state is State.BLOCKED and finding.devices:
         holder = facts.selection.request.claimed
         off = f"{_OFF} and " if facts.torch.claimed else ""
-        advice = f"{off}{skip.replace(finding.key, holder)}" if holder else "take it out of the way"
+        advice = f"{off}{skip.replace(finding.key, holder)}" if holder else "uninstall the other runtime"
         yield Remark("candidate-blocked", finding.label, finding.reason, advice)
     elif finding.state is State.CHOSEN and finding.devices == 0:
-        found = f"it is asked for, and no device is present: {finding.reason}"
+        found = f"DS_ACCELERATOR names it, and no device is present: {finding.reason}"
         advice = "nothing on a login node; elsewhere look at the device's driver, or unset DS_ACCELERATOR"
         yield Remark("no-device", finding.label, found, advice)
 
