@@ -14,7 +14,7 @@ from byte_lm.checkpoint import State
 from byte_lm.corpus import Corpus, load_corpus
 from byte_lm.engine_config import Config, engine_config
 from byte_lm.options import parse
-from byte_lm.report import check_writable
+from byte_lm.report import check_plotting, check_writable
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ def read_job(arguments: Sequence[str]) -> Job:
     if options.resume:
         tag, state = checkpoint.find(options.out, identity, options.steps)
     check_writable(options.out)
+    check_plotting()
     return Job(options, config, corpus, tag, state, started)
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import platform
 import tempfile
@@ -13,6 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from byte_lm.errors import BadInput
+
+
+def check_plotting() -> None:
+    """Raise BadInput if the loss could not be drawn at the end of the run."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise BadInput(
+            "The loss cannot be drawn.",
+            found="matplotlib is not installed",
+            expected="what examples/requirements.txt lists",
+            do="pip install -r examples/requirements.txt",
+        )
 
 
 def check_writable(out: Path) -> None:

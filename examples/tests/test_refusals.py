@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from byte_lm import report
+from byte_lm.errors import BadInput
 
 EXAMPLES = Path(__file__).parent.parent
 FOUR_PARTS = re.compile(r"error: .+\n  found:    .+(?:\n {12}.+)*\n  expected: .+\n  do:       .+\n")
@@ -136,3 +138,10 @@ def test_an_accelerator_that_does_not_exist_is_refused_in_accels_own_words(
     assert FOUR_PARTS.fullmatch(result.stderr), result.stderr
     assert "abacus" in result.stderr
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_whose_loss_could_not_be_drawn_is_refused_at_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BadInput, match="matplotlib is not installed") as error:
+        report.check_plotting()
+    assert "examples/requirements.txt" in error.value.do

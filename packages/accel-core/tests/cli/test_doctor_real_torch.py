@@ -12,7 +12,7 @@ import json
 from dataclasses import asdict
 from accel_core.cli.doctor import torch_check
 from accel_core.cli.worker import Worker
-worker = Worker(torch_check.ANSWERS)
+worker = Worker(torch_check.STEPS)
 print(json.dumps(asdict(torch_check.examine(worker.ask(120, "torch"), 120))))
 worker.close()
 """

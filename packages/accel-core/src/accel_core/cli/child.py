@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Run a program in a child process that may crash, hang or print, and read its result.
+"""Start a process which may crash, hang or print, end it, and say how it ended; run a program's text in one.
 
-The result is passed in a file, because runtimes print on stdout. The child leads its own process group and
-its working directory is temporary. `cli/worker.py` sends several requests to one process.
+The child is the leader of its own process group and works in a folder that is removed with it.
+`cli/worker.py` asks questions, one after another, in one process.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import Any
 
 #: Number of characters that are kept of a child's output, from its end.
 _KEPT = 4000
@@ -26,71 +27,70 @@ _KEPT = 4000
 class Reply:
     """The result of a child process.
 
-    answer:  the result that it wrote last; empty if none.
-    failure: how it ended early (`did not answer within 10 s`); empty on success.
-    hung:    it was killed because it exceeded its time.
-    output:  the end of its stdout and stderr.
+    answer:    what it answered, empty when nothing.
+    failure:   how it ended before its time (`did not answer within 10 s`), empty when all went well.
+    output:    the end of what it printed.
+    last_line: where a question of several failed, the last line that the runtime printed after that question.
     """
 
     answer: dict[str, Any] = field(default_factory=dict)
     failure: str = ""
-    hung: bool = False
     output: str = ""
+    last_line: str = ""
 
 
-def ask(module: str, *arguments: str, seconds: float, **environment: str) -> Reply:
-    """Run `python -m module` and return its result; kills its process group after `seconds`."""
-    return _ask(["-m", module], arguments, seconds, environment)
+def ask_source(source: str, *, seconds: float) -> Reply:
+    """Run a program that is given as text, and wait for its answer; kill it and all it started after the seconds.
 
-
-def ask_source(source: str, *arguments: str, seconds: float, **environment: str) -> Reply:
-    """Run source text with `python -c`, as `ask` runs a module. It imports only what the text imports."""
-    return _ask(["-c", source], arguments, seconds, environment)
-
-
-def _ask(program: list[str], arguments: tuple[str, ...], seconds: float, more: dict[str, str]) -> Reply:
-    with TemporaryDirectory(prefix="accel-doctor-") as folder:
+    It writes the answer to the file that follows `--answer`, and imports no more than it says.
+    """
+    with TemporaryDirectory(prefix="accel-") as folder:
         answer_path, output = Path(folder, "answer.json"), Path(folder, "output")
-        with output.open("wb") as printed:
-            process = subprocess.Popen(
-                [sys.executable, *program, "--answer", str(answer_path), *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=printed,
-                cwd=folder,
-                env={**child_environment(), **more},
-                start_new_session=True,
-            )
-        status = _ended(process, seconds)
+        process = start(["-c", source, "--answer", str(answer_path)], output)
+        try:
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            kill_group(process)
         answer = json.loads(answer_path.read_text(encoding="utf-8")) if answer_path.exists() else {}
-        failure = ended_early(status, seconds) if status != 0 or not answer else ""
-        return Reply(answer, failure, status is None, end_of(output))
+        failure = ending(status, seconds) if status != 0 or not answer else ""
+        return Reply(answer, failure, end_of(output))
 
 
-def end_of(output: Path) -> str:
-    """Return the end of a child's output."""
-    return output.read_text(encoding="utf-8", errors="replace")[-_KEPT:]
+def start(
+    arguments: Sequence[str],
+    output: Path,
+    more: Mapping[str, str] | None = None,
+    descriptors: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start Python as the leader of a process group, in the folder of the file to which it prints.
 
-
-def child_environment() -> dict[str, str]:
-    """Return the environment variables for a child, whose working directory differs from ours."""
-    # The child runs in another directory, so that the user's current one shadows no module. Relative entries
-    # of PYTHONPATH therefore become absolute. The fault handler prints the Python line of a crash.
+    more:        environment variables beside those of this process.
+    descriptors: open files that it inherits.
+    """
+    # The child works elsewhere, so that the folder the user stands in shadows no module: relative entries
+    # of PYTHONPATH have to be spelt out. A crash should say which Python line it came from.
     environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
     if environment.get("PYTHONPATH"):
         entries = environment["PYTHONPATH"].split(os.pathsep)
         environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in entries)
-    return environment
+    with output.open("wb") as printed:
+        return subprocess.Popen(
+            [sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=printed,
+            cwd=output.parent,
+            env={**environment, **(more or {})},
+            start_new_session=True,
+            pass_fds=descriptors,
+        )
 
 
-def _ended(process: subprocess.Popen[bytes], seconds: float) -> int | None:
-    """Return the exit status, None after a timeout. Kills what is left of the process group."""
-    try:
-        return process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        kill_group(process)
+def end_of(output: Path) -> str:
+    """Return the last of what a child printed."""
+    return output.read_text(encoding="utf-8", errors="replace")[-_KEPT:]
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -102,33 +102,10 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def ended_early(status: int | None, seconds: float) -> str:
-    """Describe how a child without a result ended; a status of None means killed after `seconds`."""
+def ending(status: int | None, seconds: float) -> str:
+    """How a child ended that gave no answer; a status of None: it was killed after so many seconds."""
     if status is None:
         return f"did not answer within {seconds:g} s"
-    return ending(status)
-
-
-def ending(status: int) -> str:
-    """Describe an exit status in words."""
     if status < 0:
         return f"died by {signal.Signals(-status).name}"
     return f"ended its process with status {status}"
-
-
-def write(answer_path: Path | None, **answer: Any) -> None:
-    """In the child: write the result, replacing an earlier one; prints it if there is no path."""
-    text = json.dumps(answer)
-    if answer_path is None:
-        print(text, flush=True)
-        return
-    draft = answer_path.with_suffix(".draft")
-    draft.write_text(text, encoding="utf-8")
-    draft.replace(answer_path)
-
-
-def leave() -> NoReturn:
-    """In the child: exit at once, without exit handlers. A runtime that fails at exit does not change the result."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)

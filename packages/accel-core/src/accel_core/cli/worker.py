@@ -22,30 +22,27 @@ from typing import Any
 from accel_core.cli import child
 from accel_core.cli.child import Reply
 
-#: Interval at which a silent child is polled.
+#: Interval at which a silent child is checked.
 _POLL_SECONDS = 0.1
+#: Lines with which Python's faulthandler begins; what the runtime itself printed stands before them.
+_FAULT = ("Fatal Python error", "Thread 0x", "Current thread 0x")
 
 
 class Worker:
     """Runs `python -m module`, which calls `serve`. A worker cannot be used after a failed reply."""
 
     def __init__(self, module: str, **environment: str) -> None:
-        self._folder = TemporaryDirectory(prefix="accel-doctor-")
+        self._folder = TemporaryDirectory(prefix="accel-")
         self._output = Path(self._folder.name, "output")
         questions, self._ask = os.pipe()
         self._answers, answers = os.pipe()
         self._received = b""
-        with self._output.open("wb") as printed:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(questions), str(answers)],
-                stdin=subprocess.DEVNULL,
-                stdout=printed,
-                stderr=printed,
-                cwd=self._folder.name,
-                env={**child.child_environment(), **environment},
-                start_new_session=True,
-                pass_fds=(questions, answers),
-            )
+        #: Bytes that were printed before the question.
+        self._printed = 0
+        descriptors = (questions, answers)
+        self._process = child.start(
+            ["-m", module, *map(str, descriptors)], self._output, environment, descriptors
+        )
         os.close(questions)
         os.close(answers)
 
@@ -55,24 +52,44 @@ class Worker:
         return self.receive(seconds)
 
     def send(self, what: str, *arguments: str) -> None:
-        """Send a request; `receive` returns the reply."""
+        """Ask; `receive` waits for the answer."""
+        self._printed = self._output.stat().st_size
         try:
             os.write(self._ask, json.dumps([what, *arguments]).encode() + b"\n")
         except BrokenPipeError:
             pass  # the child has ended; `receive` returns how
 
     def receive(self, seconds: float) -> Reply:
-        """Return the reply. A child that does not reply within `seconds` is killed with its process group."""
-        line = self._line(time.monotonic() + seconds)
-        if line:
+        """Return the answer; a child that gives none in this time, or dies, is killed with all it started."""
+        self.wait(seconds)
+        return self.reply(seconds)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long; returns whether there is an answer, or will be none as the child has ended."""
+        deadline = time.monotonic() + seconds
+        while b"\n" not in self._received:
+            dead = self._process.poll() is not None
+            left = deadline - time.monotonic()
+            if not dead and left <= 0:
+                return False
+            ready, _, _ = select.select([self._answers], [], [], 0 if dead else min(left, _POLL_SECONDS))
+            part = os.read(self._answers, 1 << 16) if ready else b""
+            # A process that the child has started may hold the pipe open.
+            if not part and (ready or dead):
+                self._wait_a_moment()
+                return True
+            self._received += part
+        return True
+
+    def reply(self, seconds: float) -> Reply:
+        """Return the answer that `wait` saw; without one, after so many seconds, the child is killed."""
+        line, newline, rest = self._received.partition(b"\n")
+        if newline:
+            self._received = rest
             return Reply(json.loads(line))
-        hung = line is None
-        if not hung:
-            self._wait_a_moment()
-        status = None if hung else self._process.poll()
+        failure = child.ending(self._process.poll(), seconds)
         child.kill_group(self._process)
-        failure = child.ended_early(status, seconds)
-        reply = Reply({}, failure, status is None, child.end_of(self._output))
+        reply = Reply({}, failure, child.end_of(self._output), self._last_line())
         self.close()
         return reply
 
@@ -86,21 +103,14 @@ class Worker:
         self._ask = -1
         self._folder.cleanup()
 
-    def _line(self, deadline: float) -> bytes | None:
-        """Return one line; empty if the child has ended, None after the deadline."""
-        while b"\n" not in self._received:
-            dead = self._process.poll() is not None
-            left = deadline - time.monotonic()
-            if not dead and left <= 0:
-                return None
-            ready, _, _ = select.select([self._answers], [], [], 0 if dead else min(left, _POLL_SECONDS))
-            part = os.read(self._answers, 1 << 16) if ready else b""
-            # A child process of the child may keep the pipe open.
-            if not part and (ready or dead):
-                return b""
-            self._received += part
-        line, _, self._received = self._received.partition(b"\n")
-        return line
+    def _last_line(self) -> str:
+        """The last line printed since the question, ahead of what faulthandler says of a crash."""
+        last = ""
+        for line in self._output.read_bytes()[self._printed :].decode("utf-8", "replace").splitlines():
+            if line.startswith(_FAULT):
+                break
+            last = line.strip() or last
+        return last
 
     def _wait_a_moment(self) -> None:
         # The pipe is closed shortly before the process ends.
@@ -121,4 +131,5 @@ def serve(handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
             answer = json.dumps(handlers[what](*arguments)).encode() + b"\n"
             while answer:
                 answer = answer[os.write(answers, answer) :]
-    child.leave()
+    # End here and now: what a runtime does at exit, or fails to do, is no part of the answers.
+    os._exit(0)

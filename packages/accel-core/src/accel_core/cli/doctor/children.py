@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 
 from accel_core.cli import packages
@@ -58,15 +59,10 @@ class Children:
         """Return the candidate, confirmed in a process that imports no other runtime."""
         environment = dict(self._environment)
         if finding.privateuse1 and self._claimed not in ("", finding.privateuse1):
-            environment[packages.AUTOLOAD] = (
-                "0"  # a backend that torch loads by itself would hold PrivateUse1
-            )
-        worker = Worker(STEPS, **environment)
-        try:
+            environment[packages.AUTOLOAD] = "0"  # what torch loads by itself would be in its way
+        with closing(Worker(STEPS, **environment)) as worker:
             reply = worker.ask(self._seconds, "confirm", finding.key, finding.variant)
             return self._read(finding, reply, "its runtime")
-        finally:
-            worker.close()
 
     def close(self) -> None:
         """End the current child."""

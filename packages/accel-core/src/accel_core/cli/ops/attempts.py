@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any
 
-from accel_core.cli.ops.process import Ended, WorkerProcess
+from accel_core.cli.child import Reply
 from accel_core.cli.ops.rows import FAILED, SERVED, Row
+from accel_core.cli.worker import Worker
 from accel_core.errors import AcceleratorBroken
 
+_STEPS = "accel_core.cli.ops.steps"
 #: Time limit of the selection, which imports torch and a runtime.
 SELECTION_SECONDS = 600.0
 #: Interval of `Waiting` events while nothing else happens.
@@ -60,90 +62,62 @@ class Refused:
 Event = Selected | Started | Waiting | Tried | Refused
 
 
-def attempts(builders: Sequence[str], run: bool, seconds: float) -> Iterator[Event]:
-    """Try the builders (default: all) and yield events.
+def attempts(builders: Sequence[str], action: str, seconds: float) -> Iterator[Event]:
+    """Try the builders, all where none are named, and yield what happens.
 
-    run:     run each op as well.
+    action:  `build` loads each op, `test` runs it as well.
     seconds: time limit of each op.
 
     Raises AcceleratorBroken if the selection crashes or exceeds its time limit.
     """
-    series = _Series(run, seconds)
-    yield from series.run(builders)
-    while series.left:
-        yield from series.run([row.builder for row in series.left])
+    left: dict[str, Row] | None = None
+    while left is None or left:
+        with closing(Worker(_STEPS)) as worker:
+            worker.send("select", *(builders if left is None else left))
+            reply = yield from _reply(worker, "", SELECTION_SECONDS)
+            if reply.failure:
+                raise _broken(_ending(reply))
+            if "refused" in reply.answer:
+                yield Refused(reply.answer["refused"], reply.answer["usage"])
+                return
+            rows = tuple(Row(**row) for row in reply.answer["rows"])
+            served = {row.builder: row for row in rows if row.state == SERVED}
+            if left is None:
+                left = dict(served)
+                yield Selected(reply.answer["device"], rows)
+            yield from _try(worker, action, seconds, served, left)
 
 
-class _Series:
-    """The child processes of one command, run in sequence, and the rows that are left to try."""
+def _try(
+    worker: Worker, action: str, seconds: float, served: Iterable[str], left: dict[str, Row]
+) -> Iterator[Event]:
+    """Try the served ops in one child, until it ends, and take them out of those that are left."""
+    for builder in served:
+        yield Started(builder)
+        worker.send(action, builder)
+        reply = yield from _reply(worker, builder, seconds)
+        row = Row(builder, "", FAILED, _ending(reply)) if reply.failure else Row(**reply.answer)
+        yield Tried(replace(row, op=left.pop(builder).op))
+        if reply.failure:
+            return
+    # Where an op is served in one process and missing in the next.
+    for row in left.values():
+        yield Tried(replace(row, state=FAILED, reason="missing in a second process"))
+    left.clear()
 
-    def __init__(self, run: bool, seconds: float) -> None:
-        self._arguments = ["--run"] if run else []
-        self._limit = seconds
-        self._selected = False
-        self._current, self._began = "", 0.0  # the op that is being tried, and its start time
-        self.left: list[Row] = []
 
-    def run(self, builders: Sequence[str]) -> Iterator[Event]:
-        """Try builders in one child until it ends. A crash is the result of the op that was being tried."""
-        self._current = ""
-        before = len(self.left)
-        with WorkerProcess([*self._arguments, *builders]) as worker:
-            try:
-                for message in self._messages(worker):
-                    if message is None:
-                        yield Waiting(self._current, time.monotonic() - self._began)
-                    elif message["kind"] == "started":
-                        self._current = message["builder"]
-                        worker.printed = message["printed"]
-                        yield Started(self._current)
-                    else:
-                        yield from self._events(message)
-                        self._current = ""
-            except Ended as ended:
-                if self._current:
-                    yield self._finish(self._current, Row(self._current, "", FAILED, str(ended)))
-                elif len(self.left) == before:
-                    raise _broken(str(ended)) from None
+def _reply(worker: Worker, builder: str, limit: float) -> Generator[Waiting, None, Reply]:
+    began = time.monotonic()
+    while not worker.wait(min(TICK_SECONDS, began + limit - time.monotonic())):
+        passed = time.monotonic() - began
+        if passed >= limit:
+            break
+        yield Waiting(builder, passed)
+    return worker.reply(limit)
 
-    def _messages(self, worker: WorkerProcess) -> Iterator[dict[str, Any] | None]:
-        """Yield messages up to the last one, and None at every interval without one. Raises Ended."""
-        self._began = time.monotonic()
-        while True:
-            limit = self._limit if self._current else SELECTION_SECONDS
-            left = self._began + limit - time.monotonic()
-            message = worker.message(min(left, TICK_SECONDS))
-            if message is None and left <= TICK_SECONDS:
-                raise worker.kill(f"did not answer within {limit:g} s")
-            yield message
-            if message is not None:
-                if message["kind"] in ("done", "refused"):
-                    return
-                self._began = time.monotonic()
 
-    def _events(self, message: dict[str, Any]) -> Iterator[Event]:
-        if message["kind"] == "refused":
-            self.left = []
-            yield Refused(message["text"], message["usage"])
-        elif message["kind"] == "done":
-            # An op may be served in one process and missing in the next.
-            for row in list(self.left):
-                yield self._finish(
-                    row.builder, replace(row, state=FAILED, reason="missing in a second process")
-                )
-        elif message["kind"] == "ended":
-            row = Row(**message["row"])
-            yield self._finish(row.builder, row)
-        elif not self._selected:
-            self._selected = True
-            rows = tuple(Row(**row) for row in message["rows"])
-            self.left = [row for row in rows if row.state == SERVED]
-            yield Selected(message["device"], rows)
-
-    def _finish(self, builder: str, result: Row) -> Tried:
-        row = next(row for row in self.left if row.builder == builder)
-        self.left.remove(row)
-        return Tried(replace(result, op=row.op))
+def _ending(reply: Reply) -> str:
+    return ": ".join(filter(None, [reply.failure, reply.last_line]))
 
 
 def _broken(found: str) -> AcceleratorBroken:

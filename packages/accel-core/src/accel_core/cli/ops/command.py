@@ -72,7 +72,7 @@ def _try(args: argparse.Namespace) -> int:
     device = ""
     rows: dict[str, Row] = {}
     with display.progress(args.action, quiet=args.json) as progress:
-        for event in attempts.attempts(args.builders, args.action == "test", args.timeout):
+        for event in attempts.attempts(args.builders, args.action, args.timeout):
             if isinstance(event, attempts.Refused):
                 progress.stop()
                 print(event.text, file=sys.stderr)

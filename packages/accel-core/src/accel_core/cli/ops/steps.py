@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""In the child of `accel ops build|test`: select the accelerator, and load its ops, one at a time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from typing import Any
+
+from accel_core import api
+from accel_core.cli.ops.listing import listed
+from accel_core.cli.ops.rows import FAILED, OK, Row
+from accel_core.cli.worker import serve
+from accel_core.errors import AccelError, UnknownBuilder, in_short
+
+
+def select(*builders: str) -> dict[str, Any]:
+    """Select the accelerator: its name and the rows of the builders, of all where none are named.
+
+    `refused` instead, with the error's text, where none can be selected or a builder is unknown.
+    """
+    try:
+        accelerator = api.get_accelerator()
+        rows = listed(accelerator, builders)
+        sys.stdout.flush()  # what is printed from now on is the first op's
+        return {"device": accelerator.device_name(), "rows": [asdict(row) for row in rows]}
+    except AccelError as error:
+        return {"refused": str(error), "usage": isinstance(error, UnknownBuilder)}
+
+
+def build(name: str) -> dict[str, Any]:
+    """Load the op: its row. An error is the reason of a failed one."""
+    return _tried(name, run=False)
+
+
+def test(name: str) -> dict[str, Any]:
+    """Load the op, and run it on a tiny input: its row."""
+    return _tried(name, run=True)
+
+
+def _tried(name: str, run: bool) -> dict[str, Any]:
+    row = _load(api.get_accelerator(), name, run)
+    sys.stdout.flush()  # what is printed from now on is the next op's
+    return asdict(row)
+
+
+def _load(accelerator: Any, name: str, run: bool) -> Row:
+    began = time.perf_counter()
+    try:
+        builder = accelerator.create_op_builder(name)
+        op = builder.load(verbose=False)
+        seconds = round(time.perf_counter() - began, 3)
+        done = "loaded"
+        if run:
+            from accel_core.op_builder import self_test
+
+            done = self_test.run(builder.name, op, accelerator.device())
+    except Exception as error:
+        return Row(name, "", FAILED, f"{type(error).__name__}: {in_short(error)}")
+    # Read after loading: an op that could not be compiled may work in plain torch.
+    reason = "; ".join(filter(None, [done, getattr(builder, "reason", "")]))
+    return Row(name, "", OK, reason, seconds)
+
+
+if __name__ == "__main__":
+    serve({step.__name__: step for step in (select, build, test)})
