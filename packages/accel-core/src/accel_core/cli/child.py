@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Start a process which may crash, hang or print, end it, and say how it ended; run a program's text in one.
+"""Child processes that may crash, hang or print: start, kill, describe their end; run source text in one.
 
-The child is the leader of its own process group and works in a folder that is removed with it.
-`cli/worker.py` asks questions, one after another, in one process.
+A child leads its own process group and its working directory is temporary. `cli/worker.py` sends several requests
+to one process.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _KEPT = 4000
 class Reply:
     """The result of a child process.
 
-    answer:    what it answered, empty when nothing.
-    failure:   how it ended before its time (`did not answer within 10 s`), empty when all went well.
-    output:    the end of what it printed.
-    last_line: where a question of several failed, the last line that the runtime printed after that question.
+    answer:    its result; empty if none.
+    failure:   how it ended early (`did not answer within 10 s`); empty on success.
+    output:    the end of its stdout and stderr.
+    last_line: the last line that the runtime printed during a failed request to a worker.
     """
 
     answer: dict[str, Any] = field(default_factory=dict)
@@ -40,9 +40,9 @@ class Reply:
 
 
 def ask_source(source: str, *, seconds: float) -> Reply:
-    """Run a program that is given as text, and wait for its answer; kill it and all it started after the seconds.
+    """Run source text with `python -c` and return its result; kills its process group after `seconds`.
 
-    It writes the answer to the file that follows `--answer`, and imports no more than it says.
+    The program writes the result to the file that follows `--answer`.
     """
     with TemporaryDirectory(prefix="accel-") as folder:
         answer_path, output = Path(folder, "answer.json"), Path(folder, "output")
@@ -64,13 +64,13 @@ def start(
     more: Mapping[str, str] | None = None,
     descriptors: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start Python as the leader of a process group, in the folder of the file to which it prints.
+    """Start Python as the leader of a process group, in the folder of `output`, to which it prints.
 
-    more:        environment variables beside those of this process.
-    descriptors: open files that it inherits.
+    more:        additional environment variables.
+    descriptors: file descriptors that it inherits.
     """
-    # The child works elsewhere, so that the folder the user stands in shadows no module: relative entries
-    # of PYTHONPATH have to be spelt out. A crash should say which Python line it came from.
+    # The child runs in another directory, so that the user's current one shadows no module. Relative entries
+    # of PYTHONPATH therefore become absolute. The fault handler prints the Python line of a crash.
     environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
     if environment.get("PYTHONPATH"):
         entries = environment["PYTHONPATH"].split(os.pathsep)
@@ -89,7 +89,7 @@ def start(
 
 
 def end_of(output: Path) -> str:
-    """Return the last of what a child printed."""
+    """Return the end of a child's output."""
     return output.read_text(encoding="utf-8", errors="replace")[-_KEPT:]
 
 
@@ -103,7 +103,7 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def ending(status: int | None, seconds: float) -> str:
-    """How a child ended that gave no answer; a status of None: it was killed after so many seconds."""
+    """Describe how a child without a result ended; a status of None means killed after `seconds`."""
     if status is None:
         return f"did not answer within {seconds:g} s"
     if status < 0:

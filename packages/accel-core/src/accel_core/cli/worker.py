@@ -24,7 +24,7 @@ from accel_core.cli.child import Reply
 
 #: Interval at which a silent child is checked.
 _POLL_SECONDS = 0.1
-#: Lines with which Python's faulthandler begins; what the runtime itself printed stands before them.
+#: First lines of a dump of Python's faulthandler; the runtime's own output precedes them.
 _FAULT = ("Fatal Python error", "Thread 0x", "Current thread 0x")
 
 
@@ -37,7 +37,7 @@ class Worker:
         questions, self._ask = os.pipe()
         self._answers, answers = os.pipe()
         self._received = b""
-        #: Bytes that were printed before the question.
+        #: Bytes that were printed before the request.
         self._printed = 0
         descriptors = (questions, answers)
         self._process = child.start(
@@ -52,7 +52,7 @@ class Worker:
         return self.receive(seconds)
 
     def send(self, what: str, *arguments: str) -> None:
-        """Ask; `receive` waits for the answer."""
+        """Send a request; `receive` returns the reply."""
         self._printed = self._output.stat().st_size
         try:
             os.write(self._ask, json.dumps([what, *arguments]).encode() + b"\n")
@@ -60,12 +60,12 @@ class Worker:
             pass  # the child has ended; `receive` returns how
 
     def receive(self, seconds: float) -> Reply:
-        """Return the answer; a child that gives none in this time, or dies, is killed with all it started."""
+        """Return the reply. A child that does not reply within `seconds` is killed with its process group."""
         self.wait(seconds)
         return self.reply(seconds)
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long; returns whether there is an answer, or will be none as the child has ended."""
+        """Wait up to `seconds`; returns True if there is a reply or the child has ended."""
         deadline = time.monotonic() + seconds
         while b"\n" not in self._received:
             dead = self._process.poll() is not None
@@ -74,7 +74,7 @@ class Worker:
                 return False
             ready, _, _ = select.select([self._answers], [], [], 0 if dead else min(left, _POLL_SECONDS))
             part = os.read(self._answers, 1 << 16) if ready else b""
-            # A process that the child has started may hold the pipe open.
+            # A child process of the child may keep the pipe open.
             if not part and (ready or dead):
                 self._wait_a_moment()
                 return True
@@ -82,7 +82,7 @@ class Worker:
         return True
 
     def reply(self, seconds: float) -> Reply:
-        """Return the answer that `wait` saw; without one, after so many seconds, the child is killed."""
+        """Return the reply for which `wait` has waited; if there is none after `seconds`, kill the child."""
         line, newline, rest = self._received.partition(b"\n")
         if newline:
             self._received = rest
@@ -104,7 +104,7 @@ class Worker:
         self._folder.cleanup()
 
     def _last_line(self) -> str:
-        """The last line printed since the question, ahead of what faulthandler says of a crash."""
+        """Return the last line printed since the request, before any dump of faulthandler."""
         last = ""
         for line in self._output.read_bytes()[self._printed :].decode("utf-8", "replace").splitlines():
             if line.startswith(_FAULT):
@@ -131,5 +131,5 @@ def serve(handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
             answer = json.dumps(handlers[what](*arguments)).encode() + b"\n"
             while answer:
                 answer = answer[os.write(answers, answer) :]
-    # End here and now: what a runtime does at exit, or fails to do, is no part of the answers.
+    # Exit without exit handlers: a runtime that fails at exit does not change the replies.
     os._exit(0)

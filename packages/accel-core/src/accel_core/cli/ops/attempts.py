@@ -63,7 +63,7 @@ Event = Selected | Started | Waiting | Tried | Refused
 
 
 def attempts(builders: Sequence[str], action: str, seconds: float) -> Iterator[Event]:
-    """Try the builders, all where none are named, and yield what happens.
+    """Try the builders (default: all) and yield events.
 
     action:  `build` loads each op, `test` runs it as well.
     seconds: time limit of each op.
@@ -91,7 +91,7 @@ def attempts(builders: Sequence[str], action: str, seconds: float) -> Iterator[E
 def _try(
     worker: Worker, action: str, seconds: float, served: Iterable[str], left: dict[str, Row]
 ) -> Iterator[Event]:
-    """Try the served ops in one child, until it ends, and take them out of those that are left."""
+    """Try the served ops in one child until it ends, and remove them from `left`."""
     for builder in served:
         yield Started(builder)
         worker.send(action, builder)
@@ -100,7 +100,7 @@ def _try(
         yield Tried(replace(row, op=left.pop(builder).op))
         if reply.failure:
             return
-    # Where an op is served in one process and missing in the next.
+    # An op may be served in one process and missing in the next.
     for row in left.values():
         yield Tried(replace(row, state=FAILED, reason="missing in a second process"))
     left.clear()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""In the child of `accel ops build|test`: select the accelerator, and load its ops, one at a time."""
+"""In the child process of `accel ops build|test`: select the accelerator, and load its ops one at a time."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from accel_core.errors import AccelError, UnknownBuilder, in_short
 
 
 def select(*builders: str) -> dict[str, Any]:
-    """Select the accelerator: its name and the rows of the builders, of all where none are named.
+    """Select the accelerator; returns its name and the rows of the builders (default: all).
 
-    `refused` instead, with the error's text, where none can be selected or a builder is unknown.
+    Returns `refused`, with the error's text, if none can be selected or a builder is unknown.
     """
     try:
         accelerator = api.get_accelerator()
         rows = listed(accelerator, builders)
-        sys.stdout.flush()  # what is printed from now on is the first op's
+        sys.stdout.flush()  # later output belongs to the first op
         return {"device": accelerator.device_name(), "rows": [asdict(row) for row in rows]}
     except AccelError as error:
         return {"refused": str(error), "usage": isinstance(error, UnknownBuilder)}
 
 
 def build(name: str) -> dict[str, Any]:
-    """Load the op: its row. An error is the reason of a failed one."""
+    """Load the op; returns its row. An error becomes the reason of a failed row."""
     return _tried(name, run=False)
 
 
 def test(name: str) -> dict[str, Any]:
-    """Load the op, and run it on a tiny input: its row."""
+    """Load the op and run it on a small input; returns its row."""
     return _tried(name, run=True)
 
 
 def _tried(name: str, run: bool) -> dict[str, Any]:
     row = _load(api.get_accelerator(), name, run)
-    sys.stdout.flush()  # what is printed from now on is the next op's
+    sys.stdout.flush()  # later output belongs to the next op
     return asdict(row)
 
 
@@ -59,7 +59,7 @@ def _load(accelerator: Any, name: str, run: bool) -> Row:
             done = self_test.run(builder.name, op, accelerator.device())
     except Exception as error:
         return Row(name, "", FAILED, f"{type(error).__name__}: {in_short(error)}")
-    # Read after loading: an op that could not be compiled may work in plain torch.
+    # Read after loading: if the op could not be compiled, it may run in plain torch.
     reason = "; ".join(filter(None, [done, getattr(builder, "reason", "")]))
     return Row(name, "", OK, reason, seconds)
 
