@@ -59,7 +59,8 @@ class Children:
         """Return the candidate, confirmed in a process that imports no other runtime."""
         environment = dict(self._environment)
         if finding.privateuse1 and self._claimed not in ("", finding.privateuse1):
-            environment[packages.AUTOLOAD] = "0"  # a backend that torch loads by itself would hold PrivateUse1
+            # A backend that torch loads by itself would hold PrivateUse1.
+            environment[packages.AUTOLOAD] = "0"
         with closing(Worker(STEPS, **environment)) as worker:
             reply = worker.ask(self._seconds, "confirm", finding.key, finding.variant)
             return self._read(finding, reply, "its runtime")
