@@ -40,7 +40,7 @@ _WHEELS = (
 
 
 class InvalidAnswer(AccelError, ValueError):
-    """A vendor package can not be made from this answer."""
+    """A vendor package cannot be made from this answer."""
 
     code = "ACC-706"
 
@@ -98,7 +98,7 @@ def render(answers: Mapping[str, Any], target: Path) -> None:
         copier = importlib.import_module("copier")
     except ImportError as error:
         raise NoTemplateEngine(
-            what="a vendor package can not be made",
+            what="a vendor package cannot be made",
             found=f"{type(error).__name__}: {error}",
             expected="copier 9, which fills in the template",
             do="pip install 'copier>=9.3,<10'",
@@ -113,7 +113,7 @@ def _check(answers: Mapping[str, str]) -> None:
         if re.fullmatch(pattern, value) and not keyword.iskeyword(value):
             continue
         raise InvalidAnswer(
-            what=f"a vendor package can not be made with this {name}",
+            what=f"a vendor package cannot be made with this {name}",
             found=repr(value),
             expected=words,
             do=f"choose another {name}; {shared.page('writing-a-vendor')} says what it is for",
@@ -126,7 +126,7 @@ def _refuse_taken(key: str) -> None:
     owners |= {vendor.key: f"the installed package {vendor.distribution}" for vendor in discover().vendors}
     if key in owners:
         raise InvalidAnswer(
-            what="a new vendor can not have this key",
+            what="a new vendor cannot have this key",
             found=f"{key!r} is {owners[key]}",
             expected="a key that nobody else has: two packages with one key are an error where both are installed",
             do="choose another key, or work on that package",
@@ -152,7 +152,7 @@ def _ask_torch(key: str, claims: bool) -> None:
 def _target(folder: Path) -> Path:
     if folder.exists():
         raise InvalidAnswer(
-            what="a vendor package can not be made here",
+            what="a vendor package cannot be made here",
             found=f"{folder} is there already",
             expected="a folder that does not exist yet",
             do="choose another place with --out, or remove it",
