@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A surface's signature as a line of a stub: the parameters as they are, and types where they can be told."""
+"""A surface's signature as a line of a stub: the parameters as they are, and types where they are known."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def first_parameter(signature: str) -> str:
 
 
 def annotation(node: ast.expr | None, classes: Collection[str] = ()) -> str:
-    """A type as a stub has it; Any where it cannot be told."""
+    """A type as a stub has it; Any where it is unknown."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         node = ast.parse(node.value, mode="eval").body
     if node is None:

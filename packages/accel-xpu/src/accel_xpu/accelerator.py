@@ -80,6 +80,6 @@ class XPU_Accelerator(TorchDeviceAccelerator):
 def _aligned_by_torch(tensor: torch.Tensor) -> torch.Tensor:
     """Return a page-aligned copy that the driver pins, independent of `ulimit -l`."""
     # DeepSpeed 0.18 asserts that its buffers for swapping are pinned.
-    room = torch.empty(tensor.nbytes + mmap.PAGESIZE, dtype=torch.uint8, pin_memory=True)
-    first = -room.data_ptr() % mmap.PAGESIZE
-    return room[first : first + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+    buffer = torch.empty(tensor.nbytes + mmap.PAGESIZE, dtype=torch.uint8, pin_memory=True)
+    first = -buffer.data_ptr() % mmap.PAGESIZE
+    return buffer[first : first + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)

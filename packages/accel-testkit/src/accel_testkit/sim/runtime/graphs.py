@@ -105,10 +105,10 @@ class _Capture:
     def __init__(
         self, simulation: Simulation, stream: Any, begin: Callable[[], None], end: Callable[[], None]
     ):
-        kind = type(self)
-        if stream is None and kind.default_capture_stream is None:
-            kind.default_capture_stream = simulation.simulated["Stream"]()
-        self.capture_stream = kind.default_capture_stream if stream is None else stream
+        cls = type(self)
+        if stream is None and cls.default_capture_stream is None:
+            cls.default_capture_stream = simulation.simulated["Stream"]()
+        self.capture_stream = cls.default_capture_stream if stream is None else stream
         self.stream_ctx = simulation.simulated["StreamContext"](self.capture_stream)
         self._begin, self._end = begin, end
 
