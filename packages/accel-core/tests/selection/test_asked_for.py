@@ -49,6 +49,14 @@ def test_empty_name_is_refused(machine: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert "empty" in machine.refused(UnknownAccelerator).what
 
 
+@pytest.mark.parametrize(("value", "near"), [("cpux", "cpu"), ("xpu.extern", "xpu.external")])
+def test_misspelt_name_is_refused_with_the_nearest_one(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, value: str, near: str
+) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", value)
+    assert machine.refused(UnknownAccelerator).do.endswith(f": {near}?")
+
+
 @pytest.mark.parametrize("key", REQUIRES)
 def test_known_name_whose_package_is_missing_is_refused_with_the_package_to_install(
     machine: Any, monkeypatch: pytest.MonkeyPatch, key: str

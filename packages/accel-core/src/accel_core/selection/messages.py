@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -38,11 +39,13 @@ def unknown(key: str, findings: Iterable[Finding], upstream: AbstractSet[str] | 
     """Error: DS_ACCELERATOR is empty or unknown."""
     installed = {finding.key for finding in findings} | set(upstream or ())
     valid = [*SUPPORTED_ACCELERATOR_LIST, *sorted(installed - set(SUPPORTED_ACCELERATOR_LIST))]
+    near = difflib.get_close_matches(key, valid, 1)
     return UnknownAccelerator(
         what="DS_ACCELERATOR is set but empty" if not key else f"DS_ACCELERATOR={key} is not an accelerator",
         found=f"DS_ACCELERATOR={key!r}",
         expected=f"DS_ACCELERATOR must be one of {valid}",
-        do="unset DS_ACCELERATOR to select by the devices that are present, or set it to one of these",
+        do="unset DS_ACCELERATOR to select by the devices that are present, or set it to one of these"
+        + (f": {near[0]}?" if near else ""),
     )
 
 
