@@ -123,7 +123,7 @@ def test_probe_that_lacks_a_question_is_broken(machine: Any) -> None:
 def test_runtime_that_asks_for_the_accelerator_while_it_is_asked_is_broken(machine: Any) -> None:
     machine.install("npu", confirm="import accel_core; return accel_core.get_accelerator()")
     assert machine.select().device_name() == "cpu"
-    assert "while it was being selected" in machine.finding("npu").reason
+    assert "while the accelerator was being selected" in machine.finding("npu").reason
 
 
 # -------------------------------------------------------------------------------- hanging, interrupted
