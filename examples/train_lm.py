@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train a small byte-level language model through DeepSpeed, on whatever accelerator this machine has.
 
+accel launch --num_accelerators 2 --bind_cores_to_rank examples/train_lm.py
 torchrun --nproc-per-node 2 examples/train_lm.py
 deepspeed --num_accelerators 2 examples/train_lm.py --stage 2
 python examples/train_lm.py --data my_texts/

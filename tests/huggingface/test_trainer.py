@@ -43,16 +43,24 @@ def _environment(key: str) -> dict[str, str]:
     return sim.environment(key, base=base)
 
 
-def _run(key: str, out: Path, *, ranks: int, stage: int | None = None) -> dict[str, Any]:
-    """What the program tells; without a stage it is run by Python alone, and has no DeepSpeed."""
-    options = OPTIONS | {"output_dir": out, "per_device_train_batch_size": BATCH // ranks}
+def _run(
+    key: str,
+    out: Path,
+    *,
+    ranks: int,
+    stage: int | None = None,
+    program: str = "finetune_and_tell.py",
+    **more: str,
+) -> dict[str, Any]:
+    """What the program reports; without a stage it is run by Python alone, and has no DeepSpeed."""
+    options = OPTIONS | more | {"output_dir": out, "per_device_train_batch_size": BATCH // ranks}
     launcher: list[str] = []
     if stage is not None:
         options["deepspeed"] = HERE / f"zero{stage}.json"
         launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]
     done = subprocess.run(
-        [sys.executable, *launcher, str(HERE / "finetune_and_tell.py"), *flags],
+        [sys.executable, *launcher, str(HERE / program), *flags],
         env=_environment(key),
         capture_output=True,
         text=True,
@@ -76,8 +84,8 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
     return losses
 
 
-#: Ranks of each device. accelerate knows no DeepSpeed on several ranks of a CPU (each would train on all of the
-#: data), and torch no collectives for mps. docs/huggingface.md says why hpu is not among them.
+#: Ranks of each device. Several CPU ranks have a test of their own; torch has no collectives for mps.
+#: docs/huggingface.md says why hpu is not among them.
 RANKS = {"cpu": 1, "npu": 2, "xpu": 2, "mlu": 2, "sdaa": 2, "cuda": 2, "mps": 1}
 QUICK = [("cpu", 2), ("npu", 3)]
 
@@ -104,3 +112,13 @@ def test_trainer_trains_as_plain_pytorch_does(
         "package": f"accel_{key}",
         "collectives": "gloo" if key == "cpu" else vendors.find(key).collectives,
     }
+
+
+def test_two_cpu_ranks_share_the_data_when_accelerate_is_given_the_backend(
+    plain: list[float], tmp_path: Path
+) -> None:
+    configured = json.dumps({"use_configured_state": True})
+    program = "finetune_on_cpu_ranks.py"
+    answer = _run("cpu", tmp_path, ranks=2, stage=2, program=program, accelerator_config=configured)
+    assert answer["ranks"] == 2
+    assert answer["losses"] == pytest.approx(plain, rel=TOLERANCE)

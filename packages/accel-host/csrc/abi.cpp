@@ -18,7 +18,9 @@ constexpr const char* type_name() {
   if constexpr (std::is_same_v<Pointee, accel_tensor_lists>) return "accel_tensor_lists*";
   else if constexpr (std::is_same_v<Pointee, accel_adam_options>)
     return std::is_pointer_v<T> ? "accel_adam_options*" : "accel_adam_options";
+  else if constexpr (std::is_same_v<Pointee, accel_python>) return "accel_python*";
   else if constexpr (std::is_same_v<Pointee, accel_adam_arguments>) return "accel_adam_arguments*";
+  else if constexpr (std::is_same_v<Pointee, accel_gradient>) return "accel_gradient*";
   else if constexpr (std::is_pointer_v<T>) return "pointer";
   else if constexpr (std::is_void_v<T>) return "void";
   else if constexpr (std::is_same_v<T, double>) return "double";
@@ -64,6 +66,26 @@ constexpr Field kAdamArguments[] = {
     FIELD(accel_adam_arguments, threads),    FIELD(accel_adam_arguments, options),
 };
 
+constexpr Field kGradient[] = {
+    FIELD(accel_gradient, grad),      FIELD(accel_gradient, accumulated),      FIELD(accel_gradient, destination),
+    FIELD(accel_gradient, size),      FIELD(accel_gradient, grad_type),        FIELD(accel_gradient, destination_type),
+    FIELD(accel_gradient, add),       FIELD(accel_gradient, threads),
+};
+
+constexpr Field kPython[] = {
+    FIELD(accel_python, new_function), FIELD(accel_python, call_objects), FIELD(accel_python, vectorcall_method),
+    FIELD(accel_python, inc_ref), FIELD(accel_python, dec_ref), FIELD(accel_python, err_clear),
+    FIELD(accel_python, err_occurred), FIELD(accel_python, dict_item), FIELD(accel_python, tuple_item),
+    FIELD(accel_python, tuple_size), FIELD(accel_python, list_size), FIELD(accel_python, list_item),
+    FIELD(accel_python, long_from_long), FIELD(accel_python, long_as_longlong), FIELD(accel_python, float_as_double),
+    FIELD(accel_python, float_from_double), FIELD(accel_python, bytes_new), FIELD(accel_python, bytes_data),
+    FIELD(accel_python, save_thread), FIELD(accel_python, restore_thread), FIELD(accel_python, int_type),
+    FIELD(accel_python, float_type), FIELD(accel_python, list_type), FIELD(accel_python, tensor_type),
+    FIELD(accel_python, parameter_type), FIELD(accel_python, true_object), FIELD(accel_python, false_object),
+    FIELD(accel_python, none), FIELD(accel_python, call_name), FIELD(accel_python, is_neg),
+    FIELD(accel_python, get_num_threads), FIELD(accel_python, dltensor_from),
+};
+
 // Initializes a field of any type, to count the fields of an aggregate.
 struct Anything {
   template <class T>
@@ -100,6 +122,9 @@ constexpr bool laid_out(const Field (&fields)[N]) {
 static_assert(laid_out<accel_tensor_lists>(kTensorLists), "kTensorLists lacks a field, or the struct is packed");
 static_assert(laid_out<accel_adam_options>(kAdamOptions), "kAdamOptions lacks a field, or the struct is packed");
 static_assert(laid_out<accel_adam_arguments>(kAdamArguments), "kAdamArguments lacks a field, or the struct is packed");
+static_assert(laid_out<accel_gradient>(kGradient), "kGradient lacks a field, or the struct is packed");
+
+static_assert(laid_out<accel_python>(kPython), "kPython lacks a field, or the struct is packed");
 
 // Appends to a buffer of limited size and counts what the whole text needs.
 class Text {
@@ -147,6 +172,9 @@ void add_constants(Text& text) {
   CONSTANT(ACCEL_BAD_LEVEL);
   CONSTANT(ACCEL_NO_MEMORY);
   CONSTANT(ACCEL_OVERLAP);
+  CONSTANT(ACCEL_PYTHON_ADAM_UPDATE);
+  CONSTANT(ACCEL_PYTHON_PACK);
+  CONSTANT(ACCEL_PYTHON_ADVANCE);
 }
 
 void add_functions(Text& text) {
@@ -158,7 +186,9 @@ void add_functions(Text& text) {
   FUNCTION(accel_lion);
   FUNCTION(accel_sgd);
   FUNCTION(accel_sum_of_squares);
+  FUNCTION(accel_copy_gradient);
   FUNCTION(accel_zero);
+  FUNCTION(accel_python_function);
   FUNCTION(accel_triad);
   FUNCTION(accel_level);
   FUNCTION(accel_best_level);
@@ -182,6 +212,8 @@ int32_t accel_abi_description(char* buffer, int32_t size) {
   add_struct(text, "accel_tensor_lists", sizeof(accel_tensor_lists), kTensorLists);
   add_struct(text, "accel_adam_options", sizeof(accel_adam_options), kAdamOptions);
   add_struct(text, "accel_adam_arguments", sizeof(accel_adam_arguments), kAdamArguments);
+  add_struct(text, "accel_gradient", sizeof(accel_gradient), kGradient);
+  add_struct(text, "accel_python", sizeof(accel_python), kPython);
   add_functions(text);
   return text.length();
 }

@@ -1,18 +1,12 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
 // The sum of squares over many tensors in one pass: gives the norm, and is infinite or NaN where an element is.
-#include <cstddef>
-#include <cstdlib>
-
 #include "accel_host.h"
+#include "chunks.h"
 #include "level.h"
-#include "parallel.h"
 
 namespace accel_host {
 namespace {
-
-// Elements per partial sum. Chunks do not depend on the division among threads, so neither does the result.
-constexpr int64_t kChunk = 4096;
 
 double chunk_sum(const Level& kernels, const void* data, int32_t type, int64_t at, int64_t n) {
   if (type == ACCEL_F32) return kernels.sum_of_squares(static_cast<const float*>(data) + at, n);
@@ -20,10 +14,6 @@ double chunk_sum(const Level& kernels, const void* data, int32_t type, int64_t a
   const auto* halves = static_cast<const uint16_t*>(data) + at;
   (type == ACCEL_BF16 ? kernels.from_bf16 : kernels.from_f16)(halves, buffer, n);
   return kernels.sum_of_squares(buffer, n);
-}
-
-int64_t chunk_count(int64_t size) {
-  return (size + kChunk - 1) / kChunk;
 }
 
 // Computes the sums of the chunks [begin, end), which are numbered over all tensors.
@@ -48,12 +38,7 @@ int accel_sum_of_squares(const accel_tensor_lists* lists, double* result) {
   if (type != ACCEL_F32 && type != ACCEL_BF16 && type != ACCEL_F16) return ACCEL_BAD_TYPE;
   int64_t chunks = 0;
   for (int64_t i = 0; i < lists->tensors; ++i) chunks += chunk_count(lists->sizes[i]);
-  auto* sums = static_cast<double*>(std::malloc(static_cast<std::size_t>(chunks + 1) * sizeof(double)));
-  if (!sums) return ACCEL_NO_MEMORY;
-  parallel_for(chunks, 16, lists->threads, [&](int64_t begin, int64_t end) { sum_chunks(*lists, begin, end, sums); });
-  double sum = 0;
-  for (int64_t i = 0; i < chunks; ++i) sum += sums[i];
-  std::free(sums);
-  *result = sum;
-  return ACCEL_OK;
+  return sum_of_chunks(
+      chunks, lists->threads,
+      [&](int64_t begin, int64_t end, double* sums) { sum_chunks(*lists, begin, end, sums); }, result);
 }

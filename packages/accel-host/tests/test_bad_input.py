@@ -4,16 +4,20 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
+import numpy
 import psutil
 import pytest
 import torch
 
 from accel_host import kernels
-from accel_host.errors import InvalidTensors
+from accel_host.errors import InvalidOption, InvalidTensors
+from accel_host.op_builder import CPUAdamBuilder
 
 ADAM: dict[str, Any] = {"step": 1, "lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8}
 
@@ -21,6 +25,24 @@ ADAM: dict[str, Any] = {"step": 1, "lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps"
 def four(**others: torch.Tensor) -> list[list[torch.Tensor]]:
     names = ("params", "grads", "exp_avgs", "exp_avg_sqs")
     return [[others.get(name, torch.ones(6))] for name in names]
+
+
+def updated(**options: Any) -> torch.Tensor:
+    """The parameter after a call of DeepSpeed's function."""
+    op = CPUAdamBuilder().load()
+    op.create_adam(5)
+    given = {
+        "step": 2,
+        "lr": 0.1,
+        "beta1": 0.9,
+        "beta2": 0.99,
+        "epsilon": 1e-8,
+        "weight_decay": 0.0,
+        **options,
+    }
+    tensors = [torch.ones(6) for _ in range(4)]
+    op.adam_update(5, *given.values(), True, *tensors)
+    return tensors[0]
 
 
 @pytest.mark.usefixtures("with_and_without_library")
@@ -33,12 +55,64 @@ def four(**others: torch.Tensor) -> list[list[torch.Tensor]]:
         ({"exp_avgs": torch.ones(6, device="meta")}, "exp_avgs|first of torch.float32 on meta"),
         ({"grads": torch.eye(6)[0].to_sparse()}, "sparse"),
         ({"exp_avgs": torch.ones(6, dtype=torch.bfloat16)}, "two states of different dtypes"),
-        ({"grads": torch._neg_view(torch.ones(6))}, "negative bit set"),
+        ({"params": torch._neg_view(torch.ones(6))}, "params .*negative bit set"),
+        ({"grads": torch._neg_view(torch.ones(6))}, "grads .*negative bit set"),
+        ({"exp_avgs": torch._neg_view(torch.ones(6))}, "first .*negative bit set"),
+        ({"exp_avg_sqs": torch._neg_view(torch.ones(6))}, "second .*negative bit set"),
+        ({"params": torch.ones(6, dtype=torch.complex64).conj().imag}, "negative bit set"),
+        ({"params": torch.ones(6, dtype=torch.complex64).conj()}, "params of torch.complex64"),
     ],
 )
 def test_unsupported_tensors_are_refused(others: dict[str, torch.Tensor], message: str) -> None:
     with pytest.raises(InvalidTensors, match=message):
         kernels.adam(*four(**others), **ADAM)
+
+
+@pytest.mark.usefixtures("with_and_without_library")
+@pytest.mark.parametrize("role", range(4), ids=["params", "grads", "exp_avg", "exp_avg_sq"])
+def test_a_negative_view_is_refused_by_the_call_for_one_tensor_too(role: int) -> None:
+    op = CPUAdamBuilder().load()
+    op.create_adam(5)
+    tensors = [torch.ones(6) for _ in range(4)]
+    tensors[role] = torch._neg_view(tensors[role])
+    before = [tensor.clone() for tensor in tensors]
+    with pytest.raises(InvalidTensors, match="negative bit set"):
+        op.adam_update(5, 1, 0.1, 0.9, 0.99, 1e-8, 0.0, True, *tensors)
+    assert all(map(torch.equal, tensors, before))
+
+
+@pytest.mark.usefixtures("with_and_without_library")
+@pytest.mark.parametrize("option", ["step", "lr", "beta1", "beta2", "epsilon", "weight_decay"])
+@pytest.mark.parametrize(
+    "value", [None, "x", torch.ones(2), [1], pytest.param(object(), id="object")], ids=repr
+)
+def test_an_option_that_is_no_number_is_named(option: str, value: object) -> None:
+    with pytest.raises(InvalidOption, match=r"ACC-507.*" + {"epsilon": "eps"}.get(option, option)):
+        updated(**{option: value})
+
+
+@pytest.mark.usefixtures("with_and_without_library")
+@pytest.mark.parametrize(
+    "value", [2.0, 0, -1, 2**63, torch.tensor(0.5), float("nan"), torch.tensor(float("inf"))]
+)
+def test_a_step_that_is_no_number_from_one_is_refused(value: object) -> None:
+    with pytest.raises(InvalidOption, match="count from 1"):
+        updated(step=value)
+
+
+@pytest.mark.usefixtures("with_and_without_library")
+@pytest.mark.parametrize("step", [torch.tensor(2.0), torch.tensor(2), numpy.int64(2), True + 1], ids=repr)
+@pytest.mark.parametrize("lr", [torch.tensor(0.125), numpy.float32(0.125), 0.125], ids=repr)
+def test_tensors_of_one_element_are_numbers_as_upstream_takes_them(step: object, lr: object) -> None:
+    assert torch.equal(updated(step=step, lr=lr), updated(step=2, lr=0.125))
+
+
+@pytest.mark.parametrize("kernel", [kernels.adagrad, kernels.lion, kernels.sgd])
+def test_the_other_optimizers_name_a_wrong_option_too(kernel: Callable[..., None]) -> None:
+    options = {"lr": None, "eps": 0, "beta1": 0, "beta2": 0, "momentum": 0}
+    taken = {name: value for name, value in options.items() if name in inspect.signature(kernel).parameters}
+    with pytest.raises(InvalidOption, match="lr=None"):
+        kernel(*([torch.ones(3)] for _ in range(3)), **taken)
 
 
 def test_lists_of_unequal_length_are_refused() -> None:
@@ -90,13 +164,7 @@ import sys, torch
 from accel_host import kernels, optim
 from accel_host.errors import InvalidTensors
 form = sys.argv[1]
-if form == "DTensor":
-    import os, torch.distributed as dist
-    from torch.distributed.tensor import distribute_tensor, init_device_mesh
-    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
-    mesh = init_device_mesh("cpu", (1,))
-    make = lambda: distribute_tensor(torch.ones(4), mesh)
-elif form == "fake":
+if form == "fake":
     from torch._subclasses import FakeTensorMode
     mode = FakeTensorMode()
     make = lambda: mode.from_tensor(torch.ones(4))
@@ -120,7 +188,7 @@ assert refused == 3, refused
 """
 
 
-@pytest.mark.parametrize("form", ["meta", "fake", "DTensor", "freed"])
+@pytest.mark.parametrize("form", ["meta", "fake", "freed"])
 def test_a_tensor_without_memory_of_its_own_is_refused(form: str) -> None:
     """In a process of its own, which a tensor that is not refused crashes."""
     ended = subprocess.run(

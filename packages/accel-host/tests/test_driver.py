@@ -75,7 +75,7 @@ def test_a_program_compiled_with_another_version_of_the_header_stops(tmp_path: P
     csrc = tmp_path / "csrc"
     shutil.copytree(library.source().folders[0], csrc)
     header = csrc / "accel_host.h"
-    header.write_text(header.read_text("utf-8").replace("ACCEL_ABI_VERSION = 2", "ACCEL_ABI_VERSION = 3"))
+    header.write_text(header.read_text("utf-8").replace("ACCEL_ABI_VERSION = 4", "ACCEL_ABI_VERSION = 5"))
     program = build(tmp_path, header=csrc)
     assert subprocess.run([program, "abi"], capture_output=True, check=False).returncode == 4
 

@@ -137,3 +137,39 @@ def test_new_states_are_zero_to_the_last_element(dtype: torch.dtype, monkeypatch
     monkeypatch.setattr(torch, "empty_like", lambda like: torch.full_like(like, float("nan")))
     for zeros in kernels.zeros_like([torch.ones(size, dtype=dtype) for size in (1, 70_001, 0, 5)]):
         assert torch.equal(zeros, torch.zeros_like(zeros))
+
+
+@pytest.mark.parametrize("kind", [optim.AdamW, optim.Adagrad, optim.Lion])
+def test_a_step_under_another_default_device_is_the_same(kind: Any) -> None:
+    here, there = parameter(), parameter()
+    kind([here]).step()
+    optimizer = kind([there])
+    with torch.device("meta"):
+        optimizer.step()
+    assert torch.equal(here, there)
+
+
+@pytest.mark.parametrize("kind", [optim.AdamW, optim.Adagrad, optim.Lion])
+def test_a_compiled_function_with_a_step_is_compiled_once(kind: Any) -> None:
+    param, twin = parameter(), parameter()
+    optimizer, same = kind([param]), kind([twin])
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    @torch.compile(backend=backend)
+    def train(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        optimizer.step()
+        return y + 1
+
+    counts = []
+    for _ in range(12):
+        train(torch.ones(3))
+        same.step()
+        counts.append(len(graphs))
+    assert counts == [counts[0]] * 12
+    assert torch.equal(param, twin)
+    torch.compiler.reset()

@@ -33,10 +33,16 @@ def _lazy_call(callback: Callable[[], T]) -> T:
 
 
 def _index(device: torch.device | str | int | None) -> int:
-    """Index of a device; the current one for None and for a device without an index."""
+    """Index of a device; the current one for None and for a device without an index. Refuses any other."""
     if isinstance(device, (torch.device, str)):
-        device = torch.device(device).index
-    return current_device() if device is None else device
+        device = torch.device(device)
+        if device.type != "acme":
+            raise ValueError(f"expected an acme device, got {device}")
+        device = device.index
+    index = current_device() if device is None else device
+    if not 0 <= index < device_count():
+        raise RuntimeError(f"there is no acme:{index}; there are {device_count()} devices")
+    return index
 
 
 def set_device(device: torch.device | str | int) -> None:
@@ -60,6 +66,7 @@ class device:
 
 def synchronize(device: torch.device | str | int | None = None) -> None:
     """Every call is done when it returns."""
+    _index(device)
 
 
 class Event:

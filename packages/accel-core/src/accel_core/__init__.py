@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plug-in system for DeepSpeed accelerators.
 
-Importing this package registers two import hooks for DeepSpeed. It selects no accelerator and imports neither
+Importing this package registers import hooks for DeepSpeed. It selects no accelerator and imports neither
 torch nor any vendor package. Its names are loaded at first use.
 """
 

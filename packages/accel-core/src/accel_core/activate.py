@@ -3,7 +3,7 @@
 """Entry point: torch calls `autoload` at the end of `import torch` (entry point group torch.backends).
 
 torch turns any exception raised here into a failed `import torch`, so nothing here raises. No accelerator is
-selected: two import hooks are registered by name, and their code is loaded together with deepspeed.
+selected: import hooks are registered by name, and their code is loaded together with deepspeed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ import sys
 _HOOKS = {
     "deepspeed.accelerator.real_accelerator": "accel_core.api:on_accelerator",
     "deepspeed.ops.op_builder": "accel_core.api:on_op_builder",
+    "deepspeed.comm.comm": "accel_core.api:on_distributed",
+    "deepspeed.runtime.zero.stage_1_and_2": "accel_core.api:on_zero",
+    "deepspeed.runtime.zero.stage3": "accel_core.api:on_zero",
+    "cpuinfo": "accel_core.api:on_cpu_info",
 }
 
 
@@ -48,7 +52,7 @@ def _register_hooks() -> None:
         try:
             from wrapt import register_post_import_hook
 
-            # In this order: if deepspeed is imported already they run now, and the op hook needs the other one.
+            # In this order: if deepspeed is imported already they run now, and the later ones need the first.
             for module in list(_HOOKS):
                 register_post_import_hook(_HOOKS.pop(module), module)
         except Exception:

@@ -8,7 +8,7 @@ from types import ModuleType
 
 from accel_core.selection.current import CurrentAccelerator
 from accel_core.selection.explanation import Explanation, explain_current
-from accel_core.upstream import hooks
+from accel_core.upstream import cpu_info, hooks
 from accel_core.upstream.backends import StockDeepSpeed
 
 #: The accelerator of this process.
@@ -35,3 +35,18 @@ def on_accelerator(module: ModuleType) -> None:
 def on_op_builder(module: ModuleType) -> None:
     """Import hook of `deepspeed.ops.op_builder`."""
     hooks.join_op_builder(module, CURRENT)
+
+
+def on_cpu_info(module: ModuleType) -> None:
+    """Import hook of `cpuinfo` (py-cpuinfo)."""
+    cpu_info.join_cpu_info(module)
+
+
+def on_distributed(module: ModuleType) -> None:
+    """Import hook of `deepspeed.comm.comm`."""
+    hooks.join_distributed(module, CURRENT)
+
+
+def on_zero(module: ModuleType) -> None:
+    """Import hook of DeepSpeed's modules whose methods may be replaced for speed."""
+    hooks.join_zero(module)

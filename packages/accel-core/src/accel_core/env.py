@@ -72,6 +72,12 @@ CACHE_DIR = Variable(
     "ACCEL_CACHE_DIR", "", "Folder for what is built on this machine; default: `accel` in the user's cache."
 )
 
+SPEEDUPS = Variable(
+    "ACCEL_SPEEDUPS",
+    "1",
+    "0: no method of DeepSpeed is replaced for speed; a comma-separated list: not those that it names.",
+)
+
 #: Set by launchers. The first one that is set is used; local ranks come before the global rank.
 _RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "RANK")
 
@@ -82,4 +88,4 @@ def is_local_rank_zero() -> bool:
     return not rank.strip().isdigit() or int(rank) == 0
 
 
-VARIABLES = (DS_ACCELERATOR, STRICT, SKIP, BRIDGE, VERBOSE, SYSROOT, CACHE_DIR)
+VARIABLES = (DS_ACCELERATOR, STRICT, SKIP, BRIDGE, VERBOSE, SYSROOT, CACHE_DIR, SPEEDUPS)

@@ -151,6 +151,15 @@ class UpstreamMissing(AccelError, ImportError):
     code = "ACC-302"
 
 
+class NoDeviceForCollectives(AccelError, RuntimeError, ValueError):
+    """torch.distributed cannot be initialized, because the process has no device.
+
+    torch raises ValueError or RuntimeError there, by its version.
+    """
+
+    code = "ACC-303"
+
+
 class OpNotImplemented(AccelError, ValueError, NotImplementedError):
     """The accelerator does not have the op that was loaded. Upstream raises ValueError here."""
 
@@ -191,6 +200,12 @@ class UnknownBuilder(AccelError, ValueError):
     """`accel ops` was called with a builder name that the accelerator does not have."""
 
     code = "ACC-407"
+
+
+class NothingProfiled(AccelError, RuntimeError):
+    """`accel ops profile` ran a script that took no optimizer step, or too few."""
+
+    code = "ACC-408"
 
 
 class UnsupportedBackend(AccelError, ValueError):

@@ -62,6 +62,7 @@ def test_other_packages_add_commands_and_broken_ones_are_in_nobodys_way(bare: An
     bare.module(
         "extra.py",
         """
+        '''`accel extra`: run something more.'''
         class COMMAND:
             def add_arguments(parser): parser.add_argument("--times", type=int)
             def run(args): print("ran", args.times); return 5
@@ -71,11 +72,20 @@ def test_other_packages_add_commands_and_broken_ones_are_in_nobodys_way(bare: An
         "extra": "extra:COMMAND",
         "gone": "no_such_module:COMMAND",
         "odd": "os:path",
+        "silent": "silent.inner.command",
+        "nested": "nested.inner.command",
         "env": "extra:COMMAND",
     }
     bare.distribution("accel-extra", "1.0", {"accel.commands": commands})
 
-    assert "from the package accel-extra" in bare.run("--help").out
+    for name in ("silent", "nested"):
+        bare.module(f"{name}/__init__.py", "raise RuntimeError('imported for its summary')")
+        bare.module(f"{name}/inner/command.py", "'''Run a nested one.'''" if name == "nested" else "")
+
+    summaries = bare.run("--help").out
+    assert "run something more\n" in summaries
+    assert "Run a nested one\n" in summaries
+    assert "from the package accel-extra" in summaries
     ran = bare.run("extra", "--times", "3")
     assert (ran.status, ran.out) == (5, "ran 3\n")
     for name, found in {"gone": "ModuleNotFoundError", "odd": "without add_arguments and run"}.items():

@@ -4,13 +4,20 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Callable
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from accel_core.native import Source
+
+sys.path.insert(0, str(Path(__file__).parent))
+import users
+from users import Scene
 
 
 @pytest.fixture
@@ -55,3 +62,16 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
         monkeypatch.delenv("CXX", raising=False)
 
     return remove
+
+
+@pytest.fixture
+def scene(source: Source, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    """A victim and an attacker: root's tests only. Fails if the attacker's code has run."""
+    if sys.platform != "linux" or os.getuid() != 0:
+        pytest.skip("not run: root (acts as two other users)")
+    root = Path(tempfile.mkdtemp(prefix="planting-", dir="/tmp"))
+    made = users.scene(source, root)
+    monkeypatch.setenv("ACCEL_CACHE_DIR", str(made.cache))
+    yield made
+    assert not made.mark.exists(), "the attacker's code has run"
+    shutil.rmtree(root)

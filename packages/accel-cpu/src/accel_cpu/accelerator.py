@@ -13,6 +13,7 @@ from accel_core.device import DeviceModule, NoPinnedMemory, NoStreams, TorchDevi
 from accel_cpu import collectives, launch, probe
 from accel_cpu.op_builder import TABLE
 from accel_cpu.process_memory import ProcessMemory
+from accel_cpu.shm.register import register_backend
 from accel_cpu.traits import TRAITS
 
 _CPU = torch.device("cpu")
@@ -44,6 +45,7 @@ class CPU_Accelerator(ProcessMemory, NoStreams, NoPinnedMemory, TorchDeviceAccel
             device_module=cast(DeviceModule, torch.cpu),
         )
         self._index: int | None = None
+        register_backend()
 
     @override
     def device(self, device_index: int | None = None) -> torch.device:

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from accel_core.vendor import Confirmation, Evidence, module_exists
-from accel_cpu import launch, topology
+from accel_core.vendor import Confirmation, Evidence, module_exists, usable_nodes
+from accel_cpu import launch
 
 
 def evidence() -> Evidence:
@@ -20,6 +20,6 @@ def confirm() -> Confirmation:
     ranks = launch.local_size()
     if ranks:
         return Confirmation(ranks, f"the launcher started {ranks} ranks on this machine")
-    nodes = topology.usable_nodes()
+    nodes = usable_nodes()
     cpus = sum(len(node.cpus) for node in nodes)
     return Confirmation(len(nodes), f"NUMA nodes with usable CPUs: {len(nodes)} ({cpus} CPUs)")

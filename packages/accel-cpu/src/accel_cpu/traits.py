@@ -30,10 +30,7 @@ TRAITS: dict[str, Trait] = {
     ),
     "AsyncIOBuilder": Trait.not_implemented(_LATER),
     "CCLCommBuilder": Trait.not_implemented(
-        f"{_LATER}; torch.distributed's ccl or gloo backend serves collectives"
-    ),
-    "ShareMemCommBuilder": Trait.not_implemented(
-        f"{_LATER}; torch.distributed's gloo backend serves collectives"
+        f"{_LATER}; torch.distributed's ccl, shm or gloo backend serves collectives"
     ),
     **{
         name: Trait.not_implemented(_GPU_ONLY)

@@ -16,9 +16,9 @@ from accel_cpu.accelerator import CPU_Accelerator
 TOPOLOGIES = Path(__file__).parents[4] / "shared" / "topologies"
 
 
-def test_the_package_exports_the_class_and_nothing_else() -> None:
+def test_the_package_exports_the_class_and_the_registration_of_its_backend() -> None:
     assert accel_cpu.CPU_Accelerator is CPU_Accelerator
-    assert accel_cpu.__all__ == ["CPU_Accelerator"]
+    assert accel_cpu.__all__ == ["CPU_Accelerator", "register_backend"]
     with pytest.raises(AttributeError, match="no attribute 'GPU_Accelerator'"):
         _ = accel_cpu.GPU_Accelerator
 

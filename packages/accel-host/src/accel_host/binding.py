@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from typing import Any
 
-ABI_VERSION = 2
+ABI_VERSION = 4
 #: Element types.
 F32, BF16, F16 = range(3)
 #: Status codes.
 OK, BAD_TYPE, BAD_LEVEL, NO_MEMORY, OVERLAP = range(5)
+#: Functions for the interpreter.
+ADAM_UPDATE, PACK, ADVANCE = range(3)
 CONSTANTS = {
     "ACCEL_ABI_VERSION": ABI_VERSION,
     "ACCEL_F32": F32,
@@ -29,6 +31,9 @@ CONSTANTS = {
     "ACCEL_BAD_LEVEL": BAD_LEVEL,
     "ACCEL_NO_MEMORY": NO_MEMORY,
     "ACCEL_OVERLAP": OVERLAP,
+    "ACCEL_PYTHON_ADAM_UPDATE": ADAM_UPDATE,
+    "ACCEL_PYTHON_PACK": PACK,
+    "ACCEL_PYTHON_ADVANCE": ADVANCE,
 }
 
 
@@ -84,10 +89,69 @@ class AdamArguments(ctypes.Structure):
     )
 
 
+class Gradient(ctypes.Structure):
+    """`accel_gradient`."""
+
+    _fields_ = (
+        ("grad", c_void_p),
+        ("accumulated", c_void_p),
+        ("destination", c_void_p),
+        ("size", c_int64),
+        ("grad_type", c_int32),
+        ("destination_type", c_int32),
+        ("add", c_int32),
+        ("threads", c_int32),
+    )
+
+
+class Python(ctypes.Structure):
+    """`accel_python`."""
+
+    _fields_ = tuple(
+        (name, c_void_p)
+        for name in (
+            "new_function",
+            "call_objects",
+            "vectorcall_method",
+            "inc_ref",
+            "dec_ref",
+            "err_clear",
+            "err_occurred",
+            "dict_item",
+            "tuple_item",
+            "tuple_size",
+            "list_size",
+            "list_item",
+            "long_from_long",
+            "long_as_longlong",
+            "float_as_double",
+            "float_from_double",
+            "bytes_new",
+            "bytes_data",
+            "save_thread",
+            "restore_thread",
+            "int_type",
+            "float_type",
+            "list_type",
+            "tensor_type",
+            "parameter_type",
+            "true_object",
+            "false_object",
+            "none",
+            "call_name",
+            "is_neg",
+            "get_num_threads",
+            "dltensor_from",
+        )
+    )
+
+
 STRUCTURES: dict[str, type[ctypes.Structure]] = {
     "accel_tensor_lists": TensorLists,
     "accel_adam_options": AdamOptions,
     "accel_adam_arguments": AdamArguments,
+    "accel_gradient": Gradient,
+    "accel_python": Python,
 }
 #: Format characters of the `struct` module; addresses are 64 bits wide.
 _CODES = {c_void_p: "Q", c_double: "d", c_int64: "q", c_int32: "i"}
@@ -130,7 +194,9 @@ PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "accel_lion": (c_int32, (_LISTS, *[c_double] * 5)),
     "accel_sgd": (c_int32, (_LISTS, *[c_double] * 5, c_int32, c_int32)),
     "accel_sum_of_squares": (c_int32, (_LISTS, POINTER(c_double))),
+    "accel_copy_gradient": (c_int32, (POINTER(Gradient), POINTER(c_double))),
     "accel_zero": (c_int32, (_LISTS,)),
+    "accel_python_function": (c_void_p, (POINTER(Python), c_int32, c_void_p)),
     "accel_triad": (None, (c_void_p, c_void_p, c_void_p, c_float, c_int64, c_int32)),
     "accel_level": (c_int32, ()),
     "accel_best_level": (c_int32, ()),

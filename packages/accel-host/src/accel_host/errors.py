@@ -23,3 +23,9 @@ class OutOfPinnedMemory(AccelError, MemoryError):
     """The host has not enough memory for page-locked pages."""
 
     code = "ACC-506"
+
+
+class InvalidOption(AccelError, ValueError, TypeError):
+    """A step number, learning rate or other option of a step that is not a number. Upstream raises TypeError here."""
+
+    code = "ACC-507"

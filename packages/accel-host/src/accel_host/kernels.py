@@ -7,13 +7,15 @@ the updated parameters, converted to their own dtype, in the same pass over memo
 gradients first: the inverse of a loss scale, a clip coefficient (from `sum_of_squares`), or their product. Without the
 library, plain torch computes the same.
 
-Every function raises `InvalidTensors` for other dtypes or devices, sizes that differ and shared memory, before anything
-is written. None increments the version counters of autograd; `accel_host.optim` does that.
+Every function raises `InvalidTensors` for other dtypes or devices, sizes that differ and shared memory, and
+`InvalidOption` for options that are not numbers, before anything is written. None increments the version counters of
+autograd; `accel_host.optim` does that.
 """
 
 from __future__ import annotations
 
 import ctypes
+import struct
 from typing import Any
 
 import torch
@@ -27,8 +29,10 @@ from accel_host.operands import (
     check_aliasing,
     check_each,
     group_by_dtype,
+    packed,
     raise_invalid,
 )
+from accel_host.scalars import real, step_number
 
 
 def adam(
@@ -54,13 +58,16 @@ def adam(
     step: the number of this step, from 1.
     rollback: undo this step instead, up to rounding: the values are those after it, the gradients its own.
 
-    Raises ValueError for a step below 1, and for a rollback of a step that cannot be undone.
+    Raises InvalidOption (a ValueError) for a step below 1 and options that are not numbers, ValueError for a rollback
+    of a step that cannot be undone.
     """
-    _check_step(step)
+    step, lr, beta1, beta2 = step_number(step), real("lr", lr), real("beta1", beta1), real("beta2", beta2)
+    eps, weight_decay = real("eps", eps), real("weight_decay", weight_decay)
     if rollback and not (beta1 and beta2 and (not decoupled or lr * weight_decay != 1)):
         raise ValueError(
             f"a step with betas {beta1}, {beta2} and lr * weight_decay {lr * weight_decay} cannot be undone"
         )
+    grad_factor = real("grad_factor", grad_factor)
     options = binding.AdamOptions(
         lr, beta1, beta2, eps, weight_decay, grad_factor, step, decoupled, bias_correction
     )
@@ -85,29 +92,40 @@ def adam_single_tensor(
 ) -> bool:
     """Take the step of `adam` on one contiguous tensor in about 2 µs; False, without a step, where it needs `adam`."""
     functions = library.load().functions
-    size = param.numel()
-    param_type, state_type = TYPES.get(param.dtype), TYPES.get(exp_avg.dtype)
-    if (
-        functions is None or param_type is None or state_type is None or step < 1
-        or grad.dtype is not param.dtype or exp_avg_sq.dtype is not exp_avg.dtype
-        or grad.layout is not torch.strided or grad.is_neg()
-        or not (param.is_cpu and grad.is_cpu and exp_avg.is_cpu and exp_avg_sq.is_cpu)
-        or not (size == grad.numel() == exp_avg.numel() == exp_avg_sq.numel())
-        or not (param.is_contiguous() and grad.is_contiguous())
-        or not (exp_avg.is_contiguous() and exp_avg_sq.is_contiguous())
-    ):  # fmt: skip
+    if functions is None or type(step) is not int or step < 1:
+        return False
+    if not _alike_and_contiguous(param, grad, exp_avg, exp_avg_sq):
         return False
     addresses = param.data_ptr(), grad.data_ptr(), exp_avg.data_ptr(), exp_avg_sq.data_ptr()
     if not all(addresses):
         return False
-    status = functions.accel_adam_single_tensor(
-        binding.ADAM_ARGUMENTS.pack(
-            *addresses, size, param_type, param_type, state_type, torch.get_num_threads(),
+    param_type, state_type = TYPES[param.dtype], TYPES[exp_avg.dtype]
+    try:
+        arguments = binding.ADAM_ARGUMENTS.pack(
+            *addresses, param.numel(), param_type, param_type, state_type, torch.get_num_threads(),
             lr, beta1, beta2, eps, weight_decay, grad_factor, step, decoupled, bias_correction,
-        )
-    )  # fmt: skip
-    _raise_for_status(status)
+        )  # fmt: skip
+    except (TypeError, ValueError, RuntimeError, struct.error):
+        return False  # not numbers as they are: `adam` converts them, or says which is none
+    status = functions.accel_adam_single_tensor(arguments)
+    raise_for_status(status)
     return True
+
+
+def _alike_and_contiguous(
+    param: torch.Tensor, grad: torch.Tensor, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor
+) -> bool:
+    size = param.numel()
+    return (
+        param.dtype in TYPES and exp_avg.dtype in TYPES
+        and grad.dtype is param.dtype and exp_avg_sq.dtype is exp_avg.dtype
+        and grad.layout is torch.strided
+        and not (param.is_neg() or grad.is_neg() or exp_avg.is_neg() or exp_avg_sq.is_neg())
+        and param.is_cpu and grad.is_cpu and exp_avg.is_cpu and exp_avg_sq.is_cpu
+        and size == grad.numel() == exp_avg.numel() == exp_avg_sq.numel()
+        and param.is_contiguous() and grad.is_contiguous()
+        and exp_avg.is_contiguous() and exp_avg_sq.is_contiguous()
+    )  # fmt: skip
 
 
 def adagrad(
@@ -122,7 +140,8 @@ def adagrad(
     copies: Tensors | None = None,
 ) -> None:
     """Take a step of Adagrad. Source: Duchi, Hazan and Singer, JMLR 12 (2011)."""
-    _run("adagrad", _roles(params, grads, sums, copies=copies), lr, eps, weight_decay, grad_factor)
+    options = _reals(lr=lr, eps=eps, weight_decay=weight_decay, grad_factor=grad_factor)
+    _run("adagrad", _roles(params, grads, sums, copies=copies), *options)
 
 
 def lion(
@@ -138,7 +157,8 @@ def lion(
     copies: Tensors | None = None,
 ) -> None:
     """Take a step of Lion; sign(0) is 0, as in the source: arXiv:2302.06675."""
-    _run("lion", _roles(params, grads, exp_avgs, copies=copies), lr, beta1, beta2, weight_decay, grad_factor)
+    options = _reals(lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, grad_factor=grad_factor)
+    _run("lion", _roles(params, grads, exp_avgs, copies=copies), *options)
 
 
 def sgd(
@@ -156,8 +176,10 @@ def sgd(
     copies: Tensors | None = None,
 ) -> None:
     """Take a step of SGD with momentum, as torch.optim.SGD does: in the first step the momentum is the gradient."""
-    arguments = (lr, momentum, dampening, weight_decay, grad_factor, nesterov, first_step)
-    _run("sgd", _roles(params, grads, momenta, copies=copies), *arguments)
+    options = _reals(
+        lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, grad_factor=grad_factor
+    )
+    _run("sgd", _roles(params, grads, momenta, copies=copies), *options, nesterov, first_step)
 
 
 def sum_of_squares(tensors: Tensors) -> float:
@@ -183,7 +205,7 @@ def zeros_like(tensors: Tensors) -> list[torch.Tensor]:
     if functions is None or not all(type(t) is torch.Tensor and t.is_cpu and t.dtype in TYPES for t in zeros):
         return [tensor.zero_() for tensor in zeros]
     for group in group_by_dtype({"first": zeros}):
-        _raise_for_status(Operands(group).call(functions.accel_zero))
+        raise_for_status(Operands(group).call(functions.accel_zero))
     return zeros
 
 
@@ -200,8 +222,11 @@ def _roles(
 
 def _run(kernel: str, roles: Roles, *arguments: Any) -> None:
     """Check all tensors, then call the kernel for each group of one dtype."""
-    groups = list(group_by_dtype(roles))
     functions = library.load().functions
+    plain = None if functions is None else packed(functions, roles)
+    if plain:
+        return raise_for_status(plain.call(getattr(functions, f"accel_{kernel}"), *arguments))
+    groups = list(group_by_dtype(roles))
     if functions is None or len(groups) > 1:
         check_aliasing(roles)
     if functions is None:
@@ -210,14 +235,16 @@ def _run(kernel: str, roles: Roles, *arguments: Any) -> None:
         with torch.no_grad():
             for group in groups:
                 getattr(torch_kernels, kernel)(group, *arguments)
-        return
+        return None
     operands = [Operands(group) for group in groups]
     for each in operands:
-        _raise_for_status(each.call(getattr(functions, f"accel_{kernel}"), *arguments))
+        raise_for_status(each.call(getattr(functions, f"accel_{kernel}"), *arguments))
         each.write_back()
+    return None
 
 
-def _raise_for_status(status: int) -> None:
+def raise_for_status(status: int) -> None:
+    """Raise the error that a function of the library has returned."""
     if status == binding.OVERLAP:
         raise_invalid("a written tensor that shares memory with another", "separate memory for each")
     if status == binding.NO_MEMORY:
@@ -228,6 +255,5 @@ def _raise_for_status(status: int) -> None:
         )
 
 
-def _check_step(step: int) -> None:
-    if step < 1:
-        raise ValueError(f"steps of Adam count from 1, this is step {step}")
+def _reals(**options: Any) -> list[float]:
+    return [real(name, value) for name, value in options.items()]

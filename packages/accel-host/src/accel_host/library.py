@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from accel_core.errors import AccelError, in_short
+from accel_core.errors import AccelError, CacheUnusable, in_short
 from accel_core.op_builder import native
 from accel_host import abi, binding
 
@@ -23,6 +23,8 @@ _HERE = Path(__file__).parent
 PREBUILT = _HERE / "lib" / "libaccel_host.so"
 #: `Loaded.reason` of the library in the wheel.
 WHEEL = "built library of the wheel"
+#: It begins with this for a library that is lost with the process.
+THIS_PROCESS = "compiled for this process"
 
 
 @dataclass(frozen=True)
@@ -35,16 +37,7 @@ class Loaded:
 
 def source() -> native.NativeSource:
     """Return the packaged sources; in an editable install, those of the checkout."""
-    csrc, headers = _HERE / "csrc", _HERE / "include"
-    if not csrc.is_dir():
-        workspace = _HERE.parents[3]
-        csrc, headers = workspace / "packages/accel-host/csrc", workspace / "shared/csrc/include"
-    return native.NativeSource(
-        "accel_host",
-        units=tuple(sorted(csrc.glob("*.cpp"))),
-        folders=(csrc, headers),
-        flags=(f"@{csrc / 'flags.txt'}",),
-    )
+    return native.NativeSource.of_package("accel_host", _HERE)
 
 
 _loaded: Loaded | None = None
@@ -78,14 +71,18 @@ def _load_once() -> Loaded:
     with _loading:  # other threads wait while the first one builds
         if _loaded is None:
             _loaded = _load()
-            if _loaded.functions is None:
-                warnings.warn(
-                    f"accel-host computes in {_loaded.reason}. That is slower: install a wheel with the built "
-                    "library, or a C++17 compiler.",
-                    RuntimeWarning,
-                    stacklevel=4,
-                )
+            _warn_of_slowness(_loaded)
         return _loaded
+
+
+def _warn_of_slowness(loaded: Loaded) -> None:
+    if loaded.functions is None:
+        text = f"computes in {loaded.reason}. That is slower: install a wheel with the library, or a C++17 compiler."
+    elif loaded.reason.startswith(THIS_PROCESS):
+        text = f"was {loaded.reason}\nEvery process does that again until the cache can be used: see ACC-404."
+    else:
+        return
+    warnings.warn(f"accel-host {text}", RuntimeWarning, stacklevel=5)
 
 
 def _load() -> Loaded:
@@ -102,32 +99,34 @@ def _load() -> Loaded:
 
 
 def _prebuilt() -> Loaded:
-    return Loaded(_open(PREBUILT), WHEEL)
+    return Loaded(_open(str(PREBUILT)), WHEEL)
 
 
 def _cached() -> Loaded:
     path = native.build_library(source())
     try:
-        return Loaded(_open(path), f"compiled on this machine: {path.parent.name}")
+        return Loaded(native.load_library(path, _open), f"compiled on this machine: {path.parent.name}")
+    except CacheUnusable:
+        raise
     except OSError as error:
         if not native.find_compiler():
             raise
         # An undamaged file that this machine or this release cannot use: build it again, once.
         native.forget_library(path)
         reason = f"compiled on this machine again: {in_short(error)}"
-        return Loaded(_open(native.build_library(source())), reason)
+        return Loaded(native.load_library(native.build_library(source()), _open), reason)
 
 
 def _private() -> Loaded:
     # The file may be deleted once dlopen has mapped it.
     with native.build_for_this_process(source()) as path:
-        return Loaded(_open(path), "compiled for this process")
+        return Loaded(_open(str(path)), THIS_PROCESS)
 
 
-def _open(path: Path) -> Any:
+def _open(path: str) -> Any:
     # torch first: this library then uses the OpenMP runtime that torch has loaded.
     import torch  # noqa: F401
 
-    opened = ctypes.CDLL(str(path))
+    opened = ctypes.CDLL(path)
     abi.check(opened)
     return binding.declare(opened)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel new-vendor xyz`: a vendor package to begin with, which passes the conformance suite as it is."""
+"""`accel new-vendor xyz`: write a vendor package to begin with, which passes the conformance suite as it is."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ heavy and touches no test outside the suite.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from accel_testkit.fake_runtime import FakeRuntime
 
 TIERS = ("host", "device", "multi")
+_ENVIRONMENT = pytest.StashKey[dict[str, str]]()
 _FOLDERS = [Path(__file__).with_name(name) for name in ("suite", "engine")]
 _MARKERS = (
     "tier(name): what the check needs: `host` any machine, `device` one device, `multi` two",
@@ -35,6 +37,12 @@ def fake_runtime(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     from accel_testkit.fake_runtime import FakeRuntime
 
     return FakeRuntime(tmp_path_factory.mktemp("machine"), monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def run_environment(pytestconfig: pytest.Config) -> dict[str, str]:
+    """The environment variables at the start of the run, before an accelerator could change them."""
+    return pytestconfig.stash[_ENVIRONMENT]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,7 +67,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the suite's markers."""
+    """Register the suite's markers, and keep the environment, which the accelerator may change."""
+    config.stash[_ENVIRONMENT] = dict(os.environ)
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 import pytest
 
 from accel_testkit.sim import gaps, vendors
-from accel_testkit.sim.checks import async_collectives, tensors, training
+from accel_testkit.sim.checks import async_collectives, rare_tensors, tensors, training
 from accel_testkit.sim.checks import collectives as collective_checks
 
 KEYS = [vendor.key for vendor in vendors.VENDORS]
-FEATURES = [*tensors.CHECKS.by_name, *training.CHECKS.by_name]
+FEATURES = [*tensors.CHECKS.by_name, *rare_tensors.CHECKS.by_name, *training.CHECKS.by_name]
 COLLECTIVES = [*collective_checks.CHECKS.by_name, *async_collectives.CHECKS.by_name]
 QUICK = ("npu",)
 

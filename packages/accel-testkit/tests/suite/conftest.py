@@ -116,9 +116,15 @@ def _one_look_at_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cpuinfo.cpuinfo.get_cpu_info_json", lambda: text)
 
 
+@pytest.fixture(scope="session")
+def _deepspeed() -> None:
+    """Import DeepSpeed with a good accelerator: it asks for the ops of the accelerator, which a broken one fails at."""
+    importlib.import_module("deepspeed")
+
+
 @pytest.fixture
 def run_suite(
-    _one_look_at_the_cpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    _deepspeed: None, _one_look_at_the_cpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[RunSuite]:
     """Runs the suite in this process; environment and path are restored afterwards."""
     before = dict(os.environ)
@@ -161,6 +167,9 @@ def install_site(site: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Non
 
     def install() -> None:
         # The good accelerator counts exactly; only a process's own memory needs large blocks to be seen.
+        monkeypatch.setattr(
+            "accel_good.runtime.TheRuntime.now", importlib.import_module("accel_good.runtime").Runtime()
+        )
         monkeypatch.setattr("accel_testkit.suite.test_memory._BLOCK", 4 << 20)
         monkeypatch.setattr("accel_testkit.suite.test_memory._SEEN", 3 << 20)
         info = site.folder / "accel_good-1.0.dist-info"
@@ -187,3 +196,25 @@ def _write_copy(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         path.write_text(text, encoding="utf-8")
     spec = ModuleSpec("accel_good", None, origin=str(copy / "__init__.py"))
     monkeypatch.setattr(accel_good, "__spec__", spec)
+
+
+@pytest.fixture
+def run_variant(
+    run_suite: Any, site: Any, install_site: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """Runs the suite on a variant; only the files named, if there are any."""
+
+    def run(variant: Any, *files: str) -> Any:
+        if variant.patch is not None:
+            variant.patch(site, monkeypatch)
+        install_site()
+        suite = [f"accel_testkit.suite.test_{name}" for name in sorted(files)] or ["accel_testkit.suite"]
+        if variant.kind is None:
+            return run_suite(*suite, "--accel", "good", started=variant.started)
+        if variant.started:
+            dotted = f"{variant.kind.__module__}:{variant.kind.__name__}"
+            return run_suite(*suite, "--accel-class", dotted, started=variant.started)
+        monkeypatch.setattr("accel_good.accelerator.GOOD_Accelerator", variant.kind)
+        return run_suite(*suite, "--accel", "good")
+
+    return run

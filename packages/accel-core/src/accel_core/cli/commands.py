@@ -8,18 +8,22 @@ A package adds one as ::
     sim = "accel_testkit.sim:COMMAND"
 
 where the object, or module, has `add_arguments(parser)` and `run(args) -> int`. It is imported only when it
-is called, so that a broken one does not affect the others.
+is called, so that a broken one does not affect the others. The first line of the module's docstring, after its
+last ": ", is the summary in `accel --help`.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import importlib.metadata
+import importlib.util
 import pkgutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
-from accel_core.cli.entry_points import declaring_package
+from accel_core.declared import declaring_package
 from accel_core.errors import InvalidCommand
 
 ENTRY_POINT_GROUP = "accel.commands"
@@ -75,8 +79,10 @@ _OWN = {
     "doctor": Source(
         "accel_core.cli.doctor.command", "show every accelerator, which one a run would use, and why"
     ),
+    "launch": Source("accel_core.launch.command", "start the ranks of a job, each on its own cores"),
     "ops": Source(
-        "accel_core.cli.ops.command", "list, build or test the ops of the accelerator that a run would use"
+        "accel_core.cli.ops.command",
+        "list, build or test the ops of the accelerator that a run would use; profile a run",
     ),
     "env": Source("accel_core.cli.variables", "list the environment variables and their present values"),
 }
@@ -89,12 +95,31 @@ def available() -> tuple[dict[str, Source], list[str]]:
     for point in sorted(
         importlib.metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda p: (p.name, p.value)
     ):
-        source = Source(
-            point.value, f"from the package {declaring_package(point)[0]}", declaring_package(point)[0]
-        )
+        package = declaring_package(point)[0]
+        summary = _summary(point.module) or f"from the package {package}"
+        source = Source(point.value, summary, package)
         former = found.setdefault(point.name, source)
         if former != source:
             remarks.append(
                 f"the command {point.name!r} of {source.package} is left out: {former.package} has it"
             )
     return found, remarks
+
+
+def _summary(module: str) -> str:
+    """Return the summary in the docstring of a module without importing it; empty if there is none."""
+    try:
+        source = _source(*module.split("."))
+        document = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) if source else None
+    except (ImportError, OSError, SyntaxError, ValueError):
+        return ""
+    return (document or "").partition("\n")[0].rpartition(": ")[2].rstrip(".")
+
+
+def _source(top: str, *rest: str) -> Path | None:
+    spec = importlib.util.find_spec(top)
+    if spec is None or not rest:
+        return Path(spec.origin) if spec and spec.origin else None
+    modules = [Path(root, *rest) for root in spec.submodule_search_locations or ()]
+    files = [file for path in modules for file in (path.with_suffix(".py"), path / "__init__.py")]
+    return next(filter(Path.is_file, files), None)

@@ -21,7 +21,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         status = _run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None: it was closed when Python started
+            sys.stdout.flush()
         return status
     except AccelError as error:
         print(error, file=sys.stderr)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from packaging.requirements import InvalidRequirement, Requirement
 
 from accel_core import env
-from accel_core.cli.entry_points import declaring_package
+from accel_core.declared import declaring_package
 from accel_core.errors import InvalidEnvironment
 from accel_core.install_commands import pip_install
 from accel_core.upstream.contract import SUPPORTED, TRIED

@@ -9,21 +9,28 @@ avoids duplicate work; without it (as on some network file systems) two builds p
     <cache>/<name>-<key of sources, flags, machine>/<name>-<compiler>-<hash of the contents>.so
 
 A machine with a compiler uses the library of that compiler; one without uses that of any compiler.
+
+Folders and files are checked whenever a library is looked up and whenever one is loaded (`trust`): those of another
+user, or that others can write, raise `CacheUnusable`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
+import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import filelock
 
 from accel_core.errors import BuildFailed, CacheUnusable
-from accel_core.native import cache, compiler
+from accel_core.native import cache, compiler, image, trust
 from accel_core.native.source import Source
 
 _WORK = "build-"
@@ -31,7 +38,12 @@ _WORK = "build-"
 _WORK_ALONE = "alone-"
 #: Limit of waiting for the lock, which a suspended build keeps. No library takes this long to build.
 LOCK_SECONDS = 600.0
+#: Seconds after which the process that has the lock is named.
+NAMED_SECONDS = 5.0
+_LOCK, _HOLDER = ".lock", ".holder"
 Compile = Callable[[Source, Path], None]
+Loaded = TypeVar("Loaded")
+_log = logging.getLogger("accel_core")
 
 
 def library(source: Source, compile_library: Compile | None = None) -> Path:
@@ -45,9 +57,12 @@ def library(source: Source, compile_library: Compile | None = None) -> Path:
         return found
     compile_library = compile_library or compiler.compile_library
     try:
-        home.mkdir(mode=0o700, exist_ok=True)
+        with trust.opened(home, create=True) as folder:
+            _check_lock(folder, home)
         with _locked(home) as locked:
             return _published(home, stem) or _build(source, home, stem, compile_library, locked)
+    except CacheUnusable:
+        raise
     except OSError as error:
         raise CacheUnusable(
             what=f"{source.name} cannot be kept",
@@ -62,10 +77,30 @@ def published(source: Source) -> Path | None:
     return _published(*_place(source))
 
 
+def load(path: Path, loader: Callable[[str], Loaded]) -> Loaded:
+    """Check a library of the cache again and load a copy of it from memory, so that nothing can change in between.
+
+    path: what `library` or `published` returned.
+    loader: loads a library from a path, which exists during the call only: `ctypes.CDLL`.
+
+    Raises CacheUnusable for a library that another user can have changed, OSError for a damaged one.
+    """
+    with trust.opened(path.parent) as folder:
+        content = trust.read(folder, path.name, path.parent)
+    if not _is_whole(path.name, content):
+        raise OSError(f"{path} is damaged")
+    return image.load(content, path.name.partition("-")[0], loader)
+
+
 @contextlib.contextmanager
 def private(source: Source) -> Iterator[Path]:
-    """Compile the library into a temporary folder, if the cache cannot be used; yields its path."""
-    with tempfile.TemporaryDirectory(prefix="accel-", ignore_cleanup_errors=True) as folder:
+    """Compile the library into a temporary folder, if the cache cannot be used; yields its path.
+
+    Raises BuildFailed, and CacheUnusable where others can write the folder for temporary files.
+    """
+    with tempfile.TemporaryDirectory(
+        prefix="accel-", dir=cache.temporary(), ignore_cleanup_errors=True
+    ) as folder:
         target = Path(folder) / f"{source.name}.so"
         compiler.compile_library(source, target)
         yield target
@@ -86,19 +121,28 @@ def _place(source: Source) -> tuple[Path, str]:
 
 
 def _published(home: Path, stem: str) -> Path | None:
-    """Return the library whose contents match the hash in its name; a damaged one is removed."""
+    """Return the library whose contents match the hash in its name; a damaged one is removed.
+
+    Raises CacheUnusable if another user can have written it.
+    """
     try:
-        candidates = sorted(home.glob(f"{stem}-*.so"))
+        with trust.opened(home) as folder:
+            names = sorted(os.listdir(folder))
+            candidates = [name for name in names if name.startswith(f"{stem}-") and name.endswith(".so")]
+            for name in candidates:
+                try:
+                    whole = _is_whole(name, trust.read(folder, name, home))
+                except CacheUnusable:
+                    raise
+                except OSError:
+                    continue  # too many open files, a network disk: the library may be intact
+                if whole:
+                    return home / name
+                forget(home / name)
+    except CacheUnusable:
+        raise
     except OSError:
-        return None
-    for path in candidates:
-        try:
-            whole = path.stem.rpartition("-")[2] == _hash(path)
-        except OSError:
-            continue  # too many open files, a network disk: the library may be intact
-        if whole:
-            return path
-        forget(path)
+        pass
     return None
 
 
@@ -118,25 +162,62 @@ def _build(source: Source, home: Path, stem: str, compile_library: Compile, lock
                 expected="a shared library",
                 do="look for a full disk, or try another compiler (CXX=…)",
             )
-        target = home / f"{stem}-{_hash(built)}.so"
+        built.chmod(0o755)  # the compiler obeys the umask, which may leave it open to others
+        target = home / f"{stem}-{_hash(built.read_bytes())}.so"
         built.replace(target)
     return target
 
 
-def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
+def _is_whole(name: str, content: bytes) -> bool:
+    """Return whether the contents have the hash in the file's name."""
+    return name.removesuffix(".so").rpartition("-")[2] == _hash(content)
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+def _check_lock(folder: int, home: Path) -> None:
+    """Raise CacheUnusable for a lock file that another user can have made: opening it empties what it leads to."""
+    for name in (_LOCK, _HOLDER):
+        with contextlib.suppress(FileNotFoundError):
+            trust.read(folder, name, home)
 
 
 @contextlib.contextmanager
 def _locked(home: Path) -> Iterator[bool]:
     """Yield whether the lock was acquired: False without file locks, or if its holder does not release it."""
     try:
-        lock = filelock.FileLock(home / ".lock", timeout=LOCK_SECONDS)
-        lock.acquire()
+        lock = filelock.FileLock(home / _LOCK, timeout=LOCK_SECONDS, mode=0o600)
+        _acquire(lock, home)
     except (OSError, NotImplementedError):
         yield False
         return
+    holder = home / _HOLDER
     try:
+        with contextlib.suppress(OSError):
+            holder.touch(mode=0o600)
+            holder.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
         yield True
     finally:
+        with contextlib.suppress(OSError):
+            holder.unlink()
         lock.release()
+
+
+def _acquire(lock: filelock.BaseFileLock, home: Path) -> None:
+    """Wait for the lock; who has it is named after some seconds."""
+    with contextlib.suppress(filelock.Timeout):
+        lock.acquire(timeout=min(NAMED_SECONDS, LOCK_SECONDS))
+        return
+    holder = ""
+    with contextlib.suppress(OSError):
+        holder = (home / _HOLDER).read_text(encoding="utf-8", errors="replace")
+    _log.warning(
+        "waiting for %s, which has locked %s to build a library; after %d s this process builds it alone. "
+        "If that one hangs, end it, or set ACCEL_CACHE_DIR to another folder",
+        holder or "another process",
+        home,
+        LOCK_SECONDS,
+    )
+    lock.acquire()

@@ -2,17 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folder for libraries that are compiled on this machine, which only this user can write.
 
-Libraries in it are loaded with the user's rights, so a folder that other users can write is an error.
+Libraries in it are loaded with the user's rights, so a folder that other users can write is an error (`trust`).
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 from accel_core import env
 from accel_core.errors import CacheUnusable
+from accel_core.native import trust
 
 
 def default() -> Path:
@@ -24,7 +26,7 @@ def default() -> Path:
             return Path.home() / "Library/Caches/accel"
         return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "accel"
     except RuntimeError as error:  # a user without HOME and without an entry in passwd, as in containers
-        raise _unusable(str(error)) from error
+        raise trust.unusable(str(error)) from error
 
 
 def folder(*, write: bool = True) -> Path:
@@ -33,25 +35,37 @@ def folder(*, write: bool = True) -> Path:
     write: also raise if this process cannot write it.
     """
     path = default()
+    _check_user()
     try:
-        path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        status = path.stat()
+        with trust.opened(path, create=True):
+            pass
+    except CacheUnusable:
+        raise
     except OSError as error:
-        raise _unusable(f"{path}: {error.strerror or error}") from error
-    if hasattr(os, "getuid"):
-        if status.st_uid != os.getuid():
-            raise _unusable(f"{path} belongs to user {status.st_uid}, this is user {os.getuid()}")
-        if status.st_mode & 0o022:
-            raise _unusable(f"{path} can be written by others (mode {status.st_mode & 0o777:o})")
+        raise trust.unusable(f"{path}: {error.strerror or error}") from error
     if write and not os.access(path, os.W_OK | os.X_OK):
-        raise _unusable(f"{path} cannot be written")
+        raise trust.unusable(f"{path} cannot be written")
     return path
 
 
-def _unusable(found: str) -> CacheUnusable:
-    return CacheUnusable(
-        what="the cache of built libraries cannot be used",
-        found=found,
-        expected="a folder of this user that nobody else can write",
-        do=f"correct it, or set {env.CACHE_DIR.name} to a folder of your own",
-    )
+def temporary() -> Path:
+    """Return the folder for temporary files, which nobody else can move; raises `CacheUnusable` if there is none."""
+    problems = []
+    for path in map(Path, (tempfile.gettempdir(), "/tmp", "/var/tmp")):
+        try:
+            with trust.opened(path, shared=True):
+                return path
+        except CacheUnusable as error:
+            problems.append(error)
+        except OSError as error:
+            problems.append(trust.unusable(f"{path}: {error.strerror or error}"))
+    raise problems[0]
+
+
+def _check_user() -> None:
+    if not hasattr(os, "geteuid"):
+        raise trust.unusable(f"no users and owners of files on {sys.platform}")
+    if os.getuid() != os.geteuid():  # the environment is that of another user
+        raise trust.unusable(
+            f"this process belongs to user {os.getuid()} and has the rights of user {os.geteuid()}"
+        )

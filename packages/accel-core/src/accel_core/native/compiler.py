@@ -89,14 +89,19 @@ def _built(
         commands = [
             [*flags, "-c", str(unit), "-o", made] for unit, made in zip(source.units, objects, strict=True)
         ]
-        for result in pool.map(_run, commands):
+        for result in pool.map(lambda each: run(each, Path(work)), commands):
             if result.returncode:
                 return result
-        return _run([*command, *openmp, "-shared", "-o", str(target), *objects, *source.flags])
+        link = [*command, *openmp, "-shared", "-o", str(target), *objects, *source.flags]
+        return run(link, Path(work))
 
 
-def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
+def run(command: list[str], work: Path) -> subprocess.CompletedProcess[str]:
+    """Run a compiler, whose temporary files are in the folder `work`: others may write the system's."""
+    environment = {**os.environ, "TMPDIR": str(work)}
     try:
-        return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        return subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=False, env=environment
+        )
     except OSError as error:
         return subprocess.CompletedProcess(command, 127, "", str(error))

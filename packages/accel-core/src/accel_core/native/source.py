@@ -30,6 +30,19 @@ class Source:
     folders: tuple[Path, ...] = ()
     flags: tuple[str, ...] = ()
 
+    @classmethod
+    def of_package(cls, name: str, package: Path) -> Source:
+        """Return the sources in a package's `csrc` and `include`, with the flags in `csrc/flags.txt`.
+
+        package: folder of the package's modules. Without `csrc`, as in an editable install, the sources are those of
+        the checkout: `csrc` beside `src`, and the headers that packages share.
+        """
+        csrc, headers = package / "csrc", package / "include"
+        if not csrc.is_dir():
+            csrc, headers = package.parents[1] / "csrc", package.parents[3] / "shared/csrc/include"
+        units = tuple(sorted(csrc.glob("*.cpp")))
+        return cls(name, units, folders=(csrc, headers), flags=(f"@{csrc / 'flags.txt'}",))
+
     def key(self) -> str:
         """Return a key of all that the library depends on, except the compiler: sources, flags, machine, C library."""
         digest = hashlib.sha256()

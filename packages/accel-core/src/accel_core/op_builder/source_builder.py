@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from accel_core.errors import UpstreamMissing
+from accel_core.native import torch_extensions
 from accel_core.op_builder.base import OpBuilder
 
 
@@ -46,7 +47,10 @@ class SourceBuilder(OpBuilder):
         return True, f"compiled from DeepSpeed's sources by {compiler} when first loaded"
 
     def load(self, verbose: bool = True) -> Any:
-        """Compile the op (once; torch caches it) and import it; raises UpstreamMissing if that is impossible."""
+        """Compile the op (once; torch caches it) and import it.
+
+        Raises UpstreamMissing if that is impossible, CacheUnusable if another user can have written torch's cache.
+        """
         compatible, reason = self._verdict()
         cls = self._upstream_class() if compatible else None
         if cls is None:
@@ -56,7 +60,9 @@ class SourceBuilder(OpBuilder):
                 expected="deepspeed with its packaged sources, a C++ compiler and ninja",
                 do='pip install deepspeed ninja and a C++ compiler, or use a torch optimizer (`"torch_adam": true`)',
             )
-        return cls().load(verbose=verbose)
+        builder = cls()
+        torch_extensions.check(builder.name)
+        return builder.load(verbose=verbose)
 
     def _upstream_class(self) -> Any:
         for name in self.UPSTREAM:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from accel_core import cascade
+from accel_core.declared import declaring_package
 from accel_core.errors import AccelError, DuplicateVendor, InterfaceMismatch, InvalidVendor
 from accel_core.install_commands import pip_install
 from accel_core.selection.announce import about_to
@@ -42,12 +43,12 @@ def discover(entry_points: Iterable[importlib.metadata.EntryPoint] | None = None
 
 def _distinct(points: Iterable[importlib.metadata.EntryPoint]) -> list[importlib.metadata.EntryPoint]:
     # An editable install beside a wheel of the same version lists its entry points twice.
-    seen = {(point.name, point.value, _package(point)[0]): point for point in points}
+    seen = {(point.name, point.value, declaring_package(point)[0]): point for point in points}
     return [seen[name] for name in sorted(seen)]
 
 
 def _load(point: importlib.metadata.EntryPoint) -> Vendor:
-    package, version = _package(point)
+    package, version = declaring_package(point)
     try:
         with about_to(f"import {point.value.partition(':')[0]}, the vendor record of {package}"):
             vendor = point.load()
@@ -85,7 +86,7 @@ def _older_interface(error: BaseException) -> str:
 
 
 def _mismatch(point: importlib.metadata.EntryPoint, written_for: str) -> InterfaceMismatch:
-    package, version = _package(point)
+    package, version = declaring_package(point)
     needs = [
         text for text in (point.dist.requires or () if point.dist else ()) if text.startswith("accel-core")
     ]
@@ -123,7 +124,7 @@ def _without_duplicates(vendors: list[Vendor], broken: list[Finding]) -> Discove
 
 
 def _broken(point: importlib.metadata.EntryPoint, error: AccelError) -> Finding:
-    package, version = _package(point)
+    package, version = declaring_package(point)
     entries = cascade.entries(point.name)
     return Finding(
         key=point.name,
@@ -143,8 +144,3 @@ def _requires(key: str) -> str:
 
 def _line(error: AccelError) -> str:
     return f"[{error.code}] {error.what}: {error.found}; {error.do}"
-
-
-def _package(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
-    dist = getattr(point, "dist", None)
-    return (dist.name, dist.version) if dist is not None else (point.value.partition(".")[0], "")

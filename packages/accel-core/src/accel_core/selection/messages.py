@@ -58,23 +58,23 @@ def unavailable(key: str, candidates: Sequence[Finding], upstream: AbstractSet[s
     here = [candidate for candidate in candidates if candidate.version]
     advice = "; ".join(candidate.advice for candidate in broken if candidate.advice)
     if advice:
-        do = f"{advice}, or unset DS_ACCELERATOR; {_SEE}"
+        do = f"{advice}; {_SEE}"
     elif broken:
-        do = f"repair it (the cause is above; `accel doctor` shows it whole), or unset DS_ACCELERATOR; {_SEE}"
+        do = "repair it (the cause is above; `accel doctor` shows it whole)"
     elif here:
-        do = f"install {requires.partition(' requires ')[2] or 'its runtime'}, or unset DS_ACCELERATOR"
+        do = f"install {requires.partition(' requires ')[2] or 'its runtime'}"
     else:
         known = (
             "; DeepSpeed's own backend serves it once the runtime is there" if key in (upstream or ()) else ""
         )
         runtime = requires.partition(" requires ")[2]
         also = f", and its runtime, {runtime}" if runtime else " and its runtime"
-        do = f"{pip_install(*(packages or [key]))}{also}{known}; or unset DS_ACCELERATOR"
+        do = f"{pip_install(*(packages or [key]))}{also}{known}"
     return cls(
         what=f"DS_ACCELERATOR={key} cannot be served: {requires}",
         found=_listed(candidates),
         expected=f"an installed package that serves {key!r}, and its runtime, in working order",
-        do=do,
+        do=f"{do}\nor unset DS_ACCELERATOR, to use a device that is present",
     )
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The two import hooks: they replace DeepSpeed's accelerator functions, and its op builders by forwarding classes.
+"""The import hooks: they replace DeepSpeed's accelerator functions, its op builders, `init_distributed`, and methods.
 
 An exception in an import hook would be lost, and a second `import deepspeed` would run on upstream's own CPU.
 If the bridge cannot be set up, the functions are replaced by ones that raise the error instead.
@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from accel_core import env
 from accel_core.errors import AccelError
 from accel_core.selection.current import CurrentAccelerator
-from accel_core.upstream import contract, ops
+from accel_core.upstream import contract, distributed, ops, speedups
 
 _log = logging.getLogger("accel_core")
 
@@ -48,6 +48,19 @@ def join_op_builder(module: ModuleType, current: CurrentAccelerator) -> None:
     contract.register_builders(module.OpBuilder)
     _rebind(ops.forwarding(module, current.get))
     current.on_change(ops.refresh)
+
+
+def join_distributed(module: ModuleType, current: CurrentAccelerator) -> None:
+    """Replace `init_distributed` of `deepspeed.comm.comm`, which has just been imported."""
+    if contract.is_registered():
+        stock = module.init_distributed
+        _rebind({"init_distributed": (stock, distributed.explained(stock, current.get))})
+
+
+def join_zero(module: ModuleType) -> None:
+    """Replace methods of DeepSpeed's ZeRO optimizers by faster ones; see `speedups`."""
+    if contract.is_registered():
+        speedups.join(module)
 
 
 def _keep_or_warn(module: ModuleType, current: CurrentAccelerator) -> None:

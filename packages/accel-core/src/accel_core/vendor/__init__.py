@@ -5,7 +5,9 @@
 from accel_core.env import Variable
 from accel_core.lazy import lazy_exports
 from accel_core.vendor.bindings import Bindings, Collectives
+from accel_core.vendor.cpu_list import InvalidCpuList, format_cpu_list, parse_cpu_list
 from accel_core.vendor.feature import Feature
+from accel_core.vendor.numa import NumaNode, usable_nodes
 from accel_core.vendor.probing import (
     device_files,
     distribution_version,
@@ -33,6 +35,8 @@ __all__ = [
     "Confirmation",
     "Evidence",
     "Feature",
+    "InvalidCpuList",
+    "NumaNode",
     "Probe",
     "Support",
     "Trait",
@@ -41,10 +45,13 @@ __all__ = [
     "Vendor",
     "device_files",
     "distribution_version",
+    "format_cpu_list",
     "in_range",
     "lazy_exports",
     "module_exists",
+    "parse_cpu_list",
     "runtime_evidence",
     "system_root",
     "torch_build",
+    "usable_nodes",
 ]

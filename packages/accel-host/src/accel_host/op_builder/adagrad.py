@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from accel_host import kernels
 from accel_host.op_builder.base import HostBuilder
+from accel_host.op_builder.fused import HostStep
 from accel_host.op_builder.registry import OptimizerRegistry
 
 _adagrads: OptimizerRegistry[None] = OptimizerRegistry("adagrad")
@@ -41,14 +41,29 @@ def adagrad_update(
     params: torch.Tensor,
     grads: torch.Tensor,
     exp_avg_sq: torch.Tensor,
+    *,
+    grad_factor: float = 1.0,
+    copy: torch.Tensor | None = None,
 ) -> int:
     """Take one step in place; returns 0.
 
     The gradient is not changed. Upstream overwrites it, with values that nothing reads.
     """
     _adagrads[optimizer_id]
-    kernels.adagrad([params], [grads], [exp_avg_sq], lr=lr, eps=epsilon, weight_decay=weight_decay)
+    kernels.adagrad(
+        [params], [grads], [exp_avg_sq], lr=lr, eps=epsilon, weight_decay=weight_decay, grad_factor=grad_factor,
+        copies=None if copy is None else [copy],
+    )  # fmt: skip
     return 0
+
+
+class CPUAdagrad(HostStep):
+    """Upstream's functions."""
+
+    UPDATE, SCALARS = "adagrad_update", 5
+    create_adagrad = staticmethod(create_adagrad)
+    adagrad_update = staticmethod(adagrad_update)
+    destroy_adagrad = staticmethod(destroy_adagrad)
 
 
 class CPUAdagradBuilder(HostBuilder):
@@ -59,6 +74,4 @@ class CPUAdagradBuilder(HostBuilder):
 
     def functions(self) -> Any:
         """Return upstream's functions."""
-        return SimpleNamespace(
-            create_adagrad=create_adagrad, adagrad_update=adagrad_update, destroy_adagrad=destroy_adagrad
-        )
+        return CPUAdagrad()

@@ -11,8 +11,9 @@ import torch
 
 from accel_core.op_builder.functions import OpFunctions
 from accel_core.op_builder.steps.adam import AdamStep, Lists, as_multi_tensor_adam
-from accel_host import kernels
+from accel_host import fast, kernels, library
 from accel_host.op_builder.base import HostBuilder
+from accel_host.op_builder.fused import HostStep
 from accel_host.op_builder.registry import OptimizerRegistry
 
 #: Whether the decay is decoupled, by optimizer ID: the one option that upstream does not pass at every step.
@@ -53,16 +54,23 @@ def adam_update(
     exp_avg_sq: torch.Tensor,
     *,
     rollback: bool = False,
+    grad_factor: float = 1.0,
+    copy: torch.Tensor | None = None,
 ) -> int:
-    """Take one step in place; returns 0. Raises UnknownOptimizer and what `kernels.adam` raises."""
+    """Take one step in place; returns 0. Raises UnknownOptimizer and what `kernels.adam` raises.
+
+    grad_factor, copy: see `HostStep.fused`; upstream has neither.
+    """
     decoupled = _adams[optimizer_id]
-    if not rollback and kernels.adam_single_tensor(
-        params, grads, exp_avg, exp_avg_sq, step, lr, beta1, beta2, epsilon, weight_decay, decoupled, bias_correction
+    if not rollback and copy is None and kernels.adam_single_tensor(
+        params, grads, exp_avg, exp_avg_sq, step, lr, beta1, beta2, epsilon, weight_decay, decoupled, bias_correction,
+        grad_factor,
     ):  # fmt: skip
         return 0
     kernels.adam(
         [params], [grads], [exp_avg], [exp_avg_sq], step=step, lr=lr, beta1=beta1, beta2=beta2, eps=epsilon,
         weight_decay=weight_decay, decoupled=decoupled, bias_correction=bool(bias_correction), rollback=rollback,
+        grad_factor=grad_factor, copies=None if copy is None else [copy],
     )  # fmt: skip
     return 0
 
@@ -82,14 +90,21 @@ def step(lists: Lists, adam: AdamStep) -> None:
     )  # fmt: skip
 
 
-class CPUAdam(OpFunctions):
+class CPUAdam(HostStep, OpFunctions):
     """Upstream's functions, without those of ZenFlow (`zenflow_adam_create`, …), which raise by name."""
 
     OP = "cpu_adam"
+    UPDATE, SCALARS = "adam_update", 8
     create_adam = staticmethod(create_adam)
-    adam_update = staticmethod(adam_update)
+    adam_update: Any = staticmethod(adam_update)
     adam_rollback = staticmethod(adam_rollback)
     destroy_adam = staticmethod(destroy_adam)
+
+    def __init__(self) -> None:
+        self.adam_update = fast.adam_update(library.load().functions, _adams.options, adam_update)
+
+    def __reduce__(self) -> tuple[type[CPUAdam], tuple[()]]:
+        return CPUAdam, ()  # a builtin function of the library cannot be pickled
 
 
 class CPUAdamBuilder(HostBuilder):

@@ -11,6 +11,7 @@ import torch
 
 from accel_host import kernels
 from accel_host.op_builder.base import HostBuilder
+from accel_host.op_builder.fused import HostStep
 from accel_host.op_builder.registry import OptimizerRegistry
 
 _lions: OptimizerRegistry[None] = OptimizerRegistry("lion")
@@ -43,10 +44,16 @@ def lion_update(
     params: torch.Tensor,
     grads: torch.Tensor,
     exp_avg: torch.Tensor,
+    *,
+    grad_factor: float = 1.0,
+    copy: torch.Tensor | None = None,
 ) -> int:
     """Take one step in place; returns 0."""
     _lions[optimizer_id]
-    kernels.lion([params], [grads], [exp_avg], lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay)
+    kernels.lion(
+        [params], [grads], [exp_avg], lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay,
+        grad_factor=grad_factor, copies=None if copy is None else [copy],
+    )  # fmt: skip
     return 0
 
 
@@ -65,6 +72,15 @@ def multi_tensor_lion(
     kernels.lion(params, grads, exp_avgs, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay)
 
 
+class CPULion(HostStep):
+    """Upstream's functions."""
+
+    UPDATE, SCALARS = "lion_update", 6
+    create_lion = staticmethod(create_lion)
+    lion_update = staticmethod(lion_update)
+    destroy_lion = staticmethod(destroy_lion)
+
+
 class CPULionBuilder(HostBuilder):
     """Builds `cpu_lion`: Lion on one tensor."""
 
@@ -73,7 +89,7 @@ class CPULionBuilder(HostBuilder):
 
     def functions(self) -> Any:
         """Return upstream's functions."""
-        return SimpleNamespace(create_lion=create_lion, lion_update=lion_update, destroy_lion=destroy_lion)
+        return CPULion()
 
 
 class FusedLionBuilder(HostBuilder):

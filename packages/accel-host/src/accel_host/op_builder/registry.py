@@ -17,26 +17,27 @@ class OptimizerRegistry(Generic[Options]):
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._options: dict[int, Options] = {}
+        #: By ID. Replaced items are seen by the library's functions, which read it themselves.
+        self.options: dict[int, Options] = {}
         self._lock = threading.Lock()
 
     def create(self, optimizer_id: int, options: Options) -> int:
         """Store the options; returns 0."""
         with self._lock:
-            self._options[optimizer_id] = options
+            self.options[optimizer_id] = options
         return 0
 
     def destroy(self, optimizer_id: int) -> int:
         """Delete the options; returns 0. An unknown ID is no error, so that a destructor never raises."""
         with self._lock:
-            self._options.pop(optimizer_id, None)
+            self.options.pop(optimizer_id, None)
         return 0
 
     def __getitem__(self, optimizer_id: int) -> Options:
         try:
-            return self._options[optimizer_id]
+            return self.options[optimizer_id]
         except KeyError:
-            known = ", ".join(map(str, sorted(self._options))) or "none"
+            known = ", ".join(map(str, sorted(self.options))) or "none"
             raise UnknownOptimizer(
                 what=f"{self._name} {optimizer_id} cannot take a step",
                 found="it was never created, or was destroyed",

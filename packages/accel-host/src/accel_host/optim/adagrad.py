@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,10 +15,7 @@ from accel_host.optim import base
 class Adagrad(base.HostOptimizer, torch.optim.Adagrad):
     """torch.optim.Adagrad with another `step`: same options, same state dict. Source: JMLR 12 (2011)."""
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step in place; returns the closure's result. Raises what `accel_host.kernels.adagrad` raises."""
-        loss = base.evaluate(closure)
+    def _update(self) -> None:
         for group in self.param_groups:
 
             def new_states(
@@ -37,4 +33,3 @@ class Adagrad(base.HostOptimizer, torch.optim.Adagrad):
                     weight_decay=group["weight_decay"],
                     grad_factor=base.grad_sign(group),
                 )
-        return loss

@@ -4,9 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import torch
 
 from accel_host import kernels
@@ -19,16 +16,12 @@ class AdamW(base.HostOptimizer, torch.optim.AdamW):
     Raises InvalidTensors (a ValueError) for amsgrad, differentiable and capturable. Source: arXiv:1711.05101.
     """
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step in place; returns the closure's result. Raises what `accel_host.kernels.adam` raises."""
-        loss = base.evaluate(closure)
+    def _update(self) -> None:
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             options = (float(group["lr"]), float(beta1), float(beta2), group["eps"], group["weight_decay"])
             for same_step in base.group_by_step(group, self.state, _new_states):
                 _step(same_step, options, base.grad_sign(group))
-        return loss
 
 
 def _step(same_step: base.StepGroup, options: tuple[float, float, float, float, float], sign: float) -> None:

@@ -4,24 +4,22 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 import torch
+from torch._compile import _disable_dynamo
 
+from accel_host import fast, library
 from accel_host.errors import InvalidTensors
+from accel_host.optim import sharded
+from accel_host.optim.sharded import Row
 
 #: `_foreach_add_` would convert a Python number to a tensor once for each parameter, four times as slow. Step counters
 #: are in host memory, whatever the default device is at import.
 _ONE = torch.tensor(1.0, device="cpu")
-
-
-def evaluate(closure: Callable[[], Any] | None) -> Any:
-    """Return the closure's result, computed with gradients enabled; None without a closure."""
-    if closure is None:
-        return None
-    with torch.enable_grad():
-        return closure()
+_IS_SPARSE = operator.attrgetter("is_sparse")
 
 
 class HostOptimizer(torch.optim.Optimizer):
@@ -42,6 +40,26 @@ class HostOptimizer(torch.optim.Optimizer):
         for group in state_dict["param_groups"]:
             _check_options(group)
         super().load_state_dict(state_dict)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step in place; returns the closure's result. Raises what the functions of `kernels` do."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        _uncompiled(self)
+        return loss
+
+    def _update(self) -> None:
+        """Take a step on every parameter group."""
+        raise NotImplementedError
+
+
+@_disable_dynamo
+def _uncompiled(optimizer: HostOptimizer) -> None:
+    """Take the step outside of the graphs of torch.compile, which would compile it again for each step number."""
+    optimizer._update()
 
 
 class StepGroup(NamedTuple):
@@ -65,23 +83,42 @@ def group_by_step(
     The step counters are incremented when the next group is requested, so not for a step that raised. Raises
     InvalidTensors for a sparse gradient.
     """
-    rows = [(param, param.grad, state[param]) for param in group["params"] if param.grad is not None]
-    for _, grad, _ in rows:
-        if grad.is_sparse:
-            _raise_sparse()
+    rows = [(param, grad, state[param]) for param in group["params"] if (grad := param.grad) is not None]
+    if any(map(_IS_SPARSE, [grad for _, grad, _ in rows])):
+        _raise_sparse()
     new = [row for row in rows if not row[2]]
     if new:
         for (_, _, own), values in zip(new, new_states([param for param, _, _ in new]), strict=True):
-            own.update({"step": torch.tensor(0.0), **values})
-    by_number: dict[int, list[Any]] = {}
+            own.update({"step": torch.tensor(0.0, device="cpu"), **values})
+    advance = fast.advance(library.load().functions)
+    for whole, same in _same_step(rows, advance):
+        steps = [own["step"] for own in same.states]
+        yield same
+        if advance(steps, 1.0) is None:
+            torch._foreach_add_(steps, _ONE, alpha=1.0)
+        # Makes a later backward() through the values before the step an error, as torch's optimizers do.
+        try:
+            torch.autograd.graph.increment_version(whole)
+        except RuntimeError:  # inference tensors have no version
+            torch.autograd.graph.increment_version([param for param in whole if not param.is_inference()])
+
+
+def _same_step(rows: list[Row], advance: Any) -> Iterator[tuple[list[torch.Tensor], StepGroup]]:
+    """Yield the rows of each step number: the parameters as they are, and the operands of the step."""
+    if not rows:
+        return
+    whole, grads, states = map(list, zip(*rows, strict=True))
+    plain = set(map(type, whole)) == {torch.nn.Parameter}
+    common = advance([own["step"] for own in states], 0.0) if plain else None
+    if common is not None:  # nearly always
+        yield whole, StepGroup(int(common) + 1, whole, grads, states)
+        return
+    by_number: dict[int, list[Row]] = {}
     for row in rows:
         by_number.setdefault(int(row[2]["step"]) + 1, []).append(row)
     for number, same in by_number.items():
-        params, grads, states = map(list, zip(*same, strict=True))
-        yield StepGroup(number, params, grads, states)
-        torch._foreach_add_([own["step"] for own in states], _ONE, alpha=1.0)
-        # Makes a later backward() through the values before the step an error, as torch's optimizers do.
-        torch.autograd.graph.increment_version([param for param in params if not param.is_inference()])
+        local = map(list, zip(*(sharded.local_row(*row) for row in same), strict=True))
+        yield [row[0] for row in same], StepGroup(number, *local)
 
 
 def grad_sign(group: dict[str, Any]) -> float:

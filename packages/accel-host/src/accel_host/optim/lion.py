@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -36,10 +35,7 @@ class Lion(base.HostOptimizer):
             params, {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize}
         )
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step in place; returns the closure's result. Raises what `accel_host.kernels.lion` raises."""
-        loss = base.evaluate(closure)
+    def _update(self) -> None:
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             for _, params, grads, states in base.group_by_step(group, self.state, _new_states):
@@ -53,7 +49,6 @@ class Lion(base.HostOptimizer):
                     weight_decay=group["weight_decay"],
                     grad_factor=base.grad_sign(group),
                 )
-        return loss
 
 
 def _new_states(parameters: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:

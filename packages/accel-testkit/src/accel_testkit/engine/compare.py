@@ -16,8 +16,9 @@ from accel_testkit.engine.rank import Found
 from accel_testkit.engine.runs import Answers
 from accel_testkit.suite.expect import expect, largest
 
-#: Largest difference of a loss (they are between 1 and 5) from plain PyTorch on the CPU.
-TOLERANCE = {"fp32": 1e-6, "bf16": 2e-3, "fp16": 2e-3}
+#: Largest difference of a loss (they are between 1 and 5) from plain PyTorch on the CPU. bf16: the largest
+#: that was seen is 2.24e-3, on a CPU with bf16 instructions (AMX); 1.9e-3 without.
+TOLERANCE = {"fp32": 1e-6, "bf16": 2.5e-3, "fp16": 2e-3}
 #: The same for an op's own Adam: DeepSpeed's CPU Adam takes 1 - beta**step in float32, of which few digits are left.
 _OWN_ADAM = 1e-5
 #: What a loss has fallen to after all steps, at most, as part of the first one.

@@ -9,12 +9,14 @@ import importlib.util
 import os
 import sys
 import time
+from importlib.machinery import ExtensionFileLoader
 from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 from torch.utils import backend_registration
 
+from accel_core.native import build as native_build
 from accel_testkit import surface
 from accel_testkit.sim import (
     build,
@@ -74,8 +76,14 @@ def _start(vendor: SimVendor) -> Simulation:
 
 
 def _load() -> Any:
-    path = build.library()
-    spec = importlib.util.spec_from_file_location(build.NAME, path)
+    return native_build.load(build.library(), _import)
+
+
+def _import(path: str) -> Any:
+    # The path is a descriptor's: it has no suffix by which Python could tell what it is.
+    spec = importlib.util.spec_from_file_location(
+        build.NAME, path, loader=ExtensionFileLoader(build.NAME, path)
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

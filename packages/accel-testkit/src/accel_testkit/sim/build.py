@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import subprocess
 import sys
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
@@ -114,7 +113,8 @@ def _compile_library(target: Path, progress: BuildProgress) -> None:
     libraries = _torch()[0] / "lib"
     _run(
         [*command, "-shared", "-o", str(target), *map(str, objects), f"-L{libraries}",
-         "-ltorch", "-ltorch_cpu", "-ltorch_python", "-lc10"]
+         "-ltorch", "-ltorch_cpu", "-ltorch_python", "-lc10"],
+        target.parent,
     )  # fmt: skip
 
 
@@ -124,13 +124,13 @@ def _compile(command: list[str], work: Path, unit: str, progress: BuildProgress)
     files = [path.relative_to(SOURCES).as_posix() for path in _files(UNITS[unit])]
     source.write_text("".join(f'#include "{file}"\n' for file in files), encoding="utf-8")
     progress.part(unit)
-    _run([*command, *_options(), *_headers(), "-c", str(source), "-o", str(target)])
+    _run([*command, *_options(), *_headers(), "-c", str(source), "-o", str(target)], work)
     progress.done(unit)
     return target
 
 
-def _run(command: list[str]) -> None:
-    result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+def _run(command: list[str], work: Path) -> None:
+    result = compiler.run(command, work)
     if result.returncode:
         errors = [line for line in result.stderr.splitlines() if "error" in line.lower()]
         raise SimulatorBuildFailed(

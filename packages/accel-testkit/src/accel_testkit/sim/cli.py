@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel sim npu -- python train.py`: run a program as if on that accelerator."""
+"""`accel sim npu -- python train.py`: run a program on a simulated device of that vendor."""
 
 from __future__ import annotations
 

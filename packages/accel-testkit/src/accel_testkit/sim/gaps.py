@@ -19,7 +19,17 @@ class Gap:
 ALL = ("npu", "mlu", "sdaa", "hpu", "xpu", "cuda", "mps")
 
 GAPS = (
-    Gap("sparse_tensors", ALL, "the simulation has dense tensors only"),
+    Gap(
+        "nested_tensors",
+        ALL,
+        "the simulation has dense, COO and quantized tensors only; jagged ones are dense ones",
+    ),
+    Gap("sparse_gradients", ("hpu",), "torch has no type of sparse hpu tensors"),
+    Gap(
+        "attention_without_data",
+        ("sdaa",),
+        "FakeTensorMode asks torch.sdaa.is_initialized, which no public source shows",
+    ),
     Gap("torch_manual_seed", ("hpu",), "torch.manual_seed knows no hpu; torch.hpu.manual_seed_all does it"),
     Gap("type_names", ("hpu", "mps"), "torch has no type strings for this device type"),
     Gap("data_loader_pins", ("mps",), "torch's DataLoader pins no memory for mps"),

@@ -28,6 +28,18 @@ def populate(name: str) -> None:
     sys.modules[f"{name}.{vendor.key}"] = active.module
     vendor_module.fill(package, name, surface.load(vendor.surface), {**simulated, vendor.key: active.module})
     setattr(package, vendor.key, getattr(torch, vendor.key))
+    inside = f"torch.{vendor.key}."
+    for each in [each for each in sys.modules if each.startswith(inside)]:
+        sys.modules[f"{name}.{vendor.key}.{each.removeprefix(inside)}"] = sys.modules[each]
+
+
+def transfer() -> None:
+    """Let programs that say cuda run on npu; what importing torch_npu.contrib.transfer_to_npu does."""
+    from accel_testkit.sim import simulation, transfer_to_npu
+
+    active = simulation.current()
+    assert active is not None
+    transfer_to_npu.transfer(active)
 
 
 def _import_torch() -> Any:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from accel_core import env
-from accel_core.native import cache
+from accel_core.native import cache, trust
 from accel_testkit.sim import behaviours, settings, vendors
 from accel_testkit.sim.vendors import SimVendor
 
@@ -70,8 +70,9 @@ def _folder(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> Path:
     parent = cache.folder() / "stub_packages"
     target = parent / f"{vendor.key}-{digest}"
     if target.is_dir():
+        trust.check_tree(target)  # it is put on the path of Python
         return target
-    parent.mkdir(parents=True, exist_ok=True)
+    parent.mkdir(mode=0o700, exist_ok=True)
     work = Path(tempfile.mkdtemp(dir=parent))
     for name, text in files.items():
         path = work / name
@@ -81,6 +82,7 @@ def _folder(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> Path:
         work.rename(target)
     except OSError:  # another process was first
         shutil.rmtree(work)
+        trust.check_tree(target)
     return target
 
 
@@ -99,6 +101,8 @@ def _packages(vendor: SimVendor, chosen: frozenset[str]) -> dict[str, str]:
             folder = PurePosixPath(*package.split("."))
             files |= {f"{parent}/__init__.py": "" for parent in folder.parents[:-1]}
             files[f"{folder}/__init__.py"] = _POPULATE + version + autoload
+    if vendor.key == "npu":
+        files["torch_npu/contrib/transfer_to_npu.py"] = _HEAD + "stub_import.transfer()\n"
     if vendor.key == "xpu" and "xpu.ipex-other-torch" in chosen:
         files["intel_extension_for_pytorch/__init__.py"] = _HEAD + "stub_import.fail_import(__name__)\n"
     return files

@@ -75,18 +75,29 @@ def fill(
         if name in simulated:
             setattr(module, name, signatures.as_real(simulated[name], entry, full))
         elif not absent:
-            continue
+            _inside(getattr(module, name, None), module, name, full, surface, simulated)
         elif entry.kind == "attr" and (surface.children(full) or "<module" in entry.signature):
             setattr(module, name, _submodule(module, name, full, surface, simulated))
         else:
             setattr(module, name, _refusal(full, entry, surface, simulated))
 
 
+def _inside(
+    found: Any, module: ModuleType, name: str, full: str, surface: Surface, simulated: Mapping[str, Any]
+) -> None:
+    """Fill a submodule of torch's own, and replace a class that a build for the CPU has a dummy of."""
+    if isinstance(found, ModuleType) and surface.children(full):
+        fill(found, full, surface, simulated, absent=False)
+    elif isinstance(found, type) and any(base.__module__ == "torch._utils" for base in found.__mro__):
+        setattr(module, name, _class(full, surface.children(full), {}))
+
+
 def _submodule(
     parent: ModuleType, name: str, prefix: str, surface: Surface, simulated: Mapping[str, Any]
 ) -> ModuleType:
     module = ModuleType(f"{parent.__name__}.{name}")
-    module.__path__ = []  # it may have submodules of its own
+    # It may have submodules of its own, and files of a stub package.
+    module.__path__ = [os.path.join(folder, name) for folder in getattr(parent, "__path__", ())]
     fill(module, prefix, surface, simulated)
     sys.modules[module.__name__] = module
     return module

@@ -93,7 +93,10 @@ VENDORS = (
         distribution=("accel_sim_xpu", "0"), entry_point=_IN_TORCH,
         visible=("ZE_AFFINITY_MASK",), device_nodes=("dev/dri/renderD{}",), torch_build={"xpu": "20250302"},
         properties={"platform_name": "simulated", "max_compute_units": 448, "gpu_eu_count": 448, "has_fp64": True,
-                    "has_fp16": True},
+                    "has_fp16": True, "has_atomic64": True, "has_bfloat16_conversions": True,
+                    "has_subgroup_matrix_multiply_accumulate": True, "max_work_group_size": 1024,
+                    "max_num_sub_groups": 64, "sub_group_sizes": [16, 32], "gpu_subslice_count": 56,
+                    "vendor": "Intel(R) Corporation", "type": "gpu", "driver_version": "simulated"},
     ),
     SimVendor(
         "cuda", "cuda", "torch.cuda", "nccl", "NVIDIA H100 (simulated)",
@@ -125,7 +128,7 @@ def find(name: str) -> SimVendor:
         what="this device cannot be simulated",
         found=repr(name),
         expected=f"one of {', '.join(vendor.key for vendor in VENDORS)}, or a file *{_SUFFIX} that describes one",
-        do="choose one of these; docs/simulated-devices.md describes such a file",
+        do="choose one of these; docs/simulated-devices.md in accel's repository describes such a file",
     )
 
 

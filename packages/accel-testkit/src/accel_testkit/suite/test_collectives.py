@@ -83,6 +83,19 @@ def test_operation_moves_data(answers: Answers, name: str) -> None:
     _expect_outcome(answers, name, _OUTCOMES[name])
 
 
+@pytest.mark.parametrize("name", _OUTCOMES)
+def test_declared_operation_fails(answers: Answers, traits: Traits, name: str) -> None:
+    """An operation that a trait declares missing does not leave the right numbers: it raises, or moves nothing."""
+    found = [answer.get(name) for answer in answers]
+    expect(
+        name not in traits or found != _OUTCOMES[name],
+        f"the trait {name} declares missing what works",
+        found=repr(found),
+        expected="an exception or other numbers, or no such trait",
+        do="drop the trait, so that the suite checks the operation",
+    )
+
+
 def test_barrier_holds_back(answers: Answers) -> None:
     """No rank leaves a barrier before the last one has entered it."""
     entered = [answer.get("barrier", {}).get("entered", 0.0) for answer in answers]

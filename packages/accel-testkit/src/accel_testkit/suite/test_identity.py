@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ import torch
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.selection.construct import ACCELERATOR_BASES
 from accel_core.vendor import Support, Trait, Traits
-from accel_testkit.suite import results
 from accel_testkit.suite.call_signatures import public_members, signature_problem
 from accel_testkit.suite.expect import expect, expect_type
 from accel_testkit.suite.target import Target
@@ -106,29 +104,4 @@ def test_traits_have_reasons(traits: Traits) -> None:
         found=", ".join(bad),
         expected="accel_core.Trait(Support, sentence) for each",
         do="say in traits.py what the device or its runtime lacks",
-    )
-
-
-def test_declared_traits_are_true(
-    accelerator: DeepSpeedAccelerator, traits: Traits, request: pytest.FixtureRequest
-) -> None:
-    """What a trait declares missing is missing: DeepSpeed asks the accelerator, not the traits."""
-    declared = {name: f"{trait.support.value}: {trait.reason}" for name, trait in traits.items()}
-    request.node.user_properties.append((results.TRAITS, declared))
-    answers: dict[str, Callable[[], bool]] = {
-        "streams": lambda: accelerator.Stream is None,
-        "events": lambda: accelerator.Event is None,
-        "graphs": lambda: accelerator.create_graph() is None,
-        "triton": lambda: not accelerator.is_triton_supported(),
-        "bf16": lambda: not accelerator.is_bf16_supported(),
-        "fp16": lambda: not accelerator.is_fp16_supported(),
-        "fp64": lambda: not accelerator.is_fp64_supported(),
-    }
-    false = [name for name, is_missing in answers.items() if name in traits and not is_missing()]
-    expect(
-        not false,
-        "traits declare missing what the accelerator offers",
-        found=", ".join(false),
-        expected="None or False from the accelerator for each",
-        do="drop the trait, so that the suite checks the feature, or stop offering it",
     )

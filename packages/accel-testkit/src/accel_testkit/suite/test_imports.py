@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from accel_core.vendor import Vendor
+from accel_core.vendor import Traits, Vendor
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.target import Target, records
 
@@ -27,7 +27,9 @@ _AFTER_CHOICE = ("class", "construction")
 
 
 @pytest.fixture(scope="module")
-def report(target: Target, vendor: Vendor, tmp_path_factory: pytest.TempPathFactory) -> Report:
+def report(
+    target: Target, vendor: Vendor, tmp_path_factory: pytest.TempPathFactory, run_environment: dict[str, str]
+) -> Report:
     """What each step of loading the vendor brought along; see accel_testkit.suite.import_trace."""
     out = tmp_path_factory.mktemp("imports") / "report.json"
     command = [
@@ -38,7 +40,9 @@ def report(target: Target, vendor: Vendor, tmp_path_factory: pytest.TempPathFact
         target.package,
         *records(vendor),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT, check=False)
+    done = subprocess.run(
+        command, env=run_environment, capture_output=True, text=True, timeout=_LIMIT, check=False
+    )
     return _read(out, done.stderr)
 
 
@@ -143,4 +147,19 @@ def test_settings_of_torch_stay(report: Report, step: str) -> None:
         found=", ".join(changed),
         expected="the settings that the user made",
         do="leave the choice to the user, and document it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("trait", "kept"), [("untouched_environment", "environment"), ("untouched_settings", "settings")]
+)
+def test_declared_change_is_made(report: Report, traits: Traits, trait: str, kept: str) -> None:
+    """A vendor that declares that imports change variables or settings changes some: the trait skips checks."""
+    changed = [name for step in ("torch", *_AFTER_CHOICE) for name in report[step][kept]]
+    expect(
+        trait not in traits or changed,
+        f"the trait {trait} declares a change that nothing makes",
+        found="no change in import and construction",
+        expected=f"a changed {kept.removesuffix('s')}, or no such trait",
+        do="drop the trait, so that the suite checks that nothing changes",
     )

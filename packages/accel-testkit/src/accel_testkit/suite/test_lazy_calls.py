@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -25,6 +27,29 @@ def test_lazy_call_calls(accelerator: DeepSpeedAccelerator) -> None:
         found=f"{len(calls)} calls",
         expected="one, at once: random states are restored through it",
         do="call back at once when the runtime is initialized, else right after",
+    )
+
+
+def test_lazy_calls_keep_their_order_and_errors(accelerator: DeepSpeedAccelerator) -> None:
+    """Lazy calls come in the order in which they were given, and what one raises reaches its caller."""
+    torch.ones(1, device=accelerator.device())
+    calls: list[int] = []
+    for number in range(3):
+        accelerator.lazy_call(partial(calls.append, number))
+
+    def fail() -> None:
+        raise KeyError("inside")
+
+    try:
+        accelerator.lazy_call(fail)
+    except KeyError:
+        calls.append(3)
+    expect(
+        calls == [0, 1, 2, 3],
+        "lazy_call() loses the order of calls, or an exception",
+        found=f"calls {calls}, where 3 stands for the exception",
+        expected="[0, 1, 2, 3]",
+        do="call the function directly once the runtime is initialized",
     )
 
 

@@ -42,10 +42,44 @@ def test_constructor_takes_data(accelerator: DeepSpeedAccelerator, name: str) ->
     )
 
 
+#: Numbers that a narrower type, or one without a sign, does not hold.
+_VALUES = {
+    "BFloat16Tensor": [[0.0, -1.5], [3.0e38, 2.0**-100]],
+    "ByteTensor": [[0, 255], [128, 1]],
+    "DoubleTensor": [[1 / 3, -1.0e300], [2.0**-1000, 1.0]],
+    "FloatTensor": [[1 / 3, -3.0e38], [2.0**-120, 1.0]],
+    "HalfTensor": [[1 / 3, -65504.0], [2.0**-14, 1.0]],
+    "IntTensor": [[2**31 - 1, -(2**31)], [16777217, 0]],
+    "LongTensor": [[2**63 - 1, -(2**63)], [9007199254740993, 0]],
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.needs(_TRAITS.get(n, n))) for n in _CONSTRUCTORS]
+)
+def test_constructor_keeps_shape_and_precision(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """`XTensor(data)` keeps rows, no data at all, and every number that the type can hold."""
+    make, dtype = getattr(accelerator, name), _CONSTRUCTORS[name]
+    wrong = []
+    for data in (_VALUES[name], [], [[1], [0]]):
+        found, wanted = make(data).cpu(), torch.tensor(data, dtype=dtype)
+        if found.shape != wanted.shape or found.dtype != dtype or not torch.equal(found, wanted):
+            wrong.append(f"{tuple(found.shape)} {found.tolist()} of {data}")
+    expect(
+        not wrong,
+        f"{name}() changes its data",
+        found="; ".join(wrong),
+        expected=f"the shape of the data, and its numbers in {dtype}",
+        do="construct with torch.tensor(data, dtype=..., device=...)",
+    )
+
+
 def test_device_tensor_is_on_the_accelerator(accelerator: DeepSpeedAccelerator) -> None:
-    """`on_accelerator` is True for tensors and parameters on the device."""
+    """`on_accelerator` is True for tensors and parameters on the device, whatever their type and history."""
     tensor = torch.ones(2, device=accelerator.device())
-    for thing in (tensor, torch.nn.Parameter(tensor), tensor[:1]):
+    parameter = torch.nn.Parameter(tensor)
+    others = [tensor.to(dtype) for dtype in (torch.int64, torch.uint8, torch.bool)]
+    for thing in (tensor, parameter, tensor[:1], parameter * 2, tensor[:0], *others):
         found = accelerator.on_accelerator(thing)
         expect_type(found, bool, "on_accelerator()", do="return a bool")
         expect(

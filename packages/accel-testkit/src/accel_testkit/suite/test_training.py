@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_core.vendor import Traits
 from accel_testkit.suite import model
 from accel_testkit.suite.expect import expect, largest
 from accel_testkit.suite.launch import Launcher
@@ -74,6 +75,24 @@ def test_training_goes_on_from_a_checkpoint(alone: Answer, plain: list[float]) -
 def test_two_ranks_train_like_one(pair: list[Answer], plain: list[float], stage: int) -> None:
     """Two ranks, each with half of every batch, give the losses of the whole batch."""
     _expect_losses(pair, f"fp32 stage {stage}", plain)
+
+
+@pytest.mark.tier("multi")
+def test_declared_failure_is_one(pair: list[Answer], plain: list[float], traits: Traits) -> None:
+    """Where ZeRO 3 over several ranks is declared missing, two ranks do not train like one."""
+    runs = [answer.get("fp32 stage 3") for answer in pair]
+    trains = all(isinstance(losses, list) and len(losses) == len(plain) for losses in runs)
+    if "zero3_ranks" not in traits or not trains:
+        return
+    found = [sum(losses) / len(runs) for losses in zip(*runs, strict=True)]
+    worst = largest(abs(a - b) / b for a, b in zip(found, plain, strict=True))
+    expect(
+        worst > _TOLERANCE["fp32"],
+        "the trait zero3_ranks declares missing what works",
+        found=f"losses of plain PyTorch, within {worst:g}",
+        expected="another training, or no such trait",
+        do="drop the trait, so that the suite checks ZeRO 3 over ranks",
+    )
 
 
 def _expect_losses(answers: list[Answer], name: str, wanted: list[float]) -> None:

@@ -54,7 +54,9 @@ def _print(console: Console, report: Report) -> None:
             _print_traceback(console, finding.label, finding.error)
     if report.facts.torch.error:
         _print_traceback(console, "import torch", report.facts.torch.error)
-    _print_remarks(console, "Problems", "bold red", report.problems)
+    # The verdict ends with the whole error of a failed selection, its advice included.
+    shown = tuple(problem for problem in report.problems if problem.code != "selection")
+    _print_remarks(console, "Problems", "bold red", shown)
     _print_remarks(console, "Notes", "bold", report.notes)
     _print_verdict(console, report)
 
@@ -73,9 +75,17 @@ def _versions(report: Report) -> Table:
         ("torch", torch),
         ("deepspeed", facts.deepspeed.version or "not installed"),
         ("bridge", f"{'on' if facts.bridge.on else 'off'}: {facts.bridge.reason}"),
+        *([("speed-ups", _speedups(report))] if facts.speedups else []),
     ):
         grid.add_row(Text(name, "bold"), Text(value))
     return grid
+
+
+def _speedups(report: Report) -> str:
+    """Return the names of those that are on, then each other one with its reason."""
+    on = ", ".join(status.name for status in report.facts.speedups if status.on) or "none"
+    off = (f"{status.name} off: {status.reason}" for status in report.facts.speedups if not status.on)
+    return "; ".join((f"on: {on}", *off))
 
 
 def _candidates(report: Report, width: int) -> Table:

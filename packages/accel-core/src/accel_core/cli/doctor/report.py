@@ -13,6 +13,7 @@ from accel_core.cli.doctor.torch_check import Torch
 from accel_core.cli.packages import Bridge, DeepSpeed, Unmet
 from accel_core.selection.explanation import Explanation
 from accel_core.selection.select import Selection
+from accel_core.upstream.patches import Status
 
 #: Increased when a field changes its meaning or is removed, not when one is added.
 SCHEMA = 1
@@ -36,6 +37,7 @@ class Facts:
     selection:   the selection that it explains.
     stuck:       labels of candidates that hang, kill or interrupt their process.
     outcomes:    what `get_accelerator()` of `accel_core` and of `deepspeed` returns.
+    speedups:    which methods of DeepSpeed are replaced for speed; empty without deepspeed or bridge.
     """
 
     python: dict[str, str]
@@ -48,6 +50,7 @@ class Facts:
     explanation: Explanation
     stuck: frozenset[str] = frozenset()
     outcomes: Mapping[str, Outcome] = field(default_factory=dict)
+    speedups: tuple[Status, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,7 @@ class Report:
             "torch": asdict(facts.torch),
             "deepspeed": asdict(facts.deepspeed),
             "bridge": asdict(facts.bridge),
+            "speedups": [asdict(status) for status in facts.speedups],
             **facts.explanation.to_dict(),
             "run": {name: asdict(outcome) for name, outcome in facts.outcomes.items()},
             "unmet": [asdict(lack) for lack in facts.unmet],

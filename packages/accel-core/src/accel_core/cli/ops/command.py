@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`accel ops list|build|test`: list, load or run the ops of the accelerator that a run would use."""
+"""`accel ops list|build|test|profile`: the ops of the accelerator that a run would use, and where their time goes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,30 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
+from accel_core.cli.ops import profile
 from accel_core.cli.ops.rows import FAILED, MISSING, Row
 from accel_core.errors import UnknownBuilder
 
 #: Time limit of one op, which may have to be compiled.
 SECONDS = 600.0
 _WRONG_USAGE = 2
+_ACTIONS = {
+    "list": "list the ops; start nothing",
+    "build": "load each op, which compiles what has to be",
+    "test": "load each op, and run it on a tiny input",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the action, the builders and the output format."""
-    parser.add_argument(
-        "action",
-        choices=("list", "build", "test"),
-        help="list: start nothing; build: load each op, which compiles what has to be; test: run each as well",
-    )
+    """Declare the actions, each with its options."""
+    actions = parser.add_subparsers(dest="action", metavar="action", required=True)
+    for name, summary in _ACTIONS.items():
+        _add_builders(actions.add_parser(name, help=summary, description=summary))
+    summary = "run a script that trains with DeepSpeed, and show where its iterations spend their time"
+    profile.add_arguments(actions.add_parser("profile", help=summary, description=summary))
+
+
+def _add_builders(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("builders", nargs="*", metavar="BUILDER", help="FusedAdamBuilder …; default: all")
     parser.add_argument("--json", action="store_true", help="print a JSON object")
     parser.add_argument(
@@ -41,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
     0: success; 1: an op failed, or one that was named for build or test is missing; 2: no such builder.
     """
+    if args.action == "profile":
+        return profile.run(args)
     return _list(args) if args.action == "list" else _try(args)
 
 

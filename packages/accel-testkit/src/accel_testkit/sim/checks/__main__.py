@@ -20,7 +20,7 @@ from accel_testkit.sim.checks import Device
 #: Guards against a hang.
 _TIMEOUT = timedelta(seconds=60)
 _CHECKS = {
-    "features": ("tensors", "training"),
+    "features": ("tensors", "rare_tensors", "training"),
     "graphs": ("graphs", "graph_captures"),
     "fused": ("fused_{}",),
 }

@@ -233,11 +233,6 @@ def complex_numbers(d: Device) -> None:
 
 
 @CHECKS
-def sparse_tensors(d: Device) -> None:
-    torch.sparse_coo_tensor(torch.tensor([[0]]), torch.tensor([1.0]), (2,), device=d.type)
-
-
-@CHECKS
 def type_names(d: Device) -> None:
     name = torch.ones(1, device=d.type).type()
     expect(torch.ones(1).type(name).device == d.first)

@@ -6,11 +6,22 @@ from __future__ import annotations
 
 from typing import Any
 
-from accel_testkit.sim.runtime import device, dtypes, graphs, memory, random, streams, vendor_overrides
+from accel_testkit.sim.runtime import (
+    amp,
+    bindings,
+    device,
+    dtypes,
+    graphs,
+    lazy,
+    memory,
+    random,
+    streams,
+    vendor_overrides,
+)
 from accel_testkit.sim.simulation import Simulation
 
 #: Of two definitions of a name the later one is used.
-_PARTS = (device, random, streams, memory, dtypes, graphs, vendor_overrides)
+_PARTS = (lazy, bindings, device, random, streams, memory, dtypes, amp, graphs, vendor_overrides)
 
 
 def exports(simulation: Simulation) -> dict[str, Any]:
@@ -18,4 +29,4 @@ def exports(simulation: Simulation) -> dict[str, Any]:
     names: dict[str, Any] = {}
     for part in _PARTS:
         names.update(part.exports(simulation))
-    return names
+    return {**names, **lazy.initializing(simulation, names)}

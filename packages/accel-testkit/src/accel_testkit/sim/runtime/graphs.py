@@ -12,7 +12,7 @@ import torch
 
 from accel_testkit import surface
 from accel_testkit.sim.errors import raise_not_simulated
-from accel_testkit.sim.runtime import graphed_callables
+from accel_testkit.sim.runtime import graphed_callables, hpu_graphs
 from accel_testkit.sim.simulation import Simulation
 
 #: The vendors whose graphs are torch's own Python code over a native class: its names in torch._C.
@@ -32,8 +32,10 @@ def exports(simulation: Simulation) -> dict[str, Any]:
         return capturing
     name = f"{simulation.type.upper()}Graph"
     graph_class = _class(simulation, name)
-    names = {name: graph_class, "graph": contexts[simulation.type](simulation), **capturing}
-    if simulation.type != "hpu":
+    names: dict[str, Any] = {name: graph_class, "graph": contexts[simulation.type](simulation), **capturing}
+    if simulation.type == "hpu":
+        names |= hpu_graphs.exports(graph_class, names["graph"])
+    else:
         names["graph_pool_handle"] = lambda: simulation.native.graph_pool_handle()
         names["make_graphed_callables"] = graphed_callables.maker(simulation, graph_class, names["graph"])
     return names

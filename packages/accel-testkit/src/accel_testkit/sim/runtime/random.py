@@ -9,16 +9,17 @@ from typing import Any
 
 import torch
 
-from accel_testkit.sim.runtime.device import index_of
+from accel_testkit.sim.runtime.indices import Indices
 from accel_testkit.sim.simulation import Simulation
 
 
 def exports(simulation: Simulation) -> dict[str, Any]:
     """Return the names that this module adds to the vendor's module."""
     native, count = simulation.native, simulation.vendor.generators or simulation.devices
+    indices = Indices(simulation)
 
     def generator(device: Any = None) -> torch.Generator:
-        return native.default_generator(index_of(device))  # type: ignore[no-any-return]
+        return native.default_generator(indices.drawn(device))  # type: ignore[no-any-return]
 
     def all_generators() -> list[torch.Generator]:
         return [native.default_generator(index) for index in range(count)]
@@ -31,9 +32,7 @@ def exports(simulation: Simulation) -> dict[str, Any]:
             each.manual_seed(int(seed))
 
     def seed_all() -> None:
-        first = generator(0).seed()
-        for each in all_generators()[1:]:
-            each.manual_seed(first)
+        manual_seed_all(generator(0).seed())
 
     def set_rng_state(new_state: torch.Tensor, device: Any = simulation.type) -> None:
         generator(device).set_state(new_state)

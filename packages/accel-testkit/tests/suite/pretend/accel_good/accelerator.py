@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from accel_core.device import TorchDeviceAccelerator
 from accel_good.op_builder import TABLE
-from accel_good.runtime import Runtime
+from accel_good.runtime import TheRuntime
 from accel_good.streams import Graph
 from accel_good.traits import TRAITS
 
@@ -22,7 +22,7 @@ class GOOD_Accelerator(TorchDeviceAccelerator):
     """Two devices of torch's type cpu; device(1) is cpu:1, though torch's tensors forget the index."""
 
     def __init__(self) -> None:
-        self.runtime = Runtime()
+        self.runtime = TheRuntime.now
         super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS, device_module=self.runtime)
         self._pinned = WeakIdKeyDictionary()
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import SimpleNamespace
@@ -24,7 +25,7 @@ class Runtime:
     Event = Event
 
     def __init__(self) -> None:
-        self.index = 0
+        self._current = threading.local()  # as in torch, each thread has its own
         self.capturing = False
         self.streams = Streams(DEVICES)
         # torch draws host numbers from its one default generator: that is device 0's.
@@ -39,6 +40,14 @@ class Runtime:
     def current_device(self) -> int:
         return self.index
 
+    @property
+    def index(self) -> int:
+        return getattr(self._current, "index", 0)
+
+    @index.setter
+    def index(self, index: int) -> None:
+        self._current.index = index
+
     def set_device(self, device: int | str | torch.device) -> None:
         index = device if isinstance(device, int) else torch.device(device).index
         if index not in range(DEVICES):
@@ -46,10 +55,14 @@ class Runtime:
         self.index = index
 
     def synchronize(self, index: int | None = None) -> None:
-        pass
+        self._of(index)
 
     def _of(self, index: int | None) -> int:
-        return self.index if index is None else index
+        if index is None:
+            return self.index
+        if index not in range(DEVICES):
+            raise RuntimeError(f"there is no device {index}, only {DEVICES}")
+        return index
 
     # ------------------------------------------------------------------------------------- random
 
@@ -124,6 +137,7 @@ class Runtime:
         return {"allocated_bytes.all.current": counters.allocated, "allocated_bytes.all.peak": counters.peak}
 
     def get_device_properties(self, index: int) -> SimpleNamespace:
+        self._of(index)
         return SimpleNamespace(total_memory=TOTAL_MEMORY)
 
     def mem_get_info(self, index: int | None = None) -> tuple[int, int]:
@@ -131,3 +145,9 @@ class Runtime:
 
     def is_bf16_supported(self) -> bool:
         return True
+
+
+class TheRuntime:
+    """The one of the process, which all accelerators share; a run of the suite begins with a new one."""
+
+    now = Runtime()

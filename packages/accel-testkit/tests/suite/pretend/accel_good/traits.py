@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the pretended device cannot do."""
 
-from accel_core.op_builder.names import UPSTREAM
+from accel_core.op_builder.names import FUSED, HOST, INFERENCE, UPSTREAM
 from accel_core.vendor import Support, Trait
 
+SERVED = {*HOST, *FUSED, *INFERENCE}
 _NO_KERNEL = "nobody wrote a kernel for a device that is pretended"
 
 TRAITS = {
@@ -12,9 +13,5 @@ TRAITS = {
         Support.UNSUPPORTED, "torch records streams of device memory, and this is host memory"
     ),
     "triton": Trait(Support.UNSUPPORTED, "Triton compiles for GPUs"),
-    **{
-        name: Trait(Support.NOT_IMPLEMENTED, _NO_KERNEL)
-        for name in UPSTREAM
-        if name not in ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "FusedAdamBuilder")
-    },
+    **{name: Trait(Support.NOT_IMPLEMENTED, _NO_KERNEL) for name in UPSTREAM if name not in SERVED},
 }

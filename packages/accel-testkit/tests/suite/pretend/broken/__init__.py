@@ -1,6 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Broken variants of the good accelerator. Each breaks one thing, and names the checks that have to notice."""
+"""Broken variants of the good accelerator. Each breaks one thing, and names the checks that have to notice.
+
+Checks that are made by rule for every method (BY_RULE) notice many of them too. A variant that names one of these names
+all that notice it; the others name only the checks that were written for them.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,19 @@ from typing import Any
 import pytest
 
 EVERYTHING = "*"
+#: Files whose checks are made by rule, one for each method, op or feature.
+BY_RULE = {
+    "agreement",
+    "answers",
+    "current_device",
+    "device_index",
+    "op_attention",
+    "op_host",
+    "op_inference",
+    "op_loading",
+    "op_steps",
+    "traits",
+}
 #: The checks of call shapes: our interface's and the installed DeepSpeed's.
 SHAPES = ("identity.call_shapes_are_the_interface_s", "upstream_contract.has_every_method_of_upstream")
 #: The checks that count a tensor on `device(i)`.
@@ -37,6 +54,7 @@ PLACED = (
     "graphs.replay_uses_new_data",
     "identity.name_is_the_torch_device_type",
     "lazy_calls.lazy_call_calls",
+    "lazy_calls.lazy_calls_keep_their_order_and_errors",
     "op_numerics.optimizer_steps_are_right[FusedAdam-AdamW]",
     "op_numerics.optimizer_steps_are_right[FusedAdam-Adam]",
     "pinned_memory.copy_to_the_device_need_not_block",
@@ -93,6 +111,17 @@ class Variant:
     kind: type | None
     patch: Patch | None
     started: str = ""
+
+    @property
+    def files(self) -> set[str]:
+        """The files of the suite that have its checks, such as `device`; empty for all."""
+        return {check.partition(".")[0] for check in self.fails if check != EVERYTHING}
+
+    def counted(self, failed: set[str]) -> set[str]:
+        """Return those of the failed checks that it has to name, without the parameter where it names none."""
+        names = (check.partition("[")[0] for check in failed)
+        found = {name if name in self.fails else check for name, check in zip(names, failed, strict=True)}
+        return found if self.files & BY_RULE else {c for c in found if c.partition(".")[0] not in BY_RULE}
 
 
 VARIANTS: dict[str, Variant] = {}

@@ -116,6 +116,13 @@ def _constructs(dtype: torch.dtype, device: str) -> property:
     return property(lambda self: partial(torch.tensor, dtype=dtype, device=device))
 
 
+def _made(name: str) -> tuple[str, ...]:
+    return tuple(
+        f"tensors.{check}[{name}]"
+        for check in ("constructor_takes_data", "constructor_keeps_shape_and_precision")
+    )
+
+
 for _name, _dtype in {
     "BFloat16Tensor": torch.float16,
     "ByteTensor": torch.int8,
@@ -125,13 +132,13 @@ for _name, _dtype in {
     "IntTensor": torch.int64,
     "LongTensor": torch.int32,
 }.items():
-    breaks(f"tensors.constructor_takes_data[{_name}]", name=f"{_name}_has_another_type")(
+    breaks(*_made(_name), name=f"{_name}_has_another_type")(
         type(f"Other{_name}", (GOOD_Accelerator,), {_name: _constructs(_dtype, "cpu")})
     )
-breaks("tensors.constructor_takes_data[FloatTensor]", name="FloatTensor_is_elsewhere")(
+breaks(*_made("FloatTensor"), name="FloatTensor_is_elsewhere")(
     type("ElsewhereTensor", (GOOD_Accelerator,), {"FloatTensor": _constructs(torch.float32, "meta")})
 )
-breaks("tensors.constructor_takes_data[FloatTensor]", name="FloatTensor_is_none")(
+breaks(*_made("FloatTensor"), name="FloatTensor_is_none")(
     type("NoneTensor", (GOOD_Accelerator,), {"FloatTensor": None})
 )
 answers(

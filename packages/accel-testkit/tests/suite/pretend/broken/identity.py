@@ -96,7 +96,7 @@ class TraitHasNoReason(GOOD_Accelerator):
         self.traits = {**TRAITS, "fp8": Trait(Support.UNSUPPORTED, "")}
 
 
-@breaks("identity.declared_traits_are_true")
+@breaks("traits.declared_feature_is_missing[streams]")
 class TraitLies(GOOD_Accelerator):
     """What it declares missing is there: its checks are skipped, and this one fails."""
 

@@ -12,9 +12,14 @@ from accel_good.accelerator import GOOD_Accelerator
 
 from broken import answers, breaks
 
-answers({"is_pinned": True}, "pinned_memory.ordinary_memory_is_not_pinned")
+answers(
+    {"is_pinned": True},
+    "host_pins.other_memory_stays_unpinned",
+    "pinned_memory.ordinary_memory_is_not_pinned",
+)
 answers(
     {"is_pinned": False},
+    "host_pins.active_allocator_is_used",
     "pinned_memory.copy_is_pinned",
     "pinned_memory.buffer_without_a_copy",
     "pinned_memory.empty_buffers",
@@ -34,6 +39,19 @@ class PinningLosesTheShape(GOOD_Accelerator):
 
 
 @breaks(
+    "host_pins.active_allocator_is_used[copy, a byte's alignment]",
+    "host_pins.active_allocator_is_used[copy]",
+    "host_pins.active_allocator_is_used[no copy, flat]",
+    "host_pins.active_allocator_is_used[no copy]",
+    "host_pins.inactive_allocator_is_left_alone[copy, a byte's alignment]",
+    "host_pins.inactive_allocator_is_left_alone[copy]",
+    "host_pins.inactive_allocator_is_left_alone[no copy, flat]",
+    "host_pins.inactive_allocator_is_left_alone[no copy]",
+    "host_pins.locked_bytes_are_counted[copy, a byte's alignment]",
+    "host_pins.locked_bytes_are_counted[copy]",
+    "host_pins.locked_bytes_are_counted[no copy, flat]",
+    "host_pins.locked_bytes_are_counted[no copy]",
+    "host_pins.memory_goes_back_to_its_allocator",
     "identity.call_shapes_are_the_interface_s",
     "pinned_memory.buffer_without_a_copy",
     "pinned_memory.copy_has_the_data[align_bytes by position]",
@@ -50,7 +68,7 @@ class PinningTakesATensorOnly(GOOD_Accelerator):
         return self.torch_pin_memory(tensor)
 
 
-@breaks("pinned_memory.buffer_without_a_copy[flat]")
+@breaks("host_pins.active_allocator_is_used[no copy, flat]", "pinned_memory.buffer_without_a_copy[flat]")
 class BuffersAreNeverFlat(GOOD_Accelerator):
     def pin_memory(
         self,
@@ -63,7 +81,12 @@ class BuffersAreNeverFlat(GOOD_Accelerator):
         return super().pin_memory(tensor, make_copy, True, align_bytes=align_bytes)
 
 
-@breaks("pinned_memory.empty_buffers")
+@breaks(
+    "host_pins.active_allocator_is_used[empty, a shape]",
+    "host_pins.active_allocator_is_used[empty, lengths]",
+    "host_pins.active_allocator_is_used[empty, one length]",
+    "pinned_memory.empty_buffers",
+)
 class EmptyBuffersAreFloat32(GOOD_Accelerator):
     def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
         return super().pin_empty(*size, dtype=torch.float32, device=device)
@@ -75,7 +98,11 @@ class BuffersAnywhere(GOOD_Accelerator):
         return super().pin_empty(*size, dtype=dtype)
 
 
-@breaks("pinned_memory.memory_can_be_unpinned")
+@breaks(
+    "host_pins.inactive_allocator_is_left_alone",
+    "host_pins.memory_goes_back_to_its_allocator",
+    "pinned_memory.memory_can_be_unpinned",
+)
 class UnpinningFails(GOOD_Accelerator):
     def unpin_memory(self, tensor: torch.Tensor) -> Any:
         raise NotImplementedError

@@ -151,13 +151,13 @@ class StreamsAreAbsentUnsaid(GOOD_Accelerator):
         return False
 
 
-@breaks("lazy_calls.lazy_call_calls")
+@breaks("lazy_calls.lazy_call_calls", "lazy_calls.lazy_calls_keep_their_order_and_errors")
 class LazyCallForgets(GOOD_Accelerator):
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
         return None
 
 
-@breaks("lazy_calls.lazy_call_calls")
+@breaks("lazy_calls.lazy_call_calls", "lazy_calls.lazy_calls_keep_their_order_and_errors")
 class LazyCallCallsTwice(GOOD_Accelerator):
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
         callback()

@@ -4,6 +4,7 @@
 #include "aten/aten.h"
 #include "graphs/capture.h"
 
+#include <ATen/quantized/QTensorImpl.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
@@ -23,10 +24,19 @@ c10::Storage alias_of(const c10::Storage& device_storage) {
       c10::Storage::use_byte_size_t(), impl->nbytes(), std::move(data), c10::GetCPUAllocator(), /*resizable=*/true);
 }
 
+at::Tensor quantized_like(const at::Tensor& source, c10::Storage storage, c10::DispatchKey key) {
+  const auto quantized =
+      c10::toRuntimePerBackendFunctionalityKey(c10::DispatchKey::Quantized, c10::toBackendComponent(key));
+  return at::detail::make_tensor<at::QTensorImpl>(
+      std::move(storage), c10::DispatchKeySet(quantized), source.dtype(), at::get_qtensorimpl(source)->quantizer());
+}
+
 } // namespace
 
 at::Tensor with_metadata_of(const at::Tensor& source, c10::Storage storage, c10::DispatchKey key) {
-  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), source.dtype());
+  auto tensor = source.is_quantized()
+      ? quantized_like(source, std::move(storage), key)
+      : at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key), source.dtype());
   auto* impl = tensor.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(source.sizes(), source.strides(), source.storage_offset());
   if (source.is_conj()) impl->_set_conj(true);
@@ -50,9 +60,10 @@ at::Tensor Aliases::to_host(const at::Tensor& device_tensor) {
   for (auto& known : tensors_) {
     if (known.device.is_same(device_tensor)) return known.host;
   }
+  if (device_tensor.is_sparse()) return sparse_to_host(device_tensor);
   TORCH_CHECK_NOT_IMPLEMENTED(
       device_tensor.has_storage() && device_tensor.layout() == c10::kStrided,
-      "the simulated device '", config().name, "' has dense tensors only, found layout ", device_tensor.layout());
+      "the simulated device '", config().name, "' has dense and COO tensors only, found layout ", device_tensor.layout());
   auto host = with_metadata_of(device_tensor, storage_for(device_tensor.storage()), c10::DispatchKey::CPU);
   tensors_.push_back({host, device_tensor});
   return host;
@@ -63,9 +74,10 @@ at::Tensor Aliases::to_device(const at::Tensor& host_tensor, c10::DeviceIndex de
   for (auto& known : tensors_) {
     if (known.host.is_same(host_tensor)) return known.device;
   }
+  if (host_tensor.is_sparse()) return sparse_to_device(host_tensor, device);
   TORCH_CHECK_NOT_IMPLEMENTED(
       host_tensor.has_storage() && host_tensor.layout() == c10::kStrided,
-      "the simulated device '", config().name, "' has dense tensors only, the result has layout ",
+      "the simulated device '", config().name, "' has dense and COO tensors only, the result has layout ",
       host_tensor.layout());
   for (auto& known : storages_) {
     if (known.host.is_alias_of(host_tensor.storage())) {
@@ -101,6 +113,7 @@ void Aliases::write_back() {
       impl->set_sizes_and_strides(known.host.sizes(), known.host.strides(), known.host.storage_offset());
     }
   }
+  write_back_sparse();
 }
 
 at::Tensor host_alias(const at::Tensor& device_tensor) {

@@ -6,6 +6,7 @@
 #include "runtime/observer.h"
 
 #include <c10/util/FunctionRef.h>
+#include <c10/util/SmallVector.h>
 
 namespace accel_sim {
 
@@ -23,14 +24,21 @@ class Aliases {
   struct AliasedTensor {
     at::Tensor host, device;
   };
+  struct AliasedSparse {
+    at::Tensor host, device, indices, values;  // the host tensor's parts before the call
+  };
+  at::Tensor sparse_to_host(const at::Tensor& device_tensor);
+  at::Tensor sparse_to_device(const at::Tensor& host_tensor, c10::DeviceIndex device);
+  void write_back_sparse();
   struct AliasedStorage {
     c10::Storage host, device;
     void* data;
     size_t bytes;
   };
   c10::Storage& storage_for(const c10::Storage& device_storage);
-  std::vector<AliasedTensor> tensors_;
-  std::vector<AliasedStorage> storages_;
+  c10::SmallVector<AliasedTensor, 4> tensors_;  // most calls have few
+  c10::SmallVector<AliasedStorage, 4> storages_;
+  std::vector<AliasedSparse> sparse_;
 };
 // A host view for a collective; raises during a capture.
 at::Tensor host_alias(const at::Tensor& device_tensor);
@@ -42,6 +50,8 @@ at::Tensor with_metadata_of(const at::Tensor& source, c10::Storage storage, c10:
 void run_observed(
     const c10::OperatorHandle& op, torch::jit::Stack* stack,
     c10::function_ref<void(const c10::OperatorHandle&, torch::jit::Stack*)> run);
+// Runs the CPU's kernel of an operator on device tensors, with the observers.
+void run_on_device(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 // Runs one operator again and copies its results into those of an earlier run where they are defined; leaves them on
 // the stack.
 void run_into(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::vector<at::Tensor>& results);
@@ -68,6 +78,7 @@ std::vector<at::Tensor> tensors_of(const torch::jit::Stack& values);
 
 void register_kernels();     // allocation, storages, copies
 void register_fallback();    // every other operator that has a CPU kernel
+void register_wider();       // operators in dtypes that the CPU's kernels lack
 void register_composites();  // attention and recurrent cells
 
 } // namespace accel_sim

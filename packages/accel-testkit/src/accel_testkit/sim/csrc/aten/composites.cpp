@@ -4,11 +4,12 @@
 // choice of algorithm, and the fused recurrent cells. They are registered above autograd, which records their parts.
 #include "aten/aten.h"
 
-#include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros_like.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
 #include <limits>
@@ -32,7 +33,7 @@ at::Tensor attention(
   const bool learns_bias = bias && bias->defined() && bias->requires_grad();
   const bool dense = !is_simulated(key) || !is_simulated(value) ? false : query.dim() >= 2;
   if (dense && !learns_bias &&
-      at::_fused_sdp_choice(query, key, value, bias, dropout, causal, scale, grouped) == kFlash) {
+      at::native::_fused_sdp_choice_cpp(query, key, value, bias, dropout, causal, scale, grouped) == kFlash) {
     auto k = key, v = value;
     if (grouped) {
       k = key.repeat_interleave(query.size(-3) / key.size(-3), -3);
@@ -58,6 +59,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(
   return {out.mul(next.tanh()), next, at::cat({in, forget, candidate, out}, 1)};
 }
 
+// There is neither cuDNN nor MIOpen.
+bool never(
+    const at::Tensor&, const at::Tensor&, c10::IntArrayRef /*input_lengths*/, c10::IntArrayRef /*target_lengths*/,
+    int64_t /*blank*/) {
+  return false;
+}
+
+bool never_by_tensors(
+    const at::Tensor&, const at::Tensor&, const at::Tensor& /*input_lengths*/, const at::Tensor& /*target_lengths*/,
+    int64_t /*blank*/) {
+  return false;
+}
+
 std::tuple<at::Tensor, at::Tensor> gru_cell(
     const at::Tensor& input_gates, const at::Tensor& hidden_gates, const at::Tensor& hidden,
     const std::optional<at::Tensor>& input_bias, const std::optional<at::Tensor>& hidden_bias) {
@@ -76,6 +90,13 @@ void register_composites() {
     library->impl("scaled_dot_product_attention", &attention);
     library->impl("_thnn_fused_lstm_cell", &lstm_cell);
     library->impl("_thnn_fused_gru_cell", &gru_cell);
+  }
+  if (config().type != c10::DeviceType::CUDA) return;
+  auto* library = new torch::Library(torch::Library::IMPL, "aten", std::make_optional(config().key), __FILE__, __LINE__);
+  for (const std::string name : {"_use_cudnn_ctc_loss", "_use_miopen_ctc_loss"}) {
+    if (!c10::Dispatcher::singleton().findOp({"aten::" + name, ""})) continue;
+    library->impl(name.c_str(), &never);
+    library->impl((name + ".Tensor").c_str(), &never_by_tensors);
   }
 }
 

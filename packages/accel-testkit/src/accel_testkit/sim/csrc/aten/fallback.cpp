@@ -24,18 +24,20 @@ bool mixes_devices(const std::string& name) {
   static const std::unordered_set<std::string> names = {
       "aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index",
       "aten::_unsafe_index_put", "aten::_pack_padded_sequence", "aten::_copy_from", "aten::_copy_from_and_resize",
-      "aten::set_", "aten::is_set_to", "aten::copy_", "aten::_ctc_loss", "aten::_fused_sdp_choice", "aten::_local_scalar_dense"};
+      "aten::set_", "aten::is_set_to", "aten::empty_quantized", "aten::copy_", "aten::_ctc_loss", "aten::_fused_sdp_choice", "aten::_local_scalar_dense"};
   return names.count(name) != 0;
 }
 
 // The arguments of one call, converted to host tensors.
 struct Call {
-  explicit Call(const c10::OperatorHandle& handle) : op(handle) {}
+  Call(const c10::OperatorHandle& handle, c10::DispatchKey key) : op(handle), host_key(key) {}
 
   const c10::OperatorHandle& op;
+  c10::DispatchKey host_key;  // of the CPU's kernel
   Aliases aliases;
   c10::DeviceIndex device = -1;
   bool makes_device_tensors = false;
+  bool makes_host_tensors = false;  // the caller asks for the CPU
   bool generator_given = false;
   at::Tensor host_tensor;  // the first host tensor with a dimension, if any
 
@@ -71,6 +73,8 @@ struct Call {
       if (device < 0) device = index_of(value.toDevice());
       makes_device_tensors = true;
       value = c10::Device(c10::DeviceType::CPU);
+    } else if (value.isDevice()) {
+      makes_host_tensors = true;
     } else if (value.isGenerator() && is_simulated(value.toGenerator().device())) {
       generator_given = true;
       value = inner_generator(value.toGenerator());
@@ -144,22 +148,39 @@ void compute(Call& call, Stack* stack) {
   }
   {
     at::AutoDispatchBelowADInplaceOrView below;
-    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+    op.redispatchBoxed(c10::DispatchKeySet(call.host_key), stack);
   }
   swap.reset();
   call.aliases.write_back();
 }
 
+template <c10::DispatchKey key>
 void run_on_host(const c10::OperatorHandle& op, Stack* stack) {
-  Call call(op);
+  Call call(op, key);
   compute(call, stack);
-  if (!call.makes_device_tensors) return;
+  if (!call.makes_device_tensors || call.makes_host_tensors) return;
   const auto results = op.schema().returns().size();
   for (size_t i = stack->size() - results; i < stack->size(); i++) call.convert_result((*stack)[i]);
 }
 
+template <c10::DispatchKey key>
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
-  run_observed(op, stack, &run_on_host);
+  run_observed(op, stack, &run_on_host<key>);
+}
+
+// Sparse and quantized tensors have kernels of their own, and torch composes their copies for the types that it knows.
+template <c10::DispatchKey host>
+void register_kind(c10::DispatchKey functionality) {
+  const auto key = c10::toRuntimePerBackendFunctionalityKey(functionality, c10::toBackendComponent(config().key));
+  auto* library = new torch::Library(torch::Library::IMPL, "aten", std::make_optional(key), __FILE__, __LINE__);
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& name : dispatcher.getAllOpNames()) {
+    if (name.name.rfind("aten::", 0) != 0) continue;
+    const auto op = dispatcher.findOp(name);
+    if (!op || !op->hasSchema() || op->hasKernelForDispatchKey(key)) continue;
+    if (!op->hasKernelForDispatchKey(host) && name.name != "aten::copy_") continue;
+    library->impl(c10::toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback<host>>());
+  }
 }
 
 // Composite operators that choose their parts by device type: the CPU's kernel is called for the whole.
@@ -172,14 +193,19 @@ bool has_own_kernel(const std::string& name) {
   static const std::unordered_set<std::string> names = {
       "aten::empty.memory_format", "aten::empty_strided", "aten::copy_", "aten::set_.source_Storage",
       "aten::set_.source_Storage_storage_offset", "aten::set_.source_Tensor", "aten::set_",
-      "aten::_efficientzerotensor", "aten::record_stream", "aten::_has_compatible_shallow_copy_type"};
+      "aten::_efficientzerotensor", "aten::record_stream", "aten::_has_compatible_shallow_copy_type", "aten::histc",
+      "aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c"};
   return names.count(name) != 0;
 }
 
 } // namespace
 
+void run_on_device(const c10::OperatorHandle& op, Stack* stack) {
+  run_observed(op, stack, &run_on_host<c10::DispatchKey::CPU>);
+}
+
 void run_into(const c10::OperatorHandle& op, Stack* stack, const std::vector<at::Tensor>& results) {
-  Call call(op);
+  Call call(op, c10::DispatchKey::CPU);
   compute(call, stack);
   size_t next = 0;
   for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); i++) {
@@ -201,14 +227,16 @@ void register_fallback() {
     if (!op || !op->hasSchema() || !op->hasKernelForDispatchKey(c10::DispatchKey::CPU)) continue;
     const auto full = c10::toString(name);
     if (has_own_kernel(full) || op->hasKernelForDispatchKey(config().key)) continue;
-    library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    library->impl(full.c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback<c10::DispatchKey::CPU>>());
   }
   for (const auto* name : kCompositeOperators) {
     const auto op = dispatcher.findOp({name, ""});
     if (op && !op->hasKernelForDispatchKey(config().key)) {
-      library->impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+      library->impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback<c10::DispatchKey::CPU>>());
     }
   }
+  register_kind<c10::DispatchKey::SparseCPU>(c10::DispatchKey::Sparse);
+  register_kind<c10::DispatchKey::QuantizedCPU>(c10::DispatchKey::Quantized);
 }
 
 } // namespace accel_sim

@@ -18,9 +18,7 @@ namespace {
 
 c10::Device target(std::optional<c10::Device> device) {
   const auto index = index_of(device.value_or(c10::Device(config().type)));
-  TORCH_CHECK(
-      index >= 0 && index < config().count, config().name, " error: invalid device ordinal ",
-      static_cast<int>(index), ", there are ", config().count);
+  check_device(index);
   return {config().type, index};
 }
 

@@ -6,6 +6,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 #include <torch/library.h>
 
 namespace accel_sim {
@@ -34,10 +35,20 @@ void redispatch_to_privateuse1(const c10::OperatorHandle& op, c10::DispatchKeySe
   op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack);
 }
 
+// DistributedDataParallel asks for a clock of CUDA; work is done when a call returns, so the host's is right.
+void register_timer() {
+  auto* registry = c10d::TimerRegistry();
+  if (config().type != c10::DeviceType::CUDA || registry->Has(c10::DeviceType::CUDA)) return;
+  registry->Register(c10::DeviceType::CUDA, [](c10::Device device) {
+    return c10d::TimerRegistry()->Create(c10::DeviceType::CPU, device);
+  });
+}
+
 } // namespace
 
 void register_collectives() {
   if (config().type == c10::DeviceType::MPS) return;
+  register_timer();
   auto* library =
       new torch::Library(torch::Library::IMPL, "c10d", std::make_optional(config().key), __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();

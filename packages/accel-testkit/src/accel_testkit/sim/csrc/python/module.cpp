@@ -35,6 +35,7 @@ void activate(const std::string& type, const std::string& name, int count, size_
   accel_sim::register_hooks();
   accel_sim::register_kernels();
   accel_sim::register_fallback();
+  accel_sim::register_wider();
   accel_sim::register_composites();
   accel_sim::register_autocast();
   accel_sim::register_collectives();
@@ -98,10 +99,18 @@ PYBIND11_MODULE(accel_sim_native, m) {
   m.def("host_reads", [](const std::string& by, const at::Tensor& tensor) {
     accel_sim::host_touches(by, "self", tensor, false);
   });
+  m.def("poison_fork", &accel_sim::poison_fork);
+  m.def("is_in_bad_fork", &accel_sim::is_in_bad_fork);
+  m.def("check_fork", &accel_sim::check_fork);
   m.def("make_backend", &make_backend);
   m.def("default_generator", &default_generator);
   m.def("event_elapsed_ms", &accel_sim::event_elapsed_ms);
+  m.def("event_time_us", &accel_sim::event_time_us);
   m.def("resize_storage", [](const at::Tensor& of, size_t bytes) { accel_sim::resize(of.storage(), bytes); });
+  m.def("set_memory_fraction", [](int index, double fraction) {
+    accel_sim::set_memory_fraction(static_cast<c10::DeviceIndex>(index), fraction);
+  });
+  m.def("memory_fraction", [](int index) { return accel_sim::memory_fraction(static_cast<c10::DeviceIndex>(index)); });
   m.def("set_strict", [](bool on) { config().strict = on; });
   m.def("register_host", [](size_t data, size_t bytes) {
     accel_sim::register_host(reinterpret_cast<void*>(data), bytes);

@@ -27,6 +27,15 @@ struct Event {
   Clock::time_point time;
 };
 
+// The index of a device that has streams.
+c10::DeviceIndex stream_device(c10::Device device) {
+  const auto index = index_of(device);
+  TORCH_CHECK(
+      index >= 0 && index < config().count, "Device index value ", static_cast<int>(index),
+      " is out of index range [0, ", config().count, ")");
+  return index;
+}
+
 class SimGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return config().type; }
@@ -44,14 +53,15 @@ class SimGuard final : public c10::impl::DeviceGuardImplInterface {
   }
   c10::DeviceIndex deviceCount() const noexcept override { return static_cast<c10::DeviceIndex>(config().count); }
 
-  c10::Stream getStream(c10::Device device) const override { return current_stream(index_of(device)); }
-  c10::Stream getDefaultStream(c10::Device device) const override { return stream(index_of(device), 0); }
+  c10::Stream getStream(c10::Device device) const override { return current_stream(stream_device(device)); }
+  c10::Stream getDefaultStream(c10::Device device) const override { return stream(stream_device(device), 0); }
   c10::Stream getNewStream(c10::Device device, int) const override {
-    return new_stream(index_of(device));
+    check_fork();
+    return new_stream(stream_device(device));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool) const override { return getNewStream(device, 0); }
   c10::Stream exchangeStream(c10::Stream next) const override {
-    const auto index = next.device_index();
+    const auto index = stream_device(next.device());
     const auto before = current_stream(index);
     t_streams[static_cast<size_t>(index)] = next.id();
     return before;
@@ -111,14 +121,32 @@ double event_elapsed_ms(int64_t start, int64_t end) {
   return std::chrono::duration<double, std::milli>(to->time - from->time).count();
 }
 
+int64_t event_time_us(int64_t event) {
+  TORCH_CHECK(event, "the event must be recorded before its time is asked for");
+  const auto time = reinterpret_cast<Event*>(event)->time.time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(time).count();
+}
+
 c10::DeviceIndex current_device() {
   return t_device;
 }
 
-void set_current_device(c10::DeviceIndex index) {
+void check_device(c10::DeviceIndex index) {
+  if (index >= 0 && index < config().count) return;
+  const auto given = static_cast<int>(index);
+  if (config().type == c10::DeviceType::CUDA) {
+    constexpr int32_t kInvalidDevice = 101;  // cudaErrorInvalidDevice
+    throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, kInvalidDevice, "CUDA error: invalid device ordinal");
+  }
   TORCH_CHECK(
-      index >= 0 && index < config().count, config().name, " error: invalid device ordinal ",
-      static_cast<int>(index), ", there are ", config().count);
+      config().type != c10::DeviceType::XPU, "The device index is out of range. It must be in [0, ", config().count,
+      "), but got ", given, ".");
+  TORCH_CHECK(false, config().name, " error: invalid device ordinal ", given, ", there are ", config().count);
+}
+
+void set_current_device(c10::DeviceIndex index) {
+  check_fork();
+  check_device(index);
   t_device = index;
 }
 
@@ -131,7 +159,7 @@ bool was_used(c10::DeviceIndex index) {
 }
 
 void mark_used(c10::DeviceIndex index) {
-  g_used[static_cast<size_t>(index)] = true;
+  if (!g_used[static_cast<size_t>(index)].exchange(true)) poison_fork();
 }
 
 c10::Stream current_stream(c10::DeviceIndex index) {
@@ -144,6 +172,8 @@ c10::Stream new_stream(c10::DeviceIndex index) {
 }
 
 void synchronize_device(c10::DeviceIndex index) {
+  check_fork();
+  check_device(index);
   Observer::each([](auto& observer) { observer.before_host_wait(nullptr, nullptr); });
   Observer::each([&](auto& observer) { observer.before_device_wait(index); });
   finish_collectives();

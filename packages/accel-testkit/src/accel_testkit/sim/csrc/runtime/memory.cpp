@@ -57,12 +57,13 @@ class Account {
   void take(size_t bytes, size_t asked, c10::DeviceIndex device) {
     std::lock_guard<std::mutex> lock(mutex);
     const auto used = static_cast<size_t>(stats.allocated_bytes[0].current);
-    if (used + bytes > config().capacity) {
+    const auto limit = static_cast<size_t>(static_cast<double>(config().capacity) * fraction);
+    if (used + bytes > limit) {
       stats.num_ooms++;
       TORCH_CHECK_WITH(
           OutOfMemoryError, false, upper_name(), " out of memory. Tried to allocate ", mebibytes(bytes), ". ",
           upper_name(), " ", static_cast<int>(device), " has a total capacity of ", mebibytes(config().capacity),
-          " of which ", mebibytes(config().capacity - used), " is free (simulated; ACCEL_SIM_MEMORY sets it).");
+          " of which ", mebibytes(limit - std::min(used, limit)), " is free (simulated; ACCEL_SIM_MEMORY sets it).");
     }
     raise_by(stats.allocation, 1);
     raise_by(stats.active, 1);
@@ -95,6 +96,7 @@ class Account {
 
   std::mutex mutex;
   DeviceStats stats;
+  double fraction = 1.0;  // of the capacity, that this process may use
 
  private:
   void reserve(size_t needed) {
@@ -109,7 +111,7 @@ class Account {
 
 Account& account(c10::DeviceIndex device) {
   static auto* accounts = new std::array<Account, 64>();
-  TORCH_CHECK(device >= 0 && device < config().count, "invalid device ordinal ", static_cast<int>(device));
+  check_device(device);
   return (*accounts)[static_cast<size_t>(device)];
 }
 
@@ -177,7 +179,20 @@ class SimAllocator final : public c10::DeviceAllocator {
 
 } // namespace
 
+void set_memory_fraction(c10::DeviceIndex index, double fraction) {
+  auto& mine = account(index);
+  std::lock_guard<std::mutex> lock(mine.mutex);
+  mine.fraction = fraction;
+}
+
+double memory_fraction(c10::DeviceIndex index) {
+  auto& mine = account(index);
+  std::lock_guard<std::mutex> lock(mine.mutex);
+  return mine.fraction;
+}
+
 c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device) {
+  check_fork();
   const auto id = g_ids++;
   const auto stream = current_stream(device);
   Allocation allocation{id, bytes, stream, host};

@@ -73,7 +73,7 @@ const at::Generator& default_generator(c10::DeviceIndex index) {
     generators->push_back(new_generator(static_cast<c10::DeviceIndex>(generators->size())));
   }
   const auto wanted = index < 0 ? current_device() : index;
-  TORCH_CHECK(wanted < config().count, "invalid device ordinal ", static_cast<int>(wanted));
+  check_device(wanted);
   return (*generators)[static_cast<size_t>(wanted % count)];
 }
 

@@ -58,6 +58,9 @@ c10::Allocator* allocator();
 Block* block_of(const c10::StorageImpl& storage);
 // Device memory of the given size that takes ownership of host memory. Raises OutOfMemoryError.
 c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device);
+// The part of a device's memory that this process may use.
+void set_memory_fraction(c10::DeviceIndex index, double fraction);
+double memory_fraction(c10::DeviceIndex index);
 uint64_t next_block();  // the next block has this id or a later one
 uint64_t new_id();
 void record_stream(const c10::DataPtr& data, const c10::Stream& stream);
@@ -80,6 +83,12 @@ void unregister_host(void* data);
 
 // ---------------------------------------------------------------------------- devices, streams, events
 c10::DeviceIndex current_device();
+// Raises what the vendor's runtime raises for an index without a device.
+void check_device(c10::DeviceIndex index);
+// A process that is forked after poison_fork() cannot use the device.
+void poison_fork();
+bool is_in_bad_fork();
+void check_fork();
 void set_current_device(c10::DeviceIndex index);
 c10::DeviceIndex index_of(c10::Device device);  // the current one where it has no index
 // Whether the device has a context in this process: whether memory was allocated there.
@@ -88,6 +97,7 @@ void mark_used(c10::DeviceIndex index);
 c10::Stream current_stream(c10::DeviceIndex index);
 c10::Stream new_stream(c10::DeviceIndex index);
 void synchronize_device(c10::DeviceIndex index);
+int64_t event_time_us(int64_t event);  // the address of a recorded event
 double event_elapsed_ms(int64_t start, int64_t end);  // addresses of two recorded events
 void register_guard();
 void register_hooks();

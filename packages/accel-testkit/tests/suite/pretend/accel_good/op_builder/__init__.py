@@ -3,11 +3,10 @@
 """The ops of the pretended device."""
 
 from accel_core.op_builder import OpTable
+from accel_core.op_builder.names import INFERENCE
 
-TABLE = OpTable(
-    package=__name__,
-    builders={
-        name: f"{__name__}.optimizers:{name}"
-        for name in ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "FusedAdamBuilder")
-    },
+TABLE = OpTable.from_modules(
+    __name__,
+    optimizers=("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "FusedAdamBuilder"),
+    others=("FusedLambBuilder", "FusedLionBuilder", *INFERENCE, "PinMemoryBuilder", "UtilsBuilder"),
 )

@@ -16,7 +16,9 @@ from accel_core.op_builder.steps.adam import multi_tensor_adam
 _groups: dict[int, bool] = {}
 
 
-class _PlainTorch(OpBuilder):
+class PlainTorch(OpBuilder):
+    """A builder whose op is always there."""
+
     FUNCTIONS: ClassVar[dict[str, Any]]
 
     @override
@@ -57,17 +59,17 @@ def _adagrad_update(op: int, step: int, lr: float, eps: float, decay: float, *te
 def _lion_update(
     op: int, step: int, lr: float, b1: float, b2: float, decay: float, *tensors: torch.Tensor
 ) -> None:
-    param, grad, moment = (tensor.detach() for tensor in tensors)
+    param, grad, moment = (tensor.detach().float() for tensor in tensors)
     direction = torch.sign(b1 * moment + (1 - b1) * grad)
-    param.sub_(lr * (direction + decay * param))
-    moment.mul_(b2).add_(grad, alpha=1 - b2)
+    tensors[0].detach().copy_(param - lr * (direction + decay * param))
+    tensors[2].copy_(b2 * moment + (1 - b2) * grad)
 
 
 def _nothing(*args: Any) -> None:
     pass
 
 
-class FusedAdamBuilder(_PlainTorch):
+class FusedAdamBuilder(PlainTorch):
     """Adam over lists of tensors."""
 
     NAME = "fused_adam"
@@ -75,7 +77,7 @@ class FusedAdamBuilder(_PlainTorch):
     FUNCTIONS: ClassVar[dict[str, Any]] = {"multi_tensor_adam": multi_tensor_adam}
 
 
-class CPUAdamBuilder(_PlainTorch):
+class CPUAdamBuilder(PlainTorch):
     """Adam on the host."""
 
     NAME = "cpu_adam"
@@ -87,7 +89,7 @@ class CPUAdamBuilder(_PlainTorch):
     }
 
 
-class CPUAdagradBuilder(_PlainTorch):
+class CPUAdagradBuilder(PlainTorch):
     """Adagrad on the host."""
 
     NAME = "cpu_adagrad"
@@ -99,7 +101,7 @@ class CPUAdagradBuilder(_PlainTorch):
     }
 
 
-class CPULionBuilder(_PlainTorch):
+class CPULionBuilder(PlainTorch):
     """Lion on the host."""
 
     NAME = "cpu_lion"

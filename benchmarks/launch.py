@@ -1,0 +1,125 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Start-up of `accel launch` beside torchrun and deepspeed, and throughput of the main job, bound and unbound.
+
+    python -m benchmarks.launch
+
+Start-up is the time from the command until the last of two ranks runs its first line. The launchers take turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks import results
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+#: Writes when a rank has started; the clock is that of all processes of the machine.
+_RANK = "import os, sys, time; open(sys.argv[-1] + os.environ['RANK'], 'w').write(repr(time.time()))\n"
+_STEPS = 60
+
+
+def launchers(port: int) -> dict[str, list[str]]:
+    """The command of each launcher for two ranks of this machine, without the program."""
+    return {
+        "accel launch": [str(BIN / "accel"), "launch", "--num_accelerators", "2", "--master_port", str(port)],
+        "accel launch, bound": [
+            *(str(BIN / "accel"), "launch", "--num_accelerators", "2", "--master_port", str(port)),
+            "--bind_cores_to_rank",
+        ],
+        "torchrun": [str(BIN / "torchrun"), "--nproc-per-node", "2", "--master-port", str(port)],
+        "deepspeed": [str(BIN / "deepspeed"), "--num_accelerators", "2", "--master_port", str(port)],
+    }
+
+
+def start_up(name: str, folder: Path) -> float:
+    """Seconds until both ranks run."""
+    script = folder / "rank.py"
+    script.write_text(_RANK, encoding="utf-8")
+    mark = folder / f"{name.replace(' ', '')}-{time.time_ns()}-"
+    begin = time.time()
+    _run([*launchers(_free_port())[name], str(script), str(mark)], folder)
+    return max(float(Path(f"{mark}{rank}").read_text(encoding="utf-8")) for rank in (0, 1)) - begin
+
+
+def throughput(name: str, folder: Path) -> float:
+    """Bytes (tokens) a second of a short run of the main job."""
+    out = folder / f"job-{time.time_ns()}"
+    command = [
+        *launchers(_free_port())[name],
+        "examples/train_lm.py",
+        "--steps",
+        str(_STEPS),
+        "--out",
+        str(out),
+    ]
+    _run(command, ROOT)
+    return _tokens_per_second(out)
+
+
+def _tokens_per_second(out: Path) -> float:
+    summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
+    return float(summary["bytes_trained_on"] / summary["training_seconds"])
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    # DeepSpeed's launcher looks for its second part on PATH.
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
+
+
+def _free_port() -> int:
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return int(trial.getsockname()[1])
+
+
+def interleaved(names: Sequence[str], rounds: int, measure: Callable[[str], float]) -> dict[str, list[float]]:
+    """Measurements of each name, one of each a round."""
+    found: dict[str, list[float]] = {name: [] for name in names}
+    for _ in range(rounds):
+        for name in names:
+            found[name].append(measure(name))
+    return found
+
+
+def main() -> None:
+    given = results.arguments(__doc__)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        starts = interleaved(list(launchers(0)), given.rounds, lambda one: start_up(one, folder))
+        jobs = ["accel launch", "accel launch, bound", "torchrun"]
+        speeds = interleaved(jobs, max(1, given.rounds // 3), lambda one: throughput(one, folder))
+    reference = statistics.median(starts["torchrun"])
+    rows = [
+        {
+            "launcher": name,
+            "start-up, s": statistics.median(values),
+            "against torchrun, s": statistics.median(values) - reference,
+            "tokens/s of the main job": f"{statistics.median(speeds[name]):,.0f}" if name in speeds else "",
+        }
+        for name, values in starts.items()
+    ]
+    text = (
+        "Start-up: from the command until the last of two ranks runs its first line. Throughput: the main job "
+        f"(`examples/train_lm.py`, {_STEPS} steps) on two ranks. Medians of {given.rounds} and "
+        f"{max(1, given.rounds // 3)} interleaved rounds. "
+        "Goals: start-up at most 0.3 s above torchrun's, and below deepspeed's."
+    )
+    results.write("launch", "Launchers", text, rows, given.out)
+
+
+if __name__ == "__main__":
+    main()

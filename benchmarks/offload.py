@@ -1,0 +1,213 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""ZeRO-Offload's host path: stock DeepSpeed against the replaced methods, on our kernels in both cases.
+
+Each case is a process of its own, with linear layers of 4096 x 4096 on the CPU accelerator. The methods are replaced
+and put back in turn, one iteration each. Peak memory is that of two more processes, one each way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from accel_core.cli.ops.bars import stacked
+from benchmarks import results
+
+WIDTH = 4096
+#: ZeRO stage, type, threads.
+CASES = tuple((stage, dtype, threads) for stage in (2, 3) for dtype in ("bf16", "fp32") for threads in (1, 2))
+
+
+def engine(stage: int, dtype: str, millions: int) -> Any:
+    """DeepSpeed's engine with an offloaded optimizer, on one rank."""
+    import deepspeed
+    import torch
+
+    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
+    layers = max(1, round(millions * 1e6 / WIDTH**2))
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)))
+    config: dict[str, Any] = {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_clipping": 1.0,
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01}},
+        "zero_optimization": {"stage": stage, "offload_optimizer": {"device": "cpu"}},
+    }
+    if dtype == "bf16":
+        config["bf16"] = {"enabled": True}
+    return deepspeed.initialize(model=model, config=config, model_parameters=model.parameters())[0]
+
+
+def iteration(made: Any, batch: Any) -> tuple[float, float]:
+    """Seconds of backward and of step."""
+    loss = made(batch).float().pow(2).mean()
+    begin = time.perf_counter()
+    made.backward(loss)
+    between = time.perf_counter()
+    made.step()
+    return between - begin, time.perf_counter() - between
+
+
+def methods(replaced: bool) -> None:
+    """Replace DeepSpeed's methods, or put them back."""
+    from accel_core.upstream import speedups
+
+    for name in speedups.MODULES:
+        speedups.restore(sys.modules[name])
+        if replaced:
+            speedups.apply(sys.modules[name])
+
+
+def timed(stage: int, dtype: str, millions: int, rounds: int) -> dict[str, Any]:
+    """Medians of both ways, and the median of the ratios of neighbouring iterations."""
+    import torch
+
+    made = engine(stage, dtype, millions)
+    batch = torch.randn(1, WIDTH, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32)
+    seconds: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+    for count in range(rounds + 2):
+        for replaced in (False, True):
+            methods(replaced)
+            took = iteration(made, batch)
+            if count >= 2:  # the first two allocate
+                seconds[replaced].append(took)
+    totals = {replaced: [sum(pair) for pair in pairs] for replaced, pairs in seconds.items()}
+
+    def median(replaced: bool, part: Callable[[tuple[float, float]], float]) -> float:
+        return 1e3 * statistics.median(map(part, seconds[replaced]))
+
+    return {
+        "stock backward ms": median(False, lambda pair: pair[0]),
+        "backward ms": median(True, lambda pair: pair[0]),
+        "stock step ms": median(False, lambda pair: pair[1]),
+        "step ms": median(True, lambda pair: pair[1]),
+        "stock ÷ ours": statistics.median(a / b for a, b in zip(totals[False], totals[True], strict=True)),
+    }
+
+
+def peak(stage: int, dtype: str, millions: int, replaced: bool) -> int:
+    """Largest resident memory of a process that takes three iterations, in MiB."""
+    import torch
+
+    made = engine(stage, dtype, millions)
+    methods(replaced)
+    batch = torch.randn(1, WIDTH, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32)
+    for _ in range(3):
+        iteration(made, batch)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def parts(stage: int, dtype: str, millions: int, rounds: int) -> dict[str, dict[str, float]]:
+    """Mean milliseconds of the parts of an iteration, with DeepSpeed's methods and with ours."""
+    import torch
+
+    from accel_core.upstream.profile import Profile, profiled
+
+    made = engine(stage, dtype, millions)
+    batch = torch.randn(1, WIDTH, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32)
+    seen: dict[str, list[dict[str, float]]] = {"stock": [], "ours": []}
+    for _ in range(rounds + 2):
+        for name, iterations in seen.items():
+            methods(name == "ours")
+            with profiled() as profile:
+                iteration(made, batch)
+            iterations += profile.iterations
+    return {
+        name: {part: 1e3 * seconds for part, seconds in Profile(iterations).mean(2).items()}
+        for name, iterations in seen.items()
+    }
+
+
+def child(*arguments: Any, threads: int) -> Any:
+    """Run this module in a process of its own; returns what it prints last, as JSON."""
+    environment = {
+        "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": str(threads), "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29731",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "benchmarks.offload", "--child", json.dumps(arguments)]
+    done = subprocess.run(
+        command, env=os.environ | environment, stdout=subprocess.PIPE, text=True, check=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def row(stage: int, dtype: str, threads: int, millions: int, rounds: int) -> dict[str, Any]:
+    """One case."""
+    figures = child("timed", stage, dtype, millions, rounds, threads=threads)
+    case = {"ZeRO": str(stage), "type": dtype, "threads": str(threads), "parameters": f"{millions} M"}
+    memory: dict[str, Any] = {
+        name: child("peak", stage, dtype, millions, replaced, threads=threads)
+        for name, replaced in (("stock peak MiB", False), ("peak MiB", True))
+    }
+    return {**case, **figures, **memory}
+
+
+def _cases(wanted: str) -> Sequence[tuple[int, str, int]]:
+    parted = (case.split("-") for case in wanted.split(",") if case)
+    return [(int(stage), dtype, int(threads)) for stage, dtype, threads in parted] or CASES
+
+
+def main() -> int:
+    """Measure and write docs/results/offload.{md,json}."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds; medians are reported")
+    parser.add_argument("--millions", type=int, default=100, help="parameters")
+    parser.add_argument("--cases", default="", help="as 2-bf16-1,3-fp32-2; default: all")
+    parser.add_argument("--out", type=Path, default=results.FOLDER, help="folder of the result files")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        kind, *arguments = json.loads(options.child)
+        print(json.dumps({"timed": timed, "peak": peak, "parts": parts}[kind](*arguments)))
+        return 0
+    rows = [row(*case, options.millions, options.rounds) for case in _cases(options.cases)]
+    text = (
+        f"Medians of {options.rounds} rounds; in each, an iteration with DeepSpeed's methods and one with ours, in one "
+        "process, with our optimizer kernel in both. AdamW, gradient clipping, batch of one, one rank on the CPU "
+        "accelerator, so that nearly all of backward and step is the path of the gradients. The ratio is the median of "
+        "the rounds' ratios of backward + step. Peaks are the largest resident memory of a process of each kind."
+    )
+    results.write("offload", "ZeRO-Offload's host path", text, rows, options.out)
+    write_parts(options)
+    return 0
+
+
+def write_parts(options: argparse.Namespace) -> None:
+    """Write docs/results/offload-parts.{md,json,svg}: Amdahl's table, before and after."""
+    for stage in (2, 3):
+        bars = child("parts", stage, "bf16", options.millions, options.rounds, threads=1)
+        names = dict.fromkeys((*bars["stock"], *bars["ours"]))
+        total = sum(bars["stock"].values())
+        rows = [
+            {
+                "part": name,
+                "stock ms": bars["stock"].get(name, 0.0),
+                "ours ms": bars["ours"].get(name, 0.0),
+                "share of stock %": 100 * bars["stock"].get(name, 0.0) / total,
+                "the iteration without it": f"{total / (total - bars['stock'].get(name, 0.0)):.2f}x as fast",
+            }
+            for name in names
+        ]
+        text = (
+            f"ZeRO-{stage}, bf16, {options.millions} M parameters, one thread: means of {options.rounds} iterations of "
+            "each kind, in turn. The parts are those of `accel ops profile` (docs/offload.md). The last column is "
+            "Amdahl's: the speed of stock DeepSpeed, were the part to cost nothing."
+        )
+        name, title = f"offload-parts-{stage}", f"ZeRO-Offload: the parts of an iteration, ZeRO-{stage}"
+        results.write(name, title, text, rows, options.out)
+        options.out.joinpath(f"{name}.svg").write_text(stacked(bars, title), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

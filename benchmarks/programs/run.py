@@ -1,0 +1,75 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Run programs in processes that have a simulated device, or none, and compare their losses."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from accel_testkit import sim
+
+DEVICES = ("npu", "hpu", "mlu", "xpu", "cuda")
+KINDS = ("single", "ranks")
+ROOT = Path(__file__).resolve().parents[2]
+_LAUNCHER = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+#: Losses may differ from the CPU's by this part of them: attention and collectives sum in other orders.
+TOLERANCE = 1e-3
+
+Outcomes = dict[str, dict[str, Any]]
+
+
+def outcomes(kind: str, device: str, names: Iterable[str] = ()) -> Outcomes:
+    """Return losses or error of each program of a kind on a device, by its name. `cpu` is the machine's own."""
+    launcher = _LAUNCHER if kind == "ranks" else ()
+    command = [
+        sys.executable,
+        "-W",
+        "ignore",
+        *launcher,
+        "-m",
+        "benchmarks.programs.worker",
+        kind,
+        device,
+        *names,
+    ]
+    done = subprocess.run(
+        command, env=_environment(device), capture_output=True, text=True, check=False, timeout=900, cwd=ROOT
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"outcomes"')]
+    if not lines:
+        raise RuntimeError(f"{' '.join(command)} failed\n{done.stderr[-3000:]}")
+    found: Outcomes = json.loads(lines[-1])["outcomes"]
+    return found
+
+
+def _environment(device: str) -> dict[str, str]:
+    base = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": device}
+    return base if device == "cpu" else sim.environment(device, base=base)
+
+
+def difference(found: list[float], reference: list[float]) -> float:
+    """Return the largest difference of two lists of losses, as a part of the reference."""
+    if len(found) != len(reference):
+        return float("inf")
+    return max(abs(a - b) / max(abs(b), 1e-6) for a, b in zip(found, reference, strict=True))
+
+
+def verdict(found: dict[str, Any], reference: dict[str, Any]) -> str:
+    """Return how an outcome compares with the CPU's: `equal`, the difference, or the error."""
+    if "error" in found:
+        return str(found["error"])
+    if "error" in reference:
+        return f"works; fails on the CPU: {reference['error']}"
+    far = difference(found["losses"], reference["losses"])
+    return "equal" if far == 0 else f"{far:.0e}" if far <= TOLERANCE else f"differs by {far:.0e}"
+
+
+def passes(text: str) -> bool:
+    """Return whether a verdict is that of a program that works."""
+    return text == "equal" or text[:1].isdigit()

@@ -1,0 +1,119 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Training steps of many small operators on a simulated device, against the same steps on the CPU.
+
+One process runs both in turn; each round gives one ratio, and the medians of the rounds are reported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from accel_testkit import sim
+from benchmarks import results
+
+_TEXT = """\
+What a simulated device adds to a program of small operators, where it adds most: on large ones the CPU's kernels take
+all the time. One process trains the same model on both, in turn; a round's ratio is of two times that were measured
+one after the other. The backward pass runs on a thread of its own, as on every accelerator, and on the CPU it does not.
+
+    python -m benchmarks.simulator"""
+_DEVICE = "npu"
+_STEPS = 5  # in a sample
+
+
+def _model(kind: str, device: str) -> Callable[[], None]:
+    """Return a function that trains one step."""
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.GELU()) for _ in range(6)]
+    model = nn.Sequential(*layers, nn.Linear(64, 8)).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=kind == "foreach")
+    x, target = torch.randn(32, 64).to(device), torch.randint(0, 8, (32,)).to(device)
+
+    def step() -> None:
+        loss = nn.functional.cross_entropy(model(x), target)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def _forward(_kind: str, device: str) -> Callable[[], None]:
+    """Return a function that calls one small operator many times."""
+    import torch
+
+    x = torch.ones(8, 8, device=device)
+
+    def step() -> None:
+        y = x
+        for _ in range(400):
+            y = y + x
+
+    return step
+
+
+_KINDS = {
+    "training step, AdamW by single operators": ("single", _model),
+    "training step, AdamW by foreach operators": ("foreach", _model),
+    "400 additions of 8 x 8": ("", _forward),
+}
+
+
+def worker(rounds: int) -> None:
+    """Measure in this process, which has the device, and print milliseconds and ratios as JSON."""
+    import time
+
+    import torch_npu  # noqa: F401
+
+    found: dict[str, Any] = {}
+    for name, (kind, make) in _KINDS.items():
+        steps = {device: make(kind, device) for device in ("cpu", _DEVICE)}
+        times: dict[str, list[float]] = {device: [] for device in steps}
+        for number in range(rounds + 3):  # the first three warm up
+            for device, step in steps.items():
+                began = time.perf_counter()
+                for _ in range(_STEPS):
+                    step()
+                if number >= 3:
+                    times[device].append(1000 * (time.perf_counter() - began) / _STEPS)
+        found[name] = times
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+def main() -> None:
+    """Write docs/results/simulator.md and .json."""
+    options = results.arguments(__doc__)
+    environment = sim.environment(_DEVICE, base={**os.environ, "OMP_NUM_THREADS": "1"})
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.simulator", "--worker", str(options.rounds)]
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=root)
+    rows = []
+    for name, times in json.loads(done.stdout.splitlines()[-1]).items():
+        ratios = [mine / cpu for mine, cpu in zip(times[_DEVICE], times["cpu"], strict=True)]
+        rows.append(
+            {
+                "program": name,
+                "CPU, ms": statistics.median(times["cpu"]),
+                "simulated npu, ms": statistics.median(times[_DEVICE]),
+                "ratio": statistics.median(ratios),
+            }
+        )
+    results.write("simulator", "Steps on a simulated device", _TEXT, rows, options.out)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--worker"]:
+        worker(int(sys.argv[2]))
+    else:
+        main()

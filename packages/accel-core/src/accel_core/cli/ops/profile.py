@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel ops profile script.py [arguments]`: run a script, and show where its iterations spend their time."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import runpy
+import sys
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from accel_core import env
+from accel_core.cli.ops import bars
+from accel_core.errors import NothingProfiled
+
+#: The first iterations allocate memory.
+SKIP = 2
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options, the script, and its arguments."""
+    parser.add_argument(
+        "--skip", type=int, default=SKIP, metavar="N", help=f"first iterations to leave out ({SKIP})"
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="write a stacked bar as SVG")
+    parser.add_argument(
+        "--json", action="store_true", help="print a JSON object after the script's own output"
+    )
+    parser.add_argument("script", help="a script that trains with DeepSpeed")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="arguments of the script")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the script in this process and print the table on local rank 0; returns the script's exit status.
+
+    Raises NothingProfiled if there are not more optimizer steps than `--skip` leaves out.
+    """
+    import torch  # noqa: F401  joins core to deepspeed, as in a program that imports torch first
+
+    from accel_core.upstream.profile import profiled
+
+    with profiled() as profile:
+        status = _run_script(args.script, args.arguments)
+    if not env.is_local_rank_zero():
+        return status
+    if len(profile.iterations) <= max(args.skip, 0):
+        raise _nothing(args, len(profile.iterations))
+    parts = {name: 1e3 * seconds for name, seconds in profile.mean(max(args.skip, 0)).items()}
+    counted = len(profile.iterations) - max(args.skip, 0)
+    title = f"{Path(args.script).name}: mean of {counted} iterations"
+    if args.plot:
+        args.plot.write_text(bars.stacked({"iteration": parts}, title), encoding="utf-8")
+    if args.json:
+        print(json.dumps({"iterations": counted, "milliseconds": parts}))
+    else:
+        _show(title, parts)
+    return status
+
+
+def _run_script(script: str, arguments: list[str]) -> int:
+    """Run it as `python script.py arguments` would; returns its exit status."""
+    former, sys.argv = sys.argv, [script, *arguments]
+    sys.path.insert(0, str(Path(script).resolve().parent))
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+            return 1
+        return ended.code or 0
+    finally:
+        sys.argv = former
+        del sys.path[0]
+    return 0
+
+
+def _show(title: str, parts: dict[str, float]) -> None:
+    total = sum(parts.values())
+    table = Table("part", box=box.SIMPLE_HEAD, title=title, title_justify="left", show_footer=True)
+    table.columns[0].footer = "iteration"
+    table.add_column("ms", justify="right", footer=f"{total:,.1f}")
+    table.add_column("share", justify="right", footer="100 %")
+    for name, milliseconds in parts.items():
+        table.add_row(name, f"{milliseconds:,.1f}", f"{100 * milliseconds / total:.1f} %")
+    Console(highlight=False).print(table)
+
+
+def _nothing(args: argparse.Namespace, steps: int) -> NothingProfiled:
+    return NothingProfiled(
+        what=f"there is nothing to show of {args.script}",
+        found=f"{steps} optimizer steps of a DeepSpeed engine",
+        expected=f"more than {args.skip}, the first ones that --skip leaves out",
+        do="let the script train longer, or use --skip 0; it has to train with deepspeed.initialize",
+    )

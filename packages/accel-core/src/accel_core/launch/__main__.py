@@ -1,0 +1,23 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m accel_core.launch`, for machines where the script `accel` is not on PATH."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from accel_core.errors import AccelError
+from accel_core.launch import command
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        prog="python -m accel_core.launch", description="Start the ranks of a job."
+    )
+    command.add_arguments(parser)
+    try:
+        sys.exit(command.run(parser.parse_args()))
+    except AccelError as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)

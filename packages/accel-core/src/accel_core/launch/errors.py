@@ -1,0 +1,49 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of the launcher; each has a paragraph in docs/errors.md."""
+
+from __future__ import annotations
+
+from accel_core.errors import AccelError
+
+
+class InvalidPlan(AccelError, ValueError):
+    """A plan file cannot be read, or contradicts itself."""
+
+    code = "ACC-605"
+
+
+class InvalidHostfile(AccelError, ValueError):
+    """The hostfile is missing, empty, or has a line that is not a host with its slots."""
+
+    code = "ACC-602"
+
+
+class InvalidSelection(AccelError, ValueError):
+    """Hosts, slots or numbers on the command line that do not exist, or contradict each other."""
+
+    code = "ACC-603"
+
+
+class BindingImpossible(AccelError, ValueError):
+    """Ranks cannot be bound: too few cores, or a core list with cores that are not there or not allowed."""
+
+    code = "ACC-604"
+
+
+class AffinityConflict(AccelError, ValueError):
+    """A variable of the OpenMP runtime would bind threads to other cores than the launcher."""
+
+    code = "ACC-606"
+
+
+class InvalidArguments(AccelError, ValueError):
+    """An option's value, or the program, cannot be used."""
+
+    code = "ACC-608"
+
+
+class HostUnreachable(AccelError, RuntimeError):
+    """A host of the job does not answer, or cannot describe itself."""
+
+    code = "ACC-609"

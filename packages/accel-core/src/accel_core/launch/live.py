@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The live view: on a terminal, one status line a rank below the output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from accel_core.launch.plan import Plan
+from accel_core.launch.supervise.messages import Message
+from accel_core.vendor import format_cpu_list
+
+_MOST_RANKS = 32
+
+
+@dataclass
+class _State:
+    host: str
+    cores: str
+    device: str
+    state: str = "starting"
+    percent: float = 0.0
+    memory: float = 0.0
+    last: str = ""
+
+
+class LiveView:
+    """Shows output as it comes, and what each rank does below it."""
+
+    def __init__(self, plan: Plan, console: Console | None = None) -> None:
+        self._ranks: Mapping[int, _State] = {
+            rank.rank: _State(host.name, format_cpu_list(rank.cpus) or "any", rank.device or "-")
+            for host, rank in plan.ranks()
+        }
+        self._console = console or Console()
+        # Guards send their status once a second.
+        self._live = Live(
+            console=self._console, refresh_per_second=2, transient=True, get_renderable=self._table
+        )
+        self._live.start()
+
+    def line(self, target: int, line: bytes) -> None:
+        """Show a line above the status lines. A terminal shows both outputs in one place."""
+        text = line.decode("utf-8", "replace").rstrip("\r\n")
+        # What a program writes is no markup; colours of its own stay.
+        self._console.print(Text.from_ansi(text.rpartition("\r")[2]), soft_wrap=True)
+
+    def message(self, message: Message) -> None:
+        """Note what a guard said."""
+        rank, values = self._ranks.get(message.rank), message.values
+        if rank is None:
+            return
+        if message.kind == "start":
+            rank.state = "running"
+        elif message.kind == "status":
+            rank.percent, rank.memory = float(values.get("percent", 0)), float(values.get("memory", 0))
+            rank.last = str(values.get("last", ""))
+        elif message.kind == "end":
+            rank.state = f"ended ({values.get('code')})" if values.get("code") else "ended"
+
+    def close(self) -> None:
+        """Remove the status lines."""
+        self._live.stop()
+
+    def _table(self) -> Table:
+        table = Table(box=None, header_style="dim", pad_edge=False)
+        for name in ("rank", "host", "cores", "device", "state", "CPU", "memory"):
+            right = name in ("rank", "CPU", "memory")
+            table.add_column(name, justify="right" if right else "left", no_wrap=True)
+        table.add_column("last line", no_wrap=True, overflow="ellipsis", ratio=1)
+        for number, rank in list(self._ranks.items())[:_MOST_RANKS]:
+            table.add_row(
+                str(number),
+                rank.host,
+                rank.cores,
+                rank.device,
+                rank.state,
+                f"{rank.percent:.0f} %",
+                f"{rank.memory / 2**30:.1f} GiB",
+                Text(Text.from_ansi(rank.last).plain),  # without the program's escape sequences
+            )
+        if len(self._ranks) > _MOST_RANKS:
+            table.add_row("", f"and {len(self._ranks) - _MOST_RANKS} more ranks")
+        return table

@@ -1,0 +1,186 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Who may have written what this process loads: this user and root, nobody else.
+
+A path is followed folder by folder, each opened relative to the descriptor of the one before and checked through its
+own descriptor. So nothing can be exchanged between the check and the use: a folder or link that another user owns, or
+that others can write, is refused, and inside the others only this user and root can exchange anything. A file is read
+through the descriptor that was checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from accel_core import env
+from accel_core.errors import CacheUnusable
+
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+#: Opens a folder for what is below it; where the system has O_PATH, a folder that cannot be listed too (mode 0711).
+_SEARCH = getattr(os, "O_PATH", os.O_RDONLY) | _FOLDER
+#: O_NONBLOCK: a named pipe must not stop the process.
+_READ = (
+    os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+)
+_MOST_LINKS = 40
+
+
+@contextlib.contextmanager
+def opened(path: Path, *, create: bool = False, shared: bool = False) -> Iterator[int]:
+    """Yield a descriptor of a folder that only this user and root can have changed.
+
+    create: make missing folders, each with mode 0700.
+    shared: others may write the folder itself if it is sticky, as /tmp is.
+
+    Raises CacheUnusable if another user owns or can write a folder or link on the way; OSError as `os.open` does.
+    """
+    folder, place = _follow(path, create=create)
+    try:
+        _check(os.fstat(folder), place, sticky=shared, remove=not shared)
+        listed = os.open(".", os.O_RDONLY | _FOLDER, dir_fd=folder)
+    finally:
+        os.close(folder)
+    try:
+        yield listed
+    finally:
+        os.close(listed)
+
+
+def read(folder: int, name: str, place: Path) -> bytes:
+    """Return the contents of a file in a folder of `opened`.
+
+    place: the folder's path, for messages.
+
+    Raises CacheUnusable for a link, a second hard link, and a file that another user owns or can write; else OSError.
+    """
+    path = place / name
+    try:
+        descriptor = os.open(name, _READ, dir_fd=folder)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):
+            raise unusable(f"{path} is a link", remove=path) from None
+        raise
+    with open(descriptor, "rb") as file:
+        _check_file(os.fstat(descriptor), path)
+        return file.read()
+
+
+def check_tree(path: Path) -> None:
+    """Raise CacheUnusable if another user can have changed the folder or anything in it; OSError if it is not there.
+
+    In a folder that others cannot enter (mode 0700) the write bits of files have no effect, and are not checked.
+    """
+    with opened(path) as folder:
+        private = not os.fstat(folder).st_mode & 0o077
+    for root, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            inside = Path(root, name)
+            status = inside.lstat()
+            if not stat.S_ISDIR(status.st_mode):
+                _check_file(status, inside, sealed=private)
+            elif private:
+                _check_owner(status, inside, remove=True)
+            else:
+                _check(status, inside, remove=True)
+
+
+def unusable(found: str, *, remove: Path | None = None) -> CacheUnusable:
+    """Return the error. remove: what to delete, as another user may have written it."""
+    advice = f"delete {remove}, which another user may have changed" if remove else "correct that"
+    return CacheUnusable(
+        what="the cache of built libraries cannot be used",
+        found=found,
+        expected="folders and files of this user or root that nobody else can write, up to the root folder",
+        do=f"{advice}; or set {env.CACHE_DIR.name} to a folder of your own",
+    )
+
+
+def _follow(path: Path, *, create: bool) -> tuple[int, Path]:
+    """Return a descriptor of the folder, whose parents are checked, and its path without links."""
+    left = _parts(str(path.absolute()))
+    folder, place, links = os.open("/", _SEARCH), Path("/"), 0
+    try:
+        while left:
+            _check(os.fstat(folder), place, sticky=True)
+            name = left.pop()
+            target = _link_target(folder, name, place / name)
+            if target is None:
+                below = _open_below(folder, name, create=create)
+                os.close(folder)
+                folder, place = below, place.parent if name == ".." else place / name
+                continue
+            links += 1
+            if links > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            left += _parts(target)
+            if target.startswith("/"):
+                os.close(folder)
+                folder, place = os.open("/", _SEARCH), Path("/")
+    except BaseException:
+        os.close(folder)
+        raise
+    return folder, place
+
+
+def _parts(path: str) -> list[str]:
+    """Return the names of a path, the first one last."""
+    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
+
+
+def _link_target(folder: int, name: str, path: Path) -> str | None:
+    """Return where a link leads, None for anything else. Nobody else can replace a link that passes the check."""
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISLNK(status.st_mode):
+        return None
+    _check_owner(status, path)
+    return os.readlink(name, dir_fd=folder)
+
+
+def _open_below(folder: int, name: str, *, create: bool) -> int:
+    try:
+        return os.open(name, _SEARCH, dir_fd=folder)
+    except FileNotFoundError:
+        if not create:
+            raise
+    with contextlib.suppress(FileExistsError):  # another process was first
+        os.mkdir(name, 0o700, dir_fd=folder)
+    return os.open(name, _SEARCH, dir_fd=folder)
+
+
+def _check(status: os.stat_result, path: Path, *, sticky: bool = False, remove: bool = False) -> None:
+    """Check owner and write bits.
+
+    sticky: others may write where only the owner of an entry, or of the folder, can replace it.
+    remove: the advice is to delete it.
+    """
+    _check_owner(status, path, remove=remove)
+    if status.st_mode & _OTHERS_WRITE and not (sticky and status.st_mode & stat.S_ISVTX):
+        found = f"{path} can be written by others (mode {status.st_mode & 0o7777:o})"
+        raise unusable(found, remove=path if remove else None)
+
+
+def _check_owner(status: os.stat_result, path: Path, *, remove: bool = False) -> None:
+    user = os.geteuid()
+    if status.st_uid not in (user, 0):
+        found = f"{path} belongs to user {status.st_uid}, this is user {user}"
+        raise unusable(found, remove=path if remove else None)
+
+
+def _check_file(status: os.stat_result, path: Path, *, sealed: bool = False) -> None:
+    """Check a file. sealed: others cannot reach it, whatever its write bits."""
+    if not stat.S_ISREG(status.st_mode):
+        raise unusable(f"{path} is not a regular file", remove=path)
+    _check_owner(status, path, remove=True)
+    if not sealed:
+        _check(status, path, remove=True)
+    if status.st_nlink > 1:  # under its other name it may be where others can write
+        raise unusable(f"{path} has {status.st_nlink} names (hard links)", remove=path)

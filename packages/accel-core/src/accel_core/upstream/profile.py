@@ -1,0 +1,147 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Where the time of an iteration goes: methods of DeepSpeed's engine and ZeRO optimizers with a clock around them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+_ENGINE = "deepspeed.runtime.engine:DeepSpeedEngine"
+_ZERO_2 = "deepspeed.runtime.zero.stage_1_and_2:DeepSpeedZeroOptimizer"
+_ZERO_3 = "deepspeed.runtime.zero.stage3:DeepSpeedZeroOptimizer_Stage3"
+_ZERO = (_ZERO_2, _ZERO_3)
+#: What is left of the engine's own methods.
+FORWARD, BACKWARD, STEP = "forward", "backward: model", "step: rest"
+COPY_OUT = "step: copy-out of parameters"
+
+#: The parts in the order of an iteration, and the methods whose own time, without that of other methods here, they are.
+PARTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    (FORWARD, (_ENGINE,), ("forward",)),
+    (BACKWARD, (_ENGINE,), ("backward",)),
+    ("backward: gradients to buckets", _ZERO, ("reduce_independent_p_g_buckets_and_remove_grads",)),
+    ("backward: averaging", (_ZERO_2,), ("average_tensor",)),
+    (
+        "backward: averaging",
+        (_ZERO_3,),
+        (
+            "_DeepSpeedZeroOptimizer_Stage3__avg_scatter_grads",
+            "_DeepSpeedZeroOptimizer_Stage3__avg_scatter_contiguous_grads",
+        ),
+    ),
+    ("backward: accumulation", (_ZERO_2,), ("async_accumulate_grad_in_cpu_via_gpu",)),
+    ("backward: norm", (_ZERO_2,), ("set_norm_for_param_grad_in_gpu",)),
+    ("backward: norm", (_ZERO_3,), ("_constant_buffered_norm2",)),
+    ("backward: overflow", (_ZERO_2,), ("update_offload_overflow_tracker_for_param_grad",)),
+    ("backward: conversion and copy", (_ZERO_2,), ("async_inplace_copy_grad_to_fp32_buffer_from_gpu",)),
+    ("backward: conversion and copy", (_ZERO_3,), ("_offload_grad_partition_at_boundary",)),
+    ("backward: rest of reduction", (_ZERO_2,), ("reduce_ipg_grads", "copy_grads_in_partition")),
+    ("backward: rest of reduction", (_ZERO_3,), ("partition_grads",)),
+    ("step: norm and overflow", _ZERO, ("check_overflow", "complete_grad_norm_calculation_for_cpu_offload")),
+    ("step: unscale and clip", _ZERO, ("unscale_and_clip_grads",)),
+    ("step: optimizer", _ZERO, ("_optimizer_step",)),
+    (COPY_OUT, (_ZERO_2,), ("step",)),
+    (COPY_OUT, (_ZERO_3,), ("_reassign_or_swap_out_partitioned_parameters",)),
+    (STEP, (_ZERO_3,), ("step",)),
+    (STEP, (_ENGINE,), ("step",)),
+)
+
+
+@dataclass
+class Profile:
+    """Seconds by part of each iteration, which ends with an optimizer step."""
+
+    iterations: list[dict[str, float]] = field(default_factory=list)
+
+    def mean(self, skip: int) -> dict[str, float]:
+        """Return the mean seconds by part in the order of `PARTS`, without the first iterations."""
+        counted = self.iterations[skip:]
+        names = dict.fromkeys(name for name, _, _ in PARTS)
+        sums = {name: sum(each.get(name, 0.0) for each in counted) for name in names}
+        return {name: total / len(counted) for name, total in sums.items() if total}
+
+
+class _Clock:
+    """Adds the time since the last call to the part that is running. Time outside any part is not counted.
+
+    Hooks of autograd may run in other threads; the one that called backward waits meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self._running: list[str] = []
+        self._since = 0.0
+
+    def begin(self, part: str) -> None:
+        self._add()
+        self._running.append(part)
+
+    def end(self) -> None:
+        self._add()
+        self._running.pop()
+
+    def _add(self) -> None:
+        now = time.perf_counter()
+        if self._running:
+            self.seconds[self._running[-1]] += now - self._since
+        self._since = now
+
+
+@contextlib.contextmanager
+def profiled() -> Iterator[Profile]:
+    """Measure the iterations of all engines meanwhile; imports deepspeed. Times are the host's, not a device's."""
+    clock, profile = _Clock(), Profile()
+    with contextlib.ExitStack() as stack:
+        for part, targets, names in PARTS:
+            for target in targets:
+                module, _, name = target.partition(":")
+                owner = getattr(importlib.import_module(module), name)
+                for method in names:
+                    if method in vars(owner):
+                        stack.enter_context(_replaced(owner, method, functools.partial(_timed, clock, part)))
+        owner = getattr(importlib.import_module(_ENGINE.partition(":")[0]), _ENGINE.partition(":")[2])
+        stack.enter_context(_replaced(owner, "step", functools.partial(_counted, clock, profile)))
+        yield profile
+
+
+@contextlib.contextmanager
+def _replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
+    former = vars(owner)[name]
+    setattr(owner, name, wrap(former))
+    try:
+        yield
+    finally:
+        setattr(owner, name, former)
+
+
+def _timed(clock: _Clock, part: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        clock.begin(part)
+        try:
+            return method(*args, **kwargs)
+        finally:
+            clock.end()
+
+    return timed
+
+
+def _counted(clock: _Clock, profile: Profile, step: Callable[..., Any]) -> Callable[..., Any]:
+    """Close an iteration after each call of the engine's step that is at a boundary of gradient accumulation."""
+
+    @functools.wraps(step)
+    def counted(engine: Any, *args: Any, **kwargs: Any) -> Any:
+        before = engine.global_steps
+        result = step(engine, *args, **kwargs)
+        if engine.global_steps != before:
+            profile.iterations.append(dict(clock.seconds))
+            clock.seconds.clear()
+        return result
+
+    return counted

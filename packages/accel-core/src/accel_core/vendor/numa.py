@@ -1,0 +1,155 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""NUMA nodes with CPUs that this process may use, as Linux describes them under /sys.
+
+The kernel's files are read directly: numactl is often not installed, and ignores which CPUs a container or a
+batch system allows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from accel_core.vendor.cpu_list import InvalidCpuList, parse_cpu_list
+from accel_core.vendor.probing import system_root
+
+SYSTEM = "sys/devices/system"
+#: Controller, mount point below sys/fs/cgroup and files of each version of the cgroup interface.
+_CPUSETS = (
+    ("", "", ("cpuset.cpus.effective",)),
+    ("cpuset", "cpuset", ("cpuset.effective_cpus", "cpuset.cpus")),
+)
+
+
+class NumaNode(NamedTuple):
+    """A NUMA node with its usable CPUs (hardware threads), ascending.
+
+    numbers: the node and those that list the same CPUs, which the kernel's `numa=fake` makes of one node.
+    """
+
+    number: int
+    cpus: tuple[int, ...]
+    numbers: tuple[int, ...]
+
+
+def usable_nodes() -> tuple[NumaNode, ...]:
+    """Return the nodes on which this process may run, at least one.
+
+    With `ACCEL_SYSROOT`, those of the recorded machine. Raises `InvalidCpuList`.
+    """
+    root = system_root()
+    return read_nodes(root, allowed_cpus(root))
+
+
+def allowed_cpus(root: Path) -> frozenset[int]:
+    """Return the online CPUs that the affinity and the cpuset of this process allow; raises `InvalidCpuList`.
+
+    Of a recorded machine: those in its proc/self/status, else all.
+    """
+    online = online_cpus(root)
+    affinity = _affinity(root) or online
+    if not affinity:
+        return frozenset(range(os.cpu_count() or 1))
+    cpus = (affinity & online) or affinity
+    # Usually the affinity is within the cpuset already; not in a sandbox with a /proc of its own.
+    return (cpus & _cpuset(root)) or cpus
+
+
+def online_cpus(root: Path) -> frozenset[int]:
+    """Return the CPUs that are switched on; empty if the system does not say. Raises `InvalidCpuList`."""
+    return read_cpu_list(root / SYSTEM / "cpu/online") or frozenset()
+
+
+def read_nodes(root: Path, allowed: Iterable[int]) -> tuple[NumaNode, ...]:
+    """Return the nodes under `root` with allowed online CPUs; each of `allowed` that is online is in one node.
+
+    Nodes without CPUs (HBM in flat mode, CXL) are left out. CPUs that no node lists belong to the first one; without
+    /sys there is one node. Raises `InvalidCpuList`.
+    """
+    usable = frozenset(allowed)
+    usable = (usable & online_cpus(root)) or usable
+    nodes: list[NumaNode] = []
+    listed: dict[frozenset[int], list[int]] = {}
+    for number, cpus in listed_nodes(root):
+        if cpus:
+            # numa=fake splits memory only: each fake node lists all CPUs of the real one.
+            listed.setdefault(cpus, []).append(number)
+    rest = set(usable)
+    for cpus, numbers in listed.items():
+        if own := cpus & rest:
+            nodes.append(NumaNode(numbers[0], tuple(sorted(own)), tuple(numbers)))
+            rest -= own
+    if rest or not nodes:
+        first = nodes[0] if nodes else NumaNode(0, (), (0,))
+        nodes[:1] = [first._replace(cpus=tuple(sorted(rest.union(first.cpus))))]
+    return tuple(nodes)
+
+
+def listed_nodes(root: Path) -> list[tuple[int, frozenset[int]]]:
+    """Return number and listed CPUs of each node under `root`, by number; raises `InvalidCpuList`."""
+    folders = ((_digits(folder.name[4:]), folder) for folder in (root / SYSTEM / "node").glob("node[0-9]*"))
+    return sorted(
+        (number, read_cpu_list(folder / "cpulist") or frozenset())
+        for number, folder in folders
+        if number is not None
+    )
+
+
+def read_cpu_list(path: Path) -> frozenset[int] | None:
+    """Return the numbers in a file, None if there is none; raises `InvalidCpuList`."""
+    try:
+        return parse_cpu_list(path.read_text(errors="replace"), str(path))
+    except OSError:
+        return None
+
+
+def process_status(root: Path, key: str) -> frozenset[int]:
+    """Return the list with this key in proc/self/status (`Cpus_allowed_list`); empty if it is not there."""
+    try:
+        text = (root / "proc/self/status").read_text(errors="replace")
+    except OSError:
+        return frozenset()
+    match = re.search(rf"^{key}:\s*(\S*)$", text, re.MULTILINE)
+    return parse_cpu_list(match[1], f"{key} of proc/self/status") if match else frozenset()
+
+
+def _affinity(root: Path) -> frozenset[int]:
+    if root == Path("/") and hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return process_status(root, "Cpus_allowed_list")
+
+
+def _cpuset(root: Path) -> frozenset[int]:
+    """Return the CPUs of this process's cpuset; empty if none is found."""
+    for folder, names in _cpuset_folders(root):
+        for name in names:
+            try:
+                if cpus := read_cpu_list(folder / name):
+                    return cpus
+            except InvalidCpuList:
+                continue  # a sandbox's imitation of the file; the affinity remains
+    return frozenset()
+
+
+def _cpuset_folders(root: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """Yield the folders from this process's group up to the mount point, for each mounted version."""
+    try:
+        text = (root / "proc/self/cgroup").read_text(errors="replace")
+    except OSError:
+        return
+    for controllers, path in re.findall(r"^[0-9]+:([^:]*):(/.*)$", text, re.MULTILINE):
+        for controller, mount_name, names in _CPUSETS:
+            if controller not in controllers.split(",") or ".." in path.split("/"):
+                continue
+            mount = root / "sys/fs/cgroup" / mount_name
+            group = mount / path.lstrip("/")
+            # In a container the group is often mounted at the mount point itself, while its path is the host's.
+            yield from ((folder, names) for folder in (group, *group.parents) if folder.is_relative_to(mount))
+
+
+def _digits(text: str) -> int | None:
+    return int(text) if text.isdecimal() and len(text) < 10 else None

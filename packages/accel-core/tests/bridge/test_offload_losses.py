@@ -1,0 +1,118 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""With the methods that core replaces for speed, an offloaded training has stock DeepSpeed's losses, bit by bit."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.version import Version
+
+pytestmark = [
+    pytest.mark.upstream,
+    pytest.mark.skipif(importlib.util.find_spec("accel_cpu") is None, reason="not run: package accel-cpu"),
+]
+#: The only release of which every method is replaced.
+_ALL = "0.19.8"
+_KEYS = ("stage", "dtype", "accumulation", "clip", "optimizer")
+_MATRIX = [
+    dict(zip(_KEYS, case, strict=True))
+    for case in itertools.product(
+        (1, 2, 3), ("bf16", "fp16", "fp32"), (1, 3), (0.0, 0.5), ("AdamW", "Adam", "Lion", "Adagrad")
+    )
+]
+_OPTIONS: list[dict[str, Any]] = [
+    {"zero": {"reduce_bucket_size": 500}},
+    {"zero": {"reduce_bucket_size": 10**6, "overlap_comm": True}},
+    {"zero": {"reduce_scatter": False}},
+    {"zero": {"offload_optimizer": {"device": "cpu", "pin_memory": True}}},
+    {"data_types": {"grad_accum_dtype": "fp32"}},
+    {"communication_data_type": "fp32"},
+    {"bf16": {"bf16_master_weights_and_grads": True}},
+]
+_OPTIONS_OF_STAGE_3: list[dict[str, Any]] = [
+    {"zero": {"offload_optimizer": {"device": "cpu", "ratio": 0.5}}},
+    {"zero": {"offload_param": {"device": "cpu"}}},
+]
+_UNUSUAL = [
+    {**_MATRIX[0], "stage": stage, "clip": 0.5, "accumulation": accumulation} | options
+    for stage in (1, 2, 3)
+    for accumulation in (1, 2)
+    for options in (*_OPTIONS, *(_OPTIONS_OF_STAGE_3 if stage == 3 else ()))
+]
+#: Each value of each dimension.
+_QUICK = [
+    dict(zip(_KEYS, case, strict=True))
+    for case in (
+        (2, "bf16", 3, 0.5, "AdamW"),
+        (3, "fp16", 1, 0.5, "Adam"),
+        (1, "fp32", 1, 0.5, "Lion"),
+        (3, "bf16", 3, 0.0, "Adagrad"),
+        (2, "fp16", 1, 0.0, "AdamW"),
+        (3, "fp32", 1, 0.5, "AdamW"),
+    )
+]
+# As if the sums of squares were so inexact that DeepSpeed's own norms are needed in every step.
+_QUICK[2]["unit"] = _QUICK[5]["unit"] = 1.0
+
+
+def _run(children: Any, store: Path, cases: list[dict[str, Any]], ranks: int) -> list[list[Any]]:
+    """The results of each rank."""
+    if Version(importlib.metadata.version("deepspeed")) != Version(_ALL):
+        pytest.skip(f"not run: deepspeed {_ALL}")
+    started = [
+        children.start(
+            f"import offload; offload.main({str(store)!r}, {cases!r})",
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+            WORLD_SIZE=str(ranks),
+            LOCAL_WORLD_SIZE=str(ranks),
+            LOCAL_SIZE=str(ranks),
+            DS_ACCELERATOR="cpu",
+        )
+        for rank in range(ranks)
+    ]
+    return [ended.expect_success().report for ended in [children.finish(child) for child in started]]
+
+
+def _check(reports: list[list[Any]], cases: list[dict[str, Any]]) -> None:
+    for results in reports:
+        for case, (stock, replaced, _, norms) in zip(cases, results, strict=True):
+            assert replaced == stock, case
+            assert len(set(stock)) > len(stock) // 2, case
+            assert norms > 0 or "bf16_master_weights_and_grads" in str(case), case
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_losses_and_norms_are_those_of_stock_deepspeed(children: Any, tmp_path: Path, ranks: int) -> None:
+    cases = _QUICK if ranks == 1 else _QUICK[:2]
+    reports = _run(children, tmp_path / "store", cases, ranks)
+    _check(reports, cases)
+    # The kernel of each optimizer has scaled the gradients itself.
+    assert all(fused for results in reports for _, _, fused, _ in results)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("stage", [1, 2, 3])
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+def test_losses_are_those_of_stock_deepspeed_in_all_cases(
+    children: Any, tmp_path: Path, ranks: int, stage: int, dtype: str
+) -> None:
+    cases = [case for case in _MATRIX if (case["stage"], case["dtype"]) == (stage, dtype)]
+    _check(_run(children, tmp_path / "store", cases, ranks), cases)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_losses_are_those_of_stock_deepspeed_with_unusual_options(
+    children: Any, tmp_path: Path, ranks: int, stage: int
+) -> None:
+    cases = [case for case in _UNUSUAL if case["stage"] == stage]
+    _check(_run(children, tmp_path / "store", cases, ranks), cases)

@@ -1,0 +1,177 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Methods of DeepSpeed are replaced only where their source is known, and can be switched off."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import logging
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from packaging.version import Version
+
+from accel_core.op_builder.source_builder import deepspeed_folder
+from accel_core.upstream import patches, speedups
+from accel_core.upstream.patches import Speedup
+
+pytestmark = pytest.mark.upstream
+_TOY = """
+import functools
+class Base:
+    def work(self): return "stock of another class"
+class Optimizer:
+    @staticmethod
+    def other(): return 0
+    def work(self, value):
+        return ("stock", value)
+    def relied(self):
+        return 1
+"""
+_NAMES = ["zero2-gradients", "zero2-step", "zero2-average", "zero3-gradients", "zero3-step", "zero3-overflow"]
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """A module in the place of DeepSpeed's."""
+    folder = tmp_path / "toyspeed"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "zero.py").write_text(_TOY, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield importlib.import_module("toyspeed.zero")
+    for name in ("toyspeed", "toyspeed.zero"):
+        sys.modules.pop(name, None)
+
+
+def _speedup(**changed: str) -> Speedup:
+    known = {
+        "work": 'def work(self, value):\n    return ("stock", value)',
+        "relied": "def relied(self):\n    return 1",
+    } | changed
+    rows = tuple(
+        (name, patches.fingerprint(source), "patches:of_toy" if name == "work" else "")
+        for name, source in known.items()
+    )
+    return Speedup("toy", "toyspeed.zero:Optimizer", ">=0", rows, "it is faster")
+
+
+@pytest.fixture
+def replacement(monkeypatch: pytest.MonkeyPatch) -> None:
+    def replaced(stock: Any, self: Any, value: int) -> Any:
+        return "ours" if value else stock(self, value)
+
+    monkeypatch.setattr(patches, "of_toy", replaced, raising=False)
+
+
+@pytest.mark.usefixtures("replacement")
+def test_a_known_method_is_replaced_and_put_back(toy: Any) -> None:
+    assert patches.apply(_speedup(), toy).on
+    assert toy.Optimizer().work(1) == "ours"
+    assert toy.Optimizer().work(0) == ("stock", 0)
+    assert toy.Base().work() == "stock of another class"
+    patches.restore(_speedup(), toy)
+    assert toy.Optimizer().work(1) == ("stock", 1)
+
+
+@pytest.mark.usefixtures("replacement")
+@pytest.mark.parametrize("changed", ["work", "relied"])
+def test_another_source_of_any_method_leaves_all_stock(
+    toy: Any, changed: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    speedup = _speedup(**{changed: "def other(self): pass"})
+    with caplog.at_level(logging.DEBUG, "accel_core"):
+        status = patches.apply(speedup, toy)
+    assert not status.on
+    assert changed in status.reason
+    assert toy.Optimizer().work(1) == ("stock", 1)
+    (line,) = caplog.messages
+    assert "toy" in line
+    assert changed in line
+
+
+@pytest.mark.usefixtures("replacement")
+def test_a_method_that_someone_has_wrapped_is_left_alone(toy: Any) -> None:
+    import functools
+
+    stock = toy.Optimizer.work
+    toy.Optimizer.work = functools.wraps(stock)(lambda *arguments: stock(*arguments))
+    assert not patches.apply(_speedup(), toy).on
+
+
+@pytest.mark.usefixtures("replacement")
+def test_a_missing_method_leaves_all_stock(toy: Any) -> None:
+    assert not patches.apply(_speedup(gone="def gone(self): pass"), toy).on
+    missing = Speedup(
+        "toy", "toyspeed.zero:Optimizer", ">=0", (("gone", "", "patches:of_toy"),), "it is faster"
+    )
+    assert not patches.apply(missing, toy).on
+    patches.restore(missing, toy)
+    assert not hasattr(toy.Optimizer, "gone")
+
+
+@pytest.mark.usefixtures("replacement")
+@pytest.mark.parametrize(
+    ("value", "on"), [("0", False), ("1", True), ("other, toy", False), ("other", True), ("", True)]
+)
+def test_the_variable_switches_off(toy: Any, monkeypatch: pytest.MonkeyPatch, value: str, on: bool) -> None:
+    monkeypatch.setenv("ACCEL_SPEEDUPS", value)
+    assert patches.apply(_speedup(), toy).on is on
+
+
+def test_a_release_out_of_range_is_left_alone(toy: Any) -> None:
+    speedup = Speedup("toy", "toyspeed.zero:Optimizer", "<0.1", (), "it is faster")
+    assert "outside <0.1" in patches.apply(speedup, toy).reason
+
+
+def test_an_unknown_name_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCEL_SPEEDUPS", "zero2-step, zero9")
+    assert patches.unknown_names(speedups.SPEEDUPS) == ["zero9"]
+
+
+def test_what_needs_a_speedup_that_is_off_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCEL_SPEEDUPS", "zero2-gradients")
+    states = {status.name: status for status in speedups.examined()}
+    assert list(states) == _NAMES
+    assert not states["zero2-step"].on
+    if Version(importlib.metadata.version("deepspeed")) == Version("0.19.8"):
+        assert "needs zero2-gradients" in states["zero2-step"].reason
+        assert states["zero3-step"].on
+
+
+_STATE = """
+import json, torch, deepspeed
+from accel_core.upstream import speedups
+from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer as two
+from deepspeed.runtime.zero.stage3 import DeepSpeedZeroOptimizer_Stage3 as three
+replaced = {s.name: any(hasattr(vars({"DeepSpeedZeroOptimizer": two}.get(s.cls, three))[m], "_accel_stock")
+                        for m, _, r in s.methods if r) for s in speedups.SPEEDUPS if s.releases == "==0.19.8"}
+print(json.dumps([deepspeed.__file__, replaced, {s.name: s.on for s in speedups.examined()}]))
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("accel_cpu") is None, reason="not run: package accel-cpu")
+def test_a_planted_change_of_deepspeed_switches_the_speedup_off(children: Any, tmp_path: Path) -> None:
+    if Version(importlib.metadata.version("deepspeed")) != Version("0.19.8"):
+        pytest.skip("not run: deepspeed 0.19.8")
+    location = deepspeed_folder()
+    assert location is not None
+    copied = tmp_path / "site" / "deepspeed"
+    shutil.copytree(location, copied, ignore=shutil.ignore_patterns("__pycache__", "*.cu", "*.cpp", "*.h"))
+    file = copied / "runtime" / "zero" / "stage_1_and_2.py"
+    text = file.read_text("utf-8")
+    planted = text.replace("self.local_overflow = True\n", "self.local_overflow = True  # planted\n", 1)
+    assert planted != text
+    file.write_text(planted, encoding="utf-8")
+
+    where, replaced, examined = children.run(_STATE, [tmp_path / "site"], DS_ACCELERATOR="cpu").report
+    assert where.startswith(str(copied))
+    on = {"zero2-average", "zero3-gradients", "zero3-step"}
+    assert {name for name, is_replaced in replaced.items() if is_replaced} == on
+    assert {name for name, is_on in examined.items() if is_on} == {*on, "zero3-overflow"}

@@ -1,0 +1,109 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`python train.py` without a launcher is a job of one rank; whatever says which rank this is stays in charge."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from accel_core.upstream import distributed, world_of_one
+
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+@pytest.fixture(autouse=True)
+def without_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world_of_one, "module_exists", lambda name: False)
+
+
+def test_without_a_launcher_the_variables_of_one_rank_are_set() -> None:
+    environ = {"HOME": "/root"}
+    assert world_of_one.prepare({}, environ) == NAMES
+    assert {name: environ[name] for name in NAMES[:4]} == {
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "127.0.0.1",
+    }
+    assert 0 < int(environ["MASTER_PORT"]) < 65536
+
+
+def test_an_address_that_is_set_stays() -> None:
+    environ = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4000"}
+    assert world_of_one.prepare({}, environ) == NAMES[:3]
+    assert (environ["MASTER_ADDR"], environ["MASTER_PORT"]) == ("10.0.0.1", "4000")
+
+
+@pytest.mark.parametrize(
+    "launched",
+    [
+        {"RANK": "1"},
+        {"WORLD_SIZE": "2"},
+        {"PMI_RANK": "0"},
+        {"OMPI_COMM_WORLD_RANK": "1"},
+        {"SLURM_STEP_NUM_TASKS": "4"},
+        {"AZUREML_EXPERIMENT_ID": "x"},
+    ],
+    ids=lambda launched: next(iter(launched)),
+)
+def test_a_process_of_a_launcher_is_left_alone(launched: dict[str, str]) -> None:
+    environ = dict(launched)
+    assert world_of_one.prepare({}, environ) == ()
+    assert environ == launched
+
+
+def test_a_batch_script_of_slurm_is_a_job_of_one() -> None:
+    assert world_of_one.prepare({}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}) == NAMES
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"auto_mpi_discovery": False}, {"dist_init_required": False}, {"rank": 0}, {"world_size": 2}],
+    ids=lambda arguments: next(iter(arguments)),
+)
+def test_arguments_that_say_it_are_left_alone(arguments: dict[str, Any]) -> None:
+    assert world_of_one.prepare(arguments, {}) == ()
+
+
+def test_mpi4py_finds_the_rank_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(world_of_one, "module_exists", lambda name: name == "mpi4py")
+    assert world_of_one.prepare({}, {}) == ()
+
+
+def test_a_process_group_that_exists_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = ModuleType("torch.distributed")
+    fake.is_available = fake.is_initialized = lambda: True  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch.distributed", fake)
+    assert world_of_one.prepare({}, {}) == ()
+
+
+def test_a_failure_leaves_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(dist_backend: str) -> None:
+        raise ValueError(world_of_one.os.environ["RANK"])
+
+    class Device:
+        def device_count(self) -> int:
+            return 1
+
+    for name in NAMES:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match=r"^0$"):
+        distributed.explained(failing, Device)("gloo")
+    assert not [name for name in NAMES if name in world_of_one.os.environ]
+
+
+@pytest.mark.upstream
+def test_a_program_without_a_launcher_trains_alone(children: Any, toy: Path) -> None:
+    snippet = """
+        import deepspeed, json, os, torch
+        deepspeed.init_distributed(dist_backend="gloo")
+        total = torch.ones(1)
+        torch.distributed.all_reduce(total)
+        print(json.dumps([torch.distributed.get_world_size(), total.item(), os.environ["LOCAL_RANK"]]))
+    """
+    assert children.run(snippet, [toy], DS_ACCELERATOR="cpu").report == [1, 1.0, "0"]

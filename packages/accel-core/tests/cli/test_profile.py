@@ -1,0 +1,137 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel ops profile` runs a script as python would, and accounts for the time of its iterations."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from accel_core.cli.ops import bars
+from accel_core.upstream import profile
+
+_SCRIPT = """
+import sys
+import torch, deepspeed
+assert __name__ == "__main__"
+from beside import WIDTH
+model = torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH))
+config = {
+    "train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 2, "gradient_clipping": 1.0,
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
+    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}},
+}
+engine = deepspeed.initialize(model=model, config=config, model_parameters=model.parameters())[0]
+for _ in range(2 * int(sys.argv[sys.argv.index("--steps") + 1])):
+    loss = engine(torch.randn(1, WIDTH)).pow(2).mean()
+    engine.backward(loss)
+    engine.step()
+sys.exit(5)
+"""
+
+
+def _profile(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "train.py").write_text(_SCRIPT, encoding="utf-8")
+    (folder / "beside.py").write_text("WIDTH = 64\n", encoding="utf-8")
+    variables = {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "accel_core.cli", "ops", "profile", *arguments],
+        env=os.environ | variables | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+needs_deepspeed = [
+    pytest.mark.upstream,
+    pytest.mark.skipif(
+        not all(map(importlib.util.find_spec, ("deepspeed", "accel_cpu"))),
+        reason="not run: packages deepspeed and accel-cpu",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [pytest.param(4, marks=needs_deepspeed), pytest.param(2, marks=[*needs_deepspeed, pytest.mark.slow])],
+)
+def test_the_parts_of_the_iterations_after_the_first_two(tmp_path: Path, steps: int) -> None:
+    ended = _profile(tmp_path, "--json", "--plot", "bar.svg", "train.py", "--steps", str(steps))
+    if steps == 2:
+        assert ended.returncode == 1, ended.stderr
+        assert "ACC-408" in ended.stderr
+        assert "2 optimizer steps" in ended.stderr
+        return
+    assert ended.returncode == 5, ended.stderr
+    report = json.loads(ended.stdout.splitlines()[-1])
+    assert report["iterations"] == 2
+    assert {"forward", "backward: model", "backward: norm", "step: optimizer"} <= report[
+        "milliseconds"
+    ].keys()
+    assert all(milliseconds > 0 for milliseconds in report["milliseconds"].values())
+    assert "step: optimizer" in (tmp_path / "bar.svg").read_text("utf-8")
+
+
+def test_a_part_has_its_own_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(100))
+    monkeypatch.setattr(profile, "time", SimpleNamespace(perf_counter=lambda: next(now)))
+    clock = profile._Clock()
+    clock.begin("outer")  # 0
+    clock.begin("inner")  # 1
+    clock.begin("inmost")  # 2
+    clock.end()  # 3
+    clock.end()  # 4
+    clock.end()  # 5
+    next(now)
+    clock.begin("outer")  # 7: what was between is nobody's
+    clock.end()  # 8
+    assert clock.seconds == {"outer": 3, "inner": 2, "inmost": 1}
+
+
+def test_a_failing_part_ends_its_time() -> None:
+    def fail() -> None:
+        raise KeyError
+
+    clock = profile._Clock()
+    with pytest.raises(KeyError):
+        profile._timed(clock, "part", fail)()
+    assert clock._running == []
+    assert list(clock.seconds) == ["part"]
+
+
+def test_the_mean_leaves_out_the_first_and_keeps_the_order() -> None:
+    iterations = [{profile.STEP: 9.0}, {profile.STEP: 1.0, profile.FORWARD: 2.0}, {profile.STEP: 3.0}]
+    made = profile.Profile(iterations).mean(1)
+    assert list(made.items()) == [(profile.FORWARD, 1.0), (profile.STEP, 2.0)]
+
+
+def test_the_bar_is_as_long_as_its_parts() -> None:
+    first: dict[str, float] = {"a <part>": 30.0, "b": 10.0}
+    image = ElementTree.fromstring(bars.stacked({"stock": first, "ours": {"b": 20.0}}, "title"))
+    boxes: dict[Any, list[tuple[float, float]]] = defaultdict(list)
+    for box in image.iter("{http://www.w3.org/2000/svg}rect"):
+        if len(box):  # has a title
+            boxes[box.get("y")].append((float(box.get("x", "")), float(box.get("width", ""))))
+    stock, ours = boxes.values()
+    assert stock[0][0] + stock[0][1] == pytest.approx(stock[1][0], abs=0.2)
+    assert stock[0][1] == pytest.approx(3 * stock[1][1], abs=0.2)
+    assert ours[0][1] == pytest.approx(2 * stock[1][1], abs=0.2)

@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The machines of shared/topologies, and an accelerator whose ranks are devices."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, MutableMapping, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import settings
+
+from accel_core.launch.facts import Accelerator
+
+# No deadline: machines that run tests are loaded. No database: a test leaves no trace.
+settings.register_profile("launch", deadline=None, database=None)
+settings.load_profile("launch")
+
+BUILDER = Path(__file__).parents[4] / "shared" / "topologies" / "build.py"
+
+
+def load_builder() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("topology_builder", BUILDER)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MACHINES = load_builder()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`name` is each machine in turn."""
+    if "machine_name" in metafunc.fixturenames:
+        metafunc.parametrize("machine_name", MACHINES.machines())
+
+
+@pytest.fixture(scope="session")
+def machines() -> ModuleType:
+    return MACHINES
+
+
+@pytest.fixture(scope="session")
+def root_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`root_of("laptop")` is a folder with that machine's /sys and /proc."""
+    written: dict[str, Path] = {}
+
+    def root(name: str) -> Path:
+        if name not in written:
+            written[name] = MACHINES.write(name, tmp_path_factory.mktemp(name))
+        return written[name]
+
+    return root
+
+
+def set_visible(environment: MutableMapping[str, str], devices: Sequence[str]) -> None:
+    environment["TOY_VISIBLE_DEVICES"] = ",".join(devices)
+
+
+@pytest.fixture
+def toy() -> Accelerator:
+    return Accelerator("toy", True, ("TOY_VISIBLE_DEVICES",), set_visible, ("TOY_",))
+
+
+@pytest.fixture
+def host_cpu() -> Accelerator:
+    return Accelerator("cpu", False, ("TOY_VISIBLE_DEVICES",), set_visible, ("OMP_",))

@@ -1,0 +1,64 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The live view: one line a rank on a terminal, nothing of it elsewhere."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+
+from rich.console import Console
+
+from accel_core.launch.live import LiveView
+from accel_core.launch.supervise.messages import Message
+
+
+def shown(view: LiveView) -> list[str]:
+    console = Console(file=io.StringIO(), width=120)
+    console.print(view._table())
+    return [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
+
+
+def test_each_rank_has_a_line_with_what_its_guard_said(make) -> None:
+    view = LiveView(make(["x"], cpus=(0, 1, 5)), Console(file=io.StringIO(), force_terminal=True))
+    view.message(Message("start", 1, {"pid": 5}))
+    view.message(
+        Message("status", 1, {"percent": 198.4, "memory": 3 * 2**30, "last": "\x1b[2Jstep\x1b[31m 7 [bold]"})
+    )
+    view.message(Message("end", 0, {"code": -9}))
+    view.message(Message("start", 99, {}))
+    view.close()
+    assert shown(view)[1:] == [
+        "0 localhost 0-1,5 - ended (-9) 0 % 0.0 GiB",
+        "1 localhost 0-1,5 - running 198 % 3.0 GiB step 7 [bold]",
+    ]
+
+
+def test_output_on_a_terminal_is_followed_by_status_lines_which_do_not_stay(start) -> None:
+    ours, theirs = os.openpty()
+    launch = start(
+        'echo "[red]word[/red] $RANK"; sleep 2',
+        environment={"TERM": "xterm", "COLUMNS": "120"},
+        terminal=theirs,
+    )
+    os.close(theirs)
+    seen = b""
+    while True:
+        try:
+            seen += os.read(ours, 4096)
+        except OSError:  # Linux's answer when the other end is closed
+            break
+    os.close(ours)
+    assert launch.process.wait() == 0
+    text = seen.decode()
+    assert "[red]word[/red] 0" in text
+    assert re.search(r"1\s+localhost\s+any\s+-\s+running", text)
+    assert "\x1b[2K" in text.rpartition("running")[2], "the lines are erased at the end"
+
+
+def test_output_that_is_no_terminal_is_the_ranks_only(start) -> None:
+    launch = start("echo word; sleep 1.5", ranks=1, environment={"TERM": "xterm"}, stdin=subprocess.DEVNULL)
+    assert launch.wait() == 0
+    assert (launch.out, launch.err) == ("word\n", "")

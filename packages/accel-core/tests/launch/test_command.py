@@ -1,0 +1,74 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The command as people call it: the plan of a recorded machine, and errors before anything starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from accel_core.cli import main
+from accel_core.launch.plan import Plan
+
+
+def launch(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "accel_core.launch", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "DS_ACCELERATOR": "cpu", **environ},
+    )
+
+
+def test_a_plan_is_printed_for_the_machine_of_sysroot_and_replayed(
+    tmp_path: Path, root_of: Callable[[str], Path]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    options = ("--dry_run", "--json", "--bind_cores_to_rank", str(script), "--dry_run")
+    done = launch(*options, ACCEL_SYSROOT=str(root_of("hbm-flat")))
+    assert done.returncode == 0, done.stderr
+    plan = Plan.from_json(done.stdout)
+    assert [rank.cpus[0] for _, rank in plan.ranks()] == [0, 4]
+    assert plan.program.arguments == ("--dry_run",)
+    (tmp_path / "plan.json").write_text(done.stdout)
+    table = launch("--dry_run", "--plan", str(tmp_path / "plan.json"))
+    assert "4-7,12-15  1     preferred 3  4" in table.stdout, table.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("missing.py",), "ACC-608"),
+        (("-H", "missing", "train.py"), "ACC-602"),
+        (("--num_nodes", "2", "train.py"), "ACC-603"),
+        (("--bind_core_list", "3-1", "train.py"), "ACC-604"),
+        (("--plan", "train.py"), "ACC-605"),
+        (("--emit", "k8s", "--num_accelerators", "2", "train.py"), "ACC-608"),
+    ],
+)
+def test_errors_have_a_code_and_status_1(
+    arguments: tuple[str, ...],
+    code: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    assert main.main(["launch", *arguments]) == 1
+    captured = capsys.readouterr()
+    assert f"[{code}]" in captured.err
+    assert captured.out == ""
+
+
+def test_without_a_program_the_status_is_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["launch"]) == 1
+    assert "name the script" in capsys.readouterr().err

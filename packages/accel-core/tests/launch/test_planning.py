@@ -1,0 +1,206 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The plan of a job: ranks, variables, devices, cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from accel_core.launch import planning, topology
+from accel_core.launch.errors import AffinityConflict, BindingImpossible, InvalidSelection
+from accel_core.launch.facts import UNKNOWN, Accelerator, Facts
+from accel_core.launch.plan import Binding, MemoryPolicy, Plan, Program
+from accel_core.launch.planning import Job
+
+JOB = Job(Program(("python", "train.py")), "/work", master_addr="worker-0")
+
+
+@pytest.fixture
+def facts(root_of: Callable[[str], Path]) -> Facts:
+    return Facts(topology.read(root_of("two-sockets")), devices=4)
+
+
+def test_variables_that_a_script_sees(facts: Facts, toy: Accelerator) -> None:
+    slots = {"worker-0": (0, 1), "worker-1": (0, 2, 3)}
+    plan = planning.make(JOB, slots, dict.fromkeys(slots, facts), toy)
+    seen = [rank.environment for _, rank in plan.ranks()]
+    assert seen[3] == {
+        "RANK": "3",
+        "LOCAL_RANK": "1",
+        "WORLD_SIZE": "5",
+        "LOCAL_SIZE": "3",
+        "LOCAL_WORLD_SIZE": "3",
+        "MASTER_ADDR": "worker-0",
+        "MASTER_PORT": "29500",
+        "CROSS_RANK": "1",
+        "CROSS_SIZE": "2",
+        "TOY_VISIBLE_DEVICES": "0,2,3",
+        "OMP_NUM_THREADS": "2",
+    }
+    assert [variables["RANK"] for variables in seen] == ["0", "1", "2", "3", "4"]
+    assert [variables["LOCAL_RANK"] for variables in seen] == ["0", "1", "0", "1", "2"]
+    assert [rank.device for _, rank in plan.ranks()] == ["0", "1", "0", "2", "3"]
+
+
+def test_bound_ranks_have_cores_memory_and_threads(facts: Facts, host_cpu: Accelerator) -> None:
+    plan = planning.make(replace(JOB, binding=Binding()), {"worker-0": (0, 1)}, {"worker-0": facts}, host_cpu)
+    first, second = plan.hosts[0].ranks
+    assert (first.cpus, first.cores, first.numa_nodes) == ((0, 1, 2, 3, 8, 9, 10, 11), 4, (0,))
+    assert second.memory == MemoryPolicy("bind", (1,))
+    assert (second.environment["OMP_NUM_THREADS"], second.environment["KMP_BLOCKTIME"]) == ("4", "1")
+    assert second.device == ""
+    assert plan.notes == ()
+
+
+def test_a_blocktime_of_the_user_is_kept(facts: Facts, host_cpu: Accelerator) -> None:
+    job = replace(JOB, binding=Binding(), environ={"KMP_BLOCKTIME": "5"})
+    plan = planning.make(job, {"worker-0": (0,)}, {"worker-0": facts}, host_cpu)
+    assert "KMP_BLOCKTIME" not in plan.hosts[0].ranks[0].environment
+
+
+def test_cores_that_no_rank_has_are_reported(facts: Facts, host_cpu: Accelerator) -> None:
+    slots = {"worker-0": range(6)}
+    plan = planning.make(replace(JOB, binding=Binding(None, 0)), slots, {"worker-0": facts}, host_cpu)
+    assert plan.hosts[0].unused == (3, 7, 11, 15)
+    assert "CPUs 3,7,11,15 of worker-0" in plan.notes[0]
+    reserving = planning.make(
+        replace(JOB, binding=Binding(None, 1)), {"worker-0": (0, 1)}, {"worker-0": facts}, host_cpu
+    )
+    assert (reserving.hosts[0].reserved, reserving.hosts[0].unused) == ((0, 4, 8, 12), ())
+
+
+def test_too_many_ranks_name_the_host(facts: Facts, host_cpu: Accelerator) -> None:
+    slots = {"worker-0": range(8), "worker-1": range(9)}
+    with pytest.raises(BindingImpossible, match="worker-1: cannot bind") as caught:
+        planning.make(replace(JOB, binding=Binding()), slots, dict.fromkeys(slots, facts), host_cpu)
+    assert "9 ranks, 8 physical cores" in caught.value.found
+
+
+def test_ranks_that_are_not_bound_share_the_cores(facts: Facts, host_cpu: Accelerator) -> None:
+    slots = {"worker-0": range(20)}
+    plan = planning.make(JOB, slots, {"worker-0": facts}, host_cpu)
+    assert plan.hosts[0].ranks[0].environment["OMP_NUM_THREADS"] == "1"
+    own = replace(JOB, environ={"OMP_NUM_THREADS": "7"})
+    kept = planning.make(own, slots, {"worker-0": facts}, host_cpu)
+    assert "OMP_NUM_THREADS" not in kept.hosts[0].ranks[0].environment
+    assert plan.hosts[0].ranks[0].cpus == ()
+
+
+@pytest.mark.parametrize("name", ["KMP_AFFINITY", "GOMP_CPU_AFFINITY"])
+def test_a_variable_that_binds_threads_elsewhere_is_an_error_that_names_it(
+    name: str, facts: Facts, host_cpu: Accelerator
+) -> None:
+    job = replace(JOB, environ={name: "0-3"})
+    planning.make(job, {"worker-0": (0,)}, {"worker-0": facts}, host_cpu)
+    with pytest.raises(AffinityConflict, match=f"{name} is set"):
+        planning.make(replace(job, binding=Binding()), {"worker-0": (0,)}, {"worker-0": facts}, host_cpu)
+
+
+def test_a_mask_is_narrowed_and_its_items_are_kept(facts: Facts, toy: Accelerator) -> None:
+    masked = replace(facts, devices=3, mask=("GPU-9f3b", "MIG-1", "7"))
+    plan = planning.make(JOB, {"worker-0": (0, 2)}, {"worker-0": masked}, toy)
+    assert [rank.device for rank in plan.hosts[0].ranks] == ["GPU-9f3b", "7"]
+    assert plan.hosts[0].ranks[1].environment["TOY_VISIBLE_DEVICES"] == "GPU-9f3b,7"
+
+
+@given(st.lists(st.text("0123456789GPUMIG-.", min_size=1), min_size=1, max_size=8, unique=True), st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_no_mask_is_widened(facts: Facts, toy: Accelerator, mask: list[str], data: st.DataObject) -> None:
+    devices = data.draw(st.integers(0, 10))
+    slots = sorted(data.draw(st.sets(st.integers(0, 9), min_size=1)))
+    masked = replace(facts, devices=devices, mask=tuple(mask))
+    try:
+        plan = planning.make(JOB, {"worker-0": slots}, {"worker-0": masked}, toy)
+    except InvalidSelection:
+        assert devices != len(mask) or max(slots) >= devices
+        return
+    environment = plan.hosts[0].ranks[0].environment
+    visible = environment.get("TOY_VISIBLE_DEVICES", ",".join(mask)).split(",")
+    assert set(visible) <= set(mask)
+
+
+def test_a_mask_whose_items_are_several_devices_is_left_as_it_is(facts: Facts, toy: Accelerator) -> None:
+    tiles = replace(facts, devices=2, mask=("0",))
+    plan = planning.make(JOB, {"worker-0": (0, 1)}, {"worker-0": tiles}, toy)
+    assert "TOY_VISIBLE_DEVICES" not in plan.hosts[0].ranks[0].environment
+    with pytest.raises(InvalidSelection, match="slot 0 of worker-0"):
+        planning.make(JOB, {"worker-0": (0,)}, {"worker-0": tiles}, toy)
+
+
+def test_a_slot_without_a_device_is_refused(facts: Facts, toy: Accelerator, host_cpu: Accelerator) -> None:
+    with pytest.raises(InvalidSelection, match="slot 4 of worker-0"):
+        planning.make(JOB, {"worker-0": range(5)}, {"worker-0": facts}, toy)
+    planning.make(JOB, {"worker-0": range(5)}, {"worker-0": facts}, host_cpu)
+
+
+def test_ranks_are_placed_near_their_devices(facts: Facts, toy: Accelerator) -> None:
+    near = replace(facts, device_nodes=(1, 1, 0, UNKNOWN))
+    plan = planning.make(replace(JOB, binding=Binding()), {"worker-0": range(4)}, {"worker-0": near}, toy)
+    assert [rank.numa_nodes for rank in plan.hosts[0].ranks] == [(1,), (1,), (0,), (0,)]
+
+
+def test_a_host_without_facts_completes_its_own_part(facts: Facts, toy: Accelerator) -> None:
+    job, slots = replace(JOB, binding=Binding()), {"worker-0": (0, 1), "worker-1": (0, 1)}
+    whole = planning.make(job, slots, dict.fromkeys(slots, facts), toy)
+    partial = planning.make(job, slots, {"worker-0": facts}, toy)
+    assert partial.hosts[1].bound_here
+    assert partial.hosts[1].ranks[0].cpus == ()
+    read = Plan.from_json(partial.to_json())
+    assert planning.complete(read, 1, facts, toy, {}) == whole
+    assert planning.complete(whole, 1, facts, toy, {}) is whole
+    with pytest.raises(AffinityConflict):
+        planning.complete(read, 1, facts, toy, {"KMP_AFFINITY": "compact"})
+
+
+def test_the_master_is_the_first_host(facts: Facts, toy: Accelerator) -> None:
+    def master(*hosts: str) -> str:
+        slots = dict.fromkeys(hosts, (0,))
+        return planning.make(
+            replace(JOB, master_addr=None), slots, dict.fromkeys(hosts, facts), toy
+        ).master_addr
+
+    assert master("me@worker-0", "worker-1") == "worker-0"
+    assert master("[fe80::1]", "worker-1") == "fe80::1"
+    assert master("127.0.0.1", "127.0.0.2") == "127.0.0.1"
+    with pytest.raises(InvalidSelection, match="cannot reach the first one"):
+        master("localhost", "worker-1")
+
+
+@given(
+    machine=st.sampled_from(["two-sockets", "hbm-flat", "laptop", "container-half-cores", "eight-sockets"]),
+    counts=st.lists(st.integers(1, 3), min_size=1, max_size=4),
+    bind=st.booleans(),
+    known=st.booleans(),
+    exports=st.dictionaries(
+        st.from_regex(r"\A[A-Z_]{1,8}\Z"), st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+    ),
+    arguments=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"))),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_plan_is_the_same_after_json(
+    root_of: Callable[[str], Path],
+    toy: Accelerator,
+    machine: str,
+    counts: list[int],
+    bind: bool,
+    known: bool,
+    exports: dict[str, str],
+    arguments: list[str],
+) -> None:
+    facts = Facts(topology.read(root_of(machine)), devices=4)
+    slots = {f"worker-{number}": range(count) for number, count in enumerate(counts)}
+    job = replace(
+        JOB,
+        program=Program(("python", "x.py"), tuple(arguments)),
+        exports=exports,
+        binding=Binding() if bind else None,
+    )
+    plan = planning.make(job, slots, dict.fromkeys(slots, facts) if known else {}, toy)
+    assert Plan.from_json(plan.to_json()) == plan
+    assert Facts.from_json(facts.to_json()) == facts

@@ -1,0 +1,123 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Other users of this machine, as which a test run by root takes steps, and what one of them attacks.
+
+A user needs no account, only a number.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import pickle
+import shutil
+import subprocess
+import tempfile
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from accel_core.errors import CacheUnusable
+from accel_core.native import Source, build, compiler
+
+Result = TypeVar("Result")
+#: The one whose process loads a library, and the one who wants code of his own in it.
+VICTIM, ATTACKER = 65534, 54321
+#: Its constructor runs when it is loaded, before any of its functions is looked up.
+_EVIL = """#include <fcntl.h>
+__attribute__((constructor)) static void run() { open("MARK", O_CREAT | O_WRONLY, 0666); }
+extern "C" int answer() { return 666; }
+"""
+
+
+def as_user(user: int, function: Callable[[], Result]) -> Result:
+    """Return what the function returns in a child process of that user; an exception there is the test's."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(user)
+            os.setuid(user)
+            tempfile.tempdir = None
+            os.umask(0o022)
+            answer: object = ("returned", function())
+        except BaseException:
+            answer = ("raised", traceback.format_exc())
+        with open(writing, "wb") as pipe:
+            pickle.dump(answer, pipe)
+        os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as pipe:
+        content = pipe.read()
+    os.waitpid(child, 0)
+    assert content, f"the process of user {user} died"
+    how, value = pickle.loads(content)
+    assert how == "returned", value
+    return value  # type: ignore[no-any-return]
+
+
+def folder(path: Path, owner: int, mode: int) -> Path:
+    """Make a folder of that user, with exactly these permissions."""
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(mode)
+    os.chown(path, owner, owner)
+    return path
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A cache of the victim's, and what the attacker has at hand."""
+
+    root: Path
+    source: Source
+    evil: bytes
+    mark: Path
+
+    @property
+    def cache(self) -> Path:
+        return self.root / "home" / "cache"
+
+    @property
+    def home(self) -> Path:
+        """The folder of the library."""
+        return self.cache / self.source.key()
+
+    def name(self, content: bytes) -> str:
+        """What a whole library with this content is called."""
+        stem = f"{self.source.name}-{compiler.identity(compiler.find())}"
+        return f"{stem}-{hashlib.sha256(content).hexdigest()[:32]}.so"
+
+    def plant(self, where: Path, owner: int = ATTACKER, mode: int = 0o755) -> Path:
+        path = where / self.name(self.evil)
+        path.write_bytes(self.evil)
+        path.chmod(mode)
+        os.chown(path, owner, owner)
+        return path
+
+    def load(self, user: int = VICTIM) -> str:
+        """Let a user build and load, as a process of his does."""
+
+        def attempt() -> str:
+            try:
+                path = build.library(self.source)
+                return str(build.load(path, ctypes.CDLL).answer())
+            except CacheUnusable as error:
+                return str(error)
+
+        return as_user(user, attempt)
+
+
+def scene(source: Source, root: Path) -> Scene:
+    """Make the folders of both, and compile the attacker's library."""
+    root.chmod(0o755)
+    marks = folder(root / "marks", 0, 0o777)
+    csrc = shutil.copytree(source.folders[0], root / "csrc")
+    (root / "evil.cpp").write_text(_EVIL.replace("MARK", str(marks / "mark")))
+    subprocess.run(["c++", "-shared", "-fPIC", "-o", root / "evil.so", root / "evil.cpp"], check=True)
+    folder(root / "home", VICTIM, 0o755)
+    own = Source(source.name, (csrc / "answer.cpp",), (csrc,))
+    return Scene(root, own, (root / "evil.so").read_bytes(), marks / "mark")

@@ -1,0 +1,143 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Usable CPUs and NUMA nodes: affinity, cpusets, /sys, lists of CPUs. The machines are in launch/test_machines.py."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from accel_core.vendor import InvalidCpuList, format_cpu_list, parse_cpu_list, usable_nodes
+from accel_core.vendor.numa import NumaNode, allowed_cpus, read_nodes
+
+MACHINES = Path(__file__).parents[4] / "shared" / "topologies"
+
+
+def test_a_machine_without_sysfs_is_one_node_with_all_allowed_cpus(tmp_path: Path) -> None:
+    assert read_nodes(tmp_path, {4, 2}) == (NumaNode(0, (2, 4), (0,)),)
+
+
+def test_cpus_that_no_node_lists_are_in_the_first_one(tmp_path: Path) -> None:
+    write(tmp_path, "node/node0/cpulist", "0-1")
+    write(tmp_path, "node/node1/cpulist", "2-3")
+    assert read_nodes(tmp_path, {7}) == (NumaNode(0, (7,), (0,)),)
+    assert [node.cpus for node in read_nodes(tmp_path, {0, 3, 7})] == [(0, 7), (3,)]
+
+
+def test_a_cpu_that_two_nodes_list_is_in_the_first_one(tmp_path: Path) -> None:
+    write(tmp_path, "node/node0/cpulist", "0-2")
+    write(tmp_path, "node/node1/cpulist", "2-3")
+    assert [node.cpus for node in read_nodes(tmp_path, range(4))] == [(0, 1, 2), (3,)]
+
+
+def test_sysroot_shows_the_recorded_machine_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCEL_SYSROOT", str(MACHINES / "cpuset-second-node"))
+    assert [len(node.cpus) for node in usable_nodes()] == [40, 40]
+
+
+def test_the_affinity_of_this_process_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ACCEL_SYSROOT", raising=False)
+    cpus = {cpu for node in usable_nodes() for cpu in node.cpus}
+    assert cpus <= os.sched_getaffinity(0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {min(cpus)})
+    assert [node.cpus for node in usable_nodes()] == [(min(cpus),)]
+
+
+def test_where_the_system_says_nothing_all_cpus_are_allowed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    assert allowed_cpus(tmp_path) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cpus"),
+    [
+        ("0::/job/step", {"job/step/cpuset.cpus.effective": "2-3"}, {2, 3}),
+        ("0::/job/step", {"job/cpuset.cpus.effective": "1-2"}, {1, 2}),
+        ("0::/docker/4711", {"cpuset.cpus.effective": "1"}, {1}),
+        ("3:cpu,cpuset:/job", {"cpuset/job/cpuset.cpus": "3"}, {3}),
+        ("3:cpuset:/job", {"cpuset/job/cpuset.cpus": "0-3", "cpuset/job/cpuset.effective_cpus": "0"}, {0}),
+        ("3:cpuset:/docker/4711", {"cpuset/cpuset.cpus": "0,2"}, {0, 2}),
+        ("0::/../outside", {"../outside/cpuset.cpus.effective": "1"}, {0, 1, 2, 3}),
+        ("0::/job", {"job/cpuset.cpus.effective": ""}, {0, 1, 2, 3}),
+        ("0::/job", {"job/cpuset.cpus.effective": "64-65"}, {0, 1, 2, 3}),
+        ("0::/job", {"job/cpuset.cpus.effective": "nonsense"}, {0, 1, 2, 3}),
+        ("nonsense", {}, {0, 1, 2, 3}),
+    ],
+)
+def test_the_cpuset_of_the_control_group_is_respected(
+    groups: str, files: dict[str, str], cpus: set[int], tmp_path: Path
+) -> None:
+    write(tmp_path, "cpu/online", "0-3")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text(groups + "\n")
+    for name, text in files.items():
+        path = tmp_path / "sys/fs/cgroup" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    assert allowed_cpus(tmp_path) == cpus
+
+
+def test_the_affinity_of_a_recorded_process_is_respected(tmp_path: Path) -> None:
+    write(tmp_path, "cpu/online", "0-3")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/status").write_text(
+        "Name:\tpython\nCpus_allowed_list:\t1,3,9\nMems_allowed_list:\t0\n"
+    )
+    assert allowed_cpus(tmp_path) == {1, 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"),
+    [
+        ("", set()),
+        ("\n", set()),
+        ("0", {0}),
+        ("0-3", {0, 1, 2, 3}),
+        ("0-3,8,10-11\n", {0, 1, 2, 3, 8, 10, 11}),
+        ("5-5", {5}),
+    ],
+)
+def test_kernel_cpu_lists_are_read(text: str, cpus: set[int]) -> None:
+    assert parse_cpu_list(text) == cpus
+    assert parse_cpu_list(format_cpu_list(cpus)) == cpus
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a",
+        "0-",
+        "-3",
+        "3-1",
+        "0,,1",
+        "0,1,",
+        "0 1",
+        "0-3,2",
+        "1,1",
+        "0x3",
+        "0-7:2/4",
+        "0--1",
+        "٣",
+        "0-99999999999",
+        "9" * 5000,
+        "\x00",
+    ],
+)
+def test_a_mangled_cpu_list_is_refused_in_four_parts(text: str, tmp_path: Path) -> None:
+    write(tmp_path, "node/node0/cpulist", text)
+    with pytest.raises(InvalidCpuList) as caught:
+        read_nodes(tmp_path, {0})
+    assert "node0/cpulist" in caught.value.what
+    assert text[:1] in caught.value.found or "\\x00" in caught.value.found
+    assert "0-3,8,10-11" in caught.value.expected
+    assert "ACCEL_SYSROOT" in caught.value.do
+
+
+def write(root: Path, name: str, text: str) -> None:
+    path = root / "sys/devices/system" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)

@@ -1,0 +1,178 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+#include "waiting.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace accel_shm {
+namespace {
+
+constexpr int64_t kSliceMs = 50;      // between two looks at the peer
+constexpr int64_t kStoppedMs = 3000;  // a shorter stop is somebody's Ctrl-Z or debugger
+constexpr uint64_t kUnknown = 0;
+
+inline void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+int64_t now_us() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<int64_t>(now.tv_sec) * 1000000 + now.tv_nsec / 1000;
+}
+
+void futex_wait(std::atomic<uint32_t>& word, uint32_t seen, int64_t ms) {
+  const timespec limit{static_cast<time_t>(ms / 1000), static_cast<long>(ms % 1000) * 1000000};
+  syscall(SYS_futex, &word, FUTEX_WAIT, seen, &limit, nullptr, 0);
+}
+
+// State letter and start time of /proc/PID/stat; '\0' if there is no such process.
+char process_state(int32_t pid, uint64_t* started) {
+  char path[40], text[1024];
+  std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  const int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return '\0';
+  const ssize_t length = read(fd, text, sizeof text - 1);
+  close(fd);
+  if (length <= 0) return '\0';  // it ended in between
+  text[length] = '\0';
+  // The name in parentheses may contain anything; the fields after it do not.
+  const char* field = std::strrchr(text, ')');
+  if (field == nullptr || field[1] == '\0') return '\0';
+  const char state = field[2];
+  for (int i = 0; i < 20 && field != nullptr; ++i) field = std::strchr(field + 1, ' ');
+  *started = field != nullptr ? std::strtoull(field + 1, nullptr, 10) : kUnknown;
+  return state;
+}
+
+bool reached(const Progress& progress, uint32_t phase) {
+  // The difference, because the number wraps around.
+  return static_cast<int32_t>(progress.phase.load(std::memory_order_acquire) - phase) >= 0;
+}
+
+// True when the peer has arrived, or `until` has passed.
+bool spin(const Progress& progress, uint32_t phase, int64_t us) {
+  if (us <= 0) {
+    // More ranks than CPUs: the peer may wait for this CPU.
+    for (int i = 0; i < 4; ++i) {
+      if (reached(progress, phase)) return true;
+      sched_yield();
+    }
+    return reached(progress, phase);
+  }
+  for (int i = 0; i < 64; ++i) {
+    if (reached(progress, phase)) return true;
+    pause_cpu();
+  }
+  const int64_t until = now_us() + us;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (reached(progress, phase)) return true;
+      pause_cpu();
+    }
+  } while (now_us() < until);
+  return false;
+}
+
+void sleep_until_changed(Progress& progress, uint32_t phase) {
+  progress.sleepers.fetch_add(1, std::memory_order_seq_cst);
+  const uint32_t seen = progress.phase.load(std::memory_order_seq_cst);
+  if (static_cast<int32_t>(seen - phase) < 0) futex_wait(progress.phase, seen, kSliceMs);
+  progress.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+} // namespace
+
+int64_t now_ms() {
+  return now_us() / 1000;
+}
+
+void Deadline::begin(const accel_shm_buffers& buffers) {
+  at_ms_ = now_ms() + buffers.timeout_ms;
+  cancelled_ = buffers.cancelled;
+  python_ = buffers.python;
+  if (python_ != nullptr) thread_ = python_->save_thread();
+}
+
+void Deadline::finish() {
+  if (python_ != nullptr) python_->restore_thread(thread_);
+}
+
+bool Deadline::cancelled() {
+  if (cancelled_ != nullptr && cancelled_() != 0) return true;
+  if (python_ == nullptr) return false;
+  python_->restore_thread(thread_);
+  const bool raised = python_->check_signals() != 0;
+  thread_ = python_->save_thread();
+  return raised;
+}
+
+Peer::Peer(int32_t pid) : pid_(pid), started_(kUnknown) {
+  process_state(pid, &started_);
+}
+
+int32_t Peer::state(int64_t now) {
+  uint64_t started = kUnknown;
+  const char state = process_state(pid_, &started);
+  if (state == '\0' || state == 'Z' || state == 'X' || started != started_) return ACCEL_SHM_DEAD;
+  if (state != 'T') {
+    stopped_since_ = -1;
+  } else if (stopped_since_ < 0) {
+    stopped_since_ = now;
+  }
+  return stopped_since_ >= 0 && now - stopped_since_ > kStoppedMs ? ACCEL_SHM_STOPPED : ACCEL_SHM_OK;
+}
+
+void arrive(Progress& progress, uint32_t phase) {
+  progress.phase.store(phase, std::memory_order_seq_cst);
+  if (progress.sleepers.load(std::memory_order_seq_cst) != 0) {
+    syscall(SYS_futex, &progress.phase, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  }
+}
+
+int32_t end_group(const Segment& segment, int32_t status, int32_t rank, int32_t* blamed) {
+  uint32_t ended = 0;
+  const uint32_t mine = static_cast<uint32_t>(status) | static_cast<uint32_t>(rank) << 8;
+  if (segment.header().ended.compare_exchange_strong(ended, mine)) ended = mine;
+  *blamed = static_cast<int32_t>(ended >> 8);
+  return static_cast<int32_t>(ended & 0xffu);
+}
+
+int32_t wait_for(
+    const Segment& segment, int32_t self, int32_t rank, uint32_t phase, Peer& peer, int32_t spin_us,
+    Deadline& deadline, int32_t* blamed) {
+  Progress& progress = segment.progress(rank);
+  if (spin(progress, phase, spin_us)) return ACCEL_SHM_OK;
+  for (int slice = 1;; ++slice) {
+    sleep_until_changed(progress, phase);
+    if (reached(progress, phase)) return ACCEL_SHM_OK;
+    const int64_t now = now_ms();
+    int32_t status = static_cast<int32_t>(segment.header().ended.load() & 0xffu);
+    int32_t about = rank;
+    if (status == ACCEL_SHM_OK) status = peer.state(now);
+    // A peer that arrived and then ended has done its part.
+    if (status == ACCEL_SHM_DEAD && reached(progress, phase)) return ACCEL_SHM_OK;
+    if (status == ACCEL_SHM_OK && deadline.passed(now)) status = ACCEL_SHM_TIMEOUT;
+    if (status == ACCEL_SHM_OK && slice % 2 == 0 && deadline.cancelled()) {
+      status = ACCEL_SHM_INTERRUPTED;
+      about = self;
+    }
+    if (status != ACCEL_SHM_OK) return end_group(segment, status, about, blamed);
+  }
+}
+
+} // namespace accel_shm

@@ -1,0 +1,125 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Collectives on tensors. A tensor whose memory does not hold its values in order goes through a copy."""
+
+from __future__ import annotations
+
+import zlib
+
+import torch
+from torch import Tensor
+
+from accel_cpu.shm import library
+from accel_cpu.shm.memory import SharedMemory
+
+#: Those of csrc/accel_shm.h, in its order.
+REDUCIBLE = (
+    torch.float32, torch.bfloat16, torch.float16, torch.float64,
+    torch.int32, torch.int64, torch.int8, torch.uint8,
+)  # fmt: skip
+FLOATS = REDUCIBLE[:4]
+_OTHERS = sorted({v for v in vars(torch).values() if isinstance(v, torch.dtype)} - {*REDUCIBLE}, key=str)
+#: The number of each dtype in a request.
+DTYPES = {dtype: index for index, dtype in enumerate([*REDUCIBLE, *_OTHERS])}
+
+
+def is_plain(tensor: Tensor) -> bool:
+    """Return whether the tensor's values are in host memory, one after the other or with strides."""
+    return tensor.device.type == "cpu" and tensor.layout == torch.strided and not tensor.is_quantized
+
+
+def size_of(tensor: Tensor) -> int:
+    """Return the bytes of a tensor's values."""
+    return tensor.numel() * tensor.element_size()
+
+
+def all_reduce(memory: SharedMemory, tensor: Tensor, operation: int) -> None:
+    """Reduce in place. operation: ACCEL_SHM_SUM …"""
+    flat = _contiguous(tensor)
+    memory.run(
+        library.ALL_REDUCE, DTYPES[tensor.dtype], size_of(flat), operation=operation, detail=_shape(tensor),
+        write=flat.data_ptr(),
+    )  # fmt: skip
+    _store(flat, tensor)
+
+
+def broadcast(memory: SharedMemory, tensor: Tensor, root: int) -> None:
+    """Receive the tensor of rank `root`."""
+    flat = _contiguous(tensor)
+    memory.run(
+        library.BROADCAST, DTYPES[tensor.dtype], size_of(flat), root=root, detail=_shape(tensor),
+        write=flat.data_ptr(),
+    )  # fmt: skip
+    _store(flat, tensor)
+
+
+def gather(memory: SharedMemory, output: Tensor, tensor: Tensor) -> None:
+    """Gather the tensors of all ranks, in rank order, in an output that has room for them."""
+    flat, gathered = _contiguous(tensor), _contiguous(output)
+    memory.run(
+        library.ALL_GATHER,
+        DTYPES[tensor.dtype],
+        size_of(flat),
+        read=flat.data_ptr(),
+        write=gathered.data_ptr(),
+    )
+    _store(gathered, output)
+
+
+def reduce_scatter(memory: SharedMemory, output: Tensor, tensor: Tensor, operation: int) -> None:
+    """Reduce this rank's part of the tensors, which are as many times larger than the output as there are ranks."""
+    flat, reduced = _contiguous(tensor), _contiguous(output)
+    memory.run(
+        library.REDUCE_SCATTER, DTYPES[output.dtype], size_of(reduced), operation=operation,
+        read=flat.data_ptr(), write=reduced.data_ptr(),
+    )  # fmt: skip
+    _store(reduced, output)
+
+
+def exchange(
+    memory: SharedMemory, output: Tensor, tensor: Tensor, sends: list[int], receives: list[int]
+) -> None:
+    """Send and receive parts of `sends` and `receives` bytes to and from each rank."""
+    flat, received = _contiguous(tensor), _contiguous(output)
+    memory.run(
+        library.ALL_TO_ALL, DTYPES[tensor.dtype], 0, read=flat.data_ptr(), write=received.data_ptr(),
+        splits=(sends, receives),
+    )  # fmt: skip
+    _store(received, output)
+
+
+def compare(memory: SharedMemory, what: str, tensor: Tensor | None, root: int) -> None:
+    """Wait for all ranks, and raise `CollectiveMismatch` unless they are about to do the same elsewhere."""
+    dtype = -1 if tensor is None else DTYPES[tensor.dtype]
+    size = 0 if tensor is None or tensor.layout != torch.strided else size_of(tensor)
+    memory.run(library.BARRIER, dtype, size, root=root, detail=zlib.crc32(what.encode()))
+
+
+def concatenated(parts: list[Tensor]) -> Tensor:
+    """Return the values of the tensors in one flat tensor."""
+    return torch.cat([_contiguous(part).view(-1) for part in parts])
+
+
+def splits(tensor: Tensor, rows: list[int], ranks: int) -> list[int] | None:
+    """Return the bytes for each rank, given rows for each (none: equal parts); None if they do not add up."""
+    length = tensor.size(0) if tensor.dim() else 0
+    if not rows and length % ranks == 0:
+        rows = [length // ranks] * ranks
+    if len(rows) != ranks or sum(rows) != length or min(rows) < 0:
+        return None
+    row = size_of(tensor) // length if length else 0
+    return [count * row for count in rows]
+
+
+def _shape(tensor: Tensor) -> int:
+    """Return a number for the shape, without dimensions of size 1."""
+    return zlib.crc32(repr([size for size in tensor.shape if size != 1]).encode())
+
+
+def _contiguous(tensor: Tensor) -> Tensor:
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
+
+
+def _store(flat: Tensor, tensor: Tensor) -> None:
+    if flat.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(flat.view_as(tensor))

@@ -1,0 +1,106 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of several ranks, each a process, and what they report."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+#: Guard against hangs.
+LIMIT = 120.0
+_CONTEXT = multiprocessing.get_context("forkserver")
+_CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "accel_cpu.shm.process_group"])
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a rank's function returned or raised, and how long it took in seconds. `lost`: it ended without either."""
+
+    value: Any = None
+    error: str = ""
+    seconds: float = 0.0
+    lost: bool = False
+
+
+def run(function: Callable[..., Any], ranks: int, *arguments: Any, timeout: float = 60.0) -> list[Report]:
+    """Run `function(rank, ranks, *arguments)` on the ranks of one process group; timeout: that of the group, in s."""
+    with tempfile.TemporaryDirectory() as folder:
+        ends, children = [], []
+        for rank in range(ranks):
+            mine, theirs = _CONTEXT.Pipe()
+            job = (theirs, f"{folder}/store", rank, ranks, timeout, function, arguments)
+            child = _CONTEXT.Process(target=_rank, args=job, daemon=True)
+            child.start()
+            theirs.close()
+            ends.append(mine)
+            children.append(child)
+        try:
+            return _reports(ends)
+        finally:
+            for child in children:
+                child.join(5)
+                child.kill()
+                child.join()
+
+
+def _reports(ends: list[Connection]) -> list[Report]:
+    found: dict[Any, Report] = {}
+    until = time.monotonic() + LIMIT
+    while len(found) < len(ends) and time.monotonic() < until:
+        for end in wait([end for end in ends if end not in found], 1.0):
+            assert isinstance(end, Connection)
+            try:
+                found[end] = end.recv()
+            except EOFError:
+                found[end] = Report(lost=True)
+    return [found.get(end, Report(error="still running", lost=True)) for end in ends]
+
+
+def _rank(
+    end: Connection,
+    path: str,
+    rank: int,
+    ranks: int,
+    timeout: float,
+    function: Any,
+    arguments: tuple[Any, ...],
+) -> None:
+    import torch
+    import torch.distributed as dist
+
+    from accel_cpu import register_backend
+
+    os.environ.pop("MASTER_ADDR", None)
+    torch.set_num_threads(1)
+    register_backend()
+    started = time.monotonic()
+    try:
+        dist.init_process_group(
+            "shm",
+            init_method=f"file://{path}",
+            rank=rank,
+            world_size=ranks,
+            timeout=timedelta(seconds=timeout),
+        )
+        started = time.monotonic()
+        report = Report(function(rank, ranks, *arguments), seconds=time.monotonic() - started)
+        if dist.is_initialized():
+            dist.barrier()
+            dist.destroy_process_group()
+    except BaseException as error:
+        text = f"{type(error).__name__}: {error}"
+        report = Report(
+            error=text + "\n" + traceback.format_exc(limit=-2), seconds=time.monotonic() - started
+        )
+    end.send(report)
+    end.close()
+    os._exit(0)

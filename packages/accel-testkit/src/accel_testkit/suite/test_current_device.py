@@ -1,0 +1,157 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The current device: what chooses it, what follows it, and what leaves it alone."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite.device_index import call, different_devices, indexed_methods
+from accel_testkit.suite.expect import expect
+
+pytestmark = [pytest.mark.tier("multi"), pytest.mark.needs("indexed_devices")]
+
+_CONSTRUCTORS = {
+    "BFloat16Tensor": "bf16",
+    "ByteTensor": "",
+    "DoubleTensor": "fp64",
+    "FloatTensor": "",
+    "HalfTensor": "",
+    "IntTensor": "",
+    "LongTensor": "",
+}
+
+
+@pytest.mark.parametrize("name", ["initial_seed", "current_device", "current_device_name"])
+def test_answer_is_of_the_current_device(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
+    """What takes no index answers for the device that is current now, not for the first one or the first asked."""
+    found = []
+    with different_devices(accelerator, second):
+        for current in (0, second, 0):
+            accelerator.set_device(current)
+            found.append(getattr(accelerator, name)())
+    wanted = {
+        "initial_seed": [700, 701, 700],
+        "current_device": [0, second, 0],
+        "current_device_name": [accelerator.device_name(index) for index in (0, second, 0)],
+    }[name]
+    expect(
+        found == wanted,
+        f"{name}() is not about the current device",
+        found=f"{found} while devices 0, 1, 0 were current",
+        expected=repr(wanted),
+        do="ask the runtime at each call",
+    )
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.needs(t, n)] if t else []) for n, t in _CONSTRUCTORS.items()]
+)
+def test_constructor_uses_the_current_device(
+    accelerator: DeepSpeedAccelerator, second: int, name: str
+) -> None:
+    """`XTensor(data)` is on the device that is current, as `torch.empty(device=device())` is."""
+    wrong = []
+    for current in (second, 0):
+        accelerator.set_device(current)
+        tensor = getattr(accelerator, name)([1, 0])
+        wanted = torch.empty(1, device=accelerator.device(current)).device
+        if tensor.device != wanted or not accelerator.on_accelerator(tensor):
+            wrong.append(f"{tensor.device}, on_accelerator() {accelerator.on_accelerator(tensor)}")
+    expect(
+        not wrong,
+        f"{name}() does not use the current device",
+        found="; ".join(wrong),
+        expected="a tensor on the current device, of which on_accelerator() is True whichever is current",
+        do="construct with device=device(), and compare the type of a tensor's device",
+    )
+
+
+@pytest.mark.parametrize("name", [n for n in indexed_methods() if n != "set_device"])
+def test_current_device_stays(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
+    """Asking with any index, also one that is refused, leaves the current device as it is."""
+    moved = []
+    for current in (0, second):
+        for index in (0, second, accelerator.device_count(), accelerator.device_name(second)):
+            accelerator.set_device(current)
+            try:
+                call(accelerator, name, index)
+            except Exception:  # whether it is refused is another check's subject
+                pass
+            if accelerator.current_device() != current:
+                moved.append(f"{current} to {accelerator.current_device()} by {name}({index!r})")
+    expect(
+        not moved,
+        f"{name}() changes the current device",
+        found="; ".join(moved),
+        expected="the same current device after each call",
+        do="pass the index on to the runtime instead of making that device current",
+    )
+
+
+@pytest.mark.parametrize("form", ["by index", "by name", "by device"])
+def test_set_device_takes_each_form(accelerator: DeepSpeedAccelerator, second: int, form: str) -> None:
+    """`set_device` takes an index, a device's name, and a torch.device, as torch's own do."""
+    found = []
+    for index in (second, 0, second):
+        forms = {
+            "by index": index,
+            "by name": accelerator.device_name(index),
+            "by device": accelerator.device(index),
+        }
+        accelerator.set_device(forms[form])  # type: ignore[arg-type]
+        found.append(accelerator.current_device())
+    expect(
+        found == [second, 0, second],
+        f"set_device() does not choose a device {form}",
+        found=f"current_device() {found} after devices 1, 0, 1 were chosen",
+        expected=repr([second, 0, second]),
+        do="take an index, a torch.device or its name",
+    )
+
+
+@pytest.mark.parametrize("wrong", [None, 1.5, "meta", "no device", 99, [1]], ids=repr)
+def test_set_device_with_no_device_changes_nothing(
+    accelerator: DeepSpeedAccelerator, second: int, wrong: Any
+) -> None:
+    """What names no device of this type leaves the current device as it is, with an exception or without."""
+    for current in (0, second):
+        accelerator.set_device(current)
+        try:
+            accelerator.set_device(wrong)
+        except Exception:
+            pass
+        expect(
+            accelerator.current_device() == current,
+            f"set_device({wrong!r}) chooses a device",
+            found=f"current_device() is {accelerator.current_device()}, before it {current}",
+            expected="the same device as before, and an exception where the runtime raises one",
+            do="pass the argument on to the runtime as it is",
+        )
+
+
+def test_each_thread_has_its_current_device(accelerator: DeepSpeedAccelerator, second: int) -> None:
+    """A device that another thread makes current is not the current one of this thread."""
+    there: list[int] = []
+
+    def choose() -> None:
+        accelerator.set_device(second)
+        there.append(accelerator.current_device())
+
+    accelerator.set_device(0)
+    thread = threading.Thread(target=choose)
+    thread.start()
+    thread.join()
+    found = (there, accelerator.current_device())
+    expect(
+        found == ([second], 0),
+        "set_device() in another thread changes the current device of this one",
+        found=f"current_device() {found[0]} there, {found[1]} here",
+        expected=f"{[second]} there, 0 here",
+        do="keep the current device in the runtime, which has one for each thread",
+    )

@@ -1,0 +1,152 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Op attention: prompts, tokens after them, layers, and the cache of `transformer_inference`, beside float64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite.expect import expect, largest
+from accel_testkit.suite.inference_functions import typed
+from accel_testkit.suite.reference_inference import Attention, Sequences
+
+pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("InferenceBuilder")]
+
+_TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 8e-2}
+_BATCH = 2
+_PLAIN = Attention()
+_MODELS = {
+    "causal": _PLAIN,
+    "not causal": replace(_PLAIN, causal=False),
+    "rotated halves": replace(_PLAIN, rotary=8),
+    "rotated neighbours, part of the channels": replace(_PLAIN, rotary=4, interleaved=True, theta=300.0),
+    "grouped heads": replace(_PLAIN, groups=2, rotary=8, theta=1000.0),
+    "one group": replace(_PLAIN, groups=1, width=16, factor=0.5),
+    "window": replace(_PLAIN, window=3),
+    "padding": replace(_PLAIN, padding=2, rotary=8),
+    "alibi": replace(_PLAIN, alibi=True),
+}
+
+
+class Engine:
+    """Calls `softmax_context` as DeepSpeed does, and computes the same beside it."""
+
+    def __init__(self, accelerator: DeepSpeedAccelerator, model: Attention, dtype: torch.dtype) -> None:
+        self.op = accelerator.create_op_builder("InferenceBuilder").load()
+        self.device, self.model, self.dtype = torch.device(accelerator.device()), model, dtype
+        self.generator = torch.Generator().manual_seed(23)
+        self.layers: dict[int, Sequences] = {}
+        typed(self.op, "allocate_workspace", dtype)(32, model.heads, 8, _BATCH, 2, 1, False, 0, 1024, 1)
+
+    def random(self, *shape: int) -> torch.Tensor:
+        """Numbers in [-1, 1) on the host, in float64, that the type holds."""
+        numbers = torch.rand(shape, generator=self.generator, dtype=torch.float64) * 2 - 1
+        return numbers.to(self.dtype).double()
+
+    def error(self, layer: int, tokens: int, batch: int = _BATCH, *, prompt: bool) -> float:
+        """Send new tokens through a layer; return the largest error of attention, keys and values."""
+        model = self.model
+        if prompt:
+            self.layers[layer] = Sequences()
+        past = self.layers.setdefault(layer, Sequences())
+        total = sum(part.shape[2] for part in past.keys) + tokens
+        rows = self.random(batch, tokens, (model.heads + 2 * model.groups) * model.width)
+        bias = self.random(batch * model.heads, 1, total) if model.alibi else None
+        mask = torch.zeros(batch, 1, 1, total)
+        mask[0, ..., : model.padding] = torch.finfo(self.dtype).min
+        found = self._call(rows, mask, bias, layer, prompt)
+        shaped = None if bias is None else bias.view(batch, model.heads, 1, total)
+        wanted = past.attend(rows, model, shaped)
+        first = model.padding if total == tokens else 0  # a query with every key hidden has no meaning
+        pairs = zip((found[0][:, first:], *found[1:]), (wanted[0][:, first:], *wanted[1:]), strict=True)
+        return largest(_difference(a, b) for a, b in pairs)
+
+    def _call(self, rows: Any, mask: Any, bias: Any, layer: int, prompt: bool) -> Any:
+        model = self.model
+        none = torch.empty(1, device=self.device)
+        place = {"device": self.device, "dtype": self.dtype}
+        rotation = model.rotary, bool(model.rotary) and not model.interleaved, model.interleaved
+        return typed(self.op, "softmax_context", self.dtype)(
+            rows.to(**place), mask.to(**place) if model.padding else none, *rotation, model.heads, model.groups,
+            model.factor, model.causal, bool(model.window), model.window, not model.padding, layer, 2,
+            none if bias is None else bias.to(**place), model.theta, prompt,
+        )  # fmt: skip
+
+
+def _difference(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    if found.shape != wanted.shape:
+        return float("inf")
+    return float((found.detach().cpu().double() - wanted).abs().max())
+
+
+def _expect_close(error: float, dtype: torch.dtype, what: str) -> None:
+    expect(
+        error <= _TOLERANCE[dtype],
+        f"softmax_context is wrong: {what}",
+        found=f"an error of {error:g}",
+        expected=f"at most {_TOLERANCE[dtype]:g} beside float64, in attention, keys and values",
+        do="compare the op that InferenceBuilder loads with DeepSpeed's attention",
+    )
+
+
+@pytest.mark.parametrize("dtype", _TOLERANCE, ids=["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("model", _MODELS)
+def test_attention_is_right(accelerator: DeepSpeedAccelerator, model: str, dtype: torch.dtype) -> None:
+    """A prompt, tokens after it, and another prompt, in two layers, give the attention that the definition gives."""
+    if dtype not in accelerator.supported_dtypes():
+        return
+    engine = Engine(accelerator, _MODELS[model], dtype)
+    for tokens in (5, 1, 1, 1, 4, 1):
+        for layer in (0, 1):
+            error = engine.error(layer, tokens, prompt=tokens > 1)
+            _expect_close(error, dtype, f"{tokens} tokens in layer {layer}, {model}")
+
+
+def test_cache_can_be_reset(accelerator: DeepSpeedAccelerator) -> None:
+    """After `reset_cache()`, and after the workspace was released and taken again, sequences begin anew."""
+    engine = Engine(accelerator, _MODELS["rotated halves"], torch.float32)
+    for name in ("reset_cache", "release_workspace", "reset_cache"):
+        for layer in (0, 1):
+            _expect_close(engine.error(layer, 5, prompt=True), torch.float32, f"a prompt before {name}()")
+        getattr(engine.op, name)()
+        if name == "release_workspace":
+            engine.op.retake_workspace()
+            continue
+        engine.layers.clear()
+        for layer in (1, 0):
+            _expect_close(engine.error(layer, 1, prompt=False), torch.float32, f"a token after {name}()")
+
+
+def test_cache_can_be_repeated(accelerator: DeepSpeedAccelerator) -> None:
+    """`repeat_kv_cache(batch, n)` repeats each sequence n times in every layer, and tokens go on from there."""
+    engine = Engine(accelerator, _MODELS["grouped heads"], torch.float32)
+    for layer in (0, 1):
+        engine.error(layer, 5, prompt=True)
+    found = typed(engine.op, "repeat_kv_cache", torch.float32)(_BATCH, 3)
+    wanted = [rows for layer in (0, 1) for rows in engine.layers[layer].repeat(3)]
+    expect(
+        len(found) == len(wanted)
+        and all(_difference(a, b) < 1e-6 for a, b in zip(found, wanted, strict=True)),
+        "repeat_kv_cache() gives other keys and values",
+        found=", ".join(str(tuple(rows.shape)) for rows in found),
+        expected=f"keys and values of each layer in turn, {[tuple(rows.shape) for rows in wanted]}",
+        do="repeat each sequence, not the batch",
+    )
+    for layer in (0, 1):
+        error = engine.error(layer, 1, 3 * _BATCH, prompt=False)
+        _expect_close(error, torch.float32, "a token after repeat_kv_cache()")
+
+
+def test_two_ops_share_no_cache(accelerator: DeepSpeedAccelerator) -> None:
+    """Two loaded ops keep the sequences of two models."""
+    engines = [Engine(accelerator, _MODELS["causal"], torch.float32) for _ in range(2)]
+    engines[1].generator.manual_seed(29)
+    for tokens in (4, 1, 1):
+        for engine in engines:
+            error = engine.error(0, tokens, prompt=tokens > 1)
+            _expect_close(error, torch.float32, "two ops in turn")

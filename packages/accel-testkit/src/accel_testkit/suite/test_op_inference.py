@@ -1,0 +1,176 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Op inference: norms, products and activations of both inference ops, beside float64."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite.expect import expect, largest
+from accel_testkit.suite.inference_functions import typed
+from accel_testkit.suite.reference_inference import activation, layer_norm, rms_norm
+
+pytestmark = pytest.mark.tier("device")
+
+_TOLERANCE = {torch.float32: 2e-5, torch.float16: 2e-2, torch.bfloat16: 1.6e-1}
+_SHAPES = [(2, 3, 16), (1, 1, 8), (5, 40)]
+_EPSILONS = [1e-6, 0.5]
+#: Values of deepspeed.inference.v2.inference_utils.ActivationType.
+_KINDS = {0: "gelu", 1: "relu", 2: "silu", 6: "identity"}
+_GATES = {3: "gelu", 4: "relu", 5: "silu"}
+#: Values of deepspeed.utils.types.ActivationFuncType.
+_MLP_KINDS = {1: "gelu", 2: "relu"}
+
+Pairs = list[tuple[Any, torch.Tensor]]
+
+
+class Numbers:
+    """Random numbers in [-1, 1): on the host in float64, and the same on the device in the type under test."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
+        self.device, self.dtype = device, dtype
+        self.generator = torch.Generator().manual_seed(31)
+
+    def __call__(self, *shape: int) -> tuple[torch.Tensor, torch.Tensor]:
+        numbers = torch.rand(shape, generator=self.generator, dtype=torch.float64) * 2 - 1
+        ours = numbers.to(self.device, self.dtype)
+        return ours.cpu().double(), ours
+
+    def output(self, *shape: int) -> torch.Tensor:
+        """A tensor to write into, of no numbers yet."""
+        return torch.full(shape, torch.nan, device=self.device, dtype=self.dtype)
+
+
+def _rms_norm(op: Any, new: Numbers) -> Pairs:
+    pairs: Pairs = []
+    for shape, eps in itertools.product(_SHAPES, _EPSILONS):
+        (x, x_), (r, r_), (g, g_) = new(*shape), new(*shape), new(shape[-1])
+        pairs.append((op.rms_norm(x_, g_, eps), rms_norm(x, g, eps)))
+        pairs += zip(op.pre_rms_norm(x_, r_, g_, eps), (rms_norm(x + r, g, eps), x + r), strict=True)
+        pairs += [(x_, x), (r_, r)]  # inputs stay
+    return pairs
+
+
+def _rms_qkv_gemm(op: Any, new: Numbers) -> Pairs:
+    pairs: Pairs = []
+    for transposed, eps in itertools.product((True, False), _EPSILONS):
+        (x, x_), (g, g_), (w, w_) = new(2, 3, 16), new(16), new(*((24, 16) if transposed else (16, 24)))
+        norm = rms_norm(x, g, eps)
+        found = typed(op, "rms_qkv_gemm", new.dtype)(x_, w_, new.output(1), g_, eps, False, transposed)
+        pairs += zip(found, (norm @ (w.t() if transposed else w), norm), strict=True)
+    return pairs
+
+
+def _linear_layer(op: Any, new: Numbers) -> Pairs:
+    pairs: Pairs = []
+    for transposed, biased in itertools.product((True, False), repeat=2):
+        (x, x_), (b, b_), (w, w_) = new(2, 3, 16), new(24), new(*((24, 16) if transposed else (16, 24)))
+        found = typed(op, "linear_layer", new.dtype)(x_, w_, b_, biased, False, 4, transposed, 10000.0)
+        pairs.append((found, x @ (w.t() if transposed else w) + (b if biased else 0)))
+    return pairs
+
+
+def _mlp_gemm(op: Any, new: Numbers) -> Pairs:
+    pairs: Pairs = []
+    for kind, after, transposed, biased in itertools.product(_MLP_KINDS, *[(True, False)] * 3):
+        (x, x_), (r, r_), (ib, ib_), (b, b_), (g, g_), (bt, bt_) = (
+            new(2, 3, 16), new(2, 3, 16), new(16), new(24), new(16), new(16)
+        )  # fmt: skip
+        (w1, w1_), (w2, w2_) = new(16, 24), new(24, 16)
+        if transposed:
+            w1_, w2_ = w1_.t().contiguous(), w2_.t().contiguous()
+        start = x + r + (ib if biased else 0) if after else x
+        norm = layer_norm(start, g, bt, 1e-3)
+        found = typed(op, "mlp_gemm", new.dtype)(
+            x_, r_, ib_ if biased else None, w1_, w2_, b_, g_, bt_, 1e-3, True, after, new.output(1),
+            new.output(1), False, kind, transposed,
+        )  # fmt: skip
+        wanted = activation(norm @ w1 + b, _MLP_KINDS[kind]) @ w2
+        pairs += zip(found, (wanted, norm), strict=True)
+    return pairs
+
+
+def _core_norms(op: Any, new: Numbers) -> Pairs:
+    pairs: Pairs = []
+    for shape, eps in itertools.product([(6, 16), (1, 40)], _EPSILONS):
+        (x, x_), (r, r_), (g, g_), (b, b_) = new(*shape), new(*shape), new(shape[-1]), new(shape[-1])
+        one, two = new.output(*shape), new.output(*shape)
+        op.rms_norm(one, x_, g_, eps)
+        pairs.append((one.clone(), rms_norm(x, g, eps)))
+        op.rms_pre_norm(one, two, x_, r_, g_, eps)
+        pairs += [(one.clone(), rms_norm(x + r, g, eps)), (two.clone(), x + r)]
+        op.layer_norm(one, x_, g_, b_, eps)
+        pairs.append((one.clone(), layer_norm(x, g, b, eps)))
+        op.pre_layer_norm(two, one, r_, x_, g_, b_, eps)
+        pairs += [(one.clone(), layer_norm(x + r, g, b, eps)), (two.clone(), x + r)]
+        op.post_layer_norm(one, x_, r_, g_, b_, eps)
+        pairs += [(one.clone(), layer_norm(x + r, g, b, eps)), (x_.clone(), x), (r_.clone(), r)]
+        op.rms_pre_norm(x_, r_, x_, r_, g_, eps)  # in place, as the engine calls it
+        pairs += [(x_, rms_norm(x + r, g, eps)), (r_, x + r)]
+    return pairs
+
+
+def _core_products(op: Any, new: Numbers) -> Pairs:
+    op.create_handle()
+    pairs: Pairs = []
+    for inner, outer in ((16, 24), (33, 7)):
+        (x, x_), (w, w_), out = new(5, inner), new(outer, inner), new.output(5, outer)
+        op.blas_linear(out, x_, w_)
+        pairs.append((out, x @ w.t()))
+    return pairs
+
+
+def _core_activations(op: Any, new: Numbers) -> Pairs:
+    pairs: Pairs = []
+    for biased in (True, False):
+        for kind, name in _KINDS.items():
+            (x, x_), (b, b_) = new(5, 24), new(24)
+            op.bias_activation(x_, b_ if biased else None, kind)
+            pairs.append((x_, activation(x + (b if biased else 0), name)))
+        for kind, name in _GATES.items():
+            (x, x_), (b, b_), out = new(5, 24), new(24), new.output(5, 12)
+            op.gated_activation(out, x_, b_ if biased else None, kind)
+            wide = x + (b if biased else 0)
+            pairs += [(out, activation(wide[:, 0::2], name) * wide[:, 1::2]), (x_, x)]
+    return pairs
+
+
+#: Functions by what they are: (class name of the builder, calls).
+CASES: dict[str, tuple[str, Callable[[Any, Numbers], Pairs]]] = {
+    "rms_norm, pre_rms_norm": ("InferenceBuilder", _rms_norm),
+    "rms_qkv_gemm": ("InferenceBuilder", _rms_qkv_gemm),
+    "linear_layer": ("InferenceBuilder", _linear_layer),
+    "mlp_gemm": ("InferenceBuilder", _mlp_gemm),
+    "norms of the core": ("InferenceCoreBuilder", _core_norms),
+    "products of the core": ("InferenceCoreBuilder", _core_products),
+    "activations of the core": ("InferenceCoreBuilder", _core_activations),
+}
+
+
+@pytest.mark.parametrize("dtype", _TOLERANCE, ids=["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize(
+    "case", [pytest.param(name, marks=pytest.mark.needs(builder)) for name, (builder, _) in CASES.items()]
+)
+def test_functions_are_right(accelerator: DeepSpeedAccelerator, case: str, dtype: torch.dtype) -> None:
+    """Each function gives what its definition gives in float64, for all its flags, and leaves its inputs alone."""
+    if dtype not in accelerator.supported_dtypes():
+        return
+    name, calls = CASES[case]
+    op = accelerator.create_op_builder(name).load()
+    pairs = calls(op, Numbers(torch.device(accelerator.device()), dtype))
+    accelerator.synchronize()
+    shapes = [(tuple(a.shape), tuple(b.shape)) for a, b in pairs if a.shape != b.shape]
+    error = float("inf") if shapes else largest(float((a.cpu().double() - b).abs().max()) for a, b in pairs)
+    expect(
+        error <= _TOLERANCE[dtype] and all(a.dtype == dtype for a, _ in pairs),
+        f"{case} of {name} compute wrongly in {dtype}",
+        found=f"an error of {error:g}, shapes {shapes}, types {sorted({str(a.dtype) for a, _ in pairs})}",
+        expected=f"at most {_TOLERANCE[dtype]:g} beside float64, in {dtype}",
+        do=f"compare the op that {name} loads with the definition of the function",
+    )

@@ -1,0 +1,132 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Op loading: what is compatible loads, with upstream's functions; what is not says why."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import pytest
+
+from accel_core.interface import DeepSpeedAccelerator
+from accel_core.op_builder.names import UPSTREAM
+from accel_testkit.suite import ops
+from accel_testkit.suite.expect import expect
+from accel_testkit.suite.inference_functions import CORE, TRANSFORMER
+from accel_testkit.suite.op_steps import STEPS
+
+pytestmark = pytest.mark.tier("device")
+
+#: Upstream's functions of each op that DeepSpeed calls, by the class name of the builder.
+FUNCTIONS: dict[str, tuple[str, ...]] = {
+    **{name: (step.function,) for name, step in STEPS.items()},
+    "CPUAdamBuilder": ("create_adam", "adam_update", "destroy_adam"),
+    "CPUAdagradBuilder": ("create_adagrad", "adagrad_update", "destroy_adagrad"),
+    "CPULionBuilder": ("create_lion", "lion_update", "destroy_lion"),
+    "UtilsBuilder": ("flatten", "unflatten"),
+    "PinMemoryBuilder": ("pin_handle",),
+    "InferenceBuilder": TRANSFORMER,
+    "InferenceCoreBuilder": CORE,
+    "AsyncIOBuilder": ("aio_handle", "aio_read", "aio_write"),
+}
+_SERVED = [pytest.param(name, marks=pytest.mark.needs(name)) for name in UPSTREAM]
+
+
+@pytest.mark.parametrize("name", _SERVED)
+def test_compatible_op_loads(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """`is_compatible()` and `load()` agree: the op loads, twice and from two builders, or both say no."""
+    builder = accelerator.create_op_builder(name)
+    compatible = builder.is_compatible()
+    problems = []
+    for each in (builder, builder, accelerator.create_op_builder(name)):
+        try:
+            op = each.load()
+            lacks = [function for function in FUNCTIONS.get(name, ()) if not _has(op, function)]
+            loaded = f"it loads without {', '.join(lacks)}" if lacks else "it loads"
+        except Exception as error:
+            loaded = f"load() raises {type(error).__name__}: {error}"
+        if loaded != "it loads" if compatible else loaded.startswith("it loads"):
+            problems.append(loaded)
+    expect(
+        not problems and builder.is_compatible() == compatible,
+        f"{name} contradicts itself",
+        found=f"is_compatible() {compatible}, then {builder.is_compatible()}; {'; '.join(problems)}",
+        expected="True and an object with upstream's functions, or False and an exception",
+        do="answer compatibility() from what load() needs",
+    )
+
+
+def _has(op: Any, name: str) -> bool:
+    try:
+        return callable(getattr(op, name))
+    except Exception:
+        return False
+
+
+@pytest.mark.parametrize("name", [*UPSTREAM, "NoSuchOpBuilder"])
+def test_builders_are_new(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """`create_op_builder` gives a new builder at each call, of the one class that `get_op_builder` gives."""
+    builders = [accelerator.create_op_builder(name) for _ in range(2)]
+    classes = {accelerator.get_op_builder(name) for _ in range(2)} | {type(builder) for builder in builders}
+    expect(
+        builders[0] is not builders[1] and len(classes) == 1,
+        f"create_op_builder({name!r}) and get_op_builder({name!r}) are no class and new objects of it",
+        found=f"{builders}, of {classes}",
+        expected="one class, and two objects",
+        do="construct the class at each call, and keep one class for each op",
+    )
+
+
+@pytest.mark.tier("host")
+@pytest.mark.usefixtures("upstream")
+def test_names_are_upstream_s(accelerator: DeepSpeedAccelerator) -> None:
+    """A builder has the NAME and the BUILD_VAR of DeepSpeed's own builder: the engine and users look for these."""
+    wrong = []
+    for name, stock in _stock_builders().items():
+        builder = accelerator.create_op_builder(name)
+        if ops.is_missing(builder):
+            continue
+        found, wanted = (
+            [getattr(each, key, "") for key in ("NAME", "BUILD_VAR")] for each in (builder, stock)
+        )
+        if found != wanted or builder.name != stock.NAME:
+            wrong.append(f"{name}: {found}, name {builder.name!r}; DeepSpeed's: {wanted}")
+    expect(
+        not wrong,
+        "builders have other names than DeepSpeed's",
+        found="; ".join(wrong),
+        expected="the same NAME and BUILD_VAR",
+        do="copy them from deepspeed/ops/op_builder",
+    )
+
+
+def _stock_builders() -> dict[str, Any]:
+    """DeepSpeed's own builder classes, by name, from the modules that define them."""
+    import pkgutil
+
+    package = importlib.import_module("deepspeed.ops.op_builder")
+    stock = {}
+    for info in pkgutil.iter_modules(package.__path__):
+        if info.ispkg or info.name in ("all_ops", "builder"):
+            continue
+        module = importlib.import_module(f"{package.__name__}.{info.name}")
+        for name in UPSTREAM:
+            cls = getattr(module, name, None)
+            if getattr(cls, "__module__", "") == module.__name__:
+                stock[name] = cls
+    return stock
+
+
+def test_extension_command_takes_options(accelerator: DeepSpeedAccelerator) -> None:
+    """`build_extension().with_options(use_ninja=False)` is a setuptools command: DeepSpeed's setup.py writes so."""
+    command = accelerator.build_extension()
+    options = getattr(command, "with_options", None)
+    made = options(use_ninja=False) if callable(options) else None
+    expect(
+        callable(getattr(made, "initialize_options", None)) and callable(getattr(made, "run", None)),
+        "build_extension() takes no options",
+        found=f"{command!r}, with_options(use_ninja=False) {made!r}",
+        expected="a command class such as torch.utils.cpp_extension.BuildExtension",
+        do="return torch's class, or one derived from it",
+    )

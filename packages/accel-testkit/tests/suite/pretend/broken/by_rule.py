@@ -1,0 +1,255 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the checks made by rule notice: forgotten indices, state in the object, shared answers, traits that lie."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, suppress
+from typing import Any
+
+import pytest
+import torch
+from accel_good.accelerator import GOOD_Accelerator
+from accel_good.streams import Stream
+from accel_good.traits import TRAITS
+
+from accel_core.vendor import Trait
+from broken import Site, breaks
+
+_REASON = "nobody has tried this out on the device"
+
+
+def _declares(name: str) -> type[GOOD_Accelerator]:
+    """A class with one more trait."""
+
+    class Declaring(GOOD_Accelerator):
+        def __init__(self) -> None:
+            super().__init__()
+            self.traits = {**TRAITS, name: Trait.unsupported(_REASON)}
+
+    return Declaring
+
+
+breaks(
+    "traits.declared_feature_is_missing[graphs]",
+    "traits.absent_streams_and_graphs_change_nothing",
+    name="graphs_are_declared_missing",
+)(_declares("graphs"))
+for _name in ("events", "pinned_memory", "bf16", "fp16", "fp64", "reserved_memory", "memory_peaks"):
+    breaks(f"traits.declared_feature_is_missing[{_name}]", name=f"{_name}_are_declared_missing")(
+        _declares(_name)
+    )
+breaks("traits.traits_name_features_and_ops", name="TraitNamesNothing")(_declares("memory"))
+breaks("traits.ops_declared_missing_are_missing", name="OpIsThereAndDeclaredMissing")(
+    _declares("UtilsBuilder")
+)
+breaks(
+    "traits.declared_feature_is_missing[indexed_devices]",
+    "traits.index_of_no_device_is_dropped_or_refused",
+    name="IndicesAreDeclaredMissing",
+)(_declares("indexed_devices"))
+
+
+@breaks("collectives.declared_operation_fails", started="answers")
+class BroadcastIsDeclaredMissing(_declares("broadcast")):  # type: ignore[misc]
+    pass
+
+
+@breaks("training.declared_failure_is_one", started="pair")
+class RanksAreDeclaredMissing(_declares("zero3_ranks")):  # type: ignore[misc]
+    pass
+
+
+@breaks("imports.declared_change_is_made", started="report")
+def change_of_the_environment_is_declared(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TRAITS, "untouched_environment", Trait.unsupported(_REASON))
+
+
+@breaks(
+    "traits.index_of_the_only_device_is_accepted[memory_allocated]",
+    "traits.declared_feature_is_missing",
+    "traits.index_of_no_device_is_dropped_or_refused",
+)
+class OnlyDeviceRefusesItsIndex(_declares("indexed_devices")):  # type: ignore[misc]
+    def device(self, device_index: int | None = None) -> torch.device:
+        return super().device(0)  # type: ignore[no-any-return]
+
+    def memory_allocated(self, device_index: int | None = None) -> int:
+        if device_index is not None:
+            raise RuntimeError("there are no indices")
+        return super().memory_allocated()  # type: ignore[no-any-return]
+
+
+@breaks(
+    "traits.absent_streams_and_graphs_change_nothing", "lazy_calls.lazy_calls_keep_their_order_and_errors"
+)
+class ErrorsAreSwallowed(GOOD_Accelerator):
+    def stream(self, stream: Any) -> AbstractContextManager[Any]:
+        return suppress(KeyError) if stream is None else super().stream(stream)
+
+    def lazy_call(self, callback: Any) -> Any:
+        with suppress(KeyError):
+            return callback()
+
+
+@breaks(
+    "device_index.index_chooses_the_device[memory_allocated]",
+    "device_index.device_as_an_index_is_that_device[memory_allocated]",
+)
+class ZeroIsNoIndex(GOOD_Accelerator):
+    def memory_allocated(self, device_index: Any = None) -> int:
+        return super().memory_allocated(0 if isinstance(device_index, str) else device_index or None)
+
+
+@breaks("device_index.no_index_is_the_current_device[current_stream]")
+class NoIndexIsZero(GOOD_Accelerator):
+    def current_stream(self, device_index: int | None = None) -> Stream:
+        stream: Stream = super().current_stream(device_index or 0)
+        return stream
+
+
+@breaks(
+    "device_index.index_without_a_device_is_refused[memory_reserved]",
+    "device_index.index_without_a_device_is_refused[memory_cached]",
+    "device_index.device_as_an_index_is_that_device[memory_cached]",
+    "device_index.device_as_an_index_is_that_device[memory_reserved]",
+)
+class AnyIndexIsTaken(GOOD_Accelerator):
+    def memory_reserved(self, device_index: int | None = None) -> int:
+        return super().memory_reserved(None if device_index not in (0, 1) else device_index)
+
+
+@breaks("device_index.reset_reaches_one_device[reset_max_memory_allocated-none]")
+class ResetWithoutAnIndexIsOfDevice0(GOOD_Accelerator):
+    def reset_max_memory_allocated(self, device_index: int | None = None) -> None:
+        super().reset_max_memory_allocated(device_index or 0)
+
+
+@breaks(
+    "device_index.index_without_a_device_is_refused[set_rng_state]",
+    "device_index.state_is_restored_on_one_device[0]",
+    "device_index.state_is_restored_on_one_device[none]",
+)
+class StatesAreSwapped(GOOD_Accelerator):
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        super().set_rng_state(new_state, 1 if device_index is not None else 0)
+
+
+@breaks("current_device.answer_is_of_the_current_device[initial_seed]")
+class SeedIsTheFirstDevices(GOOD_Accelerator):
+    def initial_seed(self) -> int:
+        return self.default_generator(0).initial_seed()
+
+
+@breaks("current_device.constructor_uses_the_current_device[LongTensor]")
+class TensorIsDeniedOnDevice1(GOOD_Accelerator):
+    def on_accelerator(self, tensor: torch.Tensor) -> bool:
+        return super().on_accelerator(tensor) and (self.current_device() == 0 or tensor.dtype != torch.int64)
+
+
+@breaks("current_device.current_device_stays[total_memory]")
+class AskingChoosesTheDevice(GOOD_Accelerator):
+    def total_memory(self, device_index: int | None = None) -> int:
+        if device_index is not None:
+            self.set_device(device_index)
+        return super().total_memory()
+
+
+@breaks("current_device.set_device_takes_each_form[by device]")
+class DeviceObjectsAreDevice0(GOOD_Accelerator):
+    def set_device(self, device_index: Any) -> None:
+        super().set_device(0 if isinstance(device_index, torch.device) else device_index)
+
+
+@breaks("current_device.set_device_with_no_device_changes_nothing[None]")
+class NoDeviceIsDevice0(GOOD_Accelerator):
+    def set_device(self, device_index: Any) -> None:
+        super().set_device(0 if device_index is None else device_index)
+
+
+@breaks("current_device.each_thread_has_its_current_device")
+class ThreadsShareTheCurrentDevice(GOOD_Accelerator):
+    chosen = 0
+
+    def set_device(self, device_index: Any) -> None:
+        super().set_device(device_index)
+        type(self).chosen = super().current_device()
+
+    def current_device(self) -> int:
+        super().set_device(type(self).chosen)
+        return super().current_device()
+
+
+@breaks(
+    "answers.answer_stays[memory_stats]",
+    "answers.answer_is_the_caller_s_own[memory_stats]",
+    "answers.second_object_answers_alike[memory_stats]",
+)
+class StatsAreEmptyAtFirst(GOOD_Accelerator):
+    asked = 0
+
+    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
+        type(self).asked += 1
+        return {**super().memory_stats(device_index), f"asked {type(self).asked}": 1}
+
+
+@breaks("answers.second_object_answers_alike[communication_backend_version]")
+class VersionIsTheFirstObjects(GOOD_Accelerator):
+    objects = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        type(self).objects += 1
+        self.version = type(self).objects
+
+    def communication_backend_version(self) -> tuple[int, ...]:
+        return (1, self.version)
+
+
+@breaks("answers.answer_is_the_caller_s_own[export_envs]")
+class ExportsAreItsOwnList(GOOD_Accelerator):
+    def __init__(self) -> None:
+        super().__init__()
+        self.exported = super().export_envs()
+
+    def export_envs(self) -> list[str]:
+        return self.exported
+
+
+@breaks("agreement.synchronized_device_has_no_streams", "agreement.events_time_where_there_are_events")
+class QueuedWorkIsTimedOnTheHost(GOOD_Accelerator):
+    def is_synchronized_device(self) -> bool:
+        return False
+
+    def use_host_timers(self) -> bool:
+        return True
+
+
+@breaks("agreement.synchronized_device_leaves_nothing_to_do[resolves_data_dependency]")
+class NothingIsOrderedThoughSynchronized(GOOD_Accelerator):
+    def resolves_data_dependency(self) -> bool:
+        return False
+
+
+@breaks("agreement.version_of_the_collectives_is_a_version")
+class VersionIsText(GOOD_Accelerator):
+    def communication_backend_version(self) -> Any:
+        return "2.21.5"
+
+
+@breaks(
+    "answers.setting_that_fails_changes_nothing[set_compile_backend]",
+    "answers.each_compile_backend_can_be_set_again",
+)
+class BackendIsSetBeforeItIsChecked(GOOD_Accelerator):
+    def set_compile_backend(self, backend: str) -> None:
+        self._compile_backend = backend
+        if backend not in ("eager", "inductor"):
+            raise ValueError(backend)
+
+
+@breaks("tensors.constructor_keeps_shape_and_precision[DoubleTensor]")
+class DoublesAreRounded(GOOD_Accelerator):
+    @property
+    def DoubleTensor(self) -> Any:
+        return lambda data: torch.tensor(data, dtype=torch.float32).double()

@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Another allocator of pinned memory: passed over, asked for something else, counted wrongly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from accel_good.accelerator import GOOD_Accelerator
+
+from broken import breaks
+
+
+@breaks(
+    "host_pins.active_allocator_is_used",
+    "host_pins.memory_goes_back_to_its_allocator",
+)
+class OtherAllocatorIsPassedOver(GOOD_Accelerator):
+    def _native_pins(self) -> Any:
+        return None
+
+
+@breaks("host_pins.inactive_allocator_is_left_alone", "host_pins.locked_bytes_are_counted")
+class LockedBytesAreNotCounted(GOOD_Accelerator):
+    def _track(self, nbytes: int) -> None:
+        pass
+
+
+@breaks("host_pins.memory_goes_back_to_its_allocator")
+class MemoryIsKept(GOOD_Accelerator):
+    def unpin_memory(self, tensor: torch.Tensor) -> Any:
+        return None
+
+
+@breaks("host_pins.active_allocator_is_used[no copy, flat]")
+class OtherAllocatorIsNeverAskedForFlat(GOOD_Accelerator):
+    def pin_memory(
+        self,
+        tensor: torch.Tensor,
+        make_copy: bool | int = True,
+        match_shape: bool = True,
+        *,
+        align_bytes: int = 1,
+    ) -> torch.Tensor:
+        match_shape = match_shape or self._native_pins() is not None
+        return super().pin_memory(tensor, make_copy, match_shape, align_bytes=align_bytes)

@@ -1,0 +1,45 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Mistakes of DeepSpeed's own backends, by their row in UPSTREAM_BUGS.md: the row's checks have to find them."""
+
+from __future__ import annotations
+
+from accel_good.accelerator import GOOD_Accelerator
+
+from broken import breaks
+
+
+@breaks("events.event_is_done_once_its_work_is", "events.events_tell_milliseconds")
+class T12_EventIsNone(GOOD_Accelerator):
+    """As on mps: there is an event class, and the host's clock is used."""
+
+    @property
+    def Event(self) -> None:
+        return None
+
+
+@breaks("agreement.type_that_is_not_declared_missing_is_supported[bf16]")
+class T12_HalfTypesAreDenied(GOOD_Accelerator):
+    """As on mps."""
+
+    def is_bf16_supported(self) -> bool:
+        return False
+
+    def is_fp16_supported(self) -> bool:
+        return False
+
+
+@breaks("agreement.cached_memory_is_not_available")
+class T26_AvailableIsTheTotalLessTensors(GOOD_Accelerator):
+    """As on npu, mlu, sdaa, xpu and hpu."""
+
+    def available_memory(self, device_index: int | None = None) -> int:
+        return self.total_memory(device_index) - self.memory_allocated(device_index)
+
+
+@breaks("environment.exports_reach_the_collectives")
+class T28_NothingIsExported(GOOD_Accelerator):
+    """As on hpu and xpu."""
+
+    def export_envs(self) -> list[str]:
+        return []

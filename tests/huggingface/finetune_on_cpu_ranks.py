@@ -1,0 +1,17 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""finetune_and_tell.py on several CPU ranks: accelerate has to be given the collectives' backend first.
+
+torchrun --nproc-per-node 2 finetune_on_cpu_ranks.py … --accelerator_config '{"use_configured_state": true}'
+"""
+
+from __future__ import annotations
+
+import os
+
+from accelerate import PartialState
+
+os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
+PartialState(backend="gloo")
+
+import finetune_and_tell  # noqa: E402, F401  (trains on import)

@@ -1,0 +1,51 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""With gradients on a (simulated) device, fused steps and transfers in pieces leave the losses of stock DeepSpeed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from accel_testkit import sim
+
+CHILDREN = Path(__file__).parents[2] / "packages" / "accel-core" / "tests" / "bridge" / "children"
+_COMMON = {"clip": 0.5, "optimizer": "AdamW"}
+_PINNED = {"offload_optimizer": {"device": "cpu", "pin_memory": True}}
+CASES: list[dict[str, Any]] = [
+    {**_COMMON, "stage": 2, "dtype": "bf16", "accumulation": 1, "zero": _PINNED},
+    {**_COMMON, "stage": 1, "dtype": "fp16", "accumulation": 2},
+    {**_COMMON, "stage": 3, "dtype": "bf16", "accumulation": 1, "zero": {"offload_param": {"device": "cpu"}}},
+]
+
+
+def test_losses_on_a_device_are_those_of_stock_deepspeed(tmp_path: Path) -> None:
+    program = (
+        f"import sys; sys.path.insert(0, {str(CHILDREN)!r})\n"
+        "from accel_host.op_builder import fused; fused.PIECE = 1000\n"
+        f"import offload; offload.main({str(tmp_path / 'store')!r}, {CASES!r}, 4)"
+    )
+    dropped = ("DS_", "ACCEL_", "MASTER_")
+    base = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    base |= {
+        "RANK": "0",
+        "LOCAL_RANK": "0",
+        "WORLD_SIZE": "1",
+        "LOCAL_WORLD_SIZE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env=sim.environment("npu", base=base), capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    for case, (stock, replaced, fused, norms) in zip(
+        CASES, json.loads(done.stdout.splitlines()[-1]), strict=True
+    ):
+        assert replaced == stock, case
+        assert fused, case
+        assert norms == 0, case  # the device computes them
