@@ -101,3 +101,31 @@ def test_ordered_program_is_left_alone(found, program, mode):
     expected = found("correct_programs.py", "plain")[program]
     assert "Error" not in str(expected)
     assert found("correct_programs.py", mode)[program] == expected
+
+
+BLOCK = """
+import torch, torch_npu
+from accel_testkit.sim import current, execution_modes
+
+there, here = torch.ones(4, device="npu"), torch.zeros(4, pin_memory=True)
+simulation = current()
+for _ in range(2):
+    here.zero_()
+    with execution_modes.deferred(simulation.native, simulation.settings):
+        there.add_(1)
+        here.copy_(there, non_blocking=True)
+        print(here.tolist())
+    print(here.tolist())
+here.zero_()
+here.copy_(there, non_blocking=True)
+print(here.tolist())
+"""
+
+
+def test_deferred_mode_can_be_switched_on_for_a_block():
+    environment = sim.environment("npu", base={**os.environ, "OMP_NUM_THREADS": "1"})
+    command = [sys.executable, "-W", "ignore", "-c", BLOCK]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    printed = [json.loads(line)[0] for line in done.stdout.splitlines()]
+    assert printed == [0, 2, 0, 3, 3]

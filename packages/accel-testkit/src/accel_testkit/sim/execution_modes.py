@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,19 @@ def enable(native: Any, settings: Settings) -> None:
         native.hide_frames([f"{Path(torch.__file__).parent}/", f"{here.parent / 'runtime'}/", str(here)])
         for name in READERS:
             setattr(torch.Tensor, name, _watched(native, name))
+
+
+@contextlib.contextmanager
+def deferred(native: Any, settings: Settings) -> Iterator[None]:
+    """Inside, asynchronous copies complete as late as the order of work allows; afterwards all are complete."""
+    if settings.deferred:
+        yield
+        return
+    native.set_deferred(True, settings.race)
+    try:
+        yield
+    finally:
+        native.set_deferred(False, settings.race)
 
 
 def _watched(native: Any, name: str) -> Any:

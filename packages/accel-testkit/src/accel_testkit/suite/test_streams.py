@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -84,6 +85,62 @@ def test_no_stream_leaves_the_stream(accelerator: DeepSpeedAccelerator, stream: 
     )
 
 
+def test_stream_is_left_by_an_exception(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
+    """After a block that an exception ended the current stream is the former one, and the exception is passed on."""
+    outside = accelerator.current_stream()
+    passed_on = False
+    try:
+        with accelerator.stream(stream):
+            raise RuntimeError("the work fails")
+    except RuntimeError:
+        passed_on = True
+    found = accelerator.current_stream()
+    accelerator.stream(outside).__enter__()
+    expect(
+        passed_on and found == outside,
+        "stream(s) does not clean up after an exception",
+        found=f"{found!r} is current; the exception was {'passed on' if passed_on else 'lost'}",
+        expected=f"{outside!r} and the exception",
+        do="return the runtime's stream context, or restore the stream in a finally clause",
+    )
+
+
+def test_blocks_nest(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
+    """Each of two nested blocks chooses its stream, also twice the same one, and gives back the one around it."""
+    other, outside = accelerator.Stream(), accelerator.current_stream()
+    found = []
+    for inner in (other, stream):
+        with accelerator.stream(stream):
+            with accelerator.stream(inner):
+                found.append(accelerator.current_stream() == inner)
+            found.append(accelerator.current_stream() == stream)
+        found.append(accelerator.current_stream() == outside)
+    expect(
+        all(found),
+        "nested blocks of stream(s) lose the stream around them",
+        found=f"right in the inner block, after it, after the outer one, twice: {found}",
+        expected="the stream of the block, then that of the block around it",
+        do="keep the former stream for each block",
+    )
+
+
+def test_stream_is_chosen_for_one_thread(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
+    """Another thread's current stream is the default one, inside a block of this thread too."""
+
+    def elsewhere() -> bool:
+        return bool(accelerator.current_stream() == accelerator.default_stream())
+
+    with ThreadPoolExecutor(1) as threads, accelerator.stream(stream):
+        found = threads.submit(elsewhere).result()
+    expect(
+        found,
+        "stream(s) chooses the stream of other threads too",
+        found="the current stream of a new thread is not the default one",
+        expected="each thread with its own current stream",
+        do="return the runtime's stream context",
+    )
+
+
 def test_streams_wait_for_each_other(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
     """Work on a stream comes after the work it waited for: `wait_stream`, `record_event` with `wait_event`."""
     source = torch.arange(4.0, device=accelerator.device())
@@ -140,4 +197,29 @@ def test_each_device_has_its_streams(accelerator: DeepSpeedAccelerator, second: 
         found=f"{', '.join(same)} of device 1 equals that of device 0",
         expected="streams of the device whose index is given",
         do="pass the index on to the runtime",
+    )
+
+
+@pytest.mark.tier("multi")
+@pytest.mark.needs("indexed_devices")
+def test_stream_of_another_device_is_left(accelerator: DeepSpeedAccelerator, second: int) -> None:
+    """`stream(s)` with a stream of device 1 chooses it there; afterwards all is as before."""
+    accelerator.set_device(second)
+    stream = accelerator.Stream()
+    accelerator.set_device(0)
+    before = [accelerator.current_stream(index) for index in (0, second)]
+    with accelerator.stream(stream):
+        inside = accelerator.current_stream(second)
+    after = [accelerator.current_stream(index) for index in (0, second)]
+    found = {
+        "the stream is current on its device": inside == stream,
+        "the former streams are current again": after == before,
+        "device 0 is current again": accelerator.current_device() == 0,
+    }
+    expect(
+        all(found.values()),
+        "a stream of another device is chosen or left wrongly",
+        found=f"not so: {', '.join(name for name, held in found.items() if not held)}",
+        expected=", ".join(found),
+        do="return the runtime's stream context",
     )

@@ -24,7 +24,41 @@ from accel_good.streams import Stream
 from accel_core.device import TorchDeviceAccelerator
 from accel_core.op_builder import OpTable
 
-FILES = ("test_device.py", "test_tensors.py", "test_streams.py", "test_random.py", "test_memory.py")
+FILES = (
+    "test_asynchrony.py",
+    "test_device.py",
+    "test_tensors.py",
+    "test_streams.py",
+    "test_random.py",
+    "test_memory.py",
+)
+
+
+#: Checks for which a stream has to be one of torch.
+ALL_OF_STREAMS = (
+    *(
+        f"asynchrony.device_waits_for_a_stream[{way}]"
+        for way in (
+            "default_stream().wait_event(event)",
+            "event.wait()",
+            "event.wait(stream)",
+            "stream.wait_event(other.record_event())",
+            "stream.wait_stream(other)",
+        )
+    ),
+    *(
+        f"asynchrony.host_waits_for_a_stream[{way}]"
+        for way in (
+            "current_stream().synchronize()",
+            "event.record(), event.synchronize()",
+            "event.record(stream), event.synchronize()",
+            "stream.record_event().synchronize()",
+            "stream.synchronize()",
+        )
+    ),
+    *(f"asynchrony.event_recorded_again_marks_the_later_work[{who}]" for who in ("device", "host")),
+    "asynchrony.events_are_marks_of_their_own",
+)
 
 
 class Good(TorchDeviceAccelerator):
@@ -40,13 +74,18 @@ class Good(TorchDeviceAccelerator):
 class RemembersTheDeviceItself(Good):
     """set_device() changes this object, and not the runtime."""
 
-    fails = ("device.new_tensors_are_on_the_current_device",)
+    fails = (
+        "asynchrony.synchronize_waits_for_its_device[1-None]",
+        "device.new_tensors_are_on_the_current_device",
+        "streams.stream_of_another_device_is_left",
+    )
     _index = 0
 
     def set_device(self, device_index: Any) -> None:
-        self._index = torch.device(device_index).index if isinstance(device_index, str) else device_index
-        if self._index not in range(self.device_count()):
-            raise RuntimeError(f"no device {self._index}")
+        index = torch.device(device_index).index if isinstance(device_index, str) else device_index
+        if index not in range(self.device_count()):
+            raise RuntimeError(f"no device {index}")
+        self._index = index
 
     def current_device(self) -> int:
         return self._index
@@ -59,10 +98,17 @@ class StreamsOfItsOwn(Good):
     """Its streams are no streams of torch."""
 
     fails = (
+        "asynchrony.synchronize_waits_for_every_stream",
+        "asynchrony.work_after_an_exception_is_in_the_former_stream",
+        *ALL_OF_STREAMS,
+        "streams.blocks_nest",
         "streams.chosen_stream_is_current_inside",
         "streams.default_stream_stays",
         "streams.no_stream_leaves_the_stream",
         "streams.stream_can_be_waited_for",
+        "streams.stream_is_chosen_for_one_thread",
+        "streams.stream_is_left_by_an_exception",
+        "streams.stream_of_another_device_is_left",
         "streams.streams_wait_for_each_other",
         "streams.tensor_remembers_its_streams",
     )
@@ -100,16 +146,24 @@ VARIANTS: tuple[Any, ...] = (
 )
 
 
-def failed(kind: type, folder: Path) -> list[str]:
+def failed(kind: Any, folder: Path) -> list[str]:
     """Ids of the checks that fail on a class."""
     import accel_testkit.suite as suite
 
     results = folder / f"{kind.__name__}.json"
-    files = [str(Path(suite.__path__[0]) / name) for name in FILES]
+    files = [str(Path(suite.__path__[0]) / name) for name in getattr(kind, "files", FILES)]
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
     options = ["-c", str(folder / "pytest.ini"), "-p", "no:cacheprovider", "-p", "accel_testkit.plugin"]
     pytest.main(
-        [*options, "-q", "--accel-class", f"simulated:{kind.__name__}", "--results", str(results), *files]
+        [
+            *options,
+            "-q",
+            "--accel-class",
+            f"{kind.__module__}:{kind.__name__}",
+            "--results",
+            str(results),
+            *files,
+        ]
     )
     checks = json.loads(results.read_text(encoding="utf-8"))["checks"]
     return sorted(check["id"] for check in checks if check["outcome"] == "failed")
@@ -117,9 +171,12 @@ def failed(kind: type, folder: Path) -> list[str]:
 
 def main(out: str) -> None:
     """Run the control and the variants."""
+    from asynchronous import VARIANTS as ASYNCHRONOUS
+
+    kinds = (Good, *VARIANTS, *ASYNCHRONOUS)
     with tempfile.TemporaryDirectory() as folder:
-        found = {kind.__name__: failed(kind, Path(folder)) for kind in (Good, *VARIANTS)}
-    wanted = {kind.__name__: sorted(getattr(kind, "fails", ())) for kind in (Good, *VARIANTS)}
+        found = {kind.__name__: failed(kind, Path(folder)) for kind in kinds}
+    wanted = {kind.__name__: sorted(getattr(kind, "fails", ())) for kind in kinds}
     Path(out).write_text(json.dumps({"found": found, "wanted": wanted}), encoding="utf-8")
 
 

@@ -27,7 +27,7 @@ class Runtime:
     def __init__(self) -> None:
         self._current = threading.local()  # as in torch, each thread has its own
         self.capturing = False
-        self.streams = Streams(DEVICES)
+        self.streams = Streams([Stream(index) for index in range(DEVICES)])
         # torch draws host numbers from its one default generator: that is device 0's.
         self.default_generators = [torch.default_generator, torch.Generator()]
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -83,12 +84,12 @@ class Graph(TorchDispatchMode):
                 result.copy_(again)
 
 
-class Streams:
-    """Which stream of each device is current."""
+class Streams(threading.local):
+    """Which stream of each device is current, in each thread."""
 
-    def __init__(self, devices: int) -> None:
-        self.default = [Stream(index) for index in range(devices)]
-        self.current = list(self.default)
+    def __init__(self, default: list[Stream]) -> None:
+        self.default = default
+        self.current = list(default)
 
     @contextmanager
     def chosen(self, stream: Stream | None) -> Iterator[None]:

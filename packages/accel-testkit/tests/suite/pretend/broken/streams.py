@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from accel_good.accelerator import GOOD_Accelerator
 from accel_good.streams import Event, Stream
@@ -16,9 +16,11 @@ from broken import breaks
 
 
 @breaks(
+    "streams.blocks_nest",
     "streams.chosen_stream_is_current_inside",
     "streams.default_stream_stays",
     "streams.no_stream_leaves_the_stream",
+    "streams.stream_of_another_device_is_left",
 )
 class StreamsAreSwapped(GOOD_Accelerator):
     """As it was on xpu: the two are one another."""
@@ -37,22 +39,34 @@ class DefaultStreamIsTheCurrentOne(GOOD_Accelerator):
 
 
 @breaks(
+    "streams.blocks_nest",
     "streams.chosen_stream_is_current_inside",
     "streams.current_stream_is_the_default_at_first",
     "streams.no_stream_leaves_the_stream",
+    "streams.stream_is_chosen_for_one_thread",
+    "streams.stream_is_left_by_an_exception",
+    "streams.stream_of_another_device_is_left",
 )
 class CurrentStreamIsNew(GOOD_Accelerator):
     def current_stream(self, device_index: int | None = None) -> Any:
         return Stream(device_index or 0)
 
 
-@breaks("streams.each_device_has_its_streams")
+@breaks(
+    "streams.each_device_has_its_streams",
+    "streams.stream_of_another_device_is_left",
+)
 class StreamsIgnoreTheIndex(GOOD_Accelerator):
     def current_stream(self, device_index: int | None = None) -> Any:
         return super().current_stream()
 
 
-@breaks("streams.chosen_stream_is_current_inside", "streams.no_stream_leaves_the_stream")
+@breaks(
+    "streams.blocks_nest",
+    "streams.chosen_stream_is_current_inside",
+    "streams.no_stream_leaves_the_stream",
+    "streams.stream_of_another_device_is_left",
+)
 class ChosenStreamIsIgnored(GOOD_Accelerator):
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -68,6 +82,79 @@ class NoStreamMeansTheDefault(GOOD_Accelerator):
 class NoStreamIsNoContext(GOOD_Accelerator):
     def stream(self, stream: Any) -> Any:
         return super().stream(stream) if stream is not None else None
+
+
+class _WithoutFinally:
+    """A context that forgets the former stream when an exception ends it; a context that is freed would restore it."""
+
+    kept: ClassVar[list[AbstractContextManager[Any]]] = []
+
+    def __init__(self, context: AbstractContextManager[Any]) -> None:
+        self._context = context
+        self.kept.append(context)
+
+    def __enter__(self) -> None:
+        self._context.__enter__()
+
+    def __exit__(self, kind: Any, *_error: object) -> None:
+        if kind is None:
+            self._context.__exit__(None, None, None)
+
+
+@breaks("streams.stream_is_left_by_an_exception")
+class StreamStaysAfterAnException(GOOD_Accelerator):
+    def stream(self, stream: Any) -> Any:
+        return _WithoutFinally(super().stream(stream))
+
+
+@breaks("streams.stream_is_left_by_an_exception")
+class StreamSwallowsExceptions(GOOD_Accelerator):
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        with suppress(RuntimeError), super().stream(stream):
+            yield
+
+
+@breaks("streams.blocks_nest")
+class LeavingMeansTheDefaultStream(GOOD_Accelerator):
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        streams = self.device_module.streams
+        try:
+            with super().stream(stream):
+                yield
+        finally:
+            streams.current[:] = streams.default
+
+
+@breaks("streams.stream_is_chosen_for_one_thread")
+class StreamIsChosenForAllThreads(GOOD_Accelerator):
+    def __init__(self) -> None:
+        super().__init__()
+        self._chosen: list[Any] = []
+
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        with super().stream(stream):
+            self._chosen.append(stream or self.current_stream())
+            try:
+                yield
+            finally:
+                self._chosen.pop()
+
+    def current_stream(self, device_index: int | None = None) -> Any:
+        mine = [one for one in self._chosen if one.device_index == (device_index or 0)]
+        return mine[-1] if mine else super().current_stream(device_index)
+
+
+@breaks("streams.stream_of_another_device_is_left")
+class StreamOfAnotherDeviceStaysCurrent(GOOD_Accelerator):
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        with super().stream(stream):
+            if stream is not None:
+                self.set_device(stream.device_index)
+            yield
 
 
 class _Waitless(Stream):
@@ -93,7 +180,7 @@ class _Endless(Stream):
 class StreamIsNeverDone(GOOD_Accelerator):
     @property
     def Stream(self) -> Any:
-        return partial(_Endless, 0)
+        return partial(_Endless, self.current_device())
 
 
 class _Pending(Event):
@@ -136,10 +223,14 @@ class NothingTellsTime(GOOD_Accelerator):
 
 @breaks(
     "lazy_calls.streams_are_absent_together",
+    "streams.blocks_nest",
     "streams.chosen_stream_is_current_inside",
     "streams.default_stream_stays",
     "streams.no_stream_leaves_the_stream",
     "streams.stream_can_be_waited_for",
+    "streams.stream_is_chosen_for_one_thread",
+    "streams.stream_is_left_by_an_exception",
+    "streams.stream_of_another_device_is_left",
     "streams.streams_wait_for_each_other",
 )
 class StreamsAreAbsentUnsaid(GOOD_Accelerator):

@@ -65,6 +65,16 @@ class Queue {
     tasks_.erase(first_done, tasks_.end());
   }
 
+  void carry_out_all() {
+    Tasks done;
+    std::lock_guard<std::recursive_mutex> lock(mutex_);
+    for (size_t i = 0; i < tasks_.size(); i++) {
+      run(*tasks_[i]);
+      if (tasks_[i]->deliver) call(tasks_[i]->deliver);
+    }
+    done.swap(tasks_);
+  }
+
   // Whether work is pending on a stream that is neither the block's own nor recorded.
   bool in_use(const Block& block) {
     std::lock_guard<std::recursive_mutex> lock(mutex_);
@@ -140,8 +150,13 @@ class DeferredMemory final : public Observer {
 
   SharedMemory share(Block& block) {
     std::lock_guard<std::mutex> lock(mutex_);
-    auto& memory = shared_[block.id];
-    if (!memory) memory = std::make_shared<c10::DataPtr>(std::move(block.host));
+    auto& known = shared_[block.id];
+    auto memory = known.lock();
+    if (!memory) {
+      memory = std::make_shared<c10::DataPtr>(std::move(block.host));
+      block.host = owner(memory);  // so that it is freed with the block when nobody observes that
+      known = memory;
+    }
     return memory;
   }
 
@@ -154,7 +169,7 @@ class DeferredMemory final : public Observer {
     std::lock_guard<std::mutex> lock(mutex_);
     const auto found = shared_.find(block.id);
     if (found == shared_.end()) return nullptr;
-    auto memory = std::move(found->second);
+    auto memory = found->second.lock();
     shared_.erase(found);
     return memory;
   }
@@ -165,12 +180,16 @@ class DeferredMemory final : public Observer {
   }
 
   std::mutex mutex_;
-  std::unordered_map<uint64_t, SharedMemory> shared_;  // by block
+  std::unordered_map<uint64_t, std::weak_ptr<c10::DataPtr>> shared_;  // by block
   std::map<std::pair<c10::DeviceIndex, c10::StreamId>, std::vector<Piece>> freed_;
 };
 
 DeferredMemory& deferred_memory() {
-  static auto* instance = new DeferredMemory();
+  static auto* instance = [] {
+    auto* made = new DeferredMemory();
+    Observer::add(made);
+    return made;
+  }();
   return *instance;
 }
 
@@ -185,8 +204,13 @@ at::Tensor view_of(const at::Tensor& tensor, Block& block) {
 
 void enable_deferral() {
   config().deferred = true;
-  Observer::add(&deferred_memory());
   deferred_memory().watch(true);
+}
+
+void disable_deferral() {
+  queue().carry_out_all();
+  config().deferred = false;
+  deferred_memory().watch(false);
 }
 
 void defer(const c10::Stream& stream, std::function<void()> run) {

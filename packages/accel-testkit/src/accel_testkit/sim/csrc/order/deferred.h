@@ -12,7 +12,8 @@ namespace accel_sim {
 inline bool deferring() {
   return config().deferred;
 }
-void enable_deferral();  // at activation
+void enable_deferral();
+void disable_deferral();  // carries out what is queued
 
 // A copy between a device and page-locked memory whose caller does not wait: true when it was queued.
 bool defer_copy(const at::Tensor& self, const at::Tensor& source, bool non_blocking);

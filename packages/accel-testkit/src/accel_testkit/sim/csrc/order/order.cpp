@@ -108,6 +108,15 @@ class OrderObserver final : public Observer {
 
 bool g_order_enabled = false;
 
+OrderObserver& keeper() {
+  static auto* instance = [] {
+    auto* made = new OrderObserver();
+    Observer::add(made);
+    return made;
+  }();
+  return *instance;
+}
+
 } // namespace
 
 bool order_enabled() {
@@ -138,10 +147,13 @@ bool host_waits_for(const Work& work) {
 }
 
 void enable_order() {
-  static auto* keeper = new OrderObserver();
   g_order_enabled = true;
-  Observer::add(keeper);
-  keeper->watch(true);
+  keeper().watch(true);
+}
+
+void disable_order() {
+  g_order_enabled = false;
+  keeper().watch(false);
 }
 
 } // namespace accel_sim

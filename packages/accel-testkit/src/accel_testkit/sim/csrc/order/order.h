@@ -75,7 +75,8 @@ struct CopyInfo {
 std::optional<CopyInfo> copy_info(const Work& work);  // none where it is no copy
 bool host_waits_for(const Work& work);                  // the operator's result depends on the numbers
 
-// Call at activation, before adding the observers that read the order.
+// Call before adding the observers that read the order.
 void enable_order();
+void disable_order();  // what was ordered stays known
 
 } // namespace accel_sim

@@ -48,6 +48,16 @@ void enable_modes(bool race, bool deferred) {
   if (deferred) accel_sim::enable_deferral();
 }
 
+void set_deferred(bool on, bool keep_order) {
+  if (on) {
+    accel_sim::enable_order();
+    accel_sim::enable_deferral();
+    return;
+  }
+  accel_sim::disable_deferral();
+  if (!keep_order) accel_sim::disable_order();
+}
+
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend> gloo, std::string name) {
   return c10::make_intrusive<accel_sim::SimBackend>(std::move(gloo), std::move(name));
 }
@@ -95,6 +105,7 @@ PYBIND11_MODULE(accel_sim_native, m) {
   bind_graphs(m);
   m.def("activate", &activate);
   m.def("enable_modes", &enable_modes);
+  m.def("set_deferred", &set_deferred);
   m.def("hide_frames", &accel_sim::hide_frames);
   m.def("host_reads", [](const std::string& by, const at::Tensor& tensor) {
     accel_sim::host_touches(by, "self", tensor, false);
