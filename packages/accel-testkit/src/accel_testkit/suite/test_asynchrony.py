@@ -37,10 +37,11 @@ def test_synchronize_waits(accelerator: DeepSpeedAccelerator, witness: Witness, 
     """After `synchronize` the host reads what the device has computed, in each call form."""
     index = accelerator.current_device()
     witness.read()
-    if form == "index by name":
-        accelerator.synchronize(device_index=index)
+    arguments: dict[str, list[int | None]] = {"nothing": [], "None": [None], "index": [index]}
+    if form in arguments:
+        accelerator.synchronize(*arguments[form])
     else:
-        accelerator.synchronize(*{"nothing": [], "None": [None], "index": [index]}[form])
+        accelerator.synchronize(device_index=index)
     _expect_arrived(witness, f"synchronize ({form})", "wait for the device in synchronize()")
 
 
