@@ -10,18 +10,46 @@
 namespace accel_shm {
 namespace {
 
-// Up to this size every rank reduces everything: reading the peers' data once more costs less than a second phase.
-constexpr int64_t kSmallBytes = 32 << 10;
+// Up to this size for two ranks every rank reduces everything: that reads more, and waits once less.
+constexpr int64_t kSmallBytes = 64 << 10;
+// Larger pieces would not stay in a second-level cache between their copies.
+constexpr int64_t kPieceBytes = 512 << 10;
 constexpr int64_t kAlign = 64;
 
-// Where the part of rank `rank` begins, of `elements` that are divided among `ranks` on cache lines.
-int64_t part_begin(int64_t elements, int64_t size, int32_t rank, int32_t ranks) {
-  const int64_t unit = std::max<int64_t>(1, kAlign / size);
-  const int64_t units = (elements + unit - 1) / unit;
-  return std::min(elements, units * rank / ranks * unit);
+int64_t divided(int64_t value, int64_t by) {
+  return (value + by - 1) / by;
 }
 
 } // namespace
+
+// How a tensor is cut: one piece of at most `whole` bytes, or an even number of at most `most`; on cache lines.
+struct Pieces {
+  Pieces(int64_t elements, int64_t size, int64_t most, int64_t whole)
+      : total(elements * size), count(total <= whole ? 1 : divided(divided(total, most), 2) * 2),
+        length(divided(divided(total, count), kAlign) * kAlign) {}
+
+  int64_t begin(int64_t index) const { return std::min(total, index * length); }
+  int64_t bytes(int64_t index) const { return begin(index + 1) - begin(index); }
+  // Where the part of a piece begins that `rank` reduces; the same in all pieces, as their places are used again.
+  int64_t part(int64_t index, int32_t rank, int32_t ranks) const {
+    return std::min(bytes(index), length / kAlign * rank / ranks * kAlign);
+  }
+
+  const int64_t total, count, length;
+};
+
+int64_t Group::small_bytes() const {
+  return kSmallBytes * 2 / ranks_;
+}
+
+int64_t Group::half_slot() const {
+  return segment_.slot_bytes() / 2 / kAlign * kAlign;
+}
+
+// Ranks that share CPUs wait for each other's time slices: the fewer pieces the better.
+int64_t Group::piece_bytes() const {
+  return spin_us_ > 0 ? std::min(half_slot(), kPieceBytes) : half_slot();
+}
 
 int32_t Group::barrier() {
   arrive_next();
@@ -34,49 +62,67 @@ int32_t Group::all_reduce_small(uint8_t* data, const accel_shm_request& request)
   if (const int32_t status = wait_for_all()) return status;
   std::vector<const void*> parts(static_cast<size_t>(ranks_));
   for (int32_t rank = 0; rank < ranks_; ++rank) parts[static_cast<size_t>(rank)] = slot(rank);
-  reduce(request.type, request.operation, parts.data(), ranks_, data, request.bytes / element_size(request.type));
+  reduce(request.type, request.operation, parts.data(), ranks_, data, nullptr,
+         request.bytes / element_size(request.type));
   ++turn_;
   return ACCEL_SHM_OK;
 }
 
-// Each rank reduces its part of a piece and the others copy the result. While they wait, the next piece is copied in.
+// Each rank reduces its part of a piece, and the others copy the result while the next piece is being reduced. A rank
+// arrives once a piece, before it copies: a slow rank then delays the others by its work, not by its copies.
+//
+// A piece lies in half a slot, so that four are in use. When a rank writes one again it has seen all ranks arrive two
+// pieces later. The last two, which others may still read, are in one slot: therefore their number is even, or one.
 int32_t Group::all_reduce(uint8_t* data, const accel_shm_request& request) {
-  const int64_t size = element_size(request.type), elements = request.bytes / size;
-  if (request.bytes <= std::min(kSmallBytes, segment_.slot_bytes())) return all_reduce_small(data, request);
-  const int64_t piece = segment_.slot_bytes() / kAlign * kAlign / size;
-  std::vector<const void*> parts(static_cast<size_t>(ranks_));
-  const auto length = [&](int64_t begin) { return std::min(piece, elements - begin); };
-  const auto copy_in = [&](int64_t begin, uint32_t turn) {
-    const int64_t own = part_begin(length(begin), size, rank_, ranks_) * size;
-    const int64_t after = part_begin(length(begin), size, rank_ + 1, ranks_) * size;
-    uint8_t* to = segment_.slot(rank_, turn);
-    copy(to, data + begin * size, own);
-    copy(to + after, data + begin * size + after, length(begin) * size - after);
-  };
-  copy_in(0, turn_);
-  for (int64_t begin = 0; begin < elements; begin += piece) {
-    uint8_t* const here = data + begin * size;
-    arrive_next();
+  const int64_t size = element_size(request.type);
+  if (request.bytes <= std::min(small_bytes(), segment_.slot_bytes())) return all_reduce_small(data, request);
+  const Pieces pieces(request.bytes / size, size, piece_bytes(), half_slot());
+  copy_in(data, pieces, 0);
+  arrive_next();
+  for (int64_t index = 0; index <= pieces.count; ++index) {
     if (const int32_t status = wait_for_all()) return status;
-    const int64_t own = part_begin(length(begin), size, rank_, ranks_);
-    const int64_t after = part_begin(length(begin), size, rank_ + 1, ranks_);
-    for (int32_t rank = 0; rank < ranks_; ++rank) {
-      parts[static_cast<size_t>(rank)] = (rank == rank_ ? here : slot(rank)) + own * size;
+    if (index < pieces.count) {
+      reduce_piece(data, pieces, index, request);
+      if (index + 1 < pieces.count) copy_in(data, pieces, index + 1);
+      arrive_next();
     }
-    reduce_parts(request.type, request.operation, parts, slot(rank_) + own * size, after - own);
-    arrive_next();
-    copy(here + own * size, slot(rank_) + own * size, (after - own) * size);
-    if (begin + piece < elements) copy_in(begin + piece, turn_ + 1);
-    if (const int32_t status = wait_for_all()) return status;
-    for (int32_t i = 1; i < ranks_; ++i) {
-      const int32_t rank = (rank_ + i) % ranks_;
-      const int64_t from = part_begin(length(begin), size, rank, ranks_) * size;
-      const int64_t to = part_begin(length(begin), size, rank + 1, ranks_) * size;
-      copy(here + from, slot(rank) + from, to - from);
-    }
-    ++turn_;
+    if (index > 0) copy_out(data, pieces, index - 1);
   }
+  turn_ += static_cast<uint32_t>(divided(pieces.count, 2));
   return ACCEL_SHM_OK;
+}
+
+uint8_t* Group::piece_slot(int32_t rank, int64_t index) const {
+  return segment_.slot(rank, turn_ + static_cast<uint32_t>(index / 2)) + index % 2 * half_slot();
+}
+
+// What the others reduce.
+void Group::copy_in(const uint8_t* data, const Pieces& pieces, int64_t index) const {
+  const uint8_t* const here = data + pieces.begin(index);
+  uint8_t* const to = piece_slot(rank_, index);
+  const int64_t own = pieces.part(index, rank_, ranks_), after = pieces.part(index, rank_ + 1, ranks_);
+  copy(to, here, own);
+  copy(to + after, here + after, pieces.bytes(index) - after);
+}
+
+void Group::reduce_piece(uint8_t* data, const Pieces& pieces, int64_t index, const accel_shm_request& request) const {
+  const int64_t own = pieces.part(index, rank_, ranks_), after = pieces.part(index, rank_ + 1, ranks_);
+  uint8_t* const here = data + pieces.begin(index) + own;
+  std::vector<const void*> parts(static_cast<size_t>(ranks_));
+  for (int32_t rank = 0; rank < ranks_; ++rank) {
+    parts[static_cast<size_t>(rank)] = rank == rank_ ? here : piece_slot(rank, index) + own;
+  }
+  reduce_parts(request.type, request.operation, parts, here, piece_slot(rank_, index) + own,
+               (after - own) / element_size(request.type));
+}
+
+void Group::copy_out(uint8_t* data, const Pieces& pieces, int64_t index) const {
+  uint8_t* const here = data + pieces.begin(index);
+  for (int32_t i = 1; i < ranks_; ++i) {
+    const int32_t rank = (rank_ + i) % ranks_;
+    const int64_t from = pieces.part(index, rank, ranks_);
+    copy(here + from, piece_slot(rank, index) + from, pieces.part(index, rank + 1, ranks_) - from);
+  }
 }
 
 int32_t Group::broadcast(uint8_t* data, const accel_shm_request& request) {
@@ -127,7 +173,7 @@ int32_t Group::reduce_scatter(const uint8_t* input, uint8_t* output, const accel
       parts[static_cast<size_t>(rank)] =
           rank == rank_ ? input + rank_ * request.bytes + begin : slot(rank) + rank_ * piece;
     }
-    reduce_parts(request.type, request.operation, parts, output + begin, bytes / size);
+    reduce_parts(request.type, request.operation, parts, output + begin, nullptr, bytes / size);
     ++turn_;
     begin += bytes;
   } while (begin < request.bytes);

@@ -122,12 +122,15 @@ void Group::copy(void* to, const void* from, int64_t bytes) const {
 }
 
 void Group::reduce_parts(
-    int32_t type, int32_t operation, std::vector<const void*>& parts, void* output, int64_t elements) {
+    int32_t type, int32_t operation, const std::vector<const void*>& parts, void* output, void* also,
+    int64_t elements) const {
   const int64_t size = element_size(type);
   parallel(elements, size * ranks_, threads_, [&](int64_t begin, int64_t end) {
+    const int64_t skip = begin * size;
     std::vector<const void*> moved(parts.size());
-    for (size_t i = 0; i < parts.size(); ++i) moved[i] = static_cast<const uint8_t*>(parts[i]) + begin * size;
-    reduce(type, operation, moved.data(), ranks_, static_cast<uint8_t*>(output) + begin * size, end - begin);
+    for (size_t i = 0; i < parts.size(); ++i) moved[i] = static_cast<const uint8_t*>(parts[i]) + skip;
+    void* const second = also == nullptr ? nullptr : static_cast<uint8_t*>(also) + skip;
+    reduce(type, operation, moved.data(), ranks_, static_cast<uint8_t*>(output) + skip, second, end - begin);
   });
 }
 

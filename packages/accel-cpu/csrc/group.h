@@ -14,6 +14,8 @@
 
 namespace accel_shm {
 
+struct Pieces;
+
 class Group {
  public:
   Group(const Segment& segment, int32_t rank, int32_t ranks, const int32_t* pids, int32_t spin_us);
@@ -42,7 +44,19 @@ class Group {
   int32_t compare_requests();
   uint8_t* slot(int32_t rank) const { return segment_.slot(rank, turn_); }
   void copy(void* to, const void* from, int64_t bytes) const;
-  void reduce_parts(int32_t type, int32_t operation, std::vector<const void*>& parts, void* output, int64_t elements);
+  // Into `output`, and into `also` unless it is null.
+  void reduce_parts(
+      int32_t type, int32_t operation, const std::vector<const void*>& parts, void* output, void* also,
+      int64_t elements) const;
+
+  // The steps of a large all_reduce.
+  int64_t small_bytes() const;
+  int64_t half_slot() const;
+  int64_t piece_bytes() const;
+  uint8_t* piece_slot(int32_t rank, int64_t index) const;
+  void copy_in(const uint8_t* data, const Pieces& pieces, int64_t index) const;
+  void reduce_piece(uint8_t* data, const Pieces& pieces, int64_t index, const accel_shm_request& request) const;
+  void copy_out(uint8_t* data, const Pieces& pieces, int64_t index) const;
 
   Segment segment_;
   const int32_t rank_, ranks_, spin_us_;

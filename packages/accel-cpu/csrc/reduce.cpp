@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "accel/half.h"
@@ -87,33 +88,52 @@ struct Max {
 };
 
 template <class E, class Op>
-INLINE void reduce_as(const void* const* sources, int32_t ranks, void* output, int64_t elements, double factor) {
+INLINE void accumulate(
+    const void* const* sources, int32_t ranks, int64_t begin, int64_t count, typename E::Sum* __restrict sum) {
+  using Stored = typename E::Stored;
+  const auto at = [&](int32_t rank) { return static_cast<const Stored*>(sources[rank]) + begin; };
+  const Stored* const first = at(0);
+  if (ranks == 1) {
+    for (int64_t i = 0; i < count; ++i) sum[i] = E::load(first[i]);
+    return;
+  }
+  const Stored* const second = at(1);
+  for (int64_t i = 0; i < count; ++i) sum[i] = Op::apply(E::load(first[i]), E::load(second[i]));
+  for (int32_t rank = 2; rank < ranks; ++rank) {
+    const Stored* const next = at(rank);
+    for (int64_t i = 0; i < count; ++i) sum[i] = Op::apply(sum[i], E::load(next[i]));
+  }
+}
+
+template <class E, class Op>
+INLINE void reduce_as(
+    const void* const* sources, int32_t ranks, void* output, void* also, int64_t elements, double factor) {
+  using Stored = typename E::Stored;
   typename E::Sum sum[kBlock];
   for (int64_t begin = 0; begin < elements; begin += kBlock) {
     const int64_t count = std::min(kBlock, elements - begin);
-    const auto* first = static_cast<const typename E::Stored*>(sources[0]) + begin;
-    for (int64_t i = 0; i < count; ++i) sum[i] = E::load(first[i]);
-    for (int32_t rank = 1; rank < ranks; ++rank) {
-      const auto* source = static_cast<const typename E::Stored*>(sources[rank]) + begin;
-      for (int64_t i = 0; i < count; ++i) sum[i] = Op::apply(sum[i], E::load(source[i]));
-    }
+    accumulate<E, Op>(sources, ranks, begin, count, sum);
     if constexpr (std::is_floating_point_v<typename E::Sum>) {
       if (factor != 1.0) {
         // A division rounds once; a product with a reciprocal would round twice.
         for (int64_t i = 0; i < count; ++i) sum[i] = sum[i] / static_cast<typename E::Sum>(factor);
       }
     }
-    auto* out = static_cast<typename E::Stored*>(output) + begin;
+    Stored* const out = static_cast<Stored*>(output) + begin;
     for (int64_t i = 0; i < count; ++i) out[i] = E::store(sum[i]);
+    if (also != nullptr) {
+      std::memcpy(static_cast<Stored*>(also) + begin, out, static_cast<size_t>(count) * sizeof(Stored));
+    }
   }
 }
 
-using Function = void (*)(const void* const*, int32_t, void*, int64_t, double);
+using Function = void (*)(const void* const*, int32_t, void*, void*, int64_t, double);
 
 // target_clones applies to functions, not to templates.
 #define REDUCTION(name, element, op)                                                                          \
-  LEVELS void name(const void* const* sources, int32_t ranks, void* output, int64_t elements, double factor) { \
-    reduce_as<element, op>(sources, ranks, output, elements, factor);                                         \
+  LEVELS void name(                                                                                           \
+      const void* const* sources, int32_t ranks, void* output, void* also, int64_t elements, double factor) { \
+    reduce_as<element, op>(sources, ranks, output, also, elements, factor);                                   \
   }
 #define REDUCTIONS(type, element)      \
   REDUCTION(type##_sum, element, Sum)  \
@@ -149,10 +169,11 @@ bool reducible(int32_t type, int32_t operation) {
 }
 
 void reduce(
-    int32_t type, int32_t operation, const void* const* sources, int32_t ranks, void* output, int64_t elements) {
+    int32_t type, int32_t operation, const void* const* sources, int32_t ranks, void* output, void* also,
+    int64_t elements) {
   const int column = operation <= ACCEL_SHM_AVG ? 0 : operation - ACCEL_SHM_PRODUCT + 1;
   const double factor = operation == ACCEL_SHM_AVG ? ranks : 1.0;
-  kFunctions[type][column](sources, ranks, output, elements, factor);
+  kFunctions[type][column](sources, ranks, output, also, elements, factor);
 }
 
 } // namespace accel_shm

@@ -25,7 +25,7 @@ DTYPES = {dtype: index for index, dtype in enumerate([*REDUCIBLE, *_OTHERS])}
 
 def is_plain(tensor: Tensor) -> bool:
     """Return whether the tensor's values are in host memory, one after the other or with strides."""
-    return tensor.device.type == "cpu" and tensor.layout == torch.strided and not tensor.is_quantized
+    return tensor.is_cpu and tensor.layout == torch.strided and not tensor.is_quantized
 
 
 def size_of(tensor: Tensor) -> int:
@@ -37,7 +37,7 @@ def all_reduce(memory: SharedMemory, tensor: Tensor, operation: int) -> None:
     """Reduce in place. operation: ACCEL_SHM_SUM …"""
     flat = _contiguous(tensor)
     memory.run(
-        library.ALL_REDUCE, DTYPES[tensor.dtype], size_of(flat), operation=operation, detail=_shape(tensor),
+        library.ALL_REDUCE, DTYPES[tensor.dtype], flat.nbytes, operation=operation, detail=_shape(tensor),
         write=flat.data_ptr(),
     )  # fmt: skip
     _store(flat, tensor)
@@ -97,7 +97,7 @@ def compare(memory: SharedMemory, what: str, tensor: Tensor | None, root: int) -
 
 def concatenated(parts: list[Tensor]) -> Tensor:
     """Return the values of the tensors in one flat tensor."""
-    return torch.cat([_contiguous(part).view(-1) for part in parts])
+    return torch.cat([_contiguous(part.detach()).view(-1) for part in parts])
 
 
 def splits(tensor: Tensor, rows: list[int], ranks: int) -> list[int] | None:
@@ -113,13 +113,17 @@ def splits(tensor: Tensor, rows: list[int], ranks: int) -> list[int] | None:
 
 def _shape(tensor: Tensor) -> int:
     """Return a number for the shape, without dimensions of size 1."""
-    return zlib.crc32(repr([size for size in tensor.shape if size != 1]).encode())
+    sizes = [size for size in tensor.shape if size != 1]
+    # The size of a single dimension is compared as bytes.
+    return zlib.crc32(repr(sizes).encode()) if len(sizes) > 1 else 0
 
 
 def _contiguous(tensor: Tensor) -> Tensor:
+    if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+        return tensor
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 
 def _store(flat: Tensor, tensor: Tensor) -> None:
-    if flat.data_ptr() != tensor.data_ptr():
+    if flat is not tensor:
         tensor.detach().copy_(flat.view_as(tensor))

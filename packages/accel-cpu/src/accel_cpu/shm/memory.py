@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import struct
 import threading
 from collections.abc import Sequence
 
@@ -31,6 +32,8 @@ def _is_main_thread_gone() -> int:
     return int(not threading.main_thread().is_alive())
 
 
+_MAIN_THREAD = threading.main_thread().ident
+_PACK_REQUEST = struct.Struct("iiiiqq").pack_into  # accel_shm_request
 _NEVER, _WITH_MAIN_THREAD = library.Cancelled(), library.Cancelled(_is_main_thread_gone)
 
 
@@ -74,13 +77,13 @@ class SharedMemory:
         """
         if self._handle is None or os.getpid() != self._process:
             raise self._unusable()
-        request, buffers = self._request, self._buffers
-        request.kind, request.type, request.operation, request.root = kind, dtype, operation, root
-        request.bytes, request.detail = size, detail
+        buffers = self._buffers
+        # One call instead of an assignment for each field.
+        _PACK_REQUEST(self._request, 0, kind, dtype, operation, root, size, detail)
         buffers.input, buffers.output = read, write
         buffers.timeout_ms = self._timeout_ms
         # Signals are for the main thread. Another one has to notice that the interpreter waits for it to end.
-        is_main = threading.current_thread() is threading.main_thread()
+        is_main = threading.get_ident() == _MAIN_THREAD
         buffers.cancelled = _NEVER if is_main else _WITH_MAIN_THREAD
         buffers.threads = torch.get_num_threads() if size > 1 << 20 else 1
         if splits is not None:

@@ -26,7 +26,7 @@ from accel_cpu.shm.work import Sequencer
 
 #: In the order of ACCEL_SHM_SUM ….
 _OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX")
-_NUMBERS = {getattr(dist.ReduceOp.RedOpType, name): number for number, name in enumerate(_OPERATIONS)}
+_NUMBERS = {getattr(dist.ReduceOp.RedOpType, name).value: number for number, name in enumerate(_OPERATIONS)}
 _AVG = 1
 
 
@@ -227,7 +227,7 @@ class ShmProcessGroup(dist.ProcessGroup):
 
     def _reduction(self, tensor: Tensor, opts: Any) -> int | None:
         """Return the operation's number in csrc/accel_shm.h; None if gloo has to do it."""
-        number = _NUMBERS.get(opts.reduceOp.op)
+        number = _NUMBERS.get(opts.reduceOp.op.value)
         reducible = tensor.dtype in (calls.FLOATS if number == _AVG else calls.REDUCIBLE)
         return number if reducible and calls.is_plain(tensor) else None
 
