@@ -1,7 +1,16 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fused optimizers in plain torch, whose foreach operators have kernels for XPU."""
+"""Fused optimizers: Adam with torch's own fused operators, Lamb and Lion in plain torch."""
 
-from accel_core.op_builder.fused import FusedAdamBuilder, FusedLambBuilder, FusedLionBuilder
+from __future__ import annotations
+
+from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
+from accel_core.op_builder.torch_fused import TorchFusedAdamBuilder
 
 __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
+
+
+class FusedAdamBuilder(TorchFusedAdamBuilder):
+    """Adam and AdamW with torch's kernels for xpu."""
+
+    DEVICE_TYPE = "xpu"
