@@ -25,14 +25,18 @@ RESULTS: dict[str, Entry] = {
             "available_memory": (
                 "memory.what_is_available_is_part_of_the_total",
                 "agreement.cached_memory_is_not_available",
+                "memory_figures.available_memory_falls",
             ),
-            "max_memory_allocated": ("memory.peak_stays", "memory.stats_agree_with_the_figures"),
+            "max_memory_allocated": ("memory.peak_stays", "memory_figures.peak_is_no_less_than_the_present"),
             "max_memory_cached": ("memory.old_names_give_the_same_figures",),
             "max_memory_reserved": ("memory.reserved_peak_stays",),
             "memory_allocated": ("memory.allocated_memory_follows_tensors",),
             "memory_cached": ("memory.old_names_give_the_same_figures",),
-            "memory_reserved": ("memory.reserved_memory_follows_tensors",),
-            "total_memory": ("memory.what_is_available_is_part_of_the_total",),
+            "memory_reserved": (
+                "memory.reserved_memory_follows_tensors",
+                "memory_figures.what_is_reserved_holds_what_is_allocated",
+            ),
+            "total_memory": ("memory.what_is_available_is_part_of_the_total", "memory_figures.total_stays"),
         }.items()
     },
     "Event": (
@@ -73,7 +77,9 @@ RESULTS: dict[str, Entry] = {
     "device_count": ("device.count_is_a_number", "probe.confirmation_counts_the_devices"),
     "device_name": ("identity.name_is_the_torch_device_type",),
     "empty_cache": ("memory.reserved_memory_follows_tensors",),
-    "export_envs": ("environment.exported_prefixes_are_names", "environment.exports_reach_the_collectives"),
+    "export_envs": (
+        "environment.exports_reach_the_collectives", "environment.exports_leave_out_what_is_a_node_s_own",
+    ),
     "get_compile_backend": ("environment.default_compile_backend_is_registered",),
     "get_op_builder": ("op_table.class_and_instance_are_of_one_kind",),
     "get_rng_state": ("random.state_is_a_byte_tensor_on_the_host", "random.restored_state_repeats_the_numbers"),
@@ -93,7 +99,12 @@ RESULTS: dict[str, Entry] = {
         "dtypes.double_precision_computes",
         "agreement.type_that_is_not_declared_missing_is_supported[fp64]",
     ),
-    "is_pinned": ("pinned_memory.copy_is_pinned", "pinned_memory.ordinary_memory_is_not_pinned"),
+    "is_pinned": (
+        "pinned_memory.copy_is_pinned",
+        "pinned_memory.ordinary_memory_is_not_pinned",
+        "pinned_copies.views_of_pinned_memory_are_pinned",
+        "pinned_copies.freed_memory_is_not_pinned",
+    ),
     "is_synchronized_device": (
         "agreement.synchronized_device_has_no_streams",
         "asynchrony.synchronized_device_needs_no_wait",
@@ -105,19 +116,28 @@ RESULTS: dict[str, Entry] = {
         "traits.declared_feature_is_missing[triton]",
     ),
     "lazy_call": ("lazy_calls.lazy_call_calls", "lazy_calls.lazy_calls_keep_their_order_and_errors"),
-    "manual_seed": ("random.seed_repeats_the_numbers", "random.seed_reaches_the_current_device_alone"),
+    "manual_seed": (
+        "random.seed_repeats_the_numbers",
+        "random.seeds_have_64_bits",
+        "random.seeding_the_device_leaves_the_host_alone",
+    ),
     "manual_seed_all": ("random.seeding_all_seeds_every_device", "random.seeding_all_seeds_the_current_device"),
-    "memory_stats": ("memory.stats_have_torch_s_keys", "memory.stats_agree_with_the_figures"),
+    "memory_stats": (
+        "memory.stats_have_torch_s_keys",
+        "memory.stats_agree_with_the_figures",
+        "memory_figures.keys_of_the_stats_mean_what_they_say",
+        "memory_figures.counters_of_the_stats_count",
+    ),
     "on_accelerator": (
         "tensors.device_tensor_is_on_the_accelerator",
         "tensors.host_tensor_is_not_on_the_accelerator",
         "tensors.tensor_elsewhere_is_not_on_the_accelerator",
     ),
     "op_builder_dir": ("op_table.package_of_builders_can_be_imported", "upstream_contract.op_report_lists_the_table"),
-    "pin_aligned": ("pinned_memory.copy_has_the_data[align_bytes]", "pinned_memory.copy_is_pinned[align_bytes]"),
+    "pin_aligned": ("pinned_memory.copy_has_the_data[align_bytes]", "pinned_copies.whole_pages_begin_at_a_page"),
     "pin_empty": ("pinned_memory.empty_buffers", "pinned_memory.pinned_memory_is_host_memory"),
     "pin_empty_like": ("pinned_memory.empty_buffers",),
-    "pin_memory": ("pinned_memory.copy_has_the_data", "pinned_memory.buffer_without_a_copy"),
+    "pin_memory": ("pinned_memory.copy_has_the_data", "pinned_copies.any_tensor_is_copied"),
     "pin_memory_alignment": _REGISTERS,
     "prefer_triton_grouped_mm": (
         "dtypes.answer_is_yes_or_no[prefer_triton_grouped_mm]",
@@ -185,7 +205,7 @@ REPEATS: dict[str, Entry] = {
     "range_pop": ("ranges.range_takes_a_message",),
     "range_push": ("ranges.range_takes_a_message",),
     "register_host_memory": _REGISTERS,
-    "replay_graph": ("graphs.code_in_a_capture_is_usable_after_a_replay",),
+    "replay_graph": ("graphs.each_replay_runs_the_work",),
     **dict.fromkeys(
         ("reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_memory_stats"),
         ("device_index.reset_reaches_one_device",),
@@ -203,21 +223,24 @@ REPEATS: dict[str, Entry] = {
 _STATELESS = "depends on its arguments alone"
 #: A second object, beside `answers.second_object_answers_alike`.
 OBJECTS: dict[str, Entry] = {
-    "capture_to_graph": ("graphs.capture_can_be_noticed",),
+    "capture_to_graph": ("graphs.two_graphs_are_replayed_in_any_order",),
     "create_op_builder": ("op_loading.builders_are_new", "op_steps.optimizers_do_not_share_anything"),
     "default_generator": ("random.each_device_has_its_generator",),
     "empty_cache": ("memory.each_device_has_its_figures",),
     "get_op_builder": ("op_loading.builders_are_new",),
-    "is_pinned": ("pinned_memory.ordinary_memory_is_not_pinned",),
+    "is_pinned": ("pinned_copies.neighbours_of_pinned_memory_are_not_pinned",),
     "lazy_call": _STATELESS,
     "manual_seed": ("random.seed_reaches_the_current_device_alone",),
     "manual_seed_all": ("random.seeding_all_seeds_every_device",),
     "on_accelerator": ("current_device.constructor_uses_the_current_device",),
-    **dict.fromkeys(("pin_aligned", "pin_empty", "pin_empty_like", "pin_memory"), _STATELESS),
+    **dict.fromkeys(
+        ("pin_aligned", "pin_empty_like", "pin_memory"), ("pinned_copies.copy_has_memory_of_its_own",)
+    ),
+    "pin_empty": _STATELESS,
     "range_pop": _RANGES,
     "range_push": _RANGES,
     "register_host_memory": _REGISTERS,
-    "replay_graph": ("graphs.each_graph_is_its_own",),
+    "replay_graph": ("graphs.two_graphs_are_replayed_in_any_order",),
     **dict.fromkeys(
         ("reset_max_memory_allocated", "reset_max_memory_cached", "reset_peak_memory_stats"),
         ("device_index.reset_reaches_one_device",),
@@ -235,7 +258,10 @@ OBJECTS: dict[str, Entry] = {
 _NOTHING_HELD = "holds nothing that an exception could leave behind"
 #: Exceptions, nesting, threads.
 FAILURES: dict[str, Entry] = {
-    "capture_to_graph": ("traits.absent_streams_and_graphs_change_nothing",),
+    "capture_to_graph": (
+        "graphs.capture_ends_with_an_exception",
+        "traits.absent_streams_and_graphs_change_nothing",
+    ),
     **dict.fromkeys(
         (
             "create_op_builder", "default_generator", "empty_cache", "get_op_builder", "is_pinned",

@@ -111,13 +111,7 @@ def test_device_as_an_index_is_that_device(accelerator: DeepSpeedAccelerator, se
     )
 
 
-#: The simulated devices take any index here, which the real ones refuse.
-_NOT_SIMULATED = ("current_stream", "default_stream", "synchronize", "total_memory")
-
-
-@pytest.mark.parametrize(
-    "name", _parameters(n for n in indexed_methods() if n not in (*NAMING, *_NOT_SIMULATED))
-)
+@pytest.mark.parametrize("name", _parameters(n for n in indexed_methods() if n not in NAMING))
 def test_index_without_a_device_is_refused(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
     """An index that there is no device for raises; it is never the current device, nor 0."""
     try:

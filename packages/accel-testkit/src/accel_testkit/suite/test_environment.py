@@ -160,3 +160,44 @@ def test_default_compile_backend_is_registered(target: Target) -> None:
         expected=f"one of {', '.join(sorted(known))}",
         do="import the module that registers it, or name another",
     )
+
+
+@pytest.mark.parametrize("ids", [[3, 1], ["1", "0", "2"], [0]], ids=["numbers", "texts", "one"])
+def test_visible_devices_keep_their_order(accelerator: DeepSpeedAccelerator, ids: list[int | str]) -> None:
+    """The ids are written in the order given, over former ones, or refused; other variables stay."""
+    names = accelerator.visible_devices_envs()
+    before = {**dict.fromkeys(names, "7"), "OTHER": "kept"}
+    written = dict(before)
+    try:
+        accelerator.set_visible_devices_envs(written, ids)
+        wanted = {**dict.fromkeys(names, ",".join(map(str, ids))), "OTHER": "kept"}
+    except ValueError:  # an order that the runtime does not have
+        wanted = before if len(ids) > 1 else {}
+    expect(
+        written == wanted,
+        "set_visible_devices_envs() writes something else than the ids",
+        found=repr(written),
+        expected=repr(wanted),
+        do="join the ids as they are given: the first is the process's device 0",
+    )
+
+
+#: Variables of one process, one machine or one user: on another machine they are wrong.
+_OF_A_NODE = (
+    "HOME", "HOSTNAME", "LOCAL_RANK", "LOCAL_SIZE", "LOGNAME", "MASTER_ADDR", "MASTER_PORT", "OLDPWD", "PWD",
+    "RANK", "SHELL", "SLURM_NODEID", "SLURM_PROCID", "SSH_CLIENT", "TMPDIR", "USER", "WORLD_SIZE", "DISPLAY",
+)  # fmt: skip
+
+
+def test_exports_leave_out_what_is_a_node_s_own(accelerator: DeepSpeedAccelerator) -> None:
+    """No prefix of `export_envs()` begins a variable of one process, user or machine, which launchers would send."""
+    sent = {
+        name: prefix for prefix in accelerator.export_envs() for name in _OF_A_NODE if name.startswith(prefix)
+    }
+    expect(
+        not sent,
+        "export_envs() sends variables along that are a node's own",
+        found=", ".join(f"{name} by the prefix {prefix!r}" for name, prefix in sent.items()),
+        expected="prefixes of the device's and its collectives' variables",
+        do="write the prefixes out, with the underscore",
+    )

@@ -82,3 +82,66 @@ def test_code_in_a_capture_is_usable_after_a_replay(accelerator: DeepSpeedAccele
         expected="2 x + 1 = 3.0 for the input 1",
         do="without graphs, return contextlib.nullcontext() from capture_to_graph()",
     )
+
+
+@pytest.mark.needs("graphs")
+def test_each_replay_runs_the_work(accelerator: DeepSpeedAccelerator) -> None:
+    """A graph is replayed as often as asked, each time on what its input holds then."""
+    graph, source, result = _captured(accelerator)
+    found = []
+    for value in (2.0, 5.0, 5.0, -1.0):
+        source.fill_(value)
+        accelerator.replay_graph(graph)
+        accelerator.synchronize()
+        found.append(result.tolist()[0])
+    expect(
+        found == [5.0, 11.0, 11.0, -1.0],
+        "a second replay gives a wrong result",
+        found=repr(found),
+        expected="2 x + 1 for the inputs 2, 5, 5, -1: 5.0, 11.0, 11.0, -1.0",
+        do="replay the same graph at each call",
+    )
+
+
+@pytest.mark.needs("graphs")
+def test_two_graphs_are_replayed_in_any_order(accelerator: DeepSpeedAccelerator) -> None:
+    """A replay runs the work of its own graph, and of no other."""
+    graphs = [_captured(accelerator) for _ in range(2)]
+    found = []
+    for number, value in ((0, 2.0), (1, 3.0), (0, 4.0)):
+        graph, source, _ = graphs[number]
+        source.fill_(value)
+        accelerator.replay_graph(graph)
+        accelerator.synchronize()
+        found.append([result.tolist()[0] for _, _, result in graphs])
+    expect(
+        found[0][0] == 5.0 and found[1] == [5.0, 7.0] and found[2] == [9.0, 7.0],
+        "a replay runs another graph's work",
+        found=f"after replays of graphs 0, 1, 0: {found}",
+        expected="2 x + 1 of each graph's own input: 5.0; 5.0 and 7.0; 9.0 and 7.0",
+        do="replay the graph that is given",
+    )
+
+
+@pytest.mark.needs("graphs")
+def test_capture_ends_with_an_exception(accelerator: DeepSpeedAccelerator) -> None:
+    """After an exception in a capture none is under way, the exception is passed on, and the next capture works."""
+    passed_on = False
+    try:
+        with accelerator.capture_to_graph(accelerator.create_graph()):
+            torch.ones(4, device=accelerator.device())
+            raise LookupError("the work fails")
+    except LookupError:
+        passed_on = True
+    capturing = accelerator.is_current_stream_capturing()
+    graph, source, result = _captured(accelerator)
+    source.fill_(3)
+    accelerator.replay_graph(graph)
+    accelerator.synchronize()
+    expect(
+        (passed_on, capturing, result.tolist()) == (True, False, [7.0] * 4),
+        "a capture does not end with an exception",
+        found=f"passed on: {passed_on}; capturing after it: {capturing}; next graph: {result.tolist()}",
+        expected="the exception, no capture under way, and 7.0 from the next graph",
+        do="return the runtime's graph context, or end the capture in a finally clause",
+    )

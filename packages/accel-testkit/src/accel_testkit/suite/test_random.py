@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+import random as python_random
+import sys
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -127,6 +131,73 @@ def test_random_module_can_fork(accelerator: DeepSpeedAccelerator) -> None:
         found=repr(accelerator.random()),
         expected="torch.random, whose fork_rng callers use",
         do="return torch.random; the runtime's own random module may lack fork_rng",
+    )
+
+
+def test_seeding_the_device_leaves_the_host_alone(accelerator: DeepSpeedAccelerator) -> None:
+    """`manual_seed`, `manual_seed_all` and `set_rng_state` touch no random generator of the host."""
+    state = accelerator.get_rng_state()
+    changes: dict[str, Callable[[], object]] = {
+        "manual_seed()": lambda: accelerator.manual_seed(81),
+        "manual_seed_all()": lambda: accelerator.manual_seed_all(82),
+        "set_rng_state()": lambda: accelerator.set_rng_state(state),
+    }
+    wrong = []
+    for name, change in changes.items():
+        before = _host_states(accelerator)
+        change()
+        after = _host_states(accelerator)
+        wrong += [f"{name} changes that of {host}" for host in before if before[host] != after[host]]
+    expect(
+        not wrong,
+        "seeding the device changes random numbers of the host",
+        found="; ".join(wrong),
+        expected="the host's generators as they were: the order of the data is drawn from them",
+        do="seed the device's generators alone",
+    )
+
+
+def _host_states(accelerator: DeepSpeedAccelerator) -> dict[str, object]:
+    """The states of the host's generators; without torch's where the host is the device."""
+    states: dict[str, object] = {"Python": python_random.getstate()}
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        states["numpy"] = str(numpy.random.get_state())
+    if accelerator.device_name() != "cpu":
+        states["torch"] = torch.get_rng_state().tolist()
+    return states
+
+
+@pytest.mark.parametrize("seed", [0, 2**32 + 11, 2**63 - 1])
+def test_seeds_have_64_bits(accelerator: DeepSpeedAccelerator, seed: int) -> None:
+    """A seed of up to 64 bits is kept whole, by `manual_seed` and by `manual_seed_all`."""
+    found = []
+    for method in (accelerator.manual_seed, accelerator.manual_seed_all):
+        method(5)
+        method(seed)
+        found.append(accelerator.initial_seed())
+    expect(
+        found == [seed] * 2,
+        "a seed is cut",
+        found=f"{found} after manual_seed({seed}) and manual_seed_all({seed})",
+        expected=repr(seed),
+        do="pass the number on as it is",
+    )
+
+
+def test_state_that_was_read_stays(accelerator: DeepSpeedAccelerator) -> None:
+    """A draw moves the device's state, and not the tensor that `get_rng_state` gave before."""
+    state = accelerator.get_rng_state()
+    kept = state.clone()
+    _draw(accelerator)
+    now = accelerator.get_rng_state()
+    found = (torch.equal(state, kept), torch.equal(now, kept))
+    expect(
+        found == (True, False),
+        "a random state that was read moves with the device's",
+        found=f"the tensor is unchanged: {found[0]}; the state has not moved: {found[1]}",
+        expected="an unchanged tensor, and a state that has moved",
+        do="return a copy of the generator's state, at each call",
     )
 
 

@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
+import mmap
+import weakref
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
-from torch.utils.weak import WeakIdKeyDictionary
 from typing_extensions import override
 
 from accel_core.device import TorchDeviceAccelerator
@@ -24,7 +25,7 @@ class GOOD_Accelerator(TorchDeviceAccelerator):
     def __init__(self) -> None:
         self.runtime = TheRuntime.now
         super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS, device_module=self.runtime)
-        self._pinned = WeakIdKeyDictionary()
+        self._pinned: dict[int, int] = {}  # first address -> the one after the last
 
     @override
     def is_synchronized_device(self) -> bool:
@@ -57,11 +58,19 @@ class GOOD_Accelerator(TorchDeviceAccelerator):
         return self._remembered(tensor.new_empty(shape))
 
     @override
+    def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
+        buffer = torch.empty(tensor.nbytes + mmap.PAGESIZE, dtype=torch.uint8)
+        aligned = buffer[-buffer.data_ptr() % mmap.PAGESIZE :][: tensor.nbytes]
+        return self._remembered(aligned.view(tensor.dtype).view(tensor.shape).copy_(tensor))
+
+    @override
     def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
-        return tensor in self._pinned
+        return any(first <= tensor.data_ptr() < end for first, end in self._pinned.items())
 
     def _remembered(self, tensor: torch.Tensor) -> torch.Tensor:
-        self._pinned[tensor] = True
+        storage = tensor.untyped_storage()
+        self._pinned[storage.data_ptr()] = storage.data_ptr() + storage.nbytes()
+        weakref.finalize(tensor, self._pinned.pop, storage.data_ptr(), None)
         return tensor
 
     @override

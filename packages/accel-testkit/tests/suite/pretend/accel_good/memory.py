@@ -21,15 +21,20 @@ class Counters:
     peak: int = 0
     reserved: int = 0
     reserved_peak: int = 0
+    made: int = 0
+    tensors: int = 0
 
     def add(self, nbytes: int) -> None:
         self.allocated += nbytes
+        self.made += nbytes
+        self.tensors += 1
         self.reserved = max(self.reserved, self.allocated)
         self.peak = max(self.peak, self.allocated)
         self.reserved_peak = max(self.reserved_peak, self.reserved)
 
     def remove(self, nbytes: int) -> None:
         self.allocated -= nbytes
+        self.tensors -= 1
 
     def empty_cache(self) -> None:
         self.reserved = self.allocated

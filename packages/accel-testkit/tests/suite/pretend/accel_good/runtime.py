@@ -134,7 +134,15 @@ class Runtime:
 
     def memory_stats(self, index: int | None = None) -> dict[str, int]:
         counters = self._counters(index)
-        return {"allocated_bytes.all.current": counters.allocated, "allocated_bytes.all.peak": counters.peak}
+        return {
+            "allocated_bytes.all.current": counters.allocated,
+            "allocated_bytes.all.peak": counters.peak,
+            "allocated_bytes.all.allocated": counters.made,
+            "allocated_bytes.all.freed": counters.made - counters.allocated,
+            "allocation.all.current": counters.tensors,
+            "reserved_bytes.all.current": counters.reserved,
+            "reserved_bytes.all.peak": counters.reserved_peak,
+        }
 
     def get_device_properties(self, index: int) -> SimpleNamespace:
         self._of(index)

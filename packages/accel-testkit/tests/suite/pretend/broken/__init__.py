@@ -18,17 +18,19 @@ from typing import Any
 import pytest
 
 EVERYTHING = "*"
-#: Files whose checks are made by rule, one for each method, op or feature.
+#: Files whose checks are made by rule: for each method, op or feature, of all figures, of tensors of all kinds.
 BY_RULE = {
     "agreement",
     "answers",
     "current_device",
     "device_index",
+    "memory_figures",
     "op_attention",
     "op_host",
     "op_inference",
     "op_loading",
     "op_steps",
+    "pinned_copies",
     "traits",
 }
 #: The checks of call shapes: our interface's and the installed DeepSpeed's.
@@ -50,8 +52,11 @@ PLACED = (
     "dtypes.listed_types_compute",
     "events.event_is_done_once_its_work_is",
     "graphs.capture_can_be_noticed",
+    "graphs.capture_ends_with_an_exception",
     "graphs.code_in_a_capture_is_usable_after_a_replay",
+    "graphs.each_replay_runs_the_work",
     "graphs.replay_uses_new_data",
+    "graphs.two_graphs_are_replayed_in_any_order",
     "identity.name_is_the_torch_device_type",
     "lazy_calls.lazy_call_calls",
     "lazy_calls.lazy_calls_keep_their_order_and_errors",
@@ -62,6 +67,7 @@ PLACED = (
     "random.seed_repeats_the_numbers",
     "random.seeding_all_seeds_the_current_device",
     "random.state_can_be_addressed_by_index",
+    "random.state_that_was_read_stays",
     "streams.stream_can_be_waited_for",
     "streams.streams_wait_for_each_other",
     "tensors.constructor_takes_data",

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import sys
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -61,13 +62,23 @@ class TritonIsImportedToAnswer(GOOD_Accelerator):
         return False
 
 
-@breaks("graphs.replay_uses_new_data")
+@breaks(
+    "graphs.capture_ends_with_an_exception",
+    "graphs.each_replay_runs_the_work",
+    "graphs.replay_uses_new_data",
+    "graphs.two_graphs_are_replayed_in_any_order",
+)
 class ReplayDoesNothing(GOOD_Accelerator):
     def replay_graph(self, graph: Any) -> None:
         pass
 
 
-@breaks("graphs.replay_uses_new_data")
+@breaks(
+    "graphs.capture_ends_with_an_exception",
+    "graphs.each_replay_runs_the_work",
+    "graphs.replay_uses_new_data",
+    "graphs.two_graphs_are_replayed_in_any_order",
+)
 class CaptureRecordsNothing(GOOD_Accelerator):
     def capture_to_graph(
         self, graph: Any, pool: Any = None, stream: Any = None
@@ -84,7 +95,10 @@ class CaptureIsNotNoticed(GOOD_Accelerator):
 @breaks(
     "graphs.capture_can_be_noticed",
     "graphs.code_in_a_capture_is_usable_after_a_replay",
+    "graphs.each_replay_runs_the_work",
+    "graphs.capture_ends_with_an_exception",
     "graphs.replay_uses_new_data",
+    "graphs.two_graphs_are_replayed_in_any_order",
 )
 class CaptureIsAFunction(GOOD_Accelerator):
     def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Any:
@@ -95,7 +109,10 @@ class CaptureIsAFunction(GOOD_Accelerator):
     "graphs.capture_can_be_noticed",
     "graphs.code_in_a_capture_is_usable_after_a_replay",
     "graphs.each_graph_is_its_own",
+    "graphs.each_replay_runs_the_work",
+    "graphs.capture_ends_with_an_exception",
     "graphs.replay_uses_new_data",
+    "graphs.two_graphs_are_replayed_in_any_order",
 )
 class GraphIsMissingUndeclared(GOOD_Accelerator):
     def create_graph(self) -> Any:
@@ -110,6 +127,46 @@ class OneGraphForAll(GOOD_Accelerator):
 
     def create_graph(self) -> Any:
         return self._graph
+
+
+@breaks("graphs.each_replay_runs_the_work", "graphs.two_graphs_are_replayed_in_any_order")
+class GraphIsReplayedOnce(GOOD_Accelerator):
+    def replay_graph(self, graph: Any) -> None:
+        super().replay_graph(graph)
+        graph.work.clear()
+
+
+@breaks("graphs.two_graphs_are_replayed_in_any_order")
+class LastGraphIsReplayed(GOOD_Accelerator):
+    def capture_to_graph(
+        self, graph: Any, pool: Any = None, stream: Any = None
+    ) -> AbstractContextManager[Any]:
+        self._last = graph
+        return super().capture_to_graph(graph)
+
+    def replay_graph(self, graph: Any) -> None:
+        super().replay_graph(self._last)
+
+
+@breaks("graphs.capture_ends_with_an_exception")
+class CaptureGoesOnAfterAnException(GOOD_Accelerator):
+    @contextmanager
+    def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[Any]:
+        self._capturing = True
+        with super().capture_to_graph(graph):
+            yield
+        self._capturing = False
+
+    def is_current_stream_capturing(self) -> bool:
+        return getattr(self, "_capturing", False)
+
+
+@breaks("graphs.capture_ends_with_an_exception")
+class CaptureSwallowsExceptions(GOOD_Accelerator):
+    @contextmanager
+    def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[Any]:
+        with suppress(LookupError), super().capture_to_graph(graph):
+            yield
 
 
 def _constructs(dtype: torch.dtype, device: str) -> property:

@@ -122,6 +122,7 @@ class NotAvailable(GOOD_Accelerator):
     "random.default_generator_is_the_one_in_use",
     "random.state_can_be_addressed_by_index",
     "streams.current_stream_is_the_default_at_first",
+    "streams.stream_of_another_device_is_left",
 )
 class CurrentDeviceIsText(GOOD_Accelerator):
     def current_device(self) -> Any:
@@ -137,6 +138,7 @@ class CurrentDeviceIsText(GOOD_Accelerator):
     "random.default_generator_is_the_one_in_use",
     "random.state_can_be_addressed_by_index",
     "streams.current_stream_is_the_default_at_first",
+    "streams.stream_of_another_device_is_left",
 )
 class CurrentDeviceIsADevice(GOOD_Accelerator):
     def current_device(self) -> Any:
@@ -174,6 +176,7 @@ class SetDeviceIsIgnored(GOOD_Accelerator):
     "random.restored_state_repeats_the_numbers",
     "random.seed_repeats_the_numbers",
     "random.state_can_be_addressed_by_index",
+    "random.state_that_was_read_stays",
 )
 class SetDeviceAddsOne(GOOD_Accelerator):
     def set_device(self, device_index: int) -> None:

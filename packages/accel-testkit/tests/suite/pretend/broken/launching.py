@@ -38,11 +38,17 @@ class DomainsAreNone(GOOD_Accelerator):
 
 answers({"visible_devices_envs": []}, "environment.visible_devices_have_a_variable")
 answers({"visible_devices_envs": ["CUDA_VISIBLE_DEVICES"]}, "environment.visible_devices_variable_is_its_own")
-answers({"set_visible_devices_envs": None}, "environment.visible_devices_are_written")
+answers(
+    {"set_visible_devices_envs": None},
+    "environment.visible_devices_are_written",
+    "environment.visible_devices_keep_their_order",
+)
 answers({"export_envs": ["NCCL", "PATH"]}, "environment.exports_reach_the_collectives")
+answers({"export_envs": ["GLOO_", "H"]}, "environment.exports_leave_out_what_is_a_node_s_own")
 answers({"export_envs": ("GLOO_",)}, "environment.exported_prefixes_are_names")
 answers(
     {"export_envs": [""]},
+    "environment.exports_leave_out_what_is_a_node_s_own",
     "environment.exported_prefixes_are_names",
     "environment.exports_reach_the_collectives",
 )
@@ -53,12 +59,29 @@ answers(
 )
 
 
-@breaks("environment.visible_devices_are_written")
+@breaks("environment.visible_devices_are_written", "environment.visible_devices_keep_their_order")
 class FirstVisibleDeviceOnly(GOOD_Accelerator):
     def set_visible_devices_envs(
         self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
     ) -> None:
         super().set_visible_devices_envs(current_env, local_accelerator_ids[:1])
+
+
+@breaks("environment.visible_devices_keep_their_order")
+class VisibleDevicesAreSorted(GOOD_Accelerator):
+    def set_visible_devices_envs(
+        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
+    ) -> None:
+        super().set_visible_devices_envs(current_env, sorted(local_accelerator_ids, key=int))
+
+
+@breaks("environment.visible_devices_keep_their_order")
+class FormerVisibleDevicesWin(GOOD_Accelerator):
+    def set_visible_devices_envs(
+        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
+    ) -> None:
+        if not set(self.visible_devices_envs()) <= set(current_env):
+            super().set_visible_devices_envs(current_env, local_accelerator_ids)
 
 
 @breaks("environment.visible_devices_of_this_process_stay")

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import random as python_random
 from typing import Any
 
+import numpy
 import torch
 from accel_good.accelerator import GOOD_Accelerator
 
@@ -20,6 +22,8 @@ from broken import SHAPES, breaks
     "random.state_can_be_addressed_by_index",
     "random.state_is_a_byte_tensor_on_the_host",
     "random.state_of_one_device_is_not_another_s",
+    "random.seeding_the_device_leaves_the_host_alone",
+    "random.state_that_was_read_stays",
 )
 class StateIsAList(GOOD_Accelerator):
     def get_rng_state(self, device_index: int | None = None) -> Any:
@@ -40,6 +44,7 @@ class StateIsNotRestored(GOOD_Accelerator):
     "random.restored_state_repeats_the_numbers",
     "random.state_can_be_addressed_by_index",
     "random.state_of_one_device_is_not_another_s",
+    "random.seeding_the_device_leaves_the_host_alone",
 )
 class StateTakesNoIndex(GOOD_Accelerator):
     def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
@@ -58,7 +63,7 @@ class ReadingIgnoresTheIndex(GOOD_Accelerator):
         return super().get_rng_state()
 
 
-@breaks("random.initial_seed_is_the_seed", "random.seed_repeats_the_numbers")
+@breaks("random.initial_seed_is_the_seed", "random.seed_repeats_the_numbers", "random.seeds_have_64_bits")
 class SeedIsConstant(GOOD_Accelerator):
     def manual_seed(self, seed: int) -> None:
         super().manual_seed(0)
@@ -68,6 +73,7 @@ class SeedIsConstant(GOOD_Accelerator):
     "random.initial_seed_is_the_seed",
     "random.seed_reaches_the_current_device_alone",
     "random.seed_repeats_the_numbers",
+    "random.seeds_have_64_bits",
 )
 class SeedIsIgnored(GOOD_Accelerator):
     def manual_seed(self, seed: int) -> None:
@@ -92,13 +98,13 @@ class SeedingAllSeedsTheOthers(GOOD_Accelerator):
         self.default_generator(1).manual_seed(seed)
 
 
-@breaks("random.initial_seed_is_the_seed")
+@breaks("random.initial_seed_is_the_seed", "random.seeds_have_64_bits")
 class InitialSeedIsNone(GOOD_Accelerator):
     def initial_seed(self) -> Any:
         return None
 
 
-@breaks(*SHAPES, "random.initial_seed_is_the_seed")
+@breaks(*SHAPES, "random.initial_seed_is_the_seed", "random.seeds_have_64_bits")
 class InitialSeedDemandsASeed(GOOD_Accelerator):
     def initial_seed(self, seed: int) -> int:  # type: ignore[override]
         return seed
@@ -126,3 +132,46 @@ class RandomModuleIsPythons(GOOD_Accelerator):
         import random
 
         return random
+
+
+@breaks("random.seeds_have_64_bits")
+class SeedsAreCut(GOOD_Accelerator):
+    def manual_seed(self, seed: int) -> None:
+        super().manual_seed(seed % 2**32)
+
+
+@breaks("random.seeds_have_64_bits")
+class SeedsForAllAreCut(GOOD_Accelerator):
+    def manual_seed_all(self, seed: int) -> None:
+        super().manual_seed_all(seed % 2**32)
+
+
+@breaks("random.seeding_the_device_leaves_the_host_alone")
+class SeedsPythonToo(GOOD_Accelerator):
+    def manual_seed(self, seed: int) -> None:
+        python_random.seed(seed)
+        super().manual_seed(seed)
+
+
+@breaks("random.seeding_the_device_leaves_the_host_alone")
+class SeedsNumpyToo(GOOD_Accelerator):
+    def manual_seed_all(self, seed: int) -> None:
+        numpy.random.seed(seed % 2**32)
+        super().manual_seed_all(seed)
+
+
+@breaks(
+    "random.state_that_was_read_stays",
+    "random.seed_reaches_the_current_device_alone",
+    "random.seeding_all_seeds_every_device",
+    "random.state_of_one_device_is_not_another_s",
+)
+class StateIsReadIntoOneBuffer(GOOD_Accelerator):
+    def __init__(self) -> None:
+        super().__init__()
+        self._buffers: dict[int, torch.Tensor] = {}
+
+    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+        index = self.current_device() if device_index is None else device_index
+        state = super().get_rng_state(index)
+        return self._buffers.setdefault(index, state).copy_(state)

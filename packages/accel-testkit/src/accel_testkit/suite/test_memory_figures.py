@@ -1,0 +1,193 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Memory figures among themselves: what is reserved, held, free and at most, and what the statistics' keys mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite.expect import expect
+
+pytestmark = pytest.mark.tier("device")
+
+_MIB = 1 << 20
+#: Above 32 MiB glibc maps a block for itself and gives it back at once, so that the host's figures follow.
+_BLOCK = 40 * _MIB
+#: What a figure has to move by; the host's figures also count other memory of the process.
+_SEEN = 30 * _MIB
+_RESERVES = pytest.mark.needs("reserved_memory")
+_DO = "take all figures from the one allocator, at each call"
+
+
+def _block(accelerator: DeepSpeedAccelerator) -> torch.Tensor:
+    place = accelerator.device(accelerator.current_device())
+    return torch.full((_BLOCK,), 1, dtype=torch.uint8, device=place)
+
+
+def _while_it_changes(accelerator: DeepSpeedAccelerator, look: Callable[[], str]) -> list[str]:
+    """What `look` finds wrong: with a block, without it, with the cache emptied, with the peaks reset."""
+    found = [look()]
+    block = _block(accelerator)
+    found.append(look())
+    del block
+    found.append(look())
+    for change in (accelerator.empty_cache, accelerator.reset_peak_memory_stats):
+        change()
+        found.append(look())
+    return [wrong for wrong in found if wrong]
+
+
+def test_peak_is_no_less_than_the_present(accelerator: DeepSpeedAccelerator) -> None:
+    """`memory_allocated() <= max_memory_allocated()` at any time."""
+
+    def look() -> str:
+        held, peak = accelerator.memory_allocated(), accelerator.max_memory_allocated()
+        return "" if 0 <= held <= peak else f"{held} bytes allocated, {peak} at most"
+
+    _expect_nothing(
+        _while_it_changes(accelerator, look), "the peak is below what is allocated", "held <= peak"
+    )
+
+
+@_RESERVES
+def test_what_is_reserved_holds_what_is_allocated(accelerator: DeepSpeedAccelerator) -> None:
+    """`memory_allocated() <= memory_reserved() <= max_memory_reserved() <= total_memory()` at any time."""
+
+    def look() -> str:
+        figures = [
+            accelerator.memory_allocated(),
+            accelerator.memory_reserved(),
+            accelerator.max_memory_reserved(),
+            accelerator.total_memory(),
+        ]
+        return "" if figures == sorted(figures) else repr(figures)
+
+    _expect_nothing(
+        _while_it_changes(accelerator, look),
+        "figures of reserved memory contradict each other",
+        "allocated <= reserved <= reserved at most <= total",
+    )
+
+
+@_RESERVES
+def test_peak_of_the_reserved_holds_the_peak_of_the_allocated(accelerator: DeepSpeedAccelerator) -> None:
+    """`max_memory_allocated() <= max_memory_reserved()` at any time."""
+
+    def look() -> str:
+        peaks = accelerator.max_memory_allocated(), accelerator.max_memory_reserved()
+        return (
+            "" if peaks[0] <= peaks[1] else f"{peaks[0]} bytes allocated at most, {peaks[1]} reserved at most"
+        )
+
+    _expect_nothing(
+        _while_it_changes(accelerator, look),
+        "peaks contradict each other",
+        "peak of allocated <= peak of reserved",
+    )
+
+
+def test_total_stays(accelerator: DeepSpeedAccelerator) -> None:
+    """`total_memory()` is the device's: the same with a tensor and without."""
+    before = accelerator.total_memory()
+    block = _block(accelerator)
+    held = accelerator.total_memory()
+    del block
+    found = {before, held, accelerator.total_memory()}
+    expect(
+        len(found) == 1,
+        "total_memory() changes with what is allocated",
+        found=f"{sorted(found)} bytes before, with and after a tensor of {_BLOCK}",
+        expected="one figure: what the device has",
+        do="ask for the device's properties",
+    )
+
+
+@_RESERVES
+def test_available_memory_falls(accelerator: DeepSpeedAccelerator) -> None:
+    """`available_memory()` falls by what a tensor takes, and rises when it is gone and the cache is emptied."""
+    if accelerator.device(accelerator.current_device()) == torch.device("cpu"):
+        return  # other processes of the host take and free memory all the time
+    accelerator.empty_cache()
+    before = accelerator.available_memory()
+    block = _block(accelerator)
+    held = accelerator.available_memory()
+    del block
+    accelerator.empty_cache()
+    after = accelerator.available_memory()
+    expect(
+        before - held >= _SEEN and after - held >= _SEEN,
+        "available_memory() does not follow what is allocated",
+        found=f"{before}, with a tensor of {_BLOCK} bytes {held}, without it {after}",
+        expected=f"a fall of at least {_SEEN} bytes, and a rise",
+        do="ask the runtime's mem_get_info at each call",
+    )
+
+
+#: Key of the statistics -> the method that answers the same.
+_KEYS = {
+    "allocated_bytes.all.current": "memory_allocated",
+    "allocated_bytes.all.peak": "max_memory_allocated",
+    "reserved_bytes.all.current": "memory_reserved",
+    "reserved_bytes.all.peak": "max_memory_reserved",
+}
+
+
+@pytest.mark.needs("reserved_memory", "memory_peaks")
+def test_keys_of_the_stats_mean_what_they_say(accelerator: DeepSpeedAccelerator) -> None:
+    """Each known key of `memory_stats()` has the figure of its method: with a tensor, and once it is gone."""
+    accelerator.empty_cache()
+    accelerator.reset_peak_memory_stats()
+    block = _block(accelerator)
+    wrong = _differing_keys(accelerator, "with a tensor")
+    del block
+    accelerator.empty_cache()
+    wrong += _differing_keys(accelerator, "without it")
+    _expect_nothing(wrong, "keys of memory_stats() have other figures than their methods", "the same figures")
+
+
+def _differing_keys(accelerator: DeepSpeedAccelerator, moment: str) -> list[str]:
+    stats = accelerator.memory_stats()
+    figures = {key: getattr(accelerator, method)() for key, method in _KEYS.items() if key in stats}
+    return [
+        f"{moment} {key} {stats[key]}, {_KEYS[key]}() {figure}"
+        for key, figure in figures.items()
+        if abs(stats[key] - figure) >= 4 * _MIB
+    ]
+
+
+def test_counters_of_the_stats_count(accelerator: DeepSpeedAccelerator) -> None:
+    """What `memory_stats()` counts follows: all that was allocated, less all that was freed, is what is held."""
+    before = accelerator.memory_stats()
+    block = _block(accelerator)
+    held = accelerator.memory_stats()
+    del block
+    after = accelerator.memory_stats()
+    rises = {
+        name: _rise(name, before, held, after) for name in ("allocation.all.current", "active.all.current")
+    }
+    wrong = [f"{name} moved by {moved}" for name, moved in rises.items() if moved not in (None, (1, 0))]
+    sums = [f"allocated_bytes.all.{part}" for part in ("allocated", "freed", "current")]
+    if all(name in after for name in sums):
+        made, freed, current = (after[name] for name in sums)
+        if made - freed != current:
+            wrong.append(f"{made} allocated, {freed} freed, {current} held")
+    _expect_nothing(
+        wrong, "counters of memory_stats() do not follow a tensor", "one more with it, and none after it"
+    )
+
+
+def _rise(
+    name: str, before: dict[str, int], held: dict[str, int], after: dict[str, int]
+) -> tuple[int, int] | None:
+    """How far a counter rises with a tensor, and what is left of that; None where there is no such counter."""
+    if name not in before:
+        return None
+    return held[name] - before[name], after[name] - before[name]
+
+
+def _expect_nothing(wrong: list[str], what: str, expected: str) -> None:
+    expect(not wrong, what, found="; ".join(wrong), expected=expected, do=_DO)

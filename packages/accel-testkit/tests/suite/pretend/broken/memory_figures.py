@@ -1,0 +1,67 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Memory figures that contradict one another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from accel_good.accelerator import GOOD_Accelerator
+from accel_good.runtime import TOTAL_MEMORY
+
+from broken import answers, breaks
+
+_RESERVED = "memory_figures.what_is_reserved_holds_what_is_allocated"
+_PEAKS = "memory_figures.peak_of_the_reserved_holds_the_peak_of_the_allocated"
+_KEYS = "memory_figures.keys_of_the_stats_mean_what_they_say"
+_COUNTERS = "memory_figures.counters_of_the_stats_count"
+
+answers({"available_memory": TOTAL_MEMORY // 2}, "memory_figures.available_memory_falls")
+
+
+@breaks("memory_figures.peak_is_no_less_than_the_present")
+class PeakIsBelowThePresent(GOOD_Accelerator):
+    def max_memory_allocated(self, device_index: int | None = None) -> int:
+        return max(super().max_memory_allocated(device_index) - 4096, 0)
+
+
+@breaks(_PEAKS)
+class PeakIsAboveWhatIsReserved(GOOD_Accelerator):
+    def max_memory_allocated(self, device_index: int | None = None) -> int:
+        return super().max_memory_allocated(device_index) + 4096
+
+
+@breaks(_RESERVED)
+class ReservedIsLessThanAllocated(GOOD_Accelerator):
+    def memory_reserved(self, device_index: int | None = None) -> int:
+        return super().memory_reserved(device_index) - 4096
+
+
+@breaks(_RESERVED, _PEAKS)
+class ReservedPeakIsTooLow(GOOD_Accelerator):
+    def max_memory_reserved(self, device_index: int | None = None) -> int:
+        return super().max_memory_reserved(device_index) - 4096
+
+
+@breaks("memory_figures.total_stays")
+class TotalIsWhatIsLeft(GOOD_Accelerator):
+    def total_memory(self, device_index: int | None = None) -> int:
+        return super().total_memory(device_index) - self.memory_reserved(device_index)
+
+
+@breaks(_KEYS)
+class StatsOfTheReservedAreTheTotal(GOOD_Accelerator):
+    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
+        return {**super().memory_stats(device_index), "reserved_bytes.all.current": TOTAL_MEMORY}
+
+
+@breaks(_COUNTERS)
+class StatsCountNoTensors(GOOD_Accelerator):
+    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
+        return {**super().memory_stats(device_index), "allocation.all.current": 7}
+
+
+@breaks(_COUNTERS)
+class StatsCountNothingAsFreed(GOOD_Accelerator):
+    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
+        return {**super().memory_stats(device_index), "allocated_bytes.all.freed": 0}
