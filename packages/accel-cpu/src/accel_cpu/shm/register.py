@@ -9,11 +9,14 @@ from typing import Any
 
 import torch.distributed as dist
 
+from accel_core import torch_threads
+
 NAME = "shm"
 
 
 def register_backend() -> None:
     """Register the backend `shm`, for `init_process_group("shm")` and `"cpu:shm"`. Idempotent."""
+    torch_threads.finish_at_exit()  # gloo's, which is beside it
     if dist.is_available() and NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, _create, devices=["cpu"])
 

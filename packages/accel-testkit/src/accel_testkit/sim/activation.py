@@ -4,11 +4,9 @@
 
 from __future__ import annotations
 
-import atexit
 import importlib.util
 import os
 import sys
-import time
 from importlib.machinery import ExtensionFileLoader
 from types import FunctionType, ModuleType
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils import backend_registration
 
+from accel_core import torch_threads
 from accel_core.native import build as native_build
 from accel_testkit import surface
 from accel_testkit.sim import (
@@ -51,9 +50,7 @@ def activate(key: str) -> Simulation:
     simulation = _start(vendor)
     set_current(simulation)
     _register(simulation)
-    # PyTorch drops the last task of a device's autograd thread after main has returned, and the interpreter
-    # ends under it: "terminate called without an active exception". A moment at exit lets it finish.
-    atexit.register(time.sleep, 0.05)
+    torch_threads.finish_at_exit()
     return simulation
 
 

@@ -1,0 +1,148 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A process whose ranks have talked through gloo ends without an abort."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from accel_core import torch_threads
+
+#: Interposed: gloo's thread, after it has said that a task is done, computes for half a second.
+LATE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+int pthread_cond_broadcast(pthread_cond_t *condition) {
+  static int (*real)(pthread_cond_t *);
+  if (!real) real = dlvsym(RTLD_NEXT, "pthread_cond_broadcast", "GLIBC_2.3.2");
+  int result = real(condition);
+  char name[17] = {0};
+  prctl(PR_GET_NAME, name);
+  if (strcmp(name, "pt_gloo_runloop") == 0) {
+    struct timespec start, now;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    do clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < 500);
+    write(2, "late\n", 5);
+  }
+  return result;
+}
+"""
+
+#: The tensor is a temporary: gloo's task has its last reference. What ends the program last keeps the interpreter
+#: for a second (PyDLL), so that gloo's thread waits for it when it ends.
+ONE_RANK = """
+import atexit, ctypes
+atexit.register(ctypes.PyDLL(None).usleep, 1_000_000)
+{first}
+import torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+dist.all_reduce(torch.ones(3))
+"""
+
+FIRST = {
+    "deepspeed": "import torch, deepspeed",
+    "register_backend": "import torch, accel_cpu; accel_cpu.register_backend()",
+}
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A library for LD_PRELOAD."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if sys.platform != "linux" or compiler is None:
+        pytest.skip("not run: needs Linux and a C compiler")
+    folder = tmp_path_factory.mktemp("late")
+    (folder / "late.c").write_text(LATE)
+    command = [compiler, "-shared", "-fPIC", "-O1", "-o", "late.so", "late.c", "-ldl"]
+    subprocess.run(command, cwd=folder, check=True, timeout=60)
+    return str(folder / "late.so")
+
+
+@pytest.mark.upstream
+@pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
+def test_a_late_thread_of_gloo_does_not_abort_the_end(first: str, late: str) -> None:
+    if "accel_cpu" in first:
+        pytest.importorskip("accel_cpu", reason="not run: package accel-cpu")
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_RANK.format(first=first)],
+        env={**os.environ, "LD_PRELOAD": late, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert "late\n" in done.stderr, "the fault was not planted"
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_without_threads_of_torch_nothing_is_waited_for() -> None:
+    assert torch_threads.wait_until_idle(limit=0.0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: reads /proc")
+def test_a_thread_that_computes_is_waited_for_until_the_limit() -> None:
+    ends = threading.Event()
+
+    def compute() -> None:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("pt_autograd_0")
+        while not ends.is_set():
+            sum(range(1000))
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    try:
+        time.sleep(0.05)
+        assert not torch_threads.wait_until_idle(limit=0.1)
+    finally:
+        ends.set()
+        thread.join()
+    assert torch_threads.wait_until_idle()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: reads /proc")
+def test_a_thread_that_waits_for_another_rank_is_not_waited_for() -> None:
+    ends = threading.Event()
+
+    def wait() -> None:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("pt_gloo_runloop")
+        ends.wait()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        assert torch_threads.wait_until_idle(limit=60)
+    finally:
+        ends.set()
+        thread.join()
+
+
+@pytest.mark.slow
+@pytest.mark.upstream
+def test_500_ranks_that_leave_their_group_to_the_interpreter_end_without_an_abort(tmp_path: Path) -> None:
+    program = Path(__file__).parent / "bridge" / "children" / "exits.py"
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path), "250"],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=10_000,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == []
