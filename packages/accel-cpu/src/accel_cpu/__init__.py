@@ -10,8 +10,8 @@ from accel_core.vendor import lazy_exports
 
 if TYPE_CHECKING:
     from accel_cpu.accelerator import CPU_Accelerator
-    from accel_cpu.shm.register import register_backend
+    from accel_cpu.backends import register_backend
 
 __all__ = ["CPU_Accelerator", "register_backend"]
 
-__getattr__ = lazy_exports(__name__, {"CPU_Accelerator": "accelerator", "register_backend": "shm.register"})
+__getattr__ = lazy_exports(__name__, {"CPU_Accelerator": "accelerator", "register_backend": "backends"})

@@ -11,9 +11,9 @@ from typing_extensions import override
 
 from accel_core.device import DeviceModule, NoPinnedMemory, NoStreams, TorchDeviceAccelerator
 from accel_cpu import collectives, launch, probe
+from accel_cpu.backends import register_backend
 from accel_cpu.op_builder import TABLE
 from accel_cpu.process_memory import ProcessMemory
-from accel_cpu.shm.register import register_backend
 from accel_cpu.traits import TRAITS
 
 _CPU = torch.device("cpu")

@@ -17,3 +17,9 @@ class CollectiveMismatch(AccelError, RuntimeError, ValueError):
     """Ranks of one process group called different collectives, or with different shapes or types."""
 
     code = "ACC-521"
+
+
+class OneCCLFailed(AccelError, RuntimeError):
+    """oneCCL cannot be loaded, or one of its calls failed."""
+
+    code = "ACC-522"

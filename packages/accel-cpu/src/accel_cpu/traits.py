@@ -29,9 +29,6 @@ TRAITS: dict[str, Trait] = {
         "torch has one cpu device; device() and device_name() drop the index"
     ),
     "AsyncIOBuilder": Trait.not_implemented(_LATER),
-    "CCLCommBuilder": Trait.not_implemented(
-        f"{_LATER}; torch.distributed's ccl, shm or gloo backend serves collectives"
-    ),
     **{
         name: Trait.not_implemented(_GPU_ONLY)
         for name in (

@@ -5,4 +5,4 @@
 from accel_core.op_builder import OpTable
 from accel_core.op_builder.names import FUSED, HOST
 
-TABLE = OpTable.from_modules(__name__, host=HOST, fused=FUSED, comm=("ShareMemCommBuilder",))
+TABLE = OpTable.from_modules(__name__, host=HOST, fused=FUSED, comm=("CCLCommBuilder", "ShareMemCommBuilder"))

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The all-reduce of tensor-parallel inference."""
+"""Collectives of DeepSpeed's own."""
 
+from accel_cpu.ccl.builder import CCLCommBuilder
 from accel_cpu.shm.inference import ShareMemCommBuilder
 
-__all__ = ["ShareMemCommBuilder"]
+__all__ = ["CCLCommBuilder", "ShareMemCommBuilder"]

@@ -35,27 +35,27 @@ def size_of(tensor: Tensor) -> int:
 
 def all_reduce(memory: SharedMemory, tensor: Tensor, operation: int) -> None:
     """Reduce in place. operation: ACCEL_SHM_SUM …"""
-    flat = _contiguous(tensor)
+    flat = contiguous(tensor)
     memory.run(
         library.ALL_REDUCE, DTYPES[tensor.dtype], flat.nbytes, operation=operation, detail=_shape(tensor),
         write=flat.data_ptr(),
     )  # fmt: skip
-    _store(flat, tensor)
+    store(flat, tensor)
 
 
 def broadcast(memory: SharedMemory, tensor: Tensor, root: int) -> None:
     """Receive the tensor of rank `root`."""
-    flat = _contiguous(tensor)
+    flat = contiguous(tensor)
     memory.run(
         library.BROADCAST, DTYPES[tensor.dtype], size_of(flat), root=root, detail=_shape(tensor),
         write=flat.data_ptr(),
     )  # fmt: skip
-    _store(flat, tensor)
+    store(flat, tensor)
 
 
 def gather(memory: SharedMemory, output: Tensor, tensor: Tensor) -> None:
     """Gather the tensors of all ranks, in rank order, in an output that has room for them."""
-    flat, gathered = _contiguous(tensor), _contiguous(output)
+    flat, gathered = contiguous(tensor), contiguous(output)
     memory.run(
         library.ALL_GATHER,
         DTYPES[tensor.dtype],
@@ -63,29 +63,29 @@ def gather(memory: SharedMemory, output: Tensor, tensor: Tensor) -> None:
         read=flat.data_ptr(),
         write=gathered.data_ptr(),
     )
-    _store(gathered, output)
+    store(gathered, output)
 
 
 def reduce_scatter(memory: SharedMemory, output: Tensor, tensor: Tensor, operation: int) -> None:
     """Reduce this rank's part of the tensors, which are as many times larger than the output as there are ranks."""
-    flat, reduced = _contiguous(tensor), _contiguous(output)
+    flat, reduced = contiguous(tensor), contiguous(output)
     memory.run(
         library.REDUCE_SCATTER, DTYPES[output.dtype], size_of(reduced), operation=operation,
         read=flat.data_ptr(), write=reduced.data_ptr(),
     )  # fmt: skip
-    _store(reduced, output)
+    store(reduced, output)
 
 
 def exchange(
     memory: SharedMemory, output: Tensor, tensor: Tensor, sends: list[int], receives: list[int]
 ) -> None:
     """Send and receive parts of `sends` and `receives` bytes to and from each rank."""
-    flat, received = _contiguous(tensor), _contiguous(output)
+    flat, received = contiguous(tensor), contiguous(output)
     memory.run(
         library.ALL_TO_ALL, DTYPES[tensor.dtype], 0, read=flat.data_ptr(), write=received.data_ptr(),
         splits=(sends, receives),
     )  # fmt: skip
-    _store(received, output)
+    store(received, output)
 
 
 def compare(memory: SharedMemory, what: str, tensor: Tensor | None, root: int) -> None:
@@ -97,7 +97,7 @@ def compare(memory: SharedMemory, what: str, tensor: Tensor | None, root: int) -
 
 def concatenated(parts: list[Tensor]) -> Tensor:
     """Return the values of the tensors in one flat tensor."""
-    return torch.cat([_contiguous(part.detach()).view(-1) for part in parts])
+    return torch.cat([contiguous(part.detach()).view(-1) for part in parts])
 
 
 def splits(tensor: Tensor, rows: list[int], ranks: int) -> list[int] | None:
@@ -118,12 +118,14 @@ def _shape(tensor: Tensor) -> int:
     return zlib.crc32(repr(sizes).encode()) if len(sizes) > 1 else 0
 
 
-def _contiguous(tensor: Tensor) -> Tensor:
+def contiguous(tensor: Tensor) -> Tensor:
+    """Return the tensor, or a copy if its memory does not hold its values in order."""
     if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
         return tensor
     return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 
-def _store(flat: Tensor, tensor: Tensor) -> None:
+def store(flat: Tensor, tensor: Tensor) -> None:
+    """Copy the result back, if `flat` is a copy that `contiguous` made."""
     if flat is not tensor:
         tensor.detach().copy_(flat.view_as(tensor))

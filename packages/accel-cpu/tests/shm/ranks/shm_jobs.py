@@ -31,13 +31,15 @@ class Report:
     lost: bool = False
 
 
-def run(function: Callable[..., Any], ranks: int, *arguments: Any, timeout: float = 60.0) -> list[Report]:
+def run(
+    function: Callable[..., Any], ranks: int, *arguments: Any, timeout: float = 60.0, backend: str = "shm"
+) -> list[Report]:
     """Run `function(rank, ranks, *arguments)` on the ranks of one process group; timeout: that of the group, in s."""
     with tempfile.TemporaryDirectory() as folder:
         ends, children = [], []
         for rank in range(ranks):
             mine, theirs = _CONTEXT.Pipe()
-            job = (theirs, f"{folder}/store", rank, ranks, timeout, function, arguments)
+            job = (theirs, f"{folder}/store", rank, ranks, timeout, backend, function, arguments)
             child = _CONTEXT.Process(target=_rank, args=job, daemon=True)
             child.start()
             theirs.close()
@@ -71,6 +73,7 @@ def _rank(
     rank: int,
     ranks: int,
     timeout: float,
+    backend: str,
     function: Any,
     arguments: tuple[Any, ...],
 ) -> None:
@@ -85,7 +88,7 @@ def _rank(
     started = time.monotonic()
     try:
         dist.init_process_group(
-            "shm",
+            backend,
             init_method=f"file://{path}",
             rank=rank,
             world_size=ranks,
