@@ -29,13 +29,6 @@ TRAITS: dict[str, Trait] = {
         "torch has one cpu device; device() and device_name() drop the index"
     ),
     "AsyncIOBuilder": Trait.not_implemented(_LATER),
-    **{
-        name: Trait.not_implemented(_GPU_ONLY)
-        for name in (
-            *CUDA_ONLY,
-            "InferenceBuilder",
-            "InferenceCoreBuilder",
-        )
-    },
+    **dict.fromkeys(CUDA_ONLY, Trait.not_implemented(_GPU_ONLY)),
     "GDSBuilder": Trait.unsupported("GPUDirect Storage moves data between disk and GPU memory"),
 }

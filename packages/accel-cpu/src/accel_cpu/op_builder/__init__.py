@@ -3,6 +3,12 @@
 """The ops of the CPU; what is missing has its reason in `accel_cpu.traits`."""
 
 from accel_core.op_builder import OpTable
-from accel_core.op_builder.names import FUSED, HOST
+from accel_core.op_builder.names import FUSED, HOST, INFERENCE
 
-TABLE = OpTable.from_modules(__name__, host=HOST, fused=FUSED, comm=("CCLCommBuilder", "ShareMemCommBuilder"))
+TABLE = OpTable.from_modules(
+    __name__,
+    host=HOST,
+    fused=FUSED,
+    inference=INFERENCE,
+    comm=("CCLCommBuilder", "ShareMemCommBuilder"),
+)

@@ -1,0 +1,7 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's inference functions in plain torch."""
+
+from accel_core.op_builder.inference import InferenceBuilder, InferenceCoreBuilder
+
+__all__ = ["InferenceBuilder", "InferenceCoreBuilder"]
