@@ -49,6 +49,7 @@ bench: $(BIN)/.ready ## the tables in docs/results
 	$(BIN)/python -m benchmarks.norms
 	$(BIN)/python -m benchmarks.optimizers
 	$(BIN)/python -m benchmarks.collectives
+	$(BIN)/python -m benchmarks.generate
 	$(BIN)/python -m benchmarks.launch
 	$(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.programs

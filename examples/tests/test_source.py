@@ -14,7 +14,7 @@ DEVICES = re.compile(
     r"(?<![a-z0-9])(cuda|xpu|npu|hpu|mlu|sdaa|mps|cpu|gpu|nccl|gloo)(?![a-z0-9])", re.IGNORECASE
 )
 ALLOWED = re.compile(r"os\.cpu_count|train_micro_batch_size_per_gpu")  # names that Python and DeepSpeed gave
-SOURCES = [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("byte_lm/*.py")]
+SOURCES = [path for part in ("", "byte_lm/", "sharded_lm/") for path in EXAMPLES.glob(f"{part}*.py")]
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)

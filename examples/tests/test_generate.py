@@ -1,0 +1,251 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""generate.py: a model divided among two processes makes the whole model's tokens, and its input is judged."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from byte_lm.errors import BadInput
+from sharded_lm.options import parse
+
+pytestmark = pytest.mark.skipif(
+    sys.version_info < (3, 11),
+    reason="not run: no release of transformers 5.23 is for Python 3.10 (requirements-hf.txt)",
+)
+SCRIPT = Path(__file__).parent.parent / "generate.py"
+TINY = ("--layers", "2", "--width", "32", "--heads", "4", "--key_value_heads", "2", "--tokens", "6")
+
+
+def launch() -> list[str]:
+    """Arguments for Python that start two ranks, at a port that no other test has."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    return [
+        "-m", "accel_core.launch", "--num_accelerators", "2", "--bind_cores_to_rank", "--master_port", port,
+    ]  # fmt: skip
+
+
+def texts(folder: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((folder / "made.json").read_text(encoding="utf-8"))["texts"]
+    return found
+
+
+@pytest.fixture(scope="module")
+def alone(python: Callable, tmp_path_factory: pytest.TempPathFactory) -> list[int]:
+    """The tokens of one process."""
+    folder = tmp_path_factory.mktemp("alone")
+    result = python(folder, SCRIPT, *TINY, "--json", "made.json")
+    assert result.returncode == 0, result.stderr
+    assert "one rank: nothing is divided" in result.stdout
+    (text,) = texts(folder)
+    assert text["collectives"] == 0
+    tokens: list[int] = text["token_ids"]
+    return tokens
+
+
+@pytest.mark.parametrize("backend", ["shm", "gloo"])
+def test_two_ranks_make_the_tokens_of_one_process(
+    backend: str, alone: list[int], tmp_path: Path, python: Callable
+) -> None:
+    result = python(
+        tmp_path, *launch(), SCRIPT, *TINY, "--check", "--backend", backend, "--json", "made.json"
+    )
+    assert result.returncode == 0, result.stderr
+    (text,) = texts(tmp_path)
+    assert text["token_ids"] == alone
+    # Two in each layer and one of the head, for the prompt and each token after it.
+    assert text["collectives"] == 5 * text["tokens"] == 30
+    assert 0 < text["share_in_collectives"] < 1
+    assert "divided among 2 ranks" in result.stdout
+    assert f"collectives of {backend}" in result.stdout
+    assert result.stdout.count("check: the same 6 tokens") == 1
+
+
+def test_typed_prompts_are_answered_on_all_ranks_until_the_input_ends(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        *launch(),
+        str(SCRIPT),
+        *TINY,
+        "--positions",
+        "20",
+        "--interactive",
+        "--json",
+        "made.json",
+    ]
+    result = subprocess.run(
+        command, input=f"ab\n\n{'long ' * 9}\ncd\n", cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert result.returncode == 0, result.stderr
+    assert [text["prompt"] for text in texts(tmp_path)] == ["ab", "cd"]
+    assert result.stdout.count("an empty prompt") == 1
+    assert result.stdout.count("45 tokens of prompt and 6 to generate") == 1
+
+
+@pytest.mark.parametrize("launched", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_ctrl_c_ends_a_run_with_a_word(launched: bool, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        *(launch() if launched else ()),
+        str(SCRIPT),
+        *TINY[:-1],
+        "900",
+        "--repeat",
+        "1000",
+    ]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        while not process.stdout.readline().startswith("model:"):
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130
+    if not launched:
+        assert errors.rstrip().endswith("interrupted")
+    assert "Traceback" not in errors
+
+
+@pytest.mark.slow
+def test_a_model_that_cannot_be_divided_ends_all_ranks_with_one_message(
+    tmp_path: Path, python: Callable
+) -> None:
+    result = python(tmp_path, *launch(), SCRIPT, "--layers", "1", "--width", "18", "--heads", "3")
+    assert result.returncode != 0
+    # The launcher shows the last lines of a rank again, indented.
+    assert (
+        len(re.findall("^error: The model cannot be divided among 2 ranks", result.stderr, re.MULTILINE)) == 1
+    )
+
+
+@pytest.mark.parametrize(("heads", "groups", "ranks"), [(3, 3, 2), (4, 1, 2), (4, 4, 3)])
+def test_ranks_get_as_many_heads_as_each_other_or_none(heads: int, groups: int, ranks: int) -> None:
+    from sharded_lm.model import check_divisible
+    from transformers import LlamaConfig
+
+    config = LlamaConfig(num_attention_heads=heads, num_key_value_heads=groups, hidden_size=8 * heads)
+    with pytest.raises(BadInput, match=f"{heads} attention heads and {groups} key-value heads"):
+        check_divisible(SimpleNamespace(config=config), ranks)
+    check_divisible(SimpleNamespace(config=config), 1)
+
+
+def test_a_folder_s_model_answers_as_transformers_does(tmp_path: Path, python: Callable) -> None:
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    words = {word: number for number, word in enumerate(f"word{n}" for n in range(40))}
+    plain = Tokenizer(models.WordLevel(words, unk_token="word0"))
+    plain.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=plain).save_pretrained(tmp_path / "given")
+    torch.manual_seed(3)
+    config = LlamaConfig(
+        vocab_size=40, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        initializer_range=0.3, bos_token_id=None, eos_token_id=None,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval()
+    model.save_pretrained(tmp_path / "given")
+    wanted = model.generate(torch.tensor([[5, 7]]), max_new_tokens=6, do_sample=False)[0, 2:].tolist()
+
+    flags = ("--model", "given", "--prompt", "word5 word7", "--tokens", "6", "--json", "made.json")
+    result = python(tmp_path, SCRIPT, *flags)
+
+    assert result.returncode == 0, result.stderr
+    assert texts(tmp_path)[0]["token_ids"] == wanted
+    assert "word5 word7" + " ".join(f"word{n}" for n in wanted) in result.stdout.replace("\n", "")
+
+
+REFUSED = {
+    "unknown model": (("--model", "nowhere"), "--model nowhere: no such folder"),
+    "folder without a model": (("--model", "."), "--model .: no config.json in it"),
+    "empty prompt": (("--prompt", ""), "--prompt ''"),
+    "bad dtype": (("--dtype", "fp7"), "--dtype fp7"),
+    "no tokens": (("--tokens", "0"), "--tokens 0"),
+    "heads that do not divide the width": (("--heads", "3"), "--width 256"),
+    "key-value heads that do not divide the heads": (("--key_value_heads", "3"), "--key_value_heads 3"),
+    "typed prompts to check": (("--interactive", "--check"), "--interactive with --check"),
+    "unknown flag": (("--tokenz", "3"), "--tokenz"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_input_is_refused_before_anything_is_loaded(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags, found = REFUSED[case]
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput) as caught:
+        parse(flags)
+    assert found in caught.value.found
+
+
+def test_a_backend_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path, python: Callable) -> None:
+    result = python(tmp_path, SCRIPT, *TINY, "--backend", "carrier_pigeon")
+    assert result.returncode == 2
+    match = re.search(r"error: .+\n  found:    (.+)\n  expected: (.+)\n  do:       .+\n", result.stderr)
+    assert match, result.stderr
+    assert "no such backend" in match[1]
+    assert {"gloo", "shm"} <= set(match[2].removeprefix("one of ").split(", "))
+    assert "Traceback" not in result.stderr
+
+
+def test_a_broken_model_is_refused(tmp_path: Path) -> None:
+    from sharded_lm.model import loaded
+
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(BadInput, match=re.escape(str(tmp_path))):
+        loaded(parse(("--model", str(tmp_path))))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "found"),
+    [([], "a prompt without tokens"), ([1] * 15, "15 tokens of prompt and 6")],
+    ids=["empty", "long"],
+)
+def test_a_prompt_that_does_not_fit_the_model_is_refused(prompt: list[int], found: str) -> None:
+    from sharded_lm.generation import check_length
+    from transformers import LlamaConfig
+
+    model = SimpleNamespace(config=LlamaConfig(max_position_embeddings=20))
+    with pytest.raises(BadInput, match=found):
+        check_length(model, prompt, 6)
+    check_length(model, [1] * 14, 6)
+
+
+def test_text_is_passed_on_as_soon_as_its_characters_are_whole() -> None:
+    import torch
+    from sharded_lm.generation import Stream
+    from sharded_lm.text import Bytes
+
+    parts: list[str] = []
+    clock = SimpleNamespace(tick=lambda: None)
+    stream = Stream(Bytes(), clock, parts.append)
+    stream.put(torch.tensor([[65, 66]]))
+    for byte in "aé".encode():
+        stream.put(torch.tensor([byte]))
+        assert "".join(parts) == ("a" if len(stream.tokens) < 3 else "aé")
+    stream.put(torch.tensor([0xC3]))
+    stream.end()
+    assert "".join(parts) == "aé\N{REPLACEMENT CHARACTER}"
+
+
+def test_other_tokens_than_the_whole_model_s_are_an_error() -> None:
+    from sharded_lm.run import compare
+
+    compare([1, 2, 3], [1, 2, 3], "fp32")
+    for tokens, at in (([1, 9, 3], 1), ([1, 2], 2)):
+        with pytest.raises(BadInput, match=f"a difference at token {at} of 3"):
+            compare(tokens, [1, 2, 3], "fp32")
