@@ -11,8 +11,6 @@ from __future__ import annotations
 import logging
 import sys
 
-from accel_core import torch_threads
-
 _HOOKS = {
     "deepspeed.accelerator.real_accelerator": "accel_core.api:on_accelerator",
     "deepspeed.ops.op_builder": "accel_core.api:on_op_builder",
@@ -51,7 +49,6 @@ def register() -> None:
 
 def _register_hooks() -> None:
     if _HOOKS:
-        torch_threads.finish_at_exit()
         try:
             from wrapt import register_post_import_hook
 

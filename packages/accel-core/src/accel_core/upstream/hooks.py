@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, NoReturn
 
-from accel_core import env
+from accel_core import env, torch_threads
 from accel_core.errors import AccelError
 from accel_core.selection.current import CurrentAccelerator
 from accel_core.upstream import contract, distributed, ops, speedups
@@ -51,8 +51,9 @@ def join_op_builder(module: ModuleType, current: CurrentAccelerator) -> None:
 
 
 def join_distributed(module: ModuleType, current: CurrentAccelerator) -> None:
-    """Replace `init_distributed` of `deepspeed.comm.comm`, which has just been imported."""
+    """Replace `init_distributed` of `deepspeed.comm.comm`, which has just been imported; see also `torch_threads`."""
     if contract.is_registered():
+        torch_threads.finish_at_exit()
         stock = module.init_distributed
         _rebind({"init_distributed": (stock, distributed.explained(stock, current.get))})
 
