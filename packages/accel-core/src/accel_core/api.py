@@ -47,6 +47,11 @@ def on_distributed(module: ModuleType) -> None:
     hooks.join_distributed(module, CURRENT)
 
 
+def on_zenflow(module: ModuleType) -> None:
+    """Import hook of `deepspeed.runtime.zenflow.engine`."""
+    hooks.join_zenflow(module, CURRENT)
+
+
 def on_zero(module: ModuleType) -> None:
     """Import hook of DeepSpeed's modules whose methods may be replaced for speed."""
     hooks.join_zero(module)

@@ -208,6 +208,12 @@ class NothingProfiled(AccelError, RuntimeError):
     code = "ACC-408"
 
 
+class InvalidZenFlow(AccelError, ValueError):
+    """DeepSpeed's configuration asks for ZenFlow with an optimizer, or an op, that cannot take its steps."""
+
+    code = "ACC-409"
+
+
 class UnsupportedBackend(AccelError, ValueError):
     """The requested torch.compile backend is not registered."""
 

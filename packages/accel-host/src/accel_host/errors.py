@@ -29,3 +29,9 @@ class InvalidOption(AccelError, ValueError, TypeError):
     """A step number, learning rate or other option of a step that is not a number. Upstream raises TypeError here."""
 
     code = "ACC-507"
+
+
+class OverlappedStepFailed(AccelError, RuntimeError):
+    """The process that takes ZenFlow's overlapped steps has ended with an error."""
+
+    code = "ACC-508"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The import hooks: they replace DeepSpeed's accelerator functions, its op builders, `init_distributed`, and methods.
+"""The import hooks: they replace DeepSpeed's accelerator functions, its op builders, some functions, and methods.
 
 An exception in an import hook would be lost, and a second `import deepspeed` would run on upstream's own CPU.
 If the bridge cannot be set up, the functions are replaced by ones that raise the error instead.
@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from accel_core import env, torch_threads
 from accel_core.errors import AccelError
 from accel_core.selection.current import CurrentAccelerator
-from accel_core.upstream import contract, distributed, ops, speedups
+from accel_core.upstream import contract, distributed, ops, speedups, zenflow
 
 _log = logging.getLogger("accel_core")
 
@@ -56,6 +56,13 @@ def join_distributed(module: ModuleType, current: CurrentAccelerator) -> None:
         torch_threads.finish_at_exit()
         stock = module.init_distributed
         _rebind({"init_distributed": (stock, distributed.explained(stock, current.get))})
+
+
+def join_zenflow(module: ModuleType, current: CurrentAccelerator) -> None:
+    """Replace `configure_zenflow` of `deepspeed.runtime.zenflow.engine`, which has just been imported."""
+    if contract.is_registered():
+        stock = module.configure_zenflow
+        _rebind({"configure_zenflow": (stock, zenflow.checked(stock, current.get))})
 
 
 def join_zero(module: ModuleType) -> None:

@@ -44,6 +44,9 @@ def _takes(self: Any, path: HostPath, grad: torch.Tensor | None, destination: to
 def accumulate(stock: Stock, self: Any, param: Any) -> None:
     """Add the gradient to those of earlier micro-batches in one pass; at the boundary `norm` does that."""
     path, number = path_of(self), self.get_param_id(param)
+    if path.op is None:  # ZenFlow's optimizers have no gradient to slice
+        stock(self, param)
+        return
     grad, _, size, destination = _slices(self, param)
     kept = self.accumulated_grads_in_cpu.get(number)
     if (
@@ -64,18 +67,19 @@ def accumulate(stock: Stock, self: Any, param: Any) -> None:
     if self.is_gradient_accumulation_boundary():
         path.add[number] = add
     else:
-        assert path.op is not None
         path.op.copy_gradient(grad.detach().view(-1), accumulated=kept, add=add)
 
 
 def norm(stock: Stock, self: Any, param: Any) -> None:
     """Compute the norm of the gradient, and convert and copy it in the same pass."""
     path, number = path_of(self), self.get_param_id(param)
+    if path.op is None:  # ZenFlow's optimizers have no gradient to slice
+        stock(self, param)
+        return
     grad, start, size, destination = _slices(self, param)
     if not _takes(self, path, grad, destination):
         stock(self, param)
         return
-    assert path.op is not None
     assert grad is not None
     flat = grad.detach().view(-1)
     add = path.add.pop(number, None)
@@ -122,7 +126,8 @@ def copy_in_partition(stock: Stock, self: Any, param: Any, group_idx: int | None
     if group_idx is None:
         group_idx = self._get_param_group_idx(param)
     if not (
-        self.cpu_offload
+        path.op is not None
+        and self.cpu_offload
         and self.is_gradient_accumulation_boundary()
         and self._use_compact_grad_partition_buffer(group_idx)
     ):
@@ -136,7 +141,6 @@ def copy_in_partition(stock: Stock, self: Any, param: Any, group_idx: int | None
         stock(self, param, group_idx)
         path.written.setdefault(group_idx, set()).add(number)
         return
-    assert path.op is not None
     self._offload_accumulated_param_ids.add(number)
     total = path.op.copy_gradient(source, destination)
     _record(self, path, number, total, source.numel())

@@ -11,13 +11,14 @@ import torch
 
 from accel_core.op_builder.functions import OpFunctions
 from accel_core.op_builder.steps.adam import AdamStep, Lists, as_multi_tensor_adam
-from accel_host import fast, kernels, library
+from accel_host import fast, kernels, library, zenflow
 from accel_host.op_builder.base import HostBuilder
 from accel_host.op_builder.fused import HostStep
 from accel_host.op_builder.registry import OptimizerRegistry
 
 #: Whether the decay is decoupled, by optimizer ID: the one option that upstream does not pass at every step.
 _adams: OptimizerRegistry[bool] = OptimizerRegistry("adam")
+_zenflow = zenflow.ZenFlow(_adams)
 
 
 def create_adam(
@@ -91,7 +92,7 @@ def step(lists: Lists, adam: AdamStep) -> None:
 
 
 class CPUAdam(HostStep, OpFunctions):
-    """Upstream's functions, without those of ZenFlow (`zenflow_adam_create`, …), which raise by name."""
+    """Upstream's functions; those of ZenFlow take its overlapped step."""
 
     OP = "cpu_adam"
     UPDATE, SCALARS = "adam_update", 8
@@ -99,6 +100,16 @@ class CPUAdam(HostStep, OpFunctions):
     adam_update: Any = staticmethod(adam_update)
     adam_rollback = staticmethod(adam_rollback)
     destroy_adam = staticmethod(destroy_adam)
+
+    zenflow_adam_create = staticmethod(_zenflow.create)
+    zenflow_adam_register_group = staticmethod(_zenflow.register_group)
+    zenflow_adam_run_worker = staticmethod(_zenflow.run_worker)
+    zenflow_adam_destroy = staticmethod(_zenflow.destroy)
+    zenflow_adam_ctrl_size = staticmethod(zenflow.ctrl_size)
+    zenflow_adam_ctrl_init = staticmethod(zenflow.ctrl_init)
+    zenflow_adam_ctrl_exit = staticmethod(zenflow.ctrl_exit)
+    zenflow_adam_submit = staticmethod(zenflow.submit)
+    zenflow_adam_wait = staticmethod(zenflow.wait)
 
     def __init__(self) -> None:
         self.adam_update = fast.adam_update(library.load().functions, _adams.options, adam_update)

@@ -1,0 +1,97 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""ZenFlow trains on the CPU accelerator, with and without its overlapped step, or is refused at `initialize`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.version import Version
+
+pytestmark = [
+    pytest.mark.upstream,
+    pytest.mark.skipif(importlib.util.find_spec("accel_cpu") is None, reason="not run: package accel-cpu"),
+    pytest.mark.skipif(
+        Version(importlib.metadata.version("deepspeed")) < Version("0.19.8"),
+        reason="not run: deepspeed 0.19.8, whose optimizer process is native",
+    ),
+]
+
+
+def _check(children: Any, store: Path, cases: list[dict[str, Any]], ranks: int) -> None:
+    started = [
+        children.start(
+            f"import overlapped; overlapped.main({str(store)!r}, {cases!r})",
+            RANK=str(rank),
+            LOCAL_RANK=str(rank),
+            WORLD_SIZE=str(ranks),
+            LOCAL_WORLD_SIZE=str(ranks),
+            LOCAL_SIZE=str(ranks),
+            DS_ACCELERATOR="cpu",
+        )
+        for rank in range(ranks)
+    ]
+    for ended in [children.finish(child) for child in started]:
+        for case, (stock, replaced, immediate) in zip(cases, ended.expect_success().report, strict=True):
+            assert replaced == stock, case
+            assert immediate == replaced, case
+            assert all(math.isfinite(loss) for loss in stock), case
+            assert len(set(stock)) == len(stock), case
+
+
+def test_an_overlapped_training_has_the_losses_of_steps_in_one_process(children: Any, tmp_path: Path) -> None:
+    _check(children, tmp_path / "store", [{"stage": 2, "dtype": "bf16", "overlap": True}], 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("stage", [1, 2])
+def test_losses_are_stocks_in_all_cases(children: Any, tmp_path: Path, stage: int, ranks: int) -> None:
+    cases = [
+        {"stage": stage, "dtype": dtype, "overlap": overlap, "clip": clip}
+        for overlap in (True, False)
+        for dtype, clip in (("bf16", 0.0), ("bf16", 0.5), ("fp32", 0.5))
+    ]
+    cases.append({"stage": stage, "dtype": "bf16", "overlap": True, "full_warm_up_rounds": 0})
+    _check(children, tmp_path / "store", cases, ranks)
+
+
+_ONE_RANK = {"DS_ACCELERATOR": "cpu", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+_ONE_RANK |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+_WITHOUT_FUNCTIONS = """
+    from types import SimpleNamespace
+    from accel_host.op_builder import CPUAdamBuilder
+    CPUAdamBuilder.functions = lambda self: SimpleNamespace(create_adam=print, destroy_adam=print)
+"""
+
+
+@pytest.mark.parametrize(
+    ("case", "before", "found"),
+    [
+        ({"stage": 2, "overlap": True, "optimizer": "Lion"}, "", "the optimizer lion"),
+        ({"stage": 2, "overlap": False, "optimizer": "Adagrad"}, "", "the optimizer adagrad"),
+        (
+            {"stage": 1, "overlap": True},
+            _WITHOUT_FUNCTIONS,
+            "SimpleNamespace of 'cpu' lacks zenflow_adam_create",
+        ),
+        ({"stage": 1, "overlap": True}, "import sys; sys.platform = 'sunos'", "the platform sunos"),
+        ({"stage": 3, "overlap": False}, "", "the device"),
+    ],
+)
+def test_what_cannot_train_is_refused_at_initialize(
+    children: Any, case: dict[str, Any], before: str, found: str
+) -> None:
+    from textwrap import dedent
+
+    snippet = f"{dedent(before)}\nimport overlapped; overlapped.refusal(dtype='bf16', **{case!r})"
+    name, text = children.run(f"import deepspeed\n{snippet}", **_ONE_RANK).report
+    assert name == "InvalidZenFlow"
+    assert found in text
+    for part in ("[ACC-409]", "found: ", "expected: ", "do: "):
+        assert part in text
