@@ -135,14 +135,44 @@ def test_another_process_takes_the_steps(control: torch.Tensor, groups: list[Gro
 
 
 @pytest.mark.usefixtures("worker")
+def test_a_step_that_nobody_awaited_is_taken_ahead_of_the_next(
+    control: torch.Tensor, groups: list[Group]
+) -> None:
+    wanted = [expected(group, index, 6) for index, group in enumerate(groups)]
+    for step in range(1, 7):
+        submit(control, step & 1, step)
+    assert zenflow.wait(control.data_ptr(), 60)
+    assert all(torch.equal(group.stale, want) for group, want in zip(groups, wanted, strict=True))
+
+
+def test_a_worker_that_was_killed_is_an_error_at_once(control: torch.Tensor, groups: list[Group]) -> None:
+    process = get_context("spawn").Process(
+        target=work, args=([group.tensors for group in groups], control), daemon=True
+    )
+    process.start()
+    take_steps(control, 1)
+    process.kill()
+    submit(control, 0, 2)
+    for _ in range(2):
+        with pytest.raises(OverlappedStepFailed, match="no process any more"):
+            zenflow.wait(control.data_ptr(), 60)
+    process.join()
+    with pytest.raises(OverlappedStepFailed, match="no process any more"):
+        submit(control, 0, 3)
+
+
+@pytest.mark.usefixtures("worker")
 def test_an_error_of_the_worker_is_raised_where_its_step_is_awaited(control: torch.Tensor) -> None:
     submit(control, 0, 0)  # steps count from 1
     for _ in range(2):
         with pytest.raises(OverlappedStepFailed, match=r"found: .*step=0"):
             zenflow.wait(control.data_ptr(), 60)
+    with pytest.raises(OverlappedStepFailed, match=r"found: .*step=0"):
+        submit(control, 0, 1)
 
 
 def test_waiting_ends_after_the_time(control: torch.Tensor) -> None:
+    submit(control, 0, 1)
     assert not zenflow.wait(control.data_ptr(), 0.01)
 
 

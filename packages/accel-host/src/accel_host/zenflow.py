@@ -6,8 +6,10 @@ DeepSpeed (`deepspeed.runtime.zenflow.zenflow_utils`) starts the process and sha
 here are upstream's. The two processes exchange a `Control` in shared memory: `submit` writes the options of a step and
 posts one semaphore, `run_worker` takes the step and posts the other one, for which `wait` waits.
 
-Upstream's worker waits for ever, and its other side learns after a minute that the worker has ended. Here the worker
-ends with the process that started it, and `wait` raises the worker's error.
+Where DeepSpeed submits a step without having waited for the one before (the second one without warm-up), upstream
+overwrites options that its worker may not have read. Here `submit` waits for the worker, and `wait` for all steps that
+were submitted. Upstream's worker waits for ever, and its other side learns after a minute that the worker has ended.
+Here the worker ends with the process that started it, and its end is an error in that process at once.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ from accel_host.errors import InvalidOption, OverlappedStepFailed
 MAX_GROUPS = 1024
 #: Seconds after which a waiting worker looks whether its parent is still there.
 _LOOK_FOR_PARENT = 5.0
+#: Seconds after which a waiting training looks whether the worker is still there.
+_LOOK_FOR_WORKER = 1.0
 _STEP, _EXIT = range(2)
 
 
@@ -53,18 +57,20 @@ class _Options(ctypes.Structure):
 class Control(ctypes.Structure):
     """What the two processes share. A `sem_t` has 32 bytes on 64-bit Linux; here is room for 64.
 
-    owner:   the process that has prepared it.
+    ready:   posted when a command is written. idle: posted when the worker, if there is one, has carried it out.
+    owner:   the process that has prepared it. worker: the one that takes the steps, 0 before it does.
     failure: text of the error with which the worker has ended, empty if it has not.
     """
 
     _fields_ = (
         ("ready", c_byte * 64),
-        ("done", c_byte * 64),
+        ("idle", c_byte * 64),
         ("command", c_int32),
         ("state", c_int32),
         ("step", c_int64),
         ("groups", c_int64),
         ("owner", c_int64),
+        ("worker", c_int64),
         ("failure", c_char * 1024),
         ("options", _Options * MAX_GROUPS),
     )
@@ -133,6 +139,7 @@ class ZenFlow:
     def run_worker(self, handle: int, address: int) -> None:
         """Take steps until `ctrl_exit`, or until the parent process, which called `ctrl_init`, has ended."""
         worker, control = self._workers[handle], Control.from_address(address)
+        control.worker = os.getpid()
         torch.set_num_threads(worker.threads)
         while True:
             while not _wait(control.ready, _LOOK_FOR_PARENT):
@@ -145,9 +152,9 @@ class ZenFlow:
             except BaseException as error:
                 text = in_short(error) or type(error).__name__
                 control.failure = text.encode()[: Control.failure.size - 1]
-                _post(control.done)
+                _post(control.idle)
                 raise
-            _post(control.done)
+            _post(control.idle)
 
 
 def ctrl_size() -> int:
@@ -173,8 +180,8 @@ def ctrl_init(address: int, num_groups: int) -> None:
         )
     control = Control.from_address(address)
     control.groups, control.owner = num_groups, os.getpid()
-    for semaphore in (control.ready, control.done):
-        _check(_libc().sem_init(semaphore, 1, 0))
+    for semaphore, value in ((control.ready, 0), (control.idle, 1)):
+        _check(_libc().sem_init(semaphore, 1, value))
 
 
 def submit(
@@ -188,8 +195,13 @@ def submit(
     weight_decay: Sequence[float],
     bias_correction: Sequence[int],
 ) -> None:
-    """Let the worker take a step with the gradients and moments of a state, 0 or 1; options are by group."""
+    """Let the worker take a step with the gradients and moments of a state, 0 or 1; options are by group.
+
+    Raises OverlappedStepFailed where the worker has ended.
+    """
     control = Control.from_address(address)
+    while not _is_idle(control, _LOOK_FOR_WORKER):
+        pass
     options = zip(lr, beta1, beta2, eps, weight_decay, map(bool, bias_correction), strict=True)
     for index, each in enumerate(options):
         control.options[index] = _Options(*each)
@@ -198,18 +210,40 @@ def submit(
 
 
 def wait(address: int, seconds: float) -> bool:
-    """Return whether a step that was submitted has been taken within the time. Raises OverlappedStepFailed."""
-    control = Control.from_address(address)
-    taken = _wait(control.done, seconds)
-    if control.failure:
-        _post(control.done)  # whoever waits again gets the same error
+    """Return whether all steps that were submitted are taken within the time. Raises OverlappedStepFailed."""
+    control, deadline = Control.from_address(address), time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        if _is_idle(control, min(left, _LOOK_FOR_WORKER)):
+            _post(control.idle)
+            return True
+    return False
+
+
+def _is_idle(control: Control, seconds: float) -> bool:
+    """Take the semaphore of the idle worker; return False where it still works after the time."""
+    idle = _wait(control.idle, seconds)
+    found = control.failure.decode(errors="replace")
+    if not idle and not found and control.worker and not _runs(control.worker):
+        found = "no process any more: a signal has ended it, or the system for want of memory"
+    if found:
+        if idle:
+            _post(control.idle)  # whoever asks again gets the same error
         raise OverlappedStepFailed(
             what="ZenFlow's optimizer process has ended",
-            found=control.failure.decode(errors="replace"),
+            found=found,
             expected="a step of Adam",
-            do="see the traceback of that process, above; restart from a checkpoint",
+            do="see what that process has written, above; restart from a checkpoint",
         )
-    return taken
+    return idle
+
+
+def _runs(process: int) -> bool:
+    """Return whether the process exists and is no zombie."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return not os.path.isdir("/proc/self")  # without /proc nobody knows
 
 
 def ctrl_exit(address: int) -> None:

