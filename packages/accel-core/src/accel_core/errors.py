@@ -226,6 +226,12 @@ class FunctionNotImplemented(AccelError, AttributeError):
     code = "ACC-502"
 
 
+class InvalidOpArgument(AccelError, ValueError):
+    """A function of an op was called with sizes that it cannot use."""
+
+    code = "ACC-510"
+
+
 class InvalidDevice(AccelError, RuntimeError):
     """The process has no device with the given index."""
 

@@ -10,9 +10,5 @@ from accel_core.vendor import Feature, Trait
 TRAITS: dict[str, Trait] = {
     **cuda_only(),
     Feature.TRITON: Trait.unsupported("stock Triton does not compile for Ascend"),
-    # DeepSpeed 0.19 has it for npu, in plain torch; earlier releases have it as CUDA sources.
-    "QuantizerBuilder": Trait.not_implemented(
-        "DeepSpeed's own npu backend has ZeRO++'s quantization, in plain torch; it is not part of this release"
-    ),
     "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
 }

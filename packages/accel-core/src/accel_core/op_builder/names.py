@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from accel_core.vendor import Trait
 
+#: Ops that upstream has as CUDA sources, and `accel_core.op_builder` in plain torch.
+PLAIN = ("QuantizerBuilder",)
+
 #: Ops that upstream has as CUDA sources only.
 CUDA_ONLY = (
     "DeepCompileBuilder",
@@ -13,7 +16,6 @@ CUDA_ONLY = (
     "FPQuantizerBuilder",
     "GDSBuilder",
     "InferenceCutlassBuilder",
-    "QuantizerBuilder",
     "RaggedOpsBuilder",
     "RaggedUtilsBuilder",
     "RandomLTDBuilder",
@@ -34,7 +36,7 @@ INFERENCE = ("InferenceBuilder", "InferenceCoreBuilder")
 ONE_DEVICE = ("CCLCommBuilder", "FlashAttentionBuilder", "ShareMemCommBuilder")
 
 #: All except `ONE_DEVICE`: an accelerator has each of them, or a reason why not.
-UPSTREAM = tuple(sorted((*CUDA_ONLY, *HOST, *FUSED, *INFERENCE, "AsyncIOBuilder")))
+UPSTREAM = tuple(sorted((*CUDA_ONLY, *PLAIN, *HOST, *FUSED, *INFERENCE, "AsyncIOBuilder")))
 
 
 def cuda_only() -> dict[str, Trait]:

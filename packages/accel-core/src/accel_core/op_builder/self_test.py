@@ -97,6 +97,11 @@ def _utils(op: Any, device: torch.device) -> None:
             raise _wrong(f"a part of shape {tuple(part.shape)}", f"{tuple(tensor.shape)}")
 
 
+def _quantizer(op: Any, device: torch.device) -> None:
+    values = torch.tensor([-8.0, -3.5, 2.5, 7.0], device=device, dtype=torch.float16)
+    _expect_all(op.dequantize(*op.quantize(values, 1, 4, op.Symmetric), 1, 4, op.Symmetric), [-8, -4, 2, 7])
+
+
 #: No optimizer of DeepSpeed has this ID: it counts from 0.
 _NUMBER = 2**31 - 1
 _CHECKS: dict[str, Callable[[Any, torch.device], None]] = {
@@ -107,6 +112,7 @@ _CHECKS: dict[str, Callable[[Any, torch.device], None]] = {
     "fused_lamb": _fused_lamb,
     "fused_lion": _fused_lion,
     "pin_memory": _pin_memory,
+    "quantizer": _quantizer,
     "utils": _utils,
 }
 
@@ -120,6 +126,11 @@ def _expect(tensor: torch.Tensor, value: float) -> None:
     got = tensor.detach().cpu()
     if not torch.allclose(got, torch.full_like(got, value), atol=1e-5):
         raise _wrong(f"{got.tolist()}", f"{value} everywhere")
+
+
+def _expect_all(tensor: torch.Tensor, values: list[float]) -> None:
+    if tensor.tolist() != values:
+        raise _wrong(f"{tensor.tolist()}", f"{values}")
 
 
 def _wrong(found: str, expected: str) -> OpFailed:

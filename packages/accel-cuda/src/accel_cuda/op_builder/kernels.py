@@ -90,7 +90,6 @@ FPQuantizerBuilder = _builder("FPQuantizerBuilder", "fp_quantizer")
 InferenceCutlassBuilder = _builder(
     "InferenceCutlassBuilder", "inference_cutlass_builder", op="cutlass_ops", variable="cutlass_ops"
 )
-QuantizerBuilder = _builder("QuantizerBuilder", "quantizer")
 RaggedOpsBuilder = _builder("RaggedOpsBuilder", "ragged_ops", op="ragged_device_ops")
 RaggedUtilsBuilder = _builder("RaggedUtilsBuilder", "ragged_utils", op="ragged_ops")
 RandomLTDBuilder = _builder("RandomLTDBuilder", "random_ltd")

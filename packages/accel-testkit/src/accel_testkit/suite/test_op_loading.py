@@ -28,6 +28,15 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "PinMemoryBuilder": ("pin_handle",),
     "InferenceBuilder": TRANSFORMER,
     "InferenceCoreBuilder": CORE,
+    "QuantizerBuilder": (
+        "quantize",
+        "dequantize",
+        "dequantize_fp32",
+        "dequantize_int4_to_half_experimental",
+        "dequantize_int8_to_half_experimental",
+        "swizzle_quant",
+        "quantized_reduction",
+    ),
     "AsyncIOBuilder": ("aio_handle", "aio_read", "aio_write"),
 }
 _SERVED = [pytest.param(name, marks=pytest.mark.needs(name)) for name in UPSTREAM]

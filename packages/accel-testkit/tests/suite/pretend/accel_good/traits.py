@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the pretended device cannot do."""
 
-from accel_core.op_builder.names import FUSED, HOST, INFERENCE, UPSTREAM
+from accel_core.op_builder.names import FUSED, HOST, INFERENCE, PLAIN, UPSTREAM
 from accel_core.vendor import Support, Trait
 
-SERVED = {*HOST, *FUSED, *INFERENCE}
+SERVED = {*HOST, *FUSED, *INFERENCE, *PLAIN}
 _NO_KERNEL = "nobody wrote a kernel for a device that is pretended"
 
 TRAITS = {

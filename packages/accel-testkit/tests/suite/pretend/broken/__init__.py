@@ -29,6 +29,7 @@ BY_RULE = {
     "op_host",
     "op_inference",
     "op_loading",
+    "op_quantizer",
     "op_steps",
     "pinned_copies",
     "traits",

@@ -10,6 +10,7 @@ import torch
 
 from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
 from accel_core.op_builder.inference import InferenceBuilder, InferenceCoreBuilder
+from accel_core.op_builder.quantizer import QuantizerBuilder
 from accel_good.op_builder.optimizers import PlainTorch
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "InferenceBuilder",
     "InferenceCoreBuilder",
     "PinMemoryBuilder",
+    "QuantizerBuilder",
     "UtilsBuilder",
 ]
 

@@ -1,0 +1,7 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Ops that DeepSpeed has as CUDA sources, in plain torch."""
+
+from accel_core.op_builder.quantizer import QuantizerBuilder
+
+__all__ = ["QuantizerBuilder"]
