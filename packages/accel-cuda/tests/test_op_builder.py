@@ -46,6 +46,33 @@ def cuda_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
+class Compiled:
+    """A compiled quantizer: its own enumeration, and kernels that tell their name."""
+
+    QuantizationType, Symmetric, Asymmetric = object, 0, 1
+
+    def quantize(self, *arguments: Any) -> str:
+        return "kernel"
+
+    def dequantize(self, *arguments: Any) -> str:
+        return "kernel"
+
+
+@pytest.mark.upstream
+def test_quantizer_s_kernels_get_float16_alone(cuda_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda_home("12.8.0")
+    monkeypatch.setattr("accel_core.op_builder.source_builder.shutil.which", lambda tool: f"bin/{tool}")
+    monkeypatch.setattr(SourceBuilder, "load", lambda self, verbose=True: Compiled())
+    op = CUDA_Accelerator().create_op_builder("QuantizerBuilder").load()
+    half = torch.ones(4, 8, dtype=torch.float16)
+    assert op.quantize(half, 4, 8, op.Symmetric) == "kernel"
+    assert op.dequantize(None, None, 4, 8, op.Symmetric) == "kernel"
+    for other in (half.float(), half.bfloat16(), half.t()):
+        data, parameters = op.quantize(other, 4, 8, op.Symmetric)
+        assert (data.dtype, parameters.dtype) == (torch.int8, torch.float32)
+    assert op.swizzle_quant(half, 4, 8, op.Symmetric, 1, 2, 2)[0].shape == (32,)  # which it lacks
+
+
 def test_every_op_of_deepspeed_has_a_builder() -> None:
     assert set(TABLE) == set(UPSTREAM)
 
@@ -73,12 +100,12 @@ def test_rocm_compiles_with_hipcc(cuda_home: Any, monkeypatch: pytest.MonkeyPatc
     assert toolkit.lack() == ""
 
 
-@pytest.mark.parametrize("name", PLAIN)
+@pytest.mark.parametrize("name", [*PLAIN, "QuantizerBuilder"])
 def test_what_plain_torch_can_do_is_plain_torch_without_a_compiler(name: str, cuda_home: Any) -> None:
     builder = CUDA_Accelerator().create_op_builder(name)
     assert builder.is_compatible()
     assert builder.reason.startswith("plain torch: nvcc is not on PATH")
-    assert callable(getattr(builder.load(), PLAIN[name]))
+    assert callable(getattr(builder.load(), PLAIN.get(name, "quantize")))
 
 
 @pytest.mark.upstream
