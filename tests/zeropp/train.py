@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 WORDS, WIDTH, LENGTH, BATCH, STEPS = 64, 64, 16, 32, 20
+RATE, DEVICES = 0.5, 2
 _ZEROPP = {
     "zero_quantized_weights": True,
     "zero_hpz_partition_size": 2,
@@ -66,13 +67,26 @@ def batch(step: int) -> torch.Tensor:
     return words
 
 
+def groups(model: Model, quantized: bool) -> list[dict[str, Any]]:
+    """Return parameter groups with the same steps in both ways.
+
+    DeepSpeed divides quantized gradients, which are those of matrices, by the number of nodes instead of devices.
+    """
+    matrices = [param for param in model.parameters() if param.dim() > 1]
+    vectors = [param for param in model.parameters() if param.dim() == 1]
+    return [
+        {"params": matrices, "lr": RATE / DEVICES if quantized else RATE},
+        {"params": vectors, "lr": RATE},
+    ]
+
+
 def train(dtype: str, quantized: bool) -> float:
     """Return the mean loss of the last three steps over all ranks."""
     torch.manual_seed(5)
     config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": BATCH // dist.get_world_size(),
         # Plain gradient descent: Adam would hide gradients that are too small by a factor.
-        "optimizer": {"type": "SGD", "params": {"lr": 0.5}},
+        "optimizer": {"type": "SGD", "params": {"lr": RATE}},
         "zero_allow_untested_optimizer": True,
         "zero_optimization": {
             "stage": 3,
@@ -82,7 +96,7 @@ def train(dtype: str, quantized: bool) -> float:
         dtype: {"enabled": True, **({"initial_scale_power": 8} if dtype == "fp16" else {})},
     }
     model = Model()
-    engine = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)[0]
+    engine = deepspeed.initialize(model=model, model_parameters=groups(model, quantized), config=config)[0]
     losses = []
     for step in range(STEPS):
         words = batch(step).chunk(dist.get_world_size())[dist.get_rank()].to(engine.device)

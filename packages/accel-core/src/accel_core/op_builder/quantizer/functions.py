@@ -234,7 +234,8 @@ def _sum(
     first, *others = _values(what, data, scales, in_groups, bits, quant_type).view(devices, -1)
     for other in others:
         first.add_(other)
-    return first.view(out_groups, checks.width(what, first.numel(), out_groups))
+    total: torch.Tensor = first.view(out_groups, checks.width(what, first.numel(), out_groups))
+    return total
 
 
 def _reduced(data: torch.Tensor, devices: int) -> list[int]:
