@@ -29,7 +29,12 @@ Requires-Dist: torch>=2.5
 """
 ENTRY_POINTS = "[accel.vendors]\ngood = accel_good.vendor:VENDOR\n"
 #: The variants whose processes are started in quick runs too; one for each kind of process.
-QUICK = {"class_swallows_an_import", "record_imports_torch", "CollectiveIsNotReduced"}
+QUICK = {
+    "class_swallows_an_import",
+    "record_imports_torch",
+    "CollectiveIsNotReduced",
+    "VisibleDevicesAreIgnored",
+}
 #: Of no use here, and half the time of a run.
 SLOW_PLUGINS = [
     option
@@ -37,7 +42,7 @@ SLOW_PLUGINS = [
     for option in ("-p", f"no:{name}")
 ]
 #: Fixtures of the suite that start processes.
-STARTING = ("report", "answers", "alone", "pair")
+STARTING = ("report", "answers", "alone", "pair", "seen")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -21,7 +21,7 @@ def checks(run_suite: Any, install_site: Callable[[], None]) -> set[str]:
     """Ids of all checks, with and without their parameters."""
     install_site()
     found: set[str] = set()
-    for started in ("", "report", "answers", "alone", "pair"):
+    for started in ("", "report", "answers", "alone", "pair", "seen"):
         found |= run_suite(
             "accel_testkit.suite", "--accel", "good", "--collect-only", started=started
         ).collected

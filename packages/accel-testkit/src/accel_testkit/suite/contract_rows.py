@@ -74,7 +74,7 @@ RESULTS: dict[str, Entry] = {
         "asynchrony.host_waits_for_the_stream_in_use[default_stream]",
     ),
     "device": ("device.device_without_an_index_is_the_type",),
-    "device_count": ("device.count_is_a_number", "probe.confirmation_counts_the_devices"),
+    "device_count": ("probe.confirmation_counts_the_devices", "fresh_processes.one_visible_device_is_device_0"),
     "device_name": ("identity.name_is_the_torch_device_type",),
     "empty_cache": ("memory.reserved_memory_follows_tensors",),
     "export_envs": (
@@ -88,7 +88,7 @@ RESULTS: dict[str, Entry] = {
         "agreement.synchronized_device_leaves_nothing_to_do[handles_memory_backpressure]",
     ),
     "initial_seed": ("random.initial_seed_is_the_seed",),
-    "is_available": ("device.answer_is_yes_or_no[is_available]", "device.device_is_available"),
+    "is_available": ("device.device_is_available", "fresh_processes.process_without_a_device_says_so"),
     "is_bf16_supported": (
         "dtypes.list_agrees_with_the_answers[bf16]",
         "agreement.type_that_is_not_declared_missing_is_supported[bf16]",

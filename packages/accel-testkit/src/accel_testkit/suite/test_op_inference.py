@@ -100,17 +100,24 @@ def _core_norms(op: Any, new: Numbers) -> Pairs:
     pairs: Pairs = []
     for shape, eps in itertools.product([(6, 16), (1, 40)], _EPSILONS):
         (x, x_), (r, r_), (g, g_), (b, b_) = new(*shape), new(*shape), new(shape[-1]), new(shape[-1])
-        one, two = new.output(*shape), new.output(*shape)
+        one = new.output(*shape)
         op.rms_norm(one, x_, g_, eps)
-        pairs.append((one.clone(), rms_norm(x, g, eps)))
+        pairs.append((one, rms_norm(x, g, eps)))
+        one, two = (
+            new.output(*shape),
+            new.output(*shape),
+        )  # new for each: a former result may be the right one
         op.rms_pre_norm(one, two, x_, r_, g_, eps)
-        pairs += [(one.clone(), rms_norm(x + r, g, eps)), (two.clone(), x + r)]
+        pairs += [(one, rms_norm(x + r, g, eps)), (two, x + r)]
+        one = new.output(*shape)
         op.layer_norm(one, x_, g_, b_, eps)
-        pairs.append((one.clone(), layer_norm(x, g, b, eps)))
+        pairs.append((one, layer_norm(x, g, b, eps)))
+        one, two = new.output(*shape), new.output(*shape)
         op.pre_layer_norm(two, one, r_, x_, g_, b_, eps)
-        pairs += [(one.clone(), layer_norm(x + r, g, b, eps)), (two.clone(), x + r)]
+        pairs += [(one, layer_norm(x + r, g, b, eps)), (two, x + r)]
+        one = new.output(*shape)
         op.post_layer_norm(one, x_, r_, g_, b_, eps)
-        pairs += [(one.clone(), layer_norm(x + r, g, b, eps)), (x_.clone(), x), (r_.clone(), r)]
+        pairs += [(one, layer_norm(x + r, g, b, eps)), (x_.clone(), x), (r_.clone(), r)]
         op.rms_pre_norm(x_, r_, x_, r_, g_, eps)  # in place, as the engine calls it
         pairs += [(x_, rms_norm(x + r, g, eps)), (r_, x + r)]
     return pairs

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from accel_good import visible
 from accel_good.memory import Counters, Meter
 from accel_good.streams import Event, Graph, Stream, Streams
 
@@ -32,10 +33,10 @@ class Runtime:
         self.default_generators = [torch.default_generator, torch.Generator()]
 
     def is_available(self) -> bool:
-        return True
+        return self.device_count() > 0
 
     def device_count(self) -> int:
-        return DEVICES
+        return visible.count(DEVICES)
 
     def current_device(self) -> int:
         return self.index

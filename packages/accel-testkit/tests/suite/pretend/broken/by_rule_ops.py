@@ -161,6 +161,12 @@ _calls(
     bias_activation=lambda op, x, bias, kind: op.bias_activation(x, None, kind),
 )  # fmt: skip
 
+_NORMS = [
+    f"op_inference.functions_are_right[norms of the core-{dtype}]" for dtype in ("fp32", "fp16", "bf16")
+]
+_calls("InferenceCoreBuilder", "PostNormIsForgotten", *_NORMS, post_layer_norm=lambda op, *tensors: None)
+_calls("InferenceCoreBuilder", "PreNormIsForgotten", *_NORMS, pre_layer_norm=lambda op, *tensors: None)
+
 _LOADED: dict[type, Any] = {}
 
 

@@ -9,7 +9,7 @@ import pytest
 from broken import Site, breaks
 
 _CLASS = "class GOOD_Accelerator(TorchDeviceAccelerator):"
-_CONSTRUCTED = "        self._pinned = WeakIdKeyDictionary()\n"
+_CONSTRUCTED = "        self._pinned: dict[int, int] = {}  # first address -> the one after the last\n"
 _ASKED = '    """Nothing has to be looked for."""\n'
 
 

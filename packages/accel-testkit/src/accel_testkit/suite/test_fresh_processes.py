@@ -1,0 +1,140 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Fresh processes: with all devices, one, none, one that does not exist; before the first use nothing is opened."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_core.interface import DeepSpeedAccelerator
+from accel_core.vendor import Traits
+from accel_testkit.suite.expect import expect
+from accel_testkit.suite.target import Target, records
+
+pytestmark = pytest.mark.tier("multi")
+
+Answers = dict[str, dict[str, Any]]
+#: Guards against a hang; nothing is measured.
+_LIMIT = 300
+#: What the process sees -> the ids that the launcher writes; None leaves the variables as they are.
+_VISIBLE: dict[str, list[int] | None] = {"all": None, "one": [1], "none": [], "absent": [99]}
+
+
+@pytest.fixture(scope="module")
+def seen(
+    target: Target,
+    accelerator: DeepSpeedAccelerator,
+    traits: Traits,
+    tmp_path_factory: pytest.TempPathFactory,
+    run_environment: dict[str, str],
+) -> Answers:
+    """What processes with some of the devices answer; see accel_testkit.suite.fresh_device."""
+    folder = tmp_path_factory.mktemp("fresh")
+    named = list(records(target.vendor)) if target.vendor else []
+    started = {}
+    for name, ids in _VISIBLE.items():
+        if ids is not None and "indexed_devices" in traits:
+            continue
+        environment = dict(run_environment)
+        if ids is not None:
+            accelerator.set_visible_devices_envs(environment, ids)
+        command = [sys.executable, "-m", "accel_testkit.suite.fresh_device", str(folder / f"{name}.json")]
+        with (folder / f"{name}.log").open("wb") as log:
+            started[name] = subprocess.Popen(
+                [*command, target.accelerator, *named], env=environment, stdout=log, stderr=subprocess.STDOUT
+            )
+    for process in started.values():
+        try:
+            process.wait(_LIMIT)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    return {name: _read(folder, name) for name in started}
+
+
+def _read(folder: Path, name: str) -> dict[str, Any]:
+    path = folder / f"{name}.json"
+    if not path.is_file():
+        return {"error": (folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")[-2000:]}
+    answers: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return answers
+
+
+def _answer(seen: Answers, name: str) -> dict[str, Any]:
+    answers = seen[name]
+    expect(
+        "error" not in answers,
+        f"a fresh process with {name} of the devices fails",
+        found=answers.get("error", ""),
+        expected="an accelerator that can be constructed, and that counts its devices: login nodes have none",
+        do="ask the runtime for a device only where one is used",
+    )
+    return answers
+
+
+@pytest.mark.tier("device")
+def test_nothing_is_opened_before_the_first_use(seen: Answers) -> None:
+    """After constructor, `is_available` and `device_count` a forked process can use the device: no context is open."""
+    found = _answer(seen, "all")["forked"]
+    expect(
+        not found,
+        "constructor, is_available() or device_count() opens a context",
+        found=f"in a process that was forked then, the first use raises {found:.500}",
+        expected="no context before the first use: data loaders and launchers fork",
+        do="ask only what needs no context: the number of devices",
+    )
+
+
+@pytest.mark.needs("indexed_devices")
+def test_one_visible_device_is_device_0(seen: Answers) -> None:
+    """A process that is shown device 1 alone has one device, which computes under index 0, and no second one."""
+    answers = _answer(seen, "one")
+    found = {name: answers[name] for name in ("available", "count", "computing")}
+    expect(
+        found == {"available": True, "count": 1, "computing": 1},
+        "a process that is shown one device does not have one",
+        found=repr(found),
+        expected="available, a count of 1, and 1 device that computes",
+        do="name the variable that the runtime reads in visible_devices_envs(), and count what is visible",
+    )
+
+
+@pytest.mark.needs("indexed_devices")
+@pytest.mark.parametrize("name", ["none", "absent"])
+def test_process_without_a_device_says_so(seen: Answers, name: str) -> None:
+    """With none of the devices, or one that does not exist, an accelerator is not available and counts none.
+
+    A runtime that takes an empty text for an unset variable shows all.
+    """
+    answers = _answer(seen, name)
+    expect(
+        answers["available"] is (answers["count"] > 0) and answers["computing"] == answers["count"],
+        f"a process with {name} of the devices contradicts itself",
+        found=f"available {answers['available']}, {answers['count']} devices, {answers['computing']} of them compute",
+        expected="False and 0, or True and as many as compute",
+        do="count the devices that the process may use, at each call",
+    )
+
+
+@pytest.mark.record
+@pytest.mark.needs("indexed_devices")
+@pytest.mark.parametrize("name", _VISIBLE)
+def test_probe_counts_what_the_process_has(seen: Answers, name: str) -> None:
+    """`evidence()` finds the runtime, and `confirm()` counts the devices of its own process, also none."""
+    answers = _answer(seen, name)
+    expect(
+        set(answers["confirmed"]) == {answers["count"]}
+        and all(answers["runtime"])
+        and all(answers["reasons"]),
+        f"the probe counts other devices than a process with {name} of them has",
+        found=f"{answers['confirmed']} confirmed ({answers['reasons']}), device_count() is {answers['count']}, "
+        f"runtime {answers['runtime']}",
+        expected="one number, a runtime that is there, and a sentence",
+        do="ask the runtime in confirm() as device_count() does; no device is no error",
+    )
