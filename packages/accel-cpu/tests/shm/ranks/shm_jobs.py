@@ -32,9 +32,17 @@ class Report:
 
 
 def run(
-    function: Callable[..., Any], ranks: int, *arguments: Any, timeout: float = 60.0, backend: str = "shm"
+    function: Callable[..., Any],
+    ranks: int,
+    *arguments: Any,
+    timeout: float = 60.0,
+    backend: str = "shm",
+    limit: float = LIMIT,
 ) -> list[Report]:
-    """Run `function(rank, ranks, *arguments)` on the ranks of one process group; timeout: that of the group, in s."""
+    """Run `function(rank, ranks, *arguments)` on the ranks of one process group.
+
+    timeout: that of the group, in seconds; limit: the guard against hangs.
+    """
     with tempfile.TemporaryDirectory() as folder:
         ends, children = [], []
         for rank in range(ranks):
@@ -46,7 +54,7 @@ def run(
             ends.append(mine)
             children.append(child)
         try:
-            return _reports(ends)
+            return _reports(ends, limit)
         finally:
             for child in children:
                 child.join(5)
@@ -54,9 +62,9 @@ def run(
                 child.join()
 
 
-def _reports(ends: list[Connection]) -> list[Report]:
+def _reports(ends: list[Connection], limit: float) -> list[Report]:
     found: dict[Any, Report] = {}
-    until = time.monotonic() + LIMIT
+    until = time.monotonic() + limit
     while len(found) < len(ends) and time.monotonic() < until:
         for end in wait([end for end in ends if end not in found], 1.0):
             assert isinstance(end, Connection)
