@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""all_reduce among the processes of one host: the backend shm, gloo, DeepSpeed's own op, oneCCL, and copying as the limit.
+"""all_reduce among the processes of one host: shm, gloo, DeepSpeed's own op, oneCCL, and copying as the limit.
 
 They take turns within each round, on the same tensors. DeepSpeed's op is compiled from its sources; oneCCL is measured
 where accel-cpu[ccl] is installed.
@@ -118,8 +118,9 @@ def main() -> int:
             for size, taken in zip(SIZES, json.loads(Path(folder, "rows.json").read_text()), strict=True):
                 rows.append(row(ranks, size, taken))
     text = (
-        "all_reduce of float32, a sum, one thread a rank, on rank 0; every call begins after a barrier. A ratio above 1: "
-        "shm is faster. shm, gloo and oneCCL are called through torch.distributed, DeepSpeed's op directly. "
+        "all_reduce of float32, a sum, one thread a rank, on rank 0; every call begins after a barrier. "
+        "A ratio above 1: shm is faster. shm, gloo and oneCCL are called through torch.distributed, DeepSpeed's op "
+        "directly. "
         "copy: each rank copies its tensor to another one, at the same time as the others, which an all_reduce does "
         "at least twice. Goals: no slower than gloo, oneCCL and upstream's op at both (0.95), 1.5 times as fast as "
         "upstream's from 16 MiB, 0.7 of the copy there. Upstream's op is measured where its instructions are."
