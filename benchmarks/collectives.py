@@ -26,6 +26,8 @@ from benchmarks import results
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20)
 RANKS = (2, 4)
+#: Seconds for the rounds of one size, so that the whole takes a few minutes.
+LIMIT = 15.0
 
 
 def _upstreams(ranks: int) -> Callable[[torch.Tensor], Any] | None:
@@ -45,13 +47,19 @@ def _upstreams(ranks: int) -> Callable[[torch.Tensor], Any] | None:
 
 
 def _seconds(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each call in each round; fewer rounds than asked for once they take longer than LIMIT."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
+    began = time.perf_counter()
     for _ in range(rounds):
         for name, call in calls.items():
             dist.barrier()
             begin = time.perf_counter()
             call()
             taken[name].append(time.perf_counter() - begin)
+        over = torch.tensor([int(time.perf_counter() - began > LIMIT)])
+        dist.broadcast(over, 0)
+        if over.item():
+            break
     return taken
 
 
