@@ -36,9 +36,8 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:
         if not has_four_parts(error):
             raise
-        if ranks.speaks():
-            print(f"error: {error}", file=sys.stderr, flush=True)
-        ranks.wait_for_launcher()
+        ranks.wait_for_launcher()  # which stops the other ranks when rank 0 has said it and left
+        print(f"error: {error}", file=sys.stderr, flush=True)
         return 2
     return 0
 
