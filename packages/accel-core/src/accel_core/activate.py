@@ -18,6 +18,15 @@ _HOOKS = {
     "deepspeed.runtime.zenflow.engine": "accel_core.api:on_zenflow",
     "deepspeed.runtime.zero.stage_1_and_2": "accel_core.api:on_zero",
     "deepspeed.runtime.zero.stage3": "accel_core.api:on_zero",
+    **{
+        f"deepspeed.inference.v2.modules.implementations.{name}": "accel_core.api:on_inference_v2"
+        for name in (
+            "linear.blas_fp_linear",
+            "post_norm.cuda_post_ln",
+            "pre_norm.cuda_pre_ln",
+            "pre_norm.cuda_pre_rms",
+        )
+    },
     "cpuinfo": "accel_core.api:on_cpu_info",
 }
 

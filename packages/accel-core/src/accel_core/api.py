@@ -8,7 +8,7 @@ from types import ModuleType
 
 from accel_core.selection.current import CurrentAccelerator
 from accel_core.selection.explanation import Explanation, explain_current
-from accel_core.upstream import cpu_info, hooks
+from accel_core.upstream import cpu_info, hooks, inference_v2
 from accel_core.upstream.backends import StockDeepSpeed
 
 #: The accelerator of this process.
@@ -50,6 +50,11 @@ def on_distributed(module: ModuleType) -> None:
 def on_zenflow(module: ModuleType) -> None:
     """Import hook of `deepspeed.runtime.zenflow.engine`."""
     hooks.join_zenflow(module, CURRENT)
+
+
+def on_inference_v2(module: ModuleType) -> None:
+    """Import hook of the modules of `deepspeed.inference.v2` whose functions are in InferenceCoreBuilder."""
+    inference_v2.join(module, CURRENT.get)
 
 
 def on_zero(module: ModuleType) -> None:
