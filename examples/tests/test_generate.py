@@ -120,7 +120,7 @@ def test_ctrl_c_ends_a_run_with_a_word(launched: bool, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_model_that_cannot_be_divided_ends_all_ranks_with_one_message(
+def test_a_model_that_cannot_be_divided_ends_all_ranks_with_the_reason(
     tmp_path: Path, python: Callable
 ) -> None:
     result = python(tmp_path, *launch(), SCRIPT, "--layers", "1", "--width", "18", "--heads", "3")
