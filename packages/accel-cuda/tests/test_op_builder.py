@@ -147,8 +147,8 @@ def test_names_and_switches_are_deepspeed_s(name: str) -> None:
         assert (builder.NAME, builder.BUILD_VAR) == (theirs.NAME, theirs.BUILD_VAR)
 
 
-def test_file_io_needs_libaio(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpudirect_storage_is_deepspeed_s_own_and_needs_libaio(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "is_file", lambda path: False)
-    builder = CUDA_Accelerator().create_op_builder("AsyncIOBuilder")
+    builder = CUDA_Accelerator().create_op_builder("GDSBuilder")
     assert not builder.is_compatible()
     assert "libaio.h" in builder.reason

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "accel_host.h"
+#include "accel_io.h"
 
 namespace accel_host {
 namespace {
@@ -21,6 +22,10 @@ constexpr const char* type_name() {
   else if constexpr (std::is_same_v<Pointee, accel_python>) return "accel_python*";
   else if constexpr (std::is_same_v<Pointee, accel_adam_arguments>) return "accel_adam_arguments*";
   else if constexpr (std::is_same_v<Pointee, accel_gradient>) return "accel_gradient*";
+  else if constexpr (std::is_same_v<Pointee, accel_io_options>) return "accel_io_options*";
+  else if constexpr (std::is_same_v<Pointee, accel_io_request>) return "accel_io_request*";
+  else if constexpr (std::is_same_v<Pointee, accel_io_result>) return "accel_io_result*";
+  else if constexpr (std::is_same_v<Pointee, accel_io_file>) return "accel_io_file*";
   else if constexpr (std::is_pointer_v<T>) return "pointer";
   else if constexpr (std::is_void_v<T>) return "void";
   else if constexpr (std::is_same_v<T, double>) return "double";
@@ -86,6 +91,25 @@ constexpr Field kPython[] = {
     FIELD(accel_python, get_num_threads), FIELD(accel_python, dltensor_from),
 };
 
+constexpr Field kIoOptions[] = {
+    FIELD(accel_io_options, block_size), FIELD(accel_io_options, fault_seed), FIELD(accel_io_options, engine),
+    FIELD(accel_io_options, depth),      FIELD(accel_io_options, workers),    FIELD(accel_io_options, fault_rate),
+};
+constexpr Field kIoRequest[] = {
+    FIELD(accel_io_request, data),  FIELD(accel_io_request, size),
+    FIELD(accel_io_request, offset), FIELD(accel_io_request, fd),
+    FIELD(accel_io_request, flags), FIELD(accel_io_request, memory_alignment),
+    FIELD(accel_io_request, offset_alignment),
+};
+constexpr Field kIoResult[] = {
+    FIELD(accel_io_result, done), FIELD(accel_io_result, error_offset), FIELD(accel_io_result, error),
+    FIELD(accel_io_result, reserved),
+};
+constexpr Field kIoFile[] = {
+    FIELD(accel_io_file, size), FIELD(accel_io_file, memory_alignment), FIELD(accel_io_file, offset_alignment),
+    FIELD(accel_io_file, mode), FIELD(accel_io_file, reserved),
+};
+
 // Initializes a field of any type, to count the fields of an aggregate.
 struct Anything {
   template <class T>
@@ -125,6 +149,10 @@ static_assert(laid_out<accel_adam_arguments>(kAdamArguments), "kAdamArguments la
 static_assert(laid_out<accel_gradient>(kGradient), "kGradient lacks a field, or the struct is packed");
 
 static_assert(laid_out<accel_python>(kPython), "kPython lacks a field, or the struct is packed");
+static_assert(laid_out<accel_io_options>(kIoOptions), "kIoOptions lacks a field, or the struct is packed");
+static_assert(laid_out<accel_io_request>(kIoRequest), "kIoRequest lacks a field, or the struct is packed");
+static_assert(laid_out<accel_io_result>(kIoResult), "kIoResult lacks a field, or the struct is packed");
+static_assert(laid_out<accel_io_file>(kIoFile), "kIoFile lacks a field, or the struct is packed");
 
 // Appends to a buffer of limited size and counts what the whole text needs.
 class Text {
@@ -175,6 +203,11 @@ void add_constants(Text& text) {
   CONSTANT(ACCEL_PYTHON_ADAM_UPDATE);
   CONSTANT(ACCEL_PYTHON_PACK);
   CONSTANT(ACCEL_PYTHON_ADVANCE);
+  CONSTANT(ACCEL_IO_URING);
+  CONSTANT(ACCEL_IO_THREADS);
+  CONSTANT(ACCEL_IO_WRITE);
+  CONSTANT(ACCEL_IO_DIRECT);
+  CONSTANT(ACCEL_IO_RESERVE);
 }
 
 void add_functions(Text& text) {
@@ -196,6 +229,18 @@ void add_functions(Text& text) {
   FUNCTION(accel_has_openmp);
   FUNCTION(accel_abi_version);
   FUNCTION(accel_abi_description);
+  FUNCTION(accel_io_open);
+  FUNCTION(accel_io_submit);
+  FUNCTION(accel_io_wait);
+  FUNCTION(accel_io_forget);
+  FUNCTION(accel_io_progress);
+  FUNCTION(accel_io_cancel);
+  FUNCTION(accel_io_pause);
+  FUNCTION(accel_io_resume);
+  FUNCTION(accel_io_close);
+  FUNCTION(accel_io_abandon);
+  FUNCTION(accel_io_run);
+  FUNCTION(accel_io_inspect);
 }
 
 } // namespace
@@ -214,6 +259,10 @@ int32_t accel_abi_description(char* buffer, int32_t size) {
   add_struct(text, "accel_adam_arguments", sizeof(accel_adam_arguments), kAdamArguments);
   add_struct(text, "accel_gradient", sizeof(accel_gradient), kGradient);
   add_struct(text, "accel_python", sizeof(accel_python), kPython);
+  add_struct(text, "accel_io_options", sizeof(accel_io_options), kIoOptions);
+  add_struct(text, "accel_io_request", sizeof(accel_io_request), kIoRequest);
+  add_struct(text, "accel_io_result", sizeof(accel_io_result), kIoResult);
+  add_struct(text, "accel_io_file", sizeof(accel_io_file), kIoFile);
   add_functions(text);
   return text.length();
 }

@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { ACCEL_ABI_VERSION = 4 };
+enum { ACCEL_ABI_VERSION = 5 };
 
 // Element types.
 enum { ACCEL_F32 = 0, ACCEL_BF16 = 1, ACCEL_F16 = 2 };

@@ -78,6 +78,12 @@ SPEEDUPS = Variable(
     "0: no method of DeepSpeed is replaced for speed; a comma-separated list: not those that it names.",
 )
 
+IO_ENGINE = Variable(
+    "ACCEL_IO_ENGINE",
+    "",
+    "Engine of file I/O: uring, threads or python; default: the first of them that works in this process.",
+)
+
 #: Set by launchers. The first one that is set is used; local ranks come before the global rank.
 _RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "RANK")
 
@@ -88,4 +94,4 @@ def is_local_rank_zero() -> bool:
     return not rank.strip().isdigit() or int(rank) == 0
 
 
-VARIABLES = (DS_ACCELERATOR, STRICT, SKIP, BRIDGE, VERBOSE, SYSROOT, CACHE_DIR, SPEEDUPS)
+VARIABLES = (DS_ACCELERATOR, STRICT, SKIP, BRIDGE, VERBOSE, SYSROOT, CACHE_DIR, SPEEDUPS, IO_ENGINE)

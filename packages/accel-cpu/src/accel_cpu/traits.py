@@ -7,7 +7,6 @@ from __future__ import annotations
 from accel_core.op_builder.names import CUDA_ONLY
 from accel_core.vendor import Feature, Trait
 
-_LATER = "its kernel is not part of this release"
 _GPU_ONLY = "DeepSpeed has this op as GPU kernels only; PyTorch's own operators compute the same on a CPU"
 
 
@@ -28,7 +27,6 @@ TRAITS: dict[str, Trait] = {
     Feature.INDEXED_DEVICES: Trait.unsupported(
         "torch has one cpu device; device() and device_name() drop the index"
     ),
-    "AsyncIOBuilder": Trait.not_implemented(_LATER),
     **dict.fromkeys(CUDA_ONLY, Trait.not_implemented(_GPU_ONLY)),
     "GDSBuilder": Trait.unsupported("GPUDirect Storage moves data between disk and GPU memory"),
 }

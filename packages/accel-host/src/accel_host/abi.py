@@ -63,7 +63,7 @@ def _type_name(cls: Any) -> str:
     pointee = getattr(cls, "_type_", None)
     if pointee in _STRUCTURES:
         return f"{_STRUCTURES[pointee]}*"
-    assert cls in (c_void_p, c_char_p) or pointee in _SCALARS, cls
+    assert cls in (c_void_p, c_char_p) or pointee is c_void_p or pointee in _SCALARS, cls
     return "pointer"
 
 

@@ -14,13 +14,16 @@ from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
 from typing import Any
 
-ABI_VERSION = 4
+ABI_VERSION = 5
 #: Element types.
 F32, BF16, F16 = range(3)
 #: Status codes.
 OK, BAD_TYPE, BAD_LEVEL, NO_MEMORY, OVERLAP = range(5)
 #: Functions for the interpreter.
 ADAM_UPDATE, PACK, ADVANCE = range(3)
+#: Engines of file I/O, and flags of its requests.
+URING, THREADS = 1, 2
+IO_WRITE, IO_DIRECT, IO_RESERVE = 1, 2, 4
 CONSTANTS = {
     "ACCEL_ABI_VERSION": ABI_VERSION,
     "ACCEL_F32": F32,
@@ -34,6 +37,11 @@ CONSTANTS = {
     "ACCEL_PYTHON_ADAM_UPDATE": ADAM_UPDATE,
     "ACCEL_PYTHON_PACK": PACK,
     "ACCEL_PYTHON_ADVANCE": ADVANCE,
+    "ACCEL_IO_URING": URING,
+    "ACCEL_IO_THREADS": THREADS,
+    "ACCEL_IO_WRITE": IO_WRITE,
+    "ACCEL_IO_DIRECT": IO_DIRECT,
+    "ACCEL_IO_RESERVE": IO_RESERVE,
 }
 
 
@@ -146,12 +154,61 @@ class Python(ctypes.Structure):
     )
 
 
+class IoOptions(ctypes.Structure):
+    """`accel_io_options`."""
+
+    _fields_ = (
+        ("block_size", c_int64),
+        ("fault_seed", c_int64),
+        ("engine", c_int32),
+        ("depth", c_int32),
+        ("workers", c_int32),
+        ("fault_rate", c_int32),
+    )
+
+
+class IoRequest(ctypes.Structure):
+    """`accel_io_request`."""
+
+    _fields_ = (
+        ("data", c_void_p),
+        ("size", c_int64),
+        ("offset", c_int64),
+        ("fd", c_int32),
+        ("flags", c_int32),
+        ("memory_alignment", c_int32),
+        ("offset_alignment", c_int32),
+    )
+
+
+class IoResult(ctypes.Structure):
+    """`accel_io_result`."""
+
+    _fields_ = (("done", c_int64), ("error_offset", c_int64), ("error", c_int32), ("reserved", c_int32))
+
+
+class IoFile(ctypes.Structure):
+    """`accel_io_file`."""
+
+    _fields_ = (
+        ("size", c_int64),
+        ("memory_alignment", c_int32),
+        ("offset_alignment", c_int32),
+        ("mode", c_int32),
+        ("reserved", c_int32),
+    )
+
+
 STRUCTURES: dict[str, type[ctypes.Structure]] = {
     "accel_tensor_lists": TensorLists,
     "accel_adam_options": AdamOptions,
     "accel_adam_arguments": AdamArguments,
     "accel_gradient": Gradient,
     "accel_python": Python,
+    "accel_io_options": IoOptions,
+    "accel_io_request": IoRequest,
+    "accel_io_result": IoResult,
+    "accel_io_file": IoFile,
 }
 #: Format characters of the `struct` module; addresses are 64 bits wide.
 _CODES = {c_void_p: "Q", c_double: "d", c_int64: "q", c_int32: "i"}
@@ -204,6 +261,18 @@ PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "accel_has_openmp": (c_int32, ()),
     "accel_abi_version": (c_int32, ()),
     "accel_abi_description": (c_int32, (c_char_p, c_int32)),
+    "accel_io_open": (c_int32, (POINTER(IoOptions), POINTER(c_void_p))),
+    "accel_io_submit": (c_int64, (c_void_p, POINTER(IoRequest))),
+    "accel_io_wait": (c_int32, (c_void_p, c_int64, c_int64, POINTER(IoResult))),
+    "accel_io_forget": (c_int32, (c_void_p, c_int64)),
+    "accel_io_progress": (c_int64, (c_void_p, c_int64)),
+    "accel_io_cancel": (c_int32, (c_void_p, c_int64)),
+    "accel_io_pause": (c_int32, (c_void_p, c_int64)),
+    "accel_io_resume": (c_int32, (c_void_p,)),
+    "accel_io_close": (c_int32, (c_void_p, c_int64)),
+    "accel_io_abandon": (c_int32, (c_void_p,)),
+    "accel_io_run": (c_int32, (POINTER(IoRequest), POINTER(IoResult))),
+    "accel_io_inspect": (c_int32, (c_int32, POINTER(IoFile))),
 }
 
 

@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from typing import Any
+
 from accel_core.errors import AccelError
 
 
@@ -35,3 +39,34 @@ class OverlappedStepFailed(AccelError, RuntimeError):
     """The process that takes ZenFlow's overlapped steps has ended with an error."""
 
     code = "ACC-508"
+
+
+class TransferFailed(AccelError, OSError):
+    """A transfer between memory and a file has failed: `errno`, `filename`, the `offset` where, bytes `done` before."""
+
+    code = "ACC-509"
+
+    def __init__(
+        self,
+        *,
+        what: str,
+        found: str,
+        expected: str,
+        do: str,
+        number: int = errno.EIO,
+        name: str = "",
+        offset: int = -1,
+        done: int = 0,
+    ) -> None:
+        super().__init__(what=what, found=found, expected=expected, do=do)
+        self.errno, self.strerror, self.filename = number, os.strerror(number), name
+        self.offset, self.done = offset, done
+
+    def __reduce__(self) -> tuple[object, ...]:
+        parts = {"what": self.what, "found": self.found, "expected": self.expected, "do": self.do}
+        facts = {"number": self.errno, "name": self.filename, "offset": self.offset, "done": self.done}
+        return _transfer_failed, (parts | facts,)
+
+
+def _transfer_failed(arguments: dict[str, Any]) -> TransferFailed:
+    return TransferFailed(**arguments)

@@ -18,6 +18,7 @@ import os
 import threading
 import warnings
 import weakref
+from collections.abc import Callable
 
 import torch
 
@@ -37,6 +38,8 @@ class LockedMemory:
         self._locked: set[int] = set()
         self._starts: list[int] = []
         self._lock = threading.RLock()
+        #: Called with the bounds of memory before it is returned: waits until nothing is transferred to or from it.
+        self.before_free: Callable[[int, int], None] | None = None
 
     def allocate(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """Return a tensor of `count` zeros that begins at a page; raises OutOfPinnedMemory (a MemoryError).
@@ -72,7 +75,13 @@ class LockedMemory:
         return whole[: count * dtype.itemsize].view(dtype)
 
     def free(self, address: int) -> bool:
-        """Unlock the block at this address and return its memory; False where none begins there."""
+        """Unlock the block at this address and return its memory; False where none begins there.
+
+        Waits for file transfers that use it.
+        """
+        bound = self._bounds.get(address)
+        if bound is not None and self.before_free is not None:
+            self.before_free(address, bound)
         with self._lock:
             reference = self._blocks.get(address)
             block = None if reference is None else reference()

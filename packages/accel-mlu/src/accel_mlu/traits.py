@@ -9,5 +9,4 @@ from accel_core.vendor import Trait
 
 TRAITS: dict[str, Trait] = {
     **cuda_only(),
-    "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
 }

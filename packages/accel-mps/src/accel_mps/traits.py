@@ -21,7 +21,6 @@ TRAITS: dict[str, Trait] = {
         "DeepSpeed 0.19.8's own host copies of mps tensors give wrong gradients at ZeRO 3 over several ranks: "
         "a reduce-scatter into a part of its input is overwritten by that input"
     ),
-    "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
 }
 
 _BEFORE_MACOS_14: dict[str, Trait] = {

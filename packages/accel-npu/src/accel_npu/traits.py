@@ -10,5 +10,4 @@ from accel_core.vendor import Feature, Trait
 TRAITS: dict[str, Trait] = {
     **cuda_only(),
     Feature.TRITON: Trait.unsupported("stock Triton does not compile for Ascend"),
-    "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
 }

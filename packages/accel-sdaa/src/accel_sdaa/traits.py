@@ -11,5 +11,4 @@ TRAITS: dict[str, Trait] = {
     **cuda_only(),
     Feature.GRAPHS: Trait.unsupported("Tecorigin documents no graph capture in torch_sdaa"),
     Feature.TRITON: Trait.unsupported("stock Triton does not compile for SDAA"),
-    "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
 }

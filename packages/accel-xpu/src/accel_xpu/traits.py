@@ -13,7 +13,6 @@ TRAITS: dict[str, Trait] = {
     Feature.TRITON: Trait.not_implemented(
         "DeepSpeed's Triton kernels are written for and tried on CUDA devices"
     ),
-    "AsyncIOBuilder": Trait.not_implemented("file I/O is not part of this release"),
     "FlashAttentionBuilder": Trait.not_implemented(
         "torch.nn.functional.scaled_dot_product_attention serves attention"
     ),

@@ -17,5 +17,4 @@ TRAITS: dict[str, Trait] = {
     "pinned_memory": Trait.unsupported("the driver copies from any host memory alike"),
     "graphs": Trait.unsupported("the driver records no work"),
     "triton": _LATER,
-    "AsyncIOBuilder": _LATER,
 }

@@ -27,6 +27,8 @@ CUDA_ONLY = (
 
 #: Ops that run on the host for every device; accel-host has them.
 HOST = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "PinMemoryBuilder", "UtilsBuilder")
+#: File I/O, which also runs on the host for every device; accel-host has it.
+FILE_IO = ("AsyncIOBuilder",)
 #: Fused optimizers; `accel_core.op_builder.fused` has them in plain torch.
 FUSED = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder")
 #: Inference functions; `accel_core.op_builder.inference` has them in plain torch.
@@ -36,7 +38,7 @@ INFERENCE = ("InferenceBuilder", "InferenceCoreBuilder")
 ONE_DEVICE = ("CCLCommBuilder", "FlashAttentionBuilder", "ShareMemCommBuilder")
 
 #: All except `ONE_DEVICE`: an accelerator has each of them, or a reason why not.
-UPSTREAM = tuple(sorted((*CUDA_ONLY, *PLAIN, *HOST, *FUSED, *INFERENCE, "AsyncIOBuilder")))
+UPSTREAM = tuple(sorted((*CUDA_ONLY, *PLAIN, *HOST, *FUSED, *INFERENCE, *FILE_IO)))
 
 
 def cuda_only() -> dict[str, Trait]:

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -87,6 +89,19 @@ def _pin_memory(op: Any, device: torch.device) -> None:
     handle.free_cpu_locked_tensor(tensor)
 
 
+def _async_io(op: Any, device: torch.device) -> None:
+    written, read = torch.arange(4096.0, device=device), torch.zeros(4096, device=device)
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder, "tensor"))
+        handle = op.aio_handle()
+        handle.async_pwrite(written, path, 0)
+        handle.wait()
+        handle.async_pread(read, path, 0)
+        handle.wait()
+    if not torch.equal(read.cpu(), written.cpu()):
+        raise _wrong("other bytes than were written", "those that were written")
+
+
 def _utils(op: Any, device: torch.device) -> None:
     tensors = [torch.full((2,), 2.0, device=device), torch.full((3,), 2.0, device=device)]
     flat = op.flatten(tensors)
@@ -105,6 +120,7 @@ def _quantizer(op: Any, device: torch.device) -> None:
 #: No optimizer of DeepSpeed has this ID: it counts from 0.
 _NUMBER = 2**31 - 1
 _CHECKS: dict[str, Callable[[Any, torch.device], None]] = {
+    "async_io": _async_io,
     "cpu_adagrad": _cpu_adagrad,
     "cpu_adam": _cpu_adam,
     "cpu_lion": _cpu_lion,

@@ -3,8 +3,8 @@
 """The ops of CUDA devices: DeepSpeed's own sources; for some, plain torch if there is no compiler."""
 
 from accel_core.op_builder import OpTable
-from accel_core.op_builder.names import CUDA_ONLY, FUSED, HOST, INFERENCE, PLAIN
+from accel_core.op_builder.names import CUDA_ONLY, FILE_IO, FUSED, HOST, INFERENCE, PLAIN
 
 TABLE = OpTable.from_modules(
-    __name__, host=HOST, fused=FUSED, inference=INFERENCE, plain=PLAIN, kernels=(*CUDA_ONLY, "AsyncIOBuilder")
+    __name__, host=(*HOST, *FILE_IO), fused=FUSED, inference=INFERENCE, plain=PLAIN, kernels=CUDA_ONLY
 )

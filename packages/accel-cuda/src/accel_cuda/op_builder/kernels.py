@@ -99,25 +99,20 @@ StochasticTransformerBuilder = _builder("StochasticTransformerBuilder", "stochas
 TransformerBuilder = _builder("TransformerBuilder", "transformer")
 
 
-class AsyncIOBuilder(KernelBuilder):
-    """Asynchronous file I/O; needs libaio."""
+class GDSBuilder(KernelBuilder):
+    """GPUDirect Storage: file I/O to and from device memory; needs libaio, too."""
 
-    NAME = "async_io"
-    BUILD_VAR = "DS_BUILD_AIO"
-    UPSTREAM = ("deepspeed.ops.op_builder.async_io.AsyncIOBuilder",)
+    NAME = "gds"
+    BUILD_VAR = "DS_BUILD_GDS"
+    UPSTREAM = ("deepspeed.ops.op_builder.gds.GDSBuilder",)
 
     @override
     def compatibility(self) -> tuple[bool, str]:
         """Return whether libaio's header is in the compiler's include path, too."""
         folders = [*os.environ.get("CPATH", "").split(os.pathsep), "/usr/local/include", "/usr/include"]
         if not any(Path(folder, "libaio.h").is_file() for folder in folders if folder):
-            return False, "libaio.h is not installed (Debian: apt install libaio-dev)"
+            return (
+                False,
+                "DeepSpeed's sources of GPUDirect Storage need libaio.h (Debian: apt install libaio-dev)",
+            )
         return super().compatibility()
-
-
-class GDSBuilder(AsyncIOBuilder):
-    """GPUDirect Storage: file I/O to and from device memory."""
-
-    NAME = "gds"
-    BUILD_VAR = "DS_BUILD_GDS"
-    UPSTREAM = ("deepspeed.ops.op_builder.gds.GDSBuilder",)

@@ -4,11 +4,13 @@
 
 from accel_host.op_builder.adagrad import CPUAdagradBuilder
 from accel_host.op_builder.adam import CPUAdamBuilder, FusedAdamBuilder
+from accel_host.op_builder.async_io import AsyncIOBuilder
 from accel_host.op_builder.flatten import UtilsBuilder
 from accel_host.op_builder.lion import CPULionBuilder, FusedLionBuilder
 from accel_host.op_builder.pin_memory import PinMemoryBuilder
 
 __all__ = [
+    "AsyncIOBuilder",
     "CPUAdagradBuilder",
     "CPUAdamBuilder",
     "CPULionBuilder",

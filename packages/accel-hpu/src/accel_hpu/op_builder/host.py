@@ -3,6 +3,7 @@
 """The ops that run on the host, whatever the device."""
 
 from accel_host.op_builder import (
+    AsyncIOBuilder,
     CPUAdagradBuilder,
     CPUAdamBuilder,
     CPULionBuilder,
@@ -11,6 +12,7 @@ from accel_host.op_builder import (
 )
 
 __all__ = [
+    "AsyncIOBuilder",
     "CPUAdagradBuilder",
     "CPUAdamBuilder",
     "CPULionBuilder",

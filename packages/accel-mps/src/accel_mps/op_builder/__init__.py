@@ -3,6 +3,6 @@
 """The ops of the Apple GPU; what is missing has its reason in `accel_mps.traits`."""
 
 from accel_core.op_builder import OpTable
-from accel_core.op_builder.names import FUSED, HOST, INFERENCE, PLAIN
+from accel_core.op_builder.names import FILE_IO, FUSED, HOST, INFERENCE, PLAIN
 
-TABLE = OpTable.from_modules(__name__, host=HOST, fused=FUSED, inference=INFERENCE, plain=PLAIN)
+TABLE = OpTable.from_modules(__name__, host=(*HOST, *FILE_IO), fused=FUSED, inference=INFERENCE, plain=PLAIN)

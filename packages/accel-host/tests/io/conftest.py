@@ -1,0 +1,55 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of file I/O: engines, sessions, and programs in child processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from accel_host import library
+from accel_host.io.requests import EngineOptions
+from accel_host.io.session import Session
+
+ENGINES = ("uring", "threads", "python")
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """Each engine."""
+    assert library.load().functions is not None
+    return str(request.param)
+
+
+@pytest.fixture
+def session(engine: str) -> Iterator[Session]:
+    """A session on each engine, with small blocks, so that requests have several."""
+    made = Session(EngineOptions(block_size=16384, depth=4, workers=2), engine)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def run_program(tmp_path: Path) -> Run:
+    """Run Python source in a child process: `run_program(source, *arguments, prefix=(…), **environment)`."""
+
+    def run(
+        source: str, *arguments: object, prefix: tuple[str, ...] = (), **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        script = tmp_path / "program.py"
+        script.write_text(textwrap.dedent(source), encoding="utf-8")
+        command = [*prefix, sys.executable, str(script), *map(str, arguments)]
+        # The library compiles once, here, and not in each child with an empty cache.
+        given = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=300, env=given, cwd=tmp_path
+        )
+
+    return run
