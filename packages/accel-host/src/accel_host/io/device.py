@@ -13,7 +13,7 @@ import os
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 
@@ -25,11 +25,20 @@ from accel_host.io.requests import Result
 from accel_host.io.transfer import Durability, Transfer, synchronize
 from accel_host.pinned_memory import MEMORY
 
-if TYPE_CHECKING:
-    from accel_host.io.session import Session
-
 _CHUNK = 4 << 20
 _CHUNKS = 4
+
+
+class Session(Protocol):
+    """What is needed of a `session.Session` here."""
+
+    devices: DeviceThread
+
+    def start(
+        self, file: OpenFile, host: HostMemory, write: bool, offset: int, durability: Durability
+    ) -> Transfer:
+        """Start a transfer of host memory."""
+        ...
 
 
 class DeviceThread:

@@ -7,12 +7,34 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from accel_host.io.files import OpenFile
+from accel_host.io.requests import Engine
 from accel_host.pinned_memory import MEMORY
 
-if TYPE_CHECKING:
-    from accel_host.io.transfer import Transfer
+
+class Transfer(Protocol):
+    """What is needed of a `transfer.Transfer` here."""
+
+    file: OpenFile
+
+    def ended(self, timeout: float | None) -> bool:
+        """Wait until it has ended; return whether it has."""
+        ...
+
+    def overlaps(self, first: int, last: int) -> bool:
+        """Whether it uses memory in this range."""
+        ...
+
+    def uses(self, engine: Engine) -> bool:
+        """Whether it was given to this engine."""
+        ...
+
+    def lose(self) -> None:
+        """In a child of fork(): it is the parent's."""
+        ...
+
 
 _transfers: set[Transfer] = set()
 _lock = threading.RLock()
