@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
-from accel_core import env
+import os
+
 from accel_core.errors import InvalidEnvironment
 from accel_host import library
 from accel_host.io.native_engine import NativeEngine
 from accel_host.io.python_engine import PythonEngine
 from accel_host.io.requests import Engine, EngineOptions
 
+#: Documented in accel_core.env, which only core imports.
+_VARIABLE = "ACCEL_IO_ENGINE"
 ENGINES = ("uring", "threads", "python")
 
 
@@ -19,7 +22,7 @@ def open_engine(options: EngineOptions, wanted: str | None = None) -> Engine:
 
     Raises InvalidEnvironment if the one that is wanted cannot be used, or is not one of `ENGINES`.
     """
-    name = env.IO_ENGINE.get().strip().lower() if wanted is None else wanted
+    name = os.environ.get(_VARIABLE, "").strip().lower() if wanted is None else wanted
     if name and name not in ENGINES:
         raise _invalid(name, "no such engine", f"one of {', '.join(ENGINES)}")
     functions, origin = library.load().functions, library.load().reason
@@ -42,7 +45,7 @@ def open_engine(options: EngineOptions, wanted: str | None = None) -> Engine:
 
 def uses_library(wanted: str | None = None) -> bool:
     """Whether `open_engine` with this argument gives an engine of the library. Opens none."""
-    name = env.IO_ENGINE.get().strip().lower() if wanted is None else wanted
+    name = os.environ.get(_VARIABLE, "").strip().lower() if wanted is None else wanted
     return name != "python" and library.load().functions is not None
 
 
@@ -51,5 +54,5 @@ def _invalid(name: str, found: str, expected: str) -> InvalidEnvironment:
         what=f"the engine {name!r} of file I/O cannot be used",
         found=found,
         expected=expected,
-        do=f"unset {env.IO_ENGINE.name}: the best engine that works is then chosen",
+        do=f"unset {_VARIABLE}: the best engine that works is then chosen",
     )
