@@ -70,3 +70,9 @@ class TransferFailed(AccelError, OSError):
 
 def _transfer_failed(arguments: dict[str, Any]) -> TransferFailed:
     return TransferFailed(**arguments)
+
+
+class InvalidFile(AccelError, ValueError):
+    """A file that does not have the layout of safetensors, or not all of it; or tensors that it cannot hold."""
+
+    code = "ACC-510"
