@@ -34,6 +34,13 @@ int make_plain(Block& block) {
   return block.job->plain_descriptor() < 0 ? errno : 0;
 }
 
+// A page that is written both directly and through the page cache can lose either. So the page cache has whole pages
+// to itself also where a file takes direct I/O of less, and requests in flight that adjoin anywhere are safe.
+int64_t cell_of(const accel_io_request& request) {
+  static const int64_t page = std::max<int64_t>(4096, sysconf(_SC_PAGESIZE));
+  return std::max<int64_t>(request.flags & ACCEL_IO_WRITE ? page : 1, request.offset_alignment);
+}
+
 bool can_continue_direct(const Block& block) {
   const accel_io_request& request = block.job->request;
   return block.got % std::max(1, request.offset_alignment) == 0 &&
@@ -75,7 +82,7 @@ Shape next_shape(const Job& job, int64_t block_size, int64_t staged_size) {
   const accel_io_request& request = job.request;
   const int64_t rest = job.end() - job.next;
   if (!(request.flags & ACCEL_IO_DIRECT)) return {std::min(block_size, rest), true, false};
-  const int64_t cell = std::max(1, request.offset_alignment);
+  const int64_t cell = cell_of(request);
   const int64_t head = job.next % cell;
   if (head) return {std::min(rest, cell - head), true, false};
   if (rest < cell) return {rest, true, false};

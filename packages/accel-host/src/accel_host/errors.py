@@ -73,6 +73,6 @@ def _transfer_failed(arguments: dict[str, Any]) -> TransferFailed:
 
 
 class InvalidFile(AccelError, ValueError):
-    """A file that does not have the layout of safetensors, or not all of it; or tensors that it cannot hold."""
+    """A file that does not have the layout of safetensors, or not all of it."""
 
-    code = "ACC-510"
+    code = "ACC-511"

@@ -13,6 +13,7 @@ import torch
 
 from accel_host.io.requests import EngineOptions
 from accel_host.io.session import Session
+from accel_host.io.transfer import Durability
 from accel_host.pinned_memory import MEMORY
 
 _EDGES = (0, 1, 511, 512, 513, 4095, 4096, 4097, 16383, 16384, 16385, 65536, 1 << 20, (1 << 20) + 1)
@@ -117,6 +118,22 @@ def test_many_requests_of_several_files_are_in_flight_at_once(session: Session, 
     assert all(map(torch.equal, tensors, copies))
 
 
+def test_writes_in_flight_may_adjoin_at_any_byte(engine: str, tmp_path: Path) -> None:
+    # With direct I/O of half a page beside a buffered write of the other half, the kernel reports EIO, or loses one.
+    session, draw = Session(EngineOptions(block_size=16384, depth=32, workers=2), engine), random.Random(5)
+    for number in range(3):
+        path, sizes = tmp_path / str(number), [draw.randrange(1, 20_000) for _ in range(60)]
+        parts = [torch.full((size,), position, dtype=torch.uint8) for position, size in enumerate(sizes)]
+        offsets = [sum(sizes[:position]) for position in range(len(sizes))]
+        transfers = [
+            session.submit(part, path, write=True, offset=offset, durability=Durability.DATA)
+            for part, offset in zip(parts, offsets, strict=True)
+        ]
+        assert [transfer.wait() for transfer in transfers] == sizes
+        assert path.read_bytes() == torch.cat(parts).numpy().tobytes()
+    session.close()
+
+
 def test_overlapping_requests_leave_one_of_them_at_each_byte(session: Session, tmp_path: Path) -> None:
     path = tmp_path / "file"
     tensors = [torch.full((200_000,), value, dtype=torch.uint8) for value in (1, 2)]
@@ -136,8 +153,6 @@ def test_a_new_file_is_private_and_an_old_one_is_not_truncated(session: Session,
 
 @pytest.mark.parametrize("durability", ["none", "data", "full"])
 def test_every_durability_writes_the_same(session: Session, tmp_path: Path, durability: str) -> None:
-    from accel_host.io.transfer import Durability
-
     data = torch.arange(50_000)
     session.submit(data, tmp_path / "file", write=True, durability=Durability(durability)).wait()
     assert (tmp_path / "file").read_bytes() == data.numpy().tobytes()

@@ -4,6 +4,6 @@
 
 from accel_host.io.file import File, read, write
 from accel_host.io.future import TransferFuture
-from accel_host.io.state import load, save
+from accel_host.io.state import load, load_metadata, save
 
-__all__ = ["File", "TransferFuture", "load", "read", "save", "write"]
+__all__ = ["File", "TransferFuture", "load", "load_metadata", "read", "save", "write"]

@@ -5,13 +5,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator
 
 from accel_host.io.device import DeviceTransfer
 from accel_host.io.transfer import Transfer
-
-#: Seconds between two calls of a progress function.
-_PROGRESS = 0.1
 
 
 class TransferFuture:
@@ -23,6 +20,10 @@ class TransferFuture:
     def result(self, timeout: float | None = None) -> int:
         """Return the bytes that were transferred; raises TransferFailed (an OSError), TimeoutError."""
         return self._transfer.wait(timeout)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the transfer has ended, well or not, at most `timeout` seconds; return whether it has."""
+        return self._transfer.ended(timeout)
 
     def done(self) -> bool:
         """Whether the transfer has ended, well or not."""
@@ -46,22 +47,3 @@ class TransferFuture:
         except asyncio.CancelledError:
             self.cancel()
             raise
-
-
-def complete(futures: Sequence[TransferFuture], total: int, progress: Callable[[int, int], None] | None) -> None:
-    """Wait for all, and report `progress(bytes so far, total)`. Raises the first error, after all have ended."""
-    try:
-        for future in futures if progress is not None else ():
-            while not future._transfer.ended(_PROGRESS):
-                progress(sum(each.progress() for each in futures), total)
-    except BaseException:
-        for future in futures:
-            future.cancel()
-        raise
-    finally:
-        for future in futures:
-            future._transfer.ended(None)
-    for future in futures:
-        future.result()
-    if progress is not None:
-        progress(total, total)

@@ -9,7 +9,6 @@ bytes, and tensors are in the order of falling element size: the first is aligne
 from __future__ import annotations
 
 import json
-import math
 import os
 import struct
 from collections.abc import Mapping
@@ -18,12 +17,17 @@ from typing import Any
 
 import torch
 
-from accel_host.errors import InvalidFile
+from accel_host.errors import InvalidFile, InvalidTensors
+from accel_host.io.file import File
 
 _LENGTH = struct.Struct("<Q")
 _ALIGNED = 4096
 #: As safetensors: a longer header is none.
 _LONGEST = 100_000_000
+#: torch's sizes and strides are 64-bit integers.
+_MOST_BYTES = 2**63 - 1
+#: More dimensions than any tensor has: a hostile header cannot make sizes whose product takes long.
+_MOST_DIMENSIONS = 64
 _METADATA = "__metadata__"
 _DTYPES = {
     "BOOL": torch.bool,
@@ -58,76 +62,110 @@ class Entry:
 
 @dataclass(frozen=True)
 class Layout:
-    """The header with its length, the tensors by name, and the size of the file."""
+    """The header with its length, the tensors by name, the metadata, and the size of the file."""
 
     header: bytes
     entries: dict[str, Entry]
+    metadata: dict[str, str]
     end: int
 
     @classmethod
     def of(cls, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) -> Layout:
-        """Return the layout of a new file; raises InvalidFile for a type that safetensors lacks."""
+        """Return the layout of a new file; raises InvalidTensors for names and types that the layout lacks."""
+        if not all(type(text) is str for pair in metadata.items() for text in pair):
+            raise _unsaved("metadata that is not all text", "metadata of type dict[str, str]")
         described: dict[str, Any] = {_METADATA: dict(metadata)} if metadata else {}
-        relative = 0
-        names = sorted(tensors, key=lambda name: -tensors[name].element_size())
-        for name in names:
-            tensor = tensors[name]
-            if tensor.dtype not in _NAMES or name == _METADATA:
-                raise _invalid("a dict cannot be saved", f"{name!r}: {tensor.dtype}", ", ".join(_DTYPES))
-            offsets = [relative, relative + tensor.nbytes]
+        end = 0
+        for name in tensors:
+            if type(name) is not str or name == _METADATA:
+                raise _unsaved(f"a tensor called {name!r}", f"a text other than {_METADATA}")
+            if tensors[name].dtype not in _NAMES:
+                raise _unsaved(f"{name!r} of {tensors[name].dtype}", f"one of {', '.join(map(str, _NAMES))}")
+        for name in sorted(tensors, key=lambda name: -tensors[name].element_size()):
+            tensor, begin = tensors[name], end
+            end += tensor.nbytes
             described[name] = {
                 "dtype": _NAMES[tensor.dtype],
                 "shape": list(tensor.shape),
-                "data_offsets": offsets,
+                "data_offsets": [begin, end],
             }
-            relative = offsets[1]
         text = json.dumps(described, separators=(",", ":")).encode()
         text += b" " * (-(_LENGTH.size + len(text)) % _ALIGNED)
-        return _parsed("a new file", _LENGTH.pack(len(text)) + text, _LENGTH.size + len(text) + relative)
+        if len(text) > _LONGEST:
+            raise _unsaved(f"names and metadata of {len(text)} bytes", f"at most {_LONGEST}")
+        return _parsed("a new file", _LENGTH.pack(len(text)) + text, _LENGTH.size + len(text) + end)
 
-
-def read_layout(path: str | os.PathLike[str]) -> Layout:
-    """Return the layout of a file; raises InvalidFile, OSError."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        first = file.read(_LENGTH.size)
-        length = _LENGTH.unpack(first)[0] if len(first) == _LENGTH.size else -1
+    @classmethod
+    def read(cls, file: File, fd: int, name: str) -> Layout:
+        """Return the layout of an open file; raises InvalidFile, OSError."""
+        size = os.fstat(fd).st_size
+        if size < _LENGTH.size:
+            raise _invalid(name, f"{size} bytes")
+        first = _bytes(file, 0, _LENGTH.size)
+        length = _LENGTH.unpack(first)[0]
         if not 2 <= length <= min(_LONGEST, size - _LENGTH.size):
-            raise _invalid(str(path), f"{size} bytes that do not begin with the length of a header")
-        return _parsed(str(path), first + file.read(length), size)
+            raise _invalid(name, f"{size} bytes, of which the first 8 are not the length of a header")
+        return _parsed(name, first + _bytes(file, _LENGTH.size, length), size)
+
+
+def _bytes(file: File, offset: int, size: int) -> bytes:
+    into = bytearray(size)
+    file.read(torch.frombuffer(into, dtype=torch.uint8), offset)
+    return bytes(into)
 
 
 def _parsed(name: str, header: bytes, size: int) -> Layout:
     try:
-        described = json.loads(header[_LENGTH.size :])
-        described.pop(_METADATA, None)
-        entries = {each: _entry(given, len(header)) for each, given in described.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        described = json.loads(header[_LENGTH.size :].decode())
+        metadata = described.pop(_METADATA, {})
+        if not isinstance(metadata, dict) or not all(type(text) is str for text in metadata.values()):
+            raise ValueError("metadata that is not text")
+        entries = {each: _entry(each, given, len(header)) for each, given in described.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _invalid(name, f"a header that cannot be read: {type(error).__name__}: {error}") from error
     end = len(header)
     for each, entry in sorted(entries.items(), key=lambda item: (item[1].begin, item[1].size)):
         if entry.begin != end:
-            raise _invalid(name, f"tensor {each!r} begins at byte {entry.begin}, the one before ends at {end}")
+            raise _invalid(
+                name, f"tensor {each[:80]!r} at byte {entry.begin}, where byte {end} was to follow"
+            )
         end += entry.size
     if end != size:
-        raise _invalid(name, f"{size} bytes, of which the header describes {end}")
-    return Layout(header, entries, end)
+        raise _invalid(name, f"{size} bytes, where the header describes {end}")
+    return Layout(header, entries, metadata, end)
 
 
-def _entry(given: dict[str, Any], data: int) -> Entry:
+def _entry(name: str, given: dict[str, Any], data: int) -> Entry:
+    if given["dtype"] not in _DTYPES:
+        raise ValueError(f"tensor {name[:80]!r} has the unknown type {str(given['dtype'])[:80]!r}")
     dtype, shape = _DTYPES[given["dtype"]], tuple(given["shape"])
     begin, end = given["data_offsets"]
-    if not all(type(number) is int and number >= 0 for number in (*shape, begin, end)):
-        raise ValueError("sizes and offsets must be natural numbers")
-    if end - begin != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"{end - begin} bytes for {shape} elements of {dtype}")
-    return Entry(dtype, shape, data + begin, end - begin)
+    if len(shape) > _MOST_DIMENSIONS:
+        raise ValueError(f"tensor {name[:80]!r} has {len(shape)} dimensions")
+    size = span = dtype.itemsize
+    for number in (*shape, begin, end):
+        if type(number) is not int or not 0 <= number <= _MOST_BYTES:
+            raise ValueError(f"tensor {name[:80]!r} has sizes or offsets that are no natural numbers")
+    for number in shape:
+        size, span = size * number, span * max(number, 1)
+    if end - begin != size or span > _MOST_BYTES:
+        raise ValueError(f"tensor {name[:80]!r} has {end - begin} bytes, shape {shape}, {dtype}")
+    return Entry(dtype, shape, data + begin, size)
 
 
-def _invalid(what: str, found: str, expected: str = "the layout of safetensors, complete") -> InvalidFile:
+def _invalid(name: str, found: str) -> InvalidFile:
     return InvalidFile(
-        what=f"{what}: not a file of tensors",
+        what=f"{name} is not a file of tensors",
+        found=found,
+        expected="the layout of safetensors, complete",
+        do="check where the file comes from; a copy that was interrupted has to be made again",
+    )
+
+
+def _unsaved(found: str, expected: str) -> InvalidTensors:
+    return InvalidTensors(
+        what="this dict cannot be saved in the layout of safetensors",
         found=found,
         expected=expected,
-        do="check where the file comes from; a copy that was interrupted has to be made again",
+        do="convert it, or save it with torch.save",
     )

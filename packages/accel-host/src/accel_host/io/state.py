@@ -5,18 +5,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 
 import torch
 
-from accel_host.errors import InvalidTensors
+from accel_host.io import memory
+from accel_host.io.choice import uses_library
 from accel_host.io.file import File
-from accel_host.io.future import complete
-from accel_host.io.layout import Layout, read_layout
+from accel_host.io.files import open_file
+from accel_host.io.layout import Layout
 from accel_host.io.replacement import Replacement
+from accel_host.io.window import Progress, complete
 
-Progress: TypeAlias = "Callable[[int, int], None]"
+#: Any size for which direct I/O is worth it.
+_LARGE = 1 << 20
 
 
 def save(
@@ -28,26 +32,24 @@ def save(
 ) -> int:
     """Write a dict of tensors to a file that replaces `path` once all of it is on the device; returns its bytes.
 
-    Readers, and a machine that crashes meanwhile, find the former file or the new one, never a mixture.
+    Readers, also after a crash of the machine, find the former file or the new one, never a mixture. Tensors that share
+    memory are written one by one.
     progress: called with the bytes written so far and the total, about ten times a second.
 
-    Raises InvalidTensors for other values than tensors, OSError; `path` is then as before.
+    Raises InvalidTensors for what the layout cannot hold, OSError; `path` is then as before.
     """
-    for name, tensor in tensors.items():
-        if not isinstance(tensor, torch.Tensor):
-            raise InvalidTensors(
-                what="a dict cannot be saved",
-                found=f"{name!r}: {type(tensor).__name__}",
-                expected="tensors only",
-                do="save other values with torch.save, or as text in `metadata`",
-            )
+    for tensor in tensors.values():
+        memory.check(tensor, write=True)
     layout = Layout.of(tensors, metadata or {})
-    with Replacement(path) as new, File(new.name) as file:
-        file.write(torch.frombuffer(bytearray(layout.header), dtype=torch.uint8))
-        futures = [
-            file.submit_write(tensors[name], entry.begin) for name, entry in layout.entries.items() if entry.size
-        ]
-        complete(futures, layout.end - len(layout.header), progress)
+    with Replacement(path) as new:
+        with _opened(new.name, write=True) as (file, _):
+            file.write(torch.frombuffer(bytearray(layout.header), dtype=torch.uint8))
+            starts = (
+                (entry.size, partial(file.submit_write, tensors[name], entry.begin))
+                for name, entry in layout.entries.items()
+                if entry.size
+            )
+            complete(starts, layout.end - len(layout.header), progress)
         new.replace()
     return layout.end
 
@@ -62,13 +64,33 @@ def load(
 
     Raises InvalidFile (a ValueError) for a file of another kind or an incomplete one, OSError.
     """
-    layout = read_layout(path)
-    tensors = {
-        name: torch.empty(entry.shape, dtype=entry.dtype, device=device) for name, entry in layout.entries.items()
-    }
-    with File(path) as file:
-        futures = [
-            file.submit_read(tensors[name], entry.begin) for name, entry in layout.entries.items() if entry.size
-        ]
-        complete(futures, layout.end - len(layout.header), progress)
+    with _opened(path, write=False) as (file, fd):
+        layout = Layout.read(file, fd, os.fspath(path))
+        tensors = {
+            name: torch.empty(entry.shape, dtype=entry.dtype, device=device)
+            for name, entry in layout.entries.items()
+        }
+        starts = (
+            (entry.size, partial(file.submit_read, tensors[name], entry.begin))
+            for name, entry in layout.entries.items()
+            if entry.size
+        )
+        complete(starts, layout.end - len(layout.header), progress)
     return tensors
+
+
+def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Read the `metadata` of a file of `save`, or of safetensors. Raises InvalidFile, OSError."""
+    with _opened(path, write=False) as (file, fd):
+        return Layout.read(file, fd, os.fspath(path)).metadata
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str], *, write: bool) -> Iterator[tuple[File, int]]:
+    """Open a file once: whoever replaces it meanwhile changes nothing of what is read or written."""
+    opened = open_file(path, write=write, size=_LARGE, native=uses_library())
+    try:
+        with File(opened.fd) as file:
+            yield file, opened.fd
+    finally:
+        opened.close()
