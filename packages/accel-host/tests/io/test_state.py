@@ -182,11 +182,12 @@ def test_several_savers_to_one_path_leave_one_of_their_states(tmp_path: Path) ->
         {"a": [1.0]},
         {"a": torch.ones(3, device="meta")},
         {"a": torch.ones(3).to_sparse()},
+        {"a": torch.Tensor._make_wrapper_subclass(torch.Tensor, (3,), device="cpu")},
         {"a": torch.ones(3, dtype=torch.complex128)},
         {1: torch.ones(3)},
         {"__metadata__": torch.ones(3)},
     ],
-    ids=["a list", "meta", "sparse", "complex128", "an integer as name", "a reserved name"],
+    ids=["a list", "meta", "sparse", "a wrapper", "complex128", "an integer as name", "a reserved name"],
 )
 def test_what_the_layout_cannot_hold_is_refused_before_anything_is_written(
     tmp_path: Path, refused: dict[str, torch.Tensor]

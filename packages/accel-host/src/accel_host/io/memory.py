@@ -47,6 +47,10 @@ def check(tensor: torch.Tensor, *, write: bool) -> None:
     needed = (tensor.storage_offset() + last + 1) * tensor.element_size() if tensor.numel() else 0
     if needed > tensor.untyped_storage().nbytes():
         raise _invalid(f"{_shown(tensor)}, whose memory was freed", "a tensor with its memory")
+    if tensor.device.type == "cpu" and tensor.numel() and not tensor.data_ptr():
+        raise _invalid(
+            f"{_shown(tensor)}, a {type(tensor).__name__} without memory of its own", "a plain tensor"
+        )
     overlapping = any(
         size > 1 and not stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
