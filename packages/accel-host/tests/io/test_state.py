@@ -34,6 +34,12 @@ _DTYPES = (
 )
 
 
+class Wrapper(torch.Tensor):
+    """A tensor whose memory is elsewhere, such as a DTensor."""
+
+    __torch_dispatch__ = torch._C._disabled_torch_dispatch_impl
+
+
 def state() -> dict[str, torch.Tensor]:
     """Tensors of every type, and of every layout and size that is special."""
     base = torch.arange(60.0).view(6, 10)
@@ -182,7 +188,7 @@ def test_several_savers_to_one_path_leave_one_of_their_states(tmp_path: Path) ->
         {"a": [1.0]},
         {"a": torch.ones(3, device="meta")},
         {"a": torch.ones(3).to_sparse()},
-        {"a": torch.Tensor._make_wrapper_subclass(torch.Tensor, (3,), device="cpu")},
+        {"a": torch.Tensor._make_wrapper_subclass(Wrapper, (3,), device="cpu")},
         {"a": torch.ones(3, dtype=torch.complex128)},
         {1: torch.ones(3)},
         {"__metadata__": torch.ones(3)},
