@@ -37,7 +37,9 @@ _DTYPES = (
 class Wrapper(torch.Tensor):
     """A tensor whose memory is elsewhere, such as a DTensor."""
 
-    __torch_dispatch__ = torch._C._disabled_torch_dispatch_impl
+    @classmethod
+    def __torch_dispatch__(cls, *called: object) -> object:
+        raise NotImplementedError
 
 
 def state() -> dict[str, torch.Tensor]:
