@@ -105,9 +105,12 @@ def test_ctrl_c_ends_a_run_with_a_word(launched: bool, tmp_path: Path) -> None:
         "--repeat",
         "1000",
     ]
+    # A run in the background ignores it, and so would its children.
+    heeding = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
         command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
+        signal.signal(signal.SIGINT, heeding)
         assert process.stdout is not None
         while not process.stdout.readline().startswith("model:"):
             assert process.poll() is None

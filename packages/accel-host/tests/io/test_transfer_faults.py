@@ -200,6 +200,7 @@ def test_ctrl_c_ends_a_wait_and_the_transfer_can_be_awaited_again(run_program: R
         """
         import os, signal, sys, threading, torch
         from accel_host.op_builder import AsyncIOBuilder
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
         handle = AsyncIOBuilder().load().aio_handle()
         handle._session.engine.pause(-1)
         handle.async_pwrite(torch.ones(1000), sys.argv[1])

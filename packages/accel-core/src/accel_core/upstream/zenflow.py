@@ -10,8 +10,6 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from accel_core.errors import AccelError, InvalidZenFlow, in_short
 
 #: Prefix of the functions of a CPUAdamBuilder's op that the overlapped step calls.
@@ -83,6 +81,8 @@ def _check_device(accelerator: Any) -> None:
 
 
 def _is_device(text: str) -> bool:
+    import torch  # this module is imported with accel_core, which needs none
+
     try:
         return torch.device(text).type == text
     except RuntimeError:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -132,6 +133,13 @@ def make_plan(
     return Plan(tuple(made), "127.0.0.1", port, program, str(folder))
 
 
+def free_port() -> int:
+    """A port that no process listens on: other jobs of this machine use the default one."""
+    with socket.socket() as trial:
+        trial.bind(("127.0.0.1", 0))
+        return int(trial.getsockname()[1])
+
+
 Start = Callable[..., Launch]
 
 
@@ -152,6 +160,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         **plan: Any,
     ) -> Launch:
         mark = uuid.uuid4().hex
+        plan.setdefault("port", free_port())
         command = ("sh", "-c", script) if isinstance(script, str) else script
         made = make_plan(command, tmp_path, more={"JOB_MARK": mark, **plan.pop("more", {})}, **plan)
         file = tmp_path / f"plan-{mark}.json"

@@ -76,6 +76,7 @@ def test_each_rank_has_the_plan_s_environment_and_nothing_else(start, fakes, tmp
     count = 2 * len(hosts)
     launch = start(DUMP, hosts=hosts, options={"launcher": engine}, environment=fakes, cpus=(cpu,))
     assert launch.wait() == 0, launch.err
+    port = json.loads((tmp_path / f"plan-{launch.mark}.json").read_text())["master_port"]
     for number, (environment, arguments, folder, cpus) in enumerate(ranks(tmp_path, count)):
         planned = {
             "RANK": str(number),
@@ -86,7 +87,7 @@ def test_each_rank_has_the_plan_s_environment_and_nothing_else(start, fakes, tmp
             "CROSS_RANK": str(number // 2),
             "CROSS_SIZE": str(len(hosts)),
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": "29500",
+            "MASTER_PORT": str(port),
             "OMP_NUM_THREADS": "1",
             "JOB_MARK": launch.mark,
         }

@@ -81,6 +81,11 @@ def probe_counts_all_devices(site: Site, monkeypatch: pytest.MonkeyPatch) -> Non
     site.edit("probe.py", "visible.count(runtime.DEVICES)", "runtime.DEVICES")
 
 
+@breaks(*(f"{_PROBE}[{name}]" for name in ("absent", "all", "none")), started="seen")
+def probe_counts_one_device(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.edit("probe.py", "visible.count(runtime.DEVICES)", "1")
+
+
 @breaks(*(f"{_PROBE}[{name}]" for name in ("absent", "none")), started="seen")
 def probe_raises_without_a_device(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.edit(
