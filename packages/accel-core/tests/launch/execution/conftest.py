@@ -160,11 +160,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
         **plan: Any,
     ) -> Launch:
         mark = uuid.uuid4().hex
-        plan.setdefault("port", free_port())
         command = ("sh", "-c", script) if isinstance(script, str) else script
-        made = make_plan(command, tmp_path, more={"JOB_MARK": mark, **plan.pop("more", {})}, **plan)
+        plan = {"port": free_port(), **plan, "more": {"JOB_MARK": mark, **plan.get("more", {})}}
         file = tmp_path / f"plan-{mark}.json"
-        file.write_text(made.to_json())
+        file.write_text(make_plan(command, tmp_path, **plan).to_json())
         process = subprocess.Popen(
             [sys.executable, "-c", LAUNCHER, str(file), json.dumps(dict(options or {})), str(grace)],
             env={**os.environ, **(environment or {})},
