@@ -15,7 +15,7 @@ CONFIGS = Path(__file__).parent.parent / "configs"
 DTYPES = ("fp32", "bf16")
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """Reports a wrong flag as BadInput instead of leaving by itself."""
 
     def error(self, message: str) -> NoReturn:
@@ -44,28 +44,28 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     }
     for name, smallest in least.items():
         if getattr(options, name) < smallest:
-            raise _unusable(name, getattr(options, name), f"a whole number of at least {smallest}")
+            raise unusable(name, getattr(options, name), f"a whole number of at least {smallest}")
     if options.stage not in (None, 0, 1, 2, 3):
-        raise _unusable("stage", options.stage, "a ZeRO stage: 0, 1, 2 or 3")
+        raise unusable("stage", options.stage, "a ZeRO stage: 0, 1, 2 or 3")
     if options.dtype not in (None, *DTYPES):
-        raise _unusable("dtype", options.dtype, f"one of {', '.join(DTYPES)}")
+        raise unusable("dtype", options.dtype, f"one of {', '.join(DTYPES)}")
     if not options.minutes > 0:
-        raise _unusable("minutes", options.minutes, "a time above zero")
+        raise unusable("minutes", options.minutes, "a time above zero")
     if not 0 <= options.dropout < 1:
-        raise _unusable("dropout", options.dropout, "a share of at least 0 and below 1")
+        raise unusable("dropout", options.dropout, "a share of at least 0 and below 1")
     if options.width % (2 * options.heads):
-        raise _unusable("width", options.width, f"a multiple of twice the {options.heads} heads")
+        raise unusable("width", options.width, f"a multiple of twice the {options.heads} heads")
     return options
 
 
-def _unusable(name: str, value: object, expected: str) -> BadInput:
+def unusable(name: str, value: object, expected: str) -> BadInput:
     return BadInput(
         f"The run cannot use --{name}.", found=f"--{name} {value}", expected=expected, do=f"correct --{name}"
     )
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         description="Train a small byte-level GPT through DeepSpeed, on whatever accelerator this machine has.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,

@@ -8,9 +8,9 @@ import argparse
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from byte_lm.errors import BadInput
+from byte_lm.options import Parser, unusable
 
 DTYPES = ("fp32", "bf16")
 _LEAST = {
@@ -25,31 +25,19 @@ _LEAST = {
 }
 
 
-class _Parser(argparse.ArgumentParser):
-    """Reports a wrong flag as BadInput instead of leaving by itself."""
-
-    def error(self, message: str) -> NoReturn:
-        raise BadInput(
-            "The command line cannot be used.",
-            found=message,
-            expected="flags and values as --help lists them",
-            do=f"correct the command; `{self.prog} --help` lists every flag",
-        )
-
-
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Options of one run; raises BadInput."""
     options = _parser().parse_args(arguments)
     for name, least in _LEAST.items():
         value = getattr(options, name)
         if value is not None and value < least:
-            raise _unusable(name, value, f"a whole number of at least {least}")
+            raise unusable(name, value, f"a whole number of at least {least}")
     if options.dtype not in DTYPES:
-        raise _unusable("dtype", options.dtype, f"one of {', '.join(DTYPES)}")
+        raise unusable("dtype", options.dtype, f"one of {', '.join(DTYPES)}")
     if options.interactive and (options.check or options.repeat > 1):
-        raise _unusable("interactive", "with --check or --repeat", "prompts from one place")
+        raise unusable("interactive", "with --check or --repeat", "prompts from one place")
     if not options.interactive and not options.prompt:
-        raise _unusable("prompt", "''", "a text of at least one character")
+        raise unusable("prompt", "''", "a text of at least one character")
     if options.key_value_heads is None:
         options.key_value_heads = options.heads
     if options.model is None:
@@ -62,9 +50,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _check_shape(options: argparse.Namespace) -> None:
     if options.width % (2 * options.heads):
-        raise _unusable("width", options.width, f"a multiple of twice the {options.heads} heads")
+        raise unusable("width", options.width, f"a multiple of twice the {options.heads} heads")
     if options.heads % options.key_value_heads:
-        raise _unusable("key_value_heads", options.key_value_heads, f"a divisor of the {options.heads} heads")
+        raise unusable("key_value_heads", options.key_value_heads, f"a divisor of the {options.heads} heads")
 
 
 def _check_folder(folder: Path) -> None:
@@ -88,14 +76,8 @@ def _check_transformers() -> None:
         )
 
 
-def _unusable(name: str, value: object, expected: str) -> BadInput:
-    return BadInput(
-        f"The run cannot use --{name}.", found=f"--{name} {value}", expected=expected, do=f"correct --{name}"
-    )
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
+    parser = Parser(
         description="Generate text with a model that DeepSpeed divides among the ranks.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
