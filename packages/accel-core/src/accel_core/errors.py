@@ -209,7 +209,7 @@ class NothingProfiled(AccelError, RuntimeError):
 
 
 class InvalidZenFlow(AccelError, ValueError):
-    """DeepSpeed's configuration asks for ZenFlow with an optimizer, or an op, that cannot take its steps."""
+    """DeepSpeed's configuration asks for ZenFlow with what it cannot train: an optimizer, an op, options of fp16."""
 
     code = "ACC-409"
 
@@ -227,7 +227,7 @@ class FunctionNotImplemented(AccelError, AttributeError):
 
 
 class InvalidOpArgument(AccelError, ValueError):
-    """A function of an op was called with sizes that it cannot use."""
+    """A function of an op was called with sizes or types that it cannot use."""
 
     code = "ACC-510"
 

@@ -55,7 +55,7 @@ def test_losses_are_stocks_in_all_cases(children: Any, tmp_path: Path, stage: in
     cases = [
         {"stage": stage, "dtype": dtype, "overlap": overlap, "clip": clip}
         for overlap in (True, False)
-        for dtype, clip in (("bf16", 0.0), ("bf16", 0.5), ("fp32", 0.5))
+        for dtype, clip in (("bf16", 0.0), ("bf16", 0.5), ("fp32", 0.5), ("fp16", 0.5))
     ]
     cases.append({"stage": stage, "dtype": "bf16", "overlap": True, "full_warm_up_rounds": 0})
     _check(children, tmp_path / "store", cases, ranks)
@@ -70,6 +70,15 @@ _WITHOUT_FUNCTIONS = """
 """
 
 
+def test_the_update_interval_auto_does_not_divide_losses_by_zero(children: Any, tmp_path: Path) -> None:
+    snippet = "import overlapped; overlapped.intervals"
+    code = f"{snippet}({str(tmp_path / 'store')!r}, stage=2, dtype='bf16', overlap=False)"
+    losses, unscaled = children.run(code, **_ONE_RANK).report
+    assert all(math.isfinite(loss) for loss in losses)
+    assert len(set(losses)) == len(losses)
+    assert losses == unscaled
+
+
 @pytest.mark.parametrize(
     ("case", "before", "found"),
     [
@@ -82,6 +91,8 @@ _WITHOUT_FUNCTIONS = """
         ),
         ({"stage": 1, "overlap": True}, "import sys; sys.platform = 'sunos'", "the platform sunos"),
         ({"stage": 3, "overlap": False}, "", "the device"),
+        ({"stage": 2, "overlap": False, "dtype": "fp16", "eps": 1e-8}, "", "eps=1e-08"),
+        ({"stage": 2, "overlap": False, "dtype": "fp16", "loss_scale": 0}, "", "a dynamic loss scale"),
     ],
 )
 def test_what_cannot_train_is_refused_at_initialize(
@@ -89,7 +100,8 @@ def test_what_cannot_train_is_refused_at_initialize(
 ) -> None:
     from textwrap import dedent
 
-    snippet = f"{dedent(before)}\nimport overlapped; overlapped.refusal(dtype='bf16', **{case!r})"
+    options = {"dtype": "bf16"} | case
+    snippet = f"{dedent(before)}\nimport overlapped; overlapped.refusal(**{options!r})"
     name, text = children.run(f"import deepspeed\n{snippet}", **_ONE_RANK).report
     assert name == "InvalidZenFlow"
     assert found in text

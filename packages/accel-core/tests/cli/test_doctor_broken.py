@@ -25,7 +25,7 @@ def test_torch_is_not_installed(bare: Any) -> None:
     bare.cpu()
     problem = only_problem(bare.doctor())
     assert (problem["code"], problem["subject"]) == ("torch-missing", "torch")
-    assert "pip install torch" in problem["advice"]
+    assert "pip install 'torch<2.16,>=2.6'" in problem["advice"]
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,11 @@ def test_with_the_advised_line_the_environment_is_healthy(healthy: Any) -> None:
     healthy.backend("torch_sick", "raise OSError('no')")
     result = healthy.doctor(TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert result.status == 0, result.out
-    assert "import accel_core" in result.remarks("notes")["bridge-off"]["found"]
+    note = result.remarks("notes")["bridge-off"]
+    assert "import accel_core" in note["found"]
+    # The line was advised: to unset it, without a condition, would lead back to the failing import.
+    assert note["advice"].startswith("import accel_core first")
+    assert "if `import torch` works then" in note["advice"]
 
 
 def test_torch_itself_can_not_be_imported(healthy: Any) -> None:
@@ -74,6 +78,22 @@ def test_torch_itself_can_not_be_imported(healthy: Any) -> None:
     assert problem["code"] == "torch-import"
     assert "libtorch_cpu.so" in problem["found"]
     assert "pip install --force-reinstall torch==2.13.0" in problem["advice"]
+
+
+@pytest.mark.parametrize("installed", [False, True], ids=["without torch", "in the place of torch"])
+def test_a_folder_called_torch_is_imported_in_its_place(bare: Any, tmp_path: Any, installed: bool) -> None:
+    bare.cpu()
+    folder = tmp_path / "work"
+    if installed:
+        folder = bare.site
+        bare.module("torch/__init__.py", "")
+        bare.distribution("torch", "2.13.0")
+    (folder / "torch").mkdir(parents=True, exist_ok=True)
+    problem = bare.doctor(cwd=folder).remarks()["torch-shadowed"]
+    assert str(folder / "torch") in problem["found"]
+    assert problem["advice"].startswith(f"remove or rename {folder / 'torch'}, or start in another folder")
+    assert ("pip install 'torch" in problem["advice"]) == (not installed)
+    assert "unknown" not in problem["advice"]
 
 
 def test_torch_is_outside_what_a_vendor_package_requires(healthy: Any) -> None:
@@ -94,6 +114,8 @@ def test_a_backend_extension_was_built_for_another_torch(healthy: Any) -> None:
         "torch-old 2.1 requires torch==2.1.*, found 2.13.0",
         "torch-old 2.1 requires pyyaml, found none",
     ]
+    advice, _ = (problem["advice"] for problem in result.report["problems"])
+    assert advice.startswith("pip install --upgrade torch-old torch==2.13.0; or pip uninstall torch-old: ")
     assert result.status == 1
 
 

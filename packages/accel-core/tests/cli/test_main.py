@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,23 @@ def test_help_loads_no_command(run_here: Any) -> None:
     result = run_here("-c", code)
     assert result.err.strip() == "False"
     assert "doctor" in result.out
+
+
+def test_a_command_whose_package_is_missing_is_answered_with_the_package(bare: Any) -> None:
+    for project in (Path(__file__).resolve().parents[4] / "packages").glob("*/pyproject.toml"):
+        text = project.read_text(encoding="utf-8")
+        table = re.search(r'entry-points."accel.commands"\]\n((?:[\w-]+ = .*\n)+)', text)
+        for name in re.findall(r"^[\w-]+", table[1], re.MULTILINE) if table else ():
+            result = bare.run(name, "--list")
+            assert result.status == 2
+            assert result.err.startswith(f"[ACC-105] `accel {name}` needs {project.parent.name}\n")
+            assert f"pip install ./packages/{project.parent.name}" in result.err
+            assert "invalid choice" not in result.err
+
+
+def test_a_command_that_an_older_release_of_its_package_lacks_is_answered_with_an_upgrade(bare: Any) -> None:
+    bare.distribution("accel-testkit", "0.0.1")
+    assert "pip install --upgrade ./packages/accel-testkit" in bare.run("sim").err
 
 
 def test_version_and_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -72,3 +72,16 @@ def test_errors_have_a_code_and_status_1(
 def test_without_a_program_the_status_is_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["launch"]) == 1
     assert "name the script" in capsys.readouterr().err
+
+
+def test_the_warning_of_a_cpu_is_the_ranks_and_not_the_launchers(tmp_path: Path) -> None:
+    script = tmp_path / "idle.py"
+    script.write_text("")
+    environment = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
+    command = [sys.executable, "-m", "accel_core.launch", "--num_accelerators", "1"]
+    for option, warned in (("--quiet", False), ("--dry_run", True)):
+        done = subprocess.run(
+            [*command, option, str(script)],
+            capture_output=True, text=True, timeout=300, check=True, env=environment,
+        )  # fmt: skip
+        assert ("Setting accelerator to CPU" in done.stderr) == warned, done.stderr

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Callable
@@ -128,6 +129,23 @@ def test_a_plan_is_replayed_with_another_master(place: Path, monkeypatch: pytest
         prepare.load(Options(plan="plan.json"))
     with pytest.raises(InvalidPlan, match="cannot read the plan"):
         prepare.load(Options(plan="missing.json"))
+
+
+def test_an_edited_plan_with_the_same_cpus_for_two_ranks_is_refused(place: Path) -> None:
+    plan = make(bind_cores_to_rank=True)
+    data = json.loads(plan.to_json())
+    first, second = data["hosts"][0]["ranks"]
+    assert prepare.load(Options(plan=_written(place, data))) == plan
+    second["cpus"] = f"{first['cpus'].partition('-')[0]},{second['cpus']}"
+    with pytest.raises(InvalidPlan) as error:
+        prepare.load(Options(plan=_written(place, data)))
+    assert "ranks 0 and 1 both have CPU 0" in error.value.found
+    assert "--bind_cores_to_rank" in error.value.do
+
+
+def _written(place: Path, data: object) -> str:
+    (place / "edited.json").write_text(json.dumps(data))
+    return "edited.json"
 
 
 def test_the_table_shows_what_the_plan_has(place: Path) -> None:

@@ -15,8 +15,9 @@ import pytest
 
 PROGRAM = """\
 import json, os, torch, torch.distributed as dist
-from accel_core import get_accelerator
+from accel_core import get_accelerator, torch_threads
 accelerator = get_accelerator()
+torch_threads.finish_at_exit()
 dist.init_process_group("gloo")
 total = torch.ones(1) * (dist.get_rank() + 1)
 dist.all_reduce(total)

@@ -55,9 +55,10 @@ def same(found: torch.Tensor, wanted: Any) -> None:
     np.testing.assert_array_equal(ours.reshape(-1), wanted.reshape(-1))
 
 
-def quantized_and_back(op: QuantizerFunctions, draw: random.Random) -> None:
+def quantized_and_back(op: QuantizerFunctions, draw: random.Random, unit: int = 2) -> None:
+    """unit: divides the size of a group."""
     bits, asym, dtype = draw.choice([4, 8]), draw.random() < 0.5, draw.choice(DTYPES)
-    groups, width = draw.randint(1, 6), draw.choice([1, 2, 3, 7, 8, 64, 100]) * 2
+    groups, width = draw.randint(1, 6), draw.choice([1, 2, 3, 7, 8, 64, 100]) * unit
     values = numbers(draw, groups, width, dtype)
     shape = draw.choice([(groups, width), (groups * width,), (1, groups, width)])
     data, parameters = op.quantize(values.view(shape), groups, bits, op.QuantizationType(asym))
@@ -72,10 +73,10 @@ def quantized_and_back(op: QuantizerFunctions, draw: random.Random) -> None:
         same(op.dequantize(data, parameters, groups, bits, int(asym)), back.astype(np.float16))
 
 
-def swizzled(op: QuantizerFunctions, draw: random.Random) -> None:
+def swizzled(op: QuantizerFunctions, draw: random.Random, unit: int = 2) -> None:
     bits, asym, dtype = draw.choice([4, 8]), draw.random() < 0.5, draw.choice(DTYPES)
     order = draw.choice([(1, 1, 8), (1, 2, 4), (2, 2, 2), (1, 4, 1), (3, 1, 2), (1, 3, 2)])
-    groups, width = order[0] * order[1] * order[2] * draw.randint(1, 3), draw.choice([2, 6, 32])
+    groups, width = order[0] * order[1] * order[2] * draw.randint(1, 3), draw.choice([1, 3, 16]) * unit
     values = numbers(draw, groups, width, dtype)
     places = reference.place(groups, *order)
     data, parameters = op.swizzle_quant(values, groups, bits, int(asym), *order)
@@ -117,10 +118,10 @@ def reduced(
     same(error, after)
 
 
-def swizzled_with_feedback(op: QuantizerFunctions, draw: random.Random) -> None:
+def swizzled_with_feedback(op: QuantizerFunctions, draw: random.Random, unit: int = 2) -> None:
     bits, asym, dtype = draw.choice([4, 8]), draw.random() < 0.5, draw.choice(DTYPES)
     order, beta = draw.choice([(1, 1, 4), (2, 2, 2), (1, 2, 2)]), draw.random()
-    groups, width = order[0] * order[1] * order[2] * draw.randint(1, 2), draw.choice([2, 10])
+    groups, width = order[0] * order[1] * order[2] * draw.randint(1, 2), draw.choice([1, 5]) * unit
     values = numbers(draw, groups, width, dtype)
     error = (torch.randn(groups * width) * 0.01).to(dtype)
     before = as_rows(error, groups).copy()

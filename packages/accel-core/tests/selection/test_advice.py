@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import subprocess
@@ -72,7 +73,25 @@ def test_the_class_in_place_of_an_object_is_mended_by_what_the_error_says(
     with pytest.raises(NotAnAccelerator) as error:
         accel_core.set_accelerator(type(accelerator))
     assert "add ()" in error.value.expected
+    assert f"{type(accelerator).__name__}()" in error.value.do
     accel_core.set_accelerator(type(accelerator)())
+
+
+def test_a_key_in_place_of_an_object_is_mended_by_what_the_error_says(machine: Any) -> None:
+    with pytest.raises(NotAnAccelerator) as error, accel_core.using("cpu"):  # type: ignore[arg-type]
+        pass
+    typed = re.search(r"`from (\S+) import (\S+)`, then \2\(\)", error.value.do)
+    assert typed is not None, error.value.do
+    assert "set DS_ACCELERATOR=cpu before" in error.value.do
+    with accel_core.using(getattr(importlib.import_module(typed[1]), typed[2])()) as made:
+        assert made.device_name() == "cpu"
+
+
+@pytest.mark.parametrize("given", [object(), 0, "tpu"])
+def test_any_other_object_is_answered_with_an_example_for_a_user(machine: Any, given: Any) -> None:
+    with pytest.raises(NotAnAccelerator) as error:
+        accel_core.set_accelerator(given)
+    assert error.value.do.startswith("give an instance of a vendor package's class, such as `from ")
 
 
 # ------------------------------------------------------------------------------------ what to install

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from typing import Any
 
 import pytest
 
 from accel_core import cascade
 from accel_core.errors import (
+    AcceleratorBroken,
     AcceleratorUnavailable,
     AmbiguousAccelerator,
     InvalidEnvironment,
@@ -49,12 +51,22 @@ def test_empty_name_is_refused(machine: Any, monkeypatch: pytest.MonkeyPatch) ->
     assert "empty" in machine.refused(UnknownAccelerator).what
 
 
-@pytest.mark.parametrize(("value", "near"), [("cpux", "cpu"), ("xpu.extern", "xpu.external")])
+@pytest.mark.parametrize(
+    ("value", "near"), [("cpux", "cpu"), ("xpu.extern", "xpu.external"), ("ncpu", "npu or cpu")]
+)
 def test_misspelt_name_is_refused_with_the_nearest_one(
     machine: Any, monkeypatch: pytest.MonkeyPatch, value: str, near: str
 ) -> None:
     monkeypatch.setenv("DS_ACCELERATOR", value)
-    assert machine.refused(UnknownAccelerator).do.endswith(f": {near}?")
+    assert machine.refused(UnknownAccelerator).do.endswith(f"or set it to {near}")
+
+
+@pytest.mark.parametrize("value", ["gpu", "nvidia", "tpu"])
+def test_a_name_that_is_near_to_several_is_refused_without_a_guess(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", value)
+    assert machine.refused(UnknownAccelerator).do.endswith("or set it to one of these")
 
 
 @pytest.mark.parametrize("key", REQUIRES)
@@ -82,6 +94,30 @@ def test_known_name_whose_runtime_is_missing_is_refused_with_the_runtime_to_inst
     assert REQUIRES[key] in error.what
     assert "its runtime is not installed" in error.found
     assert error.do.startswith(f"install {REQUIRES[key].partition(' requires ')[2]}")
+
+
+_PIP = "install='pip install their-torch=={release} torch=={torch}'"
+
+
+@pytest.mark.parametrize("hardware", [True, None, False])
+def test_missing_runtime_is_installed_as_the_record_says_or_not_at_all_without_a_device(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, hardware: bool | None
+) -> None:
+    machine.install("npu", evidence=f"return Evidence(False, {hardware}, 'nothing')", record=_PIP)
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    version = importlib.metadata.version("torch")
+    command = f"pip install their-torch=={version.partition('+')[0]} torch=={version}"
+    first, second = machine.refused(AcceleratorUnavailable).do.splitlines()
+    assert command in (second if hardware is False else first)
+    assert "unset DS_ACCELERATOR" in (first if hardware is False else second)
+
+
+def test_runtime_advice_of_a_record_is_not_given_for_one_that_is_broken(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.install("npu", confirm="raise OSError('libhccl.so')", record=_PIP)
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    assert "their-torch" not in machine.refused(AcceleratorBroken).do
 
 
 def test_third_party_whose_runtime_is_missing_is_refused_with_its_own_words(

@@ -104,3 +104,29 @@ def test_what_is_no_exception_breaks_its_vendor_and_no_one_else(machine: Any, pa
     assert machine.select().device_name() == "cpu"
     assert machine.finding("npu").state.value == "broken"
     assert "Fatal: no driver" in machine.finding("npu").reason
+
+
+def test_vendor_packages_without_runtime_and_device_are_named_in_one_line(
+    machine: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key in ("npu", "mlu", "sdaa"):
+        machine.install(key, evidence="return Evidence(False, False, 'its runtime is not installed')")
+    machine.select()
+    (warning,) = caplog.messages
+    assert "(npu, sdaa, mlu)" in warning.splitlines()[0]
+    assert len(warning.splitlines()) == 2
+    assert str(accel_core.explain()).splitlines()[1:] == ["  neither runtime nor device: npu, sdaa, mlu"]
+
+
+@pytest.mark.parametrize(
+    "evidence", ["(False, True, 'no runtime for the card')", "(True, False, 'no card for the runtime')"]
+)
+def test_a_runtime_or_a_device_alone_is_told_with_its_reason(
+    machine: Any, caplog: pytest.LogCaptureFixture, evidence: str
+) -> None:
+    machine.install("npu", evidence=f"return Evidence{evidence}")
+    machine.install("mlu", evidence="return Evidence(False, None, 'its runtime is not installed')")
+    machine.select()
+    (warning,) = caplog.messages
+    assert warning.splitlines()[1].startswith("npu: absent: no ")
+    assert warning.splitlines()[2] == "neither runtime nor device: mlu"

@@ -1,13 +1,16 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
 // The arithmetic of an optimizer step on one element, shared by host and device kernels. Callers compute the scalars in
-// double. Nothing here uses a fused multiply-add, and kernels are compiled with -ffp-contract=off, so that every
+// double. Nothing here uses a fused multiply-add, and kernels are compiled without contraction, so that every
 // instruction set and every number of threads gives the same bits.
 #pragma once
 
+// Compilers at run time have the functions without a header, and no such header.
+#if !defined(__CUDACC_RTC__) && !defined(__HIPCC_RTC__)
 #include <cmath>
+#endif
 
-#if defined(__CUDACC__)
+#if defined(__CUDACC__) || defined(__CUDACC_RTC__) || defined(__HIPCC__) || defined(__HIPCC_RTC__)
 #define ACCEL_BOTH __host__ __device__
 #else
 #define ACCEL_BOTH

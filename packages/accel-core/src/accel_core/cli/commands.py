@@ -88,6 +88,32 @@ _OWN = {
 }
 
 
+#: Sub-commands that other packages of this project add.
+_ELSEWHERE = {
+    "conformance": "accel-testkit",
+    "io": "accel-host",
+    "new-vendor": "accel-testkit",
+    "sim": "accel-testkit",
+}
+
+
+def missing(name: str) -> InvalidCommand | None:
+    """Return the error for a sub-command of a package that is not installed; None if no package of ours adds it."""
+    package = _ELSEWHERE.get(name)
+    if package is None:
+        return None
+    from accel_core.install_commands import pip_install  # not needed to run a command
+    from accel_core.vendor import distribution_version
+
+    version = distribution_version(package)
+    return InvalidCommand(
+        what=f"`accel {name}` needs {package}",
+        found=f"{package} {version} without it" if version else f"{package} is not installed",
+        expected=f"a package that adds {name!r} to `accel`",
+        do=pip_install(package, options="--upgrade" if version else ""),
+    )
+
+
 def available() -> tuple[dict[str, Source], list[str]]:
     """Return the sub-commands by name, and a remark for each duplicate. Imports none of them."""
     found = dict(_OWN)

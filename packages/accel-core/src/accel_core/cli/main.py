@@ -14,6 +14,7 @@ from accel_core.cli import commands
 from accel_core.errors import AccelError
 
 _INTERRUPTED = 130
+_WRONG_USAGE = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -50,8 +51,11 @@ def _run(arguments: Sequence[str]) -> int:
             called = source.attach(slot)
     for remark in remarks:
         print(f"accel: {remark}", file=sys.stderr)
+    if wanted is not None and wanted not in found and (error := commands.missing(wanted)):
+        print(error, file=sys.stderr)
+        return _WRONG_USAGE
     parsed = parser.parse_args(arguments)
     if called is None:
         parser.print_help()
-        return 2
+        return _WRONG_USAGE
     return called.run(parsed)

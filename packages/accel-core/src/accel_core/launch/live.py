@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -28,6 +28,22 @@ class _State:
     percent: float = 0.0
     memory: float = 0.0
     last: str = ""
+
+
+#: Columns in their order, beside the last line.
+_COLUMNS: Mapping[str, Callable[[int, _State], str]] = {
+    "rank": lambda number, rank: str(number),
+    "host": lambda number, rank: rank.host,
+    "cores": lambda number, rank: rank.cores,
+    "device": lambda number, rank: rank.device,
+    "state": lambda number, rank: rank.state,
+    "CPU": lambda number, rank: f"{rank.percent:.0f} %",
+    "memory": lambda number, rank: f"{rank.memory / 2**30:.1f} GiB",
+}
+#: Left out where the terminal is too narrow, the last one first; and how wide they may be.
+_OPTIONAL, _WIDEST = ("device", "cores", "host"), 24
+#: Width below which the last line says too little.
+_LAST_LINE = 24
 
 
 class LiveView:
@@ -69,22 +85,40 @@ class LiveView:
         self._live.stop()
 
     def _table(self) -> Table:
+        shown = list(self._ranks.items())[:_MOST_RANKS]
+        cells = {name: [cell(number, rank) for number, rank in shown] for name, cell in _COLUMNS.items()}
+        names, free = _fitting(cells, self._console.width)
         table = Table(box=None, header_style="dim", pad_edge=False)
-        for name in ("rank", "host", "cores", "device", "state", "CPU", "memory"):
+        for name in names:
             right = name in ("rank", "CPU", "memory")
-            table.add_column(name, justify="right" if right else "left", no_wrap=True)
-        table.add_column("last line", no_wrap=True, overflow="ellipsis", ratio=1)
-        for number, rank in list(self._ranks.items())[:_MOST_RANKS]:
-            table.add_row(
-                str(number),
-                rank.host,
-                rank.cores,
-                rank.device,
-                rank.state,
-                f"{rank.percent:.0f} %",
-                f"{rank.memory / 2**30:.1f} GiB",
-                Text(Text.from_ansi(rank.last).plain),  # without the program's escape sequences
+            table.add_column(
+                name,
+                justify="right" if right else "left",
+                no_wrap=True,
+                overflow="ellipsis",
+                max_width=_WIDEST if name in _OPTIONAL else None,
             )
+        table.add_column("last line", no_wrap=True)
+        for row, (_, rank) in enumerate(shown):
+            last = Text(Text.from_ansi(rank.last).plain)  # without the program's escape sequences
+            last.truncate(free, overflow="ellipsis")  # rich would take the room from all columns
+            table.add_row(*(Text(cells[name][row]) for name in names), last)
         if len(self._ranks) > _MOST_RANKS:
-            table.add_row("", f"and {len(self._ranks) - _MOST_RANKS} more ranks")
+            more = Text(f"and {len(self._ranks) - _MOST_RANKS} more ranks")
+            table.add_row(*("" for _ in names), more)
         return table
+
+
+def _fitting(cells: Mapping[str, list[str]], width: int) -> tuple[list[str], int]:
+    """Return the columns to show, and the width that is left for the last line: optional columns give way to it."""
+    natural = {
+        name: min(max(len(name), *map(len, column)), _WIDEST if name in _OPTIONAL else width) + 2
+        for name, column in cells.items()
+    }
+    kept = [name for name in cells if name not in _OPTIONAL]
+    free = width - sum(natural[name] for name in kept)
+    for name in _OPTIONAL:
+        if free - natural[name] >= _LAST_LINE:
+            kept.append(name)
+            free -= natural[name]
+    return [name for name in cells if name in kept], max(free, 1)

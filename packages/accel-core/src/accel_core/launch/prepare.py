@@ -10,18 +10,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from accel_core.launch import binding, exports, facts, gather, hostfile, planning, program, selection
+from accel_core.launch import binding, exports, facts, gather, hostfile, planning, port, program, selection
 from accel_core.launch.errors import InvalidPlan, InvalidSelection
 from accel_core.launch.facts import Accelerator, Facts
 from accel_core.launch.options import Options
 from accel_core.launch.plan import Binding, Plan
 from accel_core.launch.planning import Job
+from accel_core.vendor import format_cpu_list
 
 LOCAL = "localhost"
 #: Formats whose program runs in a container image.
 IN_CONTAINERS = ("k8s", "pytorchjob")
-#: PyTorch's default.
-PORT = 29500
 #: Engines that reach the hosts by ssh, so that the hosts can be asked in advance; "" is the default one.
 BY_SSH = ("", "pdsh", "openmpi", "mpich", "impi")
 
@@ -43,9 +42,24 @@ def load(options: Options) -> Plan:
         ) from error
     plan = Plan.from_json(text, f"the plan {path!r}")
     _check_node_rank(options, [host.name for host in plan.hosts])
+    _check_own_cpus(plan)
     if plan.binding:
         planning.check_conflicts(os.environ)
     return plan.with_master(options.master_addr or plan.master_addr, options.master_port or plan.master_port)
+
+
+def _check_own_cpus(plan: Plan) -> None:
+    for host in plan.hosts:
+        owners: dict[int, int] = {}
+        for rank in host.ranks:
+            if shared := sorted(set(rank.cpus) & owners.keys()):
+                raise InvalidPlan(
+                    what=f"two ranks of {host.name} would run on the same CPUs",
+                    found=f"ranks {owners[shared[0]]} and {rank.rank} both have CPU {format_cpu_list(shared)}",
+                    expected="CPUs of its own for each rank that is bound",
+                    do="correct `cpus` of these ranks in the plan, or make it anew with --bind_cores_to_rank",
+                )
+            owners.update(dict.fromkeys(rank.cpus, rank.rank))
 
 
 def make(options: Options, environ: Mapping[str, str] = os.environ) -> Plan:
@@ -102,7 +116,7 @@ def _job(options: Options, environ: Mapping[str, str], accelerator: Accelerator,
         program=made,
         directory=directory,
         master_addr=options.master_addr or (planning.LOOPBACK if alone else None),
-        master_port=options.master_port or PORT,
+        master_port=options.master_port or port.DEFAULT,
         binding=Binding(options.bind_core_list, options.reserve_cores) if options.binds else None,
         exports=exported,
         environ=environ,

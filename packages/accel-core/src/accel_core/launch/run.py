@@ -7,16 +7,17 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from accel_core.launch import gather
-from accel_core.launch.engine_errors import EngineRefused, LogUnwritable, PortInUse
+from accel_core.launch import gather, port
+from accel_core.launch.engine_errors import EngineRefused, LogUnwritable
 from accel_core.launch.engines import registry
+from accel_core.launch.engines.engine import Engine
 from accel_core.launch.engines.local import Local, NoSsh
+from accel_core.launch.folder import temporary_folder
 from accel_core.launch.job import Job
 from accel_core.launch.options import Options
 from accel_core.launch.plan import Plan
@@ -32,14 +33,21 @@ def run(plan: Plan, options: Options) -> int:
     engine.check(plan, options)
     if options.elastic_training and not isinstance(engine, (Local, NoSsh)):
         raise _not_elastic(plan)
+    if isinstance(engine, Local) and port.is_free_to_choose(plan, options):
+        with port.chosen(plan, options) as moved:
+            return _carried_out(engine, moved, options)
     if gather.is_this_host(plan.hosts[0].name) and not (options.no_ssh and options.node_rank):
-        _check_port(plan.master_port)
+        port.check(plan.master_port)
+    return _carried_out(engine, plan, options)
+
+
+def _carried_out(engine: Engine, plan: Plan, options: Options) -> int:
     logs = _logs(options.enable_each_rank_log)
     view, live = _view(plan, options)
     job = Job(plan, logs=logs, status=live)
     with (
         _pid_file(options.save_pid),
-        tempfile.TemporaryDirectory(prefix="accel-launch-") as folder,
+        temporary_folder() as folder,
         contextlib.closing(view),
     ):
         if options.elastic_training:
@@ -47,7 +55,7 @@ def run(plan: Plan, options: Options) -> int:
 
             supervisor = elastic.run(job, options, max(options.node_rank, 0), view)
         else:
-            supervisor = engine.supervisor(job, options, view, Path(folder))
+            supervisor = engine.supervisor(job, options, view, folder)
             supervisor.run()
     code, report = outcome(supervisor)
     if supervisor.output_error is not None:
@@ -115,27 +123,6 @@ def _not_elastic(plan: Plan) -> EngineRefused:
         found=f"a plan for {len(plan.hosts)} hosts, or a --launcher other than local",
         expected="hosts that come and go on their own",
         do="run the command on each host, with --no_ssh and its --node_rank",
-    )
-
-
-def _check_port(port: int) -> None:
-    """Raise PortInUse if rank 0 could not listen on the port; 0 stands for any."""
-    with socket.socket() as trial:
-        # As torch's store does: a port that a former job has left is free.
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind(("", port))
-            return
-        except OSError as error:
-            reason = error.strerror
-    with socket.socket() as other:
-        other.bind(("", 0))
-        free = other.getsockname()[1]
-    raise PortInUse(
-        what=f"rank 0 cannot listen on the master port {port}",
-        found=f"{reason}; another job on this host, or what is left of one",
-        expected="a port that no process listens on",
-        do=f"give a free one, such as --master_port {free}, or end the other process",
     )
 
 

@@ -4,6 +4,7 @@
 
 from accel_core.op_builder.base import OpBuilder
 from accel_core.op_builder.not_implemented import NotImplementedBuilder
+from accel_core.op_builder.routes import Route
 from accel_core.op_builder.table import OpTable
 
-__all__ = ["NotImplementedBuilder", "OpBuilder", "OpTable"]
+__all__ = ["NotImplementedBuilder", "OpBuilder", "OpTable", "Route"]

@@ -7,16 +7,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+from accel_core.op_builder.routes import Route
+
 
 class OpBuilder(ABC):
     """Builder of one op: `load` returns an object with upstream's functions.
 
-    `NAME` is upstream's name of the op (`cpu_adam`), `BUILD_VAR` its build switch. `is_compatible` starts no
-    process, compiles nothing and does not raise; `reason` explains its result.
+    `NAME` is upstream's name of the op (`cpu_adam`), `BUILD_VAR` its build switch. `ROUTES` is what `load` tries, in
+    order; a class with a `load` of its own states it. `is_compatible` starts no process, compiles nothing and does not
+    raise; `reason` explains its result.
     """
 
     NAME: ClassVar[str]
     BUILD_VAR: ClassVar[str] = ""
+    ROUTES: ClassVar[tuple[Route, ...]] = ()
 
     def __init__(self, name: str | None = None) -> None:
         self.name = self.NAME if name is None else name
@@ -26,6 +30,11 @@ class OpBuilder(ABC):
     def reason(self) -> str:
         """Why the op can or cannot be loaded; after `load`, where it was loaded from. One sentence."""
         return self._verdict()[1]
+
+    @classmethod
+    def routes(cls) -> tuple[Route, ...]:
+        """Return what `load` tries to compute the op with, in order, where the device and its runtime have it."""
+        return cls.ROUTES
 
     def is_compatible(self, verbose: bool = False) -> bool:
         """Return whether `load` will succeed on this machine."""
@@ -45,6 +54,9 @@ class OpBuilder(ABC):
     @abstractmethod
     def load(self, verbose: bool = True) -> Any:
         """Return an object with the op's functions; raises AccelError with the cause if it cannot be loaded."""
+
+    def prepare(self) -> None:
+        """Do what `load` leaves to the op's first use; `accel ops build` calls it. Most builders leave nothing."""
 
     def absolute_name(self) -> str:
         """Return the dotted name under which DeepSpeed prints the op."""

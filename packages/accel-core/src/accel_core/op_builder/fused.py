@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import torch
 
 from accel_core.op_builder.base import OpBuilder
+from accel_core.op_builder.routes import Route
 from accel_core.op_builder.steps.adam import multi_tensor_adam
 from accel_core.op_builder.steps.lamb import lamb
 from accel_core.op_builder.steps.lion import multi_tensor_lion
@@ -42,6 +43,11 @@ class FusedBuilder(OpBuilder):
     FUSED_OP: ClassVar[str] = ""
     plain: Callable[..., Any]
     fused: Callable[..., Any]
+
+    @classmethod
+    def routes(cls) -> tuple[Route, ...]:
+        """Return the fused op, if the vendor has one, and plain torch."""
+        return (Route.VENDOR_OP, Route.PLAIN) if cls.FUSED_OP else (Route.PLAIN,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True: plain torch is used if the fused op is missing."""

@@ -6,21 +6,24 @@ from __future__ import annotations
 
 from accel_core.vendor import Trait
 
-#: Ops that upstream has as CUDA sources, and `accel_core.op_builder` in plain torch.
-PLAIN = ("QuantizerBuilder",)
+#: Ops that upstream has as CUDA sources (one as SYCL sources, in 0.18), and `accel_core.op_builder` in plain torch.
+PLAIN = (
+    "EvoformerAttnBuilder",
+    "FPQuantizerBuilder",
+    "PackbitsBuilder",
+    "QuantizerBuilder",
+    "RandomLTDBuilder",
+    "SpatialInferenceBuilder",
+)
 
 #: Ops that upstream has as CUDA sources only.
 CUDA_ONLY = (
     "DeepCompileBuilder",
-    "EvoformerAttnBuilder",
-    "FPQuantizerBuilder",
     "GDSBuilder",
     "InferenceCutlassBuilder",
     "RaggedOpsBuilder",
     "RaggedUtilsBuilder",
-    "RandomLTDBuilder",
     "SparseAttnBuilder",
-    "SpatialInferenceBuilder",
     "StochasticTransformerBuilder",
     "TransformerBuilder",
 )

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, ClassVar
 
 from accel_core.errors import OpNotImplemented
@@ -25,8 +26,9 @@ class NotImplementedBuilder(OpBuilder):
     available: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
+    @cache
     def of(cls, op: str, device: str, why: str, available: tuple[str, ...]) -> type[NotImplementedBuilder]:
-        """Return the class for one op of one device."""
+        """Return the class for one op of one device: the same for the same arguments."""
         if op == cls.__name__:
             return cls  # DeepSpeed looks up this name, for `isinstance(builder, …)`
         facts = {"op": op, "device": device, "why": why, "available": available}

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,39 @@ def _quantizer(op: Any, device: torch.device) -> None:
     _expect_all(op.dequantize(*op.quantize(values, 1, 4, op.Symmetric), 1, 4, op.Symmetric), [-8, -4, 2, 7])
 
 
+def _evoformer(op: Any, device: torch.device) -> None:
+    q = torch.ones(1, 1, 2, 1, 4, device=device)
+    v = torch.tensor([1.0, 3.0], device=device).view(1, 1, 2, 1, 1) * q
+    none, out, lse = torch.empty(0, device=device), torch.empty_like(q), torch.empty(1, 1, 2, device=device)
+    op.attention(q, q, v, none, none, out, lse)
+    _expect(out, 2.0)
+
+
+def _fp_quantizer(op: Any, device: torch.device) -> None:
+    values = torch.tensor([0.0, 2.0, -1.25, 480.0], device=device, dtype=torch.bfloat16)
+    data = torch.zeros(1, 8, device=device, dtype=torch.uint8)
+    back = torch.empty_like(values)
+    op.dequantize(back, op.quantize(data, values, 4, 0, 8, 3), 4, 3, 4)
+    _expect_all(back, [0, 2, -1.25, 480])
+
+
+def _pack_bits(op: Any, device: torch.device) -> None:
+    signs = [1, -1, -1, 1, 1, 1, -1, 1]
+    packed = op.packbits(torch.tensor(signs, device=device, dtype=torch.float32), 8, 0)
+    _expect_all(op.unpackbits(packed, 1, 0), signs)
+
+
+def _random_ltd(op: Any, device: torch.device) -> None:
+    rows = torch.arange(3.0, device=device).view(1, 3, 1)
+    index = torch.tensor([[0, 2]], device=device, dtype=torch.int32)
+    _expect_all(op.token_gather(rows, index, True).flatten(), [0, 2])
+
+
+def _spatial(op: Any, device: torch.device) -> None:
+    ones = torch.ones(1, 2, 3, device=device, dtype=torch.float16)
+    _expect(op.nhwc_bias_add_add(ones, ones[0, 0], ones), 3.0)
+
+
 #: No optimizer of DeepSpeed has this ID: it counts from 0.
 _NUMBER = 2**31 - 1
 _CHECKS: dict[str, Callable[[Any, torch.device], None]] = {
@@ -124,11 +157,16 @@ _CHECKS: dict[str, Callable[[Any, torch.device], None]] = {
     "cpu_adagrad": _cpu_adagrad,
     "cpu_adam": _cpu_adam,
     "cpu_lion": _cpu_lion,
+    "evoformer_attn": _evoformer,
+    "fp_quantizer": _fp_quantizer,
     "fused_adam": _fused_adam,
     "fused_lamb": _fused_lamb,
     "fused_lion": _fused_lion,
+    "pack_bits": _pack_bits,
     "pin_memory": _pin_memory,
     "quantizer": _quantizer,
+    "random_ltd": _random_ltd,
+    "spatial_inference": _spatial,
     "utils": _utils,
 }
 
@@ -144,7 +182,7 @@ def _expect(tensor: torch.Tensor, value: float) -> None:
         raise _wrong(f"{got.tolist()}", f"{value} everywhere")
 
 
-def _expect_all(tensor: torch.Tensor, values: list[float]) -> None:
+def _expect_all(tensor: torch.Tensor, values: Sequence[float]) -> None:
     if tensor.tolist() != values:
         raise _wrong(f"{tensor.tolist()}", f"{values}")
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from accel_core.errors import UpstreamMissing
 from accel_core.native import torch_extensions
 from accel_core.op_builder.base import OpBuilder
+from accel_core.op_builder.routes import Route
 
 
 def deepspeed_folder() -> Path | None:
@@ -32,6 +33,7 @@ class SourceBuilder(OpBuilder):
     """
 
     UPSTREAM: ClassVar[tuple[str, ...]]
+    ROUTES: ClassVar[tuple[Route, ...]] = (Route.UPSTREAM,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return whether DeepSpeed has the sources, and a compiler and ninja are on PATH."""

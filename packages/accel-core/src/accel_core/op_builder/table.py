@@ -22,7 +22,6 @@ class OpTable(Mapping[str, str]):
     def __init__(self, package: str, builders: Mapping[str, str]) -> None:
         self.package = package
         self._builders = dict(builders)
-        self._missing: dict[str, type[NotImplementedBuilder]] = {}
 
     @classmethod
     def from_modules(cls, package: str, **modules: Sequence[str]) -> OpTable:
@@ -63,8 +62,6 @@ class OpTable(Mapping[str, str]):
     def _not_implemented(
         self, name: str, device: str, traits: Mapping[str, Trait]
     ) -> type[NotImplementedBuilder]:
-        if name not in self._missing:
-            trait = traits.get(name)
-            why = f"{trait.support.value}: {trait.reason}" if trait else NotImplementedBuilder.why
-            self._missing[name] = NotImplementedBuilder.of(name, device, why, tuple(sorted(self._builders)))
-        return self._missing[name]
+        trait = traits.get(name)
+        why = f"{trait.support.value}: {trait.reason}" if trait else NotImplementedBuilder.why
+        return NotImplementedBuilder.of(name, device, why, tuple(sorted(self._builders)))

@@ -42,6 +42,7 @@ def of_vendor(vendor: Vendor) -> Finding:
         else f"{vendor.accelerator.rpartition(':')[2]} requires {vendor.requires}",
         privateuse1=vendor.privateuse1,
         yields_to=vendor.yields_to,
+        advice=vendor.how_to_install(),
     )
     return _with_evidence(finding, vendor)
 
@@ -81,7 +82,14 @@ def _with_evidence(finding: Finding, probe: Probe | Vendor) -> Finding:
             evidence = probe.evidence()
         possible = evidence.runtime and evidence.hardware is not False
         state = State.PENDING if possible else State.ABSENT
-        return replace(finding, state=state, reason=evidence.reason, runtime=evidence.runtime)
+        return replace(
+            finding,
+            state=state,
+            reason=evidence.reason,
+            runtime=evidence.runtime,
+            hardware=evidence.hardware,
+            advice="" if evidence.runtime else finding.advice,
+        )
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -111,7 +119,11 @@ def _broken(finding: Finding, error: BaseException, part: str) -> Finding:
     if first := in_short(error):
         reason += f": {first}"
     return replace(
-        finding, state=State.BROKEN, reason=reason, error="".join(traceback.format_exception(error))
+        finding,
+        state=State.BROKEN,
+        reason=reason,
+        error="".join(traceback.format_exception(error)),
+        advice="",
     )
 
 

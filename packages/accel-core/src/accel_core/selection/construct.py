@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import inspect
 import pkgutil
 from typing import Any
 
+from accel_core.cascade import CPU_KEY
 from accel_core.errors import NotAnAccelerator
 from accel_core.interface import DeepSpeedAccelerator
-from accel_core.vendor import Vendor
+from accel_core.vendor import ENTRY_POINT_GROUP, Vendor
 
 #: Base classes whose instances are accelerators. The upstream bridge adds DeepSpeed's own.
 ACCELERATOR_BASES: list[type] = [DeepSpeedAccelerator]
@@ -57,5 +59,27 @@ def validated(accelerator: Any) -> Any:
             else ", which does not derive from DeepSpeedAccelerator"
         ),
         expected=f"{hint}, derived from accel_core.DeepSpeedAccelerator or deepspeed's",
-        do="derive the class from accel_core.TorchDeviceAccelerator and override what differs",
+        do=_instead_of(accelerator),
     )
+
+
+def _instead_of(given: Any) -> str:
+    """What a user gives in place of a key, a class or another object."""
+    own = "; a class of your own derives from accel_core.TorchDeviceAccelerator"
+    if inspect.isclass(given):
+        return f"give an instance: {given.__name__}(){own}"
+    if isinstance(given, str) and (instance := _instance(given)):
+        return f"give an instance: {instance}; or set DS_ACCELERATOR={given} before the program starts"
+    instance = _instance(CPU_KEY) or "the class that its README names"
+    return f"give an instance of a vendor package's class, such as {instance}{own}"
+
+
+def _instance(key: str) -> str:
+    """Return the code that makes an accelerator of an installed vendor; empty if none has this key."""
+    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=key):
+        try:
+            module, _, name = point.load().accelerator.partition(":")
+        except Exception:
+            continue  # the doctor reports it
+        return f"`from {module} import {name}`, then {name}()"
+    return ""

@@ -10,6 +10,7 @@ from typing import Any
 from accel_core.errors import AccelError
 from accel_core.selection.current import CurrentAccelerator
 from accel_core.selection.finding import Finding, State
+from accel_core.selection.messages import is_telling
 from accel_core.selection.select import Selection
 
 
@@ -35,7 +36,10 @@ class Explanation:
         reported = [
             f for f in self.findings if f.state not in (State.NOT_INSTALLED, State.CHOSEN, State.DEFERRED)
         ]
-        lines += [f"  {finding.label}: {finding.state.value}: {finding.reason}" for finding in reported]
+        telling = [f for f in reported if is_telling(f)]
+        lines += [f"  {finding.label}: {finding.state.value}: {finding.reason}" for finding in telling]
+        if others := ", ".join(f.label for f in reported if f not in telling):
+            lines.append(f"  neither runtime nor device: {others}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:

@@ -34,10 +34,11 @@ class Finding:
 
     requires: a sentence such as `NPU_Accelerator requires torch_npu`.
     runtime:  its runtime is installed (whether or not there is a device).
+    hardware: its device files are there (whether or not there is a runtime); None if unknown.
     upstream: no installed package supports it, only DeepSpeed's own backend.
     devices:  number of usable devices, None before they are counted.
     error:    the traceback of a broken candidate.
-    advice:   what to do about a broken candidate, if known.
+    advice:   what to do about a broken candidate or a missing runtime, if known.
     """
 
     key: str
@@ -49,6 +50,7 @@ class Finding:
     version: str = ""
     requires: str = ""
     runtime: bool = False
+    hardware: bool | None = None
     upstream: bool = False
     devices: int | None = None
     privateuse1: str = ""

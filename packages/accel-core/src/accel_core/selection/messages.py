@@ -35,17 +35,23 @@ def _reportable(findings: Iterable[Finding]) -> list[Finding]:
     return [f for f in findings if f.key != CPU_KEY and f.state is not State.NOT_INSTALLED]
 
 
+def is_telling(finding: Finding) -> bool:
+    """Whether a candidate that was not chosen could have been: not that its runtime is absent like its device."""
+    return finding.state is not State.ABSENT or finding.runtime or finding.hardware is True
+
+
 def unknown(key: str, findings: Iterable[Finding], upstream: AbstractSet[str] | None) -> AccelError:
     """Error: DS_ACCELERATOR is empty or unknown."""
     installed = {finding.key for finding in findings} | set(upstream or ())
     valid = [*SUPPORTED_ACCELERATOR_LIST, *sorted(installed - set(SUPPORTED_ACCELERATOR_LIST))]
-    near = difflib.get_close_matches(key, valid, 1)
+    # Keys are short: with a lower cutoff `gpu` would be near to one that differs in a letter.
+    near = difflib.get_close_matches(key, valid, 2, 0.8)
     return UnknownAccelerator(
         what="DS_ACCELERATOR is set but empty" if not key else f"DS_ACCELERATOR={key} is not an accelerator",
         found=f"DS_ACCELERATOR={key!r}",
         expected=f"DS_ACCELERATOR must be one of {valid}",
-        do="unset DS_ACCELERATOR to select by the devices that are present, or set it to one of these"
-        + (f": {near[0]}?" if near else ""),
+        do="unset DS_ACCELERATOR to select by the devices that are present, or set it to "
+        + (" or ".join(near) if near else "one of these"),
     )
 
 
@@ -62,20 +68,31 @@ def unavailable(key: str, candidates: Sequence[Finding], upstream: AbstractSet[s
     elif broken:
         do = "repair it (the cause is above; `accel doctor` shows it whole)"
     elif here:
-        do = f"install {requires.partition(' requires ')[2] or 'its runtime'}"
+        do = _install_runtimes(here) or f"install {requires.partition(' requires ')[2] or 'its runtime'}"
     else:
         known = (
             "; DeepSpeed's own backend serves it once the runtime is there" if key in (upstream or ()) else ""
         )
         runtime = requires.partition(" requires ")[2]
-        also = f", and its runtime, {runtime}" if runtime else " and its runtime"
+        also = f"; `accel doctor` then says how to install its runtime{f', {runtime}' if runtime else ''}"
         do = f"{pip_install(*(packages or [key]))}{also}{known}"
+    instead = "unset DS_ACCELERATOR, to use a device that is present"
+    # Nobody needs a runtime for a device that is not in the machine.
+    no_device = not broken and all(candidate.hardware is False for candidate in candidates)
     return cls(
         what=f"DS_ACCELERATOR={key} cannot be served: {requires}",
         found=_listed(candidates),
         expected=f"an installed package that serves {key!r}, and its runtime, in working order",
-        do=f"{do}\nor unset DS_ACCELERATOR, to use a device that is present",
+        do=f"{instead}\nor, where there is such a device: {do}" if no_device else f"{do}\nor {instead}",
     )
+
+
+def _install_runtimes(candidates: Iterable[Finding]) -> str:
+    """How to install the runtimes, as the vendors' records say; several if a key has variants."""
+    told = {candidate.label: candidate.advice for candidate in candidates if candidate.advice}
+    if len(told) == 1:
+        return next(iter(told.values()))
+    return "\nor ".join(f"for {label}: {advice}" for label, advice in told.items())
 
 
 def unserved(winner: Finding, upstream: AbstractSet[str] | None) -> AccelError:
@@ -170,7 +187,13 @@ def no_device(candidate: Finding) -> str:
 def cpu_fallback(findings: Iterable[Finding]) -> str:
     """Warning: no other accelerator than the CPU is present."""
     reported = _reportable(findings)
-    why = ":\n" + _listed(reported) if reported else ": no other accelerator's package or device was found."
+    telling = [finding for finding in reported if is_telling(finding)]
+    others = ", ".join(finding.label for finding in reported if not is_telling(finding))
+    why = ": no other accelerator's package or device was found."
+    if telling:
+        why = ":\n" + _listed(telling) + (f"\nneither runtime nor device: {others}" if others else "")
+    elif others:
+        why = f": neither runtime nor device of the installed vendor packages was found ({others})."
     return f"Setting accelerator to CPU{why}\nSet DS_ACCELERATOR=cpu if this is what you want; {_SEE}."
 
 

@@ -44,7 +44,7 @@ class Backend:
             return Evidence(False, False, f"only on {self.platform}, this is {sys.platform}")
         missing = self._missing_runtime()
         if missing:
-            return Evidence(False, None, missing)
+            return Evidence(False, bool(device_files(self.files)) if self.files else None, missing)
         installed = f"{self.runtime or 'this torch'} is installed"
         if self.package_only:
             return Evidence(False, None, f"{installed}, which the package alone can use")

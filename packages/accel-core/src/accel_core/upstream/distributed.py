@@ -30,6 +30,7 @@ def explained(stock: Callable[..., None], current: Callable[[], Any]) -> Callabl
 
     @functools.wraps(stock)
     def init_distributed(*args: Any, **kwargs: Any) -> None:
+        _say_once_a_host()
         added = world_of_one.prepare(_bound(stock, args, kwargs))
         try:
             stock(*args, **kwargs)
@@ -43,6 +44,19 @@ def explained(stock: Callable[..., None], current: Callable[[], Any]) -> Callabl
         _warn_if_accelerate_counts_one()
 
     return init_distributed
+
+
+def _say_once_a_host() -> None:
+    """Let only the first rank of a host print which library DeepSpeed has loaded for its collectives."""
+    module = sys.modules.get("deepspeed.comm.torch")
+    if module is None or env.is_local_rank_zero():
+        return
+
+    def quieter(*values: object, **options: Any) -> None:
+        if not (values and str(values[0]).endswith("built successfully")):
+            print(*values, **options)  # noqa: T201  # DeepSpeed's own
+
+    vars(module)["print"] = quieter
 
 
 def _bound(stock: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

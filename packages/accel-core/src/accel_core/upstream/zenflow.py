@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Refuses at `deepspeed.initialize` what DeepSpeed's ZenFlow refuses at the first step, or in its optimizer process."""
+"""Refuses at `deepspeed.initialize` what DeepSpeed's ZenFlow cannot train: noticed later, or as losses of NaN."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from accel_core.errors import AccelError, InvalidZenFlow, in_short
 #: Prefix of the functions of a CPUAdamBuilder's op that the overlapped step calls.
 _PREFIX = "zenflow_adam_"
 _WITHOUT_OVERLAP = 'set "overlap_step": false in the zenflow section of the configuration'
+#: Adam's, where the configuration has none.
+_EPS = 1e-8
+#: What rounds to more than zero in float16 is above this.
+_HALF_OF_SMALLEST_FP16 = 2.0**-25
 
 
 def checked(stock: Callable[[Any], None], current: Callable[[], Any]) -> Callable[[Any], None]:
@@ -28,11 +32,16 @@ def checked(stock: Callable[[Any], None], current: Callable[[], Any]) -> Callabl
         config = engine.zenflow_config()
         if config is not None:
             _check_optimizer(engine, bool(config.overlap_step))
+            if engine.fp16_enabled():
+                _check_fp16(engine)
             if config.overlap_step:
                 _check_op(current())
             if engine.zero_optimization_stage() == 3:
                 _check_device(current())
         stock(engine)
+        if config is not None and engine._config.gradient_accumulation_steps == 0:
+            # The update interval "auto", by which the engine divides each loss.
+            engine._config.gradient_accumulation_steps = 1
 
     return configure_zenflow
 
@@ -61,6 +70,23 @@ def _check_optimizer(engine: Any, overlap: bool) -> None:
         found=found,
         expected="Adam or AdamW, made by DeepSpeed from the configuration",
         do='write "optimizer": {"type": "AdamW", …} in the configuration, and pass none to initialize',
+    )
+
+
+def _check_fp16(engine: Any) -> None:
+    """Raise InvalidZenFlow where the step on the selected columns, whose states are float16 too, gives NaN."""
+    eps = float((engine.optimizer_params() or {}).get("eps", _EPS))
+    if engine.dynamic_loss_scale():
+        found = "a dynamic loss scale: the selected columns take a step when gradients have overflowed, too"
+    elif eps <= _HALF_OF_SMALLEST_FP16:
+        found = f"eps={eps:g}, which is 0 in float16: a gradient of 0 makes its parameter NaN"
+    else:
+        return
+    raise InvalidZenFlow(
+        what="ZenFlow cannot train in fp16 with these options",
+        found=found,
+        expected='bf16, or fp16 with a "loss_scale" above 0 and an "eps" of 1e-7 or more',
+        do='replace the fp16 section of the configuration by "bf16": {"enabled": true}',
     )
 
 

@@ -67,11 +67,11 @@ def runtime_evidence(
     """
     name = distribution or runtime
     version = distribution_version(name)
-    if version is None:
-        return Evidence(False, None, f"{name} is not installed")
-    if not in_range(version, specifier):
-        return Evidence(False, None, f"{name} {version} is installed, {specifier} is needed")
     present = device_files(files)
+    if version is None:
+        return Evidence(False, bool(present), f"{name} is not installed")
+    if not in_range(version, specifier):
+        return Evidence(False, bool(present), f"{name} {version} is installed, {specifier} is needed")
     found = f"{present[0]} exists" if present else f"no device file {' or '.join(files)}"
     return Evidence(True, bool(present), "; ".join((f"{name} {version}", *notes, found)))
 

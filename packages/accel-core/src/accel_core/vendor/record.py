@@ -13,6 +13,7 @@ chosen (the accelerator class).
 
 from __future__ import annotations
 
+import importlib.metadata
 import pkgutil
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -35,7 +36,7 @@ class Evidence:
     """What is known without importing anything.
 
     runtime:  the vendor's PyTorch runtime is installed in a supported version.
-    hardware: there are device files or a driver; None if only the runtime can find out.
+    hardware: there are device files or a driver, with or without a runtime; None if only the runtime can find out.
     reason:   one sentence for the user.
     """
 
@@ -74,6 +75,8 @@ class Vendor:
     probe:        dotted name of the module or object that has `evidence()` and `confirm()`.
     distribution: the package name for `pip install`.
     requires:     name of the runtime in messages (`torch_npu`).
+    install:      how to install the runtime beside the torch that is here, as advice for a user. `{torch}` stands for
+                  torch's version, `{release}` for that without the build (`2.13.0`).
     variant:      distinguishes vendors that share a key (`ipex` and `native` for xpu).
     priority:     the present vendor with the highest priority is chosen. Default: that of key and variant in
                   DeepSpeed's cascade (docs/selection.md), whose numbers leave gaps for third parties.
@@ -92,6 +95,7 @@ class Vendor:
     probe: str
     distribution: str
     requires: str
+    install: str = ""
     variant: str = ""
     priority: int = _FROM_CASCADE
     privateuse1: str = ""
@@ -131,6 +135,17 @@ class Vendor:
     def confirm(self) -> Confirmation:
         """Return the confirmation of the probe, which imports its runtime and counts devices."""
         return self._probe().confirm()
+
+    def how_to_install(self) -> str:
+        """Return the advice for installing the runtime beside the installed torch; empty if the record has none."""
+        try:
+            torch = importlib.metadata.version("torch")
+        except importlib.metadata.PackageNotFoundError:
+            return f"install torch; then {self._install('<its version>')}" if self.install else ""
+        return self._install(torch)
+
+    def _install(self, torch: str) -> str:
+        return self.install.replace("{torch}", torch).replace("{release}", torch.partition("+")[0])
 
     def _probe(self) -> Probe:
         probe: Probe = pkgutil.resolve_name(self.probe)

@@ -82,17 +82,27 @@ def compare(case: dict[str, Any]) -> list[list[float]]:
 
 
 def configuration(
-    stage: int, dtype: str, overlap: bool, clip: float = 0.5, optimizer: str = "AdamW", **zenflow: Any
+    stage: int,
+    dtype: str,
+    overlap: bool,
+    clip: float = 0.5,
+    optimizer: str = "AdamW",
+    eps: float = 1e-7,
+    loss_scale: float = 1024.0,
+    **zenflow: Any,
 ) -> Any:
     """DeepSpeed's configuration; ZenFlow sets the accumulation itself."""
     zero = {"zenflow": _ZENFLOW | {"overlap_step": overlap} | zenflow, "reduce_bucket_size": 10**6}
     made = offload.config(stage, dtype, 1, clip, optimizer, zero=zero)
+    if dtype == "fp16":
+        made["fp16"] = {"enabled": True, "loss_scale": loss_scale}
+    made["optimizer"]["params"]["eps"] = eps
     del made["gradient_accumulation_steps"]
     return made
 
 
-def train(case: dict[str, Any]) -> list[float]:
-    """The losses."""
+def train(case: dict[str, Any], **backward: Any) -> list[float]:
+    """The losses. backward: options of the engine's method."""
     import deepspeed
 
     torch.manual_seed(0)
@@ -105,17 +115,27 @@ def train(case: dict[str, Any]) -> list[float]:
     for _ in range(_STEPS):
         words = torch.randint(0, 50, (2, 9), generator=generator)
         loss = engine(words, True)
-        engine.backward(loss)
+        engine.backward(loss, **backward)
         engine.step()
         losses.append(loss.item())
     engine.destroy()
     return losses
 
 
-def refusal(**case: Any) -> None:
-    """Print the error of `initialize`, and whether its code is ours."""
-    import deepspeed
+def intervals(store: str, **case: Any) -> None:
+    """Print the losses with the update interval "auto", and those with the caller's word that it scales the loss."""
+    offload.init(store)
+    auto = {"select_strategy": "auto", "select_interval": "auto", "update_interval": "auto"}
+    print(json.dumps([train(case | auto), train(case | auto, scale_wrt_gas=False)]), flush=True)
+    os._exit(0)
 
+
+def refusal(**case: Any) -> None:
+    """Print the class and the text of the error of `initialize`."""
+    import deepspeed
+    from deepspeed.accelerator import get_accelerator
+
+    get_accelerator().is_fp16_supported = lambda: True  # type: ignore[method-assign]
     model = offload.Model()
     try:
         deepspeed.initialize(model=model, config=configuration(**case), model_parameters=model.parameters())

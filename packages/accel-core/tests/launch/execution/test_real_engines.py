@@ -27,7 +27,9 @@ REDUCE = """
 import os
 import torch
 import torch.distributed as dist
+from accel_core import torch_threads
 
+torch_threads.finish_at_exit()
 dist.init_process_group("gloo")
 total = torch.tensor([dist.get_rank() + 1.0])
 dist.all_reduce(total)

@@ -7,6 +7,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
 from accel_core import env
 from accel_core.cascade import CPU_KEY
 from accel_core.cli.doctor import outcomes
@@ -16,6 +20,7 @@ from accel_core.errors import InvalidEnvironment
 from accel_core.install_commands import pip_install
 from accel_core.selection.finding import Finding, State
 from accel_core.upstream.contract import TRIED, TRIED_TORCH
+from accel_core.vendor import distribution_version
 
 _OFF = f"export {AUTOLOAD}=0"
 _MISSING_LIBRARY = re.compile(r"(\S+\.so[.\d]*): cannot open shared object file|Library not loaded: (\S+)")
@@ -42,9 +47,10 @@ def notes(facts: Facts) -> Iterator[Remark]:
         )
     elif not facts.bridge.on and not facts.bridge.repair:
         late = facts.bridge.reason.startswith(AUTOLOAD)
-        advice = _alternatives(
-            "import accel_core first in the program" if late else "", "unset the variable to join it again"
-        )
+        # Whoever set torch's switch may have been told to, since `import torch` failed without it.
+        advice = "unset the variable to join it again"
+        if late:
+            advice = "import accel_core first in the program; or unset it, if `import torch` works then"
         yield Remark("bridge-off", "bridge", facts.bridge.reason, advice)
     yield from _untried(facts)
     if chosen is None:
@@ -74,10 +80,15 @@ def _torch(facts: Facts) -> Iterator[Remark]:
     torch = facts.torch
     library = _library(torch.reason + torch.error)
     if not torch.version:
-        advice = "pip install torch, or the build of it that your device's vendor names"
+        advice = f"pip install 'torch{TRIED_TORCH}', or the build of it that your device's vendor names"
         yield Remark("torch-missing", "torch", "it is not installed", advice)
     elif torch.imports:
         return
+    elif torch.shadow:
+        found = f"{torch.shadow} is imported in its place, and is not PyTorch"
+        absent = "" if distribution_version("torch") else f"; then pip install 'torch{TRIED_TORCH}'"
+        advice = f"remove or rename {torch.shadow}, or start in another folder{absent}"
+        yield Remark("torch-shadowed", "torch", found, advice)
     elif torch.culprit:
         package = f"{torch.culprit_package} {torch.culprit_version}".strip() or "an unknown package"
         found = f"its import fails in the backend extension {torch.culprit!r} of {package}: {torch.reason}"
@@ -107,7 +118,23 @@ def _library(text: str) -> str:
 def _unmet(lack: Unmet) -> Remark:
     found = f"{lack.package} {lack.version} requires {lack.requirement}, found {lack.found or 'none'}"
     advice = pip_install(lack.requirement.partition(";")[0].strip())
+    if lack.name == "torch" and lack.found and _too_old(Requirement(lack.requirement).specifier):
+        # That torch would fail with accel: pip looks for a release of the package that fits the present one.
+        release = lack.found.partition("+")[0]
+        advice = (
+            f"{pip_install(lack.package, f'torch=={release}', options='--upgrade')}; or pip uninstall {lack.package}: "
+            f"the torch that it requires is older than what accel works with ({TRIED_TORCH})"
+        )
     return Remark("requirement", lack.package, found, advice)
+
+
+def _too_old(wanted: SpecifierSet) -> bool:
+    """Whether only releases of torch are wanted that are older than those that this package was tried with."""
+    oldest = min(Version(tried.version) for tried in TRIED_TORCH if tried.operator == ">=")
+    return any(
+        one.operator in ("==", "<", "<=") and Version(one.version.removesuffix(".*")) < oldest
+        for one in wanted
+    )
 
 
 def _deepspeed(facts: Facts) -> Iterator[Remark]:

@@ -10,6 +10,7 @@ import json
 from accel_core.cli.doctor import advice, survey
 from accel_core.cli.doctor.children import SLOW_STEP_FACTOR
 from accel_core.cli.doctor.report import Report
+from accel_core.cli.status import working
 
 SECONDS = 10.0
 
@@ -37,7 +38,8 @@ def _seconds(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     """Examine the environment and print the report; returns 0 if healthy, 1 if a problem was found."""
-    facts = survey.examine(args.timeout)
+    with working("importing torch, and asking the runtime of each accelerator"):
+        facts = survey.examine(args.timeout)
     report = Report(facts, tuple(advice.problems(facts)), tuple(advice.notes(facts)))
     if args.json:
         print(json.dumps(report.to_dict(), indent=2))

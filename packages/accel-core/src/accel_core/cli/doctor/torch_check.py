@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from accel_core.cli.child import Reply
 from accel_core.cli.packages import AUTOLOAD, TORCH_GROUP, autoload_on, backend_package
@@ -29,6 +31,7 @@ class Torch:
     culprit:         the backend extension (entry point) that breaks the import, with its package and version.
     claimed:         the backend that holds torch's PrivateUse1 slot after the import.
     error:           the traceback.
+    shadow:          a file or folder called torch that is imported in its place.
     tried:           training with DeepSpeed was tested with this release.
     """
 
@@ -41,6 +44,7 @@ class Torch:
     culprit_version: str = ""
     claimed: str = ""
     error: str = ""
+    shadow: str = ""
     tried: bool = True
 
 
@@ -57,6 +61,8 @@ def examine(plain: Reply, seconds: float) -> Torch:
         tried = in_range(version, str(TRIED_TORCH))
         return Torch(version, True, True, claimed=plain.answer["claimed"], tried=tried)
     error = plain.answer.get("error") or plain.output
+    if shadow := _shadow():
+        return Torch(installed, reason=reason, error=error, shadow=shadow)
     if not autoload_on():
         return Torch(installed, reason=reason, error=error)
     works, culprit = _culprit(seconds)
@@ -65,6 +71,18 @@ def examine(plain: Reply, seconds: float) -> Torch:
         culprit = said.group(1) if said else ""
     package, version = backend_package(culprit) if culprit else ("", "")
     return Torch(installed, False, works, reason, culprit, package, version, error=error)
+
+
+def _shadow() -> str:
+    """Return what `import torch` finds in place of PyTorch, such as a folder left in the working directory."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None:
+        return ""
+    if spec.origin is None:  # a folder without __init__.py
+        return next(iter(spec.submodule_search_locations or ()), "")
+    place = Path(spec.origin)
+    place = place.parent if place.name == "__init__.py" else place
+    return str(place) if place.parent == Path.cwd() else ""
 
 
 def _culprit(seconds: float) -> tuple[bool, str]:

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from accel_core.cli.ops.attempts import Event, Selected, Started, Tried, Waiting
 from accel_core.cli.ops.rows import MISSING, SERVED, Row
+from accel_core.cli.status import working
 
 _STYLES = {"served": "green", "ok": "green", "failed": "bold red", "waiting": "dim"}
 #: Interval in a pipe at which a slow op is mentioned.
@@ -48,12 +49,9 @@ def progress(action: str, quiet: bool) -> Iterator[Progress]:
         shown.stop()
 
 
-@contextlib.contextmanager
-def selecting(quiet: bool) -> Iterator[None]:
+def selecting(quiet: bool) -> contextlib.AbstractContextManager[None]:
     """Show on a terminal that the accelerator is being selected, which imports torch."""
-    console = Console(highlight=False)
-    with console.status(_SELECTING) if console.is_terminal and not quiet else contextlib.nullcontext():
-        yield
+    return working(_SELECTING, quiet)
 
 
 def show(device: str, rows: Iterable[Row]) -> None:

@@ -51,6 +51,8 @@ def _load(accelerator: Any, name: str, run: bool) -> Row:
     try:
         builder = accelerator.create_op_builder(name)
         op = builder.load(verbose=False)
+        # A vendor's own class may have builders of its own.
+        getattr(builder, "prepare", lambda: None)()
         seconds = round(time.perf_counter() - began, 3)
         done = "loaded"
         if run:

@@ -18,6 +18,7 @@ from accel_core.op_builder.functions import OpFunctions
 from accel_core.op_builder.fused import has_op
 from accel_core.op_builder.inference.core_ops import CoreFunctions
 from accel_core.op_builder.inference.transformer import TransformerFunctions
+from accel_core.op_builder.routes import Route
 
 #: {function name: (op under `torch.ops`, replacement of the function if the runtime has the op)}.
 FusedFunctions = Mapping[str, tuple[str, Callable[..., Any]]]
@@ -31,6 +32,11 @@ class FunctionsBuilder(OpBuilder):
 
     functions: ClassVar[type[OpFunctions]]
     FUSED: ClassVar[FusedFunctions] = {}
+
+    @classmethod
+    def routes(cls) -> tuple[Route, ...]:
+        """Return the runtime's ops, if it has some of the functions, and plain torch."""
+        return (Route.VENDOR_OP, Route.PLAIN) if cls.FUSED else (Route.PLAIN,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True: plain torch is used if an op is missing."""

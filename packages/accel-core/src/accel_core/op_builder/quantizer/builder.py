@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from accel_core.op_builder.base import OpBuilder
 from accel_core.op_builder.quantizer.functions import QuantizerFunctions
+from accel_core.op_builder.routes import Route
 
 
 class QuantizerBuilder(OpBuilder):
@@ -15,6 +16,7 @@ class QuantizerBuilder(OpBuilder):
 
     NAME = "quantizer"
     BUILD_VAR = "DS_BUILD_QUANTIZER"
+    ROUTES: ClassVar[tuple[Route, ...]] = (Route.PLAIN,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True: plain torch runs everywhere."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Sizes that the quantizer cannot use are errors: DeepSpeed's kernels compute something wrong or read out of bounds."""
+"""Arguments that the quantizer cannot use are errors: DeepSpeed's kernels misread them, or read out of bounds."""
 
 from __future__ import annotations
 
@@ -50,10 +50,16 @@ def same_size(what: str, name: str, tensor: torch.Tensor, count: int) -> None:
         raise _invalid(what, f"{name} has {tensor.numel()} elements", f"{count}")
 
 
+def floating(what: str, name: str, tensor: torch.Tensor) -> None:
+    """Raise InvalidOpArgument unless the tensor has a float type."""
+    if not tensor.is_floating_point():
+        raise _invalid(what, f"{name} of {tensor.dtype}", "a float type")
+
+
 def _invalid(what: str, found: str, expected: str) -> InvalidOpArgument:
     return InvalidOpArgument(
-        what=f"the quantizer's {what} cannot use these sizes",
+        what=f"the quantizer's {what} cannot use these arguments",
         found=found,
         expected=expected,
-        do="use sizes that fit, or turn the quantization (zero_quantized_weights, zero_quantized_gradients) off",
+        do="pass what fits, or turn zero_quantized_weights and zero_quantized_gradients off",
     )

@@ -17,6 +17,7 @@ def fake_quantized(
     what: str, vals: torch.Tensor, groups: int, bits: int, *, asymmetric: bool, stochastic: bool
 ) -> torch.Tensor:
     """Round `vals` in place, computed in float32; return them. A group with a NaN or an infinity becomes NaN."""
+    checks.floating(what, "vals", vals)
     width = checks.width(what, vals.numel(), groups)
     if not vals.numel():
         return vals

@@ -32,9 +32,10 @@ class AdamStep(NamedTuple):
 
 
 Lists = Sequence[Tensors]
+Step = Callable[[Lists, AdamStep], None]
 
 
-def as_multi_tensor_adam(step: Callable[[Lists, AdamStep], None]) -> Callable[..., None]:
+def as_multi_tensor_adam(step: Step) -> Callable[..., None]:
     """Return a `multi_tensor_adam` for deepspeed.ops.adam.FusedAdam that calls `step` on four lists.
 
     The lists are [gradients, parameters, first moments, second moments], updated in place. chunk_size is used

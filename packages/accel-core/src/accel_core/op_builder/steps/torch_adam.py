@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from accel_core.op_builder.steps import adam as plain
-from accel_core.op_builder.steps.adam import AdamStep, Lists, as_multi_tensor_adam
+from accel_core.op_builder.steps.adam import AdamStep, Lists, Step, as_multi_tensor_adam
 from accel_core.op_builder.steps.precision import Tensors
 
 #: The arguments without a default that this module passes.
@@ -58,8 +58,10 @@ def trial(device_type: str) -> Trial:
     return Trial(tuple(dtypes) if _DTYPES[0] in dtypes else (), "; ".join(dict.fromkeys(lacks)))
 
 
-def multi_tensor_adam(dtypes: Sequence[torch.dtype], device_type: str) -> Callable[..., None]:
-    """Return a `multi_tensor_adam` with torch's operators for tensors of these types, else with `torch._foreach_*`.
+def multi_tensor_adam(
+    dtypes: Sequence[torch.dtype], device_type: str, rest: Step = plain.step
+) -> Callable[..., None]:
+    """Return a `multi_tensor_adam` with torch's operators for tensors of these types, and with `rest` for others.
 
     They want gradient, parameter and moments of one type and device. The layouts may not differ, which is
     only certain of contiguous tensors.
@@ -76,7 +78,7 @@ def multi_tensor_adam(dtypes: Sequence[torch.dtype], device_type: str) -> Callab
             for column, tensor in zip(group, tensors, strict=True):
                 column.append(tensor)
         for kind, group in groups.items():
-            (plain.step if kind is None else fused_step)(group, adam)
+            (rest if kind is None else fused_step)(group, adam)
 
     return as_multi_tensor_adam(step)
 

@@ -9,14 +9,18 @@ from accel_core.op_builder import fused
 
 
 class FusedAdamBuilder(fused.FusedAdamBuilder):
-    loaded = False
+    loaded = prepared = False
 
     def compatibility(self):
-        return True, f"plain torch in {os.getpid()}" if self.loaded else "to be compiled when first used"
+        ready = self.loaded and self.prepared
+        return True, f"plain torch in {os.getpid()}" if ready else "to be compiled when first used"
 
     def load(self, verbose=True):
         self.loaded = True
         return super().load()
+
+    def prepare(self):
+        self.prepared = True
 
 
 class OddLastBuilder(FusedAdamBuilder):

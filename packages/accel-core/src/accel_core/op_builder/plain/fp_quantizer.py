@@ -1,0 +1,179 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Numbers of 12, 8, 6 or 4 bits with an exponent, in groups: DeepSpeed's FP_Quantize, for weights and LoRA."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+
+from accel_core.op_builder.base import OpBuilder
+from accel_core.op_builder.functions import OpFunctions
+from accel_core.op_builder.plain import checks
+from accel_core.op_builder.plain.fp_formats import FORMATS, Format
+from accel_core.op_builder.routes import Route
+
+#: Bytes of the step that follows the codes of a group, a float32.
+_STEP = 4
+#: The mantissa of a size, if DeepSpeed has one for it; of two with 8 bits the default.
+_MANTISSA = {12: 4, 8: 3, 6: 2, 4: 1}
+
+
+class FPQuantizerFunctions(OpFunctions):
+    """The loaded op: e4m3 and e5m2 (a mantissa of 3 and 2 bits), and e7m4, e3m2 and e2m1 of 12, 6 and 4 bits.
+
+    A group is a row of `group_size` codes and the four bytes of its step, as DeepSpeed's CUDA kernels lay it out.
+    Codes are rounded to even, below the smallest normal number, too; 0 stays 0. DeepSpeed's have neither 0 nor
+    numbers below the smallest normal one, of which it makes the smallest. A group with a NaN or an infinity is not
+    finite afterwards.
+    """
+
+    OP = "fp_quantizer"
+
+    def quantize(
+        self,
+        out: torch.Tensor,
+        val: torch.Tensor,
+        group_size: int,
+        stochastic_rounding: int,
+        q_bits: int,
+        q_mantisa_bits: int,
+    ) -> torch.Tensor:
+        """Write codes and steps of `val` to `out` (groups, group_size * q_bits / 8 + 4) uint8; return it.
+
+        Stochastic rounding takes its numbers from the device's default generator.
+        """
+        what = "quantize"
+        form = _format(what, q_bits, q_mantisa_bits)
+        checks.floating(what, val=val)
+        groups, width = _groups(what, val, group_size, form)
+        _codes(what, "out", out, (groups, width + _STEP))
+        rows = val.detach().reshape(groups, group_size).to(torch.float32)
+        step = rows.abs().amax(1, keepdim=True)
+        # Of a group whose step would be subnormal, which devices may take for 0, it is the smallest normal number.
+        step = step.div_(self._largest(form)).clamp_(min=torch.finfo(torch.float32).tiny)
+        out[:, :width] = self._bytes(form, rows, step, bool(stochastic_rounding))
+        out[:, width:] = step.view(torch.uint8)
+        return out
+
+    def dequantize(
+        self,
+        val: torch.Tensor,
+        val_q: torch.Tensor,
+        group_size: int,
+        q_mantisa_bits: int,
+        q_exponent_bits: int,
+    ) -> None:
+        """Write the numbers of codes and steps `val_q` to `val`."""
+        what = "dequantize"
+        form = _format(what, q_mantisa_bits + q_exponent_bits + 1, q_mantisa_bits)
+        groups, width = _groups(what, val, group_size, form)
+        _codes(what, "val_q", val_q, (groups, width + _STEP), flat=True)
+        self._write(what, val, val_q.reshape(groups, width + _STEP), form)
+
+    def selective_dequantize(
+        self,
+        val: torch.Tensor,
+        val_q: torch.Tensor,
+        indexes: torch.Tensor,
+        group_size: int,
+        q_mantisa_bits: int,
+        q_exponent_bits: int,
+    ) -> None:
+        """Write to `val` the parts of `val_q` at these indices of the first dimension."""
+        what = "selective_dequantize"
+        checks.dimensions(what, "indexes", indexes, 1)
+        checks.indices(what, "indexes", indexes)
+        count = indexes.numel()
+        form = _format(what, q_mantisa_bits + q_exponent_bits + 1, q_mantisa_bits)
+        groups, width = _groups(what, val, group_size, form)
+        if not count or groups % count:
+            raise checks.invalid(what, f"{groups} groups for {count} indices", "whole groups for each index")
+        part = groups // count * (width + _STEP)
+        if val_q.dtype != torch.uint8 or val_q.numel() % part:
+            found = f"val_q of {val_q.dtype} with {val_q.numel()} bytes"
+            raise checks.invalid(what, found, f"torch.uint8, a multiple of {part}")
+        chosen = val_q.reshape(-1, part).index_select(0, indexes)
+        self._write(what, val, chosen.view(groups, -1), form)
+
+    def get_scales(self, out: torch.Tensor, num_groups: int) -> torch.Tensor:
+        """Return (groups, 1) float32 from the first four bytes of each group's row."""
+        if out.dtype != torch.uint8 or out.dim() != 2 or out.shape[0] < num_groups or out.shape[1] < _STEP:
+            found = f"{out.dtype} of shape {tuple(out.shape)}"
+            raise checks.invalid("get_scales", found, f"torch.uint8 of shape ({num_groups}, {_STEP})")
+        return _floats(out[:num_groups, :_STEP])
+
+    def _largest(self, form: Format) -> float:
+        """Return what the largest number of a group becomes, divided by its step."""
+        return form.largest
+
+    def _bytes(self, form: Format, rows: torch.Tensor, steps: torch.Tensor, stochastic: bool) -> torch.Tensor:
+        """Return the codes of float32 rows, by a column of steps, as rows of uint8."""
+        return form.packed(form.encoded(rows / steps, stochastic))
+
+    def _numbers(
+        self, form: Format, data: torch.Tensor, steps: torch.Tensor, dtype: torch.dtype
+    ) -> torch.Tensor:
+        """Return the numbers of rows of uint8, by a column of steps."""
+        return form.numbers(data.device)[form.unpacked(data).long()].mul_(steps).to(dtype)
+
+    def _write(self, what: str, val: torch.Tensor, rows: torch.Tensor, form: Format) -> None:
+        checks.floating(what, val=val)
+        numbers = self._numbers(form, rows[:, :-_STEP], _floats(rows[:, -_STEP:]), val.dtype)
+        val.detach().copy_(numbers.view(val.shape))
+
+
+def _format(what: str, bits: int, mantissa: int) -> Format:
+    if (bits, mantissa) not in FORMATS:
+        expected = ", ".join(f"{few} of {many}" for many, few in FORMATS)
+        raise checks.invalid(what, f"{bits} bits, {mantissa} of them the mantissa's", expected)
+    return FORMATS[bits, mantissa]
+
+
+def _groups(what: str, val: torch.Tensor, group_size: int, form: Format) -> tuple[int, int]:
+    """Return the number of groups, and the bytes of a group's codes."""
+    if group_size < 1 or val.numel() % group_size or group_size * form.bits % 8:
+        found = f"{val.numel()} elements in groups of {group_size}, of {form.bits} bits"
+        expected = "whole groups of whole bytes: choose group_size in the QuantizationConfig"
+        raise checks.invalid(what, found, expected)
+    return val.numel() // group_size, form.bytes(group_size)
+
+
+def _codes(what: str, name: str, codes: torch.Tensor, shape: tuple[int, int], flat: bool = False) -> None:
+    if codes.dtype != torch.uint8:
+        raise checks.invalid(what, f"{name} of {codes.dtype}", "torch.uint8")
+    if not flat or codes.numel() != shape[0] * shape[1]:
+        checks.shape(what, name, codes, shape)
+
+
+def _floats(rows: torch.Tensor) -> torch.Tensor:
+    """Return four bytes a row as a float32. Of a single row the bytes may lie anywhere: hence a copy."""
+    return rows.clone(memory_format=torch.contiguous_format).view(torch.float32)
+
+
+class FPQuantizerBuilder(OpBuilder):
+    """Weights in few bits with an exponent, for QuantizedParameter, QuantizedLinear and LoRA."""
+
+    NAME = "fp_quantizer"
+    BUILD_VAR = "DS_BUILD_FP_QUANTIZER"
+    ROUTES: ClassVar[tuple[Route, ...]] = (Route.PLAIN,)
+
+    def compatibility(self) -> tuple[bool, str]:
+        """Return True: plain torch runs everywhere."""
+        return True, "plain torch"
+
+    def load(self, verbose: bool = True) -> Any:
+        """Return an object with upstream's functions."""
+        return FPQuantizerFunctions()
+
+    @staticmethod
+    def get_default_quant_dtype() -> torch.dtype:
+        """Return the type of quantized weights."""
+        return torch.uint8
+
+    @staticmethod
+    def get_quant_range(q_bits: int | None = None) -> float:
+        """Return the largest number of a size (default: 8 bits). Raises InvalidOpArgument for an unknown one."""
+        bits = 8 if q_bits is None else q_bits
+        return _format("get_quant_range", bits, _MANTISSA.get(bits, 0)).largest
