@@ -19,7 +19,7 @@ using accel_host::io::Engine;
 using accel_host::io::Job;
 using accel_host::io::Next;
 
-struct accel_io {
+struct accel_io : accel_host::io::Allocated {
   explicit accel_io(const accel_io_options& options) : engine(options) {}
   Engine engine;
 };
@@ -61,11 +61,21 @@ bool inspect_by_statx(int32_t, accel_io_file*) {
 }
 #endif
 
+// fstat of glibc is a symbol of 2.33. The kernel's struct is the C library's on 64-bit machines.
+int plain_stat(int32_t fd, struct stat* status) {
+#if defined(__linux__) && defined(__LP64__)
+  return static_cast<int>(syscall(SYS_fstat, fd, status));
+#else
+  return fstat(fd, status);
+#endif
+}
+
 } // namespace
 
 int accel_io_open(const accel_io_options* options, accel_io** out) {
   *out = nullptr;
   auto engine = std::make_unique<accel_io>(*options);
+  if (!engine) return ENOMEM;
   const int error = engine->engine.start();
   if (!error) *out = engine.release();
   return error;
@@ -132,7 +142,7 @@ int accel_io_inspect(int32_t fd, accel_io_file* file) {
   std::memset(file, 0, sizeof *file);
   if (inspect_by_statx(fd, file)) return 0;
   struct stat status;
-  if (fstat(fd, &status)) return errno;
+  if (plain_stat(fd, &status)) return errno;
   file->size = status.st_size;
   file->mode = static_cast<int32_t>(status.st_mode);
 #if defined(O_DIRECT)

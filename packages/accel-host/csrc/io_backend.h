@@ -4,9 +4,9 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "io_job.h"
+#include "io_memory.h"
 
 namespace accel_host::io {
 
@@ -16,25 +16,29 @@ struct Completion {
   int64_t result;
 };
 
-class Backend {
+using Completions = Array<Completion>;
+
+// Functions have bodies: a pure virtual one refers to libstdc++.
+class Backend : public Allocated {
  public:
   virtual ~Backend() = default;
   // Queues the next system call of a block.
-  virtual void push(Block& block) = 0;
+  virtual void push(Block&) {}
   // Starts what is queued and appends what has ended. wait: until something has, or `wake` is called. Returns 0, or an
   // errno after which the backend cannot be used.
-  virtual int run(bool wait, std::vector<Completion>& ended) = 0;
+  virtual int run(bool wait, Completions& ended);
   // Ends a `run` that waits; may be called from any thread.
   virtual void wake() {}
   // In a child of fork(): closes descriptors.
   virtual void abandon() {}
 };
 
-// null, with the reason in *error, where there is no io_uring.
+// Each for up to `depth` blocks in flight; null where there is no memory.
+// make_uring: null, with the reason in *error, where there is no io_uring.
 std::unique_ptr<Backend> make_uring(int depth, int* error);
 // Blocking system calls.
-std::unique_ptr<Backend> make_blocking();
+std::unique_ptr<Backend> make_blocking(int depth);
 // Lets `rate` of 1000 system calls of another backend fail, or transfer less.
-std::unique_ptr<Backend> make_faulty(std::unique_ptr<Backend> backend, int64_t seed, int rate);
+std::unique_ptr<Backend> make_faulty(std::unique_ptr<Backend> backend, int depth, int64_t seed, int rate);
 
 } // namespace accel_host::io

@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 
 namespace accel_host::io {
 namespace {
 
-constexpr int64_t kPage = 4096, kLargestBlock = 128 << 20, kLargestStaged = 4 << 20;
-constexpr int kLargestDepth = 4096, kMostWorkers = 64, kMostThreads = 32;
+constexpr int64_t kPage = 4096, kLargestBlock = 128 << 20, kLargestStaged = 512 << 10;
+constexpr int kLargestDepth = 4096, kMostThreads = 32;
 
 int64_t block_size(const accel_io_options& options) {
   return std::clamp(options.block_size, kPage, kLargestBlock) / kPage * kPage;
@@ -46,11 +45,14 @@ int Engine::start() {
 }
 
 int Engine::start_worker() {
-  auto worker = std::make_unique<Worker>(*this, static_cast<int>(workers_.size()));
+  const Guard one_at_a_time(starting_);
+  if (started_ == maximum_) return EAGAIN;
+  auto worker = std::make_unique<Worker>(*this, started_);
+  if (!worker) return ENOMEM;
   const int error = worker->start();
   if (error) return error;
-  const std::lock_guard<std::mutex> guard(mutex_);
-  workers_.push_back(std::move(worker));
+  const Guard guard(mutex_);
+  workers_[started_++] = std::move(worker);
   return 0;
 }
 
@@ -58,9 +60,8 @@ void Engine::start_more_threads(const accel_io_request& request) {
   const int64_t blocks = request.size / block_size_ + 1;
   for (;;) {
     {
-      const std::lock_guard<std::mutex> guard(mutex_);
-      const auto workers = static_cast<int64_t>(workers_.size());
-      if (workers >= maximum_ || workers >= in_flight_ + blocks) return;
+      const Guard guard(mutex_);
+      if (started_ >= maximum_ || started_ >= in_flight_ + blocks) return;
     }
     if (start_worker()) return;  // those that there are do the work
   }
@@ -73,12 +74,13 @@ int64_t Engine::submit(const accel_io_request& request) {
   if (!(request.flags & ACCEL_IO_WRITE)) advise(request);
   if (options_.engine == ACCEL_IO_THREADS) start_more_threads(request);
   auto job = std::make_unique<Job>(request);
-  const std::lock_guard<std::mutex> guard(mutex_);
+  if (!job) return -ENOMEM;
+  const Guard guard(mutex_);
   if (stopping_) return -ECANCELED;
   const int64_t id = ++ids_;
   job->id = id;
   Job* queued = job.get();
-  jobs_.emplace(id, std::move(job));
+  jobs_.insert(std::move(job));
   if (queued->ended()) return id;
   (first_ ? last_->following : first_) = queued;
   last_ = queued;
@@ -89,7 +91,7 @@ int64_t Engine::submit(const accel_io_request& request) {
 
 void Engine::wake_all() {
   if (idle_) work_.notify_all();
-  for (const auto& worker : workers_) worker->wake_ring();
+  for (int index = 0; index < started_; index++) workers_[index]->wake_ring();
 }
 
 Job* Engine::front() {
@@ -111,87 +113,76 @@ void Engine::notify_if_ended(const Job& job) {
   if (job.ended() || in_flight_ == 0) ended_.notify_all();
 }
 
-template <class Condition>
-bool Engine::wait_until(Lock& lock, int64_t timeout_ms, Condition condition) {
-  if (timeout_ms >= 0) return ended_.wait_for(lock, std::chrono::milliseconds(timeout_ms), condition);
-  ended_.wait(lock, condition);
-  return true;
-}
-
 int Engine::wait(int64_t id, int64_t timeout_ms, accel_io_result* result) {
-  Lock lock(mutex_);
-  const auto found = [&] { return jobs_.find(id); };
-  if (found() == jobs_.end()) return ESRCH;
+  const Guard guard(mutex_);
+  const Job* job = nullptr;
   // Another thread that waits for the same request may have forgotten it.
-  if (!wait_until(lock, timeout_ms, [&] { return found() == jobs_.end() || found()->second->ended(); }))
-    return ETIMEDOUT;
-  const auto entry = found();
-  if (entry == jobs_.end()) return ESRCH;
-  *result = entry->second->result();
+  const auto over = [&] {
+    job = jobs_.find(id);
+    return !job || job->ended();
+  };
+  if (!ended_.wait_until(mutex_, timeout_ms, over)) return ETIMEDOUT;
+  if (!job) return ESRCH;
+  *result = job->result();
   return 0;
 }
 
 int Engine::forget(int64_t id) {
   std::unique_ptr<Job> job;  // its descriptor is closed without the lock
-  const std::lock_guard<std::mutex> guard(mutex_);
-  const auto entry = jobs_.find(id);
-  if (entry == jobs_.end()) return ESRCH;
-  if (!entry->second->ended()) return EBUSY;
-  job = std::move(entry->second);
-  jobs_.erase(entry);
+  const Guard guard(mutex_);
+  const Job* const found = jobs_.find(id);
+  if (!found) return ESRCH;
+  if (!found->ended()) return EBUSY;
+  job = jobs_.remove(id);
   unqueue(*job);
   return 0;
 }
 
 int64_t Engine::progress(int64_t id) {
-  const std::lock_guard<std::mutex> guard(mutex_);
-  const auto entry = jobs_.find(id);
-  return entry == jobs_.end() ? -ESRCH : entry->second->moved;
+  const Guard guard(mutex_);
+  const Job* const job = jobs_.find(id);
+  return job ? job->moved : -ESRCH;
 }
 
 int Engine::cancel(int64_t id) {
-  const std::lock_guard<std::mutex> guard(mutex_);
-  const auto entry = jobs_.find(id);
-  if (entry == jobs_.end()) return ESRCH;
-  Job& job = *entry->second;
-  if (!job.exhausted()) job.fail(ECANCELED, job.next);
-  notify_if_ended(job);
+  const Guard guard(mutex_);
+  Job* const job = jobs_.find(id);
+  if (!job) return ESRCH;
+  if (!job->exhausted()) job->fail(ECANCELED, job->next);
+  notify_if_ended(*job);
   return 0;
 }
 
 int Engine::pause(int64_t timeout_ms) {
-  Lock lock(mutex_);
+  const Guard guard(mutex_);
   paused_ = true;
-  return wait_until(lock, timeout_ms, [this] { return in_flight_ == 0; }) ? 0 : ETIMEDOUT;
+  return ended_.wait_until(mutex_, timeout_ms, [this] { return in_flight_ == 0; }) ? 0 : ETIMEDOUT;
 }
 
 void Engine::resume() {
-  const std::lock_guard<std::mutex> guard(mutex_);
+  const Guard guard(mutex_);
   paused_ = false;
   wake_all();
 }
 
 int Engine::drain(int64_t timeout_ms) {
   {
-    Lock lock(mutex_);
+    const Guard guard(mutex_);
     paused_ = false;
     wake_all();
-    const auto over = [this] {
-      return std::all_of(jobs_.begin(), jobs_.end(), [](const auto& entry) { return entry.second->ended(); });
-    };
-    if (!wait_until(lock, timeout_ms, over)) return ETIMEDOUT;
+    if (!ended_.wait_until(mutex_, timeout_ms, [this] { return jobs_.all_ended(); })) return ETIMEDOUT;
     while (first_) unqueue(*first_);
     stopping_ = true;
     work_.notify_all();
   }
-  for (const auto& worker : workers_) worker->join();
-  workers_.clear();
+  for (int index = 0; index < started_; index++) workers_[index]->join();
+  while (started_) workers_[--started_].reset();
   return 0;
 }
 
 void Engine::abandon() {
   if (options_.engine != ACCEL_IO_URING) return;  // only rings have descriptors
-  for (const auto& worker : workers_) worker->abandon();
+  for (int index = 0; index < started_; index++) workers_[index]->abandon();
 }
 
 } // namespace accel_host::io

@@ -3,16 +3,12 @@
 // The queue of requests and the threads that work on it.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
-#include <unordered_map>
-#include <vector>
-
-#include <pthread.h>
 
 #include "io_backend.h"
 #include "io_staging.h"
+#include "io_table.h"
+#include "io_threads.h"
 
 namespace accel_host::io {
 
@@ -39,11 +35,8 @@ class Engine {
  private:
   friend class Worker;
 
-  using Lock = std::unique_lock<std::mutex>;
+  static constexpr int kMostWorkers = 64;
 
-  // Waits until `condition`; false after the timeout.
-  template <class Condition>
-  bool wait_until(Lock& lock, int64_t timeout_ms, Condition condition);
   int start_worker();
   void start_more_threads(const accel_io_request& request);
   void wake_all();
@@ -58,30 +51,32 @@ class Engine {
   const int64_t block_size_, staged_size_;
   const int slots_;    // blocks in flight of a worker
   const int maximum_;  // workers
-  std::mutex mutex_;
-  std::condition_variable work_, ended_;
-  std::unordered_map<int64_t, std::unique_ptr<Job>> jobs_;
+  Mutex mutex_, starting_;
+  Condition work_, ended_;
+  Table jobs_;
   Job *first_ = nullptr, *last_ = nullptr;  // the queue
   int64_t ids_ = 0;
   int64_t in_flight_ = 0;
   int idle_ = 0;
   bool paused_ = false, stopping_ = false;
-  std::vector<std::unique_ptr<Worker>> workers_;
+  int started_ = 0;  // workers
+  std::unique_ptr<Worker> workers_[kMostWorkers];
 };
 
 // A thread, its backend and its staging memory.
-class Worker {
+class Worker : public Allocated {
  public:
   Worker(Engine& engine, int index);
 
   // Starts the thread and waits until its backend is open; 0 or errno.
   int start();
-  void join() { pthread_join(thread_, nullptr); }
+  void join() { join_thread(thread_); }
   void wake_ring();
   void abandon();
 
  private:
   static void* run_thread(void* worker);
+  bool allocate();
   int open();
   void loop();
   // Takes up to kBatch blocks of the queue; false: the engine ends.
@@ -94,10 +89,11 @@ class Worker {
   const int index_;
   pthread_t thread_{};
   std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Backend> spare_;  // blocking, for when the ring fails
   Staging staging_;
-  std::vector<Block> blocks_;
-  std::vector<Block*> free_, fresh_;
-  std::vector<Completion> completions_;
+  Array<Block> blocks_;
+  Array<Block*> free_, fresh_;
+  Completions completions_;
   bool ready_ = false, in_ring_ = false;
   int error_ = 0;
 };

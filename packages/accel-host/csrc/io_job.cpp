@@ -6,13 +6,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+#include "io_copy.h"
 
 namespace accel_host::io {
 namespace {
@@ -22,6 +23,8 @@ constexpr int kEndOfFile = EIO;
 #else
 constexpr int kEndOfFile = ENODATA;
 #endif
+
+const int64_t g_page = std::max<int64_t>(4096, sysconf(_SC_PAGESIZE));
 
 bool aligned(const void* address, int64_t alignment) {
   return alignment <= 1 || reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(alignment) == 0;
@@ -37,8 +40,7 @@ int make_plain(Block& block) {
 // A page that is written both directly and through the page cache can lose either. So the page cache has whole pages
 // to itself also where a file takes direct I/O of less, and requests in flight that adjoin anywhere are safe.
 int64_t cell_of(const accel_io_request& request) {
-  static const int64_t page = std::max<int64_t>(4096, sysconf(_SC_PAGESIZE));
-  return std::max<int64_t>(request.flags & ACCEL_IO_WRITE ? page : 1, request.offset_alignment);
+  return std::max<int64_t>(request.flags & ACCEL_IO_WRITE ? g_page : 1, request.offset_alignment);
 }
 
 bool can_continue_direct(const Block& block) {
@@ -112,7 +114,7 @@ Next advance(Block& block, int64_t result, int* error) {
   block.limit = 0;
   if (result > 0) {
     if (block.slot >= 0 && !block.plain && !block.job->writes())
-      std::memcpy(block.user + block.got, block.memory + block.got, static_cast<size_t>(result));
+      copy_past_cache(block.user + block.got, block.memory + block.got, result);
     block.got += result;
     block.retries = 0;
     if (block.got >= block.size) return Next::kOver;
@@ -152,15 +154,15 @@ void advise(const accel_io_request& request) {
 
 void reserve(const accel_io_request& request) {
 #if defined(__linux__)
-  struct stat status;
+  accel_io_file file;
   struct statvfs space;
-  if (fstat(request.fd, &status) || !S_ISREG(status.st_mode)) return;
+  if (accel_io_inspect(request.fd, &file) || !S_ISREG(static_cast<mode_t>(file.mode))) return;
   const int64_t end = request.offset + request.size;
-  if (end <= status.st_size || fstatvfs(request.fd, &space)) return;
+  if (end <= file.size || fstatvfs(request.fd, &space)) return;
   // Without enough space a failed reservation would leave a longer file behind, and to shorten it could delete what
   // another process has written. The write then fails by itself.
   const auto free = static_cast<double>(space.f_bavail) * static_cast<double>(space.f_frsize);
-  if (free < 1.01 * static_cast<double>(end - std::max<int64_t>(request.offset, status.st_size)) + (16 << 20)) return;
+  if (free < 1.01 * static_cast<double>(end - std::max(request.offset, file.size)) + (16 << 20)) return;
   (void)fallocate(request.fd, 0, request.offset, request.size);
 #else
   (void)request;

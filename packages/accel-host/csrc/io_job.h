@@ -7,13 +7,14 @@
 #include <cstdint>
 
 #include "accel_io.h"
+#include "io_memory.h"
 
 namespace accel_host::io {
 
 // Retries of one block that transferred nothing (EINTR, EAGAIN), after which the error is reported.
 constexpr int kRetries = 10000;
 
-struct Job {
+struct Job : Allocated {
   accel_io_request request{};
   int64_t id = 0;
   int64_t next = 0;          // file offset of the first byte of which no block has been made
@@ -22,6 +23,7 @@ struct Job {
   int32_t error = 0;
   int32_t blocks = 0;        // in flight
   Job* following = nullptr;  // in the queue
+  Job* chained = nullptr;    // in the table
   bool queued = false;
   std::atomic<int> plain{-1};  // a descriptor of our own, without O_DIRECT
 

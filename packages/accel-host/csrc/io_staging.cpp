@@ -30,15 +30,13 @@ void Staging::allocate() {
   madvise(mapping_, static_cast<size_t>(length_), MADV_DONTFORK);
 #endif
   // The last slot is taken first: few blocks touch few pages.
-  for (int slot = slots_; slot-- > 0;) free_.push_back(slot);
+  for (int slot = slots_; slot-- > 0;) free_.push(slot);
 }
 
 int Staging::take() {
   if (!allocated_) allocate();
   if (free_.empty()) return -1;
-  const int slot = free_.back();
-  free_.pop_back();
-  return slot;
+  return free_.pop();
 }
 
 } // namespace accel_host::io

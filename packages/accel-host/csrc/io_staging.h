@@ -4,23 +4,26 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+
+#include "io_memory.h"
 
 namespace accel_host::io {
 
 class Staging {
  public:
-  // slots of `size` bytes each; nothing is allocated before the first `take`.
+  // slots of `size` bytes each; no memory is mapped before the first `take`.
   Staging(int slots, int64_t size) : slots_(slots), size_(size) {}
   ~Staging();
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 
+  // False where there is no memory.
+  bool reserve() { return free_.reserve(static_cast<size_t>(slots_)); }
   bool full() const { return allocated_ && free_.empty(); }
   // A free slot, or -1 where there is no memory.
   int take();
   char* memory(int slot) const { return begin_ + static_cast<int64_t>(slot) * size_; }
-  void release(int slot) { free_.push_back(slot); }
+  void release(int slot) { free_.push(slot); }
 
  private:
   void allocate();
@@ -30,7 +33,7 @@ class Staging {
   bool allocated_ = false;
   char *mapping_ = nullptr, *begin_ = nullptr;
   int64_t length_ = 0;
-  std::vector<int> free_;
+  Array<int> free_;
 };
 
 } // namespace accel_host::io

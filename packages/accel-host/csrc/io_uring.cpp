@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <initializer_list>
 
 #if defined(__linux__) && __has_include(<linux/io_uring.h>)
 #include <linux/io_uring.h>
@@ -78,7 +79,7 @@ class Uring : public Backend {
     entry.user_data = reinterpret_cast<uint64_t>(&block);
   }
 
-  int run(bool wait, std::vector<Completion>& ended) override {
+  int run(bool wait, Completions& ended) override {
     const size_t before = ended.size();
     for (;;) {
       const long taken = syscall(
@@ -144,13 +145,13 @@ class Uring : public Backend {
   }
 
   // Appends what has ended; returns whether `wake` was called.
-  bool reap(std::vector<Completion>& ended) {
+  bool reap(Completions& ended) {
     bool woken = false;
     unsigned head = *ended_head_;
     for (const unsigned tail = __atomic_load_n(ended_tail_, __ATOMIC_ACQUIRE); head != tail; head++) {
       const io_uring_cqe& entry = ended_entries_[head & ended_mask_];
       if (entry.user_data == kWake) woken = true;
-      else ended.push_back({reinterpret_cast<Block*>(entry.user_data), entry.res});
+      else ended.push({reinterpret_cast<Block*>(entry.user_data), entry.res});
     }
     __atomic_store_n(ended_head_, head, __ATOMIC_RELEASE);
     if (woken) {
@@ -173,7 +174,7 @@ class Uring : public Backend {
 
 std::unique_ptr<Backend> make_uring(int depth, int* error) {
   auto ring = std::make_unique<Uring>();
-  *error = ring->open(static_cast<unsigned>(depth));
+  *error = !ring ? ENOMEM : ring->open(static_cast<unsigned>(depth));
   if (*error) return nullptr;
   return ring;
 }

@@ -2,10 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One thread of an engine: takes blocks, has them transferred, and reads every result.
 #include <cerrno>
-#include <csignal>
-#include <cstring>
 #include <ctime>
 
+#include "io_copy.h"
 #include "io_engine.h"
 
 namespace accel_host::io {
@@ -13,7 +12,8 @@ namespace {
 
 // Blocks taken at a time: several workers share a request, and the device starts before all blocks are prepared.
 constexpr size_t kBatch = 4;
-constexpr int64_t kStagingBytes = 64 << 20;
+// Enough for the device to have work while blocks are copied.
+constexpr int64_t kStagingBytes = 16 << 20;
 
 int staging_slots(int slots, int64_t size) {
   const int64_t fitting = kStagingBytes / size > 2 ? kStagingBytes / size : 2;
@@ -30,23 +30,26 @@ void back_off(int retries) {
 Worker::Worker(Engine& engine, int index)
     : engine_(engine),
       index_(index),
-      staging_(staging_slots(engine.slots_, engine.staged_size_), engine.staged_size_),
-      blocks_(static_cast<size_t>(engine.slots_)) {
-  for (Block& block : blocks_) free_.push_back(&block);
-  completions_.reserve(blocks_.size() + 1);
+      staging_(staging_slots(engine.slots_, engine.staged_size_), engine.staged_size_) {}
+
+bool Worker::allocate() {
+  const auto slots = static_cast<size_t>(engine_.slots_);
+  spare_ = make_blocking(engine_.slots_);
+  if (!spare_ || !staging_.reserve() || !blocks_.reserve(slots) || !free_.reserve(slots) ||
+      !fresh_.reserve(kBatch) || !completions_.reserve(slots))
+    return false;
+  for (size_t slot = 0; slot < slots; slot++) blocks_.push(Block{});
+  for (Block& block : blocks_) free_.push(&block);
+  return true;
 }
 
 int Worker::start() {
-  sigset_t all, before;
-  sigfillset(&all);
-  // Signals are for the program's own threads.
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int error = pthread_create(&thread_, nullptr, run_thread, this);
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error) return error;
-  Engine::Lock lock(engine_.mutex_);
-  engine_.ended_.wait(lock, [this] { return ready_; });
-  lock.unlock();
+  if (!allocate()) return ENOMEM;
+  if (const int error = start_thread(&thread_, run_thread, this)) return error;
+  {
+    const Guard guard(engine_.mutex_);
+    engine_.ended_.wait_until(engine_.mutex_, -1, [this] { return ready_; });
+  }
   if (error_) join();
   return error_;
 }
@@ -55,7 +58,7 @@ void* Worker::run_thread(void* argument) {
   auto& worker = *static_cast<Worker*>(argument);
   const int error = worker.open();
   {
-    const std::lock_guard<std::mutex> guard(worker.engine_.mutex_);
+    const Guard guard(worker.engine_.mutex_);
     worker.error_ = error;
     worker.ready_ = true;
     worker.engine_.ended_.notify_all();
@@ -68,10 +71,10 @@ void* Worker::run_thread(void* argument) {
 int Worker::open() {
   int error = 0;
   const accel_io_options& options = engine_.options_;
-  backend_ = options.engine == ACCEL_IO_URING ? make_uring(engine_.slots_, &error) : make_blocking();
-  if (backend_ && options.fault_rate)
-    backend_ = make_faulty(std::move(backend_), options.fault_seed + index_, options.fault_rate);
-  return error;
+  backend_ = options.engine == ACCEL_IO_URING ? make_uring(engine_.slots_, &error) : std::move(spare_);
+  if (!backend_ || !options.fault_rate) return error;
+  backend_ = make_faulty(std::move(backend_), engine_.slots_, options.fault_seed + index_, options.fault_rate);
+  return backend_ ? 0 : ENOMEM;
 }
 
 void Worker::loop() {
@@ -83,15 +86,15 @@ void Worker::loop() {
       // Somebody has closed the ring's descriptor. What is in flight has failed, the rest is transferred without it.
       completions_.clear();
       for (Block& block : blocks_)
-        if (block.job) completions_.push_back({&block, -error});
-      backend_ = make_blocking();
+        if (block.job) completions_.push({&block, -error});
+      if (spare_) backend_ = std::move(spare_);
     }
     for (const Completion& completion : completions_) settle(completion);
   }
 }
 
 bool Worker::take(bool* more) {
-  Engine::Lock lock(engine_.mutex_);
+  const Guard guard(engine_.mutex_);
   in_ring_ = false;
   fresh_.clear();
   *more = false;
@@ -101,17 +104,16 @@ bool Worker::take(bool* more) {
       if (!job) break;
       const Shape shape = next_shape(*job, engine_.block_size_, engine_.staged_size_);
       if (shape.staged && staging_.full()) break;
-      Block& block = *free_.back();
-      free_.pop_back();
+      Block& block = *free_.pop();
       cut(*job, shape, block);
       if (shape.staged) block.slot = staging_.take();
       engine_.in_flight_++;
-      fresh_.push_back(&block);
+      fresh_.push(&block);
     }
     if (!fresh_.empty() || free_.size() < blocks_.size()) break;
     if (engine_.stopping_ && !engine_.first_) return false;
     engine_.idle_++;
-    engine_.work_.wait(lock);
+    engine_.work_.wait(engine_.mutex_);
     engine_.idle_--;
   }
   *more = fresh_.size() == kBatch && !free_.empty();
@@ -124,7 +126,7 @@ void Worker::start_blocks() {
     int error = prepare(*block);
     if (!error && !block->plain && block->slot >= 0) {
       block->memory = staging_.memory(block->slot);
-      if (block->job->writes()) std::memcpy(block->memory, block->user, static_cast<size_t>(block->size));
+      if (block->job->writes()) copy_past_cache(block->memory, block->user, block->size);
     }
     if (error) finish(*block, error);
     else backend_->push(*block);
@@ -144,7 +146,7 @@ void Worker::settle(const Completion& completion) {
 
 void Worker::finish(Block& block, int error) {
   if (block.slot >= 0) staging_.release(block.slot);
-  const std::lock_guard<std::mutex> guard(engine_.mutex_);
+  const Guard guard(engine_.mutex_);
   Job& job = *block.job;
   job.moved += block.got;
   if (error) job.fail(error, block.offset + block.got);
@@ -152,7 +154,7 @@ void Worker::finish(Block& block, int error) {
   engine_.in_flight_--;
   engine_.notify_if_ended(job);
   block.job = nullptr;
-  free_.push_back(&block);
+  free_.push(&block);
 }
 
 // Under the engine's lock.

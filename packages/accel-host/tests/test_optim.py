@@ -44,6 +44,67 @@ def test_state_dicts_are_exchanged_with_torch_in_both_directions() -> None:
         assert theirs.state_dict()["state"][0].keys() == again.state_dict()["state"][0].keys()
 
 
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1, 0]])
+@pytest.mark.parametrize("twins", TWINS, ids=["AdamW", "Adagrad"])
+def test_parameters_keep_their_states_whatever_the_order_of_their_first_steps(
+    twins: Any, order: list[int]
+) -> None:
+    results = []
+    for cls in twins:
+        params = [torch.nn.Parameter(torch.arange(4.0) + index) for index in range(3)]
+        optimizer = cls([{"params": params[:1]}, {"params": params[1:], "lr": 0.3}], lr=0.1)
+        for step in range(5):
+            for index, param in enumerate(params):
+                turn = order.index(index) if index in order else 9
+                param.grad = torch.full((4,), step + index - 2.5) if turn <= step else None
+            optimizer.step()
+        results.append(torch.stack([param.detach() for param in params]))
+    assert torch.allclose(*results, atol=1e-6)
+
+
+def test_a_state_that_was_replaced_is_used() -> None:
+    params = [parameter(), parameter(2.0)]
+    optimizer = optim.AdamW(params)
+    optimizer.step()
+    optimizer.state[params[1]] = new = copy.deepcopy(optimizer.state[params[0]])
+    old = optimizer.state[params[0]]
+    optimizer.step()
+    assert old["step"] == new["step"] == 2
+    assert torch.all(new["exp_avg"] > old["exp_avg"])
+    optimizer.param_groups[0]["params"].reverse()  # no longer the order of the states
+    before = new["exp_avg"].clone()
+    optimizer.step()
+    assert torch.all(new["exp_avg"] > before)
+    assert torch.all(new["exp_avg"] > old["exp_avg"])
+
+
+def test_a_gradient_of_another_class_is_taken() -> None:
+    class Marked(torch.Tensor):
+        pass
+
+    param, twin = parameter(), parameter()
+    ours, torchs = optim.AdamW([param]), torch.optim.AdamW([twin])
+    for _ in range(2):
+        param.grad = torch.ones(4).as_subclass(Marked)
+        ours.step()
+        torchs.step()
+    assert torch.allclose(param, twin)
+
+
+def test_a_sparse_gradient_in_a_later_step_is_refused_and_nothing_is_written() -> None:
+    params = [torch.nn.Parameter(torch.ones(2, 2)) for _ in range(2)]
+    optimizer = optim.AdamW(params)
+    for param in params:
+        param.grad = torch.ones(2, 2)
+    optimizer.step()
+    before = params[0].detach().clone()
+    params[1].grad = torch.eye(2).to_sparse()
+    with pytest.raises(InvalidTensors, match="a sparse gradient"):
+        optimizer.step()
+    assert torch.equal(params[0], before)
+    assert optimizer.state[params[0]]["step"] == 1
+
+
 @pytest.mark.parametrize("option", ["amsgrad", "differentiable", "capturable"])
 def test_an_option_that_the_kernels_lack_is_refused_wherever_it_comes_from(option: str) -> None:
     message = f"no {option}"

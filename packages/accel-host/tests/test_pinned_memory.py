@@ -19,6 +19,9 @@ from accel_host import pinned_memory
 from accel_host.errors import OutOfPinnedMemory
 from accel_host.op_builder import PinMemoryBuilder
 from accel_host.pinned_memory import LockedMemory, pinned_like
+from accel_host.slabs import LEAST, SLAB
+
+MIB = 1 << 20
 
 
 def locked_bytes() -> int:
@@ -43,10 +46,20 @@ def flags_of(address: int) -> list[str]:
 @pytest.fixture
 def granted() -> int:
     """A size in bytes that this process may lock, and that is large enough for huge pages."""
+    return _granted(pinned_memory._HUGE)
+
+
+@pytest.fixture
+def memory() -> LockedMemory:
+    """Of a process that may lock three slabs."""
+    _granted(3 * SLAB)
+    return LockedMemory()
+
+
+def _granted(wanted: int) -> int:
     if not Path("/proc/self/smaps").exists():
         pytest.skip("not run: this system has no /proc that lists what is locked")
     gc.collect()  # releases what earlier tests locked
-    wanted = pinned_memory._HUGE
     probe = mmap.mmap(-1, wanted)
     if not pinned_memory._mlock(pinned_memory._address(probe), wanted):
         limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
@@ -184,3 +197,74 @@ def test_a_pinned_copy_has_shape_type_and_data() -> None:
     assert torch.equal(copy, tensor.t())
     assert copy.is_contiguous()
     assert copy.data_ptr() % 4096 == 0
+
+
+def test_blocks_share_locked_huge_pages(memory: LockedMemory) -> None:
+    tensors = [memory.allocate(MIB, torch.uint8) for _ in range(4)]
+    starts = [tensor.data_ptr() for tensor in tensors]
+    assert starts == [starts[0] + number * MIB for number in range(4)]
+    assert starts[0] % (2 * MIB) == 0
+    assert all(memory.is_locked(tensor) for tensor in tensors)
+    if Path("/sys/kernel/mm/transparent_hugepage").exists():
+        assert all({"lo", "hg"} <= set(flags_of(start)) for start in starts)
+
+
+def test_a_freed_block_reads_zeros_and_its_neighbours_stay(memory: LockedMemory) -> None:
+    tensors = [memory.allocate(LEAST + 100, torch.uint8).fill_(number + 1) for number in range(5)]
+    before = locked_bytes()
+    assert memory.free(tensors[2].data_ptr())
+    assert before - locked_bytes() == LEAST + 4096
+    assert not tensors[2].any()
+    assert [memory.is_locked(tensor) for tensor in tensors] == [True, True, False, True, True]
+    assert all((tensor == number + 1).all() for number, tensor in enumerate(tensors) if number != 2)
+    assert not memory.free(tensors[2].data_ptr())
+
+
+def test_memory_is_given_back_with_the_last_block_of_a_slab(memory: LockedMemory) -> None:
+    before = locked_bytes()
+    tensors = [memory.allocate(MIB, torch.uint8) for _ in range(5)]
+    assert locked_bytes() - before == 2 * SLAB
+    del tensors[:3]
+    gc.collect()
+    assert locked_bytes() - before == 2 * SLAB
+    del tensors[0]
+    gc.collect()
+    assert locked_bytes() - before == SLAB
+
+
+def test_a_block_is_locked_alone_where_a_slab_is_not(
+    memory: LockedMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = pinned_memory._mlock
+    monkeypatch.setattr(pinned_memory, "_mlock", lambda start, size: size < SLAB and lock(start, size))
+    before = locked_bytes()
+    tensor = memory.allocate(MIB, torch.uint8)
+    assert memory.is_locked(tensor)
+    assert locked_bytes() - before == MIB
+
+
+def test_a_forked_child_takes_nothing_of_its_parent_s_slab() -> None:
+    memory = pinned_memory.MEMORY
+    first = memory.allocate(MIB, torch.uint8)
+    child = os.fork()
+    if child == 0:
+        second = memory.allocate(MIB, torch.uint8)
+        os._exit(0 if abs(second.data_ptr() - first.data_ptr()) >= SLAB - MIB else 3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_blocks_of_all_sizes_come_and_go_without_overlap(memory: LockedMemory) -> None:
+    draw = random.Random(15)
+    kept: dict[int, tuple[torch.Tensor, int]] = {}
+    for number in range(400):
+        size = draw.choice((1, 4096, LEAST - 1, LEAST, LEAST + 1, MIB, SLAB // 2, SLAB // 2 + 1))
+        tensor = memory.allocate(size, torch.uint8)
+        assert not tensor.any()
+        kept[number] = tensor.fill_(number % 255 + 1), number % 255 + 1
+        if len(kept) > 6:
+            gone, value = kept.pop(draw.choice(list(kept)))
+            assert (gone == value).all()
+            if draw.random() < 0.5:
+                assert memory.free(gone.data_ptr())
+        del tensor
+    assert all((tensor == value).all() and memory.is_locked(tensor) for tensor, value in kept.values())

@@ -15,8 +15,10 @@ _TRAIN = """
 import sys, torch, torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
+from accel_core import torch_threads
 from accel_host import optim
 from accel_host.errors import InvalidTensors
+torch_threads.finish_at_exit()
 rank, world, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 dist.init_process_group("gloo", rank=rank, world_size=world, store=dist.FileStore(path, world))
 mesh = init_device_mesh("cpu", (world,))

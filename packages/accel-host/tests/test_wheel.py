@@ -82,15 +82,29 @@ def test_the_wheel_from_the_sdist_contains_library_and_sources(wheel: Path, tmp_
         assert reason.startswith("built library of the wheel" if own_library else "compiled on this machine")
 
 
-def test_the_library_has_no_symbol_of_torch_or_python(wheel: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("prefix", ["", "aarch64-linux-gnu-"], ids=["here", "aarch64"])
+def test_the_library_has_no_symbol_of_torch_python_libstdcxx_or_a_newer_glibc(
+    request: pytest.FixtureRequest, tmp_path: Path, prefix: str
+) -> None:
+    if prefix and shutil.which(f"{prefix}g++") is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"not run: package g++-{prefix.strip('-')}")
+    if prefix:
+        wheel = built(request.getfixturevalue("tree"), tmp_path / "wheel", "--wheel", CXX=f"{prefix}g++")
+    else:
+        wheel = request.getfixturevalue("wheel")
     target = zipfile.ZipFile(wheel).extract(LIBRARY, tmp_path)
     listed = subprocess.run(
-        ["nm", "-D", "--undefined-only", target], capture_output=True, text=True, check=True
+        [f"{prefix}nm", "-D", "--undefined-only", target], capture_output=True, text=True, check=True
     )
     symbols = [line.split()[-1] for line in listed.stdout.splitlines()]
     assert symbols
+    versions = [symbol.partition("@GLIBC_")[2] for symbol in symbols if "@GLIBC_" in symbol]
     foreign = ("Py", "_Py", "_ZN2at", "_ZN3c10", "_ZN5torch")
     assert not [symbol for symbol in symbols if symbol.startswith(foreign)]
+    # C++'s own names all come from libstdc++ here, whose versions follow the compiler.
+    assert not [symbol for symbol in symbols if symbol.startswith("_Z") or "CXX" in symbol]
+    # As manylinux2014 requires: the library runs on every machine with glibc 2.17.
+    assert max(tuple(map(int, version.split("."))) for version in versions) <= (2, 17)
 
 
 @pytest.mark.parametrize(

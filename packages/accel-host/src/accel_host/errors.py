@@ -73,6 +73,12 @@ def _transfer_failed(arguments: dict[str, Any]) -> TransferFailed:
 
 
 class InvalidFile(AccelError, ValueError):
-    """A file that does not have the layout of safetensors, or not all of it."""
+    """A file that does not have the layout of safetensors, or of a distributed checkpoint, or not all of it."""
 
     code = "ACC-511"
+
+
+class UnsuitableFolder(AccelError, ValueError):
+    """A folder in which file I/O cannot be measured: none, in memory, read-only, or with too little room."""
+
+    code = "ACC-512"

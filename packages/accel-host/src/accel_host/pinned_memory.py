@@ -24,6 +24,7 @@ import torch
 
 from accel_host.aliasing import extent
 from accel_host.errors import OutOfPinnedMemory
+from accel_host.slabs import LEAST, SLAB, Slab
 
 #: Blocks of at least this many bytes, two huge pages, are advised to use huge pages.
 _HUGE = 4 << 20
@@ -38,6 +39,7 @@ class LockedMemory:
         self._locked: set[int] = set()
         self._starts: list[int] = []
         self._lock = threading.RLock()
+        self._slab: Slab | None = None
         #: Called with the bounds of memory before it is returned: waits until nothing is transferred to or from it.
         self.before_free: Callable[[int, int], None] | None = None
 
@@ -48,7 +50,7 @@ class LockedMemory:
         """
         length = max(count * dtype.itemsize, 1)
         try:
-            block = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            block, offset, locked = self._shared(length) or self._own(length)
         except (OSError, ValueError, OverflowError) as error:
             raise OutOfPinnedMemory(
                 what=f"{length} bytes of page-locked memory cannot be allocated",
@@ -56,9 +58,7 @@ class LockedMemory:
                 expected="enough free memory",
                 do="pin less memory: use fewer or smaller offload buffers",
             ) from error
-        _advise(block, length)
-        start = _address(block)
-        locked = _mlock(start, length)
+        start = _address(block) + offset
         if not locked:
             _warn_once()
         with self._lock:
@@ -67,12 +67,37 @@ class LockedMemory:
             self._blocks[start] = weakref.ref(block)
             self._bounds[start] = start + length
             bisect.insort(self._starts, start)
-        owner = (ctypes.c_char * length).from_buffer(block)
+        owner = (ctypes.c_char * length).from_buffer(block, offset)
         # The block must leave our records before its addresses can be allocated again: the finalizer keeps the mmap
         # open until it has removed it.
         weakref.finalize(owner, self._forget, start, block).atexit = False
         whole: torch.Tensor = torch.frombuffer(owner, dtype=torch.uint8)
         return whole[: count * dtype.itemsize].view(dtype)
+
+    def _own(self, length: int) -> tuple[mmap.mmap, int, bool]:
+        """Return a block's memory, its offset there, and whether it is locked."""
+        block = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        _advise(block, length)
+        return block, 0, _mlock(_address(block), length)
+
+    def _shared(self, length: int) -> tuple[mmap.mmap, int, bool] | None:
+        """As `_own`, in huge pages that several blocks share; None for other sizes, and where no slab can be locked."""
+        if not LEAST <= length <= SLAB // 2:
+            return None
+        with self._lock:
+            if self._slab is not None and (offset := self._slab.take(length)) is not None:
+                return self._slab.memory, offset, True
+            slab = Slab(_address)
+            _advise(slab.memory, SLAB)
+            if not _mlock(slab.address, SLAB):
+                return None
+            self._slab = slab
+            return slab.memory, slab.take(length) or 0, True
+
+    def forget_locks(self) -> None:
+        """In a child of a fork, which inherits the pages but not their locks."""
+        self._locked.clear()
+        self._slab = None
 
     def free(self, address: int) -> bool:
         """Unlock the block at this address and return its memory; False where none begins there.
@@ -87,8 +112,9 @@ class LockedMemory:
             block = None if reference is None else reference()
             if block is None:
                 return False
-            _munlock(address, len(block))
-            block.madvise(mmap.MADV_DONTNEED)
+            length = self._bounds[address] - address
+            _munlock(address, length)
+            block.madvise(mmap.MADV_DONTNEED, address - _address(block), length)
             self._forget(address)
             return True
 
@@ -122,8 +148,7 @@ class LockedMemory:
 #: All page-locked memory of this process.
 MEMORY = LockedMemory()
 if hasattr(os, "register_at_fork"):
-    # A child inherits the pages, but not their locks.
-    os.register_at_fork(after_in_child=MEMORY._locked.clear)
+    os.register_at_fork(after_in_child=MEMORY.forget_locks)
 
 
 def pinned_like(tensor: torch.Tensor) -> torch.Tensor:

@@ -97,15 +97,16 @@ def test_a_full_file_system_is_reported_and_what_fits_is_written(
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", sys.argv[1]], check=True)
         from accel_host.io.requests import EngineOptions
         from accel_host.io.session import Session
-        session = Session(EngineOptions(block_size=1 << 20, depth=8))
         path = sys.argv[1] + "/file"
-        for _ in range(2):
+        # Of blocks that are written at the same time, the first may be the one without space: then nothing is done.
+        for depth, threads, least in ((1, 1, 1), (8, 2, 0), (8, 2, 0)):
+            session = Session(EngineOptions(1 << 20, depth, threads))
             try:
                 print("success", session.submit(torch.ones(32 << 20, dtype=torch.uint8), path, write=True).wait())
             except OSError as error:
-                print(error.errno, 0 < error.done <= 8 << 20, error.filename == path)
+                print(error.errno, least <= error.done <= 8 << 20, error.filename == path)
                 with open(path, "rb") as file:
-                    assert set(file.read(error.done)) == {1}
+                    assert set(file.read(error.done)) <= {1}
         os.unlink(path)
         print(session.submit(torch.ones(4 << 20, dtype=torch.uint8), path, write=True).wait())
         """,
@@ -113,7 +114,7 @@ def test_a_full_file_system_is_reported_and_what_fits_is_written(
         prefix=(program, "--mount", "--propagation", "private"),
         ACCEL_IO_ENGINE=engine,
     )
-    assert ended.stdout == f"{errno.ENOSPC} True True\n" * 2 + f"{4 << 20}\n", ended.stderr
+    assert ended.stdout == f"{errno.ENOSPC} True True\n" * 3 + f"{4 << 20}\n", ended.stderr
 
 
 def failure(transfer: Any) -> TransferFailed | None:

@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
-from accel_core.op_builder import OpBuilder
+from accel_core.op_builder import OpBuilder, Route
 from accel_host import library
 
 
 class HostBuilder(OpBuilder):
     """A builder whose op always works, with the library or in plain torch; `reason` says which of them."""
+
+    ROUTES: ClassVar[tuple[Route, ...]] = (Route.HOST, Route.COMPILED, Route.PLAIN)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True, and where the library comes from."""

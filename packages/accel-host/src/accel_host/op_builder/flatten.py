@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
-from accel_core.op_builder import OpBuilder
+from accel_core.op_builder import OpBuilder, Route
 
 
 def cast_to_byte_tensor(
@@ -34,6 +34,7 @@ class UtilsBuilder(OpBuilder):
 
     NAME = "utils"
     BUILD_VAR = "DS_BUILD_UTILS"
+    ROUTES: ClassVar[tuple[Route, ...]] = (Route.PLAIN,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True, and torch's module."""

@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
-from accel_core.op_builder import OpBuilder
+from accel_core.op_builder import OpBuilder, Route
 from accel_host.pinned_memory import MEMORY
 
 
@@ -38,6 +38,7 @@ class PinMemoryBuilder(OpBuilder):
 
     NAME = "pin_memory"
     BUILD_VAR = "DS_BUILD_PIN_MEMORY"
+    ROUTES: ClassVar[tuple[Route, ...]] = (Route.HOST,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True, and the functions that it uses."""

@@ -23,7 +23,7 @@ class Adagrad(base.HostOptimizer, torch.optim.Adagrad):
             ) -> Any:
                 return [{"sum": zeros.add_(start)} for zeros in kernels.zeros_like(parameters)]
 
-            for number, params, grads, states in base.group_by_step(group, self.state, new_states):
+            for number, params, grads, states in base.group_by_step(self, group, new_states):
                 kernels.adagrad(
                     params,
                     grads,

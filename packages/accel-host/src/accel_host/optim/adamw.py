@@ -4,10 +4,14 @@
 
 from __future__ import annotations
 
+import operator
+
 import torch
 
 from accel_host import kernels
 from accel_host.optim import base
+
+_FIRST, _SECOND = operator.itemgetter("exp_avg"), operator.itemgetter("exp_avg_sq")
 
 
 class AdamW(base.HostOptimizer, torch.optim.AdamW):
@@ -20,13 +24,13 @@ class AdamW(base.HostOptimizer, torch.optim.AdamW):
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             options = (float(group["lr"]), float(beta1), float(beta2), group["eps"], group["weight_decay"])
-            for same_step in base.group_by_step(group, self.state, _new_states):
+            for same_step in base.group_by_step(self, group, _new_states):
                 _step(same_step, options, base.grad_sign(group))
 
 
 def _step(same_step: base.StepGroup, options: tuple[float, float, float, float, float], sign: float) -> None:
     number, params, grads, states = same_step
-    first, second = [state["exp_avg"] for state in states], [state["exp_avg_sq"] for state in states]
+    first, second = list(map(_FIRST, states)), list(map(_SECOND, states))
     if len(params) == 1 and kernels.adam_single_tensor(
         params[0], grads[0], first[0], second[0], number, *options, True, True, sign
     ):

@@ -38,7 +38,7 @@ class Lion(base.HostOptimizer):
     def _update(self) -> None:
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
-            for _, params, grads, states in base.group_by_step(group, self.state, _new_states):
+            for _, params, grads, states in base.group_by_step(self, group, _new_states):
                 kernels.lion(
                     params,
                     grads,
