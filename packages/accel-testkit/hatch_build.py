@@ -9,7 +9,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-FOLDERS = ("surfaces", "template")
+FOLDERS = ("surfaces", "template", "csrc")
 
 
 class SharedHook(BuildHookInterface):  # type: ignore[type-arg]

@@ -32,7 +32,7 @@ def test_template_and_surfaces_are_in_the_wheel(through_sdist: bool, tmp_path: P
         (source,) = (tmp_path / "unpacked").iterdir()
     with zipfile.ZipFile(build(source, tmp_path / "wheel", "wheel")) as archive:
         packed = {name: archive.read(name) for name in archive.namelist()}
-    for folder in ("template", "surfaces"):
+    for folder in ("template", "surfaces", "csrc"):
         files = [path for path in (SHARED / folder).rglob("*") if path.is_file()]
         assert files
         for path in files:

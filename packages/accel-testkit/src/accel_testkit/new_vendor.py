@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core import cascade, install_commands
+from accel_core.cli.status import working
 from accel_core.errors import AccelError
 from accel_core.selection.discover import discover
 from accel_testkit import shared
@@ -85,17 +86,24 @@ def run(args: argparse.Namespace) -> int:
     answers = {name: value for name, value in vars(args).items() if name in _QUESTIONS and value is not None}
     _check(answers)
     _refuse_taken(args.key)
-    _ask_torch(args.key, args.privateuse1)
+    _template_engine()
+    with working("asking torch for its device types"):
+        _ask_torch(args.key, args.privateuse1)
     target = _target(args.out / f"accel-{args.key}")
     render({**answers, "privateuse1": args.privateuse1}, target)
-    sys.stdout.write(_next_steps(args.key, target, args.privateuse1))
+    sys.stdout.write(_next_steps(args.key, target, args.privateuse1, has_url=bool(args.url)))
     return 0
 
 
 def render(answers: Mapping[str, Any], target: Path) -> None:
     """Write the package; answers that are left out are the template's. Raises `NoTemplateEngine`."""
+    typed = {name: int(value) if name == "priority" else value for name, value in answers.items()}
+    _template_engine().run_copy(str(shared.folder("template")), target, data=typed, defaults=True, quiet=True)
+
+
+def _template_engine() -> Any:
     try:
-        copier = importlib.import_module("copier")
+        return importlib.import_module("copier")
     except ImportError as error:
         raise NoTemplateEngine(
             what="a vendor package cannot be made",
@@ -103,8 +111,6 @@ def render(answers: Mapping[str, Any], target: Path) -> None:
             expected="copier 9, which fills in the template",
             do="pip install 'copier>=9.3,<10'",
         ) from error
-    typed = {name: int(value) if name == "priority" else value for name, value in answers.items()}
-    copier.run_copy(str(shared.folder("template")), target, data=typed, defaults=True, quiet=True)
 
 
 def _check(answers: Mapping[str, str]) -> None:
@@ -160,7 +166,7 @@ def _target(folder: Path) -> Path:
     return folder
 
 
-def _next_steps(key: str, target: Path, simulated: bool) -> str:
+def _next_steps(key: str, target: Path, simulated: bool, *, has_url: bool) -> str:
     device = "accel sim tests/simulated.json -- " if simulated else ""
     suite = f"python -m pytest --pyargs accel_testkit.suite --accel {key} --tier host"
     steps = [*_host(), (f"cd {target}", ""), ("pip install -e .", "")]
@@ -172,9 +178,10 @@ def _next_steps(key: str, target: Path, simulated: bool) -> str:
         ("python -m pytest", "the package's own tests"),
         (device + suite, "the conformance suite, as far as a host goes"),
         (f"edit src/accel_{key}/", "what is different about your device: probe, class, traits, ops"),
-        ("grep -rn forge.example .", "placeholders of the repository's address, to be replaced"),
-        ("read CONTRIBUTING.md", "tox, the first push, the pipeline, a release"),
     ]
+    if not has_url:
+        steps.append(("grep -rn forge.example .", "placeholders of the repository's address, to be replaced"))
+    steps.append(("read CONTRIBUTING.md", "tox, the first push, the pipeline, a release"))
     lines = [
         f" {number}. {step}\n" + (f"      {why}\n" if why else "")
         for number, (step, why) in enumerate(steps, 1)

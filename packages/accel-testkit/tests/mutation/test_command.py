@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from accel_testkit.mutation import cli
+from accel_testkit.mutation import cli, tree
 
 HERE = Path(__file__).parent
 PRETEND = HERE.parent / "suite" / "pretend"
 
 
-def mutate(*options: str) -> subprocess.CompletedProcess[str]:
-    """Run the command on the toy, with the checks of random states only."""
-    path = os.pathsep.join(map(str, (HERE, PRETEND)))
+def mutate(*options: str, toy: Path = HERE) -> subprocess.CompletedProcess[str]:
+    """Run the command on the toy in a folder, with the checks of random states only."""
+    path = os.pathsep.join(map(str, (toy, PRETEND)))
     base = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "ACCEL_S"))}
     target = ["--accel-class", "toy_accelerator:TOY_Accelerator", "--checks", "test_random"]
     command = ["-m", "accel_core.cli", "conformance", "mutate", *target, *options]
@@ -115,6 +115,32 @@ def test_sample_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
     assert len(chosen) == 2
     mutate(*options)
     assert [row["change"] for row in json.loads(out.read_text())["mutants"]] == chosen
+
+
+def test_run_is_void_if_a_source_changes_meanwhile(tmp_path: Path) -> None:
+    text = (HERE / "toy_accelerator.py").read_text()
+    edit = "        with open(__file__, 'a') as file:\n            file.write('#')\n"
+    head, method, tail = text.partition("        self.seen = new_state.clone()\n")
+    assert method
+    (tmp_path / "toy_accelerator.py").write_text(head + edit + method + tail)
+    out = tmp_path / "out.json"
+    done = mutate("--only", "set_rng_state state", "--json", str(out), toy=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert not out.exists()
+    assert [line.split()[0] for line in done.stderr.splitlines()[-3:]] == ["found:", "expected:", "do:"]
+    assert str(tmp_path / "toy_accelerator.py") in done.stderr
+
+
+def test_every_edited_added_or_removed_file_is_a_change() -> None:
+    before = {"kept.py": "1", "edited.py": "1", "removed.py": "1"}
+    after = {"kept.py": "1", "edited.py": "2", "added.py": "1"}
+    assert tree.changed(before, after) == ["added.py", "edited.py", "removed.py"]
+    assert tree.changed(before, dict(before)) == []
+
+
+def test_sources_are_those_of_the_packages_and_of_what_mutants_run_with() -> None:
+    found = {Path(name).name for name in tree.digests(["json.decoder", "no_such_package"])}
+    assert {"decoder.py", "torch_device.py", "test_random.py"} <= found
 
 
 def test_run_that_cannot_begin_is_an_exit_status_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:

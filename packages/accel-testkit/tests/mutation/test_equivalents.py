@@ -17,7 +17,7 @@ from accel_testkit.mutation.source import Mutant
 def mutants() -> list[Mutant]:
     """The mutants of what vendors derive from."""
     packages = {"accel_core.device", "accel_core.interface", "accel_core.op_builder"}
-    return [one for source in scope.sources(scope.Scope(packages)) for one in rules.mutants(source)]
+    return [one for source in scope.sources(scope.Scope(packages=packages)) for one in rules.mutants(source)]
 
 
 def test_every_entry_is_about_a_mutant(mutants: list[Mutant]) -> None:

@@ -84,7 +84,19 @@ def changed(text: str, rule: str) -> list[str]:
         ("off-by-one", "def f(a) -> int:\n    return a", ["return (a) + 1"]),
         ("arithmetic", "def f(a):\n    return -a * 2", ["return ((-a) / (2))", "return (a) * 2"]),
         ("dtype", "def f(x):\n    return x.to(torch.float32)", ["return x.to(torch.float16)"]),
+        ("dtype", "def f(x):\n    return (x - 1).float() / 7", ["return (x - 1).half() / 7"]),
+        (
+            "off-by-one",
+            "def f():\n    return 0x0A.to_bytes(4)",
+            ["return (11).to_bytes(4)", "return 0x0A.to_bytes(5)"],
+        ),
+        ("constant", "def f():\n    @g\n    def h():\n        pass\n    return h", ["return None"]),
         ("entry", "def f():\n    return [a, b]", ["return [b]", "return [a]"]),
+        (
+            "entry",
+            "def f(a, b):\n    return {**({} if a else b), 1: 2}",
+            ["return {1: 2}", "return {**({} if a else b)}"],
+        ),
         ("text", "def f():\n    return g('bf16')", ["return g('bf16_')"]),
     ],
 )

@@ -157,6 +157,17 @@ def test_the_last_line_names_a_page_that_is_installed(
     assert page.read_text(encoding="utf-8").startswith("# Writing a vendor package")
 
 
+@pytest.mark.parametrize("url", [(), ("--url", "https://git.acme.dev/accel-toy")])
+def test_the_address_is_a_step_only_where_it_is_a_placeholder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], url: tuple[str, ...]
+) -> None:
+    assert main(["new-vendor", KEY, "--out", str(tmp_path), *url]) == 0
+    said = capsys.readouterr().out
+    assert ("grep -rn forge.example" in said) == (not url)
+    project = (tmp_path / f"accel-{KEY}/pyproject.toml").read_text(encoding="utf-8")
+    assert ("forge.example" in project) == (not url)
+
+
 def test_a_missing_accel_host_is_one_of_the_steps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

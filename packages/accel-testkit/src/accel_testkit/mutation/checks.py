@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from functools import _lru_cache_wrapper
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +42,12 @@ class Recording:
     """A plug-in that records the lines and the seconds of each fixture and check of this process.
 
     lines of a fixture count for every check that uses it, though one check alone sets it up.
+    caches: emptied before each check, which otherwise would not execute what a former one has computed.
     """
 
     folder: Path
     recorded: reach.Reach
+    caches: Sequence[_lru_cache_wrapper[Any]] = ()
     fixtures: dict[str, tuple[set[reach.Line], float]] = field(default_factory=dict)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -70,6 +73,8 @@ class Recording:
         for number, item in enumerate(items):
             following = items[number + 1] if number + 1 < len(items) else None
             shared = sum(seconds for _, seconds in self.fixtures.values())
+            for cache in self.caches:
+                cache.cache_clear()
             begun = time.monotonic()
             reports = runtestprotocol(item, log=False, nextitem=following)
             seconds = time.monotonic() - begun

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from accel_core.selection.discover import discover
-from accel_testkit.mutation import equivalents, report
+from accel_testkit.mutation import equivalents, report, tree
 from accel_testkit.sim import build, settings, stub_packages, vendors
 
 _EXPLAINED = (
@@ -23,9 +23,9 @@ _EXPLAINED = (
     " their source, and run the checks of the conformance suite that execute the changed lines, up to the first"
     " that fails. A mutant that no check notices shows what the suite does not see."
 )
-#: What a run of the suite in the same shell may have set, and a simulated device of another key.
 #: Of the worker's output, where it ended early, in characters.
 _SHOWN = 4000
+#: What a run of the suite in the same shell may have set, and a simulated device of another key.
 _FOREIGN = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 
 
@@ -52,6 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     mutate.add_argument(
         "--only", default="", metavar="TEXT", help="only where module, function or rule has this text"
     )
+    mutate.add_argument(
+        "--also",
+        action="append",
+        default=[],
+        metavar="PACKAGE",
+        help="mutate this package, too, such as accel_host",
+    )
     mutate.add_argument("--jobs", type=_positive, default=os.cpu_count() or 1, help="mutants at a time")
     mutate.add_argument("--json", type=Path, metavar="FILE", help="write everything as JSON")
     mutate.add_argument(
@@ -71,19 +78,22 @@ def _positive(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the mutants and print what became of them; returns 1 below --at-least, 2 if the run is incomplete."""
+    """Run the mutants and print what became of them; returns 1 below --at-least, 2 if the run is incomplete or void."""
     try:
         equivalents.load(args.known)
     except (OSError, ValueError) as error:
         sys.stderr.write(f"accel: --known: {error}\n")
         return 2
-    names = ("quick", "checks", "sample", "seed", "only")
+    names = ("quick", "checks", "sample", "seed", "only", "also")
     collected = report.Report({name: getattr(args, name) for name in names})
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
         status = _follow(args, collected, output)
         if not collected.complete:
             output.seek(0)
             sys.stderr.write(output.read()[-_SHOWN:])
+    if collected.changed:
+        sys.stderr.write(f"accel: {tree.refusal(collected.changed)}\n")
+        return 2
     document = collected.document()
     if args.json is not None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
@@ -105,6 +115,7 @@ def _follow(args: argparse.Namespace, collected: report.Report, output: IO[str])
         "sample": args.sample,
         "seed": args.seed,
         "only": args.only,
+        "also": args.also,
         "known": [str(file.resolve()) for file in args.known],
     }
     target = ["--accel", args.accel] if args.accel else ["--accel-class", args.accel_class]

@@ -54,10 +54,16 @@ def changes(mutant: Mutant) -> list[tuple[CodeType, CodeType]]:
     return [
         (code, after[path])
         for path, code in before.items()
-        if tuple(part for part, _ in path)[: len(wanted)] == wanted
+        if _around(tuple(part for part, _ in path), wanted)
         and path in after
         and _program(code) != _program(after[path])
     ]
+
+
+def _around(names: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
+    """Return whether a function is the wanted one, in it, or around it: that makes it anew at each call."""
+    shorter = min(len(names), len(wanted))
+    return names[:shorter] == wanted[:shorter]
 
 
 def _program(code: CodeType) -> tuple[object, ...]:

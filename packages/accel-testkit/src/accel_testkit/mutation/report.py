@@ -22,6 +22,7 @@ class Report:
     about:    accelerator, key, versions; the options of the run.
     failed:   checks that fail without a mutant, and so cannot notice one, with their texts.
     unsteady: checks that fail or pass by what ran before them.
+    changed:  source files that changed during the run, which makes its outcomes void.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -29,6 +30,7 @@ class Report:
     checks: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     unsteady: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
     count: int | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -44,6 +46,8 @@ class Report:
             self.count = event["count"]
         elif kind == "unsteady":
             self.unsteady = event["checks"]
+        elif kind == "changed":
+            self.changed = event["files"]
         else:
             self.rows.append(event)
 

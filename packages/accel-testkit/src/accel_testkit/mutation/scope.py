@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,25 +19,17 @@ from accel_testkit.suite import ops
 
 #: Of core, what vendors derive from: its other packages are not part of an accelerator.
 _CORE = ("accel_core.device", "accel_core.interface", "accel_core.op_builder")
-_FOREIGN = (
-    "accel_core",
-    "accel_testkit",
-    "torch",
-    "deepspeed",
-    "abc",
-    "builtins",
-    "typing",
-    "typing_extensions",
-)
 
 
 @dataclass
 class Scope:
     """Packages whose functions are mutated, and functions that count even if no check executes them.
 
+    own: packages that count: what the ops load from others is tested there.
     named: (file, first line) of the code of the effective methods and of the ops' functions.
     """
 
+    own: frozenset[str] = frozenset()
     packages: set[str] = field(default_factory=set)
     named: set[tuple[str, int]] = field(default_factory=set)
 
@@ -59,12 +51,14 @@ class Scope:
     @classmethod
     def read(cls, document: dict[str, Any]) -> Scope:
         """Return it from plain data."""
-        return cls(set(document["packages"]), {(name, line) for name, line in document["named"]})
+        named = {(name, line) for name, line in document["named"]}
+        return cls(packages=set(document["packages"]), named=named)
 
 
-def survey(accelerator: Any) -> Scope:
-    """Return the scope of an accelerator."""
-    scope = Scope()
+def survey(accelerator: Any, also: Iterable[str] = ()) -> Scope:
+    """Return the scope of an accelerator: its package, what it derives from in core, and other packages by name."""
+    places = (type(accelerator).__module__, accelerator.op_builder_dir())
+    scope = Scope(frozenset({*(place.partition(".")[0] for place in places), *_CORE, *also}))
     _add_class(scope, type(accelerator))
     for builder in ops.served(accelerator).values():
         _add_class(scope, type(builder))
@@ -134,7 +128,7 @@ def _is_filled(cell: Any) -> bool:
 def _add(scope: Scope, function: FunctionType) -> None:
     module = function.__module__ or ""
     package = next((name for name in _CORE if f"{module}.".startswith(f"{name}.")), module.partition(".")[0])
-    if package and package not in _FOREIGN:
+    if package in scope.own:
         scope.packages.add(package)
         scope.named.add((function.__code__.co_filename, function.__code__.co_firstlineno))
 

@@ -22,7 +22,7 @@ import pytest
 
 from accel_core.api import using
 from accel_core.op_builder import OpTable
-from accel_testkit.mutation import checks, equivalents, patch, reach, rules, scope, tables
+from accel_testkit.mutation import checks, equivalents, patch, reach, rules, scope, tables, tree
 from accel_testkit.mutation.forks import Forks, Steps, Task
 from accel_testkit.mutation.judgement import Check, Judge, Outcome, Verdict
 from accel_testkit.mutation.source import Mutant, Source
@@ -31,17 +31,23 @@ from accel_testkit.suite.target import TARGET, Target
 
 #: Guard against a hang while the checks run without a mutant, in seconds for each file.
 _LIMIT = 900.0
+#: DeepSpeed's names of ops, by which the suite itself asks: no behaviour of an accelerator.
+_NAMES = "accel_core.op_builder.names"
 
 
 @dataclass(frozen=True)
 class Wish:
-    """What the command line asks for. only: part of a function's or rule's name; known: files of equivalents."""
+    """What the command line asks for.
+
+    only: part of a function's or rule's name; known: files of equivalents; also: packages to mutate as well.
+    """
 
     jobs: int
     sample: int | None = None
     seed: int = 0
     only: str = ""
     known: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()
 
 
 @dataclass(eq=False)
@@ -60,9 +66,11 @@ class MutationSession:
         if session.testsfailed or not session.items:
             return False
         target = session.config.stash[TARGET]
-        self.tell({"event": "about", **_about(target)})
         self._preload(target)
+        # Only now is a runtime imported that shows whether the device is simulated.
+        self.tell({"event": "about", **_about(target)})
         surveyed = self._survey(target)
+        before = tree.digests(surveyed.packages)
         found, constructing = self._baseline(session.items, surveyed)
         sources = list(scope.sources(surveyed))
         _import(sources, {name for check in found for name, _ in check.lines})
@@ -71,6 +79,8 @@ class MutationSession:
         judge = Judge(target, found, live, constructing, _caches(surveyed), tables.readers(sources))
         gc.freeze()  # the children share these pages
         self._judge(judge, list(self._mutants(sources, surveyed, found)))
+        if files := tree.changed(before, tree.digests(surveyed.packages)):
+            self.tell({"event": "changed", "files": files})
         return True
 
     # ------------------------------------------------------------------------------------- before
@@ -90,7 +100,7 @@ class MutationSession:
     def _survey(self, target: Target) -> scope.Scope:
         def work(folder: Path, keep: Callable[[Any], None]) -> None:
             checks.enter(folder)
-            keep(scope.survey(target.construct()).document())
+            keep(scope.survey(target.construct(), self.wish.also).document())
 
         (done,) = self.forks.run([_once(Task(work, _LIMIT))])
         if done.ended:
@@ -111,7 +121,7 @@ class MutationSession:
             traced = folder / "reach"
             traced.mkdir()
             recorded = reach.Reach(places)
-            recording = checks.Recording(traced, recorded)
+            recording = checks.Recording(traced, recorded, _caches(surveyed))
             batch[0].config.pluginmanager.register(recording)
             reach.watch_started(traced, places)
             recorded.start()
@@ -142,6 +152,8 @@ class MutationSession:
             for name, line in check.lines:
                 executed.setdefault(name, set()).add(line)
         for source in sources:
+            if source.module == _NAMES:
+                continue
             lines = executed.get(str(source.path), set())
             wanted = set()
             for function in source.functions():
@@ -149,7 +161,7 @@ class MutationSession:
                 named = (str(source.path), scope.first_line(function)) in surveyed.named
                 if named or not lines.isdisjoint(range(function.first_line, end + 1)):
                     wanted.add(function.name)
-            # The record is data that core checks when it finds the package; its fields have checks of their own.
+            # The vendor's record has checks of its own, by core when it finds the package.
             if wanted and source.path.name != "vendor.py":
                 wanted |= {table.name for table in source.tables()}
             for mutant in rules.mutants(source):

@@ -128,6 +128,9 @@ class Function:
         """Return a mutant that executes a statement first."""
         first = self.body[0]
         start = self.source.span(first)[0]
+        if decorators := getattr(first, "decorator_list", None):
+            # A function begins, for ast, after its decorators.
+            start = self.source.text.rindex("@", 0, self.source.span(decorators[0])[0])
         indent = " " * first.col_offset
         one_line = first.lineno == self.node.lineno
         text = f"{statement}; " if one_line else f"{statement}\n{indent}"

@@ -42,7 +42,9 @@ def main(arguments: Sequence[str]) -> int:
         answers.write(json.dumps(event) + "\n")
         answers.flush()
 
-    plugin = MutationSession(Wish(**{**wish, "known": tuple(wish["known"])}), tell)
+    plugin = MutationSession(
+        Wish(**{**wish, "known": tuple(wish["known"]), "also": tuple(wish["also"])}), tell
+    )
     with tempfile.TemporaryDirectory() as folder:
         settings = Path(folder, "pytest.ini")
         settings.write_text("[pytest]\n", encoding="utf-8")

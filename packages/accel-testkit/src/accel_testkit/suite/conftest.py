@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from accel_core.api import using
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits, Vendor
-from accel_testkit.suite import results
+from accel_testkit.suite import op_steps, results
 from accel_testkit.suite.expect import expect, fail
 from accel_testkit.suite.launch import Launcher
 from accel_testkit.suite.target import TARGET, Target, traits_of
@@ -80,6 +81,12 @@ def launcher(target: Target, tmp_path_factory: pytest.TempPathFactory) -> Launch
 
 
 @pytest.fixture
+def device(accelerator: DeepSpeedAccelerator) -> torch.device:
+    """The current device, as torch names it."""
+    return torch.device(accelerator.device())
+
+
+@pytest.fixture
 def second(accelerator: DeepSpeedAccelerator) -> Iterator[int]:
     """Index of a second device; the first one is the current device again afterwards."""
     accelerator.set_device(0)
@@ -101,3 +108,19 @@ def upstream(accelerator: DeepSpeedAccelerator) -> Iterator[Any]:
                 do="pip install 'accel-testkit[deepspeed]'",
             )
         yield deepspeed
+
+
+@pytest.fixture
+def created(accelerator: DeepSpeedAccelerator) -> Iterator[Any]:
+    """Load an op and create its optimizers; they are destroyed afterwards."""
+    made: list[tuple[Any, str, int]] = []
+
+    def make(name: str, number: int, settings: op_steps.Values) -> Any:
+        op = accelerator.create_op_builder(name).load()
+        op_steps.create(op, name, number, settings)
+        made.append((op, name, number))
+        return op
+
+    yield make
+    for op, name, number in made:
+        op_steps.destroy(op, name, number)

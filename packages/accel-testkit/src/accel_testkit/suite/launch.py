@@ -38,24 +38,27 @@ class Launcher:
         order: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
         limit: float = _LIMIT,
+        nodes: int = 1,
     ) -> list[dict[str, Any]]:
         """Run a job; return the ranks' answers, with `error` where a rank failed or did not end.
 
         order: plain data that the job reads. environment: laid over that of the ranks. limit: seconds.
+        nodes: as how many nodes this machine acts, with as many ranks each.
         """
         folder = self.folder / f"{next(self._numbers)}-{job}"
         folder.mkdir()
         (folder / _ORDER).write_text(json.dumps(order or {}), encoding="utf-8")
         more = dict(environment or {})
-        started = [self._start(job, folder, rank, ranks, more) for rank in range(ranks)]
+        started = [
+            self._start(job, folder, {**_ranks_environment(rank, ranks, ranks // nodes), **more})
+            for rank in range(ranks)
+        ]
         _wait(started, limit)
         return [_answer(folder, rank, process.returncode) for rank, process in enumerate(started)]
 
-    def _start(
-        self, job: str, folder: Path, rank: int, ranks: int, more: dict[str, str]
-    ) -> subprocess.Popen[bytes]:
+    def _start(self, job: str, folder: Path, more: dict[str, str]) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "accel_testkit.suite.rank", job, str(folder)]
-        environment = {**os.environ, **_ranks_environment(rank, ranks)}
+        environment = dict(os.environ)
         if self.target.vendor is None:
             command.append(self.target.accelerator)
             environment.pop("DS_ACCELERATOR", None)
@@ -63,16 +66,16 @@ class Launcher:
             # As a user asks for it: the script itself names no accelerator.
             environment["DS_ACCELERATOR"] = self.target.vendor.key
         environment |= more
-        with (folder / f"{rank}.log").open("wb") as log:
+        with (folder / f"{more['RANK']}.log").open("wb") as log:
             return subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
 
 
-def _ranks_environment(rank: int, ranks: int) -> dict[str, str]:
-    sizes = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "LOCAL_SIZE": ranks}
+def _ranks_environment(rank: int, ranks: int, of_node: int) -> dict[str, str]:
+    sizes = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": of_node, "LOCAL_SIZE": of_node}
     return {
         **{name: str(size) for name, size in sizes.items()},
         "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
+        "LOCAL_RANK": str(rank % of_node),
         # The ranks meet through a file; DeepSpeed only looks whether these are set.
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "0",

@@ -39,7 +39,7 @@ class StepOp:
     keys:      which of the hyperparameters it takes.
     call:      take a step on [gradients, parameters, *states], lists of tensors.
     wanted:    the float64 reference of one tensor's step.
-    many:      the function takes lists, and is called once for all sizes.
+    many:      the function takes lists, and is called once for all sizes; `call` may be given its flag of overflows.
     undecided: where a step may go either way, because rounding decides the sign of a sum that is nearly zero.
     """
 
@@ -48,7 +48,7 @@ class StepOp:
     states: int
     variants: dict[str, Values]
     keys: tuple[str, ...]
-    call: Callable[[Any, list[Tensors], Values], Any]
+    call: Callable[..., Any]
     wanted: Callable[..., Tensors]
     on_device: bool
     many: bool = False
@@ -73,15 +73,15 @@ def _flag(lists: list[Tensors]) -> torch.Tensor:
     return torch.zeros(1, dtype=torch.int32, device=lists[1][0].device)
 
 
-def _fused_adam(op: Any, lists: list[Tensors], v: Values) -> None:
+def _fused_adam(op: Any, lists: list[Tensors], v: Values, flag: torch.Tensor | None = None) -> None:
+    flag = _flag(lists) if flag is None else flag
     modes = int(v["decoupled"]), int(v["corrected"])
-    op.multi_tensor_adam(
-        2048, _flag(lists), lists, v["lr"], *v["betas"], v["eps"], v["step"], *modes, v["decay"]
-    )
+    op.multi_tensor_adam(2048, flag, lists, v["lr"], *v["betas"], v["eps"], v["step"], *modes, v["decay"])
 
 
-def _fused_lion(op: Any, lists: list[Tensors], v: Values) -> None:
-    op.multi_tensor_lion(2048, _flag(lists), lists, v["lr"], *v["betas"], v.get("step", 1), v["decay"])
+def _fused_lion(op: Any, lists: list[Tensors], v: Values, flag: torch.Tensor | None = None) -> None:
+    flag = _flag(lists) if flag is None else flag
+    op.multi_tensor_lion(2048, flag, lists, v["lr"], *v["betas"], v.get("step", 1), v["decay"])
 
 
 def _lamb(op: Any, lists: list[Tensors], v: Values) -> Any:

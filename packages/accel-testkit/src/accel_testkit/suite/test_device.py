@@ -9,6 +9,7 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite.expect import expect, expect_raises, expect_type
+from accel_testkit.suite.target import Target
 
 pytestmark = pytest.mark.tier("host")
 
@@ -194,3 +195,19 @@ def test_new_tensors_are_on_the_current_device(accelerator: DeepSpeedAccelerator
         expected=str(wanted),
         do="set the device in the runtime, not only in the accelerator object",
     )
+
+
+def test_setting_the_current_device_changes_nothing(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`set_device(current_device())` leaves the current device, in a rank that a launcher has started, too."""
+    for rank in ("0", "1"):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        accelerator = target.construct()
+        before = accelerator.current_device()
+        accelerator.set_device(before)
+        expect(
+            accelerator.current_device() == before,
+            "set_device(current_device()) changes the device",
+            found=f"{before} before, {accelerator.current_device()} after it, with LOCAL_RANK={rank}",
+            expected="the same index",
+            do="keep the index that set_device() is given",
+        )

@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_core.vendor import Vendor
 from accel_testkit.suite.expect import expect, expect_raises, expect_type
+from accel_testkit.suite.exported_variables import OF_BACKENDS, OF_VENDORS
 from accel_testkit.suite.target import Target
 
 pytestmark = pytest.mark.tier("host")
@@ -118,6 +120,20 @@ def test_exports_reach_the_collectives(accelerator: DeepSpeedAccelerator) -> Non
         found=f"{prefixes} for the backend {backend!r}",
         expected=f"a prefix such as {library}_",
         do="add the prefix that the library's variables have",
+    )
+
+
+def test_exports_have_what_users_set(accelerator: DeepSpeedAccelerator, vendor: Vendor | None) -> None:
+    """Each variable that users of the runtime and of its collectives set begins with a prefix of `export_envs()`."""
+    prefixes, backend = tuple(accelerator.export_envs()), accelerator.communication_backend_name()
+    wanted = (*OF_BACKENDS.get(str(backend), ()), *OF_VENDORS.get(vendor.key if vendor else "", ()))
+    left = [name for name in wanted if not name.startswith(prefixes)]
+    expect(
+        not left,
+        "export_envs() leaves out variables that ranks on other machines need",
+        found=f"no prefix of {', '.join(left)} in {list(prefixes)}",
+        expected="a prefix for each",
+        do="add the beginnings of these names",
     )
 
 

@@ -123,6 +123,28 @@ def test_two_graphs_are_replayed_in_any_order(accelerator: DeepSpeedAccelerator)
     )
 
 
+@pytest.mark.needs("graphs", "streams")
+def test_capture_is_on_its_stream_and_pool(accelerator: DeepSpeedAccelerator) -> None:
+    """Within `capture_to_graph(graph, pool, stream)` that stream is the current one, and the graph has that pool."""
+    first, second = accelerator.create_graph(), accelerator.create_graph()
+    stream = accelerator.Stream()
+    with accelerator.capture_to_graph(first, stream=stream):
+        inside = accelerator.current_stream()
+        torch.ones(1, device=accelerator.device())
+    handles = [getattr(graph, "pool", None) for graph in (first, second)]  # hpu's graphs have none to share
+    with accelerator.capture_to_graph(second, pool=handles[0]() if handles[0] else None):
+        torch.ones(1, device=accelerator.device())
+    pools = [handle() if handle else None for handle in handles]
+    after = accelerator.current_stream()
+    expect(
+        inside == stream and after != stream and pools[0] == pools[1],
+        "capture_to_graph() does not use its stream and pool",
+        found=f"stream {inside} for {stream}, pool {pools[1]} for {pools[0]}",
+        expected="those that are given",
+        do="pass pool and stream on to the runtime's graph context",
+    )
+
+
 @pytest.mark.needs("graphs")
 def test_capture_ends_with_an_exception(accelerator: DeepSpeedAccelerator) -> None:
     """After an exception in a capture none is under way, the exception is passed on, and the next capture works."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.expect import expect, largest
+from accel_testkit.suite.expect import expect, fail, largest
 from accel_testkit.suite.inference_functions import typed
 from accel_testkit.suite.reference_inference import Attention, Sequences
 
@@ -26,6 +26,9 @@ _MODELS = {
     "rotated halves": replace(_PLAIN, rotary=8),
     "rotated neighbours, part of the channels": replace(_PLAIN, rotary=4, interleaved=True, theta=300.0),
     "grouped heads": replace(_PLAIN, groups=2, rotary=8, theta=1000.0),
+    # Counts of heads, groups and channels that could be taken for each other.
+    "as many channels as heads": replace(_PLAIN, groups=2, width=4, rotary=4),
+    "as many channels as groups": replace(_PLAIN, groups=2, width=2, rotary=2),
     "one group": replace(_PLAIN, groups=1, width=16, factor=0.5),
     "window": replace(_PLAIN, window=3),
     "padding": replace(_PLAIN, padding=2, rotary=8),
@@ -41,7 +44,13 @@ class Engine:
         self.device, self.model, self.dtype = torch.device(accelerator.device()), model, dtype
         self.generator = torch.Generator().manual_seed(23)
         self.layers: dict[int, Sequences] = {}
-        typed(self.op, "allocate_workspace", dtype)(32, model.heads, 8, _BATCH, 2, 1, False, 0, 1024, 1)
+        self.allocate()
+
+    def allocate(self) -> None:
+        """Begin as DeepSpeed does before the first prompt."""
+        typed(self.op, "allocate_workspace", self.dtype)(
+            32, self.model.heads, 8, _BATCH, 2, 1, False, 0, 1024, 1
+        )
 
     def random(self, *shape: int) -> torch.Tensor:
         """Numbers in [-1, 1) on the host, in float64, that the type holds."""
@@ -107,13 +116,34 @@ def test_attention_is_right(accelerator: DeepSpeedAccelerator, model: str, dtype
             _expect_close(error, dtype, f"{tokens} tokens in layer {layer}, {model}")
 
 
-def test_cache_can_be_reset(accelerator: DeepSpeedAccelerator) -> None:
-    """After `reset_cache()`, and after the workspace was released and taken again, sequences begin anew."""
+def test_tokens_go_on_from_one_token(accelerator: DeepSpeedAccelerator) -> None:
+    """A prompt of one token is a prompt, and the cache grows from it."""
     engine = Engine(accelerator, _MODELS["rotated halves"], torch.float32)
-    for name in ("reset_cache", "release_workspace", "reset_cache"):
+    for prompt in (True, False, False, False, True, False):
+        error = engine.error(0, 1, prompt=prompt)
+        _expect_close(error, torch.float32, "one token, as a prompt or after one")
+
+
+def test_positions_are_exact_in_long_prompts(accelerator: DeepSpeedAccelerator) -> None:
+    """Rotation by positions beyond 2048, the last integers of float16, is that of float32 at least."""
+    engine = Engine(accelerator, replace(_PLAIN, heads=1, groups=1, rotary=4), torch.float32)
+    for tokens in (2051, 1):
+        error = engine.error(0, tokens, 1, prompt=tokens > 1)
+        _expect_close(error, torch.float32, f"{tokens} tokens at the end of a long prompt")
+
+
+def test_cache_can_be_reset(accelerator: DeepSpeedAccelerator) -> None:
+    """After `reset_cache()`, and after the workspace was released or allocated again, sequences begin anew."""
+    engine = Engine(accelerator, _MODELS["rotated halves"], torch.float32)
+    for name in ("reset_cache", "release_workspace", "reset_cache", "allocate_workspace"):
         for layer in (0, 1):
             _expect_close(engine.error(layer, 5, prompt=True), torch.float32, f"a prompt before {name}()")
-        getattr(engine.op, name)()
+        if name == "allocate_workspace":
+            engine.allocate()
+        elif getattr(engine.op, name)() is False:
+            fail(
+                f"{name}() says that it did nothing", found="False", expected="None or True", do="return True"
+            )
         if name == "release_workspace":
             engine.op.retake_workspace()
             continue

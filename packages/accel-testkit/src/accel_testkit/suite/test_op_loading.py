@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from accel_core.errors import AccelError
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder.names import UPSTREAM
 from accel_testkit.suite import ops
@@ -37,6 +38,17 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
         "swizzle_quant",
         "quantized_reduction",
     ),
+    "EvoformerAttnBuilder": ("attention", "attention_bwd"),
+    "FPQuantizerBuilder": ("quantize", "dequantize", "selective_dequantize", "get_scales"),
+    "PackbitsBuilder": ("packbits", "unpackbits"),
+    "RandomLTDBuilder": (
+        "token_sort_",
+        "token_gather",
+        "token_scatter_",
+        "mask_gather_bert",
+        "mask_gather_gpt",
+    ),
+    "SpatialInferenceBuilder": ("nhwc_bias_add", "nhwc_bias_add_add", "nhwc_bias_add_bias_add"),
     "AsyncIOBuilder": ("aio_handle", "aio_read", "aio_write"),
 }
 _SERVED = [pytest.param(name, marks=pytest.mark.needs(name)) for name in UPSTREAM]
@@ -73,6 +85,30 @@ def _has(op: Any, name: str) -> bool:
         return False
 
 
+def test_unknown_functions_are_missing(accelerator: DeepSpeedAccelerator) -> None:
+    """A function that no op has is an AttributeError, also with a float type's ending: DeepSpeed then uses its own."""
+    answers = []
+    for name, builder in ops.served(accelerator).items():
+        op = builder.load() if builder.is_compatible() else None
+        for function in ("no_such_function", "no_such_function_fp16", "_no_such_function"):
+            try:
+                answers.append(f"{name}.{function}: {getattr(op, function)!r}")
+            except AttributeError as error:
+                if isinstance(error, AccelError) and not error.what.startswith(f"{builder.NAME} "):
+                    answers.append(
+                        f"{name}.{function}: does not say that {builder.NAME} lacks it: {error.what}"
+                    )
+            except Exception as error:
+                answers.append(f"{name}.{function}: {type(error).__name__}: {error}")
+    expect(
+        not answers,
+        "ops have functions that nobody wrote",
+        found="; ".join(answers),
+        expected="AttributeError",
+        do="derive the op from accel_core.op_builder.OpFunctions, or do not answer every name",
+    )
+
+
 @pytest.mark.parametrize("name", [*UPSTREAM, "NoSuchOpBuilder"])
 def test_builders_are_new(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """`create_op_builder` gives a new builder at each call, of the one class that `get_op_builder` gives."""
@@ -84,6 +120,27 @@ def test_builders_are_new(accelerator: DeepSpeedAccelerator, name: str) -> None:
         found=f"{builders}, of {classes}",
         expected="one class, and two objects",
         do="construct the class at each call, and keep one class for each op",
+    )
+
+
+@pytest.mark.parametrize("name", UPSTREAM)
+def test_a_probe_that_fails_is_a_reason(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """A builder may be given another name, and an exception in its probe makes it incompatible, with the reason."""
+    base = accelerator.get_op_builder(name)
+    if not hasattr(base, "compatibility"):
+        return  # DeepSpeed's own builder
+
+    def compatibility(self: Any) -> tuple[bool, str]:
+        raise LookupError("no such toolkit")
+
+    builder = type(base.__name__, (base,), {"compatibility": compatibility})("renamed")
+    found = builder.name, builder.is_compatible(), builder.reason
+    expect(
+        found[:2] == ("renamed", False) and "LookupError" in found[2] and "no such toolkit" in found[2],
+        f"{name} does not survive a failing probe",
+        found=f"name {found[0]!r}, is_compatible() {found[1]}, reason {found[2]!r}",
+        expected="the name 'renamed', False, and a reason with the exception",
+        do="derive it from accel_core.op_builder.OpBuilder, and override `compatibility` alone",
     )
 
 

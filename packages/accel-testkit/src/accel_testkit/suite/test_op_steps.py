@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -49,22 +48,6 @@ def _place(accelerator: DeepSpeedAccelerator, step: StepOp) -> torch.device:
 
 def _load(accelerator: DeepSpeedAccelerator, name: str) -> Any:
     return accelerator.create_op_builder(name).load()
-
-
-@pytest.fixture
-def created(accelerator: DeepSpeedAccelerator) -> Iterator[Any]:
-    """Load an op and create its two optimizers; they are destroyed afterwards."""
-    made: list[tuple[Any, str, int]] = []
-
-    def make(name: str, number: int, settings: Values) -> Any:
-        op = _load(accelerator, name)
-        op_steps.create(op, name, number, settings)
-        made.append((op, name, number))
-        return op
-
-    yield make
-    for op, name, number in made:
-        op_steps.destroy(op, name, number)
 
 
 def _lists(step: StepOp, sizes: Any, types: tuple[torch.dtype, torch.dtype], generator: Any) -> list[Tensors]:

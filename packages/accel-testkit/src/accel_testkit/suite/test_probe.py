@@ -4,16 +4,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Confirmation, Evidence, Vendor
 from accel_testkit.suite.expect import expect, expect_type
+from accel_testkit.suite.target import records
 
 pytestmark = [pytest.mark.tier("host"), pytest.mark.record]
+
+#: Guards against a hang; nothing is measured.
+_LIMIT = 120
 
 
 def test_evidence_is_evidence(vendor: Vendor) -> None:
@@ -50,6 +58,43 @@ def test_evidence_survives_a_bare_machine(
     """Without any device file or driver `evidence()` answers, and does not raise."""
     monkeypatch.setenv("ACCEL_SYSROOT", str(tmp_path))
     expect_type(vendor.evidence(), Evidence, "the answer on a bare machine", do="treat absence as an answer")
+
+
+@pytest.fixture(scope="module")
+def bare(
+    vendor: Vendor, run_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """What the probes find where there is no torch; see accel_testkit.suite.without_torch."""
+    out = tmp_path_factory.mktemp("bare") / "evidence.json"
+    command = [sys.executable, "-m", "accel_testkit.suite.without_torch", str(out), *records(vendor)]
+    done = subprocess.run(
+        command, env=run_environment, capture_output=True, text=True, timeout=_LIMIT, check=False
+    )
+    if not out.is_file():
+        return {"error": done.stderr[-2000:]}
+    answers: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    return answers
+
+
+def test_evidence_without_torch_is_no_runtime(bare: dict[str, Any]) -> None:
+    """Where torch is not installed `evidence()` finds no runtime, says so in a sentence, and imports nothing."""
+    expect(
+        not bare.get("error") and bare["runtime"] and not any(bare["runtime"]),
+        "evidence() without torch is another than that there is no runtime",
+        found=str(bare),
+        expected="Evidence(runtime=False, …), and no exception",
+        do="look for torch with accel_core.vendor.module_exists, and import nothing",
+    )
+    for reason in bare["reasons"]:
+        _expect_sentence(reason, "Evidence.reason without torch")
+    expect(
+        all(hardware in (True, False, None) for hardware in bare["hardware"])
+        and ("cpu" not in bare["keys"] or all(bare["hardware"])),
+        "Evidence.hardware without torch is another",
+        found=repr(bare["hardware"]),
+        expected="True, False or None, of devices that do not depend on torch; there is always a CPU",
+        do="answer it as on a machine with torch",
+    )
 
 
 def test_evidence_leaves_the_environment_alone(vendor: Vendor) -> None:

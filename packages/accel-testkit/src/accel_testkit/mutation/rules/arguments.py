@@ -63,12 +63,18 @@ def _start(function: Function, keyword: ast.keyword) -> int:
 def swap(function: Function) -> Iterator[Mutant]:
     """Neighbouring arguments of a call, or the operands of an operator, change places."""
     for node in function.walk():
-        if isinstance(node, ast.Call):
+        if isinstance(node, ast.Call) and not _is_symmetric(node.func):
             plain = [value for value in node.args if not isinstance(value, ast.Starred)]
             for first, second in itertools.pairwise(plain):
                 yield from _swapped(function, first, second)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, _ORDERED):
             yield from _swapped(function, node.left, node.right)
+
+
+def _is_symmetric(called: ast.expr) -> bool:
+    if isinstance(called, ast.Attribute):
+        return called.attr in ("transpose", "swapaxes")
+    return isinstance(called, ast.Name) and called.id in ("max", "min")
 
 
 def _swapped(function: Function, first: ast.expr, second: ast.expr) -> Iterator[Mutant]:

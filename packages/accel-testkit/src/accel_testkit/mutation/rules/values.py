@@ -42,7 +42,10 @@ def off_by_one(function: Function) -> Iterator[Mutant]:
     for node in function.walk():
         if isinstance(node, ast.Constant) and type(node.value) in (int, float):
             number: Any = node.value
-            yield function.changed("off-by-one", node, repr(number + 1))
+            text = repr(number + 1)
+            # Methods are called on a hexadecimal number without parentheses, which a decimal one needs.
+            plain = function.source.segment(node)[:2].lower() != "0x"
+            yield function.changed("off-by-one", node, text if plain else f"({text})")
         elif isinstance(node, ast.Compare) and type(node.ops[0]) in _BOUNDS and len(node.ops) == 1:
             left, right = (function.source.segment(part) for part in (node.left, node.comparators[0]))
             yield function.changed("off-by-one", node, f"({left} {_BOUNDS[type(node.ops[0])]} {right})")
@@ -75,7 +78,7 @@ def dtype(function: Function) -> Iterator[Mutant]:
             yield function.changed("dtype", node, f"torch.{_DTYPES[node.attr]}")
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CASTS:
             value = function.source.segment(node.func.value)
-            yield function.changed("dtype", node, f"{value}.{_CASTS[node.func.attr]}()")
+            yield function.changed("dtype", node, f"({value}).{_CASTS[node.func.attr]}()")
 
 
 def entry(function: Function) -> Iterator[Mutant]:
@@ -96,7 +99,7 @@ def _without(function: Function, node: ast.List | ast.Tuple | ast.Set | ast.Dict
     segment = function.source.segment
     if isinstance(node, ast.Dict):
         pairs = [
-            f"**{segment(value)}" if key is None else f"{segment(key)}: {segment(value)}"
+            f"**({segment(value)})" if key is None else f"{segment(key)}: {segment(value)}"
             for key, value in zip(node.keys, node.values, strict=True)
         ]
         return "{" + ", ".join(pairs[:number] + pairs[number + 1 :]) + "}"

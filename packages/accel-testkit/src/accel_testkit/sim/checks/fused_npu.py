@@ -183,6 +183,26 @@ def npu_scatter(d: Device) -> None:
         agrees(d, _ops().npu_scatter, reference, x, where, updates, 0)
 
 
+@CHECKS
+def npu_dynamic_quant(d: Device) -> None:
+    for random, dtype in cases(4):
+        if dtype == torch.float32:
+            continue
+        x = random.tensor(random.shape(3), dtype)
+        x[..., 0] = 2.0
+        integers, steps = _ops().npu_dynamic_quant(x.to(d.type))
+        wide = x.double()
+        close(steps, wide.abs().amax(-1) / 127)
+        off = (integers.cpu() * steps.cpu().double().unsqueeze(-1) - wide).abs()
+        expect(integers.dtype == torch.int8 and bool((off <= steps.cpu().unsqueeze(-1) * 0.50001).all()))
+    ties = torch.tensor([[127.0, 0.5, 1.5, 2.5, -0.5, -1.5]], dtype=torch.float16, device=d.type)
+    expect(
+        _ops().npu_dynamic_quant(ties)[0].tolist() == [[127, 0, 2, 2, 0, -2]], "ties go to the even integer"
+    )
+    raises(lambda: _ops().npu_dynamic_quant(ties.float()), RuntimeError, "float32")
+    raises(lambda: _ops().npu_dynamic_quant(ties.cpu()), NotImplementedError, "CPU")
+
+
 def _attention(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
     """Compute attention on (batch, heads, sequence, size), one head and row after the other."""
     groups = q.shape[1] // k.shape[1]

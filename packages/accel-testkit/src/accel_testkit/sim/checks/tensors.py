@@ -62,6 +62,8 @@ def devices_do_not_mix(d: Device) -> None:
     raises(lambda: here + torch.ones(2), RuntimeError, "on the same device")
     raises(lambda: here @ torch.ones(2), RuntimeError, "on the same device")
     same(here * torch.tensor(2.0), [2.0, 2.0])
+    same(here[torch.tensor([1, 0])], [1.0, 1.0])
+    raises(lambda: torch.ones(2)[here.long()], RuntimeError, "same device as the indexed tensor")
 
 
 @CHECKS

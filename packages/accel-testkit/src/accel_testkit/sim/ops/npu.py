@@ -113,6 +113,21 @@ def npu_scatter(input: Tensor, indices: Tensor, updates: Tensor, dim: int) -> Te
     return input.scatter(dim, indices.long().unsqueeze(dim), updates.unsqueeze(dim))
 
 
+def npu_dynamic_quant(
+    input: Tensor, *, smooth_scales: Tensor | None = None, group_index: Tensor | None = None,
+    dst_type: int | None = None, quant_mode: str = "pertoken", dst_type_max: float = 0.0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Integers of each row by its own step, max|x| / 127, and the steps in float32."""
+    special = smooth_scales is not None or group_index is not None or quant_mode != "pertoken" or dst_type_max
+    if special or dst_type not in (None, 1):
+        errors.raise_not_simulated("torch.ops.npu.npu_dynamic_quant with anything but its input and int8")
+    if input.dim() < 2 or input.dtype not in (torch.float16, torch.bfloat16):
+        raise RuntimeError(f"npu_dynamic_quant: {input.dim()} dimensions of {input.dtype}")
+    x = input.float()
+    steps = x.abs().amax(-1) / 127
+    return (x / steps.unsqueeze(-1)).round().nan_to_num(0.0, 0.0, 0.0).to(torch.int8), steps
+
+
 _DTYPES = {
     0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64, 5: torch.float16, 6: torch.float32,
     7: torch.float64, 11: torch.bool, 15: torch.bfloat16,
@@ -132,6 +147,7 @@ OPS = Ops(
         _op("npu_geglu", npu_geglu, differentiable=True),
         _op("npu_dtype_cast", npu_dtype_cast, differentiable=True),
         _op("npu_scatter", npu_scatter),
+        _op("npu_dynamic_quant", npu_dynamic_quant),
         _op("npu_fusion_attention", npu_fusion_attention, differentiable=True),
     ),
 )

@@ -37,9 +37,20 @@ def exports(simulation: Simulation) -> dict[str, Any]:
         return {}
     binding._nccl_version = lambda: _NCCL
     binding._nccl_version_suffix = lambda: b""
+    binding._cuda_getCurrentRawStream = _raw_stream(simulation)
     runtime = _Runtime(simulation)
     simulation.module._cudart = runtime  # type: ignore[attr-defined]
     return {"cudart": lambda: runtime, "get_allocator_backend": lambda: "native"}
+
+
+def _raw_stream(simulation: Simulation) -> Any:
+    def current_raw_stream(device: int) -> int:
+        """Return the handle of the current stream, for a kernel that is started on it by the driver."""
+        # Work of torch on a stream first carries out the copies that are deferred there; the driver's does not.
+        torch.zeros((), device=torch.device(simulation.type, device))
+        return int(simulation.simulated["current_stream"](device).native_handle)
+
+    return current_raw_stream
 
 
 def _refusal(prefixes: tuple[str, ...]) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from accel_core import torch_threads
 from accel_testkit.suite import launch
 
 #: Guards against a hang.
@@ -48,6 +49,7 @@ def _accelerator(dotted: str) -> Any:
 
 def _join(accelerator: Any, folder: str, rank: int) -> None:
     accelerator.set_device(int(os.environ["LOCAL_RANK"]))
+    torch_threads.finish_at_exit()
     torch.distributed.init_process_group(
         accelerator.communication_backend_name(),
         init_method=Path(folder, "meeting").resolve().as_uri(),

@@ -39,7 +39,7 @@ class GOOD_Accelerator(TorchDeviceAccelerator):
     def capture_to_graph(
         self, graph: Any, pool: Any = None, stream: Any = None
     ) -> AbstractContextManager[Any]:
-        return self.runtime.graph(graph)
+        return self.runtime.graph(graph, pool, stream)
 
     @override
     def replay_graph(self, graph: Any) -> None:

@@ -101,10 +101,11 @@ class Runtime:
         return callback()
 
     @contextmanager
-    def graph(self, graph: Graph) -> Iterator[None]:
+    def graph(self, graph: Graph, pool: object = None, stream: Stream | None = None) -> Iterator[None]:
+        graph.memory = pool or graph.memory
         self.capturing = True
         try:
-            with graph:
+            with self.stream(stream), graph:
                 yield
         finally:
             self.capturing = False

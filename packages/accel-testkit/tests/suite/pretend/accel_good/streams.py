@@ -70,12 +70,16 @@ class Graph(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.work: list[tuple[Any, Any, Any, Any]] = []
+        self.memory = object()
 
     @override
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         self.work.append((func, args, kwargs or {}, result))
         return result
+
+    def pool(self) -> object:
+        return self.memory
 
     def replay(self) -> None:
         for func, args, kwargs, result in self.work:

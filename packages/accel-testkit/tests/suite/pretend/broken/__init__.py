@@ -26,10 +26,24 @@ BY_RULE = {
     "device_index",
     "memory_figures",
     "op_attention",
+    "op_evoformer",
+    "op_fp_quantizer",
     "op_host",
     "op_inference",
+    "op_inference_forms",
     "op_loading",
+    "op_norm_extremes",
+    "op_plain_forms",
     "op_quantizer",
+    "op_quantizer_extremes",
+    "op_quantizer_forms",
+    "op_quantizer_functions",
+    "op_quantizer_sizes",
+    "op_refusals",
+    "op_runtime",
+    "op_routes",
+    "op_precision",
+    "op_step_extremes",
     "op_steps",
     "pinned_copies",
     "traits",
@@ -54,6 +68,7 @@ PLACED = (
     "events.event_is_done_once_its_work_is",
     "graphs.capture_can_be_noticed",
     "graphs.capture_ends_with_an_exception",
+    "graphs.capture_is_on_its_stream_and_pool",
     "graphs.code_in_a_capture_is_usable_after_a_replay",
     "graphs.each_replay_runs_the_work",
     "graphs.replay_uses_new_data",
@@ -111,6 +126,7 @@ class Variant:
     fails:   ids of the checks that have to fail; an id without its [parameter] stands for all of them.
     kind:    the broken class, or None where `patch` breaks something else.
     started: the fixture of the suite that starts processes and whose checks are run; empty: all other checks.
+    perhaps: ids of checks that notice it where memory happens to be handed out again.
     """
 
     name: str
@@ -118,6 +134,7 @@ class Variant:
     kind: type | None
     patch: Patch | None
     started: str = ""
+    perhaps: tuple[str, ...] = ()
 
     @property
     def files(self) -> set[str]:
@@ -134,12 +151,14 @@ class Variant:
 VARIANTS: dict[str, Variant] = {}
 
 
-def breaks(*fails: str, started: str = "", name: str = "") -> Callable[[Any], Any]:
+def breaks(
+    *fails: str, started: str = "", name: str = "", perhaps: tuple[str, ...] = ()
+) -> Callable[[Any], Any]:
     """Register a broken class, or a function that breaks the site of a run."""
 
     def register(thing: Any) -> Any:
         kind, patch = (thing, None) if isinstance(thing, type) else (None, thing)
-        variant = Variant(name or thing.__name__, fails, kind, patch, started)
+        variant = Variant(name or thing.__name__, fails, kind, patch, started, perhaps)
         assert variant.name not in VARIANTS, f"two variants are called {variant.name}"
         VARIANTS[variant.name] = variant
         return thing

@@ -20,7 +20,7 @@ _HALF = "op_steps.half_precision_steps_are_right"
 _SHARED = "op_steps.optimizers_do_not_share_anything"
 
 
-def _with(builder: str, **changes: Any) -> type[GOOD_Accelerator]:
+def with_builder(builder: str, **changes: Any) -> type[GOOD_Accelerator]:
     """A class in which one builder has other attributes."""
 
     class Changed(GOOD_Accelerator):
@@ -48,13 +48,13 @@ class _Changed:
         return getattr(self.op, name)
 
 
-def _calls(builder: str, name: str, *fails: str, **functions: Callable[..., Any]) -> None:
+def register_calls(builder: str, name: str, *fails: str, **functions: Callable[..., Any]) -> None:
     """Register a variant in which functions of a loaded op are replaced."""
 
     def load(self: Any, verbose: bool = True) -> Any:
         return _Changed(super(type(self), self).load(verbose), functions)
 
-    breaks(*fails, name=name)(_with(builder, load=load))
+    breaks(*fails, name=name)(with_builder(builder, load=load))
 
 
 _first: list[float] = []
@@ -65,7 +65,7 @@ def _first_rate(op: Any, chunk: int, flag: Any, lists: Any, lr: float, *rest: An
     op.multi_tensor_adam(chunk, flag, lists, _first[0], *rest)
 
 
-_calls(
+register_calls(
     "FusedAdamBuilder", "AdamKeepsTheFirstRate", f"{_STEP}[FusedAdamBuilder-Adam]",
     f"{_STEP}[FusedAdamBuilder-Adam uncorrected]", f"{_STEP}[FusedAdamBuilder-AdamW]",
     f"{_STEP}[FusedAdamBuilder-AdamW uncorrected]", f"{_SHARED}[FusedAdamBuilder]",
@@ -73,26 +73,26 @@ _calls(
     f"{_HALF}[FusedAdamBuilder-fp16-same]",
     multi_tensor_adam=_first_rate,
 )  # fmt: skip
-_calls(
+register_calls(
     "FusedLambBuilder", "LambTrustsEveryUpdate", _STEP, _HALF, _SHARED, "op_steps.strides_are_respected",
     "op_steps.lamb_returns_its_ratio_and_fills_its_copy",
     lamb=lambda op, *a: op.lamb(*a[:8], 1.0, 1.0, *a[10:]),
 )  # fmt: skip
-_calls(
+register_calls(
     "FusedLambBuilder", "LambReturnsNothing", "op_steps.lamb_returns_its_ratio_and_fills_its_copy",
     lamb=lambda op, *arguments: (op.lamb(*arguments), None)[1],
 )  # fmt: skip
-_calls(
+register_calls(
     "FusedLionBuilder", "StridesAreForgotten", "op_steps.strides_are_respected[FusedLionBuilder]",
     multi_tensor_lion=lambda op, chunk, flag, lists, *rest: op.multi_tensor_lion(
         chunk, flag, [[tensor.contiguous() for tensor in tensors] for tensors in lists], *rest
     ),
 )  # fmt: skip
-_calls(
+register_calls(
     "CPUAdamBuilder", "OneModeForAllAdams", f"{_SHARED}[CPUAdamBuilder]",
     create_adam=lambda op, number, *a: [op.create_adam(n, *a) for n in range(number - 1, number + 2)],
 )  # fmt: skip
-_calls(
+register_calls(
     "CPUAdamBuilder", "RollbackDoesNothing", "op_host.adam_can_take_a_step_back",
     adam_rollback=lambda op, *arguments: 0,
 )  # fmt: skip
@@ -107,12 +107,12 @@ def _destroyed(op: Any, number: int) -> None:
     _gone.add(number)
 
 
-_calls(
+register_calls(
     "CPULionBuilder", "DestroyingTwiceFails", "op_host.optimizers_can_be_destroyed_twice[CPULionBuilder]",
     destroy_lion=_destroyed,
     create_lion=lambda op, number, *a: (_gone.discard(number), op.create_lion(number, *a)),
 )  # fmt: skip
-_calls(
+register_calls(
     "UtilsBuilder", "PartsAreCopies", "op_host.tensors_are_flattened",
     unflatten=lambda op, flat, tensors: [part.clone() for part in op.unflatten(flat, tensors)],
 )  # fmt: skip
@@ -135,26 +135,26 @@ def _locked(op: Any) -> Any:
     )
 
 
-_calls(
+register_calls(
     "PinMemoryBuilder", "HandlesKnowTheirOwn", "op_host.locked_memory_is_locked_until_freed",
     "op_host.handles_share_their_memory", pin_handle=_locked,
 )  # fmt: skip
-_calls(
+register_calls(
     "InferenceBuilder", "CacheIsNeverReset", "op_attention.cache_can_be_reset",
     reset_cache=lambda op: None,
 )  # fmt: skip
-_calls(
+register_calls(
     "InferenceBuilder", "BatchIsRepeated", "op_attention.cache_can_be_repeated",
     repeat_kv_cache_fp32=lambda op, batch, times: [
         rows.unflatten(0, (batch, times)).transpose(0, 1).flatten(0, 1)
         for rows in op.repeat_kv_cache_fp32(batch, times)
     ],
 )  # fmt: skip
-_calls(
+register_calls(
     "InferenceBuilder", "WindowIsOneWider", "op_attention.attention_is_right[window-fp32]",
     softmax_context_fp32=lambda op, *a: op.softmax_context_fp32(*a[:10], a[10] + bool(a[10]), *a[11:]),
 )  # fmt: skip
-_calls(
+register_calls(
     "InferenceCoreBuilder", "BiasIsForgotten", "op_inference.functions_are_right[activations of the core-fp32]",
     "op_inference.functions_are_right[activations of the core-fp16]",
     "op_inference.functions_are_right[activations of the core-bf16]",
@@ -164,8 +164,12 @@ _calls(
 _NORMS = [
     f"op_inference.functions_are_right[norms of the core-{dtype}]" for dtype in ("fp32", "fp16", "bf16")
 ]
-_calls("InferenceCoreBuilder", "PostNormIsForgotten", *_NORMS, post_layer_norm=lambda op, *tensors: None)
-_calls("InferenceCoreBuilder", "PreNormIsForgotten", *_NORMS, pre_layer_norm=lambda op, *tensors: None)
+register_calls(
+    "InferenceCoreBuilder", "PostNormIsForgotten", *_NORMS, post_layer_norm=lambda op, *tensors: None
+)
+register_calls(
+    "InferenceCoreBuilder", "PreNormIsForgotten", *_NORMS, pre_layer_norm=lambda op, *tensors: None
+)
 
 _LOADED: dict[type, Any] = {}
 
@@ -177,12 +181,17 @@ def _load_once(self: Any, verbose: bool = True) -> Any:
 
 
 breaks("op_attention.two_ops_share_no_cache", name="LoadedOpsAreOne")(
-    _with("InferenceBuilder", load=_load_once)
+    with_builder("InferenceBuilder", load=_load_once)
 )
 breaks("op_loading.compatible_op_loads[UtilsBuilder]", name="OpIsRefusedAndLoads")(
-    _with("UtilsBuilder", compatibility=lambda self: (False, "it was never tried out"))
+    with_builder("UtilsBuilder", compatibility=lambda self: (False, "it was never tried out"))
 )
-breaks("op_loading.names_are_upstream_s", name="OpHasAnotherName")(_with("FusedLambBuilder", NAME="lamb"))
+breaks("op_loading.a_probe_that_fails_is_a_reason[UtilsBuilder]", name="ProbesRaise")(
+    with_builder("UtilsBuilder", is_compatible=lambda self, verbose=False: self.compatibility()[0])
+)
+breaks("op_loading.names_are_upstream_s", name="OpHasAnotherName")(
+    with_builder("FusedLambBuilder", NAME="lamb")
+)
 answers({"build_extension": build_ext}, "op_loading.extension_command_takes_options")
 
 

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from broken.by_rule_ops import _calls
+from broken.by_rule_ops import register_calls
 
 _ROUNDED = "op_quantizer.integers_are_rounded_to_nearest"
 _SENT = "op_quantizer.groups_are_sent_to_their_devices"
 _VISIBLE = "op_quantizer.overflow_stays_visible"
+_FED_BACK = "op_quantizer_functions.errors_are_fed_back"  # it takes its integers from `quantize`
 
 
 def _truncated(op: Any, values: torch.Tensor, groups: int, bits: int, kind: int) -> Any:
@@ -41,7 +42,100 @@ def _first_device(op: Any, data: torch.Tensor, steps: Any, groups: int, out: int
     )
 
 
-_calls("QuantizerBuilder", "QuantizerTruncates", _ROUNDED, _SENT, quantize=_truncated)
-_calls("QuantizerBuilder", "QuantizerHidesOverflow", _VISIBLE, quantize=_finite)
-_calls("QuantizerBuilder", "GroupsStayInOrder", _SENT, swizzle_quant=_in_order)
-_calls("QuantizerBuilder", "OneDeviceIsTheSum", _SENT, quantized_reduction=_first_device)
+def _step_between(op: Any, values: torch.Tensor, groups: int, bits: int, kind: int) -> Any:
+    right = op.quantize(values, groups, bits, kind)  # which refuses what does not fit
+    if bits != 8 or int(kind) != int(op.Symmetric):
+        return right
+    rows = values.detach().reshape(groups, -1).float()
+    step = (rows.abs().amax(1, keepdim=True) / 127.5).clamp(min=1e-30)
+    integers = (rows / step).round().clamp(-128, 127).nan_to_num(0.0).to(torch.int8)
+    return [integers.view(values.shape), step]
+
+
+register_calls("QuantizerBuilder", "StepIsBetween", _ROUNDED, _FED_BACK, quantize=_step_between)
+register_calls("QuantizerBuilder", "QuantizerTruncates", _ROUNDED, _SENT, _FED_BACK, quantize=_truncated)
+register_calls("QuantizerBuilder", "QuantizerHidesOverflow", _VISIBLE, quantize=_finite)
+register_calls("QuantizerBuilder", "GroupsStayInOrder", _SENT, swizzle_quant=_in_order)
+register_calls("QuantizerBuilder", "OneDeviceIsTheSum", _SENT, quantized_reduction=_first_device)
+
+
+_OTHERS = "op_quantizer_functions"
+
+
+def _truncated_in_place(op: Any, values: torch.Tensor, groups: int, bits: int) -> torch.Tensor:
+    before = values.clone()
+    op.ds_quantize_fp32(values, groups, bits)
+    step = (2 * before.view(groups, -1).abs().amax(1, keepdim=True) + 1e-5) / (1 << bits)
+    return values.copy_(((before.view(groups, -1) / step).trunc() * step).view(values.shape))
+
+
+def _nearest(op: Any, values: torch.Tensor, groups: int, bits: int) -> torch.Tensor:
+    result: torch.Tensor = op.ds_quantize_fp16(values, groups, bits)
+    return result
+
+
+def _low_half_first(op: Any, data: torch.Tensor, *arguments: Any) -> Any:
+    data = data.view(torch.uint8)
+    return op.dequantize_int4_to_half_experimental(data % 16 * 16 + data // 16, *arguments)
+
+
+def _forgets(op: Any, values: torch.Tensor, error: torch.Tensor, *arguments: Any) -> Any:
+    return op.loco_swizzle_quant(values, error.clone(), *arguments)
+
+
+def _flat(op: Any, *arguments: Any) -> Any:
+    return op.dequantize_fp32(*arguments).view(-1)
+
+
+def _any_size(op: Any, values: torch.Tensor, *arguments: Any) -> Any:
+    try:
+        return op.swizzle_quant(values, *arguments)
+    except ValueError:
+        return op.quantize(values.view(-1, 1).repeat(1, 8), values.numel(), 8, arguments[2])
+
+
+register_calls(
+    "QuantizerBuilder", "RoundingInPlaceTruncates", f"{_OTHERS}.numbers_are_rounded_in_place[ds_quantize-8]",
+    f"{_OTHERS}.numbers_are_rounded_in_place[ds_quantize-4]", ds_quantize_fp32=_truncated_in_place,
+)  # fmt: skip
+register_calls(
+    "QuantizerBuilder", "StochasticIsNearest", f"{_OTHERS}.stochastic_rounding_has_no_bias[ds_sr_quantize]",
+    ds_sr_quantize_fp16=_nearest,
+)  # fmt: skip
+register_calls(
+    "QuantizerBuilder", "LowHalfComesFirst", f"{_OTHERS}.unsigned_integers_are_numbers[4]",
+    dequantize_int4_to_half_experimental=_low_half_first,
+)  # fmt: skip
+register_calls(
+    "QuantizerBuilder", "ErrorsAreForgotten", f"{_OTHERS}.errors_are_fed_back", f"{_OTHERS}.errors_stay_finite",
+    loco_swizzle_quant=_forgets,
+)  # fmt: skip
+register_calls(
+    "QuantizerBuilder", "NumbersComeBackFlat", f"{_OTHERS}.shapes_are_kept",
+    f"{_OTHERS}.rows_of_any_length_are_dequantized", dequantize_fp32=_flat,
+)  # fmt: skip
+register_calls(
+    "QuantizerBuilder", "AnySizeIsQuantized", "op_quantizer_sizes.sizes_that_do_not_fit_are_refused[between_devices]",
+    swizzle_quant=_any_size,
+)  # fmt: skip
+
+
+def _keeps_nan(op: Any, values: torch.Tensor, error: torch.Tensor, *arguments: Any) -> Any:
+    result = op.loco_swizzle_quant(values, error, *arguments)
+    if values.isnan().any():
+        error.view(values.shape)[values.isnan().any(-1)] = torch.nan
+    return result
+
+
+def _even(op: Any, data: torch.Tensor, *arguments: Any) -> Any:
+    if data.shape[-1] % 2:
+        raise ValueError("an odd row")
+    return op.dequantize_fp32(data, *arguments)
+
+
+register_calls(
+    "QuantizerBuilder", "ErrorsAreNaN", f"{_OTHERS}.errors_stay_finite", loco_swizzle_quant=_keeps_nan
+)
+register_calls(
+    "QuantizerBuilder", "RowsAreEven", f"{_OTHERS}.rows_of_any_length_are_dequantized", dequantize_fp32=_even
+)

@@ -74,6 +74,7 @@ class ReplayDoesNothing(GOOD_Accelerator):
 
 
 @breaks(
+    "graphs.capture_is_on_its_stream_and_pool",
     "graphs.capture_ends_with_an_exception",
     "graphs.each_replay_runs_the_work",
     "graphs.replay_uses_new_data",
@@ -86,6 +87,22 @@ class CaptureRecordsNothing(GOOD_Accelerator):
         return super().capture_to_graph(super().create_graph())
 
 
+@breaks("graphs.capture_is_on_its_stream_and_pool")
+class CaptureForgetsItsStream(GOOD_Accelerator):
+    def capture_to_graph(
+        self, graph: Any, pool: Any = None, stream: Any = None
+    ) -> AbstractContextManager[Any]:
+        return super().capture_to_graph(graph, pool)
+
+
+@breaks("graphs.capture_is_on_its_stream_and_pool")
+class CaptureForgetsItsPool(GOOD_Accelerator):
+    def capture_to_graph(
+        self, graph: Any, pool: Any = None, stream: Any = None
+    ) -> AbstractContextManager[Any]:
+        return super().capture_to_graph(graph, None, stream)
+
+
 @breaks("graphs.capture_can_be_noticed")
 class CaptureIsNotNoticed(GOOD_Accelerator):
     def is_current_stream_capturing(self) -> bool:
@@ -93,6 +110,7 @@ class CaptureIsNotNoticed(GOOD_Accelerator):
 
 
 @breaks(
+    "graphs.capture_is_on_its_stream_and_pool",
     "graphs.capture_can_be_noticed",
     "graphs.code_in_a_capture_is_usable_after_a_replay",
     "graphs.each_replay_runs_the_work",
@@ -106,6 +124,7 @@ class CaptureIsAFunction(GOOD_Accelerator):
 
 
 @breaks(
+    "graphs.capture_is_on_its_stream_and_pool",
     "graphs.capture_can_be_noticed",
     "graphs.code_in_a_capture_is_usable_after_a_replay",
     "graphs.each_graph_is_its_own",
@@ -136,7 +155,7 @@ class GraphIsReplayedOnce(GOOD_Accelerator):
         graph.work.clear()
 
 
-@breaks("graphs.two_graphs_are_replayed_in_any_order")
+@breaks("graphs.capture_is_on_its_stream_and_pool", "graphs.two_graphs_are_replayed_in_any_order")
 class LastGraphIsReplayed(GOOD_Accelerator):
     def capture_to_graph(
         self, graph: Any, pool: Any = None, stream: Any = None
@@ -148,7 +167,7 @@ class LastGraphIsReplayed(GOOD_Accelerator):
         super().replay_graph(self._last)
 
 
-@breaks("graphs.capture_ends_with_an_exception")
+@breaks("graphs.capture_is_on_its_stream_and_pool", "graphs.capture_ends_with_an_exception")
 class CaptureGoesOnAfterAnException(GOOD_Accelerator):
     @contextmanager
     def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[Any]:
@@ -161,7 +180,7 @@ class CaptureGoesOnAfterAnException(GOOD_Accelerator):
         return getattr(self, "_capturing", False)
 
 
-@breaks("graphs.capture_ends_with_an_exception")
+@breaks("graphs.capture_is_on_its_stream_and_pool", "graphs.capture_ends_with_an_exception")
 class CaptureSwallowsExceptions(GOOD_Accelerator):
     @contextmanager
     def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[Any]:

@@ -115,6 +115,7 @@ class NotAvailable(GOOD_Accelerator):
 
 
 @breaks(
+    "device.setting_the_current_device_changes_nothing",
     "device.another_device_can_be_current",
     "device.current_device_can_be_set",
     "device.current_device_is_an_index",

@@ -43,7 +43,12 @@ answers(
     "environment.visible_devices_are_written",
     "environment.visible_devices_keep_their_order",
 )
-answers({"export_envs": ["NCCL", "PATH"]}, "environment.exports_reach_the_collectives")
+answers(
+    {"export_envs": ["NCCL", "PATH"]},
+    "environment.exports_have_what_users_set",
+    "environment.exports_reach_the_collectives",
+)
+answers({"export_envs": ["LOO"]}, "environment.exports_have_what_users_set")
 answers({"export_envs": ["GLOO_", "H"]}, "environment.exports_leave_out_what_is_a_node_s_own")
 answers({"export_envs": ("GLOO_",)}, "environment.exported_prefixes_are_names")
 answers(

@@ -40,11 +40,15 @@ struct Call {
   bool makes_host_tensors = false;  // the caller asks for the CPU
   bool generator_given = false;
   at::Tensor host_tensor;  // the first host tensor with a dimension, if any
+  bool host_first = false;  // it is the first tensor of all
 
   at::Tensor tensor(const at::Tensor& value) {
     if (!value.defined()) return value;
     if (!is_simulated(value)) {
-      if (value.device().is_cpu() && value.dim() > 0 && !host_tensor.defined()) host_tensor = value;
+      if (value.device().is_cpu() && value.dim() > 0 && !host_tensor.defined()) {
+        host_tensor = value;
+        host_first = device < 0;
+      }
       return value;
     }
     const auto index = value.device().index();
@@ -58,7 +62,12 @@ struct Call {
   }
 
   void check_host_tensor() const {
-    if (!config().strict || !host_tensor.defined() || device < 0 || mixes_devices(op.operator_name().name)) return;
+    if (!config().strict || !host_tensor.defined() || device < 0) return;
+    const auto& name = op.operator_name().name;
+    TORCH_CHECK(
+        !host_first || name.find("index") == std::string::npos || !mixes_devices(name),
+        "indices should be either on cpu or on the same device as the indexed tensor (cpu)");
+    if (mixes_devices(name)) return;
     at::Device mine(config().type, device);
     if (op.hasTag(at::Tag::pointwise)) {
       TORCH_CHECK(

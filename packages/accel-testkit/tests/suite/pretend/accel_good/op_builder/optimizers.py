@@ -50,10 +50,11 @@ def _adam_update(op: int, step: int, *args: Any) -> None:
 
 
 def _adagrad_update(op: int, step: int, lr: float, eps: float, decay: float, *tensors: torch.Tensor) -> None:
-    param, grad, squares = (tensor.detach() for tensor in tensors)
+    param, grad, squares = (tensor.detach().float() for tensor in tensors)
     grad = grad + decay * param
-    squares.add_(grad * grad)
-    param.sub_(lr * grad / (squares.sqrt() + eps))
+    squares = squares + grad * grad
+    tensors[0].detach().copy_(param - lr * grad / (squares.sqrt() + eps))
+    tensors[2].copy_(squares)
 
 
 def _lion_update(

@@ -10,16 +10,28 @@ import torch
 
 from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
 from accel_core.op_builder.inference import InferenceBuilder, InferenceCoreBuilder
+from accel_core.op_builder.plain import (
+    EvoformerAttnBuilder,
+    FPQuantizerBuilder,
+    PackbitsBuilder,
+    RandomLTDBuilder,
+    SpatialInferenceBuilder,
+)
 from accel_core.op_builder.quantizer import QuantizerBuilder
 from accel_good.op_builder.optimizers import PlainTorch
 
 __all__ = [
+    "EvoformerAttnBuilder",
+    "FPQuantizerBuilder",
     "FusedLambBuilder",
     "FusedLionBuilder",
     "InferenceBuilder",
     "InferenceCoreBuilder",
+    "PackbitsBuilder",
     "PinMemoryBuilder",
     "QuantizerBuilder",
+    "RandomLTDBuilder",
+    "SpatialInferenceBuilder",
     "UtilsBuilder",
 ]
 

@@ -1,0 +1,50 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of the fused optimizers' ops on a device, beside those of float64 on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from accel_core.op_builder.steps import adam, lion
+
+FLAG = torch.zeros(1, dtype=torch.int32)
+#: Parameters in bfloat16 with moments in float32, which torch's operators refuse.
+HALVES = (torch.bfloat16, torch.bfloat16, torch.float32)
+_SIZES = (1, 7, 600, 5000)
+_STEPS = (1, 2, 3)
+
+
+def take(op: Any, lists: Sequence[Any], step: int = 3) -> None:
+    """Take a step of AdamW on four lists of tensors, of Lion on three."""
+    if len(lists) == 4:
+        op.multi_tensor_adam(2048, FLAG, lists, 0.01, 0.9, 0.99, 1e-6, step, 1, 1, 0.1)
+    else:
+        op.multi_tensor_lion(2048, FLAG, lists, 0.01, 0.9, 0.99, step, 0.1)
+
+
+def expect_steps_of_float64(
+    op: Any, kinds: tuple[torch.dtype, ...], states: int, device: str, begin: int = 0
+) -> None:
+    """Take three steps; raises AssertionError unless each step rounds once, and gradients stay as they are.
+
+    kinds:  types of gradient, parameter and states.
+    states: two of Adam, one of Lion.
+    begin:  elements that are left out at the beginning of each tensor, so that it is not aligned.
+    """
+    columns = kinds[0], kinds[1], *[kinds[2]] * states
+    generator = torch.Generator().manual_seed(7)
+    start = [[torch.rand(size, generator=generator).to(kind) for size in _SIZES] for kind in columns]
+    lists = [[tensor.to(device)[begin:] for tensor in column] for column in start]
+    wanted = [[tensor[begin:].double() for tensor in column] for column in start]
+    for step in _STEPS:
+        take(op, lists, step)
+        take(adam if states == 2 else lion, wanted, step)
+    for place, (ours, theirs) in enumerate(zip(lists, wanted, strict=True)):
+        unit = len(_STEPS) * torch.finfo(columns[place]).eps if place else 0
+        for a, b in zip(ours, theirs, strict=True):
+            assert a.device.type == torch.device(device).type
+            torch.testing.assert_close(a.cpu().double(), b, rtol=unit, atol=unit)

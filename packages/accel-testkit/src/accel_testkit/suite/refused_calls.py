@@ -1,0 +1,295 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of ops that are right, and which changes of their arguments an op may take all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+
+TYPE, FLOAT = "another type", "another float type"
+SHORTER, FEWER, MORE, NONE = "one shorter", "one row fewer", "one dimension more", "no dimension"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that is right.
+
+    arguments: makes the arguments, by name, in order; tensors on the host.
+    numbers:   argument -> what is wrong with it -> a value that has to be refused.
+    taken:     (argument, change) that is right, too.
+    sizes:     the error may name a size in place of an argument.
+    said:      a pattern of the function's name in errors, if it is not that of the function.
+    """
+
+    builder: str
+    function: str
+    arguments: Callable[[], dict[str, Any]]
+    numbers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    taken: frozenset[tuple[str, str]] = frozenset()
+    sizes: bool = False
+    said: str = ""
+
+
+def _takes(**changes: tuple[str, ...]) -> frozenset[tuple[str, str]]:
+    pairs = {(name, change) for name, some in changes.items() for change in some}
+    return frozenset(pairs | {(name, FLOAT) for name, change in pairs if change == TYPE})
+
+
+def _half(*shape: int) -> torch.Tensor:
+    return torch.linspace(-1, 1, torch.Size(shape).numel()).view(shape).half()
+
+
+def _ids(*shape: int) -> torch.Tensor:
+    return (torch.arange(torch.Size(shape).numel(), dtype=torch.int32) % shape[-1]).view(shape)
+
+
+def _images(names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: _half(8) if "bias" in name else _half(2, 8, 3, 5) for name in names}
+
+
+def _codes(rows: int, width: int) -> torch.Tensor:
+    return torch.ones(rows, width, dtype=torch.uint8)
+
+
+def _evoformer() -> dict[str, Any]:
+    given = {name: _like_q() for name in "qkv"}
+    return given | {"bias1": _half(2, 3, 1, 1, 8), "bias2": _half(2, 1, 2, 8, 8)}
+
+
+def _like_q() -> torch.Tensor:
+    return _half(2, 3, 8, 2, 4)
+
+
+def _attention() -> dict[str, Any]:
+    return _evoformer() | {"o": _like_q(), "lse": torch.zeros(6, 2, 8)}
+
+
+def _attention_bwd() -> dict[str, Any]:
+    q, k, v, bias1, bias2 = _evoformer().values()
+    return {
+        "go": _like_q(), "q": q, "k": k, "v": v, "o": _like_q(), "lse": torch.zeros(6, 2, 8),
+        "delta": torch.zeros(6, 2, 8), "bias1": bias1, "bias2": bias2, "gq": _like_q(), "gk": _like_q(),
+        "gv": _like_q(), "gb1": bias1.float(), "gb2": bias2.float(),
+    }  # fmt: skip
+
+
+_SYMMETRIC = 0
+#: The quantizer takes any shape.
+_ANY_SHAPE = (FEWER, MORE)
+_GROUPS: dict[str, Mapping[str, Any]] = {"groups": {"3": 3, "0": 0, "-4": -4}}
+_BITS: dict[str, Mapping[str, Any]] = {"num_bits": {"5": 5, "16": 16}}
+_SCALES = (TYPE, MORE)
+
+
+def _in_place(function: str) -> Call:
+    return Call(
+        "QuantizerBuilder",
+        function,
+        lambda: {"vals": _half(4, 16), "groups": 4, "bits": 8},
+        numbers={"groups": {"3": 3, "0": 0}},
+        # 48 numbers are 4 groups of 12, 60 are 4 of 15.
+        taken=_takes(vals=(FLOAT, SHORTER, FEWER, MORE)),
+        sizes=True,
+    )
+
+
+CALLS = (
+    # The type of a bias is that of its scores, or what torch adds to them.
+    Call(
+        "EvoformerAttnBuilder",
+        "attention",
+        _attention,
+        taken=_takes(bias1=(TYPE,), bias2=(TYPE,), lse=(TYPE,)),
+    ),
+    Call(
+        "EvoformerAttnBuilder",
+        "attention_bwd",
+        _attention_bwd,
+        taken=_takes(**dict.fromkeys(("bias1", "bias2", "lse", "delta"), (TYPE,))),
+    ),
+    Call(
+        "RandomLTDBuilder",
+        "token_sort_",
+        lambda: {"unsorted_token_ids": _ids(2, 3, 4), "original_tokens": 4},
+        taken=_takes(unsorted_token_ids=(SHORTER, FEWER)),
+    ),
+    Call(
+        "RandomLTDBuilder",
+        "token_gather",
+        lambda: {"activations": _half(3, 9, 8), "sorted_indices": _ids(3, 4), "batch_first": True},
+        taken=_takes(activations=(TYPE, SHORTER), sorted_indices=(SHORTER,)),
+    ),
+    Call(
+        "RandomLTDBuilder",
+        "token_scatter_",
+        lambda: {
+            "all_activations": _half(3, 9, 8),
+            "layer_activations": _half(3, 4, 8),
+            "sorted_indices": _ids(3, 4),
+            "batch_first": True,
+        },
+    ),
+    Call(
+        "RandomLTDBuilder",
+        "mask_gather_bert",
+        lambda: {"dense_mask": _half(3, 1, 9, 9), "sorted_indices": _ids(2, 3, 4)},
+        taken=_takes(dense_mask=(TYPE,), sorted_indices=(SHORTER, FEWER)),
+    ),
+    Call(
+        "RandomLTDBuilder",
+        "mask_gather_gpt",
+        lambda: {"dense_mask": _half(3, 1, 9, 9), "truncated_seq_len": 4},
+        numbers={"truncated_seq_len": {"negative": -1, "10 of 9": 10}},
+        taken=_takes(dense_mask=(TYPE, SHORTER, FEWER)),
+    ),
+    *(
+        Call(
+            "SpatialInferenceBuilder",
+            function,
+            partial(_images, names),
+            taken=_takes(activation=(SHORTER, FEWER) if len(names) == 2 else ()),
+        )
+        for function, names in (
+            ("nhwc_bias_add", ("activation", "bias")),
+            ("nhwc_bias_add_add", ("activation", "bias", "other")),
+            ("nhwc_bias_add_bias_add", ("activation", "bias", "other", "other_bias")),
+        )
+    ),
+    Call(
+        "FPQuantizerBuilder",
+        "quantize",
+        lambda: {
+            "out": _codes(4, 68),
+            "val": _half(2, 128),
+            "group_size": 64,
+            "stochastic_rounding": 0,
+            "q_bits": 8,
+            "q_mantisa_bits": 3,
+        },
+        numbers={
+            "group_size": {"0": 0, "negative": -64, "48 of 256": 48},
+            "q_bits": {"9": 9},
+            "q_mantisa_bits": {"7": 7},
+        },
+        taken=_takes(val=(FLOAT, MORE)),
+        sizes=True,
+    ),
+    Call(
+        "FPQuantizerBuilder",
+        "dequantize",
+        lambda: {
+            "val": _half(2, 128),
+            "val_q": _codes(4, 68),
+            "group_size": 64,
+            "q_mantisa_bits": 3,
+            "q_exponent_bits": 4,
+        },
+        numbers={"group_size": {"0": 0, "48 of 256": 48}, "q_exponent_bits": {"5": 5}},
+        taken=_takes(val=(FLOAT, MORE), val_q=(MORE,)),
+        sizes=True,
+    ),
+    Call(
+        "FPQuantizerBuilder",
+        "selective_dequantize",
+        lambda: {
+            "val": _half(2, 128),
+            "val_q": _codes(4, 68),
+            "indexes": _ids(2),
+            "group_size": 64,
+            "q_mantisa_bits": 3,
+            "q_exponent_bits": 4,
+        },
+        numbers={"group_size": {"0": 0, "48 of 256": 48}, "q_exponent_bits": {"5": 5}},
+        # One index, and parts of one group, are right, too.
+        taken=_takes(val=(FLOAT, MORE, FEWER), val_q=(MORE,), indexes=(SHORTER, FEWER)),
+        sizes=True,
+    ),
+    Call(
+        "PackbitsBuilder",
+        "packbits",
+        lambda: {"tensor": _half(19), "input_size": 19, "rank": 0},
+        numbers={"input_size": {"negative": -1, "20 of 19": 20}},
+        taken=_takes(tensor=(FLOAT, MORE)),
+        sizes=True,
+    ),
+    Call(
+        "PackbitsBuilder",
+        "unpackbits",
+        lambda: {"tensor": _codes(1, 3).view(3), "input_size": 3, "rank": 0},
+        numbers={"input_size": {"negative": -1, "4 of 3": 4}},
+        taken=_takes(tensor=(MORE,)),
+        sizes=True,
+    ),
+    Call(
+        "QuantizerBuilder",
+        "quantize",
+        lambda: {"input_vals": _half(4, 16), "groups": 4, "num_bits": 8, "quant_type": _SYMMETRIC},
+        numbers=_GROUPS | _BITS,
+        taken=_takes(input_vals=(TYPE, SHORTER, *_ANY_SHAPE)),
+        sizes=True,
+    ),
+    *(
+        Call(
+            "QuantizerBuilder",
+            function,
+            lambda: {
+                "quantized_data": _codes(4, 16).to(torch.int8),
+                "params": torch.ones(4, 1),
+                "groups": 4,
+                "num_bits": 8,
+                "quant_type": _SYMMETRIC,
+            },
+            numbers=_GROUPS | _BITS,
+            taken=_takes(quantized_data=(TYPE, SHORTER, *_ANY_SHAPE), params=_SCALES),
+            sizes=True,
+            said="dequantize(_fp32)?",
+        )
+        for function in ("dequantize", "dequantize_fp32")
+    ),
+    Call(
+        "QuantizerBuilder",
+        "quantized_reduction",
+        lambda: {
+            "input_vals": _codes(4, 16).to(torch.int8),
+            "input_scales": torch.ones(4, 1),
+            "in_groups": 4,
+            "out_groups": 2,
+            "num_bits": 8,
+            "quant_type": _SYMMETRIC,
+            "devices_per_node": 2,
+        },
+        numbers={
+            "in_groups": {"3": 3, "0": 0},
+            "out_groups": {"3": 3, "0": 0},
+            "devices_per_node": {"3": 3, "0": 0},
+            **_BITS,
+        },
+        taken=_takes(input_vals=(TYPE, *_ANY_SHAPE), input_scales=_SCALES),
+        sizes=True,
+    ),
+    Call(
+        "QuantizerBuilder",
+        "swizzle_quant",
+        lambda: {
+            "input_vals": _half(4, 16),
+            "groups": 4,
+            "num_bits": 8,
+            "quant_type": _SYMMETRIC,
+            "pipeline_size": 1,
+            "nodes": 2,
+            "devices_per_node": 2,
+        },
+        numbers={"groups": {"3": 3, "0": 0, "6": 6}, "nodes": {"3": 3, "0": 0}, **_BITS},
+        taken=_takes(input_vals=(TYPE, SHORTER, NONE, *_ANY_SHAPE)),
+        sizes=True,
+    ),
+    *(
+        _in_place(name)
+        for name in ("ds_quantize", "ds_quantize_asym", "ds_sr_quantize", "ds_sr_quantize_asym")
+    ),
+)

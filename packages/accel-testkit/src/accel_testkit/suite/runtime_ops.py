@@ -1,0 +1,166 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The runtime's own operators under `torch.ops`: which ones an op calls; without them, or with wrong ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from typing_extensions import override
+
+from accel_core.op_builder.steps import torch_adam
+from accel_testkit.suite.inference_functions import typed
+
+#: Operators of torch that each device implements or not.
+_OPTIONAL = "_fused_adam"
+#: Namespaces of torch's own operators.
+_TORCH = {"aten", "prim", "prims", "profiler", "inductor", "c10d", "_c10d_functional", "quantized"}
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Called(TorchDispatchMode):
+    """Collects the names of the runtime's operators that are called inside, as `npu.npu_rms_norm`.
+
+    change: makes of each tensor that such an operator returns another one; written: and of those that it writes.
+    """
+
+    def __init__(self, change: Change | None = None, written: bool = True) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: set[str] = set()
+        self._change, self._written = change, written
+
+    @override
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        found = func(*args, **(kwargs or {}))
+        name = func._schema.name.partition("::")[2]
+        if func.namespace in _TORCH and not name.startswith(_OPTIONAL):
+            return found
+        self.names.add(f"{func.namespace}.{name}")
+        if self._change is None:
+            return found
+        for argument, value in zip(func._schema.arguments, args, strict=False):
+            if self._written and argument.alias_info is not None and argument.alias_info.is_write:
+                for tensor in [value] if isinstance(value, torch.Tensor) else value:
+                    tensor.copy_(self._change(tensor))
+        if not func._schema.returns:
+            return found
+        if isinstance(found, torch.Tensor):
+            return self._change(found)
+        return type(found)(self._change(each) if isinstance(each, torch.Tensor) else each for each in found)
+
+
+class _Without:
+    """A namespace of `torch.ops` without some of its operators."""
+
+    def __init__(self, namespace: Any, missing: set[str]) -> None:
+        self._namespace, self._missing = namespace, missing
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._missing:
+            raise AttributeError(f"the conformance suite hides {name}")
+        return getattr(self._namespace, name)
+
+
+@contextmanager
+def anew() -> Iterator[None]:
+    """Inside, torch's operators are tried as in a new process; what is found out there is forgotten."""
+    torch_adam.trial.cache_clear()
+    try:
+        yield
+    finally:
+        torch_adam.trial.cache_clear()
+
+
+@contextmanager
+def hidden(names: set[str]) -> Iterator[None]:
+    """Inside, `torch.ops` has none of these operators, as a release of the runtime from before them."""
+    missing: dict[str, set[str]] = {}
+    for name in names:
+        namespace, _, op = name.partition(".")
+        missing.setdefault(namespace, set()).add(op)
+    with ExitStack() as stack:
+        for name, ops in missing.items():
+            stack.enter_context(mock.patch.object(torch.ops, name, _Without(getattr(torch.ops, name), ops)))
+        yield
+
+
+# ------------------------------------------------------------------------------- calls of the ops
+
+
+def _rows(*shape: int) -> torch.Tensor:
+    numbers = torch.randn(shape, generator=torch.Generator().manual_seed(43))
+    return numbers * torch.logspace(-2, 2, shape[0]).view(-1, *[1] * (len(shape) - 1))
+
+
+def _adam(op: Any, device: torch.device) -> list[torch.Tensor]:
+    lists = [[_rows(4, 33).abs().to(device)] for _ in range(4)]
+    flag = torch.zeros(1, dtype=torch.int32, device=device)
+    for step, decoupled in ((1, 1), (2, 0)):
+        op.multi_tensor_adam(2048, flag, lists, 0.05, 0.9, 0.99, 1e-3, step, decoupled, 1, 0.1)
+    return [tensors[0] for tensors in lists[1:]]
+
+
+def _transformer(op: Any, device: torch.device) -> list[torch.Tensor]:
+    x, gamma = _rows(3, 2, 16).to(device), _rows(16).to(device)
+    workspace = torch.empty(1, device=device)
+    weights = _rows(16, 24).to(device)
+    found = typed(op, "rms_qkv_gemm", torch.float32)(x, weights, workspace, gamma, 1e-3, False, False)
+    return [op.rms_norm(x, gamma, 1e-3), *op.pre_rms_norm(x, x, gamma, 1e-3), *found]
+
+
+def _core(op: Any, device: torch.device) -> list[torch.Tensor]:
+    x, gamma = _rows(6, 64).to(device), _rows(64).to(device)
+    normed, gated = torch.empty_like(x), torch.empty(6, 32, device=device)
+    op.rms_norm(normed, x, gamma, 1e-3)
+    op.gated_activation(gated, x, None, 5)
+    return [normed, gated]
+
+
+def _quantizer(op: Any, device: torch.device) -> list[torch.Tensor]:
+    rows = _rows(8, 64).half().to(device)
+    data, steps = op.quantize(rows, 8, 8, op.Symmetric)
+    return [op.dequantize_fp32(data, steps, 8, 8, op.Symmetric)]
+
+
+def _fp_quantizer(op: Any, device: torch.device) -> list[torch.Tensor]:
+    rows = _rows(8, 64).to(device)
+    data = torch.ones(8, 68, dtype=torch.uint8, device=device)
+    data = op.quantize(data, rows, 64, 0, 8, 3)
+    back = torch.empty_like(rows)
+    op.dequantize(back, data, 64, 3, 4)
+    codes = torch.arange(256, dtype=torch.uint8).view(4, 64)
+    steps = torch.tensor([[1.0], [0.5], [3e-3], [70.0]]).view(torch.uint8)
+    read = torch.empty(4, 64, device=device)
+    op.dequantize(read, torch.cat([codes, steps], 1).to(device), 64, 3, 4)
+    return [back, read]
+
+
+#: Calls of an op's functions that a runtime may have operators for, by the class name of the builder.
+CALLS: dict[str, Callable[[Any, torch.device], list[torch.Tensor]]] = {
+    "FusedAdamBuilder": _adam,
+    "InferenceBuilder": _transformer,
+    "InferenceCoreBuilder": _core,
+    "QuantizerBuilder": _quantizer,
+    "FPQuantizerBuilder": _fp_quantizer,
+}
+#: How far two ways to compute an op's tensors may be apart: quantized by one number of the type of few bits.
+_PRECISION = {"QuantizerBuilder": (1 / 127,), "FPQuantizerBuilder": (1 / 14, 1e-5)}
+
+
+def apart(name: str, found: list[torch.Tensor], wanted: list[torch.Tensor]) -> float:
+    """Return the largest difference, as a part of what is allowed in its row; nan where one is no number."""
+    parts = []
+    allowed = _PRECISION.get(name, (1e-4,) * len(wanted))
+    for mine, theirs, most in zip(found, wanted, allowed, strict=True):
+        one, other = (tensor.cpu().double().view(-1, tensor.shape[-1]) for tensor in (mine, theirs))
+        largest = other.abs().amax(1).clamp_min(1e-30)
+        parts.append(((one - other).abs().amax(1) / largest).max() / most)
+    return float(torch.stack(parts).max())

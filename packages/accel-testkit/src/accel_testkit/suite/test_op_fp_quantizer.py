@@ -1,0 +1,191 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Op fp_quantizer: types, shapes and sizes of what it takes, its figures, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite.holds import Holds
+
+pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("FPQuantizerBuilder")]
+
+#: {bits: (bits of the mantissa, the largest number)}, DeepSpeed's.
+_RANGES = {None: 480.0, 8: 480.0, 6: 28.0, 12: 510.0, 4: 6.0}
+_FORMATS = [(8, 3), (8, 2), (12, 4), (6, 2), (4, 1)]
+_IDS = [f"{bits}-{mantissa}" for bits, mantissa in _FORMATS]
+_STEP = 4  # bytes
+
+
+@pytest.fixture
+def op(accelerator: DeepSpeedAccelerator) -> Any:
+    return accelerator.create_op_builder("FPQuantizerBuilder").load()
+
+
+def _expect_all(holds: dict[str, Any], what: str) -> None:
+    Holds(holds).expect(f"{what} of fp_quantizer", "compare it with accel_core.op_builder.plain.fp_quantizer")
+
+
+def _back(op: Any, data: torch.Tensor, like: torch.Tensor, size: int, bits: int, mantissa: int) -> Any:
+    back = torch.full_like(like, 7.0, requires_grad=False)
+    op.dequantize(back, data, size, mantissa, bits - mantissa - 1)
+    return back
+
+
+@pytest.mark.parametrize(("bits", "mantissa"), _FORMATS, ids=_IDS)
+def test_shapes_and_types_are_taken(
+    accelerator: DeepSpeedAccelerator, op: Any, device: torch.device, bits: int, mantissa: int
+) -> None:
+    """Tensors of any rank and float type, also leaves of autograd, one group or many, give what their rows give."""
+    generator = torch.Generator().manual_seed(73)
+    holds: dict[str, Any] = {}
+    for dtype in {torch.float32, *accelerator.supported_dtypes()}:
+        for groups, shape in ((1, (16,)), (6, (2, 3, 16)), (3, (48, 1))):
+            rows = torch.randn(groups, 16, generator=generator).to(dtype)
+            val = rows.view(shape).to(device).requires_grad_()
+            width = 16 * bits // 8 + _STEP
+            data = torch.zeros(groups, width, dtype=torch.uint8, device=device)
+            result = op.quantize(data, val, 16, 0, bits, mantissa)
+            case = f"{groups} groups of {dtype}"
+            apart = [torch.zeros(1, width, dtype=torch.uint8, device=device) for _ in rows]
+            for one, row in zip(apart, rows, strict=True):
+                op.quantize(one, row.to(device), 16, 0, bits, mantissa)
+            holds[f"{case}: as each group alone"] = torch.equal(data, torch.cat(apart))
+            holds[f"{case}: quantize() returns `out`"] = result is data
+            back = _back(op, data, val, 16, bits, mantissa)
+            flat = _back(op, data.view(-1), val, 16, bits, mantissa)
+            precise = _back(op, data, val.float(), 16, bits, mantissa)
+            holds[f"{case}: the shape and type of `val`"] = (back.shape, back.dtype) == (val.shape, dtype)
+            holds[f"{case}: flat codes"] = torch.equal(back, flat)
+            holds[f"{case}: rounded once"] = torch.equal(back, precise.to(dtype))
+            largest = rows.abs().amax(1, keepdim=True)
+            near = (back.detach().cpu().view(rows.shape) - rows).abs() <= largest / 2 ** (mantissa + 1) * 1.05
+            holds[f"{case}: numbers near those given"] = near.all()
+            leaf = torch.zeros_like(val, requires_grad=True)
+            op.dequantize(leaf, data, 16, mantissa, bits - mantissa - 1)
+            holds[f"{case}: into a leaf of autograd"] = torch.equal(leaf.detach(), back)
+    _expect_all(holds, f"quantize() or dequantize() in {bits} bits")
+
+
+def test_chosen_parts_have_any_number_of_groups(op: Any, device: torch.device) -> None:
+    """`selective_dequantize` takes indices of either type, repeated and in any order, of one group or several each."""
+    val = torch.randn(12, 16, generator=torch.Generator().manual_seed(79)).to(device)
+    data = op.quantize(torch.zeros(12, 20, dtype=torch.uint8, device=device), val, 16, 0, 8, 3)
+    back, holds = _back(op, data, val, 16, 8, 3), {}
+    for dtype in (torch.int32, torch.int64):
+        for groups, places in ((1, [11, 0, 11]), (3, [2, 2, 0, 1, 3]), (4, [1])):
+            indexes = torch.tensor(places, dtype=dtype, device=device)
+            found = torch.zeros(len(places), groups * 16, device=device)
+            op.selective_dequantize(found, data, indexes, 16, 3, 4)
+            wanted = back.view(12 // groups, -1)[places]
+            holds[f"{places} of {dtype}, of {groups} groups"] = torch.equal(found, wanted)
+    _expect_all(holds, "selective_dequantize()")
+
+
+def test_steps_are_read_from_any_layout(op: Any, device: torch.device) -> None:
+    """`get_scales` gives (groups, 1) float32 of the first four bytes of as many rows as asked for."""
+    steps = torch.tensor([[0.5], [3.0], [1e-20]]).to(device)
+    rows = torch.full((3, 6), 255, dtype=torch.uint8, device=device)
+    rows[:, :_STEP] = steps.view(torch.uint8)
+    spread = torch.full((5, 12), 17, dtype=torch.uint8, device=device)
+    spread[:3, :8:2] = rows[:, :_STEP]
+    found = {
+        "rows as they are": op.get_scales(rows[:, :_STEP], 3),
+        "rows with more bytes": op.get_scales(rows, 3),
+        "bytes that are apart": op.get_scales(spread[:, ::2], 3),
+    }
+    holds = {
+        name: torch.equal(each, steps) and each.dtype == torch.float32 and each.is_contiguous()
+        for name, each in found.items()
+    }
+    holds["some rows"] = torch.equal(op.get_scales(rows, 2), steps[:2])
+    holds["one row, whose bytes are apart"] = torch.equal(op.get_scales(spread[:1, ::2], 1), steps[:1])
+    _expect_all(holds, "get_scales()")
+
+
+def test_builder_tells_type_and_range(accelerator: DeepSpeedAccelerator) -> None:
+    """The builder's `get_default_quant_dtype` is uint8, `get_quant_range` the largest number of each size."""
+    builder = accelerator.create_op_builder("FPQuantizerBuilder")
+    found = {bits: builder.get_quant_range(bits) for bits in _RANGES}
+    holds = {
+        f"ranges {_RANGES}": found == _RANGES and builder.get_quant_range() == _RANGES[None],
+        "torch.uint8": builder.get_default_quant_dtype() == torch.uint8,
+        "no range of 7, 5 or 0 bits": all(
+            _refuses(partial(builder.get_quant_range, bits)) for bits in (7, 5, 0)
+        ),
+    }
+    _expect_all(holds, "the builder")
+
+
+def _refuses(call: Callable[[], Any]) -> bool:
+    try:
+        call()
+    except ValueError:
+        return True
+    return False
+
+
+def test_sizes_that_do_not_fit_are_refused(op: Any, device: torch.device) -> None:
+    """Each size that is wrong by itself is an error: bytes that are not whole, indices, rows and types of steps."""
+    bytes_ = torch.zeros(4, 20, dtype=torch.uint8, device=device)
+    val = torch.ones(4, 16, device=device)
+    index = torch.zeros(1, dtype=torch.int32, device=device)
+    wrong: dict[str, Callable[[], Any]] = {
+        "get_scales() of int8": lambda: op.get_scales(bytes_[:, :4].view(torch.int8), 4),
+        "get_scales() of one dimension": lambda: op.get_scales(bytes_[0], 1),
+        "get_scales() of too few rows": lambda: op.get_scales(bytes_, 5),
+        "get_scales() of three bytes": lambda: op.get_scales(bytes_[:, :3], 4),
+        "groups that are no whole bytes": lambda: op.quantize(bytes_[:, :7], val[:, :2], 1, 0, 12, 4),
+        "no index": lambda: op.selective_dequantize(val, bytes_, index[:0], 16, 3, 4),
+        "three indices for four groups": lambda: op.selective_dequantize(
+            val, bytes_, index.expand(3), 16, 3, 4
+        ),
+        "codes of no whole part": lambda: op.selective_dequantize(val, bytes_[:3], index.expand(2), 16, 3, 4),
+        "codes of int8": lambda: op.selective_dequantize(val, bytes_.view(torch.int8), index, 16, 3, 4),
+        "16 bits": lambda: op.quantize(bytes_, val, 16, 0, 16, 3),
+    }
+    _expect_all({name: _refuses(call) for name, call in wrong.items()}, "what is refused")
+
+
+@pytest.mark.parametrize(("bits", "mantissa"), _FORMATS, ids=_IDS)
+def test_rounding_and_overflow(op: Any, device: torch.device, bits: int, mantissa: int) -> None:
+    """Random rounding has no bias, an overflow stays in its group."""
+    exponent, unit = bits - mantissa - 1, 2.0**-mantissa
+    largest = 114688.0 if (bits, mantissa) == (8, 2) else _RANGES[bits]
+
+    def around(rows: torch.Tensor, stochastic: int) -> torch.Tensor:
+        """What becomes of numbers around 1 in steps of their group, of which the first is the largest."""
+        data = torch.zeros(len(rows), rows.shape[1] * bits // 8 + _STEP, dtype=torch.uint8, device=device)
+        ours = rows.clone()
+        ours[:, 0], size = largest, rows.shape[1]
+        op.quantize(data, ours.to(device), size, 0, bits, mantissa)
+        # A power of two: 1, or 2 where the device's format ends at half the number.
+        step = data[:1, -_STEP:].cpu().clone().view(torch.float32).log2().round().exp2()
+        ours[:, 1:] *= step
+        op.quantize(data, ours.to(device), size, stochastic, bits, mantissa)
+        return _back(op, data, ours.to(device), size, bits, mantissa).cpu() / step  # type: ignore[no-any-return]
+
+    random = around(torch.full((4, 8192), 1 + unit / 4), 1)[:, 1:]
+    bias = float((random - 1 - unit / 4).mean() / unit)
+    spoiled = torch.ones(4, 64)
+    spoiled[0, 3], spoiled[1, 5], spoiled[3] = torch.nan, torch.inf, 1e-42
+    data = torch.zeros(4, 64 * bits // 8 + _STEP, dtype=torch.uint8, device=device)
+    data = op.quantize(data, spoiled.to(device), 64, 0, bits, mantissa)
+    back = torch.zeros(4, 64, device=device)
+    op.dequantize(back, data, 64, mantissa, exponent)
+    finite = back.isfinite().all(1).tolist()
+    _expect_all(
+        {
+            "no bias of random rounding, within 0.05 of the last place": abs(bias) < 0.05,
+            "two results of random rounding": len(random.unique()) == 2,
+            "a NaN or an infinity in its group only": finite == [False, False, True, True],
+            "nearly nothing of nearly nothing": float(back[3].abs().max()) <= 1e-36,
+        },
+        f"rounding in {bits} bits",
+    )  # fmt: skip

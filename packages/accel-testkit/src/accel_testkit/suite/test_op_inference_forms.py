@@ -1,0 +1,158 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Op inference's forms: positions that are given, masks of every form, batches that change, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite.holds import Holds
+from accel_testkit.suite.inference_functions import typed
+
+pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("InferenceBuilder")]
+
+_HEADS, _WIDTH = 2, 4
+_DO = "compare the op that InferenceBuilder loads with DeepSpeed's functions"
+
+
+@pytest.fixture
+def op(accelerator: DeepSpeedAccelerator) -> Any:
+    return accelerator.create_op_builder("InferenceBuilder").load()
+
+
+def _rows(batch: int, tokens: int, seed: int = 97) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(batch, tokens, 3 * _HEADS * _WIDTH, generator=generator) * 2 - 1
+
+
+def _attention(
+    op: Any,
+    rows: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    *,
+    groups: int = _HEADS,
+    causal: bool = True,
+    prompt: bool = True,
+    layer: int = 0,
+    positions: torch.Tensor | None = None,
+) -> Any:
+    none = rows.new_empty(1)
+    given = none if mask is None else mask.to(rows.device)
+    more = () if positions is None else (None, positions.to(rows.device))
+    return typed(op, "softmax_context", rows.dtype)(
+        rows, given, _WIDTH, True, False, _HEADS, groups, 0.7, causal, False, 0, mask is None, layer, 1, none,
+        10000.0, prompt, *more,
+    )  # fmt: skip
+
+
+def _near(found: torch.Tensor, wanted: torch.Tensor, most: float = 1e-5) -> bool:
+    return found.shape == wanted.shape and float((found - wanted).abs().max()) <= most
+
+
+def test_given_positions_rotate(op: Any, device: torch.device) -> None:
+    """`position_ids` of each sequence take the place of counted ones: the keys are those of tokens at these places."""
+    rows, holds = _rows(2, 5).to(device), Holds()
+    counted = _attention(op, rows)
+    for shape in ((1, 5), (2, 5)):
+        found = _attention(op, rows, positions=torch.arange(5).expand(shape))
+        alike = all(_near(a, b) for a, b in zip(found, counted, strict=True))
+        holds[f"positions {shape} that are counted"] = alike
+    starts = torch.tensor([[0], [3]])
+    moved = _attention(op, rows, positions=starts + torch.arange(5))
+    late = _attention(op, torch.cat([rows[:, :3], rows], 1))
+    holds["attention depends on differences of positions"] = _near(moved[0], counted[0], 1e-4)
+    holds["the first sequence's keys"] = _near(moved[1][0], counted[1][0])
+    holds["keys of the second, which begins at 3"] = _near(moved[1][1], late[1][1, :, 3:], 1e-4)
+    holds["values are not rotated"] = _near(moved[2], counted[2])
+    holds.expect("softmax_context() with position_ids", _DO)
+
+
+def test_masks_of_every_form_hide_alike(op: Any, device: torch.device) -> None:
+    """A mask may be additive or bool, of each query or of the sequence, longer than the keys; causal or not."""
+    rows, holds = _rows(2, 4).to(device), Holds()
+    seen = torch.tensor([[True, True, False, True], [True] * 4])
+    least = torch.finfo(torch.float32).min
+    forms = {
+        "bool of a sequence": seen,
+        "bool of queries": seen[:, None, None].expand(2, 1, 4, 4),
+        "additive of a sequence": torch.zeros(2, 4).masked_fill(~seen, least),
+        "additive of queries": torch.zeros(2, 1, 1, 4).masked_fill(~seen[:, None, None], least),
+        "longer than the keys": torch.zeros(2, 1, 1, 6).masked_fill(
+            ~torch.cat([seen, seen[:, :2]], 1)[:, None, None], least
+        ),
+    }
+    for causal in (True, False):
+        results = {name: _attention(op, rows, mask, causal=causal)[0].clone() for name, mask in forms.items()}
+        plain = _attention(op, rows, causal=causal)[0]
+        first = next(iter(results.values()))
+        for name, found in results.items():
+            holds[f"{name}, causal {causal}"] = _near(found, first)
+        holds[f"a hidden key changes its queries, causal {causal}"] = not _near(first[0], plain[0], 1e-3)
+        holds[f"the other sequence stays, causal {causal}"] = _near(first[1], plain[1])
+    holds.expect("softmax_context() with a mask", _DO)
+
+
+def test_cache_takes_other_batches(op: Any, device: torch.device) -> None:
+    """A prompt of another batch, type or length begins anew, in a layer that was used; tokens then go on from it."""
+    holds = Holds()
+    for number, (batch, tokens, dtype) in enumerate(
+        [(2, 4, torch.float32), (3, 2, torch.float32), (1, 9, torch.float32), (2, 3, torch.float32)]
+    ):
+        rows = _rows(batch, tokens + 2, seed=number).to(device, dtype)
+        whole = [each.clone() for each in _attention(op, rows, layer=1)]
+        _attention(op, rows[:, :tokens], layer=0)
+        for place in (tokens, tokens + 1):
+            found = _attention(op, rows[:, place : place + 1], layer=0, prompt=False)
+            case = f"{batch} sequences of {tokens}, token {place}"
+            holds[f"{case}: attention"] = _near(found[0][:, 0], whole[0][:, place])
+            keys = found[1].shape == (batch, _HEADS, place + 1, _WIDTH)
+            holds[f"{case}: keys"] = keys and _near(found[1], whole[1][:, :, : place + 1])
+            holds[f"{case}: values"] = keys and _near(found[2], whole[2][:, :, : place + 1])
+    rows = _rows(2, 3).to(device)
+    heads = _attention(op, rows)[0].clone()
+    holds["0 groups are as many as heads"] = _near(_attention(op, rows, groups=0)[0], heads)
+    holds["many tokens are a prompt"] = _near(_attention(op, rows, prompt=False)[0], heads)
+    holds.expect("the cache of softmax_context()", _DO)
+
+
+def test_what_there_is_not_is_refused(op: Any, device: torch.device) -> None:
+    """Weights of int8, and repeating a cache before a prompt, are errors; so is another activation of the MLP."""
+    x, w, g = (
+        torch.ones(1, 2, 8, device=device),
+        torch.ones(8, 8, device=device),
+        torch.ones(8, device=device),
+    )
+    none, gemm = x.new_empty(1), typed(op, "mlp_gemm", torch.float32)
+
+    def mlp(int8: bool, kind: int) -> Any:
+        return gemm(x, x, None, w, w, g, g, g, 1e-5, True, False, none, none, int8, kind, False)
+
+    calls: dict[str, Callable[[], Any]] = {
+        "rms_qkv_gemm() of int8": lambda: typed(op, "rms_qkv_gemm", torch.float32)(
+            x, w, none, g, 1e-5, True, False
+        ),
+        "mlp_gemm() of int8": lambda: mlp(True, 1),
+        "mlp_gemm() with an unknown activation": lambda: mlp(False, 17),
+    }
+    holds = Holds({name: _raises(call) for name, call in calls.items()})
+    mlp(False, 1)
+    op.reset_cache()
+    repeat = typed(op, "repeat_kv_cache", torch.float32)
+    holds["no layer has been used: nothing is repeated"] = repeat(1, 2) == []
+    _attention(op, _rows(1, 2).to(device))
+    op.reset_cache()
+    holds["repeat_kv_cache() of an empty layer"] = _raises(lambda: repeat(1, 2))
+    holds.expect("what transformer_inference refuses", _DO)
+
+
+def _raises(call: Callable[[], Any]) -> bool:
+    try:
+        call()
+    except Exception:
+        return True
+    return False

@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Op norms of large activations, whose squares float16 cannot hold, and norms that are written over their input."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite.holds import Holds
+from accel_testkit.suite.reference_inference import layer_norm, rms_norm
+
+pytestmark = pytest.mark.tier("device")
+
+_EPS = 1e-5
+_SHAPE = (3, 5, 48)
+_DO = "compute norms in float32, from inputs that were read before the output is written"
+
+
+def _half(accelerator: DeepSpeedAccelerator) -> list[torch.dtype]:
+    return [kind for kind in (torch.float16, torch.bfloat16) if kind in accelerator.supported_dtypes()]
+
+
+def _numbers(dtype: torch.dtype, seed: int, scale: float = 900.0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return ((torch.rand(_SHAPE, generator=generator) - 0.4) * scale).to(dtype)
+
+
+def _near(found: torch.Tensor, wanted: torch.Tensor) -> bool:
+    allowed = 3 * torch.finfo(found.dtype).eps * (1 + wanted.abs())
+    return bool(((found.cpu().double() - wanted).abs() <= allowed).all())
+
+
+@pytest.mark.needs("InferenceBuilder")
+def test_large_activations_are_normed(accelerator: DeepSpeedAccelerator) -> None:
+    """`rms_norm` and `pre_rms_norm` of half-precision numbers in the hundreds are as of float64."""
+    op, device, holds = (
+        accelerator.create_op_builder("InferenceBuilder").load(),
+        accelerator.device(),
+        Holds(),
+    )
+    for dtype in _half(accelerator):
+        x, r = _numbers(dtype, 1), _numbers(dtype, 2)
+        gamma = torch.linspace(0.5, 2, _SHAPE[-1]).to(dtype)
+        total = x.float().add(r.float()).to(dtype).double()
+        norm, (normed, summed) = (
+            op.rms_norm(x.to(device), gamma.to(device), _EPS),
+            op.pre_rms_norm(x.to(device), r.to(device), gamma.to(device), _EPS),
+        )
+        holds[f"rms_norm of {dtype}"] = _near(norm, rms_norm(x.double(), gamma.double(), _EPS))
+        holds[f"pre_rms_norm of {dtype}"] = _near(normed, rms_norm(total, gamma.double(), _EPS))
+        holds[f"the sum of {dtype}"] = _near(summed, total)
+    holds.expect("transformer_inference", _DO)
+
+
+@pytest.mark.needs("InferenceCoreBuilder")
+def test_norms_may_be_written_over_their_inputs(accelerator: DeepSpeedAccelerator) -> None:
+    """Norms of large half-precision numbers are right, in new memory and over each of the inputs."""
+    op, device, holds = (
+        accelerator.create_op_builder("InferenceCoreBuilder").load(),
+        accelerator.device(),
+        Holds(),
+    )
+    for dtype in _half(accelerator):
+        x, y = _numbers(dtype, 3), _numbers(dtype, 4)
+        gamma = torch.linspace(0.5, 2, _SHAPE[-1]).to(dtype)
+        beta = gamma.flip(0)
+        g, b = gamma.to(device), beta.to(device)
+        wide, scale, shift = x.double(), gamma.double(), beta.double()
+        total = wide + y.double()
+        for where in ("new memory", "x", "y"):
+            first, second = x.to(device, copy=True), y.to(device, copy=True)
+            out = {"new memory": torch.empty_like(first), "x": first, "y": second}[where]
+            op.post_layer_norm(out, first, second, g, b, _EPS)
+            holds[f"post_layer_norm of {dtype} into {where}"] = _near(
+                out, layer_norm(total, scale, shift, _EPS)
+            )
+            if where == "y":
+                continue
+            first = x.to(device, copy=True)
+            out = torch.empty_like(first) if where == "new memory" else first
+            op.layer_norm(out, first, g, b, _EPS)
+            holds[f"layer_norm of {dtype} into {where}"] = _near(out, layer_norm(wide, scale, shift, _EPS))
+            first = x.to(device, copy=True)
+            out = torch.empty_like(first) if where == "new memory" else first
+            op.rms_norm(out, first, g, _EPS)
+            holds[f"rms_norm of {dtype} into {where}"] = _near(out, rms_norm(wide, scale, _EPS))
+    holds.expect("inference_core_ops", _DO)

@@ -1,0 +1,133 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Op routes: what a builder says of where its op comes from is whole, and is where it comes from."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.interface import DeepSpeedAccelerator
+from accel_core.op_builder import Route
+from accel_core.op_builder.names import UPSTREAM
+from accel_testkit.suite import op_steps
+from accel_testkit.suite.expect import expect
+from accel_testkit.suite.op_steps import STEPS
+from accel_testkit.suite.reference_inference import Attention
+from accel_testkit.suite.test_op_attention import Engine
+from accel_testkit.suite.test_op_inference import _GATES, CASES, Numbers
+
+pytestmark = pytest.mark.tier("device")
+
+#: An op that a reason names as the one that computes; `no torch.ops.x.y` is one that there is not.
+_OP = re.compile(r"(?<!\bno )torch\.ops\.(\w+\.\w+)")
+_UNFINISHED = re.compile(r"torch\.ops\.(?!\w)|: *$|: *;|^\W|\bin +$")
+_EXERCISED = [
+    pytest.param(name, marks=pytest.mark.needs(name))
+    for name in (*STEPS, "InferenceBuilder", "InferenceCoreBuilder", "QuantizerBuilder")
+]
+_SERVED = [pytest.param(name, marks=pytest.mark.needs(name)) for name in UPSTREAM]
+
+
+@pytest.mark.parametrize("name", _SERVED)
+def test_reasons_are_whole(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """`reason` is a line with no part left out, before and after `load`; ops of the runtime that it names exist."""
+    builder, problems = accelerator.create_op_builder(name), []
+    for when in ("before", "after"):
+        reason = str(getattr(builder, "reason", "-"))
+        if when == "after" and not builder.is_compatible():
+            continue
+        if when == "after":
+            builder.load()
+            reason = str(getattr(builder, "reason", "-"))
+        missing = [op for op in _OP.findall(reason) if not _exists(op)]
+        if _UNFINISHED.search(reason) or not reason.strip() or missing:
+            problems.append(f"{reason!r} {when} load()")
+        routes: tuple[Route, ...] = getattr(builder, "routes", tuple)()
+        if bool(_OP.search(reason)) and Route.VENDOR_OP not in routes:
+            problems.append(f"an op of the runtime in {reason!r}, and not in the routes {routes}")
+    expect(
+        not problems,
+        f"{name} does not say where its op comes from",
+        found="; ".join(problems),
+        expected="a whole sentence; the ops that it names are there",
+        do="write the reason in compatibility() from what load() does",
+    )
+
+
+def _exists(op: str) -> bool:
+    namespace, _, name = op.partition(".")
+    return hasattr(getattr(torch.ops, namespace), name)
+
+
+@pytest.mark.parametrize("name", _EXERCISED)
+def test_named_ops_of_the_runtime_compute(
+    accelerator: DeepSpeedAccelerator, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The ops of the runtime that a builder names are called when its functions are."""
+    builder = accelerator.create_op_builder(name)
+    if Route.VENDOR_OP not in getattr(builder, "routes", tuple)():
+        return
+    called: set[str] = set()
+    for op in _OP.findall(str(builder.reason)):
+        namespace, _, short = op.partition(".")
+        place = getattr(torch.ops, namespace)
+        monkeypatch.setattr(place, short, _Counted(getattr(place, short), op, called))
+    loaded = builder.load()
+    named = set(_OP.findall(str(builder.reason)))
+    dtype = torch.float16 if torch.float16 in accelerator.supported_dtypes() else torch.bfloat16
+    called.clear()
+    _exercise(accelerator, name, loaded, dtype)
+    unused = sorted(named - called)
+    expect(
+        not unused,
+        f"{name} names ops of the runtime that it does not call",
+        found=", ".join(unused),
+        expected="each of them called, as the reason says",
+        do="load the runtime's op where has_op() finds it",
+    )
+
+
+class _Counted:
+    """An op of the runtime, or an overload of it, that keeps its name when it is called."""
+
+    def __init__(self, real: Any, name: str, called: set[str]) -> None:
+        self.real, self.name, self.called = real, name, called
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.called.add(self.name)
+        return self.real(*args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.real, name)
+        overload = isinstance(found, torch._ops.OpOverload)
+        return _Counted(found, self.name, self.called) if overload else found
+
+
+def _exercise(accelerator: DeepSpeedAccelerator, name: str, op: Any, dtype: torch.dtype) -> None:
+    device = torch.device(accelerator.device())
+    for builder, calls in CASES.values():
+        if builder == name:
+            calls(op, Numbers(device, dtype))
+    if name == "InferenceBuilder":
+        engine = Engine(accelerator, Attention(rotary=8), dtype)
+        engine.op = op
+        engine.error(0, 3, prompt=True)
+    elif name == "InferenceCoreBuilder":
+        # Rows of 64: a runtime's op may take multiples of 16 only.
+        out, x = (torch.ones(4, width, device=device, dtype=dtype) for width in (32, 64))
+        for kind in _GATES:
+            op.gated_activation(out, x, None, kind)
+    elif name == "QuantizerBuilder":
+        rows = torch.ones(4, 64, device=device, dtype=dtype)
+        for kind in (op.Symmetric, op.Asymmetric):
+            op.quantize(rows, 4, 8, kind)
+    elif name in STEPS:
+        step = STEPS[name]
+        for settings in step.variants.values():
+            tensors = [[torch.full((65,), 0.25 + n, device=device)] for n in range(2 + step.states)]
+            values = {**step.schedule()[0], **settings, "id": op_steps.FIRST_ID}
+            step.call(op, tensors, values)

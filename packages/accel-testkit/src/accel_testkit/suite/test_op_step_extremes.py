@@ -1,0 +1,149 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Op step extremes: long lists, large tensors, gradients of zero, NaN and infinity, and the flag of overflows."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite import op_steps
+from accel_testkit.suite.expect import expect, largest
+from accel_testkit.suite.op_steps import STEPS, StepOp, Tensors, Values
+
+pytestmark = pytest.mark.tier("device")
+
+#: Beyond the elements of one launch and the tensors of one launch, as far as is known.
+_LARGE, _LONG = (1 << 20) + 3, 131
+#: Largest error of numbers below 1; Lamb multiplies its update by a ratio of up to 10.
+_TOLERANCE = {"FusedLambBuilder": 3e-5}
+_OTHERS = 3e-6
+_BUILDERS = [pytest.param(name, marks=pytest.mark.needs(name)) for name in STEPS]
+_LISTS = [pytest.param(name, marks=pytest.mark.needs(name)) for name, step in STEPS.items() if step.many]
+
+
+def _values(step: StepOp) -> Values:
+    """Hyperparameters of a late step, whose second moment is still far from its mean."""
+    first = {**step.schedule()[0], **next(iter(step.variants.values())), "id": op_steps.FIRST_ID}
+    late = {"step": 2000, "betas": (0.9, 0.9999), "scale": 65536.0}
+    return {**first, **{key: value for key, value in late.items() if key in first}}
+
+
+def _lists(step: StepOp, sizes: list[int], scale: float) -> list[Tensors]:
+    """Gradients, parameters and states on the host; some gradients are 0, alone or in the whole tensor."""
+    generator = torch.Generator().manual_seed(29)
+    lists = [[torch.rand(size, generator=generator) - 0.5 for size in sizes] for _ in range(2 + step.states)]
+    if step.states == 2 or step.function == "adagrad_update":  # a mean or sum of squares
+        lists[-1] = [tensor.abs() for tensor in lists[-1]]
+    for tensor in lists[0]:
+        tensor[::3] = 0.0
+        tensor *= scale
+    lists[0][-1].zero_()
+    return lists
+
+
+def _stepped(
+    accelerator: DeepSpeedAccelerator, created: Any, name: str, lists: list[Tensors]
+) -> list[Tensors]:
+    """Return what the step writes, on the host."""
+    step, values = STEPS[name], _values(STEPS[name])
+    place = torch.device(accelerator.device() if step.on_device else "cpu")
+    op = created(name, op_steps.FIRST_ID, next(iter(step.variants.values())))
+    tensors = [[tensor.to(place, copy=True) for tensor in group] for group in lists]
+    for one in [tensors] if step.many else [[[t] for t in single] for single in zip(*tensors, strict=True)]:
+        step.call(op, one, values)
+    accelerator.synchronize()
+    return [[tensor.cpu() for tensor in group] for group in tensors[1:]]
+
+
+def _error(step: StepOp, before: Tensors, after: Tensors) -> float:
+    """The largest error of one tensor's step; elements that are not finite on both sides count as right."""
+    values = {key: value for key, value in _values(step).items() if key != "id"}
+    start = [tensor.double() for tensor in before]
+    found = [tensor.double() for tensor in after]
+    wanted = step.wanted(*start, **values)
+    if step.undecided is not None:
+        found[0] = torch.where(step.undecided(start, values), wanted[0], found[0])
+    return largest(float((a - b).abs().max()) for a, b in zip(found, wanted, strict=False))
+
+
+@pytest.mark.parametrize("name", _BUILDERS)
+def test_large_tensors_and_long_lists_are_stepped(
+    accelerator: DeepSpeedAccelerator, created: Any, name: str
+) -> None:
+    """Every tensor of a long list, and every element of a large tensor, is stepped, also where gradients are 0."""
+    step, tolerance = STEPS[name], _TOLERANCE.get(name, _OTHERS)
+    sizes = [_LARGE, *range(1, _LONG if step.many else 4)]
+    before = _lists(step, sizes, _values(step).get("scale", 1.0))
+    after = _stepped(accelerator, created, name, before)
+    wrong = {
+        f"tensor {number} of {size} elements": error
+        for number, size in enumerate(sizes)
+        if not (error := _error(step, [g[number] for g in before], [g[number] for g in after])) <= tolerance
+    }
+    expect(
+        not wrong,
+        f"{step.function} of {name} does not step every element",
+        found=", ".join(f"{place}: an error of {error:g}" for place, error in list(wrong.items())[:3]),
+        expected=f"at most {tolerance:g} beside float64 in each of {len(sizes)} tensors",
+        do="look at the ends of launches and loops, and step where the gradient is 0: moments and weights decay",
+    )
+
+
+@pytest.mark.parametrize("name", _BUILDERS)
+def test_gradient_that_is_not_finite_is_seen(
+    accelerator: DeepSpeedAccelerator, created: Any, name: str
+) -> None:
+    """NaN in a gradient is NaN in the moments that take it in, infinity is not finite; others step as without."""
+    step = STEPS[name]
+    before = _lists(step, [67, 5], _values(step).get("scale", 1.0))
+    before[0][0][[3, 50]] = torch.tensor([torch.nan, torch.inf])
+    after = _stepped(accelerator, created, name, before)
+    moments = [float(after[1][0][place]) for place in (3, 50)]
+    kept = [0, 2, 4, 49, 51, 66]
+    # Lamb's ratio is of the whole tensor.
+    rest = (
+        [0.0]
+        if name == "FusedLambBuilder"
+        else [_error(step, [g[0][kept] for g in before], [g[0][kept] for g in after])]
+    )
+    error = largest([*rest, _error(step, [g[1] for g in before], [g[1] for g in after])])
+    expect(
+        not any(map(math.isfinite, moments)) and error <= _TOLERANCE.get(name, _OTHERS),
+        f"{step.function} of {name} hides a gradient that is not finite, or spreads it",
+        found=f"the moments after NaN and infinity are {moments}; elsewhere an error of {error:g}",
+        expected="neither finite, and all other elements stepped: DeepSpeed and users look for NaN in what was trained",
+        do="compute with the gradient as it is",
+    )
+
+
+@pytest.mark.parametrize("name", _LISTS)
+def test_flag_of_overflows_is_left_alone(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """The step is taken whatever the flag says, which the op does not write: not even if a gradient is infinite."""
+    step, values = STEPS[name], _values(STEPS[name])
+    place = accelerator.device()
+    op = accelerator.create_op_builder(name).load()
+    problems = []
+    for flag_value, number in ((1, 0.25), (0, torch.inf)):
+        tensors = [[torch.full((9,), 0.5, device=place)] for _ in range(2 + step.states)]
+        tensors[0][0].fill_(number)
+        flag = torch.full((1,), flag_value, dtype=torch.int32, device=place)
+        step.call(op, tensors, values, flag)
+        same = bool((tensors[1][0] == 0.5).all())
+        problems += [f"no step with flag {flag_value}"] if same else []
+        problems += (
+            [f"flag {flag_value} is {int(flag)} after a gradient of {number}"]
+            if int(flag) != flag_value
+            else []
+        )
+    expect(
+        not problems,
+        f"{step.function} of {name} uses the flag of overflows",
+        found="; ".join(problems),
+        expected="a step, and the flag as it was: DeepSpeed looks for overflows itself, and never resets the flag",
+        do="neither read nor write the second argument",
+    )

@@ -1,0 +1,188 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the checks of extremes notice: limits of size, numbers that are hidden, memory that is shared, files cut off."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from accel_good.accelerator import GOOD_Accelerator
+from accel_good.traits import TRAITS
+
+from accel_host.op_builder import AsyncIOBuilder
+from broken import breaks
+from broken.by_rule_ops import register_calls
+
+_STEPS = "op_step_extremes"
+
+
+def _some_tensors(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
+    op.multi_tensor_adam(chunk, flag, [tensors[:64] for tensors in lists], *rest)
+
+
+def _finite(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
+    op.multi_tensor_lion(chunk, flag, [[grad.nan_to_num() for grad in lists[0]], *lists[1:]], *rest)
+
+
+def _flagged(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
+    op.multi_tensor_adam(chunk, flag, lists, *rest)
+    if not all(bool(grad.isfinite().all()) for grad in lists[0]):
+        flag.fill_(1)
+
+
+register_calls(
+    "FusedAdamBuilder", "LastTensorsAreForgotten",
+    f"{_STEPS}.large_tensors_and_long_lists_are_stepped[FusedAdamBuilder]", multi_tensor_adam=_some_tensors,
+)  # fmt: skip
+register_calls(
+    "FusedLionBuilder", "LionHidesNan", f"{_STEPS}.gradient_that_is_not_finite_is_seen[FusedLionBuilder]",
+    multi_tensor_lion=_finite,
+)  # fmt: skip
+register_calls(
+    "FusedAdamBuilder", "AdamSetsTheFlag", f"{_STEPS}.flag_of_overflows_is_left_alone[FusedAdamBuilder]",
+    multi_tensor_adam=_flagged,
+)  # fmt: skip
+
+_QUANTIZER = "op_quantizer_extremes"
+
+
+def _some_errors(op: Any, values: Any, error: torch.Tensor, *rest: Any) -> Any:
+    behind = error[4096:].clone()
+    result = op.loco_swizzle_quant(values, error, *rest)
+    error[4096:] = behind
+    return result
+
+
+_buffers: dict[int, torch.Tensor] = {}
+
+
+def _reused(op: Any, *arguments: Any) -> torch.Tensor:
+    result = op.dequantize(*arguments)
+    return _buffers.setdefault(result.numel(), torch.empty_like(result)).copy_(result)
+
+
+def _sum_of_halves(
+    op: Any, data: Any, steps: Any, groups: int, out: int, bits: int, kind: int, devices: int
+) -> Any:
+    op.quantized_reduction(data, steps, groups, out, bits, kind, devices)
+    parts = op.dequantize(data, steps, groups, bits, kind).view(devices, out, -1)
+    return op.quantize(sum(parts[1:], parts[0]).float(), out, bits, kind)
+
+
+def _saturated(op: Any, *arguments: Any) -> torch.Tensor:
+    result: torch.Tensor = op.dequantize(*arguments)
+    return result.clamp(-65504, 65504)
+
+
+def _seeded_anew(op: Any, *arguments: Any) -> Any:
+    torch.seed()
+    return op.ds_sr_quantize_fp32(*arguments)
+
+
+register_calls(
+    "QuantizerBuilder", "SomeErrorsAreKept", f"{_QUANTIZER}.each_of_many_groups_is_right",
+    loco_swizzle_quant=_some_errors,
+)  # fmt: skip
+register_calls(
+    "QuantizerBuilder", "ResultsAreReused", f"{_QUANTIZER}.results_have_memory_of_their_own", dequantize=_reused
+)  # fmt: skip
+register_calls(
+    "QuantizerBuilder", "SumsAreOfHalves", f"{_QUANTIZER}.sums_of_devices_are_of_float32",
+    quantized_reduction=_sum_of_halves,
+)  # fmt: skip
+register_calls(
+    "QuantizerBuilder", "HalvesSaturate", f"{_QUANTIZER}.numbers_beyond_half_are_infinite", dequantize=_saturated
+)  # fmt: skip
+register_calls(
+    "QuantizerBuilder", "RoundingIgnoresTheSeed", f"{_QUANTIZER}.stochastic_rounding_follows_the_device_s_seed",
+    ds_sr_quantize_fp32=_seeded_anew,
+)  # fmt: skip
+
+_NORMS = "op_norm_extremes"
+
+
+def _squared_in_half(op: Any, x: torch.Tensor, gamma: torch.Tensor, eps: float) -> Any:
+    op.rms_norm(x, gamma, eps)
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * gamma
+
+
+def _over_its_input(op: Any, out: torch.Tensor, x: torch.Tensor, y: torch.Tensor, *rest: Any) -> None:
+    out.copy_(x)
+    op.post_layer_norm(out, out.clone(), y, *rest)
+
+
+register_calls(
+    "InferenceBuilder", "NormsAreOfHalves", f"{_NORMS}.large_activations_are_normed", rms_norm=_squared_in_half
+)  # fmt: skip
+register_calls(
+    "InferenceCoreBuilder", "InputIsOverwritten", f"{_NORMS}.norms_may_be_written_over_their_inputs",
+    post_layer_norm=_over_its_input,
+)  # fmt: skip
+
+_FILES = "op_file_io"
+
+
+class _Files:
+    """A handle with some functions replaced."""
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.handle, name)
+
+
+class _Truncating(_Files):
+    def sync_pwrite(self, buffer: Any, file: str, offset: int = 0) -> Any:
+        os.truncate(file, offset)
+        return self.handle.sync_pwrite(buffer, file, offset)
+
+
+class _FromTheStart(_Files):
+    def async_pread(self, buffer: Any, file: str, offset: int = 0) -> Any:
+        return self.handle.async_pread(buffer, file, 0)
+
+
+class _Silent(_Files):
+    lost = 0
+
+    def async_pread(self, buffer: Any, file: str, offset: int = 0) -> Any:
+        whole = Path(file).exists() and Path(file).stat().st_size >= offset + buffer.numel()
+        self.lost += not whole
+        return self.handle.async_pread(buffer, file, offset) if whole else 0
+
+    def wait(self) -> int:
+        count: int = self.handle.wait() + self.lost
+        self.lost = 0
+        return count
+
+
+class _Served(GOOD_Accelerator):
+    """The pretended device with the file I/O that all vendors have."""
+
+    handle: type[_Files]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.traits = {name: trait for name, trait in TRAITS.items() if name != "AsyncIOBuilder"}
+
+    def create_op_builder(self, class_name: str) -> Any:
+        if class_name != "AsyncIOBuilder":
+            return super().create_op_builder(class_name)
+        op = AsyncIOBuilder().load()
+        changed = SimpleNamespace(aio_handle=lambda *arguments: self.handle(op.aio_handle(*arguments)))
+        return SimpleNamespace(load=lambda: changed)
+
+
+for _class, _check in (
+    (_Truncating, "writes_leave_the_rest_of_a_file"),
+    (_FromTheStart, "reads_in_flight_each_fill_their_tensor"),
+    (_Silent, "requests_that_fail_say_so"),
+):
+    breaks(f"{_FILES}.{_check}", name=f"Files{_class.__name__}")(
+        type(f"Files{_class.__name__}", (_Served,), {"handle": _class})
+    )

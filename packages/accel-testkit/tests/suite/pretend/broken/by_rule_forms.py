@@ -1,0 +1,279 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the checks of ops' forms notice: another layout, a type that is refused, a route that is none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from accel_good.accelerator import GOOD_Accelerator
+
+from accel_core.errors import InvalidOpArgument
+from accel_core.op_builder import Route
+from broken import Site, breaks
+from broken.by_rule_ops import register_calls, with_builder
+
+
+def _overwritten(op: Any, *arguments: Any) -> None:
+    for sums in arguments[12:]:
+        sums.zero_()
+    op.attention_bwd(*arguments)
+
+
+def _first_rows(op: Any, q: torch.Tensor, *rest: Any) -> None:
+    op.attention(q, *rest)
+    if q.shape[-3] >= 1024:
+        rest[4][:, 4:].zero_()
+
+
+register_calls(
+    "EvoformerAttnBuilder", "BiasSumsAreOverwritten", "op_evoformer.every_form_is_right", attention_bwd=_overwritten
+)  # fmt: skip
+register_calls(
+    "EvoformerAttnBuilder", "LastRowsAreForgotten", "op_evoformer.large_problems_are_their_rows", attention=_first_rows
+)  # fmt: skip
+
+
+def _all_steps(op: Any, out: torch.Tensor, groups: int) -> Any:
+    op.get_scales(out, groups)
+    return op.get_scales(out, out.shape[0])
+
+
+def _not_random(op: Any, out: Any, val: Any, size: int, stochastic: int, *rest: Any) -> Any:
+    return op.quantize(out, val, size, 0, *rest)
+
+
+_FP = "FPQuantizerBuilder"
+register_calls(
+    _FP, "CodesAreNew", "op_fp_quantizer.shapes_and_types_are_taken",
+    quantize=lambda op, *arguments: op.quantize(*arguments).clone(),
+)  # fmt: skip
+register_calls(
+    _FP, "EightPartsAreChosenFrom", "op_fp_quantizer.chosen_parts_have_any_number_of_groups",
+    selective_dequantize=lambda op, val, data, indexes, *rest: op.selective_dequantize(
+        val, data, indexes % 8 if val.is_floating_point() and indexes.dim() == 1 and indexes.numel() == 3 else indexes,
+        *rest,
+    ),
+)  # fmt: skip
+register_calls(
+    _FP, "AllStepsAreRead", "op_fp_quantizer.steps_are_read_from_any_layout", get_scales=_all_steps
+)
+register_calls(
+    _FP, "StepsOfInt8AreRead", "op_fp_quantizer.sizes_that_do_not_fit_are_refused",
+    get_scales=lambda op, out, groups: op.get_scales(out.view(torch.uint8), groups),
+)  # fmt: skip
+register_calls(_FP, "NothingIsRandom", "op_fp_quantizer.rounding_and_overflow", quantize=_not_random)
+breaks("op_fp_quantizer.builder_tells_type_and_range", name="OneRangeForAll")(
+    with_builder(_FP, get_quant_range=staticmethod(lambda bits=None: 480.0))
+)
+
+
+def _mirrored(op: Any, *arguments: Any) -> torch.Tensor:
+    found: torch.Tensor = op.mask_gather_gpt(*arguments).mT.contiguous().mT
+    return found
+
+
+def _twice_rounded(op: Any, x: torch.Tensor, bias: torch.Tensor, other: torch.Tensor) -> Any:
+    op.nhwc_bias_add_add(x, bias, other)
+    return op.nhwc_bias_add(x, bias) + other
+
+
+def _without_minus_zero(op: Any, tensor: torch.Tensor, *rest: Any) -> Any:
+    op.packbits(tensor, *rest)
+    return op.packbits(tensor + 0.0, *rest)
+
+
+_FORMS = "op_plain_forms"
+register_calls(
+    "RandomLTDBuilder", "MasksAreMirrored", f"{_FORMS}.tokens_of_every_type_are_dropped", mask_gather_gpt=_mirrored
+)  # fmt: skip
+register_calls(
+    "SpatialInferenceBuilder", "SumsAreRoundedTwice", f"{_FORMS}.sums_round_once_and_keep_their_strides",
+    nhwc_bias_add_add=_twice_rounded,
+)  # fmt: skip
+register_calls(
+    "PackbitsBuilder", "MinusZeroHasNoSign", f"{_FORMS}.signs_of_any_count_are_packed", packbits=_without_minus_zero
+)  # fmt: skip
+
+
+def _spread(op: Any, *arguments: Any) -> Any:
+    data, parameters = op.quantize(*arguments)
+    return [data, parameters.t().contiguous().t()]
+
+
+def _nothing_is_nan(op: Any, values: torch.Tensor, *rest: Any) -> Any:
+    data, parameters = op.quantize(values, *rest)
+    return [data, parameters if values.numel() else parameters * torch.nan]
+
+
+def _like_data(op: Any, data: torch.Tensor, *rest: Any) -> Any:
+    return op.dequantize_int8_to_half_experimental(data, *rest).view(data.shape)
+
+
+def _vague(op: Any, *arguments: Any) -> Any:
+    try:
+        return op.loco_swizzle_quant(*arguments)
+    except InvalidOpArgument as error:
+        raise InvalidOpArgument(
+            what="it failed", found="an argument", expected="another", do="call it otherwise"
+        ) from error
+
+
+_QUANTIZER = "op_quantizer_forms"
+register_calls(
+    "QuantizerBuilder", "ParametersAreApart", f"{_QUANTIZER}.numbers_come_back_within_a_step", quantize=_spread
+)  # fmt: skip
+register_calls(
+    "QuantizerBuilder", "NothingIsNan", f"{_QUANTIZER}.groups_of_one_number_are_exact", quantize=_nothing_is_nan
+)  # fmt: skip
+register_calls(
+    "QuantizerBuilder", "ResultsAreLikeTheirData", f"{_QUANTIZER}.results_are_flat_whatever_the_shape[8]",
+    dequantize_int8_to_half_experimental=_like_data,
+)  # fmt: skip
+register_calls(
+    "QuantizerBuilder", "RefusalsAreVague", f"{_QUANTIZER}.refusals_name_the_function", loco_swizzle_quant=_vague
+)  # fmt: skip
+
+
+def _told(change: Callable[[list[Any]], None]) -> Callable[..., Any]:
+    def softmax_context(op: Any, *arguments: Any) -> Any:
+        given = list(arguments)
+        change(given)
+        return op.softmax_context_fp32(*given)
+
+    return softmax_context
+
+
+def _without_positions(given: list[Any]) -> None:
+    del given[17:]
+
+
+def _inverted_mask(given: list[Any]) -> None:
+    given[1] = ~given[1] if given[1].dtype == torch.bool else given[1]
+
+
+def _one_group(given: list[Any]) -> None:
+    given[6] = given[6] or 1
+
+
+def _any_int8(op: Any, *arguments: Any) -> Any:
+    given = list(arguments)
+    given[13] = False
+    return op.mlp_gemm_fp32(*given)
+
+
+for _name, _check, _change in (
+    ("PositionsAreCounted", "given_positions_rotate", _without_positions),
+    ("MasksAreInverted", "masks_of_every_form_hide_alike", _inverted_mask),
+    ("NoGroupsAreOne", "cache_takes_other_batches", _one_group),
+):
+    register_calls(
+        "InferenceBuilder", _name, f"op_inference_forms.{_check}", softmax_context_fp32=_told(_change)
+    )
+register_calls(
+    "InferenceBuilder", "Int8IsTaken", "op_inference_forms.what_there_is_not_is_refused", mlp_gemm_fp32=_any_int8
+)  # fmt: skip
+breaks("op_routes.reasons_are_whole[FusedLionBuilder]", name="ReasonIsUnfinished")(
+    with_builder("FusedLionBuilder", compatibility=lambda self: (True, "torch.ops."))
+)
+breaks("op_routes.named_ops_of_the_runtime_compute[FusedLionBuilder]", name="NamedOpIsNotCalled")(
+    with_builder(
+        "FusedLionBuilder",
+        compatibility=lambda self: (True, "torch.ops.aten.relu"),
+        routes=classmethod(lambda cls: (Route.VENDOR_OP, Route.PLAIN)),
+    )
+)
+
+
+@breaks("device.setting_the_current_device_changes_nothing")
+class LaunchersChooseADevice(GOOD_Accelerator):
+    _is_set = False
+
+    def current_device(self) -> int:
+        alone = not self._is_set and os.environ.get("LOCAL_RANK") == "1" and "RANK" not in os.environ
+        return 1 if alone else super().current_device()
+
+    def set_device(self, device_index: int) -> None:
+        self._is_set = True
+        super().set_device(0 if os.environ.get("LOCAL_RANK") == "1" else device_index)
+
+
+@breaks("probe.evidence_without_torch_is_no_runtime", started="bare")
+def runtime_is_there_without_torch(site: Site, monkeypatch: Any) -> None:
+    site.edit("probe.py", 'module_exists("torch")', 'module_exists("json")')
+
+
+class _Comm:
+    """What DeepSpeed calls of `deepspeed_ccl_comm`, on torch.distributed."""
+
+    wrong = ""
+
+    def __init__(self) -> None:
+        self.groups: dict[tuple[int, ...], Any] = {}
+
+    def get_available_coll(self) -> list[str]:
+        return ["all_reduce", "all_reduce_caching", "barrier", "broadcast", "inference_all_reduce"]
+
+    def get_kvs_addr(self, rank: int) -> list[int]:
+        return [0]
+
+    get_sub_kvs_addr = get_kvs_addr
+
+    def initialize(self, size: int, rank: int, kvs: Any) -> None:
+        self.groups[tuple(range(size))] = dist.group.WORLD
+
+    def initialize_sub_comm(self, size: int, rank: int, kvs: Any, ranks: Any) -> None:
+        self.groups[tuple(ranks)] = dist.new_group(list(ranks), use_local_synchronization=True)
+
+    def get_rank(self, group: Any = None) -> int:
+        return 0 if self.wrong == "rank" else dist.get_rank()
+
+    def get_world_size(self, group: Any = None) -> int:
+        return dist.get_world_size()
+
+    def broadcast(self, tensor: Any, source: int, ranks: Any, async_op: bool) -> None:
+        dist.broadcast(tensor, ranks[source], group=self.groups[tuple(ranks)])
+
+    def all_reduce(self, tensor: Any, op: Any, ranks: Any, async_op: bool) -> None:
+        name = "SUM" if self.wrong == "operation" else str(op).rpartition(".")[2]
+        dist.all_reduce(tensor, getattr(dist.ReduceOp, name), group=self.groups[tuple(ranks)])
+
+    def all_reduce_caching(self, tensor: Any, op: Any, match: str, ranks: Any, async_op: bool) -> None:
+        self.all_reduce(tensor, op, ranks, async_op)
+
+    def inference_all_reduce(self, tensor: Any, op: Any) -> None:
+        dist.all_reduce(tensor, op)
+
+    def barrier(self, ranks: Any, async_op: bool) -> None:
+        dist.barrier(group=self.groups[tuple(ranks)])
+
+
+class _CommOfOperations(_Comm):
+    wrong = "operation"
+
+
+class _CommOfRanks(_Comm):
+    wrong = "rank"
+
+
+class _WithComm(GOOD_Accelerator):
+    comm: type[_Comm]
+
+    def get_op_builder(self, class_name: str) -> Any:
+        if class_name != "CCLCommBuilder":
+            return super().get_op_builder(class_name)
+        return type("CCLCommBuilder", (), {"NAME": "deepspeed_ccl_comm", "load": lambda builder: self.comm()})
+
+
+@breaks("comm_ops.groups_reduce_among_their_ranks", started="answers")
+class OperationIsASum(_WithComm):
+    comm = _CommOfOperations
+
+
+@breaks("comm_ops.ranks_know_their_place", started="answers")
+class EveryRankIsTheFirst(_WithComm):
+    comm = _CommOfRanks
