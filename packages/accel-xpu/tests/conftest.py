@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import pytest
 import torch
+
+from accel_xpu.kernels import loading
 
 Install = Callable[..., Path]
 
@@ -56,10 +59,21 @@ def render_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
 
 
 @pytest.fixture(autouse=True)
+def _tried_anew() -> Iterator[None]:
+    """Kernels are tried once a process; each test is one."""
+    loading.tried.forget()
+    yield
+    loading.tried.forget()
+
+
+@pytest.fixture(autouse=True)
 def no_mask(monkeypatch: pytest.MonkeyPatch) -> None:
     """The surrounding shell chooses no device."""
     monkeypatch.delenv("ZE_AFFINITY_MASK", raising=False)
 
 
-#: Elsewhere test_simulated.py runs them.
-collect_ignore = [] if torch.xpu.is_available() else ["device"]
+#: Elsewhere test_simulated.py runs them, and test_kernels_on_cpu.py.
+collect_ignore = [
+    *([] if torch.xpu.is_available() else ["device"]),
+    *([] if "ACCEL_XPU_RUNTIME" in os.environ else ["spirv"]),
+]

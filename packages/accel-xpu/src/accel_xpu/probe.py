@@ -18,9 +18,9 @@ def evidence() -> Evidence:
         return Evidence(False, None, "torch is not installed")
     if not in_range(version, TORCH):
         return Evidence(False, None, f"torch {version} is installed, {TORCH} serves XPU by itself")
-    if torch_build("xpu") is None:
-        return Evidence(False, None, f"torch {version} is built without XPU")
     presence = hardware.presence()
+    if torch_build("xpu") is None:
+        return Evidence(False, presence.present, f"torch {version} is built without XPU")
     return Evidence(True, presence.present, f"torch {version} is built with XPU; {presence.reason}")
 
 

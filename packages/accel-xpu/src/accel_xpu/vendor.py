@@ -14,6 +14,8 @@ VENDOR = Vendor(
     probe="accel_xpu.probe",
     distribution="accel-xpu",
     requires="torch",
+    install='pip uninstall -y torch && pip install "torch=={release}" --index-url followed by the index for Intel GPUs '
+    "that PyTorch's installation page names (the build with XPU, 2.8 or later)",
     yields_to=("cuda",),
     version=__version__,
 )
@@ -38,6 +40,7 @@ EXTERNAL = Vendor(
     probe="accel_xpu.external",
     distribution="accel-xpu",
     requires="intel_extension_for_deepspeed",
+    install="set DS_ACCELERATOR=xpu instead: the only release of intel_extension_for_deepspeed, 0.9.4, lacks methods",
     imports_deepspeed=True,
     version=__version__,
 )

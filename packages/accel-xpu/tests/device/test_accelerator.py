@@ -64,13 +64,13 @@ def test_recycled_addresses_are_not_pinned(xpu: Any) -> None:
     seen: set[int] = set()
     recycled = 0
     for _ in range(50):
-        pinned = xpu.pin_memory(torch.ones(1 << 16), align_bytes=0)
+        pinned = xpu.pin_memory(torch.ones(1 << 20), align_bytes=0)
         seen.add(pinned.data_ptr())
         del pinned
         gc.collect()
-        # Large enough that the C library maps it for itself, where the pages were.
-        ordinary = torch.frombuffer(mmap.mmap(-1, 1 << 18), dtype=torch.uint8)
-        recycled += ordinary.data_ptr() in seen
+        # As large: the system maps it where the pages were. Blocks of up to 2 MiB share pages, which stay.
+        ordinary = torch.frombuffer(mmap.mmap(-1, 1 << 22), dtype=torch.uint8)
+        recycled += any(0 <= ordinary.data_ptr() - address < ordinary.nbytes for address in seen)
         assert not xpu.is_pinned(ordinary)
     assert recycled, "no address was used again, so nothing was shown"
 

@@ -20,7 +20,7 @@ IPEX = ">=2.5,<2.9"
 def evidence() -> Evidence:
     """Check distribution, version range and Intel's render nodes; imports nothing."""
     if not module_exists(MODULE):
-        return Evidence(False, None, f"{MODULE} is not installed")
+        return Evidence(False, hardware.presence().present, f"{MODULE} is not installed")
     version = distribution_version(MODULE)
     if version is not None and not in_range(version, IPEX):
         return Evidence(False, None, f"{MODULE} {version} is installed, {IPEX} is needed")
