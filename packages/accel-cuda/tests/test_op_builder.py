@@ -14,14 +14,21 @@ import torch
 
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.op_builder.source_builder import SourceBuilder
+from accel_core.op_builder.steps.lion import multi_tensor_lion
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.op_builder import TABLE, toolkit
 
 PLAIN = {
     "FusedLambBuilder": "lamb",
-    "FusedLionBuilder": "multi_tensor_lion",
     "InferenceBuilder": "rms_norm",
     "InferenceCoreBuilder": "rms_norm",
+    "FPQuantizerBuilder": "dequantize",
+}
+#: With functions in plain torch beside the compiled ones.
+MIXED = {
+    "EvoformerAttnBuilder": "attention_bwd",
+    "RandomLTDBuilder": "token_gather",
+    "SpatialInferenceBuilder": "nhwc_bias_add",
 }
 
 
@@ -46,31 +53,26 @@ def cuda_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return make
 
 
-class Compiled:
-    """A compiled quantizer: its own enumeration, and kernels that tell their name."""
-
-    QuantizationType, Symmetric, Asymmetric = object, 0, 1
-
-    def quantize(self, *arguments: Any) -> str:
-        return "kernel"
-
-    def dequantize(self, *arguments: Any) -> str:
-        return "kernel"
-
-
 @pytest.mark.upstream
-def test_quantizer_s_kernels_get_float16_alone(cuda_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_do_not_get_what_they_misread(cuda_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    kernels = SimpleNamespace(nhwc_bias_add=lambda *a: "kernel", token_gather=lambda *a: "kernel")
     cuda_home("12.8.0")
     monkeypatch.setattr("accel_core.op_builder.source_builder.shutil.which", lambda tool: f"bin/{tool}")
-    monkeypatch.setattr(SourceBuilder, "load", lambda self, verbose=True: Compiled())
-    op = CUDA_Accelerator().create_op_builder("QuantizerBuilder").load()
-    half = torch.ones(4, 8, dtype=torch.float16)
-    assert op.quantize(half, 4, 8, op.Symmetric) == "kernel"
-    assert op.dequantize(None, None, 4, 8, op.Symmetric) == "kernel"
-    for other in (half.float(), half.bfloat16(), half.t()):
-        data, parameters = op.quantize(other, 4, 8, op.Symmetric)
-        assert (data.dtype, parameters.dtype) == (torch.int8, torch.float32)
-    assert op.swizzle_quant(half, 4, 8, op.Symmetric, 1, 2, 2)[0].shape == (32,)  # which it lacks
+    monkeypatch.setattr(SourceBuilder, "load", lambda self, verbose=True: kernels)
+    spatial = CUDA_Accelerator().create_op_builder("SpatialInferenceBuilder").load()
+    rows, bias = torch.ones(1, 3, 4).half(), torch.ones(4).half()
+    assert spatial.nhwc_bias_add(rows, bias) == "kernel"
+    assert torch.equal(spatial.nhwc_bias_add(rows.bfloat16(), bias.bfloat16()), 2 * rows.bfloat16())
+    tokens, index = CUDA_Accelerator().create_op_builder("RandomLTDBuilder").load(), torch.zeros(1, 2).int()
+    assert tokens.token_gather(rows, index, True) == "kernel"
+    for other in (rows.double(), rows.transpose(1, 2)):
+        assert torch.equal(tokens.token_gather(other, index, True), other[:, [0, 0]])
+
+
+def test_fp_quantizer_tells_the_type_of_its_codes() -> None:
+    builder = CUDA_Accelerator().get_op_builder("FPQuantizerBuilder")
+    assert builder.get_default_quant_dtype() == torch.uint8
+    assert builder.get_quant_range(8) == 480
 
 
 def test_every_op_of_deepspeed_has_a_builder() -> None:
@@ -100,12 +102,27 @@ def test_rocm_compiles_with_hipcc(cuda_home: Any, monkeypatch: pytest.MonkeyPatc
     assert toolkit.lack() == ""
 
 
-@pytest.mark.parametrize("name", [*PLAIN, "QuantizerBuilder"])
+@pytest.mark.parametrize("name", [*PLAIN, *MIXED])
 def test_what_plain_torch_can_do_is_plain_torch_without_a_compiler(name: str, cuda_home: Any) -> None:
     builder = CUDA_Accelerator().create_op_builder(name)
     assert builder.is_compatible()
     assert builder.reason.startswith("plain torch: nvcc is not on PATH")
-    assert callable(getattr(builder.load(), PLAIN.get(name, "quantize")))
+    assert callable(getattr(builder.load(), {**PLAIN, **MIXED}[name]))
+
+
+def test_lion_without_a_device_is_plain_torch() -> None:
+    builder = CUDA_Accelerator().create_op_builder("FusedLionBuilder")
+    assert builder.load().multi_tensor_lion is multi_tensor_lion
+    assert builder.reason == "plain torch: no device"
+
+
+def test_quantizer_without_a_device_is_plain_torch() -> None:
+    builder = CUDA_Accelerator().create_op_builder("QuantizerBuilder")
+    assert builder.is_compatible()
+    half = torch.ones(4, 8, dtype=torch.float16)
+    data, parameters = builder.load().quantize(half, 4, 8, 0)
+    assert (data.dtype, parameters.dtype) == (torch.int8, torch.float32)
+    assert builder.reason == "plain torch: no device"
 
 
 @pytest.mark.upstream

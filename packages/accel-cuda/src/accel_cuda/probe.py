@@ -27,13 +27,16 @@ def evidence() -> Evidence:
     if not module_exists("torch"):
         return Evidence(False, None, "torch is not installed")
     version = f"torch {distribution_version('torch') or 'of unknown version'}"
+    files = device_files(DEVICE_FILES)
+    linux = sys.platform.startswith("linux")
     built = [f"{name} {torch_build(name)}" for name in TORCH_FIELDS if torch_build(name)]
     if not built:
-        return Evidence(False, None, f"{version} is built without {' or '.join(TORCH_FIELDS)}")
+        return Evidence(
+            False, bool(files) if linux else None, f"{version} is built without {' or '.join(TORCH_FIELDS)}"
+        )
     have = f"{version} is built with {' and '.join(built)}"
-    if not sys.platform.startswith("linux"):
+    if not linux:
         return Evidence(True, None, f"{have}; there are no device files to look for on {sys.platform}")
-    files = device_files(DEVICE_FILES)
     found = f"{files[0]} exists" if files else f"no device file {' or '.join(DEVICE_FILES)}"
     return Evidence(True, bool(files), f"{have}; {found}")
 

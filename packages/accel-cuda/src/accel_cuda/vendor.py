@@ -13,6 +13,8 @@ VENDOR = Vendor(
     probe="accel_cuda.probe",
     distribution="accel-cuda",
     requires="torch",
+    install='pip uninstall -y torch && pip install "torch=={release}" (on Linux the index has the build with CUDA; '
+    "PyTorch's installation page names the indexes for ROCm and other releases of CUDA)",
     variables=VARIABLES,
     version=__version__,
 )

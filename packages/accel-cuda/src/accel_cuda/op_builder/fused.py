@@ -1,19 +1,25 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fused optimizers: Adam with torch's own operators; Lamb and Lion with DeepSpeed's kernels, else in plain torch."""
+"""Fused optimizers: Adam with torch's own operators and our kernels, Lion with our kernels, Lamb with DeepSpeed's."""
 
 from __future__ import annotations
 
-from accel_core.op_builder import fused
-from accel_core.op_builder.torch_fused import TorchFusedAdamBuilder
+from accel_core.op_builder import fused, kernel_builders
+from accel_cuda.kernels.loading import SOURCE
 from accel_cuda.op_builder.kernels import or_plain
 
 
-class FusedAdamBuilder(TorchFusedAdamBuilder):
-    """Adam and AdamW with torch's kernels for CUDA and ROCm; nothing is compiled."""
+class FusedAdamBuilder(kernel_builders.FusedAdamBuilder):
+    """Adam and AdamW with torch's kernels for CUDA and ROCm; types that they refuse with our kernels."""
 
     DEVICE_TYPE = "cuda"
+    SOURCE = SOURCE
+
+
+class FusedLionBuilder(kernel_builders.FusedLionBuilder):
+    """`multi_tensor_lion` for deepspeed.ops.lion.FusedLion."""
+
+    SOURCE = SOURCE
 
 
 FusedLambBuilder = or_plain(fused.FusedLambBuilder, "fused_lamb")
-FusedLionBuilder = or_plain(fused.FusedLionBuilder, "fused_lion")

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from accel_core.op_builder import OpBuilder
+from accel_core.op_builder import OpBuilder, Route
 from accel_core.op_builder.source_builder import SourceBuilder
 from accel_cuda.op_builder import toolkit
 
@@ -35,6 +35,7 @@ class KernelOrPlainBuilder(KernelBuilder):
     """
 
     plain: ClassVar[type[OpBuilder]]
+    ROUTES: ClassVar[tuple[Route, ...]] = (Route.UPSTREAM, Route.PLAIN)
 
     @override
     def compatibility(self) -> tuple[bool, str]:
@@ -85,16 +86,12 @@ def _builder(class_name: str, module: str, op: str = "", variable: str = "") -> 
 
 
 DeepCompileBuilder = _builder("DeepCompileBuilder", "dc", variable="deep_compile")
-EvoformerAttnBuilder = _builder("EvoformerAttnBuilder", "evoformer_attn")
-FPQuantizerBuilder = _builder("FPQuantizerBuilder", "fp_quantizer")
 InferenceCutlassBuilder = _builder(
     "InferenceCutlassBuilder", "inference_cutlass_builder", op="cutlass_ops", variable="cutlass_ops"
 )
 RaggedOpsBuilder = _builder("RaggedOpsBuilder", "ragged_ops", op="ragged_device_ops")
 RaggedUtilsBuilder = _builder("RaggedUtilsBuilder", "ragged_utils", op="ragged_ops")
-RandomLTDBuilder = _builder("RandomLTDBuilder", "random_ltd")
 SparseAttnBuilder = _builder("SparseAttnBuilder", "sparse_attn")
-SpatialInferenceBuilder = _builder("SpatialInferenceBuilder", "spatial_inference")
 StochasticTransformerBuilder = _builder("StochasticTransformerBuilder", "stochastic_transformer")
 TransformerBuilder = _builder("TransformerBuilder", "transformer")
 

@@ -1,0 +1,122 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Which image serves the current device: a packaged one (CUDA), else one compiled here; tried before it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+from accel_core.op_builder import Route
+from accel_core.op_builder.device_kernels import KernelNotStarted, KernelsUnusable, Once
+from accel_core.op_builder.kernel_builders import KernelSource, Trial
+from accel_core.op_builder.kernel_table import packed_arguments
+from accel_cuda.kernels import compiled_here, hip, images
+from accel_cuda.kernels.driver import Driver
+from accel_cuda.kernels.library import DeviceDriver
+
+#: Compute capability of a CUDA device, name of the architecture of a ROCm device.
+Architecture = tuple[int, int] | str
+
+
+class LoadedKernels:
+    """The kernels of one image.
+
+    architecture: of the devices that it is used for.
+    """
+
+    def __init__(self, driver: DeviceDriver, image: bytes, architecture: Architecture) -> None:
+        self._driver, self._image, self._architecture = driver, image, architecture
+        self._loaded: dict[int, Any] = {}
+        self._kernels: dict[tuple[int, str], Any] = {}
+
+    def lack(self, tensor: torch.Tensor) -> str:
+        """Return why a tensor's device is left to plain torch at the moment; empty if it is not."""
+        index = tensor.device.index
+        if _architecture(index) != self._architecture:
+            return f"cuda:{index} has another architecture than the device that was current at load"
+        # A kernel would be recorded, but nobody has seen it replayed.
+        return "a graph is being captured" if capturing() else ""
+
+    def launch(self, name: str, blocks: int, threads: int, arguments: tuple[Any, ...]) -> None:
+        """Start a kernel on torch's current stream of the first argument's device. Raises `KernelNotStarted`."""
+        device = arguments[0].device.index
+        pointers, _kept = packed_arguments(name, arguments)
+        try:
+            with self._driver.current(device):
+                stream = torch._C._cuda_getCurrentRawStream(device)
+                self._driver.launch(self._kernel(device, name), blocks, threads, stream, pointers)
+        except KernelsUnusable as error:
+            raise KernelNotStarted(
+                what=f"{name} cannot be started on cuda:{device}",
+                found=str(error),
+                expected="a driver that starts a kernel which it has loaded",
+                do="an error of an earlier kernel shows here, too: run with CUDA_LAUNCH_BLOCKING=1. Without these "
+                "kernels: turn quantization (zero_quantized_weights, zero_quantized_gradients) off, and use torch's "
+                'optimizers (`"torch_adam": true`)',
+            ) from error
+
+    def _kernel(self, device: int, name: str) -> Any:
+        # A library serves all contexts, a module the one in which it was loaded.
+        context = -1 if self._driver.has_libraries else device
+        key = context, name
+        if key not in self._kernels:
+            if context not in self._loaded:
+                self._loaded[context] = self._driver.load(self._image)
+            self._kernels[key] = self._driver.kernel(self._loaded[context], name)
+        return self._kernels[key]
+
+
+def load(trial: Trial) -> tuple[LoadedKernels, str]:
+    """Return the kernels for the current device, and their route (`image sm_90`); tried once a process and device.
+
+    trial: starts some of them. Raises `KernelsUnusable` with the reasons of all routes.
+    """
+    if not torch.cuda.is_available():
+        raise KernelsUnusable("no device")
+    return tried(trial, torch.cuda.current_device())
+
+
+@Once
+def tried(trial: Trial, device: int) -> tuple[LoadedKernels, str]:
+    """Return the kernels for a device, which is the current one, and their route. Raises `KernelsUnusable`."""
+    architecture = _architecture(device)
+    driver: DeviceDriver = hip.Runtime() if torch.version.hip else Driver()
+    reasons = []
+    for route, image_for in _routes().items():
+        try:
+            name, image = image_for(architecture)
+            kernels = LoadedKernels(driver, image, architecture)
+            trial(kernels.launch, torch.device("cuda", device))
+            return kernels, f"{route} {name}"
+        except KernelNotStarted as error:
+            reasons.append(f"{route.rstrip(':')}: {error.found}")
+        except (KernelsUnusable, RuntimeError) as error:  # torch's own errors of the device among them
+            reasons.append(str(error).partition("\n")[0])
+    raise KernelsUnusable("; ".join(reasons))
+
+
+def capturing() -> bool:
+    """Return whether a graph is being captured."""
+    return bool(torch.cuda.is_current_stream_capturing())
+
+
+def _routes() -> dict[str, Callable[[Any], tuple[str, bytes]]]:
+    if torch.version.hip:
+        return {"compiled here:": compiled_here.hip_image_for}
+    return {"image": images.image_for, "compiled here:": compiled_here.image_for}
+
+
+@cache
+def _architecture(device: int) -> Architecture:
+    if torch.version.hip:
+        return str(torch.cuda.get_device_properties(device).gcnArchName)
+    return torch.cuda.get_device_capability(device)
+
+
+SOURCE = KernelSource(
+    "cuda", "kernels (image, else compiled here)", (Route.IMAGE, Route.COMPILED), load, capturing
+)

@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The emulated driver, and a wheel with images for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from accel_cuda.kernels import compiled_here, images, loading
+from accel_testkit.driver import libcuda
+
+from .machine import stand_ins, wheel
+
+
+def driver_build() -> tuple[Path | None, tuple[str, ...]]:
+    """Return headers and flags of the driver: test_kernels_sanitized.py sets others for this process."""
+    folder = os.environ.get("ACCEL_TEST_HEADERS")
+    return Path(folder) if folder else None, tuple(os.environ.get("ACCEL_TEST_FLAGS", "").split())
+
+
+@pytest.fixture(autouse=True)
+def _tried_anew() -> Iterator[None]:
+    loading.tried.forget()
+    yield
+    loading.tried.forget()
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Two H100 with CUDA's driver 12.8, and a wheel with images. Returns the emulated driver."""
+    monkeypatch.setattr(images, "FOLDER", tmp_path)
+    monkeypatch.setattr(compiled_here, "_PACKAGES", ())
+    wheel(tmp_path, stand_ins(75, 80, 90, 100, 120))
+    emulated = libcuda.load(*driver_build())
+    emulated.accel_driver_set(torch.cuda.device_count(), 12080, 90)
+    return emulated

@@ -1,0 +1,189 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The quantizer's kernels from image to result, on the emulated driver of accel-testkit."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.op_builder.device_kernels import KernelNotStarted, KernelsUnusable
+from accel_core.op_builder.kernel_table import ARGUMENTS
+from accel_core.op_builder.quantizer import QuantizerFunctions
+from accel_cuda import CUDA_Accelerator
+from accel_cuda.kernels import driver, images
+from accel_testkit.driver import libcuda
+
+from .machine import stand_ins, wheel
+
+pytestmark = pytest.mark.skipif("ACCEL_SIM" not in os.environ, reason="not run: a real driver is here")
+PLAIN = QuantizerFunctions()
+
+
+def load() -> tuple[Any, str]:
+    builder = CUDA_Accelerator().create_op_builder("QuantizerBuilder")
+    return builder.load(), builder.reason
+
+
+def test_route_is_told_before_and_after_load(machine: Any) -> None:
+    builder = CUDA_Accelerator().create_op_builder("QuantizerBuilder")
+    assert "if they work when first loaded" in builder.reason
+    builder.load()
+    assert builder.reason == "image sm_90"
+
+
+def same(ours: Any, wanted: Any) -> None:
+    for mine, theirs in zip(ours, wanted, strict=True):
+        assert mine.device.type == "cuda"
+        torch.testing.assert_close(mine.cpu(), theirs, rtol=0, atol=0, equal_nan=True)
+
+
+def test_all_functions_give_the_bits_of_plain_torch(machine: Any) -> None:
+    op, _ = load()
+    draw, before = random.Random(0), machine.accel_driver_launches()
+    for _ in range(24):
+        bits, kind = draw.choice([4, 8]), draw.choice([0, 1])
+        values = (torch.randn(8, 8 * draw.randint(1, 9)) * 9).to(
+            draw.choice([torch.half, torch.bfloat16, torch.float])
+        )
+        values[draw.randrange(8), 3] = draw.choice([0.0, float("nan"), float("inf")])
+        error, there = torch.randn(values.numel()), values.cuda()
+        wanted = PLAIN.quantize(values, 8, bits, kind)
+        found = op.quantize(there, 8, bits, kind)
+        same(found, wanted)
+        same([op.dequantize(*found, 8, bits, kind)], [PLAIN.dequantize(*wanted, 8, bits, kind)])
+        same([op.dequantize_fp32(*found, 8, bits, kind)], [PLAIN.dequantize_fp32(*wanted, 8, bits, kind)])
+        found = op.swizzle_quant(there, 8, bits, kind, 1, 2, 2)
+        wanted = PLAIN.swizzle_quant(values, 8, bits, kind, 1, 2, 2)
+        same(found, wanted)
+        rest = 8, 4, bits, kind, 2
+        same(op.quantized_reduction(*found, *rest), PLAIN.quantized_reduction(*wanted, *rest))
+        error_there = error.cuda()
+        arguments = 0.3, 8, bits, kind, 2, 2, 2
+        found = op.loco_swizzle_quant(there, error_there, *arguments)
+        same(found, PLAIN.loco_swizzle_quant(values, error, *arguments))
+        same([error_there], [error])
+    assert machine.accel_driver_launches() - before == 24 * 6
+
+
+def test_kernels_run_on_the_current_stream(machine: Any) -> None:
+    op, _ = load()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        op.quantize(torch.ones(2, 8, device="cuda"), 2, 8, 0)
+        assert (machine.accel_driver_last_stream() or 0) == stream.cuda_stream
+    op.quantize(torch.ones(2, 8, device="cuda"), 2, 8, 0)
+    assert (machine.accel_driver_last_stream() or 0) != stream.cuda_stream
+
+
+def quantize_on_each_device(op: Any, machine: Any) -> None:
+    values = torch.randn(2, 8)
+    for index in range(torch.cuda.device_count()):
+        same(op.quantize(values.to(f"cuda:{index}"), 2, 8, 0), PLAIN.quantize(values, 2, 8, 0))
+        assert machine.accel_driver_last_device() == index
+
+
+@pytest.mark.parametrize("version", [12080, 11080], ids=["one library", "a module a context"])
+def test_a_context_of_another_device_may_be_current(version: int, machine: Any) -> None:
+    machine.accel_driver_set(torch.cuda.device_count(), version, 90)
+    op, reason = load()
+    assert reason == "image sm_90"
+    with driver.Driver().current(torch.cuda.device_count() - 1):
+        quantize_on_each_device(op, machine)
+
+
+def test_threads_without_a_context_can_quantize(machine: Any) -> None:
+    op, _ = load()
+    failures: list[BaseException] = []
+
+    def quantize() -> None:
+        try:
+            quantize_on_each_device(op, machine)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=quantize)]
+    for thread in threads:
+        thread.start()
+        thread.join()
+    assert not failures
+
+
+def truncated(folder: Path) -> None:
+    path = folder / "sm_90.cubin"
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def foreign(folder: Path) -> None:
+    wheel(folder, {"sm_90": b"\x7fELF" + bytes(60)})
+
+
+FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "truncated": (truncated, "the image sm_90 is damaged or of another build"),
+    "not of CUDA": (foreign, "CUDA_ERROR_INVALID_IMAGE"),
+    "of another architecture": (
+        lambda folder: wheel(folder, {"sm_90": libcuda.stand_in(80, ARGUMENTS)}), "CUDA_ERROR_NO_BINARY_FOR_GPU"
+    ),
+    "without a kernel": (
+        lambda folder: wheel(folder, stand_ins(90, kernels=["accel_other"])), "CUDA_ERROR_NOT_FOUND"
+    ),
+    "for other devices": (lambda folder: wheel(folder, stand_ins(80, 100)), "no image for compute capability 9.0"),
+    "missing": (lambda folder: (folder / "sm_90.cubin").unlink(), "the image sm_90 cannot be read"),
+    "no table": (lambda folder: (folder / images.TABLE).unlink(), "no images in this install"),
+    "a damaged table": (lambda folder: (folder / images.TABLE).write_text("{"), "the table of images cannot be read"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_image_that_cannot_be_used_gives_way_to_plain_torch(fault: str, machine: Any, tmp_path: Path) -> None:
+    damage, told = FAULTS[fault]
+    damage(tmp_path)
+    op, reason = load()
+    assert reason.startswith("plain torch: ")
+    assert told in reason
+    assert "no NVRTC beside torch" in reason
+    values = torch.randn(2, 8)
+    same(op.quantize(values.cuda(), 2, 8, 0), PLAIN.quantize(values, 2, 8, 0))
+
+
+def test_machine_without_a_driver_takes_plain_torch(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "LIBRARY", "libcuda-of-nobody.so.1")
+    _op, reason = load()
+    assert reason.startswith("plain torch: no usable driver libcuda-of-nobody.so.1")
+
+
+def test_device_that_computes_something_else_is_noticed_at_load(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver.Driver, "launch", lambda *arguments: None)
+    _op, reason = load()
+    assert "not what plain torch computes" in reason
+
+
+def test_refused_launch_is_an_error_in_four_parts(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any) -> None:
+        raise KernelsUnusable("cuLaunchKernel returns CUDA_ERROR_LAUNCH_FAILED (719)")
+
+    op, _ = load()
+    monkeypatch.setattr(driver.Driver, "launch", refuse)
+    with pytest.raises(KernelNotStarted, match="CUDA_ERROR_LAUNCH_FAILED"):
+        op.quantize(torch.ones(2, 8, device="cuda"), 2, 8, 0)
+
+
+def test_captures_take_plain_torch(machine: Any) -> None:
+    op, _ = load()
+    values, graph = torch.randn(2, 8, device="cuda"), torch.cuda.CUDAGraph()
+    before = machine.accel_driver_launches()
+    with torch.cuda.graph(graph):
+        found = op.quantize(values, 2, 8, 0)
+    assert machine.accel_driver_launches() == before
+    values.copy_(torch.arange(16.0).view(2, 8))
+    graph.replay()
+    same(found, PLAIN.quantize(values.cpu(), 2, 8, 0))

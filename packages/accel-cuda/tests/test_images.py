@@ -1,0 +1,263 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels in the wheel: their source always, and images where NVRTC of the right release is installed."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from accel_core.op_builder.kernel_table import ARGUMENTS
+from accel_cuda.kernels import images
+
+PACKAGE = Path(__file__).parents[1]
+FOLDER = "packages/accel-cuda"
+INSIDE = "accel_cuda/kernels/images/"
+TARGETS = ("sm_75", "sm_80", "sm_90", "sm_100", "sm_120", "compute_75")
+#: Bytes of the types of PTX.
+SIZES = {".u64": 8, ".u32": 4, ".f32": 4, ".b64": 8, ".b32": 4}
+
+
+def size(given: str) -> int:
+    """Return the bytes of an argument in PTX, of a number or of a structure."""
+    structure = re.search(r"\.b8 \w+\[(\d+)\]", given)
+    return int(structure[1]) if structure else SIZES[re.findall(r"\.param (\.\w+)", given)[0]]
+
+
+def build(source: Path, out: Path, **settings: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(out)]
+    environment = {**os.environ, **settings}
+    return subprocess.run(command, cwd=source, check=False, capture_output=True, text=True, env=environment)
+
+
+def built(source: Path, out: Path) -> dict[str, bytes]:
+    """Return the files that the wheel has for kernels."""
+    done = build(source, out)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (wheel,) = out.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if name.startswith(INSIDE)]
+        return {name.removeprefix(INSIDE): archive.read(name) for name in names}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package beside the headers, so that the build writes nothing here."""
+    copy = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(PACKAGE.parents[1] / "shared/csrc", copy / "shared/csrc")
+    ignored = shutil.ignore_patterns("build", "tests", "__pycache__")
+    shutil.copytree(PACKAGE, copy / FOLDER, ignore=ignored)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("wheel")
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path, wheels: Path) -> dict[str, bytes]:
+    """The files that a wheel has for kernels: the images take half a minute to make."""
+    return built(checkout / FOLDER, wheels)
+
+
+@pytest.fixture(scope="module")
+def site(wheel: dict[str, bytes], wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, unpacked as pip does it."""
+    folder = tmp_path_factory.mktemp("site")
+    (file,) = wheels.glob("*.whl")
+    with zipfile.ZipFile(file) as archive:
+        archive.extractall(folder)
+    return folder
+
+
+def release() -> str:
+    try:
+        return importlib.metadata.version("nvidia-cuda-nvrtc-cu12")
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+needs_nvrtc = pytest.mark.skipif(
+    release() != "12.9.86", reason="not run: nvidia-cuda-nvrtc-cu12==12.9.86 is not installed"
+)
+
+
+def test_wheel_has_the_source_in_one_file(wheel: dict[str, bytes]) -> None:
+    source = wheel["accel.cu"].decode()
+    assert '#include "' not in source
+    assert "quantize_group" in source
+    assert "group_max" in source
+    assert "take_step" in source
+
+
+_WITHOUT_A_COMPILER = """
+import sys
+started = []
+starts = {"subprocess.Popen", "os.posix_spawn", "os.fork"}
+sys.addaudithook(lambda event, _: started.append(event) if event in starts else None)
+sys.path.insert(0, sys.argv[1])
+from accel_cuda.kernels import images
+assert images.__file__.startswith(sys.argv[1]), images.__file__
+print(*(images.image_for((version // 10, version % 10))[0] for version in (75, 80, 86, 90, 100, 103, 120, 130)))
+assert not started, started
+"""
+
+
+@needs_nvrtc
+def test_an_installed_wheel_has_an_image_for_each_device_without_a_compiler(
+    site: Path, tmp_path: Path
+) -> None:
+    left = {name: value for name, value in os.environ.items() if name not in ("CXX", "CC", "CUDA_HOME")}
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_A_COMPILER, str(site)],
+        env=left | {"PATH": "", "ACCEL_CACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert not done.returncode, done.stderr
+    assert done.stdout.strip() == "sm_75 sm_80 sm_80 sm_90 sm_100 sm_100 sm_120 compute_75"
+    assert not (tmp_path / "cache").exists()
+
+
+_QUANTIZES = """
+import sys
+import torch
+from accel_testkit.driver import libcuda
+driver = libcuda.load()  # built by another process, which had a compiler
+driver.accel_driver_set(2, 12080, 90)
+torch.cuda.get_device_capability = lambda device: (9, 0)
+started = []
+starts = {"subprocess.Popen", "os.posix_spawn", "os.fork"}
+sys.addaudithook(lambda event, _: started.append(event) if event in starts else None)
+sys.path.insert(0, sys.argv[1])
+from accel_core.op_builder.quantizer import QuantizerFunctions
+from accel_cuda import __file__ as installed
+from accel_cuda.op_builder.quantizer import QuantizerBuilder
+assert installed.startswith(sys.argv[1]), installed
+builder = QuantizerBuilder()
+op = builder.load()
+before, values = driver.accel_driver_launches(), torch.randn(8, 64)
+for bits in (8, 4):
+    found = op.quantize(values.to("cuda"), 8, bits, 0)
+    wanted = QuantizerFunctions().quantize(values, 8, bits, 0)
+    assert all(torch.equal(ours.cpu(), theirs) for ours, theirs in zip(found, wanted, strict=True))
+assert not started, started
+print(builder.reason, driver.accel_driver_launches() - before)
+"""
+
+
+@needs_nvrtc
+@pytest.mark.skipif("ACCEL_SIM" in os.environ, reason="not run: in the simulated process")
+def test_an_installed_wheel_quantizes_without_a_compiler(site: Path) -> None:
+    from accel_testkit import sim
+
+    environment = sim.environment("cuda", base=dict(os.environ))
+    # The emulated driver and the simulated device, into the cache: that of the user, which other tests fill, too.
+    warm = "import torch; from accel_testkit.driver import libcuda; libcuda.load(); torch.ones(1).to('cuda')"
+    subprocess.run([sys.executable, "-c", warm], env=environment, check=True, capture_output=True)
+    left = {name: value for name, value in environment.items() if name not in ("CXX", "CC", "CUDA_HOME")}
+    done = subprocess.run(
+        [sys.executable, "-c", _QUANTIZES, str(site)],
+        env=left | {"PATH": ""}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert not done.returncode, done.stderr
+    assert done.stdout.strip() == "image sm_90 2"
+
+
+@pytest.mark.slow
+@needs_nvrtc
+def test_images_are_reproducible(wheel: dict[str, bytes], checkout: Path, tmp_path: Path) -> None:
+    assert wheel == built(checkout / FOLDER, tmp_path / "again")
+
+
+@needs_nvrtc
+def test_images_have_the_launcher_s_kernels(wheel: dict[str, bytes]) -> None:
+    table = json.loads(wheel["images.json"])["images"]
+    assert tuple(table) == TARGETS
+    for name, entry in table.items():
+        content = wheel[entry["file"]]
+        assert hashlib.sha256(content).hexdigest() == entry["sha256"]
+        assert all(kernel.encode() in content for kernel in ARGUMENTS)
+        assert name.startswith("compute") or (content[:4], content[18]) == (b"\x7fELF", 190)
+    ptx = wheel["compute_75.ptx"].decode()
+    entries = re.findall(r"\.entry (\w+)\(([^)]*)\)", ptx)
+    sizes = {name: [size(given) for given in arguments.split(",")] for name, arguments in entries}
+    assert sizes == {name: [ctypes.sizeof(kind) for kind in kinds] for name, kinds in ARGUMENTS.items()}
+    assert not re.search(r"\bfma\.|\.ftz|\.approx|div\.full", ptx)
+    # Nothing is copied to a thread's own memory: not the table of tensors either.
+    assert ".local" not in ptx
+
+
+def test_isolated_build_brings_nvrtc_where_images_are_demanded(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hatchling import build as backend
+
+    monkeypatch.chdir(checkout / FOLDER)
+    monkeypatch.delenv("ACCEL_CUDA_IMAGES", raising=False)
+    assert not any("nvrtc" in each for each in backend.get_requires_for_build_wheel())
+    monkeypatch.setenv("ACCEL_CUDA_IMAGES", "1")
+    assert "nvidia-cuda-nvrtc-cu12==12.9.86" in backend.get_requires_for_build_wheel()
+
+
+def test_build_fails_without_the_images_that_are_demanded(checkout: Path, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(checkout, tmp_path / "other"))
+    settings = other / FOLDER / "pyproject.toml"
+    settings.write_text(settings.read_text().replace('nvrtc = "12.9.86"', 'nvrtc = "12.9.0"'))
+    done = build(other / FOLDER, tmp_path / "out", ACCEL_CUDA_IMAGES="1")
+    assert done.returncode
+    assert "demands images" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("capability", "wanted"),
+    [((7, 5), "sm_75"), ((8, 9), "sm_80"), ((9, 0), "sm_90"), ((10, 3), "sm_100"), ((12, 1), "sm_120"),
+     ((11, 0), "compute_75"), ((13, 0), "compute_75"), ((7, 0), ""), ((6, 1), "")],
+)  # fmt: skip
+def test_devices_take_the_nearest_image(capability: tuple[int, int], wanted: str) -> None:
+    assert images._best(list(TARGETS), capability) == wanted
+
+
+@needs_nvrtc
+@pytest.mark.skipif("ACCEL_SIM" in os.environ, reason="not run: in the simulated process")
+def test_emulated_driver_takes_the_real_images(wheel: dict[str, bytes], tmp_path: Path) -> None:
+    folder = tmp_path / "images"
+    folder.mkdir()
+    for name, content in wheel.items():
+        (folder / name).write_bytes(content)
+    program = (
+        "import pathlib, sys, torch\n"
+        "from accel_cuda.kernels import images\n"
+        "from accel_cuda.op_builder.quantizer import QuantizerBuilder\n"
+        "from accel_testkit.driver import libcuda\n"
+        "images.FOLDER = pathlib.Path(sys.argv[1])\n"
+        "driver = libcuda.load()\n"
+        "for capability in (90, 80, 120):\n"
+        "    driver.accel_driver_set(2, 12080, capability)\n"
+        "    torch.cuda.get_device_capability = lambda device: divmod(capability, 10)\n"
+        "    from accel_cuda.kernels import loading\n"
+        "    loading._architecture.cache_clear()\n"
+        "    loading.tried.forget()\n"
+        "    builder = QuantizerBuilder()\n"
+        "    builder.load()\n"
+        "    print(builder.reason)\n"
+    )
+    from accel_testkit import sim
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(folder)],
+        env=sim.environment("cuda", base=dict(os.environ)),
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split("\n")[:3] == ["image sm_90", "image sm_80", "image sm_120"], done.stderr[-2000:]
