@@ -12,6 +12,8 @@ VENDOR = Vendor(
     probe="accel_npu.probe",
     distribution="accel-npu",
     requires="torch_npu",
+    install='pip install "torch_npu=={release}.*" "torch=={torch}" (without both versions pip replaces torch), '
+    "and source CANN's set_env.sh",
     privateuse1="npu",
     version=__version__,
 )

@@ -9,6 +9,7 @@ import torch
 from accel_core.op_builder import fused
 from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
 from accel_core.op_builder.steps.adam import AdamStep, Lists, as_multi_tensor_adam
+from accel_core.op_builder.steps.adam import step as adam_in_plain_torch
 
 __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
@@ -18,14 +19,18 @@ def step(lists: Lists, adam: AdamStep) -> None:
     _, lr, beta1, beta2, epsilon, number, adam_w_mode, bias_correction, weight_decay = adam
     # The op multiplies the powers by beta before the bias correction; 0 means no correction.
     power1, power2 = (beta1 ** (number - 1), beta2 ** (number - 1)) if bias_correction else (0.0, 0.0)
-    grads = lists[0]
+    grads, params, exp_avgs, exp_avg_sqs = ([tensor.detach() for tensor in tensors] for tensors in lists)
     if weight_decay and not adam_w_mode:
-        grads = list(torch._foreach_add(grads, lists[1], alpha=weight_decay))
+        if any(grad.dtype.itemsize < 4 for grad in grads):
+            # The op takes gradients of the parameters' type, in which their sum with the decay would be rounded.
+            adam_in_plain_torch(lists, adam)
+            return
+        grads = list(torch._foreach_add(grads, params, alpha=weight_decay))
     decay = weight_decay if adam_w_mode else 0.0
-    for grad, param, exp_avg, exp_avg_sq in zip(grads, *lists[1:], strict=True):
+    for grad, param, exp_avg, exp_avg_sq in zip(grads, params, exp_avgs, exp_avg_sqs, strict=True):
         torch.ops.npu.npu_apply_adam_w.out(
             power1, power2, lr, decay, beta1, beta2, epsilon, grad, None, False, False,
-            out=[param.detach(), exp_avg, exp_avg_sq],
+            out=[param, exp_avg, exp_avg_sq],
         )  # fmt: skip
 
 

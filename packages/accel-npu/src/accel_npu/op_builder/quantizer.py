@@ -1,0 +1,150 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The quantizer's symmetric int8 by torch_npu's npu_dynamic_quant, if a trial shows that it keeps what it is given.
+
+The op's step is max|x| / 127, where plain torch's (and DeepSpeed's on CUDA) is max|x| / 128 with the largest number
+cut off. Whoever receives the integers multiplies them by the step beside them, and need not know which it was.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from typing_extensions import override
+
+from accel_core.errors import in_short
+from accel_core.op_builder import Route, quantizer
+from accel_core.op_builder.fused import has_op
+from accel_core.op_builder.quantizer import QuantizerFunctions
+from accel_core.op_builder.quantizer import groups as grouped
+
+Pair = list[torch.Tensor]
+
+OP = "npu.npu_dynamic_quant"
+_DEVICE = "npu"
+_DTYPES = (torch.float16, torch.bfloat16)
+#: Longest row on Atlas A2. Source: torch_npu 6.0.RC3, npu_dynamic_quant.
+_MOST_WIDTH = 11264
+#: Widths of the trial: shorter than a vector register, not a multiple of one, and longer than most groups.
+_WIDTHS = (8, 1000, 8192)
+#: What a step or an integer may be off: the device's division is exact to a rounding or two.
+_PRECISION = 1e-3
+
+
+def dynamic_quant(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return int8 integers, and the steps as a column."""
+    # The default mode is not passed, because older releases do not have the argument.
+    integers, steps = torch.ops.npu.npu_dynamic_quant(rows)
+    return integers, steps.view(-1, 1)
+
+
+class DynamicQuantFunctions(QuantizerFunctions):
+    """The loaded quantizer. What npu_dynamic_quant does not take is computed in plain torch."""
+
+    @override
+    def quantize(self, input_vals: torch.Tensor, groups: int, num_bits: int, quant_type: int) -> Pair:
+        if not _takes(input_vals, groups, num_bits, quant_type):
+            return super().quantize(input_vals, groups, num_bits, quant_type)
+        integers, steps = dynamic_quant(input_vals.detach().reshape(groups, -1))
+        return [integers.view(input_vals.shape), steps]
+
+    @override
+    def swizzle_quant(
+        self, input_vals: torch.Tensor, groups: int, num_bits: int, quant_type: int,
+        pipeline_size: int, nodes: int, devices_per_node: int,
+    ) -> Pair:  # fmt: skip
+        order = pipeline_size, nodes, devices_per_node
+        if not _takes(input_vals, groups, num_bits, quant_type) or not _divide(groups, order):
+            return super().swizzle_quant(input_vals, groups, num_bits, quant_type, *order)
+        integers, steps = dynamic_quant(input_vals.detach().reshape(groups, -1))
+        return [grouped.swizzled(integers, *order).view(-1), grouped.swizzled(steps, *order)]
+
+
+def _takes(values: torch.Tensor, groups: int, bits: int, kind: int) -> bool:
+    if bits != 8 or int(kind) != QuantizerFunctions.Symmetric:
+        return False
+    if values.dtype not in _DTYPES or values.device.type != _DEVICE:
+        return False
+    size = values.numel()
+    return groups > 0 and size > 0 and size % groups == 0 and size // groups <= _MOST_WIDTH
+
+
+def _divide(groups: int, order: tuple[int, int, int]) -> bool:
+    pipeline, nodes, devices = order
+    return min(order) > 0 and groups % (pipeline * nodes * devices) == 0
+
+
+def lack(device: str) -> str:
+    """Return why npu_dynamic_quant is not used; empty if a trial on the device finds nothing wrong with it."""
+    if not has_op(OP):
+        return f"this runtime has no torch.ops.{OP}"
+    try:
+        found = (_trial(dtype, width, device) for dtype in _DTYPES for width in _WIDTHS)
+        return next(filter(None, found), "")
+    except Exception as error:
+        return f"torch.ops.{OP} fails with {type(error).__name__}: {in_short(error)}"
+
+
+def _trial(dtype: torch.dtype, width: int, device: str) -> str:
+    """Quantize rows of one width; return what is wrong with the result."""
+    rows = torch.randn(12, width, generator=torch.Generator().manual_seed(width))
+    rows = rows.mul_(torch.logspace(-3, 3, 12).view(-1, 1)).to(dtype)
+    rows[0] = 0.0
+    # At each end of a row and within it, as a device's maximum may skip a NaN that comes first or last.
+    bad = (
+        (0, torch.nan),
+        (width // 2, torch.nan),
+        (width - 1, torch.nan),
+        (1, torch.inf),
+        (width - 2, -torch.inf),
+    )
+    for row, (column, number) in enumerate(bad, start=1):
+        rows[row, column] = number
+    integers, steps = (tensor.cpu() for tensor in dynamic_quant(rows.to(device)))
+    case = f"npu_dynamic_quant of {str(dtype).removeprefix('torch.')} in rows of {width}"
+    if integers.dtype != torch.int8 or steps.dtype != torch.float32 or integers.shape != rows.shape:
+        return f"{case} returns {integers.dtype} of shape {tuple(integers.shape)} and {steps.dtype}"
+    back = grouped.dequantized(integers, steps, asymmetric=False)
+    if back[1 : len(bad) + 1].isfinite().all(1).any():
+        return f"{case} hides a NaN or an infinity"
+    if back[0].any():
+        return f"{case} makes zeros {back[0].abs().max():g}"
+    return _wrong_numbers(case, *(tensor[len(bad) + 1 :].double() for tensor in (rows, integers, steps)))
+
+
+def _wrong_numbers(case: str, rows: torch.Tensor, integers: torch.Tensor, steps: torch.Tensor) -> str:
+    levels = rows.abs().amax(1, keepdim=True) / steps
+    if not ((levels >= 127 * (1 - _PRECISION)) & (levels <= 128 * (1 + _PRECISION))).all():
+        return f"{case} has a step of max|x| / {levels[(levels - 127).abs().argmax()].item():.4g}, not 127 or 128"
+    apart = (integers - (rows / steps).clamp(-128, 127)).abs().max().item()
+    if not apart <= 0.5 + _PRECISION:
+        return f"{case} does not round to nearest: an integer is {apart:.3g} from its number"
+    return ""
+
+
+class QuantizerBuilder(quantizer.QuantizerBuilder):
+    """Quantization in groups for ZeRO++ (qwZ, hpZ, qgZ, LoCo) and for weights."""
+
+    ROUTES = (Route.VENDOR_OP, Route.PLAIN)
+    _lack: str | None = None
+
+    @override
+    def compatibility(self) -> tuple[bool, str]:
+        """Return True; the reason is certain once `load` has tried the op."""
+        if self._lack is None:
+            if not has_op(OP):
+                return True, f"plain torch: this runtime has no torch.ops.{OP}"
+            return True, f"torch.ops.{OP} if it works when first loaded, else plain torch"
+        if self._lack:
+            return True, f"plain torch: {self._lack}"
+        return (
+            True,
+            f"torch.ops.{OP} for symmetric groups of float16 and bfloat16 in 8 bits; plain torch for others",
+        )
+
+    @override
+    def load(self, verbose: bool = True) -> Any:
+        """Return an object with upstream's functions. Quantizes a few numbers on the device, to see that it works."""
+        self._lack = lack(_DEVICE)
+        return super().load(verbose=verbose) if self._lack else DynamicQuantFunctions()
