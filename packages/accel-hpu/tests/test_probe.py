@@ -51,7 +51,7 @@ def node(machine: Path, path: str) -> None:
 
 def test_a_machine_without_habana_s_plugin_has_no_runtime(machine: Path) -> None:
     evidence = probe.evidence()
-    assert (evidence.runtime, evidence.hardware) == (False, None)
+    assert (evidence.runtime, evidence.hardware) == (False, False)
     assert evidence.reason == "habana-torch-plugin is not installed"
 
 

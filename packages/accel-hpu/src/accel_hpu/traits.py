@@ -21,9 +21,6 @@ TRAITS: dict[str, Trait] = {
     ),
     Feature.UNTOUCHED_SETTINGS: Trait.unsupported("DeepSpeed needs deterministic algorithms on Gaudi"),
     Feature.TRITON: Trait.unsupported("stock Triton does not compile for Gaudi"),
-    "FPQuantizerBuilder": Trait.not_implemented(
-        "Habana has casts to fp8; their builder is not part of this release"
-    ),
 }
 
 _EAGER: dict[str, Trait] = {

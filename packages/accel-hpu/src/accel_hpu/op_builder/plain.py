@@ -1,7 +1,21 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Ops that DeepSpeed has as CUDA sources, in plain torch."""
+"""Ops that DeepSpeed has as CUDA sources, in plain torch; fp_quantizer also with Habana's casts."""
 
+from accel_core.op_builder.plain import (
+    EvoformerAttnBuilder,
+    PackbitsBuilder,
+    RandomLTDBuilder,
+    SpatialInferenceBuilder,
+)
 from accel_core.op_builder.quantizer import QuantizerBuilder
+from accel_hpu.op_builder.fp_quantizer import FPQuantizerBuilder
 
-__all__ = ["QuantizerBuilder"]
+__all__ = [
+    "EvoformerAttnBuilder",
+    "FPQuantizerBuilder",
+    "PackbitsBuilder",
+    "QuantizerBuilder",
+    "RandomLTDBuilder",
+    "SpatialInferenceBuilder",
+]
