@@ -53,7 +53,7 @@ class LibraryHook(BuildHookInterface):  # type: ignore[type-arg]
             try:
                 compiler = shlex.split(os.environ.get("CXX", "")) or ["c++"]
                 command = [*compiler, *flags, *openmp, "-o", str(target), *units]
-                subprocess.run(command, check=True, capture_output=True, text=True, errors="replace")
+                self._run(command)
                 return target
             except subprocess.CalledProcessError as error:
                 problems.append(error.stderr.strip() or str(error))
@@ -63,3 +63,18 @@ class LibraryHook(BuildHookInterface):  # type: ignore[type-arg]
             f"{self.metadata.name}: the wheel has no library, because it does not compile: {problems[0]}"
         )
         return None
+
+    def _run(self, command: list[str]) -> None:
+        """Run the compiler. pip shows `Preparing metadata` and turns its sign of life only with a line of output."""
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+        ) as compiler:
+            errors, seconds = None, 0
+            while errors is None:
+                self.app.display_info(f"{self.metadata.name}: compiling its library, {seconds} s")
+                try:
+                    _, errors = compiler.communicate(timeout=1)
+                except subprocess.TimeoutExpired:
+                    seconds += 1
+        if compiler.returncode:
+            raise subprocess.CalledProcessError(compiler.returncode, command, stderr=errors)

@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 // Raised with every change of this file or of the segment's layout.
-enum { ACCEL_SHM_VERSION = 1, ACCEL_SHM_NONCE = 32 };
+enum { ACCEL_SHM_VERSION = 2, ACCEL_SHM_NONCE = 32 };
 
 // Element types of reductions. Other collectives move bytes, and take any number here: ranks have to agree on it.
 enum {
@@ -43,7 +43,8 @@ enum {
   ACCEL_SHM_DEAD = 3,         // `rank` ended
   ACCEL_SHM_STOPPED = 4,      // `rank` has been stopped by a signal for some seconds
   ACCEL_SHM_TIMEOUT = 5,      // `rank` did not arrive in time
-  ACCEL_SHM_INTERRUPTED = 6   // `rank` was interrupted
+  ACCEL_SHM_INTERRUPTED = 6,  // `rank` was interrupted
+  ACCEL_SHM_LEFT = 7          // `rank` has left the group
 };
 
 typedef struct accel_shm_group accel_shm_group;
@@ -94,7 +95,8 @@ ACCEL_API int32_t accel_shm_run(
     accel_shm_group* group, const accel_shm_request* request, const accel_shm_buffers* buffers,
     accel_shm_result* result);
 
-// Ends the group for all ranks, as a rank's last act before it raises an error of its own.
+// Ends the group for all ranks. Any thread may call it, also while another one is in accel_shm_run, which then returns
+// INTERRUPTED.
 ACCEL_API void accel_shm_break(accel_shm_group* group);
 
 ACCEL_API void accel_shm_leave(accel_shm_group* group);

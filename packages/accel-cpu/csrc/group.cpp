@@ -40,6 +40,11 @@ void parallel(int64_t size, int64_t unit_bytes, int32_t threads, const Body& bod
 Group::Group(const Segment& segment, int32_t rank, int32_t ranks, const int32_t* pids, int32_t spin_us)
     : segment_(segment), rank_(rank), ranks_(ranks), spin_us_(spin_us), peers_(pids, pids + ranks) {}
 
+Group::~Group() {
+  segment_.progress(rank_).left.store(1);
+  segment_.unmap();
+}
+
 int32_t Group::run(
     const accel_shm_request& request, const accel_shm_buffers& buffers, accel_shm_result* result) {
   *result = {};
@@ -65,7 +70,8 @@ int32_t Group::run(
 }
 
 void Group::break_off() {
-  end_group(segment_, ACCEL_SHM_INTERRUPTED, rank_, &blamed_);
+  int32_t blamed = -1;
+  end_group(segment_, ACCEL_SHM_INTERRUPTED, rank_, &blamed);
 }
 
 bool Group::valid(const accel_shm_request& request, const accel_shm_buffers& buffers) const {

@@ -19,7 +19,7 @@ struct Pieces;
 class Group {
  public:
   Group(const Segment& segment, int32_t rank, int32_t ranks, const int32_t* pids, int32_t spin_us);
-  ~Group() { segment_.unmap(); }
+  ~Group();
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 

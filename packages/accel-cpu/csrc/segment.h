@@ -14,10 +14,11 @@ namespace accel_shm {
 constexpr int64_t kPage = 4096;
 constexpr size_t kLine = 128;  // two cache lines, which are fetched together
 
-// A rank's progress. Only its rank writes `phase` and `requests`.
+// A rank's progress. Only its rank writes `phase`, `left` and `requests`.
 struct alignas(kLine) Progress {
   std::atomic<uint32_t> phase;     // increased when the rank arrives at the next point of a collective
   std::atomic<uint32_t> sleepers;  // ranks that sleep until `phase` changes
+  std::atomic<uint32_t> left;      // whether the rank will not arrive any more
   accel_shm_request requests[2];   // of the current collective and the one before
 };
 

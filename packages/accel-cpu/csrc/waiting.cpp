@@ -164,8 +164,10 @@ int32_t wait_for(
     int32_t status = static_cast<int32_t>(segment.header().ended.load() & 0xffu);
     int32_t about = rank;
     if (status == ACCEL_SHM_OK) status = peer.state(now);
-    // A peer that arrived and then ended has done its part.
-    if (status == ACCEL_SHM_DEAD && reached(progress, phase)) return ACCEL_SHM_OK;
+    if (status == ACCEL_SHM_OK && progress.left.load() != 0) status = ACCEL_SHM_LEFT;
+    // A peer that arrived and then ended, or left, has done its part.
+    const bool gone = status == ACCEL_SHM_DEAD || status == ACCEL_SHM_LEFT;
+    if (gone && reached(progress, phase)) return ACCEL_SHM_OK;
     if (status == ACCEL_SHM_OK && deadline.passed(now)) status = ACCEL_SHM_TIMEOUT;
     if (status == ACCEL_SHM_OK && slice % 2 == 0 && deadline.cancelled()) {
       status = ACCEL_SHM_INTERRUPTED;

@@ -8,6 +8,7 @@ from typing import Any
 
 import ccl_calls
 import pytest
+import shm_calls
 import shm_jobs as jobs
 
 from accel_cpu.ccl import library
@@ -31,6 +32,11 @@ def test_reductions_equal_those_of_torch() -> None:
 
 def test_movements_arrive_unchanged_and_gloo_does_the_rest() -> None:
     _values(ccl_calls.movements, 2)
+
+
+def test_tensors_with_gaps_are_right_in_functions_with_a_root() -> None:
+    for reduced, scattered, *_ in _values(shm_calls.with_gaps, 2):
+        assert reduced == scattered == [10.0, 11.0, 12.0]
 
 
 def test_groups_of_some_ranks_are_separate() -> None:

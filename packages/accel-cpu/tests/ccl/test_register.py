@@ -92,8 +92,10 @@ def test_the_library_is_found_in_ccl_root(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_variables_for_oneccls_start_do_not_stay(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(library, "folder", lambda: tmp_path)
     monkeypatch.setenv("CCL_LOG_LEVEL", "info")
-    monkeypatch.delenv("CCL_PLUGIN", raising=False)
+    for name in ("CCL_PLUGIN", "CCL_YIELD"):
+        monkeypatch.delenv(name, raising=False)
     with library.settings():
+        assert library.os.environ["CCL_YIELD"] == "sched_yield", "its thread leaves the CPU to the rank's own"
         assert library.os.environ["CCL_PLUGIN"] == f"{tmp_path}/libccl_legacy_cpu.so"
         assert library.os.environ["CCL_LOG_LEVEL"] == "info", "the user's"
-    assert "CCL_PLUGIN" not in library.os.environ
+    assert not {"CCL_PLUGIN", "CCL_YIELD"} & set(library.os.environ)

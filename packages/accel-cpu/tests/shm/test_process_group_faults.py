@@ -29,7 +29,9 @@ def test_survivors_of_a_killed_rank_raise_soon_and_name_it() -> None:
 
 
 def test_a_rank_that_is_stopped_by_a_signal_is_named() -> None:
-    for survivor in _survivors(jobs.run(ranks_of.lost, 2, 0, int(signal.SIGSTOP), 0.5), victim=0):
+    # The stopped rank never reports: the guard is what this test takes.
+    reports = jobs.run(ranks_of.lost, 2, 0, int(signal.SIGSTOP), 0.5, limit=60.0)
+    for survivor in _survivors(reports, victim=0):
         assert "rank 0 has been stopped" in survivor.error
         assert survivor.seconds < 0.5 + SOON
 
@@ -50,6 +52,7 @@ def test_a_rank_that_does_not_come_is_named_after_the_groups_timeout() -> None:
         ("float32", "broadcast", "broadcast"),
         ("broadcast", "root", "root 1"),
         ("float32", "barrier", "barrier"),
+        ("float32", "reduce", "shape 0x1"),
         ("float32", "by gloo", "barrier"),
         ("float32", "asynchronous", "float64"),
     ],
@@ -73,7 +76,9 @@ def test_parts_of_an_all_to_all_that_do_not_fit_are_an_error_on_both_ranks() -> 
 
 def test_a_group_that_has_failed_fails_again_and_never_computes() -> None:
     for report in jobs.run(ranks_of.after_a_failure, 2):
-        assert report.value == ["CollectiveMismatch", "CollectiveMismatch"]
+        first, second = report.value
+        assert first.startswith("CollectiveMismatch")
+        assert first == second
 
 
 def test_a_forked_child_is_refused_and_its_parent_goes_on() -> None:

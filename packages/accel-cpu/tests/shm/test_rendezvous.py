@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import socket
 from typing import Any
 
 import pytest
@@ -64,6 +66,41 @@ def test_a_segment_with_another_nonce_or_of_another_kind_is_refused() -> None:
     finally:
         os.close(fd)
         os.close(plain)
+
+
+def _planted(nonce: bytes, user: int) -> int:
+    """A segment that a process of another user has made, right in every other respect."""
+    ours, theirs = socket.socketpair()
+    child = os.fork()
+    if child == 0:
+        try:
+            ours.close()
+            os.setresuid(user, user, user)
+            made = library.load().accel_shm_create(2, 1 << 20, nonce)
+            socket.send_fds(theirs, [b"x"], [made])
+            os.read(theirs.fileno(), 1)  # until the test is done
+        finally:
+            os._exit(0)
+    theirs.close()
+    _, (fd,), _, _ = socket.recv_fds(ours, 1, 1)
+    ours.close()
+    os.waitpid(child, 0)
+    return fd
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: needs root, to be another user")
+@pytest.mark.parametrize(("user", "error"), [(0, 0), (65534, errno.EPERM)], ids=["own", "another user's"])
+def test_a_segment_that_another_user_planted_is_refused_though_the_nonce_is_right(
+    user: int, error: int
+) -> None:
+    nonce = b"\0\1" * 16
+    library.load()
+    fd = _planted(nonce, user)
+    try:
+        assert os.fstat(fd).st_uid == user
+        assert _join(fd, nonce) == error
+    finally:
+        os.close(fd)
 
 
 def test_a_segment_without_room_for_its_ranks_is_not_made() -> None:

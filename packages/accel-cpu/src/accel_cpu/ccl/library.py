@@ -90,9 +90,14 @@ def check(library: Any, result: int, what: str) -> None:
 def settings() -> Iterator[None]:
     """Set what oneCCL reads from the environment while it starts, unless the user has.
 
-    Left alone it takes its part for SYCL devices, fails without one, and warns of every launcher but Intel MPI's.
+    Left alone it takes its part for SYCL devices, fails without one, and warns of every launcher but Intel MPI's. Its
+    thread waits busily: where a rank has one CPU it keeps the rank's own thread from it for milliseconds, each time.
     """
-    wanted = {"CCL_PLUGIN": f"{folder()}/libccl_legacy_cpu.so", "CCL_LOG_LEVEL": "error"}
+    wanted = {
+        "CCL_PLUGIN": f"{folder()}/libccl_legacy_cpu.so",
+        "CCL_LOG_LEVEL": "error",
+        "CCL_YIELD": "sched_yield",
+    }
     added = [name for name in wanted if name not in os.environ]
     os.environ.update({name: wanted[name] for name in added})
     try:

@@ -47,14 +47,14 @@ class CclProcessGroup(dist.ProcessGroup):
         opts = opts or dist.AllreduceOptions()
         name = self._operation(tensors, opts)
         if name is None:
-            return self._gloo.allreduce(tensors, opts)
+            return self._by_gloo("allreduce", tensors, opts)
         return self._reduce_each(tensors, name)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any = None) -> Any:
         opts = opts or dist.AllreduceCoalescedOptions()
         name = self._operation(tensors, opts)
         if name is None:
-            return self._gloo.allreduce_coalesced(tensors, opts)
+            return self._by_gloo("allreduce_coalesced", tensors, opts)
         return self._reduce_each(tensors, name)
 
     def reduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
@@ -62,7 +62,7 @@ class CclProcessGroup(dist.ProcessGroup):
         (tensor,), root = tensors, opts.rootRank
         name = self._operation(tensors, opts)
         if name is None:
-            return self._gloo.reduce(tensors, opts)
+            return self._by_gloo("reduce", tensors, opts)
         mine = root == self.rank()
         return _done(tensors, lambda: self._communicator.reduce(tensor, name, root, receives=mine))
 
@@ -70,7 +70,7 @@ class CclProcessGroup(dist.ProcessGroup):
         opts = opts or dist.BroadcastOptions()
         (tensor,) = tensors
         if not calls.is_plain(tensor):
-            return self._gloo.broadcast(tensors, opts)
+            return self._by_gloo("broadcast", tensors, opts)
         return _done(tensors, lambda: self._communicator.broadcast(tensor, opts.rootRank))
 
     def barrier(self, opts: Any = None) -> Any:
@@ -78,9 +78,9 @@ class CclProcessGroup(dist.ProcessGroup):
 
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
         (parts,), (tensor,) = outputs, inputs
-        even = all(part.shape == tensor.shape and part.dtype == tensor.dtype for part in parts)
+        even = calls.are_even(parts, tensor, self.size())
         if not even or not all(map(calls.is_plain, [tensor, *parts])):
-            return self._gloo.allgather(outputs, inputs, opts or AllgatherOptions())
+            return self._by_gloo("allgather", outputs, inputs, opts or AllgatherOptions())
 
         def call() -> None:
             gathered = torch.empty((self.size(), tensor.numel()), dtype=tensor.dtype)
@@ -93,7 +93,7 @@ class CclProcessGroup(dist.ProcessGroup):
     def _allgather_base(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
         even = output.numel() == tensor.numel() * self.size() and output.dtype == tensor.dtype
         if not even or not all(map(calls.is_plain, (output, tensor))):
-            return self._gloo._allgather_base(output, tensor, opts or AllgatherOptions())
+            return self._by_gloo("_allgather_base", output, tensor, opts or AllgatherOptions())
         return _done([output], lambda: self._communicator.all_gather(output, tensor))
 
     def allgather_into_tensor_coalesced(
@@ -107,9 +107,9 @@ class CclProcessGroup(dist.ProcessGroup):
         opts = opts or dist.ReduceScatterOptions()
         (output,), (parts,) = outputs, inputs
         name = self._operation([output, *parts], opts)
-        even = all(part.shape == output.shape and part.dtype == output.dtype for part in parts)
+        even = calls.are_even(parts, output, self.size())
         if name is None or not even:
-            return self._gloo.reduce_scatter(outputs, inputs, opts)
+            return self._by_gloo("reduce_scatter", outputs, inputs, opts)
         return _done(
             outputs, lambda: self._communicator.reduce_scatter(output, calls.concatenated(parts), name)
         )
@@ -119,7 +119,7 @@ class CclProcessGroup(dist.ProcessGroup):
         name = self._operation([output, tensor], opts)
         even = tensor.numel() == output.numel() * self.size() and output.dtype == tensor.dtype
         if name is None or not even:
-            return self._gloo._reduce_scatter_base(output, tensor, opts)
+            return self._by_gloo("_reduce_scatter_base", output, tensor, opts)
         return _done([output], lambda: self._communicator.reduce_scatter(output, tensor, name))
 
     def reduce_scatter_tensor_coalesced(
@@ -139,9 +139,8 @@ class CclProcessGroup(dist.ProcessGroup):
         even = all(size is not None and len(set(size)) == 1 for size in sizes) and sizes[0] == sizes[1]
         plain = calls.is_plain(output) and calls.is_plain(tensor) and output.dtype == tensor.dtype
         if self._gloo_for_all_to_all(even and plain):
-            return self._gloo.alltoall_base(
-                output, tensor, list(receives), list(sends), opts or dist.AllToAllOptions()
-            )
+            opts = opts or dist.AllToAllOptions()
+            return self._by_gloo("alltoall_base", output, tensor, list(receives), list(sends), opts)
         return _done([output], lambda: self._communicator.all_to_all(output, tensor))
 
     def _gloo_for_all_to_all(self, even: bool) -> bool:
@@ -149,6 +148,16 @@ class CclProcessGroup(dist.ProcessGroup):
         uneven = torch.tensor([0 if even else 1], dtype=torch.int32)
         self._communicator.all_reduce(uneven, "MAX")
         return bool(uneven.item())
+
+    def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
+        return self._by_gloo("gather", outputs, inputs, opts or dist.GatherOptions())
+
+    def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> Any:
+        return self._by_gloo("scatter", outputs, inputs, opts or dist.ScatterOptions())
+
+    def _by_gloo(self, name: str, outputs: Any, *arguments: Any) -> Finished:
+        calls.by_gloo(self._gloo, name, outputs, *arguments)
+        return Finished(outputs if isinstance(outputs, list) else [outputs])
 
     def shutdown(self) -> None:
         self._communicator.close()

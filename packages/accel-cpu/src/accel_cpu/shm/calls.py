@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,6 +22,8 @@ FLOATS = REDUCIBLE[:4]
 _OTHERS = sorted({v for v in vars(torch).values() if isinstance(v, torch.dtype)} - {*REDUCIBLE}, key=str)
 #: The number of each dtype in a request.
 DTYPES = {dtype: index for index, dtype in enumerate([*REDUCIBLE, *_OTHERS])}
+#: In the detail of a request: not the same as an all_reduce of that shape.
+_TO_ROOT = 1 << 32
 
 
 def is_plain(tensor: Tensor) -> bool:
@@ -41,6 +44,19 @@ def all_reduce(memory: SharedMemory, tensor: Tensor, operation: int) -> None:
         write=flat.data_ptr(),
     )  # fmt: skip
     store(flat, tensor)
+
+
+def reduce(memory: SharedMemory, tensor: Tensor, operation: int, root: int, *, receives: bool) -> None:
+    """Reduce to rank `root`, in place; the others' tensors keep their values. receives: whether this is the root."""
+    flat = contiguous(tensor)
+    if not receives and flat is tensor:
+        flat = tensor.detach().clone()  # for an all_reduce whose result is discarded
+    memory.run(
+        library.ALL_REDUCE, DTYPES[tensor.dtype], flat.nbytes, operation=operation, root=root,
+        detail=_shape(tensor) | _TO_ROOT, write=flat.data_ptr(),
+    )  # fmt: skip
+    if receives:
+        store(flat, tensor)
 
 
 def broadcast(memory: SharedMemory, tensor: Tensor, root: int) -> None:
@@ -95,6 +111,35 @@ def compare(memory: SharedMemory, what: str, tensor: Tensor | None, root: int) -
     memory.run(library.BARRIER, dtype, size, root=root, detail=zlib.crc32(what.encode()))
 
 
+def by_gloo(gloo: Any, name: str, outputs: Any, *arguments: Any) -> None:
+    """Call a function of gloo's process group, and wait. outputs: its first argument, tensors that it writes.
+
+    Of tensors with strides it gets copies: gloo 2.13 reads and writes some as if they had none.
+    """
+    copies: list[tuple[Tensor, Tensor]] = []
+
+    def copied(value: Any) -> Any:
+        if isinstance(value, list):
+            return [copied(item) for item in value]
+        if not isinstance(value, Tensor) or not is_plain(value):
+            return value
+        copies.append((contiguous(value), value))
+        return copies[-1][0]
+
+    written = copied(outputs)
+    results = list(copies)
+    getattr(gloo, name)(written, *map(copied, arguments)).wait()
+    for flat, tensor in results:
+        store(flat, tensor)
+
+
+def are_even(parts: list[Tensor], tensor: Tensor, ranks: int) -> bool:
+    """Return whether there is a part for each rank, and each is like the tensor."""
+    return len(parts) == ranks and all(
+        part.shape == tensor.shape and part.dtype == tensor.dtype for part in parts
+    )
+
+
 def concatenated(parts: list[Tensor]) -> Tensor:
     """Return the values of the tensors in one flat tensor."""
     return torch.cat([contiguous(part.detach()).view(-1) for part in parts])
@@ -102,7 +147,9 @@ def concatenated(parts: list[Tensor]) -> Tensor:
 
 def splits(tensor: Tensor, rows: list[int], ranks: int) -> list[int] | None:
     """Return the bytes for each rank, given rows for each (none: equal parts); None if they do not add up."""
-    length = tensor.size(0) if tensor.dim() else 0
+    if not tensor.dim():
+        return None
+    length = tensor.size(0)
     if not rows and length % ranks == 0:
         rows = [length // ranks] * ranks
     if len(rows) != ranks or sum(rows) != length or min(rows) < 0:

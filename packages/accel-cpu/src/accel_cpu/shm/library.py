@@ -14,11 +14,11 @@ from accel_core.op_builder import native
 _PACKAGE = Path(__file__).parents[1]
 PREBUILT = _PACKAGE / "lib" / "libaccel_shm.so"
 #: ACCEL_SHM_VERSION and ACCEL_SHM_NONCE.
-VERSION = 1
+VERSION = 2
 NONCE = 32
 
 BARRIER, ALL_REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = range(1, 7)
-OK, BAD_REQUEST, MISMATCH, DEAD, STOPPED, TIMEOUT, INTERRUPTED = range(7)
+OK, BAD_REQUEST, MISMATCH, DEAD, STOPPED, TIMEOUT, INTERRUPTED, LEFT = range(8)
 
 Cancelled = ctypes.CFUNCTYPE(ctypes.c_int32)
 

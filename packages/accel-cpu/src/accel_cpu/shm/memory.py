@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import os
 import struct
@@ -46,6 +47,7 @@ class SharedMemory:
     def __init__(self, handle: int, rank: int, timeout_ms: int, dtypes: Sequence[str]) -> None:
         self._handle: int | None = handle
         self._process = os.getpid()
+        self._failure: AccelError | None = None
         self._rank, self._dtypes = rank, dtypes
         self._timeout_ms = timeout_ms
         self._library = library.load()
@@ -75,8 +77,8 @@ class SharedMemory:
         read, write: addresses.
         splits:      bytes to send to and to receive from each rank.
         """
-        if self._handle is None or os.getpid() != self._process:
-            raise self._unusable()
+        if self._handle is None or self._failure is not None:
+            raise copy.copy(self._failure) if self._failure else _shut_down()
         buffers = self._buffers
         # One call instead of an assignment for each field.
         _PACK_REQUEST(self._request, 0, kind, dtype, operation, root, size, detail)
@@ -91,6 +93,11 @@ class SharedMemory:
             buffers.sends, buffers.receives = map(ctypes.addressof, self._lists)
         if self._library.accel_shm_run(self._handle, *self._arguments) != library.OK:
             raise self._failed()
+
+    def break_off(self) -> None:
+        """End the group on all ranks, also for a thread that is waiting in `run`."""
+        if self._handle is not None:
+            self._library.accel_shm_break(self._handle)
 
     def close(self) -> None:
         """Give the memory back. Idempotent."""
@@ -111,9 +118,15 @@ class SharedMemory:
         return f"{kind}{operation} of {request.bytes} bytes of {dtype}, root {request.root}, shape {request.detail:#x}"
 
     def _failed(self) -> AccelError:
+        error = self._error()
+        if self._result.status != library.BAD_REQUEST:  # which ends nothing
+            self._failure = copy.copy(error)
+        return error
+
+    def _error(self) -> AccelError:
         result, mine = self._result, self._described(self._request)
         rank = f"rank {result.rank}"
-        if result.status == library.MISMATCH:
+        if result.status == library.MISMATCH and result.theirs.kind:
             return CollectiveMismatch(
                 what=f"{rank} and rank {self._rank} called different collectives",
                 found=f"{rank}: {self._described(result.theirs)}\nrank {self._rank}: {mine}",
@@ -125,6 +138,8 @@ class SharedMemory:
             library.STOPPED: f"{rank} has been stopped by a signal for some seconds",
             library.TIMEOUT: f"{rank} did not arrive within {self._timeout_ms / 1000:g} s",
             library.INTERRUPTED: f"{rank} was interrupted",
+            library.LEFT: f"{rank} has left the process group",
+            library.MISMATCH: f"{rank} called something else in an earlier collective",
         }.get(result.status, f"the request was refused: {mine}")
         return CollectiveFailed(
             what=f"a collective of this process group failed on rank {self._rank}: {mine}",
@@ -133,13 +148,11 @@ class SharedMemory:
             do=f"look at the last output of {rank}; the process group cannot be used any more",
         )
 
-    def _unusable(self) -> CollectiveFailed:
-        forked = os.getpid() != self._process
-        return CollectiveFailed(
-            what="this process group cannot be used here",
-            found="a process that was forked after the group was made" if forked else "it was shut down",
-            expected="the process that has made the group",
-            do="start processes with torch.multiprocessing's spawn"
-            if forked
-            else "call init_process_group again",
-        )
+
+def _shut_down() -> CollectiveFailed:
+    return CollectiveFailed(
+        what="this process group cannot be used any more",
+        found="it was shut down",
+        expected="the process group as init_process_group made it",
+        do="call init_process_group again",
+    )

@@ -74,6 +74,15 @@ class ShmProcessGroup(dist.ProcessGroup):
 
         return self._run(call, tensors, opts)
 
+    def reduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
+        opts = opts or dist.ReduceOptions()
+        (tensor,), root = tensors, opts.rootRank
+        memory, operation = self._memory, self._reduction(tensor, opts)
+        if memory is None or operation is None:
+            return self._by_gloo("reduce", tensors, opts, tensors, opts)
+        mine = root == self.rank()
+        return self._run(lambda: calls.reduce(memory, tensor, operation, root, receives=mine), tensors, opts)
+
     def broadcast(self, tensors: list[Tensor], opts: Any = None) -> Any:
         opts = opts or dist.BroadcastOptions()
         (tensor,) = tensors
@@ -95,7 +104,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         opts = opts or AllgatherOptions()
         (parts,), (tensor,) = outputs, inputs
         memory = self._memory
-        even = all(part.shape == tensor.shape and part.dtype == tensor.dtype for part in parts)
+        even = calls.are_even(parts, tensor, self.size())
         if memory is None or not even or not all(map(calls.is_plain, [tensor, *parts])):
             return self._by_gloo("allgather", inputs, opts, outputs, inputs, opts)
 
@@ -126,7 +135,7 @@ class ShmProcessGroup(dist.ProcessGroup):
         opts = opts or dist.ReduceScatterOptions()
         (output,), (parts,) = outputs, inputs
         memory, operation = self._memory, self._reduction(output, opts)
-        even = all(part.shape == output.shape and part.dtype == output.dtype for part in parts)
+        even = calls.are_even(parts, output, self.size())
         if memory is None or operation is None or not even or not all(map(calls.is_plain, parts)):
             return self._by_gloo("reduce_scatter", outputs, opts, outputs, inputs, opts)
 
@@ -182,10 +191,6 @@ class ShmProcessGroup(dist.ProcessGroup):
 
     # --------------------------------------------------------------------------------------- by gloo
 
-    def reduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
-        opts = opts or dist.ReduceOptions()
-        return self._by_gloo("reduce", tensors, opts, tensors, opts)
-
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
         opts = opts or dist.GatherOptions()
         return self._by_gloo("gather", inputs, opts, outputs, inputs, opts)
@@ -201,7 +206,7 @@ class ShmProcessGroup(dist.ProcessGroup):
             if memory is not None:
                 what = f"{name} {opts.reduceOp.op}" if hasattr(opts, "reduceOp") else name
                 calls.compare(memory, what, tensors[0] if tensors else None, getattr(opts, "rootRank", 0))
-            getattr(self._gloo, name)(*arguments).wait()
+            calls.by_gloo(self._gloo, name, *arguments)
 
         return self._run(call, list(tensors), opts)
 
@@ -212,9 +217,17 @@ class ShmProcessGroup(dist.ProcessGroup):
             self._memory.set_timeout(int(timeout.total_seconds() * 1000))
 
     def shutdown(self) -> None:
-        self._sequencer.close()
+        memory = self._memory
+        if memory is None:
+            self._sequencer.close(lambda: None, lambda: None)
+        else:
+            self._sequencer.close(memory.close, memory.break_off)
+
+    def abort(self) -> None:
         if self._memory is not None:
-            self._memory.close()
+            self._memory.break_off()
+        super().abort()
+        self.shutdown()
 
     def _run(self, call: Callable[[], None], results: list[Tensor], opts: Any) -> Any:
         return self._sequencer.run(call, results, asynchronous=bool(getattr(opts, "asyncOp", False)))

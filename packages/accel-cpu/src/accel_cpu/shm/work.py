@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotDone
@@ -15,6 +17,8 @@ from typing import Any
 
 import torch
 from torch.distributed import Work
+
+from accel_cpu.errors import CollectiveFailed
 
 _NO_LIMIT = timedelta(0)
 
@@ -90,27 +94,76 @@ class Pending(Work):
 
 
 class Sequencer:
-    """Runs callables one after the other."""
+    """Runs callables one after the other, whatever thread they come from."""
 
     def __init__(self) -> None:
-        self._thread: ThreadPoolExecutor | None = None
+        self._process = os.getpid()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="accel-shm")
         self._last: Future[None] | None = None
+        self._turn = threading.RLock()
+        self._busy = False
+        self._at_end: Callable[[], None] | None = None
 
     def run(self, call: Callable[[], None], results: list[Any], *, asynchronous: bool) -> Work:
-        """Run `call` after all earlier ones; returns its handle. Synchronous: it is done on return, or raises."""
+        """Run `call` after all earlier ones; returns its handle. Synchronous: it is done on return, or raises.
+
+        Raises `CollectiveFailed` in a forked child, and within another call.
+        """
+        if os.getpid() != self._process:
+            raise _forked()
         if not asynchronous and (self._last is None or self._last.done()):
-            call()
+            self._in_turn(call)
             return Finished(results)
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, thread_name_prefix="accel-shm")
-        self._last = self._thread.submit(call)
+        self._last = self._thread.submit(self._in_turn, call)
         pending = Pending(self._last, results)
         if not asynchronous:
             pending.wait()
         return pending
 
-    def close(self) -> None:
-        """Wait for all that was called, and end the thread."""
-        if self._thread is not None:
-            self._thread.shutdown()
-            self._thread = None
+    def close(self, at_end: Callable[[], None], break_off: Callable[[], None]) -> None:
+        """Wait for all that was called, end the thread and call `at_end`.
+
+        break_off: ends a call that is under way. Used where it cannot be waited for, in a signal handler that has
+        interrupted it; `at_end` is then called after it.
+        """
+        if os.getpid() != self._process:
+            return
+        self._thread.shutdown()
+        # A later call raises what the closed group does, not that its executor is shut down.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="accel-shm")
+        with self._turn:
+            if self._busy:
+                self._at_end = at_end
+                break_off()
+            else:
+                at_end()
+
+    def _in_turn(self, call: Callable[[], None]) -> None:
+        with self._turn:
+            if self._busy:
+                raise _within()
+            self._busy = True
+            try:
+                call()
+            finally:
+                self._busy = False
+                if self._at_end is not None:
+                    self._at_end()
+
+
+def _forked() -> CollectiveFailed:
+    return CollectiveFailed(
+        what="this process group cannot be used here",
+        found="a process that was forked after the group was made",
+        expected="the process that has made the group",
+        do="start processes with torch.multiprocessing's spawn",
+    )
+
+
+def _within() -> CollectiveFailed:
+    return CollectiveFailed(
+        what="a collective cannot begin within another one of its process group",
+        found="a signal handler, or a finalizer, that ran while this rank was waiting for another",
+        expected="collectives where the program calls them, in the same order on all ranks",
+        do="set a flag in the handler, and look at it between collectives",
+    )

@@ -62,7 +62,8 @@ def _call(what: str) -> None:
         "broadcast": lambda: dist.broadcast(tensor, 0),
         "root": lambda: dist.broadcast(tensor, 1),
         "barrier": dist.barrier,
-        "by gloo": lambda: dist.reduce(tensor, 0),
+        "by gloo": lambda: dist.scatter(tensor, src=0),
+        "reduce": lambda: dist.reduce(tensor, 0),
         "asynchronous": lambda: dist.all_reduce(tensor.double(), async_op=True).wait(),
     }
     calls[what]()
@@ -80,13 +81,13 @@ def uneven(rank: int, ranks: int) -> None:
 
 
 def after_a_failure(rank: int, ranks: int) -> list[str]:
-    """What a group says after a mismatch, and what a new one does."""
+    """What a group says of a mismatch, and of the next call."""
     said = []
     for what in ("float32", "float32"):
         try:
             _call(what if rank else "max")
         except RuntimeError as error:
-            said.append(type(error).__name__)
+            said.append(f"{type(error).__name__}: {error}")
     dist.destroy_process_group()
     return said
 
