@@ -12,6 +12,8 @@ VENDOR = Vendor(
     probe="accel_sdaa.probe",
     distribution="accel-sdaa",
     requires="torch_sdaa",
+    install="install Tecorigin's wheel of torch_sdaa 3 for torch {release}, with `pip install --no-deps` so that torch "
+    "stays, and source TecoToolKit's setvars.sh: neither is on the index",
     privateuse1="sdaa",
     version=__version__,
 )

@@ -2,6 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops that DeepSpeed has as CUDA sources, in plain torch."""
 
+from accel_core.op_builder.plain import (
+    EvoformerAttnBuilder,
+    FPQuantizerBuilder,
+    PackbitsBuilder,
+    RandomLTDBuilder,
+    SpatialInferenceBuilder,
+)
 from accel_core.op_builder.quantizer import QuantizerBuilder
 
-__all__ = ["QuantizerBuilder"]
+__all__ = [
+    "EvoformerAttnBuilder",
+    "FPQuantizerBuilder",
+    "PackbitsBuilder",
+    "QuantizerBuilder",
+    "RandomLTDBuilder",
+    "SpatialInferenceBuilder",
+]
