@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,10 @@ CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
     "ccl": (LAUNCH, ("--backend", "ccl"), 1),
     "undivided": ((), (), 2),
 }
-TEXT = ("--prompt", "def main(arguments):\n    ", "--tokens", "48", "--repeat", "4")
+TOKENS, REPEAT = 24, 3
+TEXT = ("--prompt", "def main(arguments):\n    ", "--tokens", str(TOKENS), "--repeat", str(REPEAT))
 MODEL = ("--layers", "12", "--width", "512", "--heads", "8")
+#: Seconds: a launch takes about 15 on an idle machine.
 TURNS, LONGEST = 2, 120.0
 
 
@@ -61,18 +64,32 @@ def reason(errors: str) -> str:
 
 
 def measured() -> dict[str, list[dict[str, Any]] | str]:
-    """Texts of each case but the first of each launch, which warms up; a sentence where a case could not run."""
+    """Texts of each case but the first of each launch, which warms up; a sentence where a case could not run.
+
+    Says how each launch went: together they take minutes.
+    """
     kept: dict[str, list[dict[str, Any]] | str] = {}
-    for _ in range(TURNS):
+    for turn in range(TURNS):
         for case in CASES:
-            before = kept.get(case, [])
+            before, began = kept.get(case, []), time.perf_counter()
             if isinstance(before, str):
                 continue
             try:
-                kept[case] = before + texts(case)[1:]
+                made = texts(case)[1:]
+                kept[case] = before + made
+                said = f"{median(made, 'tokens_per_second'):.1f} tokens/s"
             except Failed as error:
-                kept[case] = f"not run: {error}"
+                kept[case] = said = f"not run: {error}"
+            seconds = time.perf_counter() - began
+            print(
+                f"{case}, launch {turn + 1} of {TURNS}: {said}; {seconds:.0f} s", file=sys.stderr, flush=True
+            )
     return kept
+
+
+def median(made: list[dict[str, Any]], figure: str) -> float:
+    """The median of a figure over texts."""
+    return statistics.median(text[figure] for text in made)
 
 
 def row(case: str, found: list[dict[str, Any]] | str, wanted: list[int]) -> dict[str, Any]:
@@ -88,9 +105,9 @@ def row(case: str, found: list[dict[str, Any]] | str, wanted: list[int]) -> dict
     same = all(text["token_ids"] == wanted for text in found)
     return {
         "backend": case,
-        "tokens/s": f"{statistics.median(text['tokens_per_second'] for text in found):.1f}",
-        "first token ms": f"{1000 * statistics.median(text['first_token_seconds'] for text in found):.0f}",
-        "time in collectives": f"{statistics.median(text['share_in_collectives'] for text in found):.0%}",
+        "tokens/s": f"{median(found, 'tokens_per_second'):.1f}",
+        "first token ms": f"{1000 * median(found, 'first_token_seconds'):.0f}",
+        "time in collectives": f"{median(found, 'share_in_collectives'):.0%}",
         "same tokens": "yes" if same else "no",
     }
 
@@ -107,8 +124,9 @@ def main() -> int:
     rows = [row(case, found[case], wanted) for case in CASES]
     text = (
         "`examples/generate.py`: a Llama of 12 layers of 512 channels with random weights, float32, divided by "
-        "DeepSpeed's AutoTP between two ranks of one thread each; undivided: one process with two threads. 48 tokens "
-        f"after a prompt of 25; medians of {3 * TURNS} texts from {TURNS} launches of each, which took turns. A "
+        "DeepSpeed's AutoTP between two ranks of one thread and one CPU each; undivided: one process with two threads. "
+        f"{TOKENS} tokens after a prompt of 25; medians of {(REPEAT - 1) * TURNS} texts from {TURNS} launches of each, "
+        "which took turns. Same tokens: as the undivided model's, in every text; the benchmark fails otherwise. A "
         "reduction waits for the other rank, so the time in collectives includes what the ranks differ by."
     )
     results.write("generate", "Tensor-parallel generation on two CPU ranks", text, rows, options.out)

@@ -66,6 +66,19 @@ def test_a_page_that_installs_a_package_of_ours_says_that_it_is_not_on_the_index
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_command_that_installs_torch_brings_the_tested_one_and_is_no_pattern_of_the_shell(
+    page: Path,
+) -> None:
+    """An unquoted `torch==2.13.*` is an error in zsh; without the constraint a newer torch with CUDA is installed."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    for command in re.findall(r"^(?:\$ )?pip install .+$", text, re.MULTILINE):
+        assert not re.search(r"(?<=\s)[^\s'\"]*==[^\s'\"]*\*", command), command
+        assert "-c constraints.txt" in command or not re.search(r"\s['\"]?torch(?=[\s=<>'\"]|$)", command), (
+            command
+        )
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_that_names_accel_sim_names_the_package_that_brings_it(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert "accel sim" not in text or "accel-testkit" in text

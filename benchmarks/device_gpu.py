@@ -1,0 +1,191 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Ops of accel-cuda on a GPU, beside copying memory, plain torch, and what DeepSpeed's own sources compile to."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from accel_core.op_builder.quantizer import QuantizerFunctions
+from accel_cuda import CUDA_Accelerator
+from accel_cuda.op_builder.kernels import KernelBuilder
+
+#: Bytes that a step of Adam has to move for each float32 parameter: it reads four numbers, and writes three.
+ADAM_BYTES = 28
+#: Bytes for each float16 number that is quantized to int8, or back.
+QUANTIZE_BYTES = 3
+_GROUP = 2048
+_FIRST_USE = """
+import time, torch
+from accel_cuda import CUDA_Accelerator
+x = torch.ones(64, 2048, dtype=torch.float16, device="cuda")
+torch.cuda.synchronize()
+began = time.perf_counter()
+builder = CUDA_Accelerator().create_op_builder("QuantizerBuilder")
+builder.load().quantize(x, 64, 8, 0)
+torch.cuda.synchronize()
+print(time.perf_counter() - began, builder.reason)
+"""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """adam: parameters. side: of the matrix that is quantized. copied: bytes. calls: to measure Python's time."""
+
+    adam: int = 1_000_000_000
+    side: int = 4096
+    copied: int = 4 << 30
+    calls: int = 2000
+    rounds: int = 21
+
+
+class UpstreamAdam(KernelBuilder):
+    """DeepSpeed's CUDA source of FusedAdam."""
+
+    NAME = "fused_adam"
+    UPSTREAM = ("deepspeed.ops.op_builder.fused_adam.FusedAdamBuilder",)
+
+
+class UpstreamQuantizer(KernelBuilder):
+    """DeepSpeed's CUDA source of the quantizer."""
+
+    NAME = "quantizer"
+    UPSTREAM = ("deepspeed.ops.op_builder.quantizer.QuantizerBuilder",)
+
+
+def rows(sizes: Sizes) -> list[dict[str, Any]]:
+    """Measure; a row for each goal."""
+    copy = _copy_rate(sizes)
+    return [*_adam(sizes, copy), *_quantizer(sizes, copy), _first_use(), _launch(sizes)]
+
+
+def lack() -> str:
+    """Return why there is nothing to measure on; empty if there is a GPU."""
+    if not torch.cuda.is_available():
+        return f"torch {torch.__version__} sees no CUDA device"
+    from accel_testkit.sim.simulation import current
+
+    return "the CUDA device of this process is simulated" if current() else ""
+
+
+def _row(what: str, route: str, figure: str, goal: str, reached: bool | None) -> dict[str, Any]:
+    told = {True: "yes", False: "**no**", None: "not run"}[reached]
+    return {"measured": what, "route": route, "figure": figure, "goal": goal, "reached": told}
+
+
+def _medians(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Return the median seconds of each, in turns; the queue is empty before and after."""
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for number in range(rounds + 2):
+        for name, call in calls.items():
+            torch.cuda.synchronize()
+            began = time.perf_counter()
+            call()
+            torch.cuda.synchronize()
+            if number > 1:
+                samples[name].append(time.perf_counter() - began)
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def _copy_rate(sizes: Sizes) -> float:
+    """Return the bytes that a copy reads and writes in a second."""
+    source = torch.ones(sizes.copied, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    return 2 * sizes.copied / _medians({"copy": lambda: target.copy_(source)}, sizes.rounds)["copy"]
+
+
+def _upstream(builder: KernelBuilder) -> tuple[Any, str]:
+    """Return DeepSpeed's op, compiled, and why there is none."""
+    compatible, why = builder.compatibility()
+    if not compatible:
+        return None, why
+    try:
+        return builder.load(verbose=False), ""
+    except Exception as error:  # whatever a compiler, or its absence, raises
+        return None, f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
+def _adam(sizes: Sizes, copy: float) -> list[dict[str, Any]]:
+    builder = CUDA_Accelerator().create_op_builder("FusedAdamBuilder")
+    upstream, why = _upstream(UpstreamAdam())
+    lists = [[torch.full((sizes.adam,), number, device="cuda")] for number in (1e-3, 1.0, 0.0, 0.0)]
+    flag = torch.zeros(1, dtype=torch.int32, device="cuda")
+
+    def step(op: Any) -> Callable[[], Any]:
+        return lambda: op.multi_tensor_adam(65536, flag, lists, 1e-3, 0.9, 0.999, 1e-8, 7, 1, 1, 0.01)
+
+    calls = {"ours": step(builder.load(verbose=False)), **({"upstream": step(upstream)} if upstream else {})}
+    seconds = _medians(calls, sizes.rounds)
+    part = ADAM_BYTES * sizes.adam / seconds["ours"] / copy
+    what = f"FusedAdam, {sizes.adam:,} float32 parameters"
+    found = [_row(what, builder.reason, f"{part:.0%} of copy bandwidth", ">= 85 %", part >= 0.85)]
+    return [*found, _beside(what, builder.reason, seconds, 1.03, why)]
+
+
+def _beside(what: str, route: str, seconds: dict[str, float], most: float, why: str) -> dict[str, Any]:
+    goal = f"<= {most:g} of upstream's time"
+    if "upstream" not in seconds:
+        return _row(what, route, f"upstream's not compiled: {why}", goal, None)
+    part = seconds["ours"] / seconds["upstream"]
+    return _row(what, route, f"{part:.2f} of upstream's time", goal, part <= most)
+
+
+def _quantizer(sizes: Sizes, copy: float) -> list[dict[str, Any]]:
+    builder = CUDA_Accelerator().create_op_builder("QuantizerBuilder")
+    ours, plain = builder.load(verbose=False), QuantizerFunctions()
+    upstream, why = _upstream(UpstreamQuantizer())
+    ops = {"ours": ours, "plain": plain, **({"upstream": upstream} if upstream else {})}
+    numbers = torch.randn(sizes.side, sizes.side, device="cuda").half()
+    groups = max(1, numbers.numel() // _GROUP)
+    data, steps = plain.quantize(numbers, groups, 8, 0)
+
+    def quantize(op: Any) -> Callable[[], Any]:
+        return lambda: op.quantize(numbers, groups, 8, op.Symmetric)
+
+    def dequantize(op: Any) -> Callable[[], Any]:
+        return lambda: op.dequantize(data, steps, groups, 8, op.Symmetric)
+
+    found = []
+    for name, function in (("quantize", quantize), ("dequantize", dequantize)):
+        seconds = _medians({key: function(op) for key, op in ops.items()}, sizes.rounds)
+        what = f"{name}, {sizes.side}² float16 in 8 bits"
+        part = QUANTIZE_BYTES * numbers.numel() / seconds["ours"] / copy
+        times = seconds["plain"] / seconds["ours"]
+        found += [
+            _row(what, builder.reason, f"{part:.0%} of copy bandwidth", ">= 75 %", part >= 0.75),
+            _row(what, builder.reason, f"{times:.1f} times as fast as plain torch", ">= 8 times", times >= 8),
+            _beside(what, builder.reason, seconds, 1.05, why),
+        ]
+    return found
+
+
+def _first_use() -> dict[str, Any]:
+    """The quantizer is loaded and called in a process that has a context and nothing else."""
+    done = subprocess.run([sys.executable, "-c", _FIRST_USE], capture_output=True, text=True, check=True)
+    seconds, _, route = done.stdout.splitlines()[-1].partition(" ")
+    reached = float(seconds) < 0.1 if route.startswith("image") else None
+    return _row(
+        "first use of the quantizer", route, f"{float(seconds):.3f} s", "< 0.1 s from a cubin", reached
+    )
+
+
+def _launch(sizes: Sizes) -> dict[str, Any]:
+    builder = CUDA_Accelerator().create_op_builder("QuantizerBuilder")
+    op, numbers = builder.load(verbose=False), torch.ones(8, 64, dtype=torch.float16, device="cuda")
+    op.quantize(numbers, 8, 8, 0)
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(sizes.calls):
+        op.quantize(numbers, 8, 8, 0)
+    microseconds = (time.perf_counter() - began) / sizes.calls * 1e6
+    torch.cuda.synchronize()
+    figure = f"{microseconds:.1f} µs a call"
+    return _row("quantize, 8 x 64: Python's time", builder.reason, figure, "<= 8 µs", microseconds <= 8)
