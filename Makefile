@@ -23,9 +23,11 @@ help:
 
 # DeepSpeed's setup fails while DS_ACCELERATOR is set.
 $(BIN)/.ready: constraints.txt requirements-dev.txt requirements-hf.txt requirements-test.txt examples/requirements.txt $(PACKAGES)
+	@echo "setting up $(VENV): about 5 minutes, most of them for torch and DeepSpeed; pip shows what it does"
 	$(PYTHON) -m venv $(VENV)
-	env -u DS_ACCELERATOR $(BIN)/pip install --quiet torch deepspeed
-	env -u DS_ACCELERATOR $(BIN)/pip install --quiet $(EDITABLE) -r examples/requirements.txt -r requirements-dev.txt
+	env -u DS_ACCELERATOR $(BIN)/pip install torch deepspeed
+	@echo "now the packages of this folder, and what their tests need: about 2 minutes"
+	env -u DS_ACCELERATOR $(BIN)/pip install $(EDITABLE) -r examples/requirements.txt -r requirements-dev.txt
 	touch $@
 
 demo: $(BIN)/.ready ## train a small language model on the CPU, two ranks (about 2 minutes after set-up)
@@ -53,6 +55,8 @@ bench: $(BIN)/.ready ## the tables in docs/results
 	$(BIN)/python -m benchmarks.launch
 	$(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.programs
+	$(BIN)/python -m benchmarks.aio
+	$(BIN)/python -m benchmarks.device
 
 check: lint types layers house ## what CI checks without running anything
 
@@ -75,6 +79,7 @@ house: $(BIN)/.ready
 	$(BIN)/python -m ci.check_house
 	$(BIN)/python -m ci.check_names
 	$(BIN)/python -m ci.check_skeleton
+	$(BIN)/python -m ci.routes check
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .tox runs wheels build dist

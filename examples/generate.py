@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from byte_lm import ranks
 from byte_lm.errors import has_four_parts
+from byte_lm.life import working
 from sharded_lm.options import parse
 
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C has ended
@@ -24,9 +25,9 @@ def main(arguments: Sequence[str]) -> int:
     ranks.prepare()
     try:
         options = parse(arguments)
-        from sharded_lm.run import (
-            run,
-        )  # torch and transformers take seconds: not before the input is known to be good
+        with working("importing torch, DeepSpeed and transformers"):
+            # Not before the input is known to be good: these take seconds.
+            from sharded_lm.run import run
 
         run(options)
     except KeyboardInterrupt:

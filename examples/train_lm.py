@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from byte_lm import ranks
 from byte_lm.errors import has_four_parts
 from byte_lm.job import read_job
+from byte_lm.life import working
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -23,9 +24,9 @@ def main(arguments: Sequence[str]) -> int:
     ranks.prepare()
     try:
         job = read_job(arguments)
-        from byte_lm.run import (
-            run,
-        )  # torch and DeepSpeed take seconds: not before the input is known to be good
+        with working("importing torch and DeepSpeed"):
+            # Not before the input is known to be good: torch and DeepSpeed take seconds.
+            from byte_lm.run import run
 
         run(job)
     except Exception as error:

@@ -136,4 +136,5 @@ def test_a_tox_environment_that_is_named_exists(file: Path) -> None:
         *matrix.tox_environments(ROOT),
         "mutants",  # by hand and weekly: an hour
         "torch-compat",  # by hand and nightly: large downloads
+        "xpu-kernels",  # the same
     }

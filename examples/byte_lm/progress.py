@@ -8,8 +8,16 @@ import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskProgressColumn,
+    TextColumn,
+)
 
+EVALUATIONS = 6  # evenly, the last one at the end
+SILENCE = 1.5  # seconds
 LINES = 20  # of a whole run, where there is no terminal
 
 
@@ -23,15 +31,16 @@ class TrainingProgress:
             BarColumn(),
             TaskProgressColumn(),
             TextColumn("{task.description}"),
-            TimeRemainingColumn(compact=True),
-            TextColumn("left"),
+            TextColumn("{task.fields[left]}"),
+            SpinnerColumn(),
         )
         self.bar = Progress(
             *columns, console=console, disable=not console.is_terminal, transient=True, refresh_per_second=4
         )
-        self.task = self.bar.add_task("", total=1.0)
+        self.task = self.bar.add_task("", total=1.0, left="")
         self.bar.update(self.task, completed=progress)
         self.started, self.first, self.line = time.monotonic(), progress, int(progress * LINES)
+        self.validated, self.validations, self.spoke = 0.0, 0, time.monotonic()
 
     def __enter__(self) -> TrainingProgress:
         self.bar.start()
@@ -45,16 +54,33 @@ class TrainingProgress:
     def update(self, progress: float, step: int, loss: float, rate: float) -> None:
         """Progress from 0 to 1, the loss in bits per byte, the rate in tokens (bytes) per second."""
         text = f"step {step}  loss {loss:.3f} bits/byte  {rate:,.0f} tokens/s"
-        self.bar.update(self.task, completed=progress, description=text)
+        left = f"{self._left(progress)} left"
+        self.bar.update(self.task, completed=progress, description=text, left=left)
         if not self.console.is_terminal and int(progress * LINES) > self.line:
             self.line = int(progress * LINES)
-            self.say(f"{progress:4.0%}  {text}  {self._left(progress)} left")
+            self.say(f"{progress:4.0%}  {text}  {left}")
+
+    def validating(self, share: float) -> None:
+        """A validation goes on, of which this share is done: a sign of life if nothing was said for a while."""
+        self.bar.update(self.task, description=f"validating: {share:.0%}")
+        if not self.console.is_terminal and time.monotonic() - self.spoke > SILENCE:
+            self.say(f"      validating: {share:.0%}")
+
+    def validation_ended(self, seconds: float) -> None:
+        """A validation has taken this long; those that are left are part of the time that is left."""
+        self.validated += seconds
+        self.validations += 1
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
+        self.spoke = time.monotonic()
         self.bar.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def _left(self, progress: float) -> str:
-        spent = time.monotonic() - self.started
-        minutes, seconds = divmod(round(spent / (progress - self.first) * (1 - progress)), 60)
+        trained = time.monotonic() - self.started - self.validated
+        seconds = trained / (progress - self.first) * (1 - progress)
+        if self.validations:
+            ahead = EVALUATIONS - int(self.first * EVALUATIONS) - self.validations
+            seconds += self.validated / self.validations * max(ahead, 0)
+        minutes, seconds = divmod(round(seconds), 60)
         return f"{minutes}:{seconds:02d}"

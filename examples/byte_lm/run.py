@@ -21,6 +21,7 @@ from byte_lm.entropy import unigram_entropy
 from byte_lm.errors import BadInput, has_four_parts
 from byte_lm.generation import generate, printable
 from byte_lm.job import Job
+from byte_lm.life import working
 from byte_lm.model import ByteGPT, ModelShape
 from byte_lm.progress import TrainingProgress
 from byte_lm.schedule import Schedule
@@ -34,12 +35,15 @@ def run(job: Job) -> None:
     console = Console(quiet=not ranks.speaks(), markup=False, highlight=False, soft_wrap=True)
     accelerator = report.describe_accelerator()
     console.print(accelerator["why"])
-    trainer = make_trainer(job)
+    with working("setting up the ranks' group and DeepSpeed's engine"):
+        trainer = make_trainer(job)
     introduce(console, job, trainer)
     with TrainingProgress(console, trainer.state.step / job.options.steps) as view:
         seconds = trainer.run(view)
-    saved = trainer.save()
-    text = sample(job, trainer.engine)
+    with working("saving the checkpoint"):
+        saved = trainer.save()
+    with working("generating a sample"):
+        text = sample(job, trainer.engine)
     if ranks.speaks():
         conclude(console, job, trainer, accelerator, text, seconds)
         console.print(
@@ -138,7 +142,8 @@ def conclude(
     state, out = trainer.state, job.options.out
     entropy = unigram_entropy(b"".join(bytes(window[1:].tolist()) for window in trainer.validation))
     last = state.validation_loss[-1][1]
-    report.draw_losses(out, state.train_loss, state.validation_loss, entropy)
+    with working("drawing the loss"):
+        report.draw_losses(out, state.train_loss, state.validation_loss, entropy)
     summary = {
         "accelerator": accelerator,
         "versions": report.versions(),

@@ -18,10 +18,9 @@ from torch import Tensor
 from byte_lm import ranks
 from byte_lm.batches import TrainingWindows, stack
 from byte_lm.checkpoint import State
-from byte_lm.progress import TrainingProgress
+from byte_lm.progress import EVALUATIONS, TrainingProgress
 from byte_lm.schedule import Schedule, rate_factor
 
-EVALUATIONS = 6
 EVALUATION_BATCH = 16
 
 
@@ -83,15 +82,17 @@ class Trainer:
     def _evaluate(self, view: TrainingProgress) -> None:
         mine = self.validation[ranks.rank() :: ranks.count()]
         self.engine.eval()
-        total = 0.0
+        total, started = 0.0, time.monotonic()
         for start in range(0, len(mine), EVALUATION_BATCH):
             batch = mine[start : start + EVALUATION_BATCH]
             inputs, targets = stack(batch)
             loss = self.engine(inputs.to(self.engine.device), targets.to(self.engine.device))
             total += loss.item() * len(batch)
+            view.validating((start + len(batch)) / len(mine))
         self.engine.train()
         (loss,) = mean_over_ranks(self.engine, in_bits(total / len(mine)))
         self.state.validation_loss.append((self.state.step, loss))
+        view.validation_ended(time.monotonic() - started)
         view.say(f"step {self.state.step}: validation loss {loss:.3f} bits/byte")
 
 

@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Stock DeepSpeed trains with ZeRO++ on two simulated nodes of two devices to the loss without quantization."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from accel_testkit import sim
+from accel_testkit.engine.quantized import PLAIN, QUANTIZED, STEPS, TRUNCATED
+from accel_testkit.sim import build
+from accel_testkit.suite.launch import Launcher
+from accel_testkit.suite.target import named
+
+pytestmark = pytest.mark.upstream
+
+#: Largest difference of the loss at the end, as part of that of the plain run.
+TOLERANCE = 0.01
+NODES, DEVICES = 2, 2
+#: A guard against a hang, in seconds.
+LIMIT = 500.0
+
+
+def losses(folder: Path, key: str, dtype: str, *kinds: str) -> dict[str, float | None]:
+    """Each run's loss at the end, on four processes, of which each two are one node."""
+    build.library()
+    ours = ("ACCEL_S", "DS_ACCELERATOR", "MASTER_", "RANK", "LOCAL_", "WORLD_")
+    base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    answers = Launcher(named(key, ""), folder).run(
+        "accel_testkit.engine.quantized",
+        NODES * DEVICES,
+        {"runs": [[dtype, kind] for kind in kinds], "steps": STEPS},
+        sim.environment(key, base=base, devices=DEVICES),
+        LIMIT,
+        nodes=NODES,
+    )
+    assert not any("error" in answer for answer in answers), answers
+    found = {kind: answers[0][f"{dtype} {kind}"] for kind in kinds}
+    assert not any(isinstance(value, str) for value in found.values()), found
+    return found
+
+
+def apart(found: dict[str, float | None], kind: str) -> float:
+    plain, other = found[PLAIN], found[kind]
+    assert plain is not None
+    assert other is not None
+    return abs(other - plain) / plain
+
+
+def test_quantized_training_ends_at_the_loss_of_plain_training(tmp_path: Path) -> None:
+    found = losses(tmp_path, "xpu", "bf16", PLAIN, QUANTIZED)
+    assert apart(found, QUANTIZED) < TOLERANCE, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("key", ["xpu", "cuda", "npu"])
+def test_quantized_training_ends_at_that_loss_and_a_quantizer_that_truncates_does_not(
+    tmp_path: Path, key: str, dtype: str
+) -> None:
+    found = losses(tmp_path, key, dtype, PLAIN, QUANTIZED, TRUNCATED)
+    assert apart(found, QUANTIZED) < TOLERANCE, found
+    if found[TRUNCATED] is None:
+        pytest.skip("not run: the truncating quantizer, which this DeepSpeed has not")
+    assert apart(found, TRUNCATED) > TOLERANCE, found
