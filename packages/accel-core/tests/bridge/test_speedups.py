@@ -33,8 +33,13 @@ class Optimizer:
         return ("stock", value)
     def relied(self):
         return 1
+    def __hidden(self, value): return ("stock", value)
+    def calls(self, value): return self.__hidden(value)
 """
-_NAMES = ["zero2-gradients", "zero2-step", "zero2-average", "zero3-gradients", "zero3-step", "zero3-overflow"]
+_NAMES = [
+    *("zero2-gradients", "zero2-step", "zero2-average"),
+    *("zero3-gradients", "zero3-step", "zero3-average", "zero3-overflow"),
+]
 
 
 @pytest.fixture
@@ -78,6 +83,17 @@ def test_a_known_method_is_replaced_and_put_back(toy: Any) -> None:
     assert toy.Base().work() == "stock of another class"
     patches.restore(_speedup(), toy)
     assert toy.Optimizer().work(1) == ("stock", 1)
+
+
+@pytest.mark.usefixtures("replacement")
+def test_a_method_with_a_mangled_name_is_replaced_and_put_back(toy: Any) -> None:
+    source = 'def __hidden(self, value): return ("stock", value)'
+    rows = (("__hidden", patches.fingerprint(source), "patches:of_toy"),)
+    speedup = Speedup("toy", "toyspeed.zero:Optimizer", ">=0", rows, "it is faster")
+    assert patches.apply(speedup, toy).on
+    assert toy.Optimizer().calls(1) == "ours"
+    patches.restore(speedup, toy)
+    assert toy.Optimizer().calls(1) == ("stock", 1)
 
 
 @pytest.mark.usefixtures("replacement")
@@ -147,11 +163,13 @@ def test_what_needs_a_speedup_that_is_off_is_off(monkeypatch: pytest.MonkeyPatch
 
 _STATE = """
 import json, torch, deepspeed
-from accel_core.upstream import speedups
+from accel_core.upstream import patches, speedups
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer as two
 from deepspeed.runtime.zero.stage3 import DeepSpeedZeroOptimizer_Stage3 as three
-replaced = {s.name: any(hasattr(vars({"DeepSpeedZeroOptimizer": two}.get(s.cls, three))[m], "_accel_stock")
-                        for m, _, r in s.methods if r) for s in speedups.SPEEDUPS if s.releases == "==0.19.8"}
+classes = {"DeepSpeedZeroOptimizer": two}
+def method(s, name): return vars(classes.get(s.cls, three))[patches.attribute_of(s.cls, name)]
+replaced = {s.name: any(hasattr(method(s, m), "_accel_stock") for m, _, r in s.methods if r)
+            for s in speedups.SPEEDUPS if s.releases == "==0.19.8"}
 print(json.dumps([deepspeed.__file__, replaced, {s.name: s.on for s in speedups.examined()}]))
 """
 
@@ -172,6 +190,6 @@ def test_a_planted_change_of_deepspeed_switches_the_speedup_off(children: Any, t
 
     where, replaced, examined = children.run(_STATE, [tmp_path / "site"], DS_ACCELERATOR="cpu").report
     assert where.startswith(str(copied))
-    on = {"zero2-average", "zero3-gradients", "zero3-step"}
+    on = {"zero2-average", "zero3-gradients", "zero3-step", "zero3-average"}
     assert {name for name, is_replaced in replaced.items() if is_replaced} == on
     assert {name for name, is_on in examined.items() if is_on} == {*on, "zero3-overflow"}

@@ -48,9 +48,8 @@ def some(shape: Any = (5, 3), *kinds: torch.dtype) -> list[list[torch.Tensor]]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_random_steps_are_within_two_eps_of_float64(kernels: HostKernels, case: Any, chunk: int) -> None:
     kernels.launched.clear()
-    steps, draw = KernelSteps("cpu", with_any_threads(kernels), chunk=chunk), random.Random(
-        f"{case.__name__} {chunk}"
-    )
+    steps = KernelSteps("cpu", with_any_threads(kernels), chunk=chunk)
+    draw = random.Random(f"{case.__name__} {chunk}")
     for _ in range(50):
         case(steps, draw)
     assert len(set(kernels.launched)) == len(KINDS)

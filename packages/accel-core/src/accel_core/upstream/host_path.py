@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import torch
+from deepspeed import comm as dist
+from deepspeed.comm import comm
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from accel_core.op_builder import OpBuilder
@@ -222,3 +224,12 @@ def step_fused(
     finally:
         setattr(inner, name, op)
     return bool(fused.updates)
+
+
+def alone(optimizer: Any, group: Any) -> bool:
+    """Return whether the average over the group is what this rank has, and nobody counts what is sent."""
+    return (
+        dist.get_world_size(group) == 1
+        and optimizer.gradient_predivide_factor == 1.0
+        and not comm.comms_logger.enabled
+    )

@@ -136,7 +136,7 @@ def _differs(name: str, known: str, source: Callable[[str], str]) -> bool:
 
 def _loaded_source(module: ModuleType, owner: Any, name: str) -> str:
     """Return the source of the method that is called, whoever may have replaced it."""
-    function = _root(vars(owner)[name])
+    function = _root(vars(owner)[attribute_of(owner.__name__, name)])
     if _folder(module) not in Path(function.__code__.co_filename).parents:
         raise LookupError(
             f"{name} is no longer DeepSpeed's"
@@ -176,7 +176,12 @@ def _line(lines: list[str], start: int, pattern: str) -> int:
 
 
 def _replaced(speedup: Speedup) -> Iterator[tuple[str, str]]:
-    return ((name, replacement) for name, _, replacement in speedup.methods if replacement)
+    return ((attribute_of(speedup.cls, name), row) for name, _, row in speedup.methods if row)
+
+
+def attribute_of(owner: str, name: str) -> str:
+    """Return the class's attribute: Python mangles names that begin with two underscores."""
+    return f"_{owner.lstrip('_')}{name}" if name.startswith("__") and not name.endswith("__") else name
 
 
 def _root(method: Any) -> Any:

@@ -72,6 +72,13 @@ _GRADIENTS_3 = (
     ("set_grad_positions", "023eaac7f300e630", ""),
     ("_finalize_offload_gradient_accumulation", "679a033b22b124c6", ""),
 )
+_AVERAGE_3 = (
+    ("__avg_scatter_grads", "039f10e607c5ad2c", "zero3:average"),
+    ("__reduce_and_partition_ipg_grads", "84d08310e73d908e", ""),
+    ("_gradient_averaging_world_size", "77fdfca8ba1e450f", ""),
+    ("_get_param_partition_group", "08a05273f480121b", ""),
+    ("partition_grads", "ef0ab1c41f74894c", ""),
+)
 _STEP_3 = (
     ("unscale_and_clip_grads", "0fe1c92e67ff4e17", "zero3:unscale"),
     ("_optimizer_step", "fe3c9c5813087a7e", "zero3:step_group"),
@@ -104,6 +111,10 @@ SPEEDUPS = (
     Speedup(
         "zero3-step", _STAGE_3, "==0.19.8", methods=_STEP_3, needs="zero3-gradients",
         reason="ZeRO 3: the optimizer's kernel unscales and clips, and writes the 16-bit parameters",
+    ),
+    Speedup(
+        "zero3-average", _STAGE_3, "==0.19.8", methods=_AVERAGE_3,
+        reason="ZeRO 3: averaging over one rank copies nothing",
     ),
     Speedup(
         "zero3-overflow", _STAGE_3, ">=0.18.7,<=0.19.8", methods=_OVERFLOW_3,

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from deepspeed import comm as dist
-from deepspeed.comm import comm
 
 from accel_core.upstream import host_path
 from accel_core.upstream.host_path import HostPath, path_of
@@ -254,11 +253,9 @@ def average(stock: Stock, self: Any, tensor: torch.Tensor, communication_data_ty
         or not self.cpu_offload
         or not tensor.is_cpu
         or tensor.dtype != communication_data_type
-        or dist.get_world_size(self.dp_process_group) != 1
+        or not host_path.alone(self, self.dp_process_group)
         or self.has_moe_layers
         or self.sequence_parallel_size != 1
-        or self.gradient_predivide_factor != 1.0
-        or comm.comms_logger.enabled
         or any(self._use_compact_grad_partition_buffer(group) for group, _, _ in bucket.params)
     ):
         stock(self, tensor, communication_data_type)

@@ -21,6 +21,24 @@ from accel_core.upstream.host_path import HostPath, path_of
 Stock = Callable[..., Any]
 
 
+def average(stock: Stock, self: Any, params: Any, communication_data_type: torch.dtype) -> list[torch.Tensor]:
+    """Average over one rank: the gradients are the averages, and this rank's part is all of each."""
+    grads = [param.grad for param in params]
+    if (
+        path_of(self).op is None
+        or not self.offload_optimizer
+        or self.zenflow
+        or self.all2all_process_group is not None
+        or communication_data_type != self.dtype
+        or not host_path.alone(self, self._get_param_partition_group(params[0]))
+        or self._gradient_averaging_world_size(params, 1) != 1
+        or not all(grad.is_cpu and grad.dtype == self.dtype and grad.is_contiguous() for grad in grads)
+    ):
+        averages: list[torch.Tensor] = stock(self, params, communication_data_type)
+        return averages
+    return [grad.view(-1).to(self.gradient_accumulation_dtype) for grad in grads]
+
+
 def copy_at_boundary(stock: Stock, self: Any, param: Any, grad: torch.Tensor, *swapped: Any) -> None:
     """Compute the norm of the gradient, and convert and copy it in the same pass."""
     path, number = path_of(self), self.get_param_id(param)
