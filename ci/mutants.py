@@ -31,8 +31,11 @@ builders and of the functions that they load; a variant is killed if a check fai
 `python -m ci.mutants write` from the files in [mutants/](mutants); do not edit.
 
 *equivalent*: declared to change nothing that a caller can observe; *broken*: no object can be constructed. Neither
-counts: the rate is killed / (killed + survived).
+counts: the rate is killed / (killed + survived). *not reached*: the survivors in lines that no check executes, such as
+those that need a driver, a library or an operating system which the machine lacks; *reached*: the rate without them.
 """
+#: How the testkit's note of such a survivor begins.
+_NOT_REACHED = "no check executes"
 _KEPT = ("schema", "key", "accelerator", "simulated", "versions", "options", "checks", "rules", "rate")
 
 
@@ -71,6 +74,8 @@ def page(kept: Sequence[Mapping[str, Any]]) -> str:
         "equivalent",
         "broken",
         "rate",
+        "not reached",
+        "reached",
         "checks",
         "with",
     ]
@@ -86,8 +91,9 @@ def _summary(found: Mapping[str, Any]) -> list[str]:
         name: sum(row[name] for row in found["rules"].values())
         for name in ("killed", "survived", "equivalent", "broken at construction")
     }
-    # Rounded down: 94.96 % has not reached 95 %.
-    rate = "" if found["rate"] is None else f"{int(found['rate'] * 1000) / 10:.1f} %"
+    idle = sum(str(row["note"]).startswith(_NOT_REACHED) for row in found["survivors"])
+    ran = total["killed"] + total["survived"] - idle
+    rates = [_percent(found["rate"]), str(idle), _percent(total["killed"] / ran if ran else None)]
     options = found["options"]
     sample = f" (sample, seed {options['seed']})" if options["sample"] else ""
     whole = ", without training" if options["quick"] else ""
@@ -98,7 +104,12 @@ def _summary(found: Mapping[str, Any]) -> list[str]:
     counts = [str(total[name]) for name in total]
     device = "simulated" if found["simulated"] else "real"
     mutants = f"{sum(total.values())}{sample}"
-    return [found["key"], device, mutants, *counts, rate, f"{found['checks']}{whole}{some}", versions]
+    return [found["key"], device, mutants, *counts, *rates, f"{found['checks']}{whole}{some}", versions]
+
+
+def _percent(rate: float | None) -> str:
+    # Rounded down: 94.96 % has not reached 95 %.
+    return "" if rate is None else f"{int(rate * 1000) / 10:.1f} %"
 
 
 def _cell(row: Mapping[str, int] | None) -> str:
