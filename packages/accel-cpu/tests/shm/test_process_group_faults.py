@@ -12,8 +12,8 @@ import pytest
 import shm_faults as ranks_of
 import shm_jobs as jobs
 
-#: Seconds within which survivors raise.
-SOON = 5.0
+#: Seconds within which survivors raise: on a busy machine more than a few, and far from the group's timeout of 60.
+SOON = 20.0
 
 
 def _survivors(reports: list[Any], victim: int) -> list[Any]:
@@ -37,8 +37,8 @@ def test_a_rank_that_is_stopped_by_a_signal_is_named() -> None:
 
 
 def test_a_rank_that_does_not_come_is_named_after_the_groups_timeout() -> None:
-    report, _ = jobs.run(ranks_of.waits_for_nobody, 2, timeout=1.0)
-    assert "rank 1 did not arrive within 1 s" in report.error
+    report, _ = jobs.run(ranks_of.waits_for_nobody, 2)
+    assert "rank 1 did not arrive within 5 s" in report.error
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from shm_jobs import default_store, told, wait_until_told, while_it_waits
 
 
 def _said(call: Callable[[], Any]) -> str:
@@ -66,12 +67,17 @@ def aborted(rank: int, ranks: int) -> list[Any]:
     """A thread of rank 0 aborts a group while the rank waits in it."""
     before = _segments()
     group: Any = dist.new_group()
+
+    def abort() -> None:
+        group.abort()
+        told("aborted")
+
     if rank == 0:
-        threading.Timer(0.3, group.abort).start()
+        while_it_waits(abort)
     else:
-        time.sleep(1)
+        wait_until_told("aborted")
     said = _said(lambda: dist.all_reduce(torch.ones(1), group=group))
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while rank == 0 and _segments() > before and time.monotonic() < until:
         time.sleep(0.05)
     return [said, _segments() - before]
@@ -97,11 +103,19 @@ def from_two_threads(rank: int, ranks: int) -> list[float]:
 
 def _on_signal(rank: int, handler: Callable[..., None]) -> str:
     """Return what an all_reduce raises on rank 0, whose handler is called while it waits, and on the others."""
-    signal.signal(signal.SIGTERM, handler)
+
+    def handle(*given: object) -> None:
+        try:
+            handler(*given)
+        finally:
+            store.set("handled", "yes")
+
+    store = default_store()  # a handler may destroy the group
+    signal.signal(signal.SIGTERM, handle)
     if rank == 0:
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        while_it_waits(lambda: os.kill(os.getpid(), signal.SIGTERM))
     else:
-        time.sleep(1)
+        wait_until_told("handled")
     return _said(lambda: dist.all_reduce(torch.ones(3)))
 
 

@@ -9,11 +9,13 @@ import random
 import signal
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from shm_jobs import told, wait_until_told, while_it_waits
 
 
 def _reduce_for(seconds: float, size: int = 300_000) -> None:
@@ -43,11 +45,16 @@ def lost_at_random(rank: int, ranks: int, seed: int) -> None:
 
 
 def waits_for_nobody(rank: int, ranks: int) -> None:
-    """Rank 1 does not come."""
+    """Rank 1 does not come to a barrier of a group that waits for 5 seconds."""
+    dist.barrier()  # making the group has the same limit
+    group = dist.new_group(timeout=timedelta(seconds=5))
     if rank == 1:
-        time.sleep(6)
-    else:
-        dist.barrier()
+        wait_until_told("gave up")
+        return
+    try:
+        dist.barrier(group=group)
+    finally:
+        told("gave up")
 
 
 def _call(what: str) -> None:
@@ -112,12 +119,13 @@ def interrupted(rank: int, ranks: int) -> str:
     """Ctrl-C on rank 0 while it waits."""
     if rank == 0:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+        while_it_waits(lambda: os.kill(os.getpid(), signal.SIGINT))
     else:
-        time.sleep(2)
+        wait_until_told("interrupted")
     try:
         dist.barrier()
     except (KeyboardInterrupt, RuntimeError) as error:
+        told("interrupted")
         return f"{type(error).__name__}: {error}"
     finally:
         dist.destroy_process_group()

@@ -6,17 +6,20 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
+from pathlib import Path
 from typing import Any
 
 #: Guard against hangs.
-LIMIT = 120.0
+LIMIT = 240.0
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["torch", "torch.distributed", "accel_cpu.shm.process_group"])
 
@@ -60,6 +63,41 @@ def run(
                 child.join(5)
                 child.kill()
                 child.join()
+
+
+def told(what: str) -> None:
+    """Tell the other ranks of the job; see `wait_until_told`."""
+    default_store().set(what, "yes")
+
+
+def wait_until_told(what: str) -> None:
+    """Wait until a rank of the job has called `told` with the same text."""
+    default_store().wait([what], timedelta(seconds=LIMIT))
+
+
+def default_store() -> Any:
+    """The store of the job's ranks."""
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    return _get_default_store()
+
+
+def while_it_waits(call: Callable[[], object]) -> None:
+    """Call something on another thread, once the main thread sleeps in a collective because a rank has not come."""
+    from accel_cpu.shm.memory import SharedMemory
+
+    main = threading.main_thread()
+    state = Path(f"/proc/self/task/{main.native_id}/stat")
+
+    def watch() -> None:
+        seen = 0
+        while seen < 10:  # once, it might sleep for another reason
+            time.sleep(0.02)
+            inside = sys._current_frames()[main.ident or 0].f_code is SharedMemory.run.__code__
+            seen = seen + 1 if inside and ") S " in state.read_text() else 0
+        call()
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _reports(ends: list[Connection], limit: float) -> list[Report]:
