@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import pickle
 import shutil
@@ -120,7 +121,7 @@ def test_async_save_saves_what_the_state_was_at_the_call(tmp_path: Path) -> None
         saved = state()
         future = dcp.async_save(saved, storage_writer=CheckpointWriter(tmp_path))
         wanted, saved["large"] = state() | {"large": saved["large"].clone()}, saved["large"].zero_()
-        future.result(60)
+        future.result()
         assert_same(loaded(tmp_path, wanted), wanted)
     finally:
         torch.distributed.destroy_process_group()
@@ -202,10 +203,11 @@ def test_a_writer_travels_to_another_process(tmp_path: Path) -> None:
 def test_no_descriptor_is_left(tmp_path: Path) -> None:
     dcp.save(state(), storage_writer=CheckpointWriter(tmp_path))
     loaded(tmp_path, state())
+    gc.collect()  # what earlier tests have left may go before, and meanwhile
     before = len(os.listdir("/proc/self/fd"))
     dcp.save(state(), storage_writer=CheckpointWriter(tmp_path))
     loaded(tmp_path, state())
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 _FULL = """

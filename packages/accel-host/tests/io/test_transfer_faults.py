@@ -182,18 +182,20 @@ def test_interrupted_system_calls_lose_nothing(run_program: Run, tmp_path: Path,
         signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
         session = Session(EngineOptions(block_size=8192, depth=4, workers=2))
         data, into = torch.arange(1_000_000), torch.empty(1_000_000, dtype=torch.int64)
-        for _ in range(5):
+        rounds = 0
+        while rounds < 5 or count <= 20:  # on a fast machine few signals come in a round
+            rounds += 1
             session.submit(data, sys.argv[1], write=True).wait()
             session.submit(into.zero_(), sys.argv[1], write=False).wait()
             session.run(data[:5000], sys.argv[1], write=True)
             assert torch.equal(into, data)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        print(count > 20)
+        print("all equal")
         """,
         tmp_path / "file",
         ACCEL_IO_ENGINE=engine,
     )
-    assert ended.stdout == "True\n", ended.stderr
+    assert ended.stdout == "all equal\n", ended.stderr
 
 
 def test_ctrl_c_ends_a_wait_and_the_transfer_can_be_awaited_again(run_program: Run, tmp_path: Path) -> None:
@@ -205,8 +207,8 @@ def test_ctrl_c_ends_a_wait_and_the_transfer_can_be_awaited_again(run_program: R
         handle = AsyncIOBuilder().load().aio_handle()
         handle._session.engine.pause(-1)
         handle.async_pwrite(torch.ones(1000), sys.argv[1])
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
             handle.wait()
         except KeyboardInterrupt:
             print("interrupted")
