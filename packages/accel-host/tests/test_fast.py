@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accel_host import fast, library
@@ -137,7 +137,13 @@ def test_keywords_reach_the_python_function(builtin: Any) -> None:
         builtin(11, *SCALARS, *first, nothing=1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 @given(st.data())
 def test_every_shape_and_dtype_gives_the_same_bits(builtin: Any, data: st.DataObject) -> None:
     shape = data.draw(st.lists(st.integers(0, 9), max_size=4))

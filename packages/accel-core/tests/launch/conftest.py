@@ -10,12 +10,15 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from accel_core.launch.facts import Accelerator
 
-# No deadline: machines that run tests are loaded. No database: a test leaves no trace.
-settings.register_profile("launch", deadline=None, database=None)
+# No deadline, and no look at the time it takes to draw: machines that run tests are loaded. No database: a test leaves
+# no trace. Each run draws the same.
+settings.register_profile(
+    "launch", deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("launch")
 
 BUILDER = Path(__file__).parents[4] / "shared" / "topologies" / "build.py"

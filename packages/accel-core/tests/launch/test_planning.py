@@ -110,7 +110,7 @@ def test_a_mask_is_narrowed_and_its_items_are_kept(facts: Facts, toy: Accelerato
 
 
 @given(st.lists(st.text("0123456789GPUMIG-.", min_size=1), min_size=1, max_size=8, unique=True), st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_no_mask_is_widened(facts: Facts, toy: Accelerator, mask: list[str], data: st.DataObject) -> None:
     devices = data.draw(st.integers(0, 10))
     slots = sorted(data.draw(st.sets(st.integers(0, 9), min_size=1)))
@@ -182,7 +182,7 @@ def test_the_master_is_the_first_host(facts: Facts, toy: Accelerator) -> None:
     ),
     arguments=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"))),
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_plan_is_the_same_after_json(
     root_of: Callable[[str], Path],
     toy: Accelerator,
