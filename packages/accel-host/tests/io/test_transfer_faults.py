@@ -156,8 +156,11 @@ def inject(engine: str, folder: Path, seed: int, requests: int) -> tuple[int, in
 
 @pytest.mark.parametrize("engine", ["uring", "threads"])
 def test_with_a_faulty_backend_every_success_is_byte_equal(tmp_path: Path, engine: str) -> None:
-    outcomes = [inject(engine, tmp_path, seed, 60) for seed in range(4)]
-    assert min(map(sum, zip(*outcomes, strict=True))) > 20, outcomes
+    outcomes: list[tuple[int, int]] = []
+    # Which requests meet a fault follows from which of two threads is first.
+    while len(outcomes) < 4 or min(map(sum, zip(*outcomes, strict=True))) <= 20:
+        outcomes.append(inject(engine, tmp_path, len(outcomes), 60))
+        assert len(outcomes) < 40, outcomes
 
 
 @pytest.mark.slow
