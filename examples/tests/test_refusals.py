@@ -112,7 +112,7 @@ def test_refused_input_is_explained_and_leaves_nothing(case: str, tmp_path: Path
 
 
 def test_under_a_launcher_refused_input_is_explained_once(tmp_path: Path, python: Callable) -> None:
-    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
     result = python(tmp_path, *launcher, EXAMPLES / "train_lm.py", "--steps", "0")
     assert result.returncode != 0
     assert result.stderr.count("--steps 0") == 1

@@ -82,7 +82,7 @@ def test_a_damaged_checkpoint_is_explained(
 def test_two_ranks_learn_at_every_zero_stage_and_resume_bit_for_bit(
     tmp_path: Path, python: Callable, tiny: list[str]
 ) -> None:
-    launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")  # a port of its own
     result = python(tmp_path, *launcher, EXAMPLES / "tests/zero_stages.py", STAGE_STEPS, *tiny)
     assert result.returncode == 0, result.stderr
 
