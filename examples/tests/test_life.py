@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 
@@ -28,7 +29,7 @@ def wait_for(text: str, capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_step_is_named_and_lives_until_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
     with working("importing"):
         shown = wait_for("so far\n", capsys)
-    assert shown.startswith("importing …\n      0 s so far\n")
+    assert re.match(r"importing …\n      \d+ s so far\n", shown)
     capsys.readouterr()
     time.sleep(0.1)
     assert capsys.readouterr().out == ""
@@ -38,7 +39,7 @@ def test_an_error_ends_the_signs_of_life() -> None:
     before = threading.active_count()
     with pytest.raises(KeyError), working("reading"):
         raise KeyError("x")
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # another test's thread may have ended meanwhile
 
 
 def test_only_the_rank_that_prints_speaks(
