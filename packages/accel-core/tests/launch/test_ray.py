@@ -76,15 +76,17 @@ def test_actors_see_the_devices_of_the_plan_and_join_one_group(tmp_path: Path) -
     (tmp_path / "placement.json").write_text(emitted.stdout)
     with socket.socket() as free:
         free.bind(("", 0))
+        # Held until the end: torch's store binds with it, and nobody else gets the port.
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         port = free.getsockname()[1]
-    driven = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(tmp_path / "placement.json"), str(port)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tmp_path,
-        timeout=400,
-        check=False,
-    )
+        driven = subprocess.run(
+            [sys.executable, "-c", DRIVER, str(tmp_path / "placement.json"), str(port)],
+            capture_output=True,
+            text=True,
+            env=environment,
+            cwd=tmp_path,
+            timeout=400,
+            check=False,
+        )
     assert driven.returncode == 0, driven.stderr
     assert [json.loads(line) for line in driven.stdout.splitlines()[-2:]] == [["npu", 2, "0,1", 3.0]] * 2

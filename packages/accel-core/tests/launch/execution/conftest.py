@@ -21,7 +21,8 @@ import pytest
 
 from accel_core.launch.plan import Host, MemoryPolicy, Plan, Program, Rank
 
-#: Runs the plan in file 1 with the options in argument 2 and the grace period in argument 3.
+#: Runs the plan in file 1 with the options in argument 2, the grace period in argument 3, and the time that a rank
+#: with a traceback has to end in argument 4.
 LAUNCHER = """
 import functools, json, sys
 from pathlib import Path
@@ -29,7 +30,9 @@ from accel_core.errors import AccelError
 from accel_core.launch import run
 from accel_core.launch.options import Options
 from accel_core.launch.plan import Plan
+from accel_core.launch.supervise import failure
 run.Job = functools.partial(run.Job, grace=float(sys.argv[3]))
+failure._SLOW_END = float(sys.argv[4])
 try:
     given = json.loads(sys.argv[2])
     options = Options(**{**given, "launcher_args": tuple(given.get("launcher_args", ()))})
@@ -39,7 +42,7 @@ except AccelError as error:
     sys.exit(2)
 """
 #: Long enough for a loaded machine; tests wait for what they need, not for this time.
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 @dataclass
@@ -50,11 +53,21 @@ class Launch:
     mark: str
     folder: Path
     output: tuple[str, str] = ("", "")
+    #: What `says` has read of standard error.
+    read: bytes = b""
 
     def wait(self, seconds: float = PATIENCE) -> int:
         out, err = self.process.communicate(timeout=seconds)
-        self.output = (out or b"").decode(), err.decode()
+        self.output = (out or b"").decode(), (self.read + err).decode()
         return self.process.returncode
+
+    def says(self, words: bytes) -> None:
+        """Wait until the launcher has written the words on standard error."""
+        assert self.process.stderr is not None
+        while words not in self.read:
+            part = os.read(self.process.stderr.fileno(), 4096)
+            assert part, self.read
+            self.read += part
 
     @property
     def out(self) -> str:
@@ -133,11 +146,18 @@ def make_plan(
     return Plan(tuple(made), "127.0.0.1", port, program, str(folder))
 
 
+#: Keep the ports of this process from others that ask for any free one.
+_HELD: list[socket.socket] = []
+
+
 def free_port() -> int:
-    """A port that no process listens on: other jobs of this machine use the default one."""
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        return int(trial.getsockname()[1])
+    """A port that no process listens on or gets meanwhile; other jobs of this machine use the default one."""
+    trial = socket.socket()
+    trial.bind(("", 0))
+    # As in accel_core.launch.port: who binds with it may listen.
+    trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _HELD.append(trial)
+    return int(trial.getsockname()[1])
 
 
 Start = Callable[..., Launch]
@@ -152,6 +172,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         script: str | Sequence[str],
         *,
         grace: float = 5.0,
+        slow_end: float = 3.0,
         options: Mapping[str, Any] | None = None,
         environment: Mapping[str, str] | None = None,
         stdin: int | None = subprocess.DEVNULL,
@@ -165,7 +186,15 @@ def start(tmp_path: Path) -> Iterator[Start]:
         file = tmp_path / f"plan-{mark}.json"
         file.write_text(make_plan(command, tmp_path, **plan).to_json())
         process = subprocess.Popen(
-            [sys.executable, "-c", LAUNCHER, str(file), json.dumps(dict(options or {})), str(grace)],
+            [
+                sys.executable,
+                "-c",
+                LAUNCHER,
+                str(file),
+                json.dumps(dict(options or {})),
+                str(grace),
+                str(slow_end),
+            ],
             env={**os.environ, **(environment or {})},
             stdin=stdin,
             stdout=stdout if terminal is None else terminal,

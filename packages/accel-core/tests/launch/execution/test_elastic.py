@@ -5,25 +5,21 @@
 from __future__ import annotations
 
 import signal
-import socket
 
 import pytest
 
 pytest.importorskip("torch", reason="not run: package torch")
 
 
-def free_port() -> int:
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        return trial.getsockname()[1]
-
-
 def test_after_a_failure_all_ranks_start_anew(start) -> None:
     script = (
         'echo "$TORCHELASTIC_RESTART_COUNT: $RANK of $WORLD_SIZE, $CROSS_RANK of $CROSS_SIZE"; '
-        '[ "$TORCHELASTIC_RESTART_COUNT$RANK" != 01 ] || exit 3; [ "$TORCHELASTIC_RESTART_COUNT" = 1 ] || sleep 300'
+        "echo > said$TORCHELASTIC_RESTART_COUNT$RANK; "
+        # Rank 0 would be stopped before it has said its line.
+        '[ "$TORCHELASTIC_RESTART_COUNT$RANK" != 01 ] || { until [ -e said00 ]; do sleep 0.05; done; exit 3; }; '
+        '[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] || sleep 300'
     )
-    launch = start(script, options={"elastic_training": True}, port=free_port(), grace=1.0)
+    launch = start(script, options={"elastic_training": True}, grace=1.0)
     assert launch.wait(120) == 0, launch.err
     lines = [f"{restart}: {rank} of 2, 0 of 1" for restart in (0, 1) for rank in (0, 1)]
     assert sorted(launch.out.splitlines()) == lines
@@ -33,9 +29,7 @@ def test_after_a_failure_all_ranks_start_anew(start) -> None:
 
 def test_a_host_that_waits_for_others_ends_at_once_when_asked(start) -> None:
     options = {"elastic_training": True, "min_elastic_nodes": 2, "max_elastic_nodes": 2, "no_ssh": True}
-    launch = start(
-        "sleep 300", hosts=("127.0.0.1", "127.0.0.2"), options={**options, "node_rank": 0}, port=free_port()
-    )
+    launch = start("sleep 300", hosts=("127.0.0.1", "127.0.0.2"), options={**options, "node_rank": 0})
     with pytest.raises(Exception, match="timed out"):
         launch.process.wait(6)
     launch.process.send_signal(signal.SIGTERM)

@@ -44,10 +44,12 @@ def test_nothing_is_left_when_launcher_and_guards_are_killed(start) -> None:
 
 
 def test_a_signal_reaches_the_whole_process_group_of_each_rank(start) -> None:
-    child = "sh -c 'trap \"echo child > child$RANK\" TERM; echo > up$RANK; sleep 300 & wait' & "
-    launch = start(child + "trap 'echo rank > rank$RANK; wait; exit 0' TERM; wait; sleep 300")
-    launch.file("up0"), launch.file("up1")
-    time.sleep(0.2)  # Until both have reached their `wait`.
+    child = "sh -c 'trap \"echo child > child$RANK; exit\" TERM; echo > in$RANK; sleep 300 & wait' & "
+    launch = start(
+        child + "trap 'echo rank > rank$RANK; wait; exit 0' TERM; echo > up$RANK; wait; sleep 300", grace=60
+    )
+    for rank in (0, 1):
+        launch.file(f"in{rank}"), launch.file(f"up{rank}")
     launch.process.terminate()
     assert launch.wait() == 128 + signal.SIGTERM
     assert [launch.file(f"rank{rank}") for rank in (0, 1)] == ["rank\n"] * 2
@@ -59,7 +61,6 @@ def test_a_signal_reaches_the_whole_process_group_of_each_rank(start) -> None:
 def test_an_interrupt_reaches_each_rank(start) -> None:
     launch = start("trap 'echo rank > rank$RANK; exit 0' INT; echo > up$RANK; sleep 300 & wait")
     launch.file("up0"), launch.file("up1")
-    time.sleep(0.2)
     launch.process.send_signal(signal.SIGINT)
     assert launch.wait() == 128 + signal.SIGINT
     assert [launch.file(f"rank{rank}") for rank in (0, 1)] == ["rank\n"] * 2
@@ -67,10 +68,10 @@ def test_an_interrupt_reaches_each_rank(start) -> None:
 
 def test_ranks_have_the_grace_period_to_end(start) -> None:
     launch = start(
-        "trap 'sleep 1; echo saved > saved$RANK; exit 0' TERM; echo > up$RANK; sleep 300 & wait; wait"
+        "trap 'sleep 1; echo saved > saved$RANK; exit 0' TERM; echo > up$RANK; sleep 300 & wait; wait",
+        grace=60,
     )
     launch.file("up0"), launch.file("up1")
-    time.sleep(0.2)
     launch.process.terminate()
     assert launch.wait() == 128 + signal.SIGTERM
     assert (launch.file("saved0"), launch.file("saved1")) == ("saved\n", "saved\n")
@@ -85,11 +86,11 @@ def test_ranks_that_ignore_a_signal_are_killed_after_the_grace_period(start) -> 
 
 
 def test_a_second_interrupt_kills_at_once(start) -> None:
-    launch = start("trap '' TERM INT; echo > up$RANK; while :; do sleep 0.1; done", grace=1000)
+    launch = start("trap 'echo > got$RANK' TERM INT; echo > up$RANK; while :; do sleep 0.1; done", grace=1000)
     launch.file("up0"), launch.file("up1")
-    for _ in range(2):
-        launch.process.send_signal(signal.SIGINT)
-        time.sleep(0.3)
+    launch.process.send_signal(signal.SIGINT)
+    launch.file("got0"), launch.file("got1")  # two signals that nobody has taken yet would be one
+    launch.process.send_signal(signal.SIGINT)
     assert launch.wait() == 128 + signal.SIGINT
     assert not launch.alive()
 
@@ -97,7 +98,6 @@ def test_a_second_interrupt_kills_at_once(start) -> None:
 def test_the_exit_code_that_a_rank_chose_when_stopped_is_the_launcher_s(start) -> None:
     launch = start("trap 'exit 9' TERM; echo > up$RANK; sleep 300 & wait")
     launch.file("up0"), launch.file("up1")
-    time.sleep(0.2)
     launch.process.terminate()
     assert launch.wait() == 9
 
@@ -105,7 +105,6 @@ def test_the_exit_code_that_a_rank_chose_when_stopped_is_the_launcher_s(start) -
 def test_other_signals_are_passed_on_and_stop_nothing(start) -> None:
     launch = start("trap 'echo got > got$RANK; exit 0' USR1; echo > up$RANK; sleep 300 & wait")
     launch.file("up0"), launch.file("up1")
-    time.sleep(0.2)
     launch.process.send_signal(signal.SIGUSR1)
     assert launch.wait() == 0
     assert launch.file("got0") == "got\n"

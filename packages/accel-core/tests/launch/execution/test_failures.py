@@ -51,8 +51,12 @@ def test_an_exit_code_of_a_shell_is_decoded(start) -> None:
 
 def test_a_rank_that_wrote_a_traceback_first_is_named_though_it_ends_last(start) -> None:
     # As Python does: the traceback at once, the end after what was running has been torn down.
-    failing = "echo 'Traceback (most recent call last):' >&2; sleep 1.5; exit 1"
-    launch = start(only(0, failing, others="sleep 0.8; echo 'Connection closed by peer' >&2; exit 1"))
+    until = "until [ -e {} ]; do sleep 0.05; done; "
+    failing = "echo 'Traceback (most recent call last):' >&2; " + until.format("closed") + "sleep 0.5; exit 1"
+    closing = until.format("go") + "echo 'Connection closed by peer' >&2; echo > closed; exit 1"
+    launch = start(only(0, failing, others=closing), slow_end=60)
+    launch.says(b"Traceback")
+    (launch.folder / "go").touch()
     assert launch.wait() == 1
     assert "accel launch: rank 0 on localhost ended with exit code 1" in launch.err
     assert "failed after it: rank 1 on localhost" in launch.err
@@ -60,7 +64,9 @@ def test_a_rank_that_wrote_a_traceback_first_is_named_though_it_ends_last(start)
 
 def test_a_traceback_that_was_survived_does_not_make_a_rank_the_first(start) -> None:
     survived = "echo 'Traceback (most recent call last):' >&2; sleep 300"
-    launch = start(only(0, survived, others="sleep 0.5; exit 4"))
+    launch = start(only(0, survived, others="until [ -e go ]; do sleep 0.05; done; exit 4"))
+    launch.says(b"Traceback")
+    (launch.folder / "go").touch()
     assert launch.wait() == 4
     assert "accel launch: rank 1 on localhost ended with exit code 4" in launch.err
 

@@ -55,12 +55,6 @@ def need(engine: str) -> None:
             not_run(PACKAGES[engine])
 
 
-def free_port() -> int:
-    with socket.socket() as trial:
-        trial.bind(("127.0.0.1", 0))
-        return trial.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """An environment in which ssh connects to this machine's loopback addresses, whatever the user's own settings."""
@@ -70,7 +64,10 @@ def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
     folder = tmp_path_factory.mktemp("sshd")
     for key in ("host", "user"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
-    port = free_port()
+    held = socket.socket()  # keeps the port from others; sshd binds with SO_REUSEADDR
+    held.bind(("127.0.0.1", 0))
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    port = held.getsockname()[1]
     (folder / "sshd_config").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nListenAddress 127.0.0.2\nHostKey {folder}/host\nUsePAM no\n"
         f"AuthorizedKeysFile {folder}/user.pub\nPidFile none\nStrictModes no\nPermitRootLogin yes\n"
@@ -97,6 +94,7 @@ def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
     finally:
         daemon.terminate()
         daemon.wait()
+        held.close()
 
 
 def rank_map(text: str) -> list[list[int]]:
@@ -168,7 +166,6 @@ def test_ranks_reduce_through_torch_distributed(
         hosts=hosts,
         options={"launcher": engine},
         environment=loopback,
-        port=free_port(),
     )
     assert launch.wait(300) == 0, launch.err
     count = len(hosts)

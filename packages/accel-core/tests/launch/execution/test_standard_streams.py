@@ -18,17 +18,19 @@ LAUNCH = f"{sys.executable} -m accel_core.cli launch --num_accelerators 1"
 def _shell(command: str, tmp_path: Path) -> subprocess.CompletedProcess[str]:
     with socket.socket() as trial:
         trial.bind(("", 0))
+        # Held as accel_core.launch.port does: who binds with it may listen, and nobody else gets the port.
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         command = command.replace(LAUNCH, f"{LAUNCH} --master_port {trial.getsockname()[1]}")
-    environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        ["bash", "-c", command],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+        environment = {**os.environ, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+        return subprocess.run(
+            ["bash", "-c", command],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
 
 
 @pytest.mark.parametrize("closed", ["", ">&-", "2>&-", ">&- 2>&-"])
