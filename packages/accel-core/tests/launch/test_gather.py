@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,7 +37,7 @@ def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         f"open({str(tmp_path / 'asked')!r}, 'a').write(json.dumps(sys.argv[1:]) + '\\n')\n"
         "host = sys.argv[sys.argv.index('--') + 1]\n"
         "if host == 'dead': sys.exit('ssh: connect to host dead port 22: No route to host')\n"
-        "if host == 'silent': time.sleep(60)\n"
+        "if host == 'silent': time.sleep(300)\n"
         "if host == 'old': print('{\"devices\": 2}')\n"
         f"else: print('Welcome!'); print({json.dumps(json.dumps(FACTS))})\n"
     )
@@ -56,6 +57,13 @@ def test_each_host_answers(fake_ssh: Path) -> None:
 
 def test_hosts_that_do_not_answer_are_all_named(fake_ssh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gather, "ANSWER", 2)
+    run = subprocess.run
+
+    def patient(command: list[str], **given: Any) -> subprocess.CompletedProcess[str]:
+        # On a busy machine the others, too, may need longer than that.
+        return run(command, **given | {"timeout": given["timeout"] if "silent" in command else None})
+
+    monkeypatch.setattr(gather.subprocess, "run", patient)
     with pytest.raises(HostUnreachable) as caught:
         gather.remote(["worker-0", "dead", "silent", "old"], Options(), "/work", {})
     dead, silent, old = caught.value.found.splitlines()
