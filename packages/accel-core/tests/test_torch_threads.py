@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -99,17 +98,18 @@ def test_without_threads_of_torch_nothing_is_waited_for() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="not run: reads /proc")
 def test_a_thread_that_computes_is_waited_for_until_the_limit() -> None:
-    ends = threading.Event()
+    named, ends = threading.Event(), threading.Event()
 
     def compute() -> None:
         Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("pt_autograd_0")
+        named.set()
         while not ends.is_set():
             sum(range(1000))
 
     thread = threading.Thread(target=compute)
     thread.start()
     try:
-        time.sleep(0.05)
+        assert named.wait(60)
         assert not torch_threads.wait_until_idle(limit=0.1)
     finally:
         ends.set()
@@ -119,15 +119,17 @@ def test_a_thread_that_computes_is_waited_for_until_the_limit() -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="not run: reads /proc")
 def test_a_thread_that_waits_for_another_rank_is_not_waited_for() -> None:
-    ends = threading.Event()
+    named, ends = threading.Event(), threading.Event()
 
     def wait() -> None:
         Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("pt_gloo_runloop")
+        named.set()
         ends.wait()
 
     thread = threading.Thread(target=wait)
     thread.start()
     try:
+        assert named.wait(60)
         assert torch_threads.wait_until_idle(limit=60)
     finally:
         ends.set()
