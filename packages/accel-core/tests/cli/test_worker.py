@@ -41,7 +41,7 @@ def fork(lock):
     if os.fork() == 0:
         os.lockf(held, os.F_LOCK, 0)
         os.write(write, b".")
-        time.sleep(5)
+        time.sleep(60)
         os.write(held, b"alive")
         os._exit(0)
     os.read(read, 1)
