@@ -27,11 +27,17 @@ SCRIPT = Path(__file__).parent.parent / "generate.py"
 TINY = ("--layers", "2", "--width", "32", "--heads", "4", "--key_value_heads", "2", "--tokens", "6")
 
 
+#: Keep the ports of these tests from others that ask for any free one.
+HELD: list[socket.socket] = []
+
+
 def launch() -> list[str]:
     """Arguments for Python that start two ranks, at a port that no other test has."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    probe = socket.socket()
+    probe.bind(("", 0))
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as torch's store, which may listen here
+    HELD.append(probe)
+    port = str(probe.getsockname()[1])
     return [
         "-m", "accel_core.launch", "--num_accelerators", "2", "--bind_cores_to_rank", "--master_port", port,
     ]  # fmt: skip
