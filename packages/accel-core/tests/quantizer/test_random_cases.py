@@ -24,9 +24,13 @@ def op() -> Any:
     return QuantizerBuilder().load()
 
 
+def generator_of(draw: random.Random) -> torch.Generator:
+    return torch.Generator().manual_seed(draw.getrandbits(32))
+
+
 def numbers(draw: random.Random, groups: int, width: int, dtype: torch.dtype) -> torch.Tensor:
     """Groups of different magnitudes, some of zeros, of one number, on the borders of rounding, or not finite."""
-    generator = torch.Generator().manual_seed(draw.getrandbits(32))
+    generator = generator_of(draw)
     rows = torch.randn(groups, width, generator=generator)
     rows *= 10 ** (torch.rand(groups, 1, generator=generator) * 10 - 6)
     for row in rows:
@@ -104,7 +108,7 @@ def reduced(
     same(found[0], reference.pack(wanted, bits))
     same(found[1], wanted_parameters)
     assert found[0].shape == (data.shape[0] // devices,)
-    error = torch.randn(rows.size) * 0.1
+    error = torch.randn(rows.size, generator=generator_of(draw)) * 0.1
     beta = draw.random()
     with np.errstate(all="ignore"):
         rows = rows + error.numpy().reshape(rows.shape)
@@ -123,7 +127,7 @@ def swizzled_with_feedback(op: QuantizerFunctions, draw: random.Random, unit: in
     order, beta = draw.choice([(1, 1, 4), (2, 2, 2), (1, 2, 2)]), draw.random()
     groups, width = order[0] * order[1] * order[2] * draw.randint(1, 2), draw.choice([1, 5]) * unit
     values = numbers(draw, groups, width, dtype)
-    error = (torch.randn(groups * width) * 0.01).to(dtype)
+    error = (torch.randn(groups * width, generator=generator_of(draw)) * 0.01).to(dtype)
     before = as_rows(error, groups).copy()
     total = reference.moved(as_rows(values, groups), reference.place(groups, *order))
     with np.errstate(all="ignore"):
