@@ -27,11 +27,8 @@ echo made > "$2"
 """
 
 
-class Screen(io.StringIO):
-    """A terminal, as far as a writer can see."""
-
-    def isatty(self):
-        return True
+class Pipe(io.StringIO):
+    """What a writer takes for a file that is no terminal."""
 
     def seen(self, words):
         """Whether it shows these words before long."""
@@ -39,6 +36,13 @@ class Screen(io.StringIO):
         while words not in self.getvalue() and time.monotonic() < until:
             time.sleep(0.001)
         return words in self.getvalue()
+
+
+class Screen(Pipe):
+    """A terminal, as far as a writer can see."""
+
+    def isatty(self):
+        return True
 
 
 @pytest.fixture
@@ -82,19 +86,30 @@ def test_several_that_ask_at_once_compile_once(cache, compiler, tmp_path):
 
 
 def test_of_several_processes_one_builds_and_the_others_say_that_they_wait(cache, compiler, tmp_path):
-    compiler("sleep 1")
+    compiler(f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
     program = (
         "from accel_testkit.sim import build, build_progress\n"
         "build_progress.PATIENCE = 0.05\nprint(build.library())"
     )
     command = [sys.executable, "-c", program]
-    pipe = subprocess.PIPE
-    started = [subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) for _ in range(3)]
-    ended = [process.communicate(timeout=300) for process in started]
-    assert len({out for out, _ in ended}) == 1
+    texts = [tmp_path / f"said{number}" for number in range(3)]
+    started = []
+    for text in texts:
+        with text.open("w") as said:
+            started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True))
+
+    def saying(words):
+        return sum(words in text.read_text(encoding="utf-8") for text in texts)
+
+    until = time.monotonic() + 120
+    while saying("waiting for another process") < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    (tmp_path / "go").touch()
+    ended = [process.communicate(timeout=300)[0] for process in started]
+    assert len(set(ended)) == 1
     assert _calls(tmp_path) == len(build.UNITS) + 1
-    assert sum("compiling the simulated device" in said for _, said in ended) == 1
-    assert sum("waiting for another process" in said for _, said in ended) == 2
+    assert saying("compiling the simulated device") == 1
+    assert saying("waiting for another process") == 2
 
 
 def test_every_word_of_the_compiler_counts(cache, compiler, monkeypatch):
@@ -116,15 +131,22 @@ def test_what_does_not_compile_says_why_and_is_tried_again(cache, compiler, capf
 
 
 def test_build_in_a_pipe_writes_the_start_signs_of_life_each_unit_and_the_end(
-    cache, compiler, monkeypatch, capfd
+    cache, compiler, monkeypatch, tmp_path
 ):
-    compiler("sleep 0.3")
+    compiler(f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
     monkeypatch.setattr(build_progress, "PATIENCE", 0.05)
     monkeypatch.setattr(build_progress, "INTERVAL", 0.05)
-    build.library()
-    first, *lines, last = capfd.readouterr().err.splitlines()
+    pipe = Pipe()
+    monkeypatch.setattr(sys, "stderr", pipe)
+    with ThreadPoolExecutor(1) as pool:
+        building = pool.submit(build.library)
+        pipe.seen("accel sim: building ")
+        (tmp_path / "go").touch()
+        building.result()
+    first, *lines, last = pipe.getvalue().splitlines()
     assert first.startswith("accel sim: compiling the simulated device for torch ")
     assert any(line.startswith("accel sim: building ") and "0 of 2 done" in line for line in lines)
+    assert not any("linking, 0 of 2" in line for line in lines)
     assert [line.partition(", ")[2][:6] for line in lines if " built, " in line] == ["1 of 2", "2 of 2"]
     assert last.startswith("accel sim: ready after ")
     assert not any("\r" in line for line in (first, *lines, last))

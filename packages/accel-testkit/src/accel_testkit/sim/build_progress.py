@@ -83,7 +83,9 @@ class BuildProgress:
         with self._lock:
             if not self._total:
                 return f"{self._what}: waiting for another process that builds it, {self._seconds()}"
-            now = f"building {', '.join(self._running)}" if self._running else "linking"
+            now = "linking" if self._done == self._total else "starting"
+            if self._running:
+                now = f"building {', '.join(self._running)}"
             return f"{self._what}: {now}, {self._done} of {self._total} done, {self._seconds()}"
 
     def _seconds(self) -> str:
