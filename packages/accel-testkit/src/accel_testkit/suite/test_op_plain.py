@@ -133,7 +133,13 @@ def test_signs_are_bits(accelerator: DeepSpeedAccelerator) -> None:
     _expect_near([packed, op.unpackbits(packed, 3, 0)], [bits.sum(1), signs], 0, "pack_bits")
 
 
-_generator = torch.Generator().manual_seed(61)
+_generator = torch.Generator()
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers() -> None:
+    # Whatever checks ran before, in this run or in an earlier one of the process.
+    _generator.manual_seed(61)
 
 
 def _numbers(*shape: int) -> torch.Tensor:
