@@ -13,6 +13,8 @@ import torch
 import torch.distributed as dist
 
 Operation = Callable[[torch.Tensor], Any]
+#: Guards against a hang, in seconds.
+_LIMIT = 60.0
 
 
 def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
@@ -23,7 +25,7 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
         _do(accelerator, answer, f"all_reduce_{str(dtype).partition('.')[2]}", _all_reduce, dtype)
     for name, operation in _OPERATIONS.items():
         _do(accelerator, answer, name, operation, torch.float32)
-    answer["barrier"] = _barrier()
+    answer["barrier"] = _barrier(folder)
 
 
 def _do(
@@ -96,12 +98,23 @@ def _all_gather_object(tensor: torch.Tensor) -> list[str]:
     return texts
 
 
-def _barrier() -> dict[str, float]:
+def _barrier(folder: Path) -> dict[str, float]:
+    entering, leaving = folder / "entering", folder / "leaving"
     if dist.get_rank() == 1:
-        time.sleep(0.2)  # rank 0 waits here, if the barrier is one
-    entered = time.time()
+        _wait_for(entering, _LIMIT)
+        _wait_for(leaving, 0.5)  # rank 0 waits for this one here, if the barrier is one
+    entered = time.monotonic()  # of all processes of the machine
+    entering.touch()
     dist.barrier()
-    return {"entered": entered, "left": time.time()}
+    left = time.monotonic()
+    leaving.touch()
+    return {"entered": entered, "left": left}
+
+
+def _wait_for(file: Path, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while not file.exists() and time.monotonic() < until:
+        time.sleep(0.01)
 
 
 _OPERATIONS: dict[str, Operation] = {
