@@ -61,7 +61,7 @@ def test_child_that_hangs_is_killed_with_what_it_started() -> None:
             keep(started)
         time.sleep(600)
 
-    done = one(work, limit=1.0)
+    done = one(work, limit=5.0)
     assert "did not end" in done.ended
     child, started = done.messages
     with pytest.raises(ProcessLookupError):
