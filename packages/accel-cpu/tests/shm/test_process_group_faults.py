@@ -29,8 +29,7 @@ def test_survivors_of_a_killed_rank_raise_soon_and_name_it() -> None:
 
 
 def test_a_rank_that_is_stopped_by_a_signal_is_named() -> None:
-    # The stopped rank never reports: the guard is what this test takes.
-    reports = jobs.run(ranks_of.lost, 2, 0, int(signal.SIGSTOP), 0.5, limit=60.0)
+    reports = jobs.run(ranks_of.lost, 2, 0, int(signal.SIGSTOP), 0.5, absent=1)
     for survivor in _survivors(reports, victim=0):
         assert "rank 0 has been stopped" in survivor.error
         assert survivor.seconds < 0.5 + SOON
