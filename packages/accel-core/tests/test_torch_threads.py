@@ -92,7 +92,13 @@ def test_a_late_thread_of_gloo_does_not_abort_the_end(first: str, late: str) -> 
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_without_threads_of_torch_nothing_is_waited_for() -> None:
+def test_without_threads_of_torch_nothing_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of this process, an earlier test may have left some.
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1/comm").write_text("python\n")
+    monkeypatch.setattr(torch_threads, "_TASKS", tmp_path)
     assert torch_threads.wait_until_idle(limit=0.0)
 
 
