@@ -27,6 +27,11 @@ _REASON = (
 )
 
 
+def ours(warned: pytest.WarningsRecorder) -> int:
+    """The number of warnings, but for those of files that an earlier test has left to the garbage collector."""
+    return sum(warning.category is RuntimeWarning for warning in warned)
+
+
 def steps() -> bool:
     tensors = [torch.ones(5) for _ in range(4)]
     kernels.adam(*([tensor] for tensor in tensors), step=1, lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8)
@@ -66,7 +71,7 @@ def test_an_unusable_cache_costs_a_build_in_each_process(
     with pytest.warns(RuntimeWarning, match="Every process does that again") as warned:
         assert library.load() is library.load()
     assert library.load().reason.startswith("compiled for this process; the cache of built libraries can")
-    assert len(warned) == 1
+    assert ours(warned) == 1
     assert steps()
 
 
@@ -156,7 +161,7 @@ def test_threads_that_load_at_once_load_once_and_warn_once(
     monkeypatch.setattr(library.native, "build_library", slowly)
     with pytest.warns(RuntimeWarning, match="no library today") as warned, ThreadPoolExecutor(8) as pool:
         loaded = set(pool.map(lambda _: library.load(), range(8)))
-    assert (len(loaded), len(calls), len(warned)) == (1, 1, 1)
+    assert (len(loaded), len(calls), ours(warned)) == (1, 1, 1)
 
 
 def test_without_a_compiler_there_is_one_warning_and_plain_torch(without_library: None) -> None:

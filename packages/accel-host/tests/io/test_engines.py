@@ -87,6 +87,7 @@ def test_without_the_library_python_serves_with_one_warning(without_library: Non
     data, into = torch.arange(100_000), torch.empty(100_000, dtype=torch.int64)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)  # of what earlier tests have left
         session.submit(data, tmp_path / "file", write=True).wait()
         session.run(into[:100], tmp_path / "file", write=False)
         session.submit(into, tmp_path / "file", write=False).wait()
