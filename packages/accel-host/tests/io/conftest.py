@@ -85,7 +85,7 @@ def _round_trip(session: Session, path: Path, draw: random.Random, most: int) ->
         drawn_size(draw, most),
         draw.choice((0, 0, draw.randrange(10000), drawn_size(draw, 1 << 21))),
     )
-    before = os.urandom(min(draw.choice((0, offset, offset + size, offset + size + 5000)), 1 << 20))
+    before = draw.randbytes(min(draw.choice((0, offset, offset + size, offset + size + 5000)), 1 << 20))
     path.write_bytes(before)
     data = drawn_bytes(draw, size)
     data.copy_(torch.frombuffer(bytearray(draw.randbytes(size)), dtype=torch.uint8) if size else data)
