@@ -99,6 +99,17 @@ class Launch:
             time.sleep(0.05)
         return True
 
+    def end(self) -> None:
+        """Kill the launcher, and what is left of its job."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+        for pid in self.alive():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
     def file(self, name: str) -> str:
         """The text of a file that a rank writes in the folder, when it is there."""
         end = time.monotonic() + PATIENCE
@@ -185,16 +196,9 @@ def start(tmp_path: Path) -> Iterator[Start]:
         plan = {"port": free_port(), **plan, "more": {"JOB_MARK": mark, **plan.get("more", {})}}
         file = tmp_path / f"plan-{mark}.json"
         file.write_text(make_plan(command, tmp_path, **plan).to_json())
+        given = (file, json.dumps(dict(options or {})), grace, slow_end)
         process = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                LAUNCHER,
-                str(file),
-                json.dumps(dict(options or {})),
-                str(grace),
-                str(slow_end),
-            ],
+            [sys.executable, "-c", LAUNCHER, *map(str, given)],
             env={**os.environ, **(environment or {})},
             stdin=stdin,
             stdout=stdout if terminal is None else terminal,
@@ -205,14 +209,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield go
     for launch in started:
-        if launch.process.poll() is None:
-            launch.process.kill()
-            launch.process.communicate()
-        for pid in launch.alive():
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+        launch.end()
 
 
 @pytest.fixture
