@@ -34,7 +34,7 @@ def test_deepspeeds_losses_are_those_on_gloo(stage: int) -> None:
 
 def test_many_groups_leave_no_descriptor_and_no_memory() -> None:
     for before, after, reasons in _values(programs.many_groups, 3, 30):
-        assert before == after
+        assert all(now <= was for now, was in zip(after, before, strict=True)), (before, after)
         assert all(reason.startswith("shared memory") for reason in reasons), reasons
 
 

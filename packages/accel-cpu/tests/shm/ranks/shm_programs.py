@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -113,8 +114,7 @@ def many_groups(rank: int, ranks: int, count: int) -> list[Any]:
         maps = Path("/proc/self/maps").read_text()
         return len(os.listdir("/proc/self/fd")), maps.count("memfd:accel_shm_segment")
 
-    reasons = set()
-    before = None
+    reasons, before = set(), (0, 0)
     for index in range(count):
         members = list(range(ranks)) if index % 2 else [0, ranks - 1]
         group = dist.new_group(members)
@@ -128,6 +128,9 @@ def many_groups(rank: int, ranks: int, count: int) -> list[Any]:
         if index == 1:
             before = used()
     dist.barrier()
+    until = time.monotonic() + 60  # a thread of gloo closes what belongs to it
+    while any(now > was for now, was in zip(used(), before, strict=True)) and time.monotonic() < until:
+        time.sleep(0.05)
     return [before, used(), sorted(reasons)]
 
 
