@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import socket
 
 import pytest
@@ -18,9 +20,11 @@ GIVEN = Options(script="x")
 @pytest.fixture(autouse=True)
 def default(monkeypatch: pytest.MonkeyPatch) -> int:
     """A default port of the tests: other jobs of this machine use the real one."""
-    with socket.socket() as trial:
-        trial.bind(("", 0))
-        number = int(trial.getsockname()[1])
+    # One of those that the system gives nobody who asks for any; processes begin to look at different ones.
+    for number in range(20_000 + os.getpid() % 10_000, 32_000):
+        with contextlib.suppress(OSError), socket.socket() as trial:
+            trial.bind(("", number))
+            break
     monkeypatch.setattr(port, "DEFAULT", number)
     monkeypatch.setattr(port, "_TRIED", range(number, number + 1))
     return number
