@@ -239,7 +239,7 @@ def test_transfers_in_flight_are_completed_at_exit(
         from accel_host.io.session import Session
         session = Session(EngineOptions(block_size=65536, depth=2))
         for number in range(4):
-            session.submit(torch.full((2_000_000,), number), sys.argv[1] + str(number), write=True)
+            session.submit(torch.full((500_000,), number), sys.argv[1] + str(number), write=True)
         {end}
         """,
         tmp_path / "file",
@@ -248,7 +248,7 @@ def test_transfers_in_flight_are_completed_at_exit(
     assert (ended.returncode, ended.stderr) == (0, "")
     for number in range(4):
         written = torch.frombuffer(bytearray((tmp_path / f"file{number}").read_bytes()), dtype=torch.int64)
-        assert torch.equal(written, torch.full((2_000_000,), number))
+        assert torch.equal(written, torch.full((500_000,), number))
 
 
 def test_the_ring_of_an_engine_can_be_closed_by_others_without_a_wrong_result(
