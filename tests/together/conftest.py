@@ -133,7 +133,7 @@ class Machine:
 
     def doctor(self, **variables: str) -> Detected:
         """`accel doctor` asks every candidate, each in a process of its own."""
-        command = ["-m", "accel_core.cli", "doctor", "--json"]
+        command = ["-m", "accel_core.cli", "doctor", "--json", "--timeout", "120"]
         report = json.loads(self._run(command, self.environment(**variables)).stdout)
         (chosen,) = (c["key"] for c in report["candidates"] if c["state"] == "chosen")
         return Detected({**report, "chosen": chosen, "imported": []})

@@ -186,7 +186,7 @@ class Situation:
         self, variables: dict[str, str], start: tuple[str, ...], patience: float
     ) -> tuple[list[dict[str, Any]], dict[str, list[Ended]]]:
         """The doctor's reports and what the programs ended with, by door; one for each rank."""
-        seconds = f"{min(patience, 30.0)}"
+        seconds = f"{min(patience / 2, 120.0)}"  # a busy machine imports torch for longer than by default
         programs = {
             "doctor": ["diagnose.py", seconds],
             "accel_core": ["ask.py", "accel_core"],
