@@ -173,8 +173,9 @@ class Environment:
         )
 
     def doctor(self, *arguments: str, cwd: Path | None = None, **variables: str) -> Result:
-        """`accel doctor --json …` in this environment."""
-        return self.run("doctor", "--json", *arguments, cwd=cwd, **variables)
+        """`accel doctor --json …` in this environment; what does not hang has a minute, on a busy machine too."""
+        patience = () if "--timeout" in arguments else ("--timeout", "60")
+        return self.run("doctor", "--json", *patience, *arguments, cwd=cwd, **variables)
 
 
 def run(python: Path | str, *arguments: str, cwd: Path | None = None, **variables: str) -> Result:
