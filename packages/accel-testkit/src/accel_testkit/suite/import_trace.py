@@ -12,11 +12,15 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import logging
+import multiprocessing
 import os
 import pkgutil
+import signal
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,17 +38,20 @@ class Steps:
     def step(self, name: str, action: Callable[[], object]) -> None:
         """Run one step; an exception is part of its report."""
         modules, environment, settings = set(sys.modules), dict(os.environ), _settings()
+        process, shared = _process(), _shared()
         error = ""
         with _output() as written:
             try:
                 action()
             except (Exception, SystemExit):
                 error = traceback.format_exc()
-        after = _settings()
+        after, process_after, shared_after = _settings(), _process(), _shared()
         self.report[name] = {
             "modules": sorted({module.partition(".")[0] for module in set(sys.modules) - modules}),
             "environment": sorted(key for key, _ in set(environment.items()) ^ set(os.environ.items())),
             "settings": sorted(key for key, value in settings.items() if after[key] != value),
+            "process": sorted(key for key, value in process.items() if process_after[key] != value),
+            "shared": sorted(key for key, value in shared.items() if shared_after.get(key) != value),
             "output": written[0],
             "error": error,
         }
@@ -82,6 +89,32 @@ def _settings() -> dict[str, object]:
         "torch.set_float32_matmul_precision": torch.get_float32_matmul_precision(),
         "torch.manual_seed": torch.initial_seed(),
     }
+
+
+def _process() -> dict[str, object]:
+    """Return what Python keeps once for the whole process."""
+    root = logging.getLogger()
+    return {
+        "multiprocessing.set_start_method": multiprocessing.get_start_method(allow_none=True),
+        "os.chdir": os.getcwd(),
+        "signal.signal": [signal.getsignal(number) for number in sorted(signal.valid_signals())],
+        "sys.excepthook": sys.excepthook,
+        "sys.setrecursionlimit": sys.getrecursionlimit(),
+        "the root logger": (root.level, list(root.handlers)),
+    }
+
+
+def _shared() -> dict[str, object]:
+    """Return what other programs share: filters of warnings, and functions of torch and of its tensors."""
+    found: dict[str, object] = {"warnings.filters": list(warnings.filters)}
+    torch: Any = sys.modules.get("torch")
+    if torch is not None:
+        of_tensors = {
+            key: value for cls in reversed(torch.Tensor.__mro__) for key, value in vars(cls).items()
+        }
+        for name, functions in (("torch", vars(torch)), ("torch.Tensor", of_tensors)):
+            found |= {f"{name}.{key}": value for key, value in functions.items() if callable(value)}
+    return found
 
 
 def main(out: str, package: str, *records: str) -> None:

@@ -104,6 +104,30 @@ def test_each_replay_runs_the_work(accelerator: DeepSpeedAccelerator) -> None:
 
 
 @pytest.mark.needs("graphs")
+def test_replay_runs_the_work_once(accelerator: DeepSpeedAccelerator) -> None:
+    """A replay runs the captured work one time: what accumulates, such as a gradient, is right."""
+    total = torch.zeros(4, device=accelerator.device())
+    total.add_(1)  # once outside, as runtimes ask for
+    accelerator.synchronize()
+    graph = accelerator.create_graph()
+    with accelerator.capture_to_graph(graph):
+        total.add_(1)
+    total.zero_()
+    found = []
+    for _ in range(3):
+        accelerator.replay_graph(graph)
+        accelerator.synchronize()
+        found.append(total.tolist()[0])
+    expect(
+        found == [1.0, 2.0, 3.0],
+        "a replay does not run the captured work once",
+        found=f"a sum of {found} after three replays of adding 1",
+        expected="[1.0, 2.0, 3.0]",
+        do="replay the graph, and nothing else",
+    )
+
+
+@pytest.mark.needs("graphs")
 def test_two_graphs_are_replayed_in_any_order(accelerator: DeepSpeedAccelerator) -> None:
     """A replay runs the work of its own graph, and of no other."""
     graphs = [_captured(accelerator) for _ in range(2)]

@@ -150,6 +150,24 @@ def test_settings_of_torch_stay(report: Report, step: str) -> None:
     )
 
 
+@pytest.mark.parametrize("step", [*_BEFORE_CHOICE, *_AFTER_CHOICE])
+def test_process_stays(report: Report, vendor: Vendor, step: str) -> None:
+    """No step changes what Python keeps once: signal handlers, the start method of processes, the root logger.
+
+    Construction also leaves filters of warnings and functions of torch alone, unless it imports the runtime.
+    """
+    changed = report[step]["process"]
+    if step == "construction" and not set(re.findall(r"\w+", vendor.requires)) & set(report[step]["modules"]):
+        changed = changed + report[step]["shared"]
+    expect(
+        not changed,
+        f"the step {step!r} changes the whole process",
+        found=", ".join(changed[:12]),
+        expected="what the user's program has set",
+        do="keep to the accelerator's own object; what a runtime patches belongs into the runtime's import",
+    )
+
+
 @pytest.mark.parametrize(
     ("trait", "kept"), [("untouched_environment", "environment"), ("untouched_settings", "settings")]
 )

@@ -122,19 +122,45 @@ def test_peak_can_be_reset(accelerator: DeepSpeedAccelerator, reset: str, peak: 
 
 
 def test_old_names_give_the_same_figures(accelerator: DeepSpeedAccelerator) -> None:
-    """`memory_cached` is `memory_reserved`, `max_memory_cached` is `max_memory_reserved`."""
+    """`memory_cached` is `memory_reserved`, and the old peak the new one: with a tensor, and with what it leaves."""
+
+    def figures() -> list[tuple[int, int]]:
+        return [
+            (accelerator.memory_cached(), accelerator.memory_reserved()),
+            (accelerator.max_memory_cached(), accelerator.max_memory_reserved()),
+        ]
+
     block = _block(accelerator)
-    pairs = [
-        (accelerator.memory_cached(), accelerator.memory_reserved()),
-        (accelerator.max_memory_cached(), accelerator.max_memory_reserved()),
-    ]
+    pairs = figures()
     del block
+    pairs += figures()
     expect(
         all(abs(old - new) < _MIB for old, new in pairs),
         "memory_cached() and memory_reserved() differ",
         found=repr(pairs),
         expected="equal figures under the old and the new name",
         do="call the new one in the old one",
+    )
+
+
+@_RESERVES
+def test_asking_leaves_the_cache(accelerator: DeepSpeedAccelerator) -> None:
+    """Asking for figures empties no cache and resets no peak: DeepSpeed asks between steps."""
+    accelerator.empty_cache()
+    block = _block(accelerator)
+    del block
+    before = accelerator.memory_reserved(), accelerator.max_memory_allocated()
+    for name in _FIGURES:
+        getattr(accelerator, name)()
+        getattr(accelerator, name)(0)
+    accelerator.memory_stats()
+    after = accelerator.memory_reserved(), accelerator.max_memory_allocated()
+    expect(
+        all(now > once - _SEEN for once, now in zip(before, after, strict=True)),
+        "asking for memory figures changes the allocator",
+        found=f"{before[0]} bytes reserved and {before[1]} at most allocated before, {after} after it",
+        expected="no less: a cache that is emptied is allocated anew in the next step",
+        do="ask the allocator, and change nothing",
     )
 
 

@@ -87,6 +87,25 @@ def test_class_and_instance_are_of_one_kind(accelerator: DeepSpeedAccelerator) -
     )
 
 
+def test_subclass_has_the_ops_of_its_class(accelerator: DeepSpeedAccelerator) -> None:
+    """A class that a user derives somewhere else has the ops, and the package of builders, of the vendor's class."""
+    derived = type("Derived", (type(accelerator),), {"__module__": __name__})()
+    different = [
+        name
+        for name in [*UPSTREAM, _NO_OP]
+        if derived.get_op_builder(name) is not accelerator.get_op_builder(name)
+    ]
+    if derived.op_builder_dir() != accelerator.op_builder_dir():
+        different.append(f"op_builder_dir() is {derived.op_builder_dir()}")
+    expect(
+        not different,
+        "a derived class has other ops",
+        found=", ".join(different[:12]),
+        expected=f"the same builders, in {accelerator.op_builder_dir()}",
+        do="name the package of builders, and do not derive it from the class of self",
+    )
+
+
 def _in_table(accelerator: DeepSpeedAccelerator) -> list[str]:
     """The ops that the device has; one whose builder cannot be asked for is another check's subject."""
     found = []

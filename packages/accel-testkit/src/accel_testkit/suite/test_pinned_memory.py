@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -78,6 +79,32 @@ def test_empty_buffers(accelerator: DeepSpeedAccelerator, host: torch.Tensor) ->
     """`pin_empty` and `pin_empty_like` give pinned buffers of the shape and type asked for."""
     _expect_buffer(accelerator, accelerator.pin_empty(4, 2, dtype=torch.float16), (4, 2), torch.float16)
     _expect_buffer(accelerator, accelerator.pin_empty_like(host), (2, 3), torch.float32)
+
+
+@pytest.mark.needs("pinned_memory")
+def test_buffers_have_any_shape(accelerator: DeepSpeedAccelerator) -> None:
+    """`pin_empty` takes its shape as numbers, a list, a tuple or a torch.Size, and one without elements too."""
+    shapes: list[tuple[Any, ...]] = [(4, 2), ([4, 2],), ((4, 2),), (torch.Size([4, 2]),), (3,), ([],)]
+    shapes += [(0,), (0, 3), ([2, 0],)]
+    wrong = []
+    for shape in shapes:
+        wanted = torch.empty(*shape, dtype=torch.float16)
+        for buffer in (
+            accelerator.pin_empty(*shape, dtype=torch.float16),
+            accelerator.pin_empty_like(wanted),
+            accelerator.pin_memory(wanted, make_copy=False),
+        ):
+            if (buffer.shape, buffer.dtype, buffer.device) != (wanted.shape, wanted.dtype, wanted.device):
+                wrong.append(f"{shape}: {tuple(buffer.shape)} {buffer.dtype} on {buffer.device}")
+            elif buffer.numel() and not accelerator.is_pinned(buffer):
+                wrong.append(f"{shape}: not pinned")
+    expect(
+        not wrong,
+        "pinned buffers have another shape, or are not pinned",
+        found="; ".join(wrong),
+        expected="what torch.empty makes of the same arguments, page-locked",
+        do="derive from accel_core's PinnedMemoryInterface, and override its _torch_ methods only",
+    )
 
 
 def test_pinned_memory_is_host_memory(accelerator: DeepSpeedAccelerator) -> None:

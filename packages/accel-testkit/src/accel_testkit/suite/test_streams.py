@@ -106,19 +106,22 @@ def test_stream_is_left_by_an_exception(accelerator: DeepSpeedAccelerator, strea
 
 
 def test_blocks_nest(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
-    """Each of two nested blocks chooses its stream, also twice the same one, and gives back the one around it."""
+    """Each of three nested blocks chooses its stream, also one that is in use, and gives back the one around it."""
     other, outside = accelerator.Stream(), accelerator.current_stream()
     found = []
     for inner in (other, stream):
         with accelerator.stream(stream):
             with accelerator.stream(inner):
                 found.append(accelerator.current_stream() == inner)
+                with accelerator.stream(stream):
+                    found.append(accelerator.current_stream() == stream)
+                found.append(accelerator.current_stream() == inner)
             found.append(accelerator.current_stream() == stream)
         found.append(accelerator.current_stream() == outside)
     expect(
         all(found),
         "nested blocks of stream(s) lose the stream around them",
-        found=f"right in the inner block, after it, after the outer one, twice: {found}",
+        found=f"right in the second block, the third, after it, after the second, after the first, twice: {found}",
         expected="the stream of the block, then that of the block around it",
         do="keep the former stream for each block",
     )

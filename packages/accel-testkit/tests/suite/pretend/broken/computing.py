@@ -148,6 +148,13 @@ class OneGraphForAll(GOOD_Accelerator):
         return self._graph
 
 
+@breaks("graphs.replay_runs_the_work_once")
+class ReplayRunsTheWorkTwice(GOOD_Accelerator):
+    def replay_graph(self, graph: Any) -> None:
+        super().replay_graph(graph)
+        super().replay_graph(graph)
+
+
 @breaks("graphs.each_replay_runs_the_work", "graphs.two_graphs_are_replayed_in_any_order")
 class GraphIsReplayedOnce(GOOD_Accelerator):
     def replay_graph(self, graph: Any) -> None:

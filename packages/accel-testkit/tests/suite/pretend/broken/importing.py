@@ -76,6 +76,29 @@ def constructor_changes_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
+@breaks("imports.process_stays", started="report")
+def every_step_changes_the_process(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    _in_every_step(site, 'import sys; sys.excepthook = lambda *e, at="{}": None')
+
+
+@breaks("imports.process_stays[construction]", started="report")
+def constructor_hides_warnings(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    hide = '__import__("warnings").filterwarnings("ignore", "nothing of ours")'
+    site.edit("accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        {hide}\n")
+
+
+@breaks("imports.process_stays[construction]", started="report")
+def constructor_redirects_a_function_of_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = "torch.Tensor.cuda = torch.Tensor.cpu"
+    site.edit("accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        {line}\n")
+
+
+@breaks("imports.process_stays[construction]", started="report")
+def constructor_takes_a_signal(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = '__import__("signal").signal(2, lambda *ignored: None)'
+    site.edit("accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        {line}\n")
+
+
 @breaks("imports.step_succeeds[construction]", started="report")
 def constructor_needs_another_import(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it was on mlu."""

@@ -113,6 +113,19 @@ class OldNameIsAnotherFigure(GOOD_Accelerator):
         return 0
 
 
+@breaks("memory.old_names_give_the_same_figures")
+class OldNameIsWhatIsAllocated(GOOD_Accelerator):
+    def memory_cached(self, device_index: int | None = None) -> int:
+        return self.memory_allocated(device_index)
+
+
+@breaks("memory.asking_leaves_the_cache")
+class AskingEmptiesTheCache(GOOD_Accelerator):
+    def memory_allocated(self, device_index: int | None = None) -> int:
+        self.empty_cache()
+        return super().memory_allocated(device_index)
+
+
 @breaks(
     "memory.each_device_has_its_figures[memory_reserved]",
     "memory.peak_can_be_reset[reset_max_memory_cached-max_memory_cached]",

@@ -109,6 +109,15 @@ answers(
 )
 
 
+@breaks("op_table.subclass_has_the_ops_of_its_class")
+class PackageIsThatOfSelf(GOOD_Accelerator):
+    """Right for its own class, which is where the builders are."""
+
+    def op_builder_dir(self) -> str:
+        own = type(self) is PackageIsThatOfSelf
+        return super().op_builder_dir() if own else f"{type(self).__module__}.op_builder"
+
+
 @breaks("op_table.missing_ops_have_reasons")
 class MissingOpHasNoTrait(GOOD_Accelerator):
     def __init__(self) -> None:

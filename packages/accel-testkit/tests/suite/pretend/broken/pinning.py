@@ -26,6 +26,22 @@ answers(
 )
 
 
+@breaks("pinned_memory.buffers_have_any_shape")
+class ShapesAreNumbers(GOOD_Accelerator):
+    def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
+        return super().pin_empty(
+            *(size[0][:1] if isinstance(size[0], list) else size), dtype=dtype, device=device
+        )
+
+
+@breaks("pinned_memory.buffers_have_any_shape")
+class BuffersHaveElements(GOOD_Accelerator):
+    def torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
+        if 0 in shape:
+            raise RuntimeError("cannot lock 0 bytes")
+        return super().torch_empty_pinned(tensor, shape)
+
+
 @breaks("pinned_memory.copy_has_the_data", "pinned_memory.copy_to_the_device_need_not_block")
 class PinningCopiesNothing(GOOD_Accelerator):
     def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -72,6 +72,22 @@ class ChosenStreamIsIgnored(GOOD_Accelerator):
         return nullcontext()
 
 
+@breaks("streams.blocks_nest")
+class StreamInUseIsNotChosenAgain(GOOD_Accelerator):
+    def __init__(self) -> None:
+        super().__init__()
+        self._in_use: list[Any] = []
+
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        with nullcontext() if stream in self._in_use else super().stream(stream):
+            self._in_use.append(stream)
+            try:
+                yield
+            finally:
+                self._in_use.pop()
+
+
 @breaks("streams.no_stream_leaves_the_stream")
 class NoStreamMeansTheDefault(GOOD_Accelerator):
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
