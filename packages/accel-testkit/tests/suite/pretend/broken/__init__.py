@@ -29,6 +29,7 @@ BY_RULE = {
     "op_evoformer",
     "op_fp_quantizer",
     "op_host",
+    "op_host_steps",
     "op_inference",
     "op_inference_forms",
     "op_loading",
@@ -45,6 +46,7 @@ BY_RULE = {
     "op_precision",
     "op_step_extremes",
     "op_steps",
+    "op_strides",
     "pinned_copies",
     "traits",
 }
