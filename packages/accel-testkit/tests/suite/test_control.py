@@ -32,15 +32,22 @@ NEEDS_DEVICE_MEMORY = {
     "asynchrony.synchronize_waits_for_its_device",
     "asynchrony.synchronized_device_needs_no_wait",
     "asynchrony.work_after_an_exception_is_in_the_former_stream",
+    "op_attention.released_workspace_is_free",
     "streams.tensor_remembers_its_streams",
 }
 #: What it skips: what it declares, and what is about ops that it does not have.
 SKIPPED = {
     "streams.tensor_remembers_its_streams",
     "op_file_io.requests_that_fail_say_so",
+    "op_file_io.handle_tells_what_it_was_given",
+    *(f"op_file_io.locked_tensors_can_be_transferred[{dtype}]" for dtype in ("uint8", "bf16", "fp32")),
     *(
         f"op_file_io.{check}[{place}]"
-        for check in ("writes_leave_the_rest_of_a_file", "reads_in_flight_each_fill_their_tensor")
+        for check in (
+            "writes_leave_the_rest_of_a_file",
+            "reads_in_flight_each_fill_their_tensor",
+            "functions_without_a_handle_transfer",
+        )
         for place in ("host", "device")
     ),
 } | {

@@ -33,6 +33,9 @@ _MODELS = {
     "window": replace(_PLAIN, window=3),
     "padding": replace(_PLAIN, padding=2, rotary=8),
     "alibi": replace(_PLAIN, alibi=True),
+    # Together, as some models have them.
+    "alibi, grouped heads, window": replace(_PLAIN, alibi=True, groups=2, window=3),
+    "padding, one group, part of the channels": replace(_PLAIN, padding=2, groups=1, width=16, rotary=12),
 }
 
 
@@ -145,11 +148,49 @@ def test_cache_can_be_reset(accelerator: DeepSpeedAccelerator) -> None:
                 f"{name}() says that it did nothing", found="False", expected="None or True", do="return True"
             )
         if name == "release_workspace":
-            engine.op.retake_workspace()
+            if engine.op.retake_workspace() is False:
+                fail(
+                    "retake_workspace() fails, with which DeepSpeed's hybrid engine ends",
+                    found="False", expected="None or True", do="return True",
+                )  # fmt: skip
             continue
         engine.layers.clear()
         for layer in (1, 0):
             _expect_close(engine.error(layer, 1, prompt=False), torch.float32, f"a token after {name}()")
+
+
+def test_every_layer_has_a_cache(accelerator: DeepSpeedAccelerator) -> None:
+    """Layers far apart, of a model with hundreds of them, keep their own sequences."""
+    engine = Engine(accelerator, _MODELS["causal"], torch.float32)
+    layers = (0, 32, 64, 128, 255)
+    for tokens in (5, 1):
+        for layer in layers:
+            error = engine.error(layer, tokens, prompt=tokens > 1)
+            _expect_close(error, torch.float32, f"{tokens} tokens in layer {layer}, of layers {layers}")
+
+
+@pytest.mark.needs("reserved_memory")
+def test_released_workspace_is_free(accelerator: DeepSpeedAccelerator) -> None:
+    """After `release_workspace()` the keys and values of a prompt take no memory: the hybrid engine then trains."""
+    model = replace(_PLAIN, heads=32, groups=32, width=128)
+    engine = Engine(accelerator, model, torch.float32)
+    engine.error(0, 5, prompt=True)
+    engine.op.release_workspace()
+    engine.layers.clear()
+    before = accelerator.memory_allocated()
+    engine.op.retake_workspace()
+    rows = torch.zeros(_BATCH, 640, 3 * model.heads * model.width)  # 40 MiB of keys and values
+    engine._call(rows, None, None, 0, True)
+    held = accelerator.memory_allocated() - before
+    engine.op.release_workspace()
+    left = accelerator.memory_allocated() - before
+    expect(
+        left <= held // 4,
+        "release_workspace() keeps the memory of the cache",
+        found=f"{left:,} bytes after it, of {held:,} for the cache of a prompt",
+        expected="next to nothing of them",
+        do="free the keys and values, or give them back to the caching allocator",
+    )
 
 
 def test_cache_can_be_repeated(accelerator: DeepSpeedAccelerator) -> None:

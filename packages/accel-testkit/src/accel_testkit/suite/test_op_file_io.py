@@ -72,10 +72,12 @@ def test_reads_in_flight_each_fill_their_tensor(handle: Any, place: torch.device
     holds.expect("a read from a file", _DO)
 
 
-def _fails(handle: Any, begin: Callable[[], Any]) -> bool:
+def _fails(handle: Any, begin: Callable[[], Any], *, at_once: bool = False) -> bool:
     """Whether a request of the handle ends with an error, or with another number than that of a success."""
     try:
         begun = begin()
+        if at_once:
+            return bool(begun != 1)
         return (isinstance(begun, int) and begun < 0) or handle.wait() != 1
     except Exception:
         return True
@@ -88,7 +90,68 @@ def test_requests_that_fail_say_so(handle: Any, tmp_path: Path) -> None:
     missing, nowhere = str(tmp_path / "missing"), str(tmp_path / "folder" / "file")
     holds["a short file"] = _fails(handle, lambda: handle.async_pread(buffer, str(file), 0))
     holds["a missing file"] = _fails(handle, lambda: handle.async_pread(buffer, missing, 0))
+    for name, path in (("short", file), ("missing", missing)):
+        failed = _fails(handle, lambda path=path: handle.sync_pread(buffer, str(path), 0), at_once=True)  # type: ignore[misc]
+        holds[f"a {name} file, at once"] = failed
     holds["a missing folder"] = _fails(handle, lambda: handle.async_pwrite(buffer, nowhere, 0))
     holds["a request after errors"] = not _fails(handle, lambda: handle.async_pwrite(buffer, missing, 0))
     holds.same("what it wrote", _content(Path(missing)), buffer)
     holds.expect("a request that cannot be done", _DO)
+
+
+def test_handle_tells_what_it_was_given(accelerator: DeepSpeedAccelerator) -> None:
+    """Block size, depth, flags and threads are those given: DeepSpeed sizes its buffers by them."""
+    op, holds = accelerator.create_op_builder("AsyncIOBuilder").load(), Holds()
+    for given in ((16 * 1024, 8, False, True, 2), (1 << 20, 32, True, False, 1)):
+        handle = op.aio_handle(*given)
+        found = (
+            handle.get_block_size(), handle.get_queue_depth(), handle.get_single_submit(),
+            handle.get_overlap_events(), handle.get_intra_op_parallelism(),
+        )  # fmt: skip
+        holds[f"{given}, found {found}"] = found == given
+        alignment = getattr(handle, "get_alignment", lambda: 512 * given[4])()  # noqa: B023
+        holds[f"whole sectors for {given[4]} threads, found {alignment}"] = alignment % (512 * given[4]) == 0
+    holds.expect("aio_handle", _DO)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16, torch.float32], ids=["uint8", "bf16", "fp32"])
+def test_locked_tensors_can_be_transferred(handle: Any, dtype: torch.dtype, tmp_path: Path) -> None:
+    """`new_cpu_locked_tensor` gives a host tensor of size and type; it is known until it is freed, and is written."""
+    file, holds = tmp_path / "file", Holds()
+    block = handle.new_cpu_locked_tensor(4096, torch.empty(0, dtype=dtype))
+    found = (tuple(block.shape), block.dtype, block.device.type)
+    holds[f"size, type and place, found {found}"] = found == ((4096,), dtype, "cpu")
+    wanted = _bytes(4096, 4).to(dtype)
+    block.copy_(wanted)
+    handle.sync_pwrite(block, str(file))
+    holds.same("what it wrote", _content(file), wanted.view(torch.uint8))
+    block.zero_()
+    handle.sync_pread(block, str(file))
+    holds.same("what it read", block, wanted)
+    holds["it is freed once"] = handle.free_cpu_locked_tensor(block) is True
+    holds.expect("a locked tensor of aio_handle", _DO)
+
+
+def test_functions_without_a_handle_transfer(
+    accelerator: DeepSpeedAccelerator, place: torch.device, tmp_path: Path
+) -> None:
+    """`aio_write`, `aio_read` and `deepspeed_memcpy` move all bytes; tensors of other sizes are refused."""
+    op, holds, file = accelerator.create_op_builder("AsyncIOBuilder").load(), Holds(), tmp_path / "file"
+    settings, wanted = (16 * 1024, 8, False, True), _bytes(_PART, 5)
+    op.aio_write(wanted.to(place), str(file), *settings, False)
+    holds.same("aio_write", _content(file), wanted)
+    found = torch.zeros(_PART, dtype=torch.uint8, device=place)
+    op.aio_read(found, str(file), *settings, False)
+    holds.same("aio_read", found, wanted)
+    if place.type == "cpu":
+        for shape in ((_PART,), (8, _PART // 8)):
+            copy = torch.zeros(shape, dtype=torch.uint8)
+            op.deepspeed_memcpy(copy, wanted)
+            holds.same(f"deepspeed_memcpy to {shape}", copy.view(-1), wanted)
+        half = torch.zeros(_PART // 2, dtype=torch.uint8)
+        try:
+            op.deepspeed_memcpy(half, wanted)
+            holds["deepspeed_memcpy of too many"] = False
+        except Exception:
+            holds["deepspeed_memcpy of too many"] = not half.any()
+    holds.expect("a transfer without a handle", _DO)

@@ -73,6 +73,27 @@ def test_shapes_and_types_are_taken(
     _expect_all(holds, f"quantize() or dequantize() in {bits} bits")
 
 
+@pytest.mark.parametrize(("bits", "mantissa"), _FORMATS, ids=_IDS)
+def test_codes_lie_in_their_order(op: Any, device: torch.device, bits: int, mantissa: int) -> None:
+    """The first code of a group has its lowest bits, and a code's highest bit is the sign: as checkpoints have it."""
+    rows = torch.ones(1, 16)
+
+    def stream(number: torch.Tensor) -> torch.Tensor:
+        data = torch.zeros(1, 16 * bits // 8 + _STEP, dtype=torch.uint8, device=device)
+        codes = op.quantize(data, number.to(device), 16, 0, bits, mantissa)[0, :-_STEP].cpu().int()
+        return (codes.unsqueeze(1) >> torch.arange(8)).bitwise_and(1).flatten()
+
+    holds, positive = {}, stream(rows)
+    for place in range(16):
+        negative = rows.clone()
+        negative[0, place] = -1.0
+        changed = (stream(negative) != positive).nonzero().flatten().tolist()
+        holds[f"the sign of number {place} is bit {(place + 1) * bits - 1}"] = changed == [
+            (place + 1) * bits - 1
+        ]
+    _expect_all(holds, f"the stream of codes of {bits} bits")
+
+
 def test_chosen_parts_have_any_number_of_groups(op: Any, device: torch.device) -> None:
     """`selective_dequantize` takes indices of either type, repeated and in any order, of one group or several each."""
     val = torch.randn(12, 16, generator=torch.Generator().manual_seed(79)).to(device)

@@ -32,7 +32,7 @@ def test_tensors_are_flattened(accelerator: DeepSpeedAccelerator, dtype: torch.d
     """`flatten` joins the elements of tensors in order, and `unflatten` gives views in their shapes again."""
     op = accelerator.create_op_builder("UtilsBuilder").load()
     device = accelerator.device() if place == "device" else torch.device("cpu")
-    shapes = [(3,), (2, 5), (), (4, 1, 2), (1025,)]
+    shapes = [(3,), (2, 5), (0,), (), (4, 1, 2), (1025,)]  # one has no elements: an empty partition
     start = 0
     tensors = []
     for shape in shapes:

@@ -93,6 +93,7 @@ def _mlp_gemm(op: Any, new: Numbers) -> Pairs:
         )  # fmt: skip
         wanted = activation(norm @ w1 + b, _MLP_KINDS[kind]) @ w2
         pairs += zip(found, (wanted, norm), strict=True)
+        pairs += [(x_, x), (r_, r)]  # inputs stay
     return pairs
 
 
@@ -126,7 +127,11 @@ def _core_norms(op: Any, new: Numbers) -> Pairs:
 def _core_products(op: Any, new: Numbers) -> Pairs:
     op.create_handle()
     pairs: Pairs = []
-    for inner, outer in ((16, 24), (33, 7)):
+    for inner, outer in (
+        (16, 24),
+        (33, 7),
+        (16, 16),
+    ):  # of a square one the shape does not say which way it is
         (x, x_), (w, w_), out = new(5, inner), new(outer, inner), new.output(5, outer)
         op.blas_linear(out, x_, w_)
         pairs.append((out, x @ w.t()))

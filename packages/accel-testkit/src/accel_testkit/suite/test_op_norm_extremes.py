@@ -87,3 +87,26 @@ def test_norms_may_be_written_over_their_inputs(accelerator: DeepSpeedAccelerato
             op.rms_norm(out, first, g, _EPS)
             holds[f"rms_norm of {dtype} into {where}"] = _near(out, rms_norm(wide, scale, _EPS))
     holds.expect("inference_core_ops", _DO)
+
+
+@pytest.mark.needs("InferenceCoreBuilder")
+def test_large_means_are_taken_off(accelerator: DeepSpeedAccelerator) -> None:
+    """`layer_norm` of float32 numbers with a mean far above their deviation is as of float64."""
+    op, device, holds = (
+        accelerator.create_op_builder("InferenceCoreBuilder").load(),
+        accelerator.device(),
+        Holds(),
+    )
+    gamma = torch.linspace(0.5, 2, _SHAPE[-1])
+    beta = gamma.flip(0)
+    for mean in (3e2, -3e3):
+        x = _numbers(torch.float32, 5, 2.0) + mean
+        out = torch.empty(_SHAPE, device=device)
+        op.layer_norm(out, x.to(device), gamma.to(device), beta.to(device), _EPS)
+        wanted = layer_norm(x.double(), gamma.double(), beta.double(), _EPS)
+        apart = float((out.cpu().double() - wanted).abs().max())
+        # The mean itself is rounded to float32.
+        holds[f"a mean of {mean:g}, {apart:.2g} apart"] = (
+            apart <= 4 * abs(mean) * torch.finfo(torch.float32).eps + 1e-5
+        )
+    holds.expect("layer_norm", "take the mean off before squaring: E[x^2] - E[x]^2 cancels")

@@ -83,6 +83,11 @@ def test_biases_are_those_of_channels(accelerator: DeepSpeedAccelerator) -> None
     tokens = _numbers(2, 5, 8).half()
     found = [op.nhwc_bias_add(tokens.to(device), b)]
     _expect_near(found, [tokens.double() + bias.double()], 2e-3, "spatial_inference of tokens")
+    tokens = _numbers(2, 8, 8).half()  # as many as channels: the last dimension is the channels'
+    found = [op.nhwc_bias_add(tokens.to(device), b)]
+    _expect_near(
+        found, [tokens.double() + bias.double()], 2e-3, "spatial_inference of as many tokens as channels"
+    )
 
 
 @pytest.mark.needs("FPQuantizerBuilder")

@@ -123,8 +123,14 @@ def test_signs_of_any_count_are_packed(accelerator: DeepSpeedAccelerator, device
             ]
             packed = op.packbits(given.to(device), count, 0)
             holds.same(f"{count} signs of {dtype}", packed, torch.tensor(wanted, dtype=torch.uint8))
+            # DeepSpeed passes the rank in the whole job, which is no index of a device.
+            far = op.packbits(given.to(device), count, 1001)
+            holds.same(f"{count} signs of {dtype} in rank 1001", far, packed.cpu())
+            holds[f"{count} signs of {dtype} in rank 1001, on their device"] = far.device == packed.device
     data = torch.arange(256, dtype=torch.uint8).view(16, 16)
     for count in (0, 1, 255, 256):
         signs = [1.0 if byte >> 7 - at & 1 else -1.0 for byte in range(count) for at in range(8)]
-        holds.same(f"{count} bytes", op.unpackbits(data.to(device), count, 0), torch.tensor(signs))
+        for rank in (0, 1001):
+            found = op.unpackbits(data.to(device), count, rank)
+            holds.same(f"{count} bytes in rank {rank}", found, torch.tensor(signs))
     holds.expect("pack_bits", _DO)

@@ -180,6 +180,28 @@ def test_errors_are_fed_back(op: Any, device: torch.device, kind: str, bits: int
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("bits", [8, 4])
+def test_sums_are_quantized_in_any_groups(op: Any, device: torch.device, bits: int) -> None:
+    """`quantized_reduction` has as many steps as `out_groups`, whatever the groups of its parts, and they fit."""
+    rows = _rows().to(device)
+    pair = op.quantize(rows, _GROUPS, bits, op.Symmetric)
+    parts = op.dequantize_fp32(*pair, _GROUPS, bits, op.Symmetric).view(2, -1)
+    wanted, wrong = parts.sum(0).cpu().double(), {}
+    for groups in (1, _GROUPS // 4, _GROUPS // 2, _GROUPS):
+        data, steps = op.quantized_reduction(*pair, _GROUPS, groups, bits, op.Symmetric, 2)
+        back = op.dequantize_fp32(data, steps, groups, bits, op.Symmetric).cpu().double().view(groups, -1)
+        largest = wanted.view(groups, -1).abs().amax(1, keepdim=True)
+        apart = float(((back - wanted.view(groups, -1)).abs() * 2 ** (bits - 1) / largest).max())
+        if steps.shape[0] != groups or not apart <= 1.02:  # the largest number may be cut off by a step
+            wrong[groups] = (tuple(steps.shape), apart)
+    _expect(
+        not wrong,
+        "quantized_reduction",
+        f"by groups, steps and errors in steps {wrong}",
+        "out_groups of each",
+    )
+
+
 def test_errors_stay_finite(op: Any, device: torch.device) -> None:
     """A NaN is sent, so that the overflow is seen, and leaves no error behind: later steps are not spoiled by it."""
     rows = _rows().to(device)

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Op step extremes: long lists, large tensors, gradients of zero, NaN and infinity, and the flag of overflows."""
+"""Op step extremes: long lists, large tensors, tiny, huge and infinite gradients, orders in memory, overflow flags."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -47,10 +48,14 @@ def _lists(step: StepOp, sizes: list[int], scale: float) -> list[Tensors]:
 
 
 def _stepped(
-    accelerator: DeepSpeedAccelerator, created: Any, name: str, lists: list[Tensors]
+    accelerator: DeepSpeedAccelerator,
+    created: Any,
+    name: str,
+    lists: list[Tensors],
+    values: Values | None = None,
 ) -> list[Tensors]:
     """Return what the step writes, on the host."""
-    step, values = STEPS[name], _values(STEPS[name])
+    step, values = STEPS[name], values or _values(STEPS[name])
     place = torch.device(accelerator.device() if step.on_device else "cpu")
     op = created(name, op_steps.FIRST_ID, next(iter(step.variants.values())))
     tensors = [[tensor.to(place, copy=True) for tensor in group] for group in lists]
@@ -60,15 +65,22 @@ def _stepped(
     return [[tensor.cpu() for tensor in group] for group in tensors[1:]]
 
 
-def _error(step: StepOp, before: Tensors, after: Tensors) -> float:
-    """The largest error of one tensor's step; elements that are not finite on both sides count as right."""
-    values = {key: value for key, value in _values(step).items() if key != "id"}
+def _error(
+    step: StepOp,
+    before: Tensors,
+    after: Tensors,
+    values: Values | None = None,
+    units: Sequence[float] = (1.0, 1.0, 1.0),
+) -> float:
+    """The largest error of one tensor's step, in units of parameter and states."""
+    values = {key: value for key, value in (values or _values(step)).items() if key != "id"}
     start = [tensor.double() for tensor in before]
     found = [tensor.double() for tensor in after]
     wanted = step.wanted(*start, **values)
     if step.undecided is not None:
         found[0] = torch.where(step.undecided(start, values), wanted[0], found[0])
-    return largest(float((a - b).abs().max()) for a, b in zip(found, wanted, strict=False))
+    triples = zip(found, wanted, units, strict=False)
+    return largest(float((a - b).abs().max()) / unit for a, b, unit in triples)
 
 
 @pytest.mark.parametrize("name", _BUILDERS)
@@ -118,6 +130,65 @@ def test_gradient_that_is_not_finite_is_seen(
         found=f"the moments after NaN and infinity are {moments}; elsewhere an error of {error:g}",
         expected="neither finite, and all other elements stepped: DeepSpeed and users look for NaN in what was trained",
         do="compute with the gradient as it is",
+    )
+
+
+@pytest.mark.parametrize("name", _BUILDERS)
+@pytest.mark.parametrize("size", [1e-7, 1e4], ids=["tiny", "huge"])
+def test_gradients_of_any_size_are_stepped(
+    accelerator: DeepSpeedAccelerator, created: Any, name: str, size: float
+) -> None:
+    """With tiny and huge gradients the states are right beside their own size, and parameters move as they should."""
+    step = STEPS[name]
+    values = {**_values(step), "decay": 0.0}
+    squared = step.states == 2 or step.function == "adagrad_update"
+    units = [1.0, *[size] * (step.states - squared), *[size**2] * squared]
+    before = _lists(step, [67, 5], values.get("scale", 1.0))
+    for group, unit in zip(before, [size, *units], strict=True):
+        for tensor in group:
+            tensor *= unit
+    after = _stepped(accelerator, created, name, before, values)
+    errors = [
+        _error(step, [g[number] for g in before], [g[number] for g in after], values, units)
+        for number in range(2)
+    ]
+    expect(
+        largest(errors) <= _TOLERANCE.get(name, _OTHERS),
+        f"{step.function} of {name} is wrong for gradients of {size:g}",
+        found=f"errors of {errors[0]:g} and {errors[1]:g}, beside a parameter, moment or mean square",
+        expected=f"at most {_TOLERANCE.get(name, _OTHERS):g} of it: gradients of late layers and steps are small",
+        do="keep moments as they are: no smallest number but epsilon, and no intermediate of a half type",
+    )
+
+
+def _turned(tensor: torch.Tensor) -> torch.Tensor:
+    """The same numbers without gaps, in another order in memory."""
+    return tensor.to(memory_format=torch.channels_last) if tensor.dim() == 4 else tensor.t().contiguous().t()
+
+
+@pytest.mark.parametrize("name", _BUILDERS)
+@pytest.mark.parametrize("shape", [(6, 5), (2, 3, 4, 5)], ids=["transposed", "channels last"])
+def test_elements_meet_in_any_order_of_memory(
+    accelerator: DeepSpeedAccelerator, created: Any, name: str, shape: tuple[int, ...]
+) -> None:
+    """Where gradient, parameter and states lie in different orders, each element meets its own; or all is refused."""
+    step, errors = STEPS[name], {}
+    numbers = _lists(step, [math.prod(shape)], _values(step).get("scale", 1.0))
+    numbers[0][0] = numbers[1][0].flip(0) * _values(step).get("scale", 1.0)  # not zero
+    before = [[tensor.view(shape) for tensor in group] for group in numbers]
+    for position in range(len(before)):
+        mixed = [[_turned(group[0])] if at == position else group for at, group in enumerate(before)]
+        try:
+            after = _stepped(accelerator, created, name, mixed)
+        except Exception:  # refused
+            continue
+        errors[position] = _error(step, [g[0] for g in before], [g[0] for g in after])
+    expect(
+        largest([0.0, *errors.values()]) <= _TOLERANCE.get(name, _OTHERS),
+        f"{step.function} of {name} takes elements in the order of memory",
+        found=f"errors {errors}, by which of gradient, parameter and states is in another order",
+        expected="the step of tensors in one order, or an error: models with channels last have such gradients",
+        do="compare strides, not is_non_overlapping_and_dense(); copy what differs, and copy it back",
     )
 
 

@@ -23,6 +23,8 @@ from accel_good.streams import Stream
 
 from accel_core.device import TorchDeviceAccelerator
 from accel_core.op_builder import OpTable
+from accel_core.op_builder.inference import InferenceBuilder
+from accel_core.op_builder.inference.transformer import TransformerFunctions
 
 FILES = (
     "test_asynchrony.py",
@@ -138,7 +140,27 @@ class HostCountsAsDevice(Good):
         return True
 
 
+class _KeptFunctions(TransformerFunctions):
+    def release_workspace(self) -> bool:
+        return True
+
+
+class _Builder(InferenceBuilder):
+    functions = _KeptFunctions
+
+
+class WorkspaceIsKept(Good):
+    """Keys and values stay in memory after release_workspace()."""
+
+    files = ("test_op_attention.py",)
+    fails = ("op_attention.released_workspace_is_free",)
+
+    def create_op_builder(self, class_name: str) -> Any:
+        return _Builder() if class_name == "InferenceBuilder" else super().create_op_builder(class_name)
+
+
 VARIANTS: tuple[Any, ...] = (
+    WorkspaceIsKept,
     RemembersTheDeviceItself,
     StreamsOfItsOwn,
     ConstructorsStayOnTheHost,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from accel_good.accelerator import GOOD_Accelerator
@@ -161,10 +161,21 @@ class _Silent(_Files):
         return count
 
 
+class _OneSize(_Files):
+    def get_block_size(self) -> int:
+        return 1 << 20
+
+
+class _OfFloats(_Files):
+    def new_cpu_locked_tensor(self, size: int, example: Any) -> Any:
+        return self.handle.new_cpu_locked_tensor(size, torch.empty(0, dtype=torch.int16))
+
+
 class _Served(GOOD_Accelerator):
     """The pretended device with the file I/O that all vendors have."""
 
-    handle: type[_Files]
+    handle: type[_Files] = _Files
+    functions: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
         super().__init__()
@@ -174,7 +185,13 @@ class _Served(GOOD_Accelerator):
         if class_name != "AsyncIOBuilder":
             return super().create_op_builder(class_name)
         op = AsyncIOBuilder().load()
-        changed = SimpleNamespace(aio_handle=lambda *arguments: self.handle(op.aio_handle(*arguments)))
+        changed = SimpleNamespace(
+            **{
+                **vars(op),
+                "aio_handle": lambda *arguments: self.handle(op.aio_handle(*arguments)),
+                **self.functions,
+            }
+        )
         return SimpleNamespace(load=lambda: changed)
 
 
@@ -182,7 +199,20 @@ for _class, _check in (
     (_Truncating, "writes_leave_the_rest_of_a_file"),
     (_FromTheStart, "reads_in_flight_each_fill_their_tensor"),
     (_Silent, "requests_that_fail_say_so"),
+    (_OneSize, "handle_tells_what_it_was_given"),
+    (_OfFloats, "locked_tensors_can_be_transferred"),
 ):
     breaks(f"{_FILES}.{_check}", name=f"Files{_class.__name__}")(
         type(f"Files{_class.__name__}", (_Served,), {"handle": _class})
     )
+
+
+def _what_fits(there: torch.Tensor, here: torch.Tensor) -> int:
+    size = min(there.numel(), here.numel())
+    there.view(-1)[:size] = here.reshape(-1)[:size]
+    return 0
+
+
+breaks(f"{_FILES}.functions_without_a_handle_transfer", name="MemcpyCopiesWhatFits")(
+    type("MemcpyCopiesWhatFits", (_Served,), {"functions": {"deepspeed_memcpy": _what_fits}})
+)
