@@ -22,7 +22,9 @@ SUITE = "accel_testkit.suite"
 #: What the good accelerator cannot be broken in: its memory is the host's. See test_simulated.py.
 NEEDS_DEVICE_MEMORY = {
     "asynchrony.device_waits_for_a_stream",
+    "asynchrony.event_makes_the_named_stream_wait",
     "asynchrony.event_recorded_again_marks_the_later_work",
+    "asynchrony.event_that_is_done_is_of_work_that_is",
     "asynchrony.event_without_a_stream_is_of_the_current_one",
     "asynchrony.events_are_marks_of_their_own",
     "asynchrony.host_waits_for_a_stream",

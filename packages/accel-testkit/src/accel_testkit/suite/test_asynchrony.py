@@ -17,7 +17,7 @@ from accel_testkit.suite.witness import Witness, late_copies
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("pinned_memory")]
 
 _streams = pytest.mark.needs("streams")
-_events = pytest.mark.needs("events")
+_streams_and_events = pytest.mark.needs("streams", "events")
 
 
 @pytest.fixture(autouse=True)
@@ -119,8 +119,7 @@ _HOST_WAITS: dict[str, Callable[[DeepSpeedAccelerator, Any], None]] = {
 }
 
 
-@_streams
-@_events
+@_streams_and_events
 @pytest.mark.parametrize("way", _HOST_WAITS)
 def test_host_waits_for_a_stream(accelerator: DeepSpeedAccelerator, witness: Witness, way: str) -> None:
     """Waiting on the host for a stream, or an event in it, waits for the work that `stream(s)` put there."""
@@ -131,8 +130,7 @@ def test_host_waits_for_a_stream(accelerator: DeepSpeedAccelerator, witness: Wit
     _expect_arrived(witness, way, "offer the runtime's own Stream and Event classes and its stream context")
 
 
-@_streams
-@_events
+@_streams_and_events
 @pytest.mark.parametrize("name", ["current_stream", "default_stream"])
 def test_host_waits_for_the_stream_in_use(
     accelerator: DeepSpeedAccelerator, witness: Witness, name: str
@@ -145,8 +143,7 @@ def test_host_waits_for_the_stream_in_use(
     )
 
 
-@_streams
-@_events
+@_streams_and_events
 def test_event_without_a_stream_is_of_the_current_one(
     accelerator: DeepSpeedAccelerator, witness: Witness
 ) -> None:
@@ -193,8 +190,7 @@ _DEVICE_WAITS: dict[str, Callable[[DeepSpeedAccelerator, Any], None]] = {
 }
 
 
-@_streams
-@_events
+@_streams_and_events
 @pytest.mark.parametrize("way", _DEVICE_WAITS)
 def test_device_waits_for_a_stream(accelerator: DeepSpeedAccelerator, witness: Witness, way: str) -> None:
     """Work of the current stream that waits for another stream uses that stream's results."""
@@ -205,8 +201,30 @@ def test_device_waits_for_a_stream(accelerator: DeepSpeedAccelerator, witness: W
     _expect_sum(accelerator, witness, way)
 
 
-@_streams
-@_events
+@_streams_and_events
+def test_event_makes_the_named_stream_wait(accelerator: DeepSpeedAccelerator, witness: Witness) -> None:
+    """`event.wait(stream)` makes that stream wait, and not the current one in its place."""
+    side, other, event = accelerator.Stream(), accelerator.Stream(), accelerator.Event()
+    with accelerator.stream(side):
+        witness.write()
+    event.record(side)
+    event.wait(other)
+    with accelerator.stream(other):
+        _expect_sum(accelerator, witness, "event.wait(stream) of a stream that is not current")
+
+
+@_streams_and_events
+def test_event_that_is_done_is_of_work_that_is(accelerator: DeepSpeedAccelerator, witness: Witness) -> None:
+    """Where `event.query()` is True, the work before the event has arrived: DeepSpeed then frees and reads buffers."""
+    side, event = accelerator.Stream(), accelerator.Event()
+    with accelerator.stream(side):
+        witness.read()
+        event.record()
+    if event.query():
+        _expect_arrived(witness, "event.query() is True, which", "ask the runtime in query()")
+
+
+@_streams_and_events
 @pytest.mark.parametrize("waits", ["host", "device"])
 def test_event_recorded_again_marks_the_later_work(
     accelerator: DeepSpeedAccelerator, witness: Witness, waits: str
@@ -227,8 +245,7 @@ def test_event_recorded_again_marks_the_later_work(
         _expect_sum(accelerator, witness, "event.wait() after a second record()")
 
 
-@_streams
-@_events
+@_streams_and_events
 def test_events_are_marks_of_their_own(accelerator: DeepSpeedAccelerator) -> None:
     """Two events in two streams, recorded and waited for in turn: each waits for its own stream's work."""
     witnesses = [Witness(accelerator) for _ in range(2)]

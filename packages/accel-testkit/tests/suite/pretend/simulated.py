@@ -59,6 +59,8 @@ ALL_OF_STREAMS = (
         )
     ),
     *(f"asynchrony.event_recorded_again_marks_the_later_work[{who}]" for who in ("device", "host")),
+    "asynchrony.event_makes_the_named_stream_wait",
+    "asynchrony.event_that_is_done_is_of_work_that_is",
     "asynchrony.events_are_marks_of_their_own",
 )
 
