@@ -81,7 +81,11 @@ class PagesAreNotWhole(GOOD_Accelerator):
 
 @breaks(
     "pinned_copies.freed_memory_is_not_pinned",
-    perhaps=("pinned_copies.neighbours_of_pinned_memory_are_not_pinned",),
+    perhaps=(
+        "host_pins.other_memory_stays_unpinned",
+        "pinned_copies.neighbours_of_pinned_memory_are_not_pinned",
+        "pinned_memory.ordinary_memory_is_not_pinned",
+    ),
 )
 class AddressesAreKept(GOOD_Accelerator):
     """As it was on xpu."""
