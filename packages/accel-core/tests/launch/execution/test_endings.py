@@ -28,7 +28,7 @@ def test_nothing_is_left_when_the_launcher_is_killed(start, stubborn: str) -> No
     assert len(launch.alive()) >= 8
     launch.process.kill()
     launch.wait()
-    assert launch.gone_within(10)
+    assert launch.gone_within(60)
 
 
 def test_nothing_is_left_when_launcher_and_guards_are_killed(start) -> None:
@@ -40,7 +40,7 @@ def test_nothing_is_left_when_launcher_and_guards_are_killed(start) -> None:
     for pid in [launch.process.pid, *map(int, guards)]:
         os.kill(pid, signal.SIGKILL)
     launch.wait()
-    assert launch.gone_within(10)
+    assert launch.gone_within(60)
 
 
 def test_a_signal_reaches_the_whole_process_group_of_each_rank(start) -> None:

@@ -26,7 +26,7 @@ def test_a_failing_rank_is_named_once_with_its_last_lines_and_gives_the_exit_cod
     assert "accel launch: rank 1 on localhost ended with exit code 7; its last lines:" in launch.err
     assert launch.err.count("its last lines") == 1
     assert launch.err.splitlines()[-2:] == ["    first words", "    last words"]
-    assert launch.gone_within(10)
+    assert launch.gone_within(60)
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_a_traceback_that_was_survived_does_not_make_a_rank_the_first(start) -> 
 def test_the_other_ranks_are_stopped_and_those_that_refuse_are_killed(start) -> None:
     launch = start(only(0, "exit 3", others="trap '' TERM; sleep 300 & wait; sleep 300"), grace=1.0)
     assert launch.wait() == 3
-    assert launch.gone_within(1)
+    assert launch.gone_within(10)
 
 
 def test_a_killed_guard_is_a_killed_rank(start) -> None:
     launch = start(only(0, "sleep 300 & sleep 0.3; kill -9 $PPID; sleep 300"))
     assert launch.wait() == 137
     assert "rank 0 on localhost was killed by SIGKILL" in launch.err
-    assert launch.gone_within(10)
+    assert launch.gone_within(60)
 
 
 def test_a_program_that_does_not_exist_is_reported_by_its_rank(start) -> None:

@@ -39,7 +39,7 @@ def test_a_worker_that_its_engine_kills_leaves_nothing(start, make, tmp_path, wh
         os.killpg(process.pid, signal.SIGKILL)
     else:
         process.kill()
-    assert job.gone_within(10), job.alive()
+    assert job.gone_within(60), job.alive()
     process.communicate()
 
 
@@ -52,7 +52,7 @@ def test_a_signal_to_a_worker_reaches_its_rank(start, make) -> None:
     process.terminate()
     process.communicate(timeout=120)
     assert process.returncode == 9
-    assert job.gone_within(10)
+    assert job.gone_within(60)
 
 
 def test_a_rank_that_the_engine_placed_elsewhere_is_reported(make) -> None:

@@ -110,7 +110,7 @@ def test_ranks_are_where_the_plan_has_them(start, loopback, engine: str, hosts: 
     count = len(hosts)
     expected = [[rank, rank % 2, rank // 2, count, 2, 2 * count] for rank in range(2 * count)]
     assert rank_map(launch.out) == expected
-    assert launch.gone_within(10)
+    assert launch.gone_within(60)
 
 
 @pytest.mark.parametrize("engine", PACKAGES)
@@ -123,7 +123,7 @@ def test_a_failing_rank_on_the_other_host_is_named(start, loopback, engine: str)
         "rank 1 on 127.0.0.2 was killed by SIGKILL (out of memory?); its last lines:\n    last words"
         in launch.err
     )
-    assert launch.gone_within(10)
+    assert launch.gone_within(60)
 
 
 @pytest.mark.parametrize("engine", PACKAGES)
@@ -134,7 +134,7 @@ def test_nothing_is_left_on_any_host_when_the_launcher_is_killed(start, loopback
     launch.file("up0"), launch.file("up1")
     launch.process.kill()
     launch.wait()
-    assert launch.gone_within(10), launch.alive()
+    assert launch.gone_within(60), launch.alive()
 
 
 def test_a_host_that_does_not_answer_ends_the_job(start, loopback) -> None:
@@ -143,7 +143,7 @@ def test_a_host_that_does_not_answer_ends_the_job(start, loopback) -> None:
     launch = start("sleep 300", ranks=1, hosts=hosts, options={"launcher": "pdsh"}, environment=loopback)
     assert launch.wait() != 0
     assert "127.0.0.3" in launch.err
-    assert launch.gone_within(10)
+    assert launch.gone_within(60)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks and launchers that are killed at any moment: the exit code is right, and nothing is left after 10 s."""
+"""Ranks and launchers that are killed at any moment: the exit code is right, and soon nothing is left."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_rank_that_fails_at_any_time_is_named_and_leaves_nothing(start, runs: 
         assert launch.wait() == code, (more, launch.err)
         assert f"accel launch: rank {victim} on localhost {words}" in launch.err, (more, launch.err)
         assert launch.err.count("; its last lines:") == 1
-        assert launch.gone_within(10), (more, launch.alive())
+        assert launch.gone_within(60), (more, launch.alive())
 
 
 @pytest.mark.parametrize("runs", [2, pytest.param(20, marks=pytest.mark.slow)])
@@ -67,7 +67,7 @@ def test_a_rank_that_is_killed_from_outside_is_named_and_leaves_nothing(start, t
         os.kill(pids[victim], signal.SIGKILL)
         assert launch.wait() == 137
         assert f"accel launch: rank {victim} on localhost was killed by SIGKILL" in launch.err
-        assert launch.gone_within(10), launch.alive()
+        assert launch.gone_within(60), launch.alive()
 
 
 @pytest.mark.parametrize("runs", [3, pytest.param(20, marks=pytest.mark.slow)])
@@ -80,4 +80,4 @@ def test_nothing_is_left_of_a_launcher_that_is_killed_at_any_time(start, runs: i
         time.sleep(1.5 * chance.random())
         launch.process.send_signal(chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, hang_up]))
         assert launch.wait() != 0
-        assert launch.gone_within(10), launch.alive()
+        assert launch.gone_within(60), launch.alive()
