@@ -87,14 +87,14 @@ def while_it_waits(call: Callable[[], object]) -> None:
     """Call something on another thread, once the main thread sleeps in a collective because a rank has not come."""
     from accel_cpu.shm.memory import SharedMemory
 
-    main = threading.main_thread()
-    state = Path(f"/proc/self/task/{main.native_id}/stat")
+    main = threading.main_thread().ident or 0
+    state = Path(f"/proc/self/task/{os.getpid()}/stat")  # the main thread's, whose number is the process's
 
     def watch() -> None:
         seen = 0
         while seen < 10:  # once, it might sleep for another reason
             time.sleep(0.02)
-            inside = sys._current_frames()[main.ident or 0].f_code is SharedMemory.run.__code__
+            inside = sys._current_frames()[main].f_code is SharedMemory.run.__code__
             seen = seen + 1 if inside and ") S " in state.read_text() else 0
         call()
 
