@@ -118,7 +118,8 @@ def _transformer(op: Any, device: torch.device) -> list[torch.Tensor]:
 
 def _core(op: Any, device: torch.device) -> list[torch.Tensor]:
     x, gamma = _rows(6, 64).to(device), _rows(64).to(device)
-    normed, gated = torch.empty_like(x), torch.empty(6, 32, device=device)
+    # Of no numbers yet: new memory may hold the right ones of the same call elsewhere.
+    normed, gated = torch.full_like(x, torch.nan), torch.full((6, 32), torch.nan, device=device)
     op.rms_norm(normed, x, gamma, 1e-3)
     op.gated_activation(gated, x, None, 5)
     return [normed, gated]
@@ -134,11 +135,11 @@ def _fp_quantizer(op: Any, device: torch.device) -> list[torch.Tensor]:
     rows = _rows(8, 64).to(device)
     data = torch.ones(8, 68, dtype=torch.uint8, device=device)
     data = op.quantize(data, rows, 64, 0, 8, 3)
-    back = torch.empty_like(rows)
+    back = torch.full_like(rows, torch.nan)
     op.dequantize(back, data, 64, 3, 4)
     codes = torch.arange(256, dtype=torch.uint8).view(4, 64)
     steps = torch.tensor([[1.0], [0.5], [3e-3], [70.0]]).view(torch.uint8)
-    read = torch.empty(4, 64, device=device)
+    read = torch.full((4, 64), torch.nan, device=device)
     op.dequantize(read, torch.cat([codes, steps], 1).to(device), 64, 3, 4)
     return [back, read]
 

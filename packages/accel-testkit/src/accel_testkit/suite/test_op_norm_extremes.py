@@ -71,7 +71,7 @@ def test_norms_may_be_written_over_their_inputs(accelerator: DeepSpeedAccelerato
         total = wide + y.double()
         for where in ("new memory", "x", "y"):
             first, second = x.to(device, copy=True), y.to(device, copy=True)
-            out = {"new memory": torch.empty_like(first), "x": first, "y": second}[where]
+            out = {"new memory": torch.full_like(first, torch.nan), "x": first, "y": second}[where]
             op.post_layer_norm(out, first, second, g, b, _EPS)
             holds[f"post_layer_norm of {dtype} into {where}"] = _near(
                 out, layer_norm(total, scale, shift, _EPS)
@@ -79,11 +79,11 @@ def test_norms_may_be_written_over_their_inputs(accelerator: DeepSpeedAccelerato
             if where == "y":
                 continue
             first = x.to(device, copy=True)
-            out = torch.empty_like(first) if where == "new memory" else first
+            out = torch.full_like(first, torch.nan) if where == "new memory" else first
             op.layer_norm(out, first, g, b, _EPS)
             holds[f"layer_norm of {dtype} into {where}"] = _near(out, layer_norm(wide, scale, shift, _EPS))
             first = x.to(device, copy=True)
-            out = torch.empty_like(first) if where == "new memory" else first
+            out = torch.full_like(first, torch.nan) if where == "new memory" else first
             op.rms_norm(out, first, g, _EPS)
             holds[f"rms_norm of {dtype} into {where}"] = _near(out, rms_norm(wide, scale, _EPS))
     holds.expect("inference_core_ops", _DO)

@@ -28,9 +28,10 @@ def test_evoformer_s_attention_and_gradients(accelerator: DeepSpeedAccelerator) 
     grad = _numbers(2, 3, 32, 2, 8).half()
     wanted.backward(grad.double())
     given = [tensor.detach().half().to(device) for tensor in exact]
-    out, lse = torch.empty_like(given[0]), torch.empty(6, 2, 32, device=device)
+    # Of no numbers yet: new memory may hold the right ones of an earlier call.
+    out, lse = torch.full_like(given[0], torch.nan), torch.full((6, 2, 32), torch.nan, device=device)
     op.attention(*given, out, lse)
-    grads = [torch.empty_like(tensor) for tensor in given[:3]]
+    grads = [torch.full_like(tensor, torch.nan) for tensor in given[:3]]
     biases = [torch.zeros_like(tensor, dtype=torch.float32) for tensor in given[3:]]
     arguments = (grad.to(device), *given[:3], out, lse, torch.empty_like(lse), *given[3:], *grads, *biases)
     op.attention_bwd(*arguments)
@@ -100,7 +101,7 @@ def test_numbers_with_an_exponent_come_back(
     exponent, width = bits - mantissa - 1, 256 * bits // 8 + 4
     val = (_numbers(4, 512) * torch.tensor([1e-3, 1.0, 30.0, 1e4]).view(-1, 1)).to(device)
     data = torch.ones(8, width, dtype=torch.uint8, device=device)
-    data, back = op.quantize(data, val, 256, 0, bits, mantissa), torch.empty_like(val)
+    data, back = op.quantize(data, val, 256, 0, bits, mantissa), torch.full_like(val, torch.nan)
     op.dequantize(back, data, 256, mantissa, exponent)
     groups, exact = back.cpu().double().view(8, 256), val.cpu().double().view(8, 256)
     largest_of = exact.abs().amax(1, keepdim=True)
@@ -121,7 +122,7 @@ def test_numbers_with_an_exponent_come_back(
         do=f"round to the nearest number of a mantissa of {mantissa} bits, by a step for the largest number",
     )
     op.dequantize(back, data, 256, mantissa, exponent)
-    parts = torch.empty(2, 512, device=device)
+    parts = torch.full((2, 512), torch.nan, device=device)
     chosen = torch.tensor([2, 0], dtype=torch.int32, device=device)
     op.selective_dequantize(parts, data, chosen, 256, mantissa, exponent)
     _expect_near([parts], [back[[2, 0]]], 0, "selective_dequantize")

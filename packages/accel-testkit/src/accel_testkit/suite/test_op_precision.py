@@ -161,7 +161,7 @@ def test_activations_round_once(accelerator: DeepSpeedAccelerator, dtype: torch.
     generator = torch.Generator().manual_seed(43)
     x, bias = ((torch.rand(shape, generator=generator) * 4 - 2).to(dtype) for shape in ((64, 48), (48,)))
     for given in (bias, None):
-        out = torch.empty(64, 24, dtype=dtype, device=device)
+        out = torch.full((64, 24), torch.nan, dtype=dtype, device=device)
         op.gated_activation(out, x.to(device), None if given is None else given.to(device), _GATED_GELU)
         wide = x.double() if given is None else x.double() + given.double()
         exact = torch.nn.functional.gelu(wide[:, 0::2], approximate="tanh") * wide[:, 1::2]
