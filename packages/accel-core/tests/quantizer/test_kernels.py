@@ -12,9 +12,12 @@ import pytest
 import torch
 
 from accel_core.errors import InvalidOpArgument
+from accel_core.op_builder.device_kernels import KernelsUnusable
 from accel_core.op_builder.kernel_table import ARGUMENTS, packed_arguments
 from accel_core.op_builder.quantizer import QuantizerFunctions, limits
+from accel_core.op_builder.quantizer import kernels as quantizer_kernels
 from accel_core.op_builder.quantizer.kernels import KernelQuantizerFunctions
+from accel_core.op_builder.quantizer.trial import trial
 from accel_testkit.driver import HostKernels
 from accel_testkit.driver.trials import with_any_threads
 
@@ -167,3 +170,20 @@ def test_reason_of_plain_torch_is_told_once(op: Any, caplog: pytest.LogCaptureFi
     assert [record.message for record in caplog.records] == [
         "quantizer: plain torch for some tensors: groups of 4 elements, no multiple of 8"
     ]
+
+
+def test_a_trial_notices_kernels_that_do_nothing_into_memory_of_an_earlier_one(
+    kernels: HostKernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, empty, made = torch.device("cpu"), quantizer_kernels._empty, []
+
+    def kept(*given: Any) -> Any:
+        made.append(empty(*given))
+        return made[-1]
+
+    monkeypatch.setattr(quantizer_kernels, "_empty", kept)
+    trial(kernels.launch, host)
+    again = iter(made)
+    monkeypatch.setattr(quantizer_kernels, "_empty", lambda *given: next(again))
+    with pytest.raises(KernelsUnusable, match="8 bits"):
+        trial(lambda name, *rest: kernels.launch(name, *rest) if "dequantize" in name else None, host)

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from accel_core.op_builder.device_kernels import KernelsUnusable
@@ -14,7 +16,14 @@ from accel_core.op_builder.quantizer.kernels import KernelQuantizerFunctions
 
 def trial(launch: Launch, device: torch.device) -> None:
     """Quantize and dequantize numbers; raise `KernelsUnusable` if plain torch on the host computes something else."""
-    op, plain = KernelQuantizerFunctions(device.type, launch), QuantizerFunctions()
+
+    def into_wrong_numbers(name: str, blocks: int, items: int, arguments: tuple[Any, ...]) -> None:
+        # New memory may hold the right ones, of an earlier trial: a kernel that does nothing would be believed.
+        for made in arguments[: 1 if "dequantize" in name else 2]:
+            made.fill_(85)
+        launch(name, blocks, items, arguments)
+
+    op, plain = KernelQuantizerFunctions(device.type, into_wrong_numbers), QuantizerFunctions()
     for numbers in (_small_groups(), _wide_groups()):
         groups, there = len(numbers), numbers.to(device)
         for bits in (8, 4):
