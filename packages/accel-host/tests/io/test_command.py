@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 import xml.etree.ElementTree
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import pytest
 from accel_core.cli.main import main
 from accel_host.cli import folder, tune
 from accel_host.cli.measurement import Rates
+from accel_host.cli.progress import Progress
 from accel_host.errors import UnsuitableFolder
 from accel_host.io.requests import EngineOptions
 from accel_host.op_builder.async_io.builder import AsyncIOBuilder
@@ -196,6 +198,37 @@ def test_no_file_is_left_by_a_process_that_is_stopped(measured: Path, number: si
         process.kill()  # one that does not heed the signal would go on for hours
     assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL), error
     assert os.listdir(measured) == []
+
+
+@pytest.mark.parametrize("shows", [True, False], ids=["at the next measurement", "at the end"])
+def test_an_interrupt_that_python_drops_ends_the_measurement(
+    shows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropped: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda given: dropped.append(given.exc_type))
+
+    def measure() -> None:
+        with Progress() as progress:
+            freed = Freed()
+            kept = weakref.ref(freed, lambda _: signal.raise_signal(signal.SIGINT))
+            del freed
+            assert kept() is None
+            assert dropped == [KeyboardInterrupt]
+            if shows:
+                progress.show(0.5, "the next")
+                pytest.fail("it goes on")
+
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            measure()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+class Freed:
+    """What a weak reference can be to."""
 
 
 def _has_open(pid: int, path: Path) -> bool:
