@@ -90,6 +90,29 @@ def test_peak_of_the_reserved_holds_the_peak_of_the_allocated(accelerator: DeepS
     )
 
 
+@pytest.mark.needs("memory_peaks")
+@pytest.mark.parametrize("reset", ["reset_peak_memory_stats", "reset_max_memory_allocated"])
+def test_peak_is_the_highest_that_was_allocated(accelerator: DeepSpeedAccelerator, reset: str) -> None:
+    """After a reset `max_memory_allocated()` is the most that tensors took since, whatever the allocator keeps."""
+    held = [_block(accelerator) for _ in range(3)]
+    held.clear()  # the allocator may keep it
+    getattr(accelerator, reset)()
+    highest, wrong = accelerator.memory_allocated(), []
+    for blocks in (0, 1, 0):
+        held[:] = [_block(accelerator) for _ in range(blocks)]
+        highest = max(highest, accelerator.memory_allocated())
+        peak = accelerator.max_memory_allocated()
+        if not highest - _MIB <= peak < highest + _SEEN:
+            wrong.append(
+                f"{peak} at most with {blocks} tensors, {highest} was the highest figure of memory_allocated()"
+            )
+    held.clear()
+    accelerator.empty_cache()
+    _expect_nothing(
+        wrong, f"max_memory_allocated() after {reset}() is no peak of memory_allocated()", "equal figures"
+    )
+
+
 def test_total_stays(accelerator: DeepSpeedAccelerator) -> None:
     """`total_memory()` is the device's: the same with a tensor and without."""
     before = accelerator.total_memory()
@@ -127,6 +150,24 @@ def test_available_memory_falls(accelerator: DeepSpeedAccelerator) -> None:
     )
 
 
+def test_what_is_held_is_not_available(accelerator: DeepSpeedAccelerator) -> None:
+    """`available_memory()` leaves out what a tensor holds: the two are at most the total, also where nothing falls."""
+    index = accelerator.current_device()
+    block = _block(accelerator)
+    found = [
+        (accelerator.available_memory(*form), accelerator.total_memory(*form))
+        for form in ((), (None,), (index,))
+    ]
+    del block
+    expect(
+        all(available + _BLOCK <= total for available, total in found),
+        "available_memory() counts what a tensor holds",
+        found=f"{found} bytes available and in total, with a tensor of {_BLOCK}",
+        expected="at least the tensor less than the total, without an index, with None and with the current one",
+        do="ask the runtime's mem_get_info at each call",
+    )
+
+
 #: Key of the statistics -> the method that answers the same.
 _KEYS = {
     "allocated_bytes.all.current": "memory_allocated",
@@ -157,6 +198,37 @@ def _differing_keys(accelerator: DeepSpeedAccelerator, moment: str) -> list[str]
         for key, figure in figures.items()
         if abs(stats[key] - figure) >= 4 * _MIB
     ]
+
+
+def test_stats_keep_their_keys(accelerator: DeepSpeedAccelerator) -> None:
+    """`memory_stats()` has the same keys at any time: what is 0 is there too, since callers index it."""
+    small = torch.ones(8, device=accelerator.device(accelerator.current_device()))
+    keys = set(accelerator.memory_stats())
+
+    def look() -> str:
+        return ", ".join(sorted(keys ^ set(accelerator.memory_stats())))
+
+    wrong = _while_it_changes(accelerator, look)
+    del small
+    wrong += _while_it_changes(accelerator, look)
+    _expect_nothing(
+        wrong, "memory_stats() has other keys at other times", "the same keys, with 0 where there is nothing"
+    )
+
+
+@pytest.mark.tier("multi")
+@pytest.mark.needs("indexed_devices")
+def test_stats_of_each_device_have_the_same_keys(accelerator: DeepSpeedAccelerator, second: int) -> None:
+    """`memory_stats(i)` has the same keys for a device with tensors and for one without."""
+    block = _block(accelerator)
+    keys = [set(accelerator.memory_stats(index)) for index in (0, second)]
+    del block
+    apart = sorted(keys[0] ^ keys[1])
+    _expect_nothing(
+        apart,
+        "memory_stats() has other keys for another device",
+        "the same keys, with 0 where there is nothing",
+    )
 
 
 def test_counters_of_the_stats_count(accelerator: DeepSpeedAccelerator) -> None:

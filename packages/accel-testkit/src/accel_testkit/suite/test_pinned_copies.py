@@ -124,6 +124,33 @@ def test_freed_memory_is_not_pinned(accelerator: DeepSpeedAccelerator, size: int
     )
 
 
+def test_answer_follows_the_data_of_a_tensor(accelerator: DeepSpeedAccelerator) -> None:
+    """`is_pinned` follows `tensor.data = other`: the same tensor, or parameter, is pinned while its memory is."""
+    pinned, ordinary = accelerator.pin_memory(torch.ones(64)), torch.ones(64)
+    wrong = []
+    for tensor in (
+        torch.zeros(64),
+        torch.nn.Parameter(torch.zeros(64)),
+        accelerator.pin_memory(torch.zeros(64)),
+    ):
+        for name, data in [
+            ("pinned", pinned),
+            ("ordinary", ordinary),
+            ("pinned", pinned[3:]),
+            ("ordinary", ordinary),
+        ]:
+            tensor.data = data
+            found = accelerator.is_pinned(tensor)
+            wrong += [f"{found} with {name} memory"] * (found is not (name == "pinned"))
+    expect(
+        not wrong,
+        "is_pinned() answers for the memory that a tensor had before",
+        found="; ".join(wrong),
+        expected="True with pinned memory, False with ordinary memory",
+        do="ask about tensor.data_ptr() at each call, and keep nothing by tensor",
+    )
+
+
 def test_neighbours_of_pinned_memory_are_not_pinned(accelerator: DeepSpeedAccelerator) -> None:
     """Ordinary memory is not pinned while there is pinned memory, and the source of a copy is not either."""
     sources = [torch.zeros(size) for size in (3, 1024, 1 << 16)]

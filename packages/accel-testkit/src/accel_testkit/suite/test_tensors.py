@@ -114,6 +114,53 @@ def test_tensor_elsewhere_is_not_on_the_accelerator(accelerator: DeepSpeedAccele
     )
 
 
+@pytest.mark.tier("multi")
+@pytest.mark.needs("indexed_devices")
+def test_tensor_of_any_index_is_on_the_accelerator(accelerator: DeepSpeedAccelerator, second: int) -> None:
+    """`on_accelerator` is True for tensors of each device of the type, whichever is current; the host's stay False."""
+    tensors = {index: torch.ones(2, device=accelerator.device(index)) for index in (0, second)}
+    host, wrong = torch.ones(2), []
+    elsewhere = accelerator.on_accelerator(host)
+    for current in (second, 0):
+        accelerator.set_device(current)
+        for index, tensor in tensors.items():
+            answers = [accelerator.on_accelerator(each) for each in (tensor, tensor + 1, tensor[:1])]
+            wrong += [f"device {current} is current, a tensor on {index}: {answers}"] * (
+                answers != [True] * 3
+            )
+        wrong += [f"device {current} is current, a host tensor"] * (
+            accelerator.on_accelerator(host) != elsewhere
+        )
+    expect(
+        not wrong,
+        "on_accelerator() depends on the current device",
+        found="; ".join(wrong),
+        expected="True for every tensor of this device type",
+        do="compare tensor.device.type with the accelerator's",
+    )
+
+
+def test_answer_follows_the_data_of_a_tensor(accelerator: DeepSpeedAccelerator) -> None:
+    """`on_accelerator` follows `tensor.data = other`, by which DeepSpeed moves parameters between host and device."""
+    host, there = torch.ones(2), torch.ones(2, device=accelerator.device())
+    wrong = []
+    for tensor in (torch.zeros(2), torch.nn.Parameter(torch.zeros(2)), torch.zeros(2, device=there.device)):
+        for data in (there, host, there, torch.empty(0), there):
+            try:
+                tensor.data = data
+            except RuntimeError:  # torch refuses some pairs of types
+                continue
+            found, wanted = accelerator.on_accelerator(tensor), accelerator.on_accelerator(data.clone())
+            wrong += [f"{found} with data on {data.device}"] * (found is not wanted)
+    expect(
+        not wrong,
+        "on_accelerator() answers for the data that a tensor had before",
+        found="; ".join(wrong),
+        expected="the answer for a new tensor on the same device",
+        do="ask for tensor.device at each call, and keep nothing by tensor",
+    )
+
+
 def test_copies_keep_the_values(accelerator: DeepSpeedAccelerator) -> None:
     """Values survive the way to `device()` and back in every supported type."""
     values = torch.tensor([0.0, -1.5, 2.0, 96.0])

@@ -20,6 +20,7 @@ import pytest
 import torch
 import torch_npu  # noqa: F401  (registers torch.npu)
 from accel_good.streams import Stream
+from torch.utils.weak import WeakIdKeyDictionary
 
 from accel_core.device import TorchDeviceAccelerator
 from accel_core.op_builder import OpTable
@@ -161,8 +162,32 @@ class WorkspaceIsKept(Good):
         return _Builder() if class_name == "InferenceBuilder" else super().create_op_builder(class_name)
 
 
+class OnlyTheCurrentDeviceCounts(Good):
+    fails = ("tensors.tensor_of_any_index_is_on_the_accelerator",)
+
+    def on_accelerator(self, tensor: torch.Tensor) -> bool:
+        return super().on_accelerator(tensor) and tensor.device.index == self.current_device()
+
+
+class OnAcceleratorOnceIsForGood(Good):
+    """It answers once for each tensor object."""
+
+    fails = ("tensors.answer_follows_the_data_of_a_tensor",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answers = WeakIdKeyDictionary()
+
+    def on_accelerator(self, tensor: torch.Tensor) -> bool:
+        if tensor not in self._answers:
+            self._answers[tensor] = super().on_accelerator(tensor)
+        return bool(self._answers[tensor])
+
+
 VARIANTS: tuple[Any, ...] = (
     WorkspaceIsKept,
+    OnlyTheCurrentDeviceCounts,
+    OnAcceleratorOnceIsForGood,
     RemembersTheDeviceItself,
     StreamsOfItsOwn,
     ConstructorsStayOnTheHost,

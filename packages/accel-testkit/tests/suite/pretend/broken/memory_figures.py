@@ -14,6 +14,9 @@ from broken import answers, breaks
 _RESERVED = "memory_figures.what_is_reserved_holds_what_is_allocated"
 _PEAKS = "memory_figures.peak_of_the_reserved_holds_the_peak_of_the_allocated"
 _KEYS = "memory_figures.keys_of_the_stats_mean_what_they_say"
+_HIGHEST = "memory_figures.peak_is_the_highest_that_was_allocated"
+_KEPT = "memory_figures.stats_keep_their_keys"
+_HELD = "memory_figures.what_is_held_is_not_available"
 _COUNTERS = "memory_figures.counters_of_the_stats_count"
 
 answers({"available_memory": TOTAL_MEMORY // 2}, "memory_figures.available_memory_falls")
@@ -65,3 +68,21 @@ class StatsCountNoTensors(GOOD_Accelerator):
 class StatsCountNothingAsFreed(GOOD_Accelerator):
     def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
         return {**super().memory_stats(device_index), "allocated_bytes.all.freed": 0}
+
+
+@breaks(f"{_HIGHEST}[reset_max_memory_allocated]", f"{_HIGHEST}[reset_peak_memory_stats]")
+class PeakIsThatOfTheReserved(GOOD_Accelerator):
+    def max_memory_allocated(self, device_index: int | None = None) -> int:
+        return self.max_memory_reserved(device_index)
+
+
+@breaks(_KEPT, "memory_figures.stats_of_each_device_have_the_same_keys")
+class StatsLeaveOutZeros(GOOD_Accelerator):
+    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
+        return {key: value for key, value in super().memory_stats(device_index).items() if value}
+
+
+@breaks(_HELD, "memory_figures.available_memory_falls")
+class EverythingIsAvailable(GOOD_Accelerator):
+    def available_memory(self, device_index: int | None = None) -> int:
+        return self.total_memory(device_index)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from accel_good.accelerator import GOOD_Accelerator
+from torch.utils.weak import WeakIdKeyDictionary
 
 from broken import breaks
 
@@ -107,3 +108,17 @@ class TheSourceIsPinnedToo(GOOD_Accelerator):
     def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         self._remembered(tensor)
         return super().torch_pin_memory(tensor)
+
+
+@breaks("pinned_copies.answer_follows_the_data_of_a_tensor")
+class PinnedOnceIsPinnedForGood(GOOD_Accelerator):
+    """It answers once for each tensor object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._answers = WeakIdKeyDictionary()
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        if tensor not in self._answers:
+            self._answers[tensor] = super().is_pinned(tensor)
+        return bool(self._answers[tensor])
