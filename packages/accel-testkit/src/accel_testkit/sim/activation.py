@@ -67,6 +67,7 @@ def _start(vendor: SimVendor) -> Simulation:
         chosen.memory,
         vendor.generators,
         chosen.strict,
+        vendor.orders_data,
     )
     execution_modes.enable(native, chosen)
     return Simulation(vendor, chosen, native, devices, _module(vendor))

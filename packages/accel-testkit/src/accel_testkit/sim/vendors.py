@@ -31,6 +31,7 @@ class SimVendor:
     device_nodes:  device files, {} is the number of the device.
     generators:    default generators: 0 is one a device.
     one_device:    a process has one device, whichever index it sets.
+    orders_data:   work on the same memory runs in the order of the calls, whatever its streams.
     torch_build:   fields of torch.version that its build of torch has; other builds serve vendors with packages.
     properties:    fields of its device properties beside name and total_memory.
     environment:   variables that the vendor's installation sets; {sysroot} is the simulated machine's root.
@@ -51,6 +52,7 @@ class SimVendor:
     generators: int = 0
     max_devices: int = 64
     one_device: bool = False
+    orders_data: bool = False
     torch_build: dict[str, str] = field(default_factory=dict)
     properties: dict[str, object] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
@@ -87,6 +89,7 @@ VENDORS = (
         packages=("habana_frameworks",), distribution=("habana_torch_plugin", "1.19.0"),
         entry_point=("device_backend", "habana_frameworks.autoload:__autoload"),
         visible=("HABANA_VISIBLE_MODULES",), device_nodes=("dev/accel/accel{}",), generators=1, one_device=True,
+        orders_data=True,  # resolves_data_dependency() of DeepSpeed's class for hpu
     ),
     SimVendor(
         "xpu", "xpu", "torch.xpu", "xccl", "Intel(R) Data Center GPU Max 1550 (simulated)",

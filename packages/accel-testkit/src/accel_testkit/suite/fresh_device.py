@@ -5,6 +5,7 @@
     python -m accel_testkit.suite.fresh_device OUT PACKAGE.MODULE:CLASS RECORD...
 
 OUT gets a JSON object: what the questions answer, how many devices compute, and what a forked process can do then.
+In a rank, which has LOCAL_RANK, the first use is set_device() with it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+#: Bytes of a tensor; memory_figures has the same.
+BLOCK = 40 << 20
 #: Guards against a hang of the forked process, in seconds.
 _LIMIT = 60
 
@@ -28,12 +31,44 @@ def _answers(dotted: str, records: list[str]) -> dict[str, Any]:
     accelerator = pkgutil.resolve_name(dotted)()
     answers: dict[str, Any] = {"available": accelerator.is_available(), "count": accelerator.device_count()}
     answers["forked"] = _in_a_forked_process(accelerator) if answers["count"] else ""
+    if answers["count"]:
+        answers |= _used(accelerator)
     answers["computing"] = sum(_computes(accelerator, index) for index in range(answers["count"]))
     vendors = [pkgutil.resolve_name(record) for record in records]
     answers["runtime"] = [vendor.evidence().runtime for vendor in vendors]
     confirmations = [vendor.confirm() for vendor in vendors]
     answers["confirmed"] = [confirmation.devices for confirmation in confirmations]
     answers["reasons"] = [confirmation.reason for confirmation in confirmations]
+    return answers
+
+
+def _used(accelerator: Any) -> dict[str, Any]:
+    """What the first use shows: where tensors are, which lazy calls come, and what a tensor leaves available."""
+    torch: Any = sys.modules["torch"]
+    calls: list[str] = []
+    rank = int(os.environ.get("LOCAL_RANK", "0"))
+
+    def restore() -> None:  # as DeepSpeed's checkpointing restores random states
+        generator = accelerator.default_generator(accelerator.current_device())
+        generator.set_state(generator.get_state())
+        calls.append("second")
+
+    for callback in (lambda: calls.append("first"), restore, lambda: calls.append("third")):
+        accelerator.lazy_call(callback)
+    if rank:
+        accelerator.set_device(rank)
+    block = torch.full((BLOCK,), 1, dtype=torch.uint8, device=accelerator.device())
+    accelerator.synchronize()
+    answers = {
+        "current": accelerator.current_device(),
+        "placed": block.device == torch.empty(1, device=accelerator.device(rank)).device,
+        "lazy": list(calls),
+        "left": [[accelerator.available_memory(), accelerator.total_memory()]],
+    }
+    index = answers["current"]
+    held = torch.full((BLOCK,), 1, dtype=torch.uint8, device=accelerator.device(index))
+    answers["left"].append([accelerator.available_memory(index), accelerator.total_memory(index)])
+    del block, held
     return answers
 
 

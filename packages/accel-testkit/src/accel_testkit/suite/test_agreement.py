@@ -47,6 +47,21 @@ def test_synchronized_device_leaves_nothing_to_do(accelerator: DeepSpeedAccelera
     )
 
 
+def test_runtime_that_waits_for_memory_orders_its_use(accelerator: DeepSpeedAccelerator) -> None:
+    """`handles_memory_backpressure()` is True only with `resolves_data_dependency()`.
+
+    A runtime can wait for memory only if it knows which work in flight uses it.
+    """
+    found = accelerator.handles_memory_backpressure(), accelerator.resolves_data_dependency()
+    expect(
+        found != (True, False),
+        "handles_memory_backpressure() is True on a runtime that does not follow the use of memory",
+        found="handles_memory_backpressure() True, resolves_data_dependency() False",
+        expected="False: DeepSpeed then limits the work that it queues",
+        do="return True only if the runtime waits for memory that queued work holds",
+    )
+
+
 def test_events_time_where_there_are_events(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
     """With events that tell time, work is not timed with the host's clock, which would wait for each step."""
     found = accelerator.use_host_timers()

@@ -115,6 +115,48 @@ def test_set_device_takes_each_form(accelerator: DeepSpeedAccelerator, second: i
     )
 
 
+@pytest.mark.parametrize("where", ["here", "in a thread"])
+@pytest.mark.parametrize("form", ["by index", "by name", "by device", "by keyword"])
+def test_device_that_is_set_gets_the_tensors(
+    accelerator: DeepSpeedAccelerator, second: int, form: str, where: str
+) -> None:
+    """After `set_device` in each form new tensors are on that device, also in a thread that has used none before."""
+    found: list[Any] = []
+
+    def choose() -> None:
+        for index in (second, 0, second):
+            forms: dict[str, Any] = {
+                "by name": accelerator.device_name(index),
+                "by device": accelerator.device(index),
+            }
+            if form == "by keyword":
+                accelerator.set_device(device_index=index)
+            else:
+                accelerator.set_device(forms.get(form, index))
+            place = torch.empty(1, device=accelerator.device()).device
+            found.append((accelerator.current_device(), place))
+
+    if where == "here":
+        choose()
+    else:
+        thread = threading.Thread(target=choose)
+        thread.start()
+        thread.join()
+    wanted = [(i, torch.empty(1, device=accelerator.device(i)).device) for i in (second, 0, second)]
+    expect(
+        [each[0] for each in found] == [second, 0, second] and (not _distinct(wanted) or found == wanted),
+        f"set_device() {form}, {where}, does not choose the device of new tensors",
+        found=f"current_device() and a new tensor's device: {found}",
+        expected=f"{wanted} after devices 1, 0, 1 were chosen",
+        do="pass every form on to the runtime, in the thread of the caller",
+    )
+
+
+def _distinct(places: list[Any]) -> bool:
+    """Whether tensors of two devices can be told apart."""
+    return len({place for _, place in places}) > 1
+
+
 @pytest.mark.parametrize("wrong", [None, 1.5, "meta", "no device", 99, [1]], ids=repr)
 def test_set_device_with_no_device_changes_nothing(
     accelerator: DeepSpeedAccelerator, second: int, wrong: Any

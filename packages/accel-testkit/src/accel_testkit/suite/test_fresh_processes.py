@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
 from accel_testkit.suite.expect import expect
+from accel_testkit.suite.fresh_device import BLOCK
 from accel_testkit.suite.target import Target, records
 
 pytestmark = pytest.mark.tier("multi")
@@ -24,6 +26,8 @@ Answers = dict[str, dict[str, Any]]
 _LIMIT = 300
 #: What the process sees -> the ids that the launcher writes; None leaves the variables as they are.
 _VISIBLE: dict[str, list[int] | None] = {"all": None, "one": [1], "none": [], "absent": [99]}
+#: Ranks of nodes with unequal numbers of them -> RANK and LOCAL_RANK, so that neither follows from the other.
+_RANKS = {"local rank 0": (3, 0), "local rank 1": (2, 1)}
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +42,7 @@ def seen(
     folder = tmp_path_factory.mktemp("fresh")
     named = list(records(target.vendor)) if target.vendor else []
     started = {}
-    for name, ids in _VISIBLE.items():
-        if ids is not None and "indexed_devices" in traits:
-            continue
-        environment = dict(run_environment)
-        if ids is not None:
-            accelerator.set_visible_devices_envs(environment, ids)
+    for name, environment in _environments(accelerator, traits, run_environment).items():
         command = [sys.executable, "-m", "accel_testkit.suite.fresh_device", str(folder / f"{name}.json")]
         with (folder / f"{name}.log").open("wb") as log:
             started[name] = subprocess.Popen(
@@ -56,6 +55,23 @@ def seen(
             process.kill()
             process.wait()
     return {name: _read(folder, name) for name in started}
+
+
+def _environments(
+    accelerator: DeepSpeedAccelerator, traits: Traits, base: Mapping[str, str]
+) -> dict[str, dict[str, str]]:
+    environments = {}
+    for name, ids in _VISIBLE.items():
+        if ids is not None and "indexed_devices" in traits:
+            continue
+        environments[name] = dict(base)
+        if ids is not None:
+            accelerator.set_visible_devices_envs(environments[name], ids)
+    for name, (rank, local) in _RANKS.items():
+        variables = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": 4, "CROSS_RANK": 1, "CROSS_SIZE": 2}
+        sizes = {"LOCAL_SIZE": local + 1, "LOCAL_WORLD_SIZE": local + 1}
+        environments[name] = {**base, **{key: str(value) for key, value in {**variables, **sizes}.items()}}
+    return environments
 
 
 def _read(folder: Path, name: str) -> dict[str, Any]:
@@ -88,6 +104,51 @@ def test_nothing_is_opened_before_the_first_use(seen: Answers) -> None:
         found=f"in a process that was forked then, the first use raises {found:.500}",
         expected="no context before the first use: data loaders and launchers fork",
         do="ask only what needs no context: the number of devices",
+    )
+
+
+@pytest.mark.tier("device")
+@pytest.mark.parametrize("name", ["all", *_RANKS])
+def test_lazy_calls_come_with_the_first_use(seen: Answers, name: str) -> None:
+    """What `lazy_call` is given before the first use is called once the device is used, in order, and can use it."""
+    found = _answer(seen, name)["lazy"]
+    expect(
+        found == ["first", "second", "third"],
+        "lazy_call() before the first use loses calls or their order",
+        found=f"calls {found} after the first use",
+        expected="first, second (which restores a random state) and third, once each, at once or with the first use",
+        do="queue the call until the runtime is initialized, or initialize it; call at once only where that works",
+    )
+
+
+@pytest.mark.parametrize("name", _RANKS)
+def test_rank_uses_the_device_of_its_local_rank(seen: Answers, traits: Traits, name: str) -> None:
+    """A rank is on the device that it sets first, before any other use, or on device 0: RANK counts ranks of all nodes."""
+    answers, local = _answer(seen, name), _RANKS[name][1]
+    wanted = (
+        {0, local} if "indexed_devices" in traits else {local}
+    )  # a type without indices may keep or drop it
+    expect(
+        answers["current"] in wanted and answers["placed"],
+        "a rank of a second node is on another device than the one of its local rank",
+        found=f"current_device() {answers['current']}, tensors on device {local}: {answers['placed']}, "
+        f"with RANK={_RANKS[name][0]} and LOCAL_RANK={local}, after set_device({local}) if that is not 0",
+        expected=f"device {local}",
+        do="read LOCAL_RANK where a rank is needed at all, and pass what set_device() is given on to the runtime",
+    )
+
+
+@pytest.mark.tier("device")
+@pytest.mark.parametrize("name", ["all", *_RANKS])
+def test_memory_that_is_used_first_is_not_available(seen: Answers, name: str) -> None:
+    """In a fresh process too, `available_memory()` and what tensors hold are at most `total_memory()`."""
+    found = _answer(seen, name)["left"]
+    expect(
+        all(available + BLOCK * held <= total for held, (available, total) in enumerate(found, 1)),
+        "available_memory() counts what the first tensors hold",
+        found=f"{found} bytes available and in total, with one tensor of {BLOCK} and with two",
+        expected="less by the tensors than the total",
+        do="ask the runtime's mem_get_info at each call",
     )
 
 

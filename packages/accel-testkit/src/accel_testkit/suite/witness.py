@@ -58,6 +58,10 @@ class Witness:
         self._work()
         self.device_tensor.copy_(self._source, non_blocking=True)
 
+    def overwrite(self) -> None:
+        """Start a fill of what `read` copies."""
+        self._filled.fill_(0)
+
     def has_arrived(self) -> bool:
         """Return whether the host's memory holds the numbers; reading it calls no operator, which might wait."""
         return self._sink.tolist() == [_VALUE] * _SIZE

@@ -252,7 +252,48 @@ class StreamStaysAfterAnException(Waiting):
         context.__exit__(None, None, None)
 
 
+_RESOLVED = "work_order.resolved_dependency_needs_no_wait"
+_REPLAY = "work_order.replay_is_in_the_current_stream"
+
+
+class Ordered(Good):
+    """The file whose checks are about the order of work."""
+
+    files = ("test_work_order.py",)
+
+
+class DependenciesAreResolvedByNobody(Ordered):
+    fails = (
+        f"{_RESOLVED}[a read after a write in the default stream]",
+        f"{_RESOLVED}[a read after a write]",
+        f"{_RESOLVED}[a write after a read]",
+        f"{_RESOLVED}[memory used again]",
+    )
+
+    def resolves_data_dependency(self) -> bool:
+        return True
+
+
+class ReplayIsInTheDefaultStream(Ordered):
+    fails = (f"{_REPLAY}[chosen stream]",)
+
+    def replay_graph(self, graph: Any) -> None:
+        with self.stream(self.default_stream()):
+            super().replay_graph(graph)
+
+
+class ReplayIsInAStreamOfItsOwn(Ordered):
+    fails = (f"{_REPLAY}[chosen stream]", f"{_REPLAY}[default stream]")
+
+    def replay_graph(self, graph: Any) -> None:
+        with self.stream(self.Stream()):
+            super().replay_graph(graph)
+
+
 VARIANTS: tuple[Any, ...] = (
+    DependenciesAreResolvedByNobody,
+    ReplayIsInTheDefaultStream,
+    ReplayIsInAStreamOfItsOwn,
     SynchronizeDoesNothing,
     SynchronizeWaitsForTheCurrentDevice,
     SynchronizeWaitsForDevice0,

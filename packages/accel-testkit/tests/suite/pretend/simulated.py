@@ -22,10 +22,11 @@ import torch_npu  # noqa: F401  (registers torch.npu)
 from accel_good.streams import Stream
 from torch.utils.weak import WeakIdKeyDictionary
 
-from accel_core.device import TorchDeviceAccelerator
+from accel_core.device import NoPinnedMemory, TorchDeviceAccelerator
 from accel_core.op_builder import OpTable
 from accel_core.op_builder.inference import InferenceBuilder
 from accel_core.op_builder.inference.transformer import TransformerFunctions
+from accel_core.vendor import Feature, Trait
 
 FILES = (
     "test_asynchrony.py",
@@ -184,8 +185,20 @@ class OnAcceleratorOnceIsForGood(Good):
         return bool(self._answers[tensor])
 
 
+class PinningIsDeclaredMissing(NoPinnedMemory, Good):
+    """torch pins for it, and it neither says nor does so."""
+
+    files = ("test_pinned_memory.py", "test_traits.py")
+    fails = ("traits.declared_feature_is_missing[pinned_memory]",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.traits = {Feature.PINNED_MEMORY: Trait.unsupported("nobody has looked for it")}
+
+
 VARIANTS: tuple[Any, ...] = (
     WorkspaceIsKept,
+    PinningIsDeclaredMissing,
     OnlyTheCurrentDeviceCounts,
     OnAcceleratorOnceIsForGood,
     RemembersTheDeviceItself,

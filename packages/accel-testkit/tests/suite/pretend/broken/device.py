@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import nullcontext
 from typing import Any
 
@@ -188,6 +189,16 @@ class SetDeviceAddsOne(GOOD_Accelerator):
 class SetDeviceTakesAnyIndex(GOOD_Accelerator):
     def set_device(self, device_index: int) -> None:
         super().set_device(device_index if device_index in (0, 1) or not isinstance(device_index, int) else 0)
+
+
+@breaks(
+    "current_device.device_that_is_set_gets_the_tensors[by device-in a thread]",
+    "current_device.device_that_is_set_gets_the_tensors[by name-in a thread]",
+)
+class ThreadsTakeAnIndexOnly(GOOD_Accelerator):
+    def set_device(self, device_index: int) -> None:
+        if isinstance(device_index, int) or threading.current_thread() is threading.main_thread():
+            super().set_device(device_index)
 
 
 @breaks("device.current_device_can_be_set_by_name")

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -74,6 +75,68 @@ class ConstructionNeedsADevice(GOOD_Accelerator):
         super().__init__()
         if not self.device_count():
             raise RuntimeError("there is no device")
+
+
+_LAZY = "fresh_processes.lazy_calls_come_with_the_first_use"
+_RANK = "fresh_processes.rank_uses_the_device_of_its_local_rank"
+_MEMORY = "fresh_processes.memory_that_is_used_first_is_not_available"
+
+
+class _Unready(GOOD_Accelerator):
+    """Its runtime is initialized by synchronize()."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Callable[[], Any]] = []
+        self.ready = False
+
+    def synchronize(self, device_index: int | None = None) -> None:
+        super().synchronize(device_index)
+        self.ready = True
+        while self.waiting:
+            self.waiting.pop()()
+
+
+@breaks(_LAZY, started="seen")
+class EarlyLazyCallsAreDropped(_Unready):
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        return callback() if self.ready else None
+
+
+@breaks(_LAZY, started="seen")
+class EarlyLazyCallsAreReversed(_Unready):
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        return callback() if self.ready else self.waiting.append(callback)
+
+
+@breaks(f"{_RANK}[local rank 1]", started="seen")
+class FirstSetDeviceIsIgnored(_Unready):
+    def set_device(self, device_index: int) -> None:
+        if self.ready:
+            super().set_device(device_index)
+
+
+def _rank(default: int) -> int:
+    return int(os.environ.get("RANK", default)) % 2
+
+
+@breaks(f"{_RANK}[local rank 0]", started="seen")
+class ConstructionChoosesTheDeviceOfTheRank(GOOD_Accelerator):
+    def __init__(self) -> None:
+        super().__init__()
+        super().set_device(_rank(0))
+
+
+@breaks(_RANK, started="seen")
+class CurrentDeviceIsTheRank(GOOD_Accelerator):
+    def current_device(self) -> int:
+        return _rank(super().current_device())
+
+
+@breaks(_MEMORY, started="seen")
+class EverythingIsAvailableAtFirst(GOOD_Accelerator):
+    def available_memory(self, device_index: int | None = None) -> int:
+        return self.total_memory(device_index)
 
 
 @breaks(*(f"{_PROBE}[{name}]" for name in ("absent", "none", "one")), started="seen")

@@ -17,7 +17,8 @@ namespace {
 
 using accel_sim::config;
 
-void activate(const std::string& type, const std::string& name, int count, size_t capacity, int generators, bool strict) {
+void activate(const std::string& type, const std::string& name, int count, size_t capacity, int generators, bool strict,
+              bool orders_data) {
   auto& c = config();
   TORCH_CHECK(c.key == c10::DispatchKey::Undefined, "this process already simulates ", c.name);
   c.type = c10::Device(type).type();
@@ -30,6 +31,7 @@ void activate(const std::string& type, const std::string& name, int count, size_
   c.capacity = capacity;
   c.generators = generators;
   c.strict = strict;
+  c.orders_data = orders_data;
   accel_sim::register_memory();
   accel_sim::register_guard();
   accel_sim::register_hooks();

@@ -31,6 +31,7 @@ struct Config {
   int generators = 0;     // default generators; 0: one a device
   bool strict = true;     // an operator with host and device tensors raises
   bool deferred = false;  // deferred mode: order/deferred.h
+  bool orders_data = false;  // work on the same memory runs in the order of the calls, whatever its streams
 };
 Config& config();
 
