@@ -198,6 +198,38 @@ def test_visible_devices_keep_their_order(accelerator: DeepSpeedAccelerator, ids
     )
 
 
+_IDS: dict[str, list[int | str]] = {
+    "two digits": [9, 10, 11],
+    "texts of two digits": ["2", "10"],
+    "a whole machine": [*range(16)],
+    "names": ["GPU-5a3b", "GPU-0c1d"],
+}
+
+
+@pytest.mark.parametrize("ids", _IDS.values(), ids=list(_IDS))
+@pytest.mark.parametrize("shown", ["", "3,4,5", "0"], ids=["all shown", "three shown", "one shown"])
+def test_visible_devices_are_the_ids_given(
+    accelerator: DeepSpeedAccelerator, monkeypatch: pytest.MonkeyPatch, ids: list[int | str], shown: str
+) -> None:
+    """The ids are written as they are given, whatever this process is shown, or refused: the launcher counts itself."""
+    names, written = accelerator.visible_devices_envs(), dict[str, str]()
+    for name in names:
+        monkeypatch.setenv(name, shown) if shown else monkeypatch.delenv(name, raising=False)
+    given = list(ids)
+    wanted = dict.fromkeys(names, ",".join(map(str, ids)))
+    try:
+        accelerator.set_visible_devices_envs(written, given)
+    except ValueError:  # the runtime has numbers only
+        wanted = {} if ids == _IDS["names"] else wanted
+    expect(
+        written == wanted and given == ids,
+        "set_visible_devices_envs() writes something else than the ids",
+        found=f"{written!r} for {ids}, which is now {given}, with {shown or 'all'} shown to this process",
+        expected=repr(wanted),
+        do="join the ids as they are given; look up nothing about this process or its devices",
+    )
+
+
 #: Variables of one process, one machine or one user: on another machine they are wrong.
 _OF_A_NODE = (
     "HOME", "HOSTNAME", "LOCAL_RANK", "LOCAL_SIZE", "LOGNAME", "MASTER_ADDR", "MASTER_PORT", "OLDPWD", "PWD",

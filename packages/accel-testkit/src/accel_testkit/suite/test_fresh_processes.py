@@ -123,11 +123,10 @@ def test_lazy_calls_come_with_the_first_use(seen: Answers, name: str) -> None:
 
 @pytest.mark.parametrize("name", _RANKS)
 def test_rank_uses_the_device_of_its_local_rank(seen: Answers, traits: Traits, name: str) -> None:
-    """A rank is on the device that it sets first, before any other use, or on device 0: RANK counts ranks of all nodes."""
+    """A rank is on the device that it sets before any other use, or on device 0, and never on that of RANK."""
     answers, local = _answer(seen, name), _RANKS[name][1]
-    wanted = (
-        {0, local} if "indexed_devices" in traits else {local}
-    )  # a type without indices may keep or drop it
+    # A type without indices may keep the index or drop it.
+    wanted = {0, local} if "indexed_devices" in traits else {local}
     expect(
         answers["current"] in wanted and answers["placed"],
         "a rank of a second node is on another device than the one of its local rank",

@@ -12,6 +12,9 @@ from accel_good.accelerator import GOOD_Accelerator
 
 from broken import SHAPES, answers, breaks
 
+_IDS = ("two digits", "texts of two digits", "a whole machine", "names")
+_SHOWN = ("all", "three", "one")
+
 
 @breaks(*SHAPES, "ranges.range_takes_a_domain")
 class PopTakesNoDomain(GOOD_Accelerator):
@@ -40,6 +43,7 @@ answers({"visible_devices_envs": []}, "environment.visible_devices_have_a_variab
 answers({"visible_devices_envs": ["CUDA_VISIBLE_DEVICES"]}, "environment.visible_devices_variable_is_its_own")
 answers(
     {"set_visible_devices_envs": None},
+    "environment.visible_devices_are_the_ids_given",
     "environment.visible_devices_are_written",
     "environment.visible_devices_keep_their_order",
 )
@@ -64,7 +68,11 @@ answers(
 )
 
 
-@breaks("environment.visible_devices_are_written", "environment.visible_devices_keep_their_order")
+@breaks(
+    "environment.visible_devices_are_the_ids_given",
+    "environment.visible_devices_are_written",
+    "environment.visible_devices_keep_their_order",
+)
 class FirstVisibleDeviceOnly(GOOD_Accelerator):
     def set_visible_devices_envs(
         self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
@@ -87,6 +95,41 @@ class FormerVisibleDevicesWin(GOOD_Accelerator):
     ) -> None:
         if not set(self.visible_devices_envs()) <= set(current_env):
             super().set_visible_devices_envs(current_env, local_accelerator_ids)
+
+
+_GIVEN = "environment.visible_devices_are_the_ids_given"
+
+
+@breaks(*(f"{_GIVEN}[{shown} shown-{kind}]" for shown in _SHOWN for kind in _IDS[:3]))
+class VisibleDevicesAreSortedAsTexts(GOOD_Accelerator):
+    def set_visible_devices_envs(
+        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
+    ) -> None:
+        ids = [*map(str, local_accelerator_ids)]
+        if all(part.isdigit() for part in ids) and max(map(int, ids)) > 9:
+            ids.sort()
+        super().set_visible_devices_envs(current_env, ids)
+
+
+@breaks(*(f"{_GIVEN}[{shown} shown-{kind}]" for shown in ("three", "one") for kind in _IDS))
+class VisibleDevicesAreThoseOfThisProcess(GOOD_Accelerator):
+    """It takes the ids for places in what the process itself is shown."""
+
+    def set_visible_devices_envs(
+        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
+    ) -> None:
+        shown = os.environ.get("GOOD_VISIBLE_DEVICES", "").split(",")
+        ids = [shown[int(i) % len(shown)] if str(i).isdigit() else "?" for i in local_accelerator_ids]
+        super().set_visible_devices_envs(current_env, ids if shown != [""] else local_accelerator_ids)
+
+
+@breaks(*(f"{_GIVEN}[{shown} shown-names]" for shown in _SHOWN))
+class VisibleDevicesHaveNoNames(GOOD_Accelerator):
+    def set_visible_devices_envs(
+        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
+    ) -> None:
+        ids = [i if str(i).isdigit() else place for place, i in enumerate(local_accelerator_ids)]
+        super().set_visible_devices_envs(current_env, ids)
 
 
 @breaks("environment.visible_devices_of_this_process_stay")

@@ -1,0 +1,190 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Op devices: an op computes where its tensors are, in the current stream; device and stream stay as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite.expect import expect
+from accel_testkit.suite.op_steps import STEPS, Values
+from accel_testkit.suite.runtime_ops import CALLS
+from accel_testkit.suite.witness import Witness, late_copies
+
+pytestmark = [pytest.mark.tier("multi"), pytest.mark.needs("indexed_devices")]
+
+Tensors = list[torch.Tensor]
+Use = Callable[[Any, torch.device], Tensors]
+#: Rounding of kernels that choose their order of sums by the device.
+_TOLERANCE = 1e-5
+
+
+def _numbers(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(71))
+
+
+def _values(name: str) -> Values:
+    return {**STEPS[name].schedule()[0], **next(iter(STEPS[name].variants.values()))}
+
+
+def _step(name: str) -> Use:
+    def use(op: Any, device: torch.device) -> Tensors:
+        lists = [[_numbers(33).abs().to(device)] for _ in range(2 + STEPS[name].states)]
+        STEPS[name].call(op, lists, _values(name))
+        return [tensors[0] for tensors in lists[1:]]
+
+    return use
+
+
+def _random_ltd(op: Any, device: torch.device) -> Tensors:
+    rows, index = (
+        _numbers(2, 4, 8).to(device),
+        torch.tensor([[0, 2], [1, 3]], dtype=torch.int32, device=device),
+    )
+    kept = op.token_gather(rows, index, True)
+    return [
+        kept,
+        op.token_scatter_(rows, kept + 1, index, True),
+        op.token_sort_(index.flip(-1).unsqueeze(0), 4),
+    ]
+
+
+def _spatial(op: Any, device: torch.device) -> Tensors:
+    image = _numbers(2, 8, 3, 5).half().to(memory_format=torch.channels_last).to(device)
+    return [op.nhwc_bias_add(image, _numbers(8).half().to(device))]
+
+
+def _packbits(op: Any, device: torch.device) -> Tensors:
+    packed = op.packbits(_numbers(24).to(device), 24, device.index)
+    return [packed, op.unpackbits(packed, 3, device.index)]
+
+
+def _evoformer(op: Any, device: torch.device) -> Tensors:
+    given = [_numbers(1, 2, 32, 2, 8).half().to(device) for _ in range(3)]
+    biases = [torch.zeros(1, 2, 1, 1, 32).half().to(device), torch.zeros(1, 1, 2, 32, 32).half().to(device)]
+    out, lse = torch.empty_like(given[0]), torch.empty(2, 2, 32, device=device)
+    op.attention(*given, *biases, out, lse)
+    return [out]
+
+
+#: A use of each op that takes tensors of the device, by the class name of the builder.
+USES: dict[str, Use] = {
+    **CALLS,
+    **{name: _step(name) for name in ("FusedLionBuilder", "FusedLambBuilder")},
+    "RandomLTDBuilder": _random_ltd,
+    "SpatialInferenceBuilder": _spatial,
+    "PackbitsBuilder": _packbits,
+    "EvoformerAttnBuilder": _evoformer,
+}
+_OPS = [pytest.param(name, marks=pytest.mark.needs(name)) for name in USES]
+
+
+def _loaded(accelerator: DeepSpeedAccelerator, name: str) -> Any:
+    """The op, None where its builder says that it cannot be loaded here."""
+    builder = accelerator.create_op_builder(name)
+    return builder.load() if builder.is_compatible() else None
+
+
+def _alike(found: Tensors, wanted: Tensors) -> bool:
+    pairs = zip((t.cpu().double() for t in found), (t.cpu().double() for t in wanted), strict=True)
+    return all(torch.allclose(a, b, _TOLERANCE, _TOLERANCE, equal_nan=True) for a, b in pairs)
+
+
+@pytest.mark.parametrize("name", _OPS)
+def test_op_computes_where_its_tensors_are(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
+    """An op gives the same numbers on each device, whichever is current, and its results are on that device."""
+    op = _loaded(accelerator, name)
+    if op is None:
+        return
+    wanted = USES[name](op, accelerator.device(0))
+    wrong = []
+    for current, index in ((second, second), (0, second), (second, 0)):
+        accelerator.set_device(current)
+        place = torch.empty(1, device=accelerator.device(index)).device
+        found = USES[name](op, accelerator.device(index))
+        accelerator.synchronize(index)
+        places = {str(tensor.device) for tensor in found}
+        if places != {str(place)} or not _alike(found, wanted):
+            wrong.append(f"device {current} current, tensors on {index}: results on {', '.join(sorted(places))}, "
+                         f"numbers alike {_alike(found, wanted)}")  # fmt: skip
+    expect(
+        not wrong,
+        f"{name} does not compute on the device of its tensors",
+        found="; ".join(wrong),
+        expected="the numbers of device 0, on the device of the tensors, as torch's operators do",
+        do="take device and buffers from the tensors, and choose that device around a kernel",
+    )
+
+
+@pytest.mark.parametrize("name", _OPS)
+def test_op_leaves_device_and_streams(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
+    """Loading an op and calling it leave the current device and the current streams of all devices as they were."""
+    moved = []
+    for current, index in ((0, second), (second, 0), (second, second)):
+        accelerator.set_device(current)
+        side = None if accelerator.Stream is None else accelerator.Stream()
+        with nullcontext() if side is None else accelerator.stream(side):
+            before = _state(accelerator, second)
+            op = _loaded(accelerator, name)
+            loaded = _state(accelerator, second)
+            if op is not None:
+                USES[name](op, accelerator.device(index))
+            called = _state(accelerator, second)
+        moved += [
+            f"device {current} current, tensors on {index}: {what} moves {before} to {after}"
+            for what, after in (("load()", loaded), ("the call", called))
+            if after != before
+        ]
+    expect(
+        not moved,
+        f"{name} leaves another device or stream current",
+        found="; ".join(moved),
+        expected="the device and the streams that were current before",
+        do="choose a device or a stream with a context, which restores the former one",
+    )
+
+
+def _state(accelerator: DeepSpeedAccelerator, second: int) -> tuple[Any, ...]:
+    return accelerator.current_device(), *(accelerator.current_stream(index) for index in (0, second))
+
+
+_FUSED = [pytest.param(name, marks=pytest.mark.needs(name)) for name, step in STEPS.items() if step.on_device]
+
+
+@pytest.mark.tier("device")
+@pytest.mark.needs("streams", "pinned_memory")
+@pytest.mark.parametrize("name", _FUSED)
+def test_step_is_in_the_current_stream(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """A step of an optimizer op comes after the work before it in the current stream, such as a copy of gradients."""
+    op, place = _loaded(accelerator, name), accelerator.device(accelerator.current_device())
+    if op is None:
+        return
+    step, numbers = STEPS[name], _numbers(1025).abs()
+    results = []
+    for late in (False, True):
+        lists = [[numbers.to(place, copy=True)] for _ in range(2 + step.states)]
+        gradient = lists[0][0]
+        # Made before: a simulated device carries out late copies before the next work in their stream.
+        flag = [torch.zeros(1, dtype=torch.int32, device=place)] if step.many else []
+        source, stream = accelerator.pin_memory(numbers + 3), accelerator.Stream()
+        accelerator.synchronize()
+        with late_copies(), accelerator.stream(stream):
+            if late:
+                Witness(accelerator).write()  # so that the stream is late
+            gradient.copy_(source, non_blocking=late)
+            step.call(op, lists, _values(name), *flag)
+            stream.synchronize()
+        results.append([tensors[0].cpu() for tensors in lists[1:]])
+    expect(
+        _alike(results[1], results[0]),
+        f"{step.function} of {name} is not in the current stream",
+        found="a step with the gradients from before a copy in that stream",
+        expected="the step after the copy",
+        do="launch the kernel in the current stream of the tensors' device",
+    )
