@@ -35,7 +35,12 @@ NEEDS_DEVICE_MEMORY = {
     "asynchrony.synchronized_device_needs_no_wait",
     "asynchrony.work_after_an_exception_is_in_the_former_stream",
     "op_attention.released_workspace_is_free",
+    "op_devices.step_is_in_the_current_stream",
     "streams.tensor_remembers_its_streams",
+    "tensors.answer_follows_the_data_of_a_tensor",
+    "tensors.tensor_of_any_index_is_on_the_accelerator",
+    "work_order.replay_is_in_the_current_stream",
+    "work_order.resolved_dependency_needs_no_wait",
 }
 #: What it skips: what it declares, and what is about ops that it does not have.
 SKIPPED = {

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from accel_testkit.suite import test_answers as answers
 from accel_testkit.suite.call_signatures import public_members
-from accel_testkit.suite.contract_rows import FAILURES, OBJECTS, REPEATS, RESULTS, Entry
+from accel_testkit.suite.contract_results import RESULTS, Entry
+from accel_testkit.suite.contract_rows import FAILURES, OBJECTS, REPEATS
 from accel_testkit.suite.device_index import ALIKE, EXPLICIT, NAMING, READERS, RESETS
 
 #: The columns.

@@ -17,8 +17,9 @@ from accel_testkit.suite.op_steps import STEPS, Values
 from accel_testkit.suite.runtime_ops import CALLS
 from accel_testkit.suite.witness import Witness, late_copies
 
-pytestmark = [pytest.mark.tier("multi"), pytest.mark.needs("indexed_devices")]
+pytestmark = pytest.mark.tier("multi")
 
+_devices = pytest.mark.needs("indexed_devices")
 Tensors = list[torch.Tensor]
 Use = Callable[[Any, torch.device], Tensors]
 #: Rounding of kernels that choose their order of sums by the device.
@@ -96,6 +97,7 @@ def _alike(found: Tensors, wanted: Tensors) -> bool:
     return all(torch.allclose(a, b, _TOLERANCE, _TOLERANCE, equal_nan=True) for a, b in pairs)
 
 
+@_devices
 @pytest.mark.parametrize("name", _OPS)
 def test_op_computes_where_its_tensors_are(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
     """An op gives the same numbers on each device, whichever is current, and its results are on that device."""
@@ -122,6 +124,7 @@ def test_op_computes_where_its_tensors_are(accelerator: DeepSpeedAccelerator, se
     )
 
 
+@_devices
 @pytest.mark.parametrize("name", _OPS)
 def test_op_leaves_device_and_streams(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
     """Loading an op and calling it leave the current device and the current streams of all devices as they were."""

@@ -225,7 +225,10 @@ class QueuedWorkIsTimedOnTheHost(GOOD_Accelerator):
         return True
 
 
-@breaks("agreement.synchronized_device_leaves_nothing_to_do[resolves_data_dependency]")
+@breaks(
+    "agreement.runtime_that_waits_for_memory_orders_its_use",
+    "agreement.synchronized_device_leaves_nothing_to_do[resolves_data_dependency]",
+)
 class NothingIsOrderedThoughSynchronized(GOOD_Accelerator):
     def resolves_data_dependency(self) -> bool:
         return False
