@@ -37,8 +37,6 @@ NEEDS_DEVICE_MEMORY = {
     "op_attention.released_workspace_is_free",
     "op_devices.step_is_in_the_current_stream",
     "streams.tensor_remembers_its_streams",
-    "tensors.answer_follows_the_data_of_a_tensor",
-    "tensors.tensor_of_any_index_is_on_the_accelerator",
     "work_order.replay_is_in_the_current_stream",
     "work_order.resolved_dependency_needs_no_wait",
 }

@@ -89,6 +89,7 @@ PLACED = (
     "random.state_that_was_read_stays",
     "streams.stream_can_be_waited_for",
     "streams.streams_wait_for_each_other",
+    "tensors.answer_follows_the_data_of_a_tensor",
     "tensors.constructor_takes_data",
     "tensors.copies_keep_the_values",
     "tensors.device_tensor_is_on_the_accelerator",

@@ -155,7 +155,11 @@ class AskingChoosesTheDevice(GOOD_Accelerator):
         return super().total_memory()
 
 
-@breaks("current_device.set_device_takes_each_form[by device]")
+@breaks(
+    "current_device.device_that_is_set_gets_the_tensors[by device-here]",
+    "current_device.device_that_is_set_gets_the_tensors[by device-in a thread]",
+    "current_device.set_device_takes_each_form[by device]",
+)
 class DeviceObjectsAreDevice0(GOOD_Accelerator):
     def set_device(self, device_index: Any) -> None:
         super().set_device(0 if isinstance(device_index, torch.device) else device_index)

@@ -228,5 +228,6 @@ answers(
     {"on_accelerator": False},
     "tensors.device_tensor_is_on_the_accelerator",
     "tensors.host_tensor_is_not_on_the_accelerator",
+    "tensors.tensor_of_any_index_is_on_the_accelerator",
 )
 answers({"on_accelerator": True}, "tensors.tensor_elsewhere_is_not_on_the_accelerator")

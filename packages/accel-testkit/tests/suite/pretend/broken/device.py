@@ -57,6 +57,7 @@ class SynchronizedIsANumber(GOOD_Accelerator):
     "memory.peak_of_one_device_is_reset_alone",
     "memory.stats_agree_with_the_figures",
     "random.state_of_one_device_is_not_another_s",
+    "tensors.tensor_of_any_index_is_on_the_accelerator",
 )
 class DeviceIsAContext(GOOD_Accelerator):
     def device(self, device_index: int | None = None) -> Any:

@@ -16,6 +16,7 @@ _PEAKS = "memory_figures.peak_of_the_reserved_holds_the_peak_of_the_allocated"
 _KEYS = "memory_figures.keys_of_the_stats_mean_what_they_say"
 _HIGHEST = "memory_figures.peak_is_the_highest_that_was_allocated"
 _KEPT = "memory_figures.stats_keep_their_keys"
+_DEVICES = "memory_figures.stats_of_each_device_have_the_same_keys"
 _HELD = "memory_figures.what_is_held_is_not_available"
 _COUNTERS = "memory_figures.counters_of_the_stats_count"
 
@@ -76,10 +77,19 @@ class PeakIsThatOfTheReserved(GOOD_Accelerator):
         return self.max_memory_reserved(device_index)
 
 
-@breaks(_KEPT, "memory_figures.stats_of_each_device_have_the_same_keys")
+@breaks(_DEVICES, perhaps=(_KEPT,))
 class StatsLeaveOutZeros(GOOD_Accelerator):
     def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
         return {key: value for key, value in super().memory_stats(device_index).items() if value}
+
+
+@breaks(_KEPT, perhaps=(_DEVICES,))
+class StatsOfTheCacheComeWithOne(GOOD_Accelerator):
+    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
+        stats = super().memory_stats(device_index)
+        if self.memory_reserved(device_index) == self.memory_allocated(device_index):
+            del stats["reserved_bytes.all.peak"]
+        return stats
 
 
 @breaks(_HELD, "memory_figures.available_memory_falls")
