@@ -129,3 +129,20 @@ def test_deferred_mode_can_be_switched_on_for_a_block():
     assert done.returncode == 0, done.stderr[-3000:]
     printed = [json.loads(line)[0] for line in done.stdout.splitlines()]
     assert printed == [0, 2, 0, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("key", "runtime", "total"), [("hpu", "habana_frameworks.torch", 28.0), ("npu", "torch_npu", 0.0)]
+)
+def test_hpu_alone_orders_work_of_two_streams_on_the_same_memory(python, key, runtime, total):
+    source = f"""
+import torch
+from {runtime} import {key} as module
+source, target = torch.full((4,), 7.0).pin_memory("{key}"), torch.zeros(4, device="{key}")
+module.synchronize()
+with module.stream(module.Stream()):
+    target.copy_(source, non_blocking=True)
+print(target.sum().item())
+"""
+    done = python(key, source, deferred=True)
+    assert done.stdout.split() == [str(total)], done.stderr

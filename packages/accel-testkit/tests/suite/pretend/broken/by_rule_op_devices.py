@@ -18,7 +18,9 @@ _COMPUTES = "op_devices.op_computes_where_its_tensors_are"
 
 def _moving(op: Any, *arguments: Any) -> None:
     op.multi_tensor_adam(*arguments)
-    TheRuntime.now.set_device(1)
+    streams = TheRuntime.now.streams
+    if streams.current != streams.default:
+        TheRuntime.now.set_device(1)
 
 
 def _choosing_a_stream(op: Any, *arguments: Any) -> Any:
