@@ -123,8 +123,12 @@ def _one_look_at_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session")
 def _deepspeed() -> None:
-    """Import DeepSpeed with a good accelerator: it asks for the ops of the accelerator, which a broken one fails at."""
+    """Import DeepSpeed with a good accelerator: it asks for the ops of the accelerator, which a broken one fails at.
+
+    The table of its report too, which core makes anew for each accelerator that is set, once it is there.
+    """
     importlib.import_module("deepspeed")
+    importlib.import_module("deepspeed.ops.op_builder.all_ops")
 
 
 @pytest.fixture

@@ -197,3 +197,28 @@ def test_each_thread_has_its_current_device(accelerator: DeepSpeedAccelerator, s
         expected=f"{[second]} there, 0 here",
         do="keep the current device in the runtime, which has one for each thread",
     )
+
+
+def test_variables_of_a_launcher_choose_nothing(
+    accelerator: DeepSpeedAccelerator, second: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variables of a rank change no answer once devices are in use: DeepSpeed's ranks call `set_device`."""
+
+    def answers() -> list[object]:
+        found: list[object] = []
+        for current in (0, second):
+            accelerator.set_device(current)
+            found += [accelerator.current_device(), accelerator.current_device_name()]
+        return [*found, accelerator.device_count(), accelerator.is_available()]
+
+    before = answers()
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_SIZE"):
+        monkeypatch.setenv(name, "1")
+    found = answers()
+    expect(
+        found == before,
+        "answers follow the variables of a launcher",
+        found=f"{found} in a job of ranks",
+        expected=f"{before}: current devices after set_device(0) and set_device(1), count, availability",
+        do="ask the runtime: whoever starts ranks calls set_device() in them",
+    )

@@ -19,7 +19,7 @@ _TENSORS: dict[str, Callable[[], torch.Tensor]] = {
     "bfloat16": lambda: torch.arange(7.0).to(torch.bfloat16),
     "float16": lambda: torch.arange(7.0).half(),
     "float64": lambda: torch.arange(7.0).double() / 3,
-    "int64": lambda: torch.arange(7) - 2**40,
+    "int64": lambda: torch.tensor([2**63 - 1, -(2**63), 2**53 + 1, 0]),
     "bool": lambda: torch.tensor([True, False, True]),
     "uint8": lambda: torch.arange(7, dtype=torch.uint8),
     "transposed": lambda: torch.arange(12.0).reshape(3, 4).t(),

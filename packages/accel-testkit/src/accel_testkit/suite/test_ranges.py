@@ -40,6 +40,14 @@ def test_range_takes_a_domain(accelerator: DeepSpeedAccelerator) -> None:
     )
 
 
+def test_range_that_nobody_opened_can_be_closed(accelerator: DeepSpeedAccelerator) -> None:
+    """`range_pop()` without a range raises nothing: a profiler that starts late has not seen the push."""
+    accelerator.range_pop()
+    accelerator.range_push("step")
+    accelerator.range_pop()
+    accelerator.range_pop()
+
+
 def test_domains_are_a_yes_or_no(accelerator: DeepSpeedAccelerator) -> None:
     """`supports_nvtx_domain` is True or False."""
     expect_type(accelerator.supports_nvtx_domain, bool, "supports_nvtx_domain", do="set a bool on the class")

@@ -62,9 +62,12 @@ def test_constructor_keeps_shape_and_precision(accelerator: DeepSpeedAccelerator
     make, dtype = getattr(accelerator, name), _CONSTRUCTORS[name]
     wrong = []
     for data in (_VALUES[name], [], [[1], [0]]):
-        found, wanted = make(data).cpu(), torch.tensor(data, dtype=dtype)
+        made, wanted = make(data), torch.tensor(data, dtype=dtype)
+        found, place = made.cpu(), made.device.type
         if found.shape != wanted.shape or found.dtype != dtype or not torch.equal(found, wanted):
             wrong.append(f"{tuple(found.shape)} {found.tolist()} of {data}")
+        elif place != accelerator.device().type:
+            wrong.append(f"on {place} for {data}")
     expect(
         not wrong,
         f"{name}() changes its data",

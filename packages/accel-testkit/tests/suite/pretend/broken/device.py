@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from contextlib import nullcontext
 from typing import Any
@@ -218,3 +219,15 @@ class SynchronizeTakesNoIndex(GOOD_Accelerator):
 class SynchronizeReturnsAnEvent(GOOD_Accelerator):
     def synchronize(self, device_index: int | None = None) -> Any:
         return Runtime.Event()
+
+
+@breaks("current_device.variables_of_a_launcher_choose_nothing")
+class DevicesAreTheRanksOfThisNode(GOOD_Accelerator):
+    def device_count(self) -> int:
+        return int(os.environ.get("LOCAL_WORLD_SIZE", super().device_count()))
+
+
+@breaks("current_device.variables_of_a_launcher_choose_nothing")
+class CurrentDeviceIsTheLocalRank(GOOD_Accelerator):
+    def current_device(self) -> int:
+        return int(os.environ.get("LOCAL_RANK", super().current_device()))

@@ -34,6 +34,31 @@ class PushDemandsADomain(GOOD_Accelerator):
         pass
 
 
+@breaks("ranges.range_that_nobody_opened_can_be_closed")
+class PopNeedsAPush(GOOD_Accelerator):
+    _open = 0
+
+    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
+        self._open += 1
+
+    def range_pop(self, domain: str | None = None) -> None:
+        self._open -= 1
+        if self._open < 0:
+            raise RuntimeError("no range is open")
+
+
+@breaks("environment.compile_backend_can_be_set")
+class BackendIsThatOfTheClass(GOOD_Accelerator):
+    _shared = ""
+
+    def set_compile_backend(self, backend: str) -> None:
+        super().set_compile_backend(backend)
+        type(self)._shared = backend
+
+    def get_compile_backend(self) -> str:
+        return self._shared or super().get_compile_backend()
+
+
 @breaks("ranges.domains_are_a_yes_or_no")
 class DomainsAreNone(GOOD_Accelerator):
     supports_nvtx_domain = None  # type: ignore[assignment]

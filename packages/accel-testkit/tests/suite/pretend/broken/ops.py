@@ -102,11 +102,24 @@ breaks(
     _HARMLESS,
     "op_table.class_and_instance_are_of_one_kind",
     "op_table.missing_ops_have_reasons",
+    "op_table.package_of_builders_can_be_imported",
+    "op_table.subclass_has_the_ops_of_its_class",
     name="TableNamesNoModule",
 )(_with(FusedAdamBuilder="accel_good.op_builder.fused:FusedAdamBuilder"))
 answers(
-    {"op_builder_dir": "accel_good.ops"}, *_SETTING, *_SERVED, "op_table.package_of_builders_can_be_imported"
+    {"op_builder_dir": "accel_good.ops"},
+    *_SETTING,
+    *_SERVED,
+    "op_table.package_of_builders_can_be_imported",
 )
+
+
+@breaks("op_table.package_of_builders_can_be_imported")
+class PackageOfBuildersIsAnother(GOOD_Accelerator):
+    """A package that can be imported, of other builders."""
+
+    def op_builder_dir(self) -> str:
+        return "accel_host.op_builder"
 
 
 @breaks("op_table.subclass_has_the_ops_of_its_class")
