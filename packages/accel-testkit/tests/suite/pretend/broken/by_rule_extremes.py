@@ -195,14 +195,14 @@ class _Served(GOOD_Accelerator):
         return SimpleNamespace(load=lambda: changed)
 
 
-for _class, _check in (
-    (_Truncating, "writes_leave_the_rest_of_a_file"),
+for _class, *_checks in (
+    (_Truncating, "writes_leave_the_rest_of_a_file", "locked_tensors_can_be_transferred"),
     (_FromTheStart, "reads_in_flight_each_fill_their_tensor"),
     (_Silent, "requests_that_fail_say_so"),
     (_OneSize, "handle_tells_what_it_was_given"),
     (_OfFloats, "locked_tensors_can_be_transferred"),
 ):
-    breaks(f"{_FILES}.{_check}", name=f"Files{_class.__name__}")(
+    breaks(*(f"{_FILES}.{check}" for check in _checks), name=f"Files{_class.__name__}")(
         type(f"Files{_class.__name__}", (_Served,), {"handle": _class})
     )
 

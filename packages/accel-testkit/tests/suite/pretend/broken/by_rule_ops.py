@@ -152,6 +152,7 @@ register_calls(
 )  # fmt: skip
 register_calls(
     "InferenceBuilder", "WindowIsOneWider", "op_attention.attention_is_right[window-fp32]",
+    "op_attention.attention_is_right[alibi, grouped heads, window-fp32]",
     softmax_context_fp32=lambda op, *a: op.softmax_context_fp32(*a[:10], a[10] + bool(a[10]), *a[11:]),
 )  # fmt: skip
 register_calls(

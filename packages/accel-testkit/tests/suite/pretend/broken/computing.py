@@ -67,6 +67,7 @@ class TritonIsImportedToAnswer(GOOD_Accelerator):
     "graphs.each_replay_runs_the_work",
     "graphs.replay_uses_new_data",
     "graphs.two_graphs_are_replayed_in_any_order",
+    "graphs.replay_runs_the_work_once",
 )
 class ReplayDoesNothing(GOOD_Accelerator):
     def replay_graph(self, graph: Any) -> None:
@@ -79,6 +80,7 @@ class ReplayDoesNothing(GOOD_Accelerator):
     "graphs.each_replay_runs_the_work",
     "graphs.replay_uses_new_data",
     "graphs.two_graphs_are_replayed_in_any_order",
+    "graphs.replay_runs_the_work_once",
 )
 class CaptureRecordsNothing(GOOD_Accelerator):
     def capture_to_graph(
@@ -117,6 +119,7 @@ class CaptureIsNotNoticed(GOOD_Accelerator):
     "graphs.capture_ends_with_an_exception",
     "graphs.replay_uses_new_data",
     "graphs.two_graphs_are_replayed_in_any_order",
+    "graphs.replay_runs_the_work_once",
 )
 class CaptureIsAFunction(GOOD_Accelerator):
     def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Any:
@@ -132,6 +135,7 @@ class CaptureIsAFunction(GOOD_Accelerator):
     "graphs.capture_ends_with_an_exception",
     "graphs.replay_uses_new_data",
     "graphs.two_graphs_are_replayed_in_any_order",
+    "graphs.replay_runs_the_work_once",
 )
 class GraphIsMissingUndeclared(GOOD_Accelerator):
     def create_graph(self) -> Any:
@@ -155,7 +159,11 @@ class ReplayRunsTheWorkTwice(GOOD_Accelerator):
         super().replay_graph(graph)
 
 
-@breaks("graphs.each_replay_runs_the_work", "graphs.two_graphs_are_replayed_in_any_order")
+@breaks(
+    "graphs.each_replay_runs_the_work",
+    "graphs.two_graphs_are_replayed_in_any_order",
+    "graphs.replay_runs_the_work_once",
+)
 class GraphIsReplayedOnce(GOOD_Accelerator):
     def replay_graph(self, graph: Any) -> None:
         super().replay_graph(graph)

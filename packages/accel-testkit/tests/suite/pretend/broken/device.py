@@ -59,6 +59,8 @@ class SynchronizedIsANumber(GOOD_Accelerator):
     "memory.stats_agree_with_the_figures",
     "random.state_of_one_device_is_not_another_s",
     "tensors.tensor_of_any_index_is_on_the_accelerator",
+    "graphs.replay_runs_the_work_once",
+    "memory.asking_leaves_the_cache",
 )
 class DeviceIsAContext(GOOD_Accelerator):
     def device(self, device_index: int | None = None) -> Any:
@@ -80,7 +82,11 @@ class DeviceDropsTheIndex(GOOD_Accelerator):
         return torch.device("cpu")
 
 
-@breaks("identity.call_shapes_are_the_interface_s", *PLACED)
+@breaks(
+    "identity.call_shapes_are_the_interface_s",
+    *PLACED,
+    "graphs.replay_runs_the_work_once",
+)
 class DeviceDemandsAnIndex(GOOD_Accelerator):
     def device(self, device_index: int) -> torch.device:  # type: ignore[override]
         return torch.device("cpu", device_index)

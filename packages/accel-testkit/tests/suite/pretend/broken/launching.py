@@ -28,7 +28,11 @@ class PushTakesAMessageOnly(GOOD_Accelerator):
         pass
 
 
-@breaks(*SHAPES, "ranges.range_takes_a_message")
+@breaks(
+    *SHAPES,
+    "ranges.range_takes_a_message",
+    "ranges.range_that_nobody_opened_can_be_closed",
+)
 class PushDemandsADomain(GOOD_Accelerator):
     def range_push(self, msg: str, domain: str, category: str | None = None) -> None:  # type: ignore[override]
         pass

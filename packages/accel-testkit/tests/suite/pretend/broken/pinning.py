@@ -22,6 +22,7 @@ answers(
     "host_pins.active_allocator_is_used",
     "pinned_memory.copy_is_pinned",
     "pinned_memory.buffer_without_a_copy",
+    "pinned_memory.buffers_have_any_shape",
     "pinned_memory.empty_buffers",
 )
 
@@ -76,6 +77,7 @@ class PinningLosesTheShape(GOOD_Accelerator):
     "pinned_memory.copy_is_pinned[align_bytes by position]",
     "pinned_memory.copy_is_pinned[align_bytes]",
     "pinned_memory.copy_is_pinned[make_copy]",
+    "pinned_memory.buffers_have_any_shape",
 )
 class PinningTakesATensorOnly(GOOD_Accelerator):
     """As it was on mlu."""
@@ -102,6 +104,7 @@ class BuffersAreNeverFlat(GOOD_Accelerator):
     "host_pins.active_allocator_is_used[empty, lengths]",
     "host_pins.active_allocator_is_used[empty, one length]",
     "pinned_memory.empty_buffers",
+    "pinned_memory.buffers_have_any_shape",
 )
 class EmptyBuffersAreFloat32(GOOD_Accelerator):
     def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
