@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,19 +63,30 @@ def test_aligned_memory_is_torch_s_where_the_system_refuses_to_lock(
     assert pinned.is_pinned() or not pinned.numel()
 
 
+@contextmanager
+def mapped_at(address: int, size: int) -> Iterator[torch.Tensor]:
+    """Ordinary memory of the process at an address that nothing else is at."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.mmap.restype = ctypes.c_void_p
+    fixed = 0x100000  # MAP_FIXED_NOREPLACE of Linux
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | fixed
+    found = libc.mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+    assert found == address, f"errno {ctypes.get_errno()}: the memory was not given back"
+    try:
+        yield torch.frombuffer((ctypes.c_char * size).from_address(address), dtype=torch.uint8)
+    finally:
+        libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
+
+
 def test_recycled_addresses_are_not_pinned(xpu: Any) -> None:
-    seen: set[int] = set()
-    recycled = 0
-    for _ in range(50):
-        pinned = xpu.pin_memory(torch.ones(1 << 20), align_bytes=0)
-        seen.add(pinned.data_ptr())
+    for size in (1 << 22, (1 << 23) + mmap.PAGESIZE):  # blocks of up to 2 MiB share pages, which stay
+        pinned = xpu.pin_memory(torch.ones(size, dtype=torch.uint8), align_bytes=0)
+        address = pinned.data_ptr()
         del pinned
         gc.collect()
-        # As large: the system maps it where the pages were. Blocks of up to 2 MiB share pages, which stay.
-        ordinary = torch.frombuffer(mmap.mmap(-1, 1 << 22), dtype=torch.uint8)
-        recycled += any(0 <= ordinary.data_ptr() - address < ordinary.nbytes for address in seen)
-        assert not xpu.is_pinned(ordinary)
-    assert recycled, "no address was used again, so nothing was shown"
+        with mapped_at(address, size) as ordinary:
+            assert not xpu.is_pinned(ordinary)
 
 
 def test_ordinary_pinned_memory_is_torch_s(xpu: Any) -> None:

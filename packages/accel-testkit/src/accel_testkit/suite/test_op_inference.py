@@ -87,11 +87,12 @@ def _mlp_gemm(op: Any, new: Numbers) -> Pairs:
             w1_, w2_ = w1_.t().contiguous(), w2_.t().contiguous()
         start = x + r + (ib if biased else 0) if after else x
         norm = layer_norm(start, g, bt, 1e-3)
+        inner = biased or after  # models without any bias have none here either
         found = typed(op, "mlp_gemm", new.dtype)(
-            x_, r_, ib_ if biased else None, w1_, w2_, b_, g_, bt_, 1e-3, True, after, new.output(1),
+            x_, r_, ib_ if biased else None, w1_, w2_, b_ if inner else None, g_, bt_, 1e-3, True, after, new.output(1),
             new.output(1), False, kind, transposed,
         )  # fmt: skip
-        wanted = activation(norm @ w1 + b, _MLP_KINDS[kind]) @ w2
+        wanted = activation(norm @ w1 + (b if inner else 0), _MLP_KINDS[kind]) @ w2
         pairs += zip(found, (wanted, norm), strict=True)
         pairs += [(x_, x), (r_, r)]  # inputs stay
     return pairs
