@@ -63,6 +63,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="leave out what takes long: the training, and most of the engine's configurations",
     )
+    group.addoption(
+        "--stock-answers",
+        metavar="FOLDER",
+        type=Path,
+        help="keep the engine's runs on DeepSpeed's own CPU accelerator in this existing folder, for sessions"
+        " of other accelerators in the same environment",
+    )
     group.addoption("--results", metavar="FILE", type=Path, help="write the outcome of every check as JSON")
 
 

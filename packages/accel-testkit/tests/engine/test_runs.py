@@ -23,6 +23,7 @@ class Recording:
     """A launcher that starts nothing."""
 
     accelerator: str = OURS.replace(":", ".")
+    error: str = ""
     started: list[tuple[int, dict[str, Any], dict[str, str]]] = field(default_factory=list)
     target: Any = field(default_factory=lambda: SimpleNamespace(accelerator=OURS))
 
@@ -30,12 +31,15 @@ class Recording:
         self, job: str, ranks: int, order: dict[str, Any], environment: Mapping[str, str], limit: float
     ) -> list[dict[str, Any]]:
         self.started.append((ranks, order, dict(environment)))
-        return [{"accelerator": STOCK if order["stock"] else self.accelerator}] * ranks
+        error = {"error": self.error} if self.error else {}
+        return [{"accelerator": STOCK if order["stock"] else self.accelerator, **error}] * ranks
 
 
-def answered(launcher: Recording, *kinds: RunKey) -> list[tuple[int, int, bool]]:
+def answered(
+    launcher: Recording, *kinds: RunKey, stock_answers: Path | None = None
+) -> list[tuple[int, int, bool]]:
     """Ranks, origin and whether it is stock DeepSpeed, of what was started."""
-    with Runs(launcher, MATRIX, Path("checkpoints")) as runs:  # type: ignore[arg-type]
+    with Runs(launcher, MATRIX, Path("checkpoints"), stock_answers) as runs:  # type: ignore[arg-type]
         for kind in kinds:
             assert len(runs.answers(kind)) == kind.ranks
     return sorted((ranks, order["origin"], order["stock"]) for ranks, order, _ in launcher.started)
@@ -68,3 +72,25 @@ def test_a_run_on_another_accelerator_fails() -> None:
     launcher = Recording(accelerator="accel_cpu.accelerator.CPU_Accelerator")
     with pytest.raises(pytest.fail.Exception, match="ran on another accelerator"):
         answered(launcher, RunKey(2))
+
+
+def test_the_measure_is_shared_between_sessions_that_name_a_folder(tmp_path: Path) -> None:
+    kinds = [RunKey(1), RunKey(1, stock=True), RunKey(2, stock=True)]
+    first, second = Recording(), Recording()
+    assert answered(first, *kinds, stock_answers=tmp_path) == [(1, 0, False), (1, 0, True), (2, 0, True)]
+    assert answered(second, *kinds, stock_answers=tmp_path) == [(1, 0, False)]
+
+
+def test_a_measure_that_failed_is_not_shared(tmp_path: Path) -> None:
+    launcher = Recording(error="ended with 1")
+    for _ in range(2):
+        answered(launcher, RunKey(2, stock=True), stock_answers=tmp_path)
+    assert len(launcher.started) == 2
+
+
+def test_measures_of_other_configurations_are_apart(tmp_path: Path) -> None:
+    launcher = Recording()
+    for chosen in (MATRIX[:2], MATRIX[:3]):
+        with Runs(launcher, chosen, tmp_path, tmp_path) as runs:  # type: ignore[arg-type]
+            runs.answers(RunKey(2, stock=True))
+    assert len(launcher.started) == 2

@@ -40,7 +40,8 @@ def runs(
         spec.params["configuration"].name for spec in parameters if spec and "configuration" in spec.params
     }
     chosen = [configuration for configuration in MATRIX if configuration.name in names]
-    with Runs(launcher, chosen, tmp_path_factory.mktemp("checkpoints")) as found:
+    shared = request.config.getoption("stock_answers")
+    with Runs(launcher, chosen, tmp_path_factory.mktemp("checkpoints"), shared) as found:
         yield found
 
 

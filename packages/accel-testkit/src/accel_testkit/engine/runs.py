@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
@@ -52,10 +54,22 @@ class RunKey(NamedTuple):
 class Runs:
     """Starts each run once, when its answers are first needed."""
 
-    def __init__(self, launcher: Launcher, chosen: Sequence[Configuration], checkpoints: Path) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        chosen: Sequence[Configuration],
+        checkpoints: Path,
+        stock_answers: Path | None = None,
+    ) -> None:
+        """Start nothing.
+
+        stock_answers: an existing folder, in which runs of DeepSpeed's own CPU accelerator are kept for other
+        sessions of the same environment.
+        """
         self._launcher = launcher
         self._chosen = chosen
         self._checkpoints = checkpoints
+        self._stock_answers = stock_answers
         self._threads = ThreadPoolExecutor(max_workers=2)
         self._runs: dict[RunKey, Future[Answers]] = {}
 
@@ -87,6 +101,24 @@ class Runs:
             c for c in self._chosen if (c.same_arithmetic or not key.stock) and (c.moves or not key.origin)
         ]
         order = Order([c.name for c in wanted], str(folder), key.origin, key.stock)
+        # Who goes on from a checkpoint needs more of an earlier run than its answers.
+        kept = self._kept(key, order.names) if key.stock and not key.origin else None
+        if kept and kept.is_file():
+            known: Answers = json.loads(kept.read_text(encoding="utf-8"))
+            return known
         limit = _START + _EACH * len(wanted)
         environment = _STOCK if key.stock else {}
-        return self._launcher.run("accel_testkit.engine.rank", key.ranks, asdict(order), environment, limit)
+        answers = self._launcher.run(
+            "accel_testkit.engine.rank", key.ranks, asdict(order), environment, limit
+        )
+        if kept and not any("error" in answer for answer in answers):
+            kept.with_suffix(".new").write_text(json.dumps(answers), encoding="utf-8")
+            kept.with_suffix(".new").replace(kept)
+        return answers
+
+    def _kept(self, key: RunKey, names: list[str]) -> Path | None:
+        """Return the file with the answers of such a run, which may not exist."""
+        if self._stock_answers is None:
+            return None
+        digest = hashlib.sha256(json.dumps(names).encode()).hexdigest()
+        return self._stock_answers / f"{key.ranks}-{digest[:16]}.json"
