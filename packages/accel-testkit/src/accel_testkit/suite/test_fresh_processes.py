@@ -24,25 +24,48 @@ pytestmark = pytest.mark.tier("multi")
 Answers = dict[str, dict[str, Any]]
 #: Guards against a hang; nothing is measured.
 _LIMIT = 300
-#: What the process sees -> the ids that the launcher writes; None leaves the variables as they are.
-_VISIBLE: dict[str, list[int] | None] = {"all": None, "one": [1], "none": [], "absent": [99]}
+#: What the process sees -> the ids that the launcher writes.
+_VISIBLE = {"one": [1], "none": [], "absent": [99]}
 #: Ranks of nodes with unequal numbers of them -> RANK and LOCAL_RANK, so that neither follows from the other.
 _RANKS = {"local rank 0": (3, 0), "local rank 1": (2, 1)}
 
 
 @pytest.fixture(scope="module")
 def seen(
+    target: Target, tmp_path_factory: pytest.TempPathFactory, run_environment: dict[str, str]
+) -> Answers:
+    """What processes that see all devices answer; see accel_testkit.suite.fresh_device."""
+    environments = {"all": run_environment}
+    for name, (rank, local) in _RANKS.items():
+        variables = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": 4, "CROSS_RANK": 1, "CROSS_SIZE": 2}
+        sizes = {"LOCAL_SIZE": local + 1, "LOCAL_WORLD_SIZE": local + 1}
+        written = {key: str(value) for key, value in {**variables, **sizes}.items()}
+        environments[name] = {**run_environment, **written}
+    return _answers(target, environments, tmp_path_factory.mktemp("fresh"))
+
+
+@pytest.fixture(scope="module")
+def limited(
+    seen: Answers,
     target: Target,
     accelerator: DeepSpeedAccelerator,
     traits: Traits,
     tmp_path_factory: pytest.TempPathFactory,
     run_environment: dict[str, str],
 ) -> Answers:
-    """What processes with some of the devices answer; see accel_testkit.suite.fresh_device."""
-    folder = tmp_path_factory.mktemp("fresh")
+    """What these answer, and processes that see one device, none, or one that does not exist."""
+    environments = {}
+    for name, ids in _VISIBLE.items() if "indexed_devices" not in traits else ():
+        environments[name] = dict(run_environment)
+        accelerator.set_visible_devices_envs(environments[name], ids)
+    return {**seen, **_answers(target, environments, tmp_path_factory.mktemp("limited"))}
+
+
+def _answers(target: Target, environments: Mapping[str, Mapping[str, str]], folder: Path) -> Answers:
+    """Run a process in each of the environments, all at once."""
     named = list(records(target.vendor)) if target.vendor else []
     started = {}
-    for name, environment in _environments(accelerator, traits, run_environment).items():
+    for name, environment in environments.items():
         command = [sys.executable, "-m", "accel_testkit.suite.fresh_device", str(folder / f"{name}.json")]
         with (folder / f"{name}.log").open("wb") as log:
             started[name] = subprocess.Popen(
@@ -55,23 +78,6 @@ def seen(
             process.kill()
             process.wait()
     return {name: _read(folder, name) for name in started}
-
-
-def _environments(
-    accelerator: DeepSpeedAccelerator, traits: Traits, base: Mapping[str, str]
-) -> dict[str, dict[str, str]]:
-    environments = {}
-    for name, ids in _VISIBLE.items():
-        if ids is not None and "indexed_devices" in traits:
-            continue
-        environments[name] = dict(base)
-        if ids is not None:
-            accelerator.set_visible_devices_envs(environments[name], ids)
-    for name, (rank, local) in _RANKS.items():
-        variables = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": 4, "CROSS_RANK": 1, "CROSS_SIZE": 2}
-        sizes = {"LOCAL_SIZE": local + 1, "LOCAL_WORLD_SIZE": local + 1}
-        environments[name] = {**base, **{key: str(value) for key, value in {**variables, **sizes}.items()}}
-    return environments
 
 
 def _read(folder: Path, name: str) -> dict[str, Any]:
@@ -152,9 +158,9 @@ def test_memory_that_is_used_first_is_not_available(seen: Answers, name: str) ->
 
 
 @pytest.mark.needs("indexed_devices")
-def test_one_visible_device_is_device_0(seen: Answers) -> None:
+def test_one_visible_device_is_device_0(limited: Answers) -> None:
     """A process that is shown device 1 alone has one device, which computes under index 0, and no second one."""
-    answers = _answer(seen, "one")
+    answers = _answer(limited, "one")
     found = {name: answers[name] for name in ("available", "count", "computing")}
     expect(
         found == {"available": True, "count": 1, "computing": 1},
@@ -167,12 +173,12 @@ def test_one_visible_device_is_device_0(seen: Answers) -> None:
 
 @pytest.mark.needs("indexed_devices")
 @pytest.mark.parametrize("name", ["none", "absent"])
-def test_process_without_a_device_says_so(seen: Answers, name: str) -> None:
+def test_process_without_a_device_says_so(limited: Answers, name: str) -> None:
     """With none of the devices, or one that does not exist, an accelerator is not available and counts none.
 
     A runtime that takes an empty text for an unset variable shows all.
     """
-    answers = _answer(seen, name)
+    answers = _answer(limited, name)
     expect(
         answers["available"] is (answers["count"] > 0) and answers["computing"] == answers["count"],
         f"a process with {name} of the devices contradicts itself",
@@ -184,10 +190,10 @@ def test_process_without_a_device_says_so(seen: Answers, name: str) -> None:
 
 @pytest.mark.record
 @pytest.mark.needs("indexed_devices")
-@pytest.mark.parametrize("name", _VISIBLE)
-def test_probe_counts_what_the_process_has(seen: Answers, name: str) -> None:
+@pytest.mark.parametrize("name", ["all", *_VISIBLE])
+def test_probe_counts_what_the_process_has(limited: Answers, name: str) -> None:
     """`evidence()` finds the runtime, and `confirm()` counts the devices of its own process, also none."""
-    answers = _answer(seen, name)
+    answers = _answer(limited, name)
     expect(
         set(answers["confirmed"]) == {answers["count"]}
         and all(answers["runtime"])

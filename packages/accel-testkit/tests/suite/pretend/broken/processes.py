@@ -149,7 +149,7 @@ def probe_counts_one_device(site: Site, monkeypatch: pytest.MonkeyPatch) -> None
     site.edit("probe.py", "visible.count(runtime.DEVICES)", "1")
 
 
-@breaks(*(f"{_PROBE}[{name}]" for name in ("absent", "none")), started="seen")
+@breaks(_NONE, *(f"{_PROBE}[{name}]" for name in ("absent", "none")), started="seen")
 def probe_raises_without_a_device(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.edit(
         "probe.py", "    return Confirmation(", "    visible.count(2) or 1 / 0\n    return Confirmation("
