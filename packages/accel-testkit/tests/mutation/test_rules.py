@@ -128,6 +128,49 @@ def test_what_only_an_error_message_needs_is_left_alone() -> None:
     assert changed(text, "condition") == ["if (not (key not in known)):"]
 
 
+def test_function_that_only_error_messages_call_is_left_alone() -> None:
+    text = """
+    class Op:
+        def _names(self):
+            return sorted(vars(self), reverse=True)
+
+        def _error(self):
+            return KeyError("a", "b")
+
+        def __getattr__(self, name):
+            if name:
+                raise AttributeError(f"{name} is none of {self._names()}")
+            raise self._error()
+    """
+    found = {mutant.function for mutant in rules.mutants(Source(Path("toy.py"), "toy", dedent(text)))}
+    assert found == {"Op._error", "Op.__getattr__"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Step = Callable[[list[int], str], None]",
+        'Pair = tuple["int", "str"]',
+        "Place = Mapping[str, tuple[int, ...]] | None",
+        'Kind = TypeVar("Kind")',
+    ],
+)
+def test_what_is_for_type_checkers_has_no_mutants(text: str) -> None:
+    assert not list(rules.mutants(Source(Path("toy.py"), "toy", text)))
+    assert list(rules.mutants(Source(Path("toy.py"), "toy", "SIZES = {'a': 1} | {'b': 2}")))
+
+
+def test_lengths_that_zip_asserts_are_no_argument() -> None:
+    text = "def f(a, b):\n    return g(zip(a, b, strict=True), h(strict=True))"
+    assert changed(text, "condition") == ["return g(zip(a, b, strict=True), h(strict=False))"]
+    assert not [line for line in changed(text, "argument") if "strict" not in line.partition("h(")[0]]
+
+
+@pytest.mark.parametrize("call", ["math.gcd(a, b)", "torch.maximum(a, b)", "torch.promote_types(a, b)"])
+def test_order_that_changes_nothing_is_kept(call: str) -> None:
+    assert not changed(f"def f(a, b):\n    return {call}", "swap")
+
+
 def test_every_rule_has_a_sentence() -> None:
     found = {mutant.rule for mutant in rules.mutants(Source.read(Path(rules.__file__), "rules"))}
     assert found

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +15,8 @@ from pathlib import Path
 from types import FunctionType, MethodType
 from typing import Any
 
+from accel_core.interface import DeepSpeedAccelerator
+from accel_core.op_builder import OpBuilder
 from accel_testkit.mutation.source import Function, Source
 from accel_testkit.suite import ops
 
@@ -27,11 +30,13 @@ class Scope:
 
     own: packages that count: what the ops load from others is tested there.
     named: (file, first line) of the code of the effective methods and of the ops' functions.
+    classes: dotted names of the accelerator's class, of the builders of ops that it has, and of what these derive from.
     """
 
     own: frozenset[str] = frozenset()
     packages: set[str] = field(default_factory=set)
     named: set[tuple[str, int]] = field(default_factory=set)
+    classes: set[str] = field(default_factory=set)
 
     @property
     def places(self) -> dict[str, str]:
@@ -46,13 +51,25 @@ class Scope:
 
     def document(self) -> dict[str, Any]:
         """Return it as plain data."""
-        return {"packages": sorted(self.packages), "named": sorted(self.named)}
+        return {
+            "packages": sorted(self.packages),
+            "named": sorted(self.named),
+            "classes": sorted(self.classes),
+        }
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> Scope:
         """Return it from plain data."""
         named = {(name, line) for name, line in document["named"]}
-        return cls(packages=set(document["packages"]), named=named)
+        return cls(packages=set(document["packages"]), named=named, classes=set(document["classes"]))
+
+    def lacks(self, module: str, name: str) -> bool:
+        """Return whether a class, by module and qualified name, is of accelerators or builders, but not of this one."""
+        found: Any = sys.modules.get(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)
+        kind = isinstance(found, type) and issubclass(found, (OpBuilder, DeepSpeedAccelerator))
+        return kind and f"{module}.{name}" not in self.classes
 
 
 def survey(accelerator: Any, also: Iterable[str] = ()) -> Scope:
@@ -75,6 +92,7 @@ def survey(accelerator: Any, also: Iterable[str] = ()) -> Scope:
 
 
 def _add_class(scope: Scope, cls: type) -> None:
+    scope.classes |= {f"{base.__module__}.{base.__qualname__}" for base in cls.__mro__}
     for name in {name for base in cls.__mro__ for name in vars(base)}:
         for function in _effective(cls, name):
             _add(scope, function)

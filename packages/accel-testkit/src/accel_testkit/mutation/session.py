@@ -25,7 +25,7 @@ from accel_core.op_builder import OpTable
 from accel_testkit.mutation import checks, equivalents, patch, reach, rules, scope, tables, tree
 from accel_testkit.mutation.forks import Forks, Steps, Task
 from accel_testkit.mutation.judgement import Check, Judge, Outcome, Verdict
-from accel_testkit.mutation.source import Mutant, Source
+from accel_testkit.mutation.source import Function, Mutant, Source
 from accel_testkit.suite import results
 from accel_testkit.suite.target import TARGET, Target
 
@@ -163,7 +163,7 @@ class MutationSession:
                     wanted.add(function.name)
             # The vendor's record has checks of its own, by core when it finds the package.
             if wanted and source.path.name != "vendor.py":
-                wanted |= {table.name for table in source.tables()}
+                wanted |= {table.name for table in source.tables() if _belongs(table, surveyed, wanted)}
             for mutant in rules.mutants(source):
                 if mutant.function in wanted and self.wish.only in f"{mutant.name} {mutant.rule}":
                     yield mutant
@@ -205,6 +205,13 @@ def row(verdict: Verdict) -> dict[str, Any]:
         "by": verdict.by,
         "note": verdict.note,
     }
+
+
+def _belongs(table: Function, surveyed: scope.Scope, wanted: set[str]) -> bool:
+    """Return whether a table is no setting of a class that the accelerator has nothing of."""
+    name = table.name.rpartition(".")[0]
+    used = any(function.startswith(f"{name}.") for function in wanted)
+    return not name or used or not surveyed.lacks(table.source.module, name)
 
 
 def _about(target: Target) -> dict[str, Any]:

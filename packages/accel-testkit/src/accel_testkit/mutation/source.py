@@ -148,6 +148,23 @@ def _target(statement: ast.stmt) -> ast.Name | None:
     return target if isinstance(target, ast.Name) else None
 
 
+#: Generic classes and makers of types, of `typing`, `collections.abc` and Python itself.
+_GENERIC = {
+    "Awaitable", "Callable", "ClassVar", "Collection", "Generator", "Iterable", "Iterator", "Literal", "Mapping",
+    "MutableMapping", "Optional", "Sequence", "Union", "dict", "frozenset", "list", "set", "tuple", "type",
+}  # fmt: skip
+_MAKERS = {"NewType", "ParamSpec", "TypeVar"}
+
+
+def _is_type(value: ast.expr) -> bool:
+    """Return whether a value is for type checkers only: `Callable[[int], str]`, `list[int] | None`, `TypeVar("T")`."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr):
+        return _is_type(value.left) or _is_type(value.right)
+    if isinstance(value, ast.Subscript):
+        return isinstance(value.value, ast.Name) and value.value.id in _GENERIC
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in _MAKERS
+
+
 def _as_body(statement: ast.stmt) -> ast.FunctionDef:
     nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
     function = ast.FunctionDef(name="", args=nothing, body=[statement], decorator_list=[], returns=None)
@@ -205,6 +222,23 @@ class Source:
             starts.append(starts[-1] + len(line))
         return starts
 
+    @cached_property
+    def _for_texts(self) -> set[str]:
+        """Names of private functions that only the texts of errors read."""
+        texts = {
+            node
+            for raised in ast.walk(self.tree)
+            if isinstance(raised, ast.Raise) and isinstance(raised.exc, ast.Call)
+            for argument in [*raised.exc.args, *raised.exc.keywords]
+            for node in ast.walk(argument)
+        }
+        read: dict[str, bool] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Load):
+                name = node.id if isinstance(node, ast.Name) else node.attr
+                read[name] = read.get(name, True) and node in texts
+        return {name for name, only in read.items() if only and name[0] == "_" and name[:2] != "__"}
+
     def span(self, node: ast.expr | ast.stmt) -> tuple[int, int]:
         """Return the offsets of a node's text."""
         assert node.end_lineno is not None
@@ -236,15 +270,15 @@ class Source:
             if isinstance(child, ast.ClassDef):
                 yield from self._tables(child, f"{prefix}{child.name}.")
                 continue
-            target = _target(child)
-            if target is not None and target.id[:2] != "__":
+            target, value = _target(child), getattr(child, "value", None)
+            if target is not None and target.id[:2] != "__" and not _is_type(value):
                 yield Function(self, prefix + target.id, _as_body(child), table=True)
 
     def _functions(self, node: ast.AST, prefix: str) -> Iterator[Function]:
         for child in ast.iter_child_nodes(node):
             if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 function = Function(self, prefix + child.name, child)
-                if function.body:
+                if function.body and child.name not in self._for_texts:
                     yield function
                 yield from self._functions(child, f"{prefix}{child.name}.<locals>.")
             elif isinstance(child, ast.ClassDef):

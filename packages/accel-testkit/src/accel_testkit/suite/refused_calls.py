@@ -23,6 +23,7 @@ class Call:
     numbers:   argument -> what is wrong with it -> a value that has to be refused.
     taken:     (argument, change) that is right, too.
     sizes:     the error may name a size in place of an argument.
+    named:     arguments that the error names, whatever else it may leave out.
     said:      a pattern of the function's name in errors, if it is not that of the function.
     """
 
@@ -32,6 +33,7 @@ class Call:
     numbers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     taken: frozenset[tuple[str, str]] = frozenset()
     sizes: bool = False
+    named: frozenset[str] = frozenset()
     said: str = ""
 
 
@@ -178,6 +180,7 @@ CALLS = (
         },
         taken=_takes(val=(FLOAT, MORE)),
         sizes=True,
+        named=frozenset({"out"}),
     ),
     Call(
         "FPQuantizerBuilder",
@@ -192,6 +195,7 @@ CALLS = (
         numbers={"group_size": {"0": 0, "48 of 256": 48}, "q_exponent_bits": {"5": 5}},
         taken=_takes(val=(FLOAT, MORE), val_q=(MORE,)),
         sizes=True,
+        named=frozenset({"val_q"}),
     ),
     Call(
         "FPQuantizerBuilder",
@@ -208,6 +212,7 @@ CALLS = (
         # One index, and parts of one group, are right, too.
         taken=_takes(val=(FLOAT, MORE, FEWER), val_q=(MORE,), indexes=(SHORTER, FEWER)),
         sizes=True,
+        named=frozenset({"val_q", "indexes"}),
     ),
     Call(
         "PackbitsBuilder",

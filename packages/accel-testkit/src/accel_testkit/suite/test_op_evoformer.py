@@ -150,15 +150,15 @@ def test_large_problems_are_their_rows(accelerator: DeepSpeedAccelerator) -> Non
     batch, rows, length, heads, _ = _IN_PARTS
     q, k, v = (torch.randn(_IN_PARTS, generator=generator).to(device) for _ in range(3))
     bias = torch.randn(batch, rows, 1, 1, length, generator=generator).to(device)
+    pairs = torch.randn(batch, 1, heads, length, length, generator=generator).to(device)
     out, lse = torch.zeros_like(q), torch.zeros(batch * rows, heads, length, device=device)
-    none = q.new_empty(0)
-    op.attention(q, k, v, bias, none, out, lse)
+    op.attention(q, k, v, bias, pairs, out, lse)
     apart = []
     for first, second in ((0, 0), (0, 4), (1, 0), (1, 4)):
         part = (slice(first, first + 1), slice(second, second + 1))
-        alone = [tensor[part].clone() for tensor in (q, k, v, bias)]
+        alone = [*(tensor[part].clone() for tensor in (q, k, v, bias)), pairs[part[0]]]
         one, figure = torch.zeros_like(alone[0]), torch.zeros(1, heads, length, device=device)
-        op.attention(*alone, none, one, figure)
+        op.attention(*alone, one, figure)
         apart += [
             float((one - out[part]).abs().max()),
             float((figure - lse[first * rows + second]).abs().max()),

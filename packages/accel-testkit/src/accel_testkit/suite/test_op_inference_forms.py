@@ -117,6 +117,8 @@ def test_cache_takes_other_batches(op: Any, device: torch.device) -> None:
     heads = _attention(op, rows)[0].clone()
     holds["0 groups are as many as heads"] = _near(_attention(op, rows, groups=0)[0], heads)
     holds["many tokens are a prompt"] = _near(_attention(op, rows, prompt=False)[0], heads)
+    two = _attention(op, rows[:, :2])[0].clone()
+    holds["two tokens are a prompt"] = _near(_attention(op, rows[:, :2], prompt=False)[0], two)
     holds.expect("the cache of softmax_context()", _DO)
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import importlib
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -51,6 +52,8 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
     "SpatialInferenceBuilder": ("nhwc_bias_add", "nhwc_bias_add_add", "nhwc_bias_add_bias_add"),
     "AsyncIOBuilder": ("aio_handle", "aio_read", "aio_write"),
 }
+#: Builders of releases before 0.19.
+_FORMER = {"PackbitsBuilder": SimpleNamespace(NAME="pack_bits", BUILD_VAR="DS_BUILD_PACK_BITS")}
 _SERVED = [pytest.param(name, marks=pytest.mark.needs(name)) for name in UPSTREAM]
 
 
@@ -149,7 +152,7 @@ def test_a_probe_that_fails_is_a_reason(accelerator: DeepSpeedAccelerator, name:
 def test_names_are_upstream_s(accelerator: DeepSpeedAccelerator) -> None:
     """A builder has the NAME and the BUILD_VAR of DeepSpeed's own builder: the engine and users look for these."""
     wrong = []
-    for name, stock in _stock_builders().items():
+    for name, stock in {**_FORMER, **_stock_builders()}.items():
         builder = accelerator.create_op_builder(name)
         if ops.is_missing(builder):
             continue

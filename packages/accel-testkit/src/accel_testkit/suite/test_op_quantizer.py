@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
@@ -74,6 +75,8 @@ def test_groups_are_sent_to_their_devices(accelerator: DeepSpeedAccelerator, op:
     pipeline, nodes, devices = order
     rows = _rows(torch.float16).to(accelerator.device())
     data, parameters = op.swizzle_quant(rows, _GROUPS, 4, op.Symmetric, *order)
+    for form, bits in itertools.product((rows.view(-1), rows.view(4, -1, 8)), (4, 8)):
+        _expect_same(op, rows, form, bits, order)
     plain, steps = op.quantize(rows, _GROUPS, 4, op.Symmetric)
     places = torch.arange(_GROUPS).view(nodes, devices, pipeline, -1).permute(2, 1, 0, 3).reshape(-1)
     wanted = plain.cpu().view(_GROUPS, -1)[places].reshape(-1)
@@ -92,6 +95,18 @@ def test_groups_are_sent_to_their_devices(accelerator: DeepSpeedAccelerator, op:
     exact = (total / step.cpu().double()).clamp(-8, 7)
     found = _unpacked(reduced, 4).double().view(out, _WIDTH)
     _expect_near(found - exact, 0.5 + 1e-3, "quantized_reduction", "the sum of the devices' parts")
+
+
+def _expect_same(op: Any, rows: torch.Tensor, form: torch.Tensor, bits: int, order: Any) -> None:
+    """What is sent of groups does not depend on the shape in which they are given."""
+    wanted, found = (op.swizzle_quant(given, _GROUPS, bits, op.Symmetric, *order) for given in (rows, form))
+    expect(
+        all(torch.equal(a.view(-1), b.view(-1)) for a, b in zip(found, wanted, strict=True)),
+        f"swizzle_quant of a tensor of shape {tuple(form.shape)} sends something else",
+        found=f"other integers or parameters in {bits} bits",
+        expected=f"those of the same numbers in rows, {tuple(rows.shape)}",
+        do="take groups in the order of memory",
+    )
 
 
 @pytest.mark.parametrize(("kind", "bits"), _KINDS, ids=_IDS)

@@ -238,14 +238,14 @@ def test_shapes_are_kept(op: Any, device: torch.device, kind: str, bits: int) ->
     data, parameters = op.quantize(values, _GROUPS, bits, getattr(op, kind))
     back = op.dequantize_fp32(data, parameters, _GROUPS, bits, getattr(op, kind))
     reduced, scales = op.quantized_reduction(data, parameters, _GROUPS, 12, bits, getattr(op, kind), 2)
-    error = torch.zeros(back.numel() // 2, device=device)
-    fed, _ = op.loco_quantized_reduction(
+    error = torch.zeros(back.numel() // 2, device=device, requires_grad=True)
+    fed, steps = op.loco_quantized_reduction(
         data, parameters, error, 0.5, _GROUPS, 12, bits, getattr(op, kind), 2
     )
     packed = _WIDTH * bits // 8
     shapes = [tuple(tensor.shape) for tensor in (data, back, reduced, fed)]
     wanted = [(4, 6, packed), (4, 6, _WIDTH), (4, 6, packed // 2), (4, 6, packed // 2)]
-    results = (data, parameters, back, reduced, scales)
+    results = (data, parameters, back, reduced, scales, fed, steps)
     kept = torch.equal(values.detach().cpu(), _rows().view(4, 6, _WIDTH))
     holds = shapes == wanted and kept and not any(tensor.requires_grad for tensor in results)
     found = f"shapes {shapes}, input {'kept' if kept else 'changed'}"

@@ -27,6 +27,7 @@ def _of_one_tensor(op: Any, device: torch.device) -> dict[str, Callable[[], Any]
         "quantize in 7 groups": lambda: op.quantize(rows, 7, 8, op.Symmetric),
         "quantize in 0 groups": lambda: op.quantize(rows, 0, 8, op.Symmetric),
         "dequantize in 2 bits": lambda: op.dequantize(data, parameters, 8, 2, op.Symmetric),
+        "dequantize of a scalar": lambda: op.dequantize(data[0, 0], parameters[:1], 1, 8, op.Symmetric),
         "dequantize with few parameters": lambda: op.dequantize(data, parameters[:4], 8, 4, op.Symmetric),
         "dequantize with many parameters": lambda: op.dequantize(data, parameters.repeat(2, 1), 8, 4, op.Symmetric),
         "dequantize of one kind as the other": lambda: op.dequantize(data, parameters, 8, 4, op.Asymmetric),

@@ -13,15 +13,16 @@ import torch
 
 from accel_core.errors import AccelError
 from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite import refused_calls, refused_quantizer_calls
 from accel_testkit.suite.expect import expect
-from accel_testkit.suite.refused_calls import CALLS, FEWER, FLOAT, MORE, NONE, SHORTER, TYPE, Call
+from accel_testkit.suite.refused_calls import FEWER, FLOAT, MORE, NONE, SHORTER, TYPE, Call
 
 pytestmark = pytest.mark.tier("device")
 
 
 _PARAMETERS = [
     pytest.param(call, id=f"{call.builder}-{call.function}", marks=pytest.mark.needs(call.builder))
-    for call in CALLS
+    for call in (*refused_calls.CALLS, *refused_quantizer_calls.CALLS)
 ]
 
 
@@ -107,7 +108,8 @@ def _trial(function: Callable[..., Any], call: Call, spoiled: tuple[str, dict[st
     if not re.search(rf"\b{call.said or call.function}\b", said):
         return f"{call.function}({change}) does not say which function: {said}"
     names = [name for name, value in arguments.items() if isinstance(value, torch.Tensor)]
-    of_tensor = change.partition(",")[0] in names
-    if of_tensor and not call.sizes and not any(re.search(rf"\b{name}\b", found) for name in names):
+    changed = change.partition(",")[0]
+    asked = [changed] if changed in call.named else [] if call.sizes or changed not in names else names
+    if asked and not any(re.search(rf"\b{name}\b", found) for name in asked):
         return f"{call.function}({change}) does not name an argument: {found}"
     return ""

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.tier("device")
 
 #: An op that a reason names as the one that computes; `no torch.ops.x.y` is one that there is not.
 _OP = re.compile(r"(?<!\bno )torch\.ops\.(\w+\.\w+)")
+_ABSENT = re.compile(r"\bno torch\.ops\.(\w+\.\w+)")
 _UNFINISHED = re.compile(r"torch\.ops\.(?!\w)|: *$|: *;|^\W|\bin +$")
 _EXERCISED = [
     pytest.param(name, marks=pytest.mark.needs(name))
@@ -46,7 +47,12 @@ def test_reasons_are_whole(accelerator: DeepSpeedAccelerator, name: str) -> None
         missing = [op for op in _OP.findall(reason) if not _exists(op)]
         if _UNFINISHED.search(reason) or not reason.strip() or missing:
             problems.append(f"{reason!r} {when} load()")
+        absent = [op for op in _ABSENT.findall(reason) if _exists(op)]
+        if absent:
+            problems.append(f"{', '.join(absent)} in {reason!r} {when} load() exist")
         routes: tuple[Route, ...] = getattr(builder, "routes", tuple)()
+        if hasattr(builder, "routes") and not routes:
+            problems.append("no route")
         if bool(_OP.search(reason)) and Route.VENDOR_OP not in routes:
             problems.append(f"an op of the runtime in {reason!r}, and not in the routes {routes}")
     expect(

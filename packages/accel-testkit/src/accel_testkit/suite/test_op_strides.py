@@ -42,6 +42,41 @@ def _attention(op: Any, query: torch.Tensor, keys: torch.Tensor, values: torch.T
     return [out, sums]
 
 
+def _core(name: str, *rest: Any) -> Call:
+    """A function of `inference_core_ops` that writes its first tensor, or two."""
+
+    def call(op: Any, *tensors: torch.Tensor) -> Tensors:
+        written = [tensor.clone(memory_format=torch.preserve_format) for tensor in tensors[:2]]
+        getattr(op, name)(*written, *tensors[2:], *rest)
+        return written
+
+    return call
+
+
+def _product(op: Any, out: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> Tensors:
+    op.blas_linear(out, x, weight)
+    return [out]
+
+
+def _linear(op: Any, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> Tensors:
+    return [
+        op.linear_layer_fp32(x, way, bias, True, False, 4, turned, 1e4)
+        for way, turned in ((weight, True), (weight.t(), False))
+    ]
+
+
+def _gemm(op: Any, x: torch.Tensor, weight: torch.Tensor, gamma: torch.Tensor) -> Tensors:
+    return [*op.rms_qkv_gemm_fp32(x, weight, x.new_empty(1), gamma, 1e-5, False, True)]
+
+
+def _mlp(
+    op: Any, x: torch.Tensor, residual: torch.Tensor, first: torch.Tensor, second: torch.Tensor
+) -> Tensors:
+    ones, none = x.new_ones(32), x.new_empty(1)
+    numbers = (1e-5, True, True, none, none, False, 1, True)
+    return [*op.mlp_gemm_fp32(x, residual, None, first, second, ones[:24], ones, ones, *numbers)]
+
+
 _DATA = (_numbers(6, 32) * 40).to(torch.int8)
 _STEPS = _numbers(6, 2).abs()
 _HEADS = [_numbers(2, 3, 32, 2, 8).half() for _ in range(3)]
@@ -72,6 +107,24 @@ _CALLS: dict[str, tuple[str, Call, Tensors]] = {
     "ds_quantize": ("QuantizerBuilder", _rounded, [_numbers(6, 32)]),
     "packbits": ("PackbitsBuilder", lambda op, x: op.packbits(x, 192, 0), [_numbers(6, 32)]),
     "unpackbits": ("PackbitsBuilder", lambda op, x: op.unpackbits(x, 192, 0), [_DATA.view(torch.uint8)]),
+    "blas_linear": ("InferenceCoreBuilder", _product, [_numbers(6, 24), _numbers(6, 32), _numbers(24, 32)]),
+    "rms_pre_norm": (
+        "InferenceCoreBuilder",
+        _core("rms_pre_norm", 1e-5),
+        [*(_numbers(6, 32) for _ in range(4)), _numbers(32)],
+    ),
+    "pre_layer_norm": (
+        "InferenceCoreBuilder",
+        _core("pre_layer_norm", 1e-5),
+        [*(_numbers(6, 32) for _ in range(4)), _numbers(32), _numbers(32)],
+    ),
+    "linear_layer": ("InferenceBuilder", _linear, [_numbers(2, 3, 32), _numbers(24, 32), _numbers(24)]),
+    "rms_qkv_gemm": ("InferenceBuilder", _gemm, [_numbers(2, 3, 32), _numbers(24, 32), _numbers(32)]),
+    "mlp_gemm": (
+        "InferenceBuilder",
+        _mlp,
+        [_numbers(2, 3, 32), _numbers(2, 3, 32), _numbers(24, 32), _numbers(32, 24)],
+    ),
     "attention": ("EvoformerAttnBuilder", _attention, _HEADS),
 }
 

@@ -77,7 +77,7 @@ def attend(
     """
     if hidden is not None:
         # The smallest number, not -inf: the result of a query with all keys masked is then unused, not NaN.
-        bias = torch.zeros((), dtype=query.dtype, device=query.device) if bias is None else bias.to(query)
+        bias = query.new_zeros(()) if bias is None else bias.to(query)
         bias = bias.masked_fill(hidden, torch.finfo(query.dtype).min)
     found = functional.scaled_dot_product_attention(
         query.transpose(1, 2), keys.transpose(1, 2), values.transpose(1, 2), bias, scale=scale,

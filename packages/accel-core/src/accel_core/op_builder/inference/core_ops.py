@@ -109,13 +109,13 @@ class CoreFunctions(OpFunctions):
 
     def bias_activation(self, activation: torch.Tensor, bias: torch.Tensor | None, kind: int) -> None:
         """Add the bias and apply the activation `kind`, in place."""
-        wide = activation.float() if bias is None else activation.float() + bias.float()
+        wide = activation.float() if bias is None else activation + bias.float()
         activation.copy_(activated(wide, kind))
 
     def gated_activation(
         self, output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor | None, kind: int
     ) -> None:
         """output = activation(gate) * value, where the channels of x are interleaved: gate, value, gate, …"""
-        wide = x.float() if bias is None else x.float() + bias.float()
+        wide = x.float() if bias is None else x + bias.float()
         gate, value = wide[..., 0::2], wide[..., 1::2]
         output.copy_(activated(gate, _GATES[kind]) * value)

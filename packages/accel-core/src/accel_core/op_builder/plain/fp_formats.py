@@ -46,7 +46,8 @@ class Format:
         steps = steps.add_(torch.rand_like(steps)).floor_() if stochastic else steps.round_()
         # Rounded up to the next power of two, the number of steps goes over into the exponent.
         codes = steps.nan_to_num_(0.0).to(torch.int32) + (exponent + (self.bias - 1) << self.mantissa)
-        return codes.clamp_(0, self.sign - 1) | (scaled < 0).to(torch.int32) * self.sign
+        codes = codes.clamp_(0, self.sign - 1)
+        return torch.where(scaled < 0, codes + self.sign, codes)
 
     def numbers(self, device: torch.device) -> torch.Tensor:
         """Return the float32 numbers of all codes."""
@@ -57,22 +58,23 @@ class Format:
         return torch.cat([numbers, -numbers]).to(device, torch.float32)
 
     def packed(self, codes: torch.Tensor) -> torch.Tensor:
-        """Return int32 codes in rows as bytes. A row has to be whole bytes."""
+        """Return int32 codes in rows as rows of numbers below 256, the bytes. A row has to be whole bytes."""
         if self.bits == 8:
-            return codes.to(torch.uint8)
+            return codes
         together, size = self._block()
         parts = codes.view(codes.shape[0], -1, together)
         block = parts[..., 0]
         for number in range(1, together):
             block = block | parts[..., number] << number * self.bits
-        return torch.stack([block >> 8 * byte & 255 for byte in range(size)], -1).flatten(1).to(torch.uint8)
+        return torch.stack([block >> 8 * byte & 255 for byte in range(size)], -1).flatten(1)
 
     def unpacked(self, data: torch.Tensor) -> torch.Tensor:
-        """Return the codes in rows of bytes as int32."""
+        """Return the codes in rows of bytes, as indices."""
+        data = data.long()
         if self.bits == 8:
-            return data.to(torch.int32)
+            return data
         together, size = self._block()
-        parts = data.to(torch.int32).reshape(data.shape[0], -1, size)
+        parts = data.view(data.shape[0], -1, size)
         block = parts[..., 0]
         for byte in range(1, size):
             block = block | parts[..., byte] << 8 * byte
@@ -81,8 +83,8 @@ class Format:
 
     def _block(self) -> tuple[int, int]:
         """Return the fewest codes that are whole bytes, and these bytes: 3 at most, which an int32 holds."""
-        together = 8 // math.gcd(self.bits, 8)
-        return together, together * self.bits // 8
+        whole = math.lcm(self.bits, 8)
+        return whole // self.bits, whole // 8
 
 
 #: {(bits, bits of the mantissa)}. The largest numbers are DeepSpeed's: with 12 bits there would be larger ones.

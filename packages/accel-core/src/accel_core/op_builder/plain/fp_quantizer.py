@@ -54,7 +54,7 @@ class FPQuantizerFunctions(OpFunctions):
         # Of a group whose step would be subnormal, which devices may take for 0, it is the smallest normal number.
         step = step.div_(self._largest(form)).clamp_(min=torch.finfo(torch.float32).tiny)
         out[:, :width] = self._bytes(form, rows, step, bool(stochastic_rounding))
-        out[:, width:] = step.view(torch.uint8)
+        out[:, width:] = step.view(out.dtype)
         return out
 
     def dequantize(
@@ -109,14 +109,14 @@ class FPQuantizerFunctions(OpFunctions):
         return form.largest
 
     def _bytes(self, form: Format, rows: torch.Tensor, steps: torch.Tensor, stochastic: bool) -> torch.Tensor:
-        """Return the codes of float32 rows, by a column of steps, as rows of uint8."""
+        """Return the codes of float32 rows, by a column of steps, as rows of bytes, which are numbers below 256."""
         return form.packed(form.encoded(rows / steps, stochastic))
 
     def _numbers(
         self, form: Format, data: torch.Tensor, steps: torch.Tensor, dtype: torch.dtype
     ) -> torch.Tensor:
         """Return the numbers of rows of uint8, by a column of steps."""
-        return form.numbers(data.device)[form.unpacked(data).long()].mul_(steps).to(dtype)
+        return form.numbers(data.device)[form.unpacked(data)].mul_(steps).to(dtype)
 
     def _write(self, what: str, val: torch.Tensor, rows: torch.Tensor, form: Format) -> None:
         checks.floating(what, val=val)

@@ -21,7 +21,7 @@ def fake_quantized(
     width = checks.width(what, vals.numel(), groups)
     if not vals.numel():
         return vals
-    rows = vals.detach().reshape(groups, width).to(torch.float32, copy=True)
+    rows = vals.detach().reshape(groups, width).to(torch.float32)  # perhaps `vals` itself
     highest, lowest = rows.amax(1, keepdim=True), rows.amin(1, keepdim=True)
     if asymmetric:
         limits = 0, (1 << bits) - 1

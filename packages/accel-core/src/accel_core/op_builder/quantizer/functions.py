@@ -164,7 +164,7 @@ class QuantizerFunctions(OpFunctions):
         group_size: int,
     ) -> torch.Tensor:
         """Return data / scale + minimum in float16 for unsigned integers of 8 bits."""
-        data = data_in.reshape(-1).view(torch.uint8)
+        data = data_in.view(torch.uint8)
         return _unsigned(data, scale_buffer, min_val_buffer, num_group, group_size)
 
     def ds_quantize(self, vals: torch.Tensor, groups: int, bits: int) -> torch.Tensor:

@@ -53,12 +53,12 @@ def packed(integers: torch.Tensor, bits: int) -> torch.Tensor:
 
 
 def unpacked(data: torch.Tensor, bits: int) -> torch.Tensor:
-    """Return the integers in a tensor of bytes, flat."""
+    """Return the integers in a tensor of bytes; of 4 bits as pairs."""
     flat = data.reshape(-1).view(torch.int8)
     if bits == 8:
         return flat
     low = flat & 15
-    return torch.stack([low - 16 * (low > 7).to(torch.int8), flat >> 4], 1).view(-1)
+    return torch.stack([low - 16 * (low > 7).to(torch.int8), flat >> 4], 1)
 
 
 def swizzled(rows: torch.Tensor, pipeline: int, nodes: int, devices: int) -> torch.Tensor:

@@ -13,7 +13,8 @@ Tensors = list[torch.Tensor]
 
 def wide(tensors: Sequence[torch.Tensor]) -> Tensors:
     """Return detached tensors of at least 32 bits as they are, and float32 copies of others."""
-    return [tensor.detach() if tensor.dtype.itemsize >= 4 else tensor.detach().float() for tensor in tensors]
+    detached = (tensor.detach() for tensor in tensors)
+    return [tensor if tensor.dtype.itemsize >= 4 else tensor.float() for tensor in detached]
 
 
 def copy_back(narrow: Sequence[torch.Tensor], computed: Sequence[torch.Tensor]) -> None:

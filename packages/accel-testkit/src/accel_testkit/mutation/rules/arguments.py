@@ -13,6 +13,8 @@ from accel_testkit.mutation.source import Edit, Function, Mutant
 
 #: Only what is printed depends on it.
 _QUIET = {"verbose"}
+#: Methods, and functions of modules, of which the order of two arguments changes nothing.
+_SYMMETRIC = ("transpose", "swapaxes", "gcd", "lcm", "maximum", "minimum", "promote_types")
 _ORDERED = (ast.Sub, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult)
 
 
@@ -32,11 +34,12 @@ def argument(function: Function) -> Iterator[Mutant]:
 def _fewer(function: Function, call: ast.Call) -> Iterator[Mutant]:
     arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
     parameters = {parameter.arg for parameter, _ in shapes.parameters(function)}
+    asserted = shapes.assertions(function)
     last = len(call.args) - 1
     for number, value in enumerate(arguments):
         # Of the positional ones the last: without another one the rest would move up.
         passed_on = number == last and isinstance(value, ast.Name) and value.id in parameters
-        if number > last or passed_on:
+        if (number > last and value not in asserted) or passed_on:
             edit = _removal(function, call, arguments, number)
             yield function.edited("argument", [value], [edit])
 
@@ -73,7 +76,7 @@ def swap(function: Function) -> Iterator[Mutant]:
 
 def _is_symmetric(called: ast.expr) -> bool:
     if isinstance(called, ast.Attribute):
-        return called.attr in ("transpose", "swapaxes")
+        return called.attr in _SYMMETRIC
     return isinstance(called, ast.Name) and called.id in ("max", "min")
 
 

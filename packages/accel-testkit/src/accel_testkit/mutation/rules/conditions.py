@@ -15,6 +15,7 @@ def condition(function: Function) -> Iterator[Mutant]:
     """A condition is inverted; `and` is `or`; True is False."""
     decided = [value for value in shapes.returns(function) if isinstance(value, (ast.Compare, ast.BoolOp))]
     yield from (_inverted(function, test) for test in decided)
+    asserted = shapes.assertions(function)
     for node in function.walk():
         if isinstance(node, (ast.If, ast.IfExp, ast.While)):
             yield _inverted(function, node.test)
@@ -24,7 +25,7 @@ def condition(function: Function) -> Iterator[Mutant]:
             yield function.changed("condition", node, f"bool({function.source.segment(node.operand)})")
         elif isinstance(node, ast.BoolOp):
             yield _other_operator(function, node)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        elif isinstance(node, ast.Constant) and isinstance(node.value, bool) and node not in asserted:
             yield function.changed("condition", node, str(not node.value))
 
 

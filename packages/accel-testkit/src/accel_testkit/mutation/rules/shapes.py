@@ -69,3 +69,14 @@ def is_empty(function: Function) -> bool:
         or (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant))
         for statement in function.body
     )
+
+
+def assertions(function: Function) -> set[ast.AST]:
+    """Return the values of `strict` in calls of `zip`: as `assert` it tells a mistake of the function itself."""
+    return {
+        keyword.value
+        for node in function.walk()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "zip"
+        for keyword in node.keywords
+        if keyword.arg == "strict"
+    }

@@ -1,0 +1,149 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Op results: by rule, for functions of every op: inputs stay, results are new, and strides change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite import refused_calls, refused_quantizer_calls
+from accel_testkit.suite.holds import Holds
+from accel_testkit.suite.refused_calls import Call
+
+pytestmark = pytest.mark.tier("device")
+
+#: Function -> the arguments that it writes.
+_WRITES: dict[str, tuple[str, ...]] = {
+    "attention": ("o", "lse"),
+    "attention_bwd": ("delta", "gq", "gk", "gv", "gb1", "gb2"),
+    "token_sort_": ("unsorted_token_ids",),
+    "token_scatter_": ("all_activations",),
+    "loco_swizzle_quant": ("error_feedback",),
+    "loco_quantized_reduction": ("error_feedback",),
+    **dict.fromkeys(("ds_quantize", "ds_quantize_asym", "ds_sr_quantize", "ds_sr_quantize_asym"), ("vals",)),
+}
+#: Of an op that has a function of this name, too.
+_OF_FORMATS = {"quantize": ("out",), "dequantize": ("val",), "selective_dequantize": ("val",)}
+_CALLS = [*refused_calls.CALLS, *refused_quantizer_calls.CALLS]
+#: A check of each builder, not of each function: some load for long.
+_BUILDERS = [
+    pytest.param(name, marks=pytest.mark.needs(name))
+    for name in dict.fromkeys(call.builder for call in _CALLS)
+]
+Arguments = dict[str, Any]
+
+
+def _written(call: Call) -> tuple[str, ...]:
+    found = _OF_FORMATS.get(call.function, ()) if call.builder == "FPQuantizerBuilder" else ()
+    return found or _WRITES.get(call.function, ())
+
+
+def _arguments(call: Call, device: torch.device, *, turned: bool = False) -> Arguments:
+    """The call's arguments on the device, or others of the same sizes."""
+    arguments = call.arguments()
+    tensors = {name: _varied(value) for name, value in arguments.items() if isinstance(value, torch.Tensor)}
+    if "val_q" in tensors:
+        tensors["val_q"][:, 64:] = torch.ones(1).view(torch.uint8)  # steps
+    if turned:
+        tensors = {name: value.flip(0 if value.shape[0] > 1 else -1) for name, value in tensors.items()}
+    return arguments | {name: value.to(device) for name, value in tensors.items()}
+
+
+def _varied(tensor: torch.Tensor) -> torch.Tensor:
+    """Bytes of every value; other tensors as they are."""
+    if tensor.dtype.itemsize > 1:
+        return tensor
+    return (torch.arange(tensor.numel()) * 37 % 251).to(tensor.dtype).view(tensor.shape)
+
+
+def _copies(arguments: Arguments) -> Arguments:
+    return {
+        name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in arguments.items()
+    }
+
+
+def _results(call: Call, function: Any, arguments: Arguments) -> dict[str, torch.Tensor]:
+    """What a call returns and writes, by name."""
+    torch.manual_seed(3)
+    returned = function(*arguments.values())
+    listed = [returned] if isinstance(returned, torch.Tensor) else [*(returned or ())]
+    return {f"result {place}": tensor for place, tensor in enumerate(listed)} | {
+        name: arguments[name] for name in _written(call)
+    }
+
+
+@pytest.mark.parametrize("name", _BUILDERS)
+def test_inputs_stay_and_results_are_new(
+    accelerator: DeepSpeedAccelerator, device: torch.device, name: str
+) -> None:
+    """A call changes what it is to write alone; a second call, with other numbers, leaves the first one's results."""
+    op, holds = accelerator.create_op_builder(name).load(), Holds()
+    for call in (each for each in _CALLS if each.builder == name):
+        _call_twice(call, getattr(op, call.function), device, holds)
+    holds.expect(name, "write what is to be written, and compute at each call")
+
+
+def _call_twice(call: Call, function: Any, device: torch.device, holds: Holds) -> None:
+    first, second = _arguments(call, device), _arguments(call, device, turned=True)
+    before, found = _copies(first), _results(call, function, first)
+    for name, tensor in before.items():
+        if isinstance(tensor, torch.Tensor) and name not in _written(call):
+            holds.same(f"{name} of {call.function} stays", first[name], tensor)
+    kept = {name: tensor.clone() for name, tensor in found.items()}
+    other = _results(call, function, second)
+    for name, tensor in kept.items():
+        holds[f"{name} of {call.function} stays when it is called again"] = _alike(found[name], tensor)
+    changed = any(not _alike(other[name], tensor) for name, tensor in kept.items())
+    # The indices are sorted already.
+    holds[f"other arguments of {call.function} give other results"] = (
+        changed or call.function == "token_sort_"
+    )
+
+
+def _alike(found: torch.Tensor, wanted: torch.Tensor) -> bool:
+    """Whether they are of one type and shape, and near; what is no number is so in both."""
+    if (found.dtype, found.shape) != (wanted.dtype, wanted.shape):
+        return False
+    if not found.is_floating_point():
+        return torch.equal(found.cpu(), wanted.cpu())
+    near = (tensor.detach().cpu().float() for tensor in (found, wanted))
+    return torch.allclose(*near, rtol=1e-3, atol=1e-3, equal_nan=True)
+
+
+def _strided(tensor: torch.Tensor) -> Mapping[str, torch.Tensor]:
+    """The same numbers in another order of memory, and with gaps between them."""
+    shape = (*tensor.shape[:-1], 2 * tensor.shape[-1])
+    part = torch.full(shape, 3, dtype=tensor.dtype, device=tensor.device)[..., ::2].copy_(tensor)
+    return {"turned": tensor.transpose(0, -1).contiguous().transpose(0, -1), "with gaps": part}
+
+
+@pytest.mark.parametrize("name", _BUILDERS)
+def test_any_argument_may_have_strides(
+    accelerator: DeepSpeedAccelerator, device: torch.device, name: str
+) -> None:
+    """Each tensor in turn, also one that is written, lies in another order or with gaps: read so, or refused."""
+    op, holds = accelerator.create_op_builder(name).load(), Holds()
+    for call in (each for each in _CALLS if each.builder == name):
+        if "_sr_" not in call.function:  # random numbers are drawn in the order of memory
+            _call_with_strides(call, getattr(op, call.function), device, holds)
+    holds.expect(name, "read strides, or a contiguous copy; do not take data_ptr() of anything")
+
+
+def _call_with_strides(call: Call, function: Any, device: torch.device, holds: Holds) -> None:
+    arguments = _arguments(call, device)
+    wanted = {name: each.clone() for name, each in _results(call, function, _copies(arguments)).items()}
+    for name, tensor in arguments.items():
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        for form, strided in _strided(tensor).items():
+            try:
+                found = _results(call, function, {**_copies(arguments), name: strided})
+            except Exception:  # refused
+                continue
+            alike = found.keys() == wanted.keys() and all(_alike(found[key], wanted[key]) for key in wanted)
+            holds[f"{name} of {call.function} {form}"] = alike
