@@ -28,6 +28,7 @@ BY_RULE = {
     "op_attention",
     "op_devices",
     "op_evoformer",
+    "op_file_forms",
     "op_fp_codes",
     "op_fp_quantizer",
     "op_host",

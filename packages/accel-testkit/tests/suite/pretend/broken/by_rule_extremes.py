@@ -126,7 +126,7 @@ register_calls(
 _FILES = "op_file_io"
 
 
-class _Files:
+class Files:
     """A handle with some functions replaced."""
 
     def __init__(self, handle: Any) -> None:
@@ -136,18 +136,18 @@ class _Files:
         return getattr(self.handle, name)
 
 
-class _Truncating(_Files):
+class _Truncating(Files):
     def sync_pwrite(self, buffer: Any, file: str, offset: int = 0) -> Any:
         os.truncate(file, offset)
         return self.handle.sync_pwrite(buffer, file, offset)
 
 
-class _FromTheStart(_Files):
+class _FromTheStart(Files):
     def async_pread(self, buffer: Any, file: str, offset: int = 0) -> Any:
         return self.handle.async_pread(buffer, file, 0)
 
 
-class _Silent(_Files):
+class _Silent(Files):
     lost = 0
 
     def async_pread(self, buffer: Any, file: str, offset: int = 0) -> Any:
@@ -161,20 +161,20 @@ class _Silent(_Files):
         return count
 
 
-class _OneSize(_Files):
+class _OneSize(Files):
     def get_block_size(self) -> int:
         return 1 << 20
 
 
-class _OfFloats(_Files):
+class _OfFloats(Files):
     def new_cpu_locked_tensor(self, size: int, example: Any) -> Any:
         return self.handle.new_cpu_locked_tensor(size, torch.empty(0, dtype=torch.int16))
 
 
-class _Served(GOOD_Accelerator):
+class Served(GOOD_Accelerator):
     """The pretended device with the file I/O that all vendors have."""
 
-    handle: type[_Files] = _Files
+    handle: type[Files] = Files
     functions: ClassVar[dict[str, Any]] = {}
 
     def __init__(self) -> None:
@@ -203,7 +203,7 @@ for _class, *_checks in (
     (_OfFloats, "locked_tensors_can_be_transferred"),
 ):
     breaks(*(f"{_FILES}.{check}" for check in _checks), name=f"Files{_class.__name__}")(
-        type(f"Files{_class.__name__}", (_Served,), {"handle": _class})
+        type(f"Files{_class.__name__}", (Served,), {"handle": _class})
     )
 
 
@@ -214,5 +214,5 @@ def _what_fits(there: torch.Tensor, here: torch.Tensor) -> int:
 
 
 breaks(f"{_FILES}.functions_without_a_handle_transfer", name="MemcpyCopiesWhatFits")(
-    type("MemcpyCopiesWhatFits", (_Served,), {"functions": {"deepspeed_memcpy": _what_fits}})
+    type("MemcpyCopiesWhatFits", (Served,), {"functions": {"deepspeed_memcpy": _what_fits}})
 )

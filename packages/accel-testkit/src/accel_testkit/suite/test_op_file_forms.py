@@ -1,0 +1,108 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Op file I/O's forms: tensors with strides, tensors without elements, and transfers that are compared afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite.holds import Holds
+
+pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("AsyncIOBuilder")]
+
+_DO = "compare it with `accel_host.io`, which serves the op"
+
+
+@pytest.fixture
+def handle(accelerator: DeepSpeedAccelerator) -> Any:
+    return accelerator.create_op_builder("AsyncIOBuilder").load().aio_handle(16 * 1024, 8, False, True, 2)
+
+
+def _numbers(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(127))
+
+
+def _strided(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The same numbers in another order of memory, and with gaps between them."""
+    spread = torch.full((*tensor.shape[:-1], 2 * tensor.shape[-1]), 3.0, device=tensor.device)
+    return {"turned": tensor.t().contiguous().t(), "with gaps": spread[:, ::2].copy_(tensor)}
+
+
+def _refused(call: Callable[[], Any]) -> bool:
+    """Whether a request ends with an error, or with a negative number."""
+    try:
+        return int(call()) < 0
+    except Exception:
+        return True
+
+
+def test_strides_are_transferred_or_refused(
+    accelerator: DeepSpeedAccelerator, handle: Any, tmp_path: Path
+) -> None:
+    """A tensor in another order of memory, or with gaps: its numbers in their order are in the file, or an error."""
+    holds, numbers, file = Holds(), _numbers(96, 130), tmp_path / "file"
+    content = numbers.numpy().tobytes()
+    for device in dict.fromkeys(("cpu", accelerator.device())):
+        for form, strided in _strided(numbers.to(device)).items():
+            case = f"{form} on {device}"
+            file.write_bytes(b"")
+            if not _refused(lambda strided=strided: handle.sync_pwrite(strided, str(file))):  # type: ignore[misc]
+                holds[f"written {case}"] = file.read_bytes() == content
+            file.write_bytes(content)
+            strided.zero_()
+            if not _refused(lambda strided=strided: handle.sync_pread(strided, str(file))):  # type: ignore[misc]
+                holds.same(f"read {case}", strided, numbers)
+    holds.expect("a transfer of a tensor with strides", _DO)
+
+
+def test_nothing_is_transferred_of_empty_tensors(
+    accelerator: DeepSpeedAccelerator, handle: Any, tmp_path: Path
+) -> None:
+    """A tensor without elements leaves a file as it is, or is refused; requests after it work."""
+    holds, numbers, file = Holds(), _numbers(64), tmp_path / "file"
+    content = numbers.numpy().tobytes()
+    for device in dict.fromkeys(("cpu", accelerator.device())):
+        none, buffer = torch.empty(0, device=device), torch.zeros(64, device=device)
+        for name in ("sync_pwrite", "sync_pread", "async_pwrite", "async_pread"):
+            file.write_bytes(content)
+            if not _refused(lambda name=name, none=none: getattr(handle, name)(none, str(file))):  # type: ignore[misc]
+                waited = handle.wait() if name.startswith("async") else 1
+                holds[f"{name} on {device}: it is counted"] = waited == 1
+            holds[f"{name} on {device}: the file stays"] = file.read_bytes() == content
+            handle.sync_pread(buffer, str(file))
+            holds.same(f"{name} on {device}: the next request", buffer, numbers)
+            buffer.zero_()
+    holds.expect("a transfer of nothing", _DO)
+
+
+def test_transfers_may_be_compared_afterwards(
+    accelerator: DeepSpeedAccelerator, handle: Any, tmp_path: Path
+) -> None:
+    """With `validate`, reads and writes at any offset do what they do without it; of a short file it is an error."""
+    holds, numbers, file = Holds(), _numbers(3000), tmp_path / "file"
+    for device in dict.fromkeys(("cpu", accelerator.device())):
+        for offset in (0, 512, 36):
+            file.write_bytes(b"x" * offset)
+            case = f"at {offset} on {device}"
+            done = handle.write(numbers.to(device), str(file), True, offset)
+            holds[f"write {case}"] = done == 0 and file.read_bytes()[offset:] == numbers.numpy().tobytes()
+            for validate in (True, False):
+                buffer = torch.zeros(3000, device=device)
+                done = handle.read(buffer, str(file), validate, offset)
+                holds.same(f"read {case}, validate {validate}", buffer, numbers)
+                holds[f"read {case}: done"] = done == 0
+                buffer.zero_()
+                handle.pread(buffer, str(file), validate, True, offset)
+                holds[f"pread {case}: counted"] = handle.wait() == 1
+                holds.same(f"pread {case}, validate {validate}", buffer, numbers)
+        long = torch.zeros(3001, device=device)
+        holds[f"a short file on {device}"] = _refused(
+            lambda long=long: handle.read(long, str(file), True, 36)
+        )  # type: ignore[misc]
+    holds.expect("a transfer with `validate`", _DO)

@@ -1,0 +1,43 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the checks of file I/O's forms notice: strides that are not read, a file that is emptied, another offset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from broken import breaks
+from broken.by_rule_extremes import Files, Served
+
+_FORMS = "op_file_forms"
+
+
+class _AsItLies(Files):
+    def sync_pwrite(self, buffer: torch.Tensor, file: str, offset: int = 0) -> Any:
+        flat = buffer.as_strided((buffer.numel(),), (1,))
+        return self.handle.sync_pwrite(flat, file, offset)
+
+
+class _Emptying(Files):
+    def sync_pwrite(self, buffer: torch.Tensor, file: str, offset: int = 0) -> Any:
+        if not buffer.numel():
+            Path(file).write_bytes(b"")
+        return self.handle.sync_pwrite(buffer, file, offset)
+
+
+class _ComparedAtTheStart(Files):
+    def read(self, buffer: torch.Tensor, file: str, validate: bool, offset: int = 0) -> Any:
+        return self.handle.read(buffer, file, validate, 0 if validate else offset)
+
+
+for _class, _check in (
+    (_AsItLies, "strides_are_transferred_or_refused"),
+    (_Emptying, "nothing_is_transferred_of_empty_tensors"),
+    (_ComparedAtTheStart, "transfers_may_be_compared_afterwards"),
+):
+    breaks(f"{_FORMS}.{_check}", name=f"Files{_class.__name__}")(
+        type(f"Files{_class.__name__}", (Served,), {"handle": _class})
+    )
