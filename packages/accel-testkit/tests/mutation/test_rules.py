@@ -97,7 +97,7 @@ def changed(text: str, rule: str) -> list[str]:
             "def f(a, b):\n    return {**({} if a else b), 1: 2}",
             ["return {1: 2}", "return {**({} if a else b)}"],
         ),
-        ("text", "def f():\n    return g('bf16')", ["return g('bf16_')"]),
+        ("text", "def f():\n    return g('bf16')", ["return g('bf16x')"]),
     ],
 )
 def test_rule_makes_these_mutants(rule: str, text: str, expected: list[str]) -> None:

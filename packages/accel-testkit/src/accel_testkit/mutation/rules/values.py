@@ -112,7 +112,10 @@ def _without(function: Function, node: ast.List | ast.Tuple | ast.Set | ast.Dict
 
 
 def text(function: Function) -> Iterator[Mutant]:
-    """A text that is passed, compared, kept or returned is another one; not a sentence, which is for people."""
+    """A text that is passed, compared, kept or returned is another one; not a sentence, which is for people.
+
+    With another letter at its end, as `ASCEND_` is a beginning of the same variables as `ASCEND`.
+    """
     for node in function.walk():
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " not in node.value.strip():
-            yield function.changed("text", node, repr(node.value + "_"))
+            yield function.changed("text", node, repr(node.value + "x"))

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from typing_extensions import override
 
-from accel_core.op_builder import OpBuilder
+from accel_core.op_builder import OpBuilder, Route
 from accel_core.op_builder.steps.adam import multi_tensor_adam
 
 _groups: dict[int, bool] = {}
@@ -19,6 +19,7 @@ _groups: dict[int, bool] = {}
 class PlainTorch(OpBuilder):
     """A builder whose op is always there."""
 
+    ROUTES: ClassVar[tuple[Route, ...]] = (Route.PLAIN,)
     FUNCTIONS: ClassVar[dict[str, Any]]
 
     @override
