@@ -21,8 +21,8 @@ def told() -> str:
         return f"{HOME_VARIABLE}={home} is not a folder: source CANN's set_env.sh again"
     for info in sorted(Path(home).rglob("ascend_*_install.info")):
         try:
-            found = _VERSION.search(info.read_text(encoding="utf-8", errors="replace"))
-        except OSError:
+            found = _VERSION.search(info.read_text(encoding="utf-8"))
+        except (OSError, UnicodeError):
             continue
         if found:
             return f"CANN {found.group(1)} in {home}"

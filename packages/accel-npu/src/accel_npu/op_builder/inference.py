@@ -79,10 +79,10 @@ def core_rms_pre_norm(
 def gated_activation(output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor | None, kind: int) -> None:
     """output = activation(gate) * value, where the channels of x are interleaved: gate, value, gate, …"""
     if kind != core_ops.SIGLU:
-        return _PLAIN.gated_activation(output, x, bias, kind)
+        _PLAIN.gated_activation(output, x, bias, kind)
+        return
     both = core_ops.gates_then_values(x if bias is None else x + bias)
     output.copy_(torch.ops.npu.npu_swiglu(both, -1))
-    return None
 
 
 class InferenceBuilder(inference.InferenceBuilder):

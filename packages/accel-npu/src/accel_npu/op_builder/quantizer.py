@@ -117,7 +117,7 @@ def _wrong_numbers(case: str, rows: torch.Tensor, integers: torch.Tensor, steps:
     levels = rows.abs().amax(1, keepdim=True) / steps
     if not ((levels >= 127 * (1 - _PRECISION)) & (levels <= 128 * (1 + _PRECISION))).all():
         return f"{case} has a step of max|x| / {levels[(levels - 127).abs().argmax()].item():.4g}, not 127 or 128"
-    apart = (integers - (rows / steps).clamp(-128, 127)).abs().max().item()
+    apart = float((integers - (rows / steps).clamp(-128, 127)).abs().max())
     if not apart <= 0.5 + _PRECISION:
         return f"{case} does not round to nearest: an integer is {apart:.3g} from its number"
     return ""

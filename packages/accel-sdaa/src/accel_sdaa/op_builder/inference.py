@@ -25,11 +25,11 @@ def gated_activation(output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor |
     """output = activation(gate) * value, where the channels of x are interleaved: gate, value, gate, …"""
     channels = x.shape[-1]
     if kind != core_ops.SIGLU or channels % _ROW:
-        return _PLAIN.gated_activation(output, x, bias, kind)
+        _PLAIN.gated_activation(output, x, bias, kind)
+        return
     # The input layout is (1, tokens, 1, channels), the output layout (tokens, 1, channels / 2).
     both = core_ops.gates_then_values(x if bias is None else x + bias).view(1, -1, 1, channels)
     output.copy_(torch.ops.sdaa.swiglu(both, both.shape[1], 1, channels // 2).view_as(output))
-    return None
 
 
 class InferenceCoreBuilder(inference.InferenceCoreBuilder):

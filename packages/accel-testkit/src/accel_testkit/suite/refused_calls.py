@@ -289,7 +289,7 @@ CALLS = (
             "nodes": 2,
             "devices_per_node": 2,
         },
-        numbers={"groups": {"3": 3, "0": 0, "6": 6}, "nodes": {"3": 3, "0": 0}, **_BITS},
+        numbers={"groups": {"3": 3, "0": 0, "6": 6, "2": 2}, "nodes": {"3": 3, "0": 0}, **_BITS},
         taken=_takes(input_vals=(TYPE, SHORTER, NONE, *_ANY_SHAPE)),
         sizes=True,
     ),

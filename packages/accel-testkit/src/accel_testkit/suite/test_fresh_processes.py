@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from accel_core.errors import AccelError
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
 from accel_testkit.suite.expect import expect
@@ -58,6 +60,11 @@ def limited(
     for name, ids in _VISIBLE.items() if "indexed_devices" not in traits else ():
         environments[name] = dict(run_environment)
         accelerator.set_visible_devices_envs(environments[name], ids)
+    if "indexed_devices" not in traits:
+        turned = dict(run_environment)
+        with contextlib.suppress(AccelError):  # the runtime does not have this order
+            accelerator.set_visible_devices_envs(turned, [1, 0])
+            environments["turned round"] = turned
     return {**seen, **_answers(target, environments, tmp_path_factory.mktemp("limited"))}
 
 
@@ -168,6 +175,21 @@ def test_one_visible_device_is_device_0(limited: Answers) -> None:
         found=repr(found),
         expected="available, a count of 1, and 1 device that computes",
         do="name the variable that the runtime reads in visible_devices_envs(), and count what is visible",
+    )
+
+
+@pytest.mark.needs("indexed_devices")
+def test_devices_are_shown_in_any_order_that_is_written(limited: Answers) -> None:
+    """A process that is shown devices 1 and 0 has two, unless `set_visible_devices_envs` refuses this order."""
+    if "turned round" not in limited:
+        return  # it refuses
+    answers = _answer(limited, "turned round")
+    expect(
+        (answers["count"], answers["computing"]) == (2, 2),
+        "a process does not have the devices that it is shown",
+        found=f"{answers['count']} devices, of which {answers['computing']} compute, after the ids [1, 0]",
+        expected="2, or an AccelError of set_visible_devices_envs()",
+        do="refuse what the runtime does not read: it may ignore ids in silence",
     )
 
 

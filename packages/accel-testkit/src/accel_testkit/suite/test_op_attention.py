@@ -34,6 +34,7 @@ _MODELS = {
     "padding": replace(_PLAIN, padding=2, rotary=8),
     "alibi": replace(_PLAIN, alibi=True),
     # Together, as some models have them.
+    "alibi, as many channels as groups": replace(_PLAIN, alibi=True, groups=2, width=2),
     "alibi, grouped heads, window": replace(_PLAIN, alibi=True, groups=2, window=3),
     "padding, one group, part of the channels": replace(_PLAIN, padding=2, groups=1, width=16, rotary=12),
 }

@@ -63,6 +63,12 @@ class VisibleDevicesAreIgnored(GOOD_Accelerator):
         return True
 
 
+@breaks("fresh_processes.devices_are_shown_in_any_order_that_is_written", started="seen")
+class SecondIdIsIgnored(GOOD_Accelerator):
+    def set_visible_devices_envs(self, current_env: Any, local_accelerator_ids: Any) -> None:
+        super().set_visible_devices_envs(current_env, local_accelerator_ids[:1])
+
+
 @breaks(_NONE, started="seen")
 class DeviceIsAlwaysAvailable(GOOD_Accelerator):
     def is_available(self) -> bool:
