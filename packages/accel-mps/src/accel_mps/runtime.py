@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""torch.mps with the signatures of other device modules, which take a device index."""
+"""The functions of a device module that OneDeviceAccelerator calls, with torch.mps."""
 
 from __future__ import annotations
 
@@ -21,24 +21,16 @@ def device_count() -> int:
     return int(is_available())
 
 
-def current_device() -> int:
-    return 0
-
-
-def set_device(device: Any) -> None:
-    """Do nothing: ranks pass their local rank, and all use the same device."""
-
-
 def synchronize() -> None:
     torch.mps.synchronize()
 
 
-def get_rng_state(device: Any = "mps") -> torch.Tensor:
-    return torch.mps.get_rng_state(device)
+def get_rng_state() -> torch.Tensor:
+    return torch.mps.get_rng_state()
 
 
-def set_rng_state(new_state: torch.Tensor, device: Any = "mps") -> None:
-    torch.mps.set_rng_state(new_state, device)
+def set_rng_state(new_state: torch.Tensor) -> None:
+    torch.mps.set_rng_state(new_state)
 
 
 def manual_seed(seed: int) -> None:
@@ -63,31 +55,31 @@ def empty_cache() -> None:
     torch.mps.empty_cache()
 
 
-def memory_stats(device: Any = None) -> dict[str, Any]:
+def memory_stats() -> dict[str, Any]:
     return statistics.stats()
 
 
-def memory_allocated(device: Any = None) -> int:
+def memory_allocated() -> int:
     return int(statistics.stats()["allocated_bytes.all.current"])
 
 
-def max_memory_allocated(device: Any = None) -> int:
+def max_memory_allocated() -> int:
     return int(statistics.stats()["allocated_bytes.all.peak"])
 
 
-def memory_reserved(device: Any = None) -> int:
+def memory_reserved() -> int:
     return int(statistics.stats()["reserved_bytes.all.current"])
 
 
-def max_memory_reserved(device: Any = None) -> int:
+def max_memory_reserved() -> int:
     return int(statistics.stats()["reserved_bytes.all.peak"])
 
 
-def reset_peak_memory_stats(device: Any = None) -> None:
+def reset_peak_memory_stats() -> None:
     statistics.reset_peaks()
 
 
-def mem_get_info(device: Any = None) -> tuple[int, int]:
+def mem_get_info() -> tuple[int, int]:
     """Return free and total bytes of the working set size that Metal recommends."""
     total = int(torch.mps.recommended_max_memory())
     return max(0, total - int(torch.mps.driver_allocated_memory())), total

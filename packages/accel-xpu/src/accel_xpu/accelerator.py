@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 import mmap
-from typing import Any, cast
+from typing import Any
 
 import torch
 from typing_extensions import override
 
-from accel_core.device import DeviceModule, TorchDeviceAccelerator
+from accel_core.device import TorchDeviceAccelerator
 from accel_host import pinned_memory
 from accel_xpu import collectives, hardware
 from accel_xpu.op_builder import TABLE
@@ -35,13 +35,7 @@ class XPU_Accelerator(TorchDeviceAccelerator):
 
     def __init__(self) -> None:
         traits = TRAITS if hasattr(torch.xpu, "XPUGraph") else {**TRAITS, **NO_GRAPHS}
-        super().__init__(
-            "xpu",
-            collectives=collectives.choose().backend,
-            ops=TABLE,
-            traits=traits,
-            device_module=cast(DeviceModule, torch.xpu),  # it lacks default_stream, see below
-        )
+        super().__init__("xpu", collectives=collectives.choose().backend, ops=TABLE, traits=traits)
 
     @override
     def default_stream(self, device_index: int | None = None) -> Any:

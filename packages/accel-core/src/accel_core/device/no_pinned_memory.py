@@ -37,3 +37,7 @@ class NoPinnedMemory(PinnedMemoryInterface):
     @override
     def torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
         return tensor.new_empty(shape)
+
+    @override
+    def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        return False

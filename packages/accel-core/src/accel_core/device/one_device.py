@@ -47,6 +47,8 @@ class OneDeviceAccelerator(TorchDeviceAccelerator):
             )
         return None
 
+    # The runtime gets no index: None is the only device, too.
+
     @override
     def synchronize(self, device_index: int | None = None) -> None:
         self.checked_index(device_index)
@@ -54,43 +56,53 @@ class OneDeviceAccelerator(TorchDeviceAccelerator):
 
     @override
     def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
-        super().set_rng_state(new_state, self.checked_index(device_index))
+        self.checked_index(device_index)
+        self.device_module.set_rng_state(new_state)
 
     @override
     def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
-        return super().get_rng_state(self.checked_index(device_index))
+        self.checked_index(device_index)
+        return self.device_module.get_rng_state()
 
     @override
     def current_stream(self, device_index: int | None = None) -> Any:
-        return super().current_stream(self.checked_index(device_index))
+        self.checked_index(device_index)
+        return self.device_module.current_stream()
 
     @override
     def default_stream(self, device_index: int | None = None) -> Any:
-        return super().default_stream(self.checked_index(device_index))
+        self.checked_index(device_index)
+        return self.device_module.default_stream()
 
     @override
     def memory_allocated(self, device_index: int | None = None) -> int:
-        return super().memory_allocated(self.checked_index(device_index))
+        self.checked_index(device_index)
+        return self.device_module.memory_allocated()
 
     @override
     def max_memory_allocated(self, device_index: int | None = None) -> int:
-        return super().max_memory_allocated(self.checked_index(device_index))
+        self.checked_index(device_index)
+        return self.device_module.max_memory_allocated()
 
     @override
     def memory_reserved(self, device_index: int | None = None) -> int:
-        return super().memory_reserved(self.checked_index(device_index))
+        self.checked_index(device_index)
+        return self.device_module.memory_reserved()
 
     @override
     def max_memory_reserved(self, device_index: int | None = None) -> int:
-        return super().max_memory_reserved(self.checked_index(device_index))
+        self.checked_index(device_index)
+        return self.device_module.max_memory_reserved()
 
     @override
     def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
-        return super().memory_stats(self.checked_index(device_index))
+        self.checked_index(device_index)
+        return self.device_module.memory_stats()
 
     @override
     def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
-        super().reset_peak_memory_stats(self.checked_index(device_index))
+        self.checked_index(device_index)
+        self.device_module.reset_peak_memory_stats()
 
     @override
     def total_memory(self, device_index: int | None = None) -> int:
@@ -99,4 +111,5 @@ class OneDeviceAccelerator(TorchDeviceAccelerator):
 
     @override
     def available_memory(self, device_index: int | None = None) -> int:
-        return super().available_memory(self.checked_index(device_index))
+        self.checked_index(device_index)
+        return int(self.device_module.mem_get_info()[0])

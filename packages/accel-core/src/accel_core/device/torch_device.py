@@ -182,7 +182,7 @@ class TorchDeviceAccelerator(Graphs):
         return self.device_module.max_memory_reserved(device_index)
 
     def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
-        return dict(self.device_module.memory_stats(device_index))
+        return self.device_module.memory_stats(device_index)
 
     def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
         self.device_module.reset_peak_memory_stats(device_index)
