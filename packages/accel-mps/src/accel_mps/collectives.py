@@ -85,3 +85,8 @@ class _HostWork(dist.Work):
     @override
     def is_completed(self) -> bool:
         return bool(self._work.is_completed())
+
+    @override
+    def _source_rank(self) -> int:
+        """Return who sent, which torch asks for once a tensor from anyone has come."""
+        return int(self._work._source_rank())

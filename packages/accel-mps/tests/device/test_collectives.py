@@ -75,3 +75,13 @@ def test_host_tensors_are_gloo_s_as_before() -> None:
 def test_an_error_of_gloo_s_is_gloo_s() -> None:
     with pytest.raises((RuntimeError, ValueError)):
         dist.all_gather_into_tensor(torch.zeros(3, device="mps"), ones())
+
+
+def test_sender_is_told() -> None:
+    class Received:
+        def _source_rank(self) -> int:
+            return 1
+
+    work = collectives._HostWork(Received(), [])
+    collectives._pending.discard(work)
+    assert work._source_rank() == 1
