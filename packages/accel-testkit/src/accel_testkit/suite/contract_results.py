@@ -42,7 +42,11 @@ RESULTS: dict[str, Entry] = {
                 "memory.reserved_memory_follows_tensors",
                 "memory_figures.what_is_reserved_holds_what_is_allocated",
             ),
-            "total_memory": ("memory.what_is_available_is_part_of_the_total", "memory_figures.total_stays"),
+            "total_memory": (
+                "memory.what_is_available_is_part_of_the_total",
+                "memory_figures.total_stays",
+                "memory_figures.figures_are_sums_of_aligned_blocks",
+            ),
         }.items()
     },
     "Event": (
@@ -153,8 +157,12 @@ RESULTS: dict[str, Entry] = {
     ),
     "op_builder_dir": ("op_table.package_of_builders_can_be_imported", "upstream_contract.op_report_lists_the_table"),
     "pin_aligned": ("pinned_memory.copy_has_the_data[align_bytes]", "pinned_copies.whole_pages_begin_at_a_page"),
-    "pin_empty": ("pinned_memory.empty_buffers", "pinned_memory.pinned_memory_is_host_memory"),
-    "pin_empty_like": ("pinned_memory.empty_buffers",),
+    "pin_empty": (
+        "pinned_memory.empty_buffers",
+        "pinned_memory.buffers_are_new_host_memory",
+        "pinned_memory.pinned_memory_is_host_memory",
+    ),
+    "pin_empty_like": ("pinned_memory.empty_buffers", "pinned_memory.buffers_are_new_host_memory"),
     "pin_memory": ("pinned_memory.copy_has_the_data", "pinned_copies.any_tensor_is_copied"),
     "pin_memory_alignment": REGISTERS,
     "prefer_triton_grouped_mm": (
@@ -200,7 +208,7 @@ RESULTS: dict[str, Entry] = {
     "torch_empty_pinned": ("pinned_memory.buffer_without_a_copy",),
     "torch_is_pinned": ("pinned_memory.copy_is_pinned",),
     "torch_pin_memory": ("pinned_memory.copy_has_the_data[plain]",),
-    "torch_pins_host_memory": "only the accounting of locked bytes reads it",
+    "torch_pins_host_memory": ("pinned_memory.locks_of_torch_are_told",),
     "unpin_memory": ("pinned_memory.memory_can_be_unpinned",),
     "unregister_host_memory": REGISTERS,
     "use_host_timers": ("agreement.events_time_where_there_are_events", "lazy_calls.host_timers_stand_in_for_events"),

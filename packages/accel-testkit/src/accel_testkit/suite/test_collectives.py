@@ -13,6 +13,7 @@ from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
 from accel_testkit.suite.expect import expect, expect_type
 from accel_testkit.suite.launch import Launcher
+from accel_testkit.suite.rank.host_operations import OPERATIONS
 
 pytestmark = pytest.mark.tier("multi")
 
@@ -93,6 +94,22 @@ def test_declared_operation_fails(answers: Answers, traits: Traits, name: str) -
         found=repr(found),
         expected="an exception or other numbers, or no such trait",
         do="drop the trait, so that the suite checks the operation",
+    )
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_gloo_takes_device_tensors(answers: Answers, name: str) -> None:
+    """Where the backend is gloo, an operation that it has leaves the same on device tensors as on the host's."""
+    host, device = (
+        [answer.get(f"{name} on the {where}") for answer in answers] for where in ("host", "device")
+    )
+    lacks = all(isinstance(outcome, str) for outcome in host)
+    expect(
+        lacks or device == host,
+        f"{name} of gloo leaves other data on the device",
+        found=f"{device}{_errors(answers)}",
+        expected=f"{host} on ranks 0 and 1, as with tensors of the host",
+        do="copy to the host and back where torch's gloo does not take the device's tensors",
     )
 
 

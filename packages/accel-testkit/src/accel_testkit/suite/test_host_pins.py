@@ -164,3 +164,15 @@ def test_other_memory_stays_unpinned(accelerator: DeepSpeedAccelerator, pins: _P
         expected="False",
         do="ask the allocator about this tensor",
     )
+
+
+def test_whole_pages_are_not_taken_from_it(accelerator: DeepSpeedAccelerator, pins: _Pins) -> None:
+    """`align_bytes=0` asks for whole pages, which the other allocator does not promise: they come from elsewhere."""
+    given = accelerator.pin_memory(_host(), align_bytes=0)
+    expect(
+        not pins.locked and torch.equal(given, _host()),
+        "an allocator without page alignment is asked for whole pages",
+        found=f"{len(pins.locked)} tensors of the active allocator; values {given.tolist()}",
+        expected="the same values, in memory that pin_aligned() gives",
+        do="call pin_aligned() for align_bytes=0 before host_pins.active() is asked",
+    )

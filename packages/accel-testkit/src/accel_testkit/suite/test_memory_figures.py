@@ -175,6 +175,24 @@ _KEYS = {
     "reserved_bytes.all.current": "memory_reserved",
     "reserved_bytes.all.peak": "max_memory_reserved",
 }
+#: Figures that the statistics do not have.
+_WHOLE = ("memory_cached", "max_memory_cached", "total_memory", "available_memory")
+
+
+#: What every allocator aligns to, in bytes; all take more.
+_ALIGNED = 16
+
+
+def test_figures_are_sums_of_aligned_blocks(accelerator: DeepSpeedAccelerator) -> None:
+    """Each figure is a multiple of 16 bytes, with a tensor of one byte, too: memory comes in blocks and pages."""
+    place = accelerator.device(accelerator.current_device())
+    small = torch.ones(1, dtype=torch.uint8, device=place)
+    stats = accelerator.memory_stats()
+    figures = {f"{name}()": getattr(accelerator, name)() for name in (*_KEYS.values(), *_WHOLE)}
+    figures |= {key: stats[key] for key in _KEYS if key in stats}
+    del small
+    wrong = [f"{name} {figure}" for name, figure in figures.items() if figure % _ALIGNED]
+    _expect_nothing(wrong, "memory figures are no sums of blocks", f"multiples of {_ALIGNED} bytes")
 
 
 @pytest.mark.needs("reserved_memory", "memory_peaks")

@@ -107,6 +107,41 @@ def test_buffers_have_any_shape(accelerator: DeepSpeedAccelerator) -> None:
     )
 
 
+def test_buffers_are_new_host_memory(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
+    """`pin_empty` and `pin_empty_like` give new host tensors of the form asked for, also where nothing is locked."""
+    before = host.clone()
+    buffers = {
+        "pin_empty": (accelerator.pin_empty(4, 2, dtype=torch.float16), (4, 2), torch.float16),
+        "pin_empty_like": (accelerator.pin_empty_like(host), (2, 3), torch.float32),
+        "pin_empty_like, a type": (accelerator.pin_empty_like(host, dtype=torch.int64), (2, 3), torch.int64),
+    }
+    wrong = []
+    for name, (buffer, shape, dtype) in buffers.items():
+        if (tuple(buffer.shape), buffer.dtype, buffer.device.type) != (shape, dtype, "cpu"):
+            wrong.append(f"{name}: {tuple(buffer.shape)} {buffer.dtype} on {buffer.device}")
+        else:
+            buffer.fill_(7)
+    expect(
+        not wrong and torch.equal(host, before),
+        "a buffer has another form, or is the tensor that it was to be like",
+        found="; ".join(wrong) or f"the tensor holds {host.tolist()} once the buffers were filled",
+        expected="new host memory of the shape and type asked for",
+        do="return tensor.new_empty(shape) where there is nothing to lock",
+    )
+
+
+def test_locks_of_torch_are_told(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
+    """`torch_pins_host_memory` is whether torch's own way locks pages: DeepSpeed's accounting counts these bytes."""
+    found = accelerator.torch_pins_host_memory, accelerator.is_pinned(accelerator.pin_memory(host))
+    expect(
+        found[0] is found[1],
+        "torch_pins_host_memory contradicts what pin_memory() gives",
+        found=f"torch_pins_host_memory {found[0]}, is_pinned() of a copy {found[1]}",
+        expected="True where pages are locked, and False where not",
+        do="derive from accel_core.NoPinnedMemory where nothing is locked",
+    )
+
+
 def test_pinned_memory_is_host_memory(accelerator: DeepSpeedAccelerator) -> None:
     """`pin_empty` raises ValueError for a device other than the CPU."""
     expect_raises(

@@ -162,6 +162,30 @@ def test_index_of_no_device_is_dropped_or_refused(
     )
 
 
+def test_index_of_no_device_is_treated_alike(
+    accelerator: DeepSpeedAccelerator, one_device: bool, traits: Traits
+) -> None:
+    """Without indexed devices, either every method drops another index, or every method refuses it."""
+    if not one_device:
+        return
+    other = accelerator.current_device() + 1
+    names = [name for name in _NAMES if "streams" not in traits or not name.endswith("_stream")]
+    refusing = []
+    for name in names:
+        try:
+            call(accelerator, name, other)
+        except Exception:
+            refusing.append(name)
+    dropping = [name for name in names if name not in refusing]
+    expect(
+        not refusing or not dropping,
+        "some methods refuse the index of no device, and some drop it",
+        found=f"{', '.join(dropping)} take index {other}; {', '.join(refusing)} do not",
+        expected="one of the two for all of them: callers pass the same index to each",
+        do="derive from accel_core.OneDeviceAccelerator, which refuses it everywhere",
+    )
+
+
 def test_absent_streams_and_graphs_change_nothing(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
     """Where streams or graphs are missing, their contexts run the code inside, and let its exceptions through."""
     stream = accelerator.stream(None)

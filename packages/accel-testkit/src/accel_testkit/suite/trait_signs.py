@@ -101,6 +101,7 @@ def _pinned_memory(acc: DeepSpeedAccelerator) -> Sign:
         pinned_buffer=acc.is_pinned(buffer),
         pinned_pages=acc.is_pinned(acc.pin_memory(tensor, align_bytes=0)),
         pinned_by_torch=_torch_pins(acc),
+        torch_pins_host_memory=getattr(acc, "torch_pins_host_memory", False),
     )
 
 

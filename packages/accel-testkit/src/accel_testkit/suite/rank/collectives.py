@@ -12,6 +12,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from accel_testkit.suite.rank import host_operations
+
 Operation = Callable[[torch.Tensor], Any]
 #: Guards against a hang, in seconds.
 _LIMIT = 60.0
@@ -25,6 +27,7 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
         _do(accelerator, answer, f"all_reduce_{str(dtype).partition('.')[2]}", _all_reduce, dtype)
     for name, operation in _OPERATIONS.items():
         _do(accelerator, answer, name, operation, torch.float32)
+    host_operations.compare(accelerator, answer)
     answer["barrier"] = _barrier(folder)
 
 

@@ -12,6 +12,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
+#: What a tensor's memory is a multiple of, in bytes.
+_BLOCK = 512
+
 
 @dataclass
 class Counters:
@@ -54,6 +57,7 @@ class Meter(TorchDispatchMode):
         device = (kwargs or {}).get("device")
         if isinstance(result, torch.Tensor) and device is not None and device.index is not None:
             counters = self.counters[device.index]
-            counters.add(result.nbytes)
-            weakref.finalize(result, counters.remove, result.nbytes)
+            blocks = -(-result.nbytes // _BLOCK) * _BLOCK
+            counters.add(blocks)
+            weakref.finalize(result, counters.remove, blocks)
         return result

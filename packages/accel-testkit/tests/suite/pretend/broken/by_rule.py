@@ -69,6 +69,7 @@ def change_of_the_environment_is_declared(site: Site, monkeypatch: pytest.Monkey
     "traits.index_of_the_only_device_is_accepted[memory_allocated]",
     "traits.declared_feature_is_missing",
     "traits.index_of_no_device_is_dropped_or_refused",
+    "traits.index_of_no_device_is_treated_alike",
 )
 class OnlyDeviceRefusesItsIndex(_declares("indexed_devices")):  # type: ignore[misc]
     def device(self, device_index: int | None = None) -> torch.device:

@@ -45,3 +45,10 @@ class OtherAllocatorIsNeverAskedForFlat(GOOD_Accelerator):
     ) -> torch.Tensor:
         match_shape = match_shape or self._native_pins() is not None
         return super().pin_memory(tensor, make_copy, match_shape, align_bytes=align_bytes)
+
+
+@breaks("host_pins.whole_pages_are_not_taken_from_it")
+class WholePagesAreTakenFromTheOtherAllocator(GOOD_Accelerator):
+    def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
+        pins = self._native_pins()
+        return super().pin_aligned(tensor) if pins is None else pins.pin(tensor, True, True)

@@ -18,6 +18,7 @@ _HIGHEST = "memory_figures.peak_is_the_highest_that_was_allocated"
 _KEPT = "memory_figures.stats_keep_their_keys"
 _DEVICES = "memory_figures.stats_of_each_device_have_the_same_keys"
 _HELD = "memory_figures.what_is_held_is_not_available"
+_BLOCKS = "memory_figures.figures_are_sums_of_aligned_blocks"
 _COUNTERS = "memory_figures.counters_of_the_stats_count"
 
 answers({"available_memory": TOTAL_MEMORY // 2}, "memory_figures.available_memory_falls")
@@ -96,3 +97,11 @@ class StatsOfTheCacheComeWithOne(GOOD_Accelerator):
 class EverythingIsAvailable(GOOD_Accelerator):
     def available_memory(self, device_index: int | None = None) -> int:
         return self.total_memory(device_index)
+
+
+for _name in ("max_memory_reserved", "total_memory", "available_memory"):
+
+    def _one_more(self: Any, device_index: int | None = None, name: str = _name) -> int:
+        return int(getattr(GOOD_Accelerator, name)(self, device_index)) + 1
+
+    breaks(_BLOCKS, name=f"{_name}_is_one_more")(type(_name, (GOOD_Accelerator,), {_name: _one_more}))

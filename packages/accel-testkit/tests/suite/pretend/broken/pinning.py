@@ -103,12 +103,30 @@ class BuffersAreNeverFlat(GOOD_Accelerator):
     "host_pins.active_allocator_is_used[empty, a shape]",
     "host_pins.active_allocator_is_used[empty, lengths]",
     "host_pins.active_allocator_is_used[empty, one length]",
+    "pinned_memory.buffers_are_new_host_memory",
     "pinned_memory.empty_buffers",
     "pinned_memory.buffers_have_any_shape",
 )
 class EmptyBuffersAreFloat32(GOOD_Accelerator):
     def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
         return super().pin_empty(*size, dtype=torch.float32, device=device)
+
+
+@breaks("pinned_memory.buffers_are_new_host_memory")
+class BufferIsTheTensorItself(GOOD_Accelerator):
+    def pin_empty_like(
+        self, tensor: torch.Tensor, device: Any = "cpu", dtype: torch.dtype | None = None
+    ) -> torch.Tensor:
+        return (
+            self._remembered(tensor)
+            if dtype in (None, tensor.dtype)
+            else super().pin_empty_like(tensor, device, dtype)
+        )
+
+
+@breaks("pinned_memory.locks_of_torch_are_told")
+class LocksAreDenied(GOOD_Accelerator):
+    torch_pins_host_memory = False
 
 
 @breaks("pinned_memory.pinned_memory_is_host_memory")

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import Any
 
@@ -74,6 +75,20 @@ _register(
     "operation_moves_data[all_gather_object]",
 )
 _register("BarrierLetsThrough", ("barrier",), "barrier_holds_back")
+
+
+@breaks("collectives.gloo_takes_device_tensors[scatter]", started="answers")
+class DeviceTensorsAreNotScattered(GOOD_Accelerator):
+    def __init__(self) -> None:
+        super().__init__()
+        scatter, calls = dist.scatter, itertools.count()
+
+        def of_the_host(*arguments: Any, **options: Any) -> Any:
+            # The check takes the host's tensor first; those of the pretended devices are on the host, too.
+            return None if next(calls) % 2 else scatter(*arguments, **options)
+
+        if "RANK" in os.environ:
+            dist.scatter = of_the_host
 
 
 @breaks("collectives.ranks_join_on_their_devices", started="answers")
