@@ -47,11 +47,39 @@ def test_lines_of_the_folder_are_recorded(module: Path, tmp_path: Path) -> None:
     recorded.start()
     exec("first(True)", names)
     thread = threading.Thread(target=lambda: exec("first(False)", names))
-    assert recorded.take() == {(str(module), 3), (str(module), 4)}
+    assert recorded.take() == {(str(module), 3), (str(module), 4), (str(module), -2)}
     thread.start()
     thread.join()
     sys.settrace(None)
-    assert recorded.take() == {(str(module), 3), (str(module), 5)}
+    assert recorded.take() == {(str(module), 3), (str(module), 5), (str(module), -2)}
+
+
+@pytest.mark.usefixtures("_untraced")
+def test_function_that_has_only_failed_has_not_returned(tmp_path: Path) -> None:
+    file = str(tmp_path / "failing.py")
+    text = """
+def fails(number):
+    value = 1 // number
+    return value
+
+
+def handles(number):
+    try:
+        return fails(number)
+    except ZeroDivisionError:
+        return 0
+"""
+    names: dict[str, object] = {}
+    exec(compile(text, file, "exec"), names)
+    recorded = reach.Reach([f"{tmp_path}/"])
+    recorded.start()
+    exec("handles(0)", names)
+    first = recorded.take()
+    exec("handles(1)", names)
+    second = recorded.take()
+    sys.settrace(None)
+    assert {number for _, number in first if number < 0} == {-7}
+    assert {number for _, number in second if number < 0} == {-2, -7}
 
 
 def test_lines_of_a_started_process_are_recorded(

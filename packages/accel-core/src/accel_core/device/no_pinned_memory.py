@@ -13,22 +13,12 @@ from accel_core.interface.pinned import PinnedMemoryInterface
 
 
 class NoPinnedMemory(PinnedMemoryInterface):
-    """`pin_memory` returns the tensor itself, because copies from any host tensor are equally fast."""
+    """`pin_memory` returns the tensor itself, because copies from any host tensor are equally fast.
+
+    Without a copy (`make_copy=False`) it returns a new buffer, as on other devices.
+    """
 
     torch_pins_host_memory = False
-
-    @override
-    def pin_memory(
-        self,
-        tensor: torch.Tensor,
-        make_copy: bool | int = True,
-        match_shape: bool = True,
-        *,
-        align_bytes: int = 1,
-    ) -> torch.Tensor:
-        if self._native_pins() is None:
-            return tensor
-        return super().pin_memory(tensor, make_copy, match_shape, align_bytes=align_bytes)
 
     @override
     def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -19,6 +19,7 @@ _VARIABLE = "ACCEL_MUTATION_REACH"
 #: On the PYTHONPATH of started processes: its sitecustomize calls `in_started_process`.
 _STARTED = Path(__file__).parent / "started"
 
+#: File and number of a line; the number of a function's first line, negative, once it has returned.
 Line = tuple[str, int]
 
 
@@ -29,6 +30,7 @@ class Reach:
         self.places = tuple(places)
         self.lines: set[Line] = set()
         self._watched: dict[str, bool] = {}
+        self._raising: set[FrameType] = set()
 
     def start(self) -> None:
         """Record from now on, in all threads started from now on."""
@@ -47,8 +49,17 @@ class Reach:
         return self._line if self._watched[name] else None
 
     def _line(self, frame: FrameType, event: str, arg: Any) -> Any:
+        code = frame.f_code
         if event == "line":
-            self.lines.add((frame.f_code.co_filename, frame.f_lineno))
+            self._raising.discard(frame)
+            self.lines.add((code.co_filename, frame.f_lineno))
+        elif event == "exception":
+            self._raising.add(frame)
+        elif frame in self._raising:
+            # Python calls it a return, too.
+            self._raising.discard(frame)
+        else:
+            self.lines.add((code.co_filename, -code.co_firstlineno))
         return self._line
 
 

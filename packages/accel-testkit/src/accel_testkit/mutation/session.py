@@ -22,7 +22,7 @@ import pytest
 
 from accel_core.api import using
 from accel_core.op_builder import OpTable
-from accel_testkit.mutation import checks, equivalents, patch, reach, rules, scope, tables, tree
+from accel_testkit.mutation import checks, equivalents, patch, reach, rules, scope, tables, tree, unreached
 from accel_testkit.mutation.forks import Forks, Steps, Task
 from accel_testkit.mutation.judgement import Check, Judge, Outcome, Verdict
 from accel_testkit.mutation.source import Function, Mutant, Source
@@ -164,7 +164,10 @@ class MutationSession:
             # The vendor's record has checks of its own, by core when it finds the package.
             if wanted and source.path.name != "vendor.py":
                 wanted |= {table.name for table in source.tables() if _belongs(table, surveyed, wanted)}
+            beyond = unreached.Unreached.of(source, lines, wanted, surveyed.named)
             for mutant in rules.mutants(source):
+                if beyond.has(mutant):
+                    continue
                 if mutant.function in wanted and self.wish.only in f"{mutant.name} {mutant.rule}":
                     yield mutant
 

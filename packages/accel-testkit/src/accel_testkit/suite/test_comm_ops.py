@@ -33,17 +33,20 @@ _RESULTS: dict[str, list[list[float]]] = {
 _COLLECTIVES = ["all_reduce", "all_reduce_caching", "barrier", "broadcast", "inference_all_reduce"]
 
 
+_BUILDERS = ("CCLCommBuilder", "ShareMemCommBuilder")
+
+
 @pytest.fixture(scope="module")
 def answers(accelerator: DeepSpeedAccelerator, launcher: Launcher) -> Answers | None:
     """What each of two ranks found; see accel_testkit.suite.rank.comm_ops. None where the vendor has no such op."""
-    if ops.is_missing(accelerator.create_op_builder("CCLCommBuilder")):
+    if all(ops.is_missing(accelerator.create_op_builder(name)) for name in _BUILDERS):
         return None
     return launcher.run("comm_ops", ranks=2)
 
 
 def test_groups_reduce_among_their_ranks(answers: Answers | None) -> None:
     """Each function of `deepspeed_ccl_comm` leaves the right numbers in a group of all ranks and of one."""
-    if answers is None:
+    if answers is None or not any("results" in answer or "error" in answer for answer in answers):
         return
     holds = Holds()
     for name, wanted in _RESULTS.items():
@@ -59,7 +62,7 @@ def test_groups_reduce_among_their_ranks(answers: Answers | None) -> None:
 
 def test_ranks_know_their_place(answers: Answers | None) -> None:
     """`get_rank` and `get_world_size` are torch.distributed's; the op names its collectives, and gives addresses."""
-    if answers is None:
+    if answers is None or not any("results" in answer or "error" in answer for answer in answers):
         return
     holds = Holds()
     for rank, answer in enumerate(answers):
@@ -70,3 +73,21 @@ def test_ranks_know_their_place(answers: Answers | None) -> None:
     holds.expect(
         "deepspeed_ccl_comm", "name what the op has in get_available_coll(), and ask torch.distributed"
     )
+
+
+def test_shared_memory_adds_up(answers: Answers | None) -> None:
+    """`deepspeed_shm_comm` sums over the ranks, into a new tensor and in place; at level 1 there is the operator."""
+    for rank, answer in enumerate(answers or ()):
+        found = answer.get("shared memory")
+        if not found and not answer.get("error"):
+            continue  # the vendor has no such op
+        mine = [1.0 * 10**rank, 2.0 * 10**rank]
+        wanted = [[11.0, 22.0], mine, [11.0, 22.0], True]
+        right = found and all(found[dtype] == wanted for dtype in ("torch.float32", "torch.bfloat16"))
+        expect(
+            right and type(found["level"]) is int and (found["level"] == 0 or found["operator"]),
+            "deepspeed_shm_comm does not add up",
+            found=f"rank {rank}: {found}; {answer.get('error', '')}",
+            expected=f"for each type {wanted}: the sum, the input as before, the sum in place, the tensor itself",
+            do="reduce over all ranks, and return 0 from vector_kernel_level() without the operator",
+        )

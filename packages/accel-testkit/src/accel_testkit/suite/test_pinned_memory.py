@@ -108,11 +108,17 @@ def test_buffers_have_any_shape(accelerator: DeepSpeedAccelerator) -> None:
 
 
 def test_buffers_are_new_host_memory(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
-    """`pin_empty` and `pin_empty_like` give new host tensors of the form asked for, also where nothing is locked."""
+    """Buffers without a copy are new host tensors of the form asked for, also where nothing is locked."""
     before = host.clone()
     buffers = {
         "pin_empty": (accelerator.pin_empty(4, 2, dtype=torch.float16), (4, 2), torch.float16),
         "pin_empty_like": (accelerator.pin_empty_like(host), (2, 3), torch.float32),
+        "pin_memory, no copy": (accelerator.pin_memory(host, make_copy=False), (2, 3), torch.float32),
+        "pin_memory, no copy, flat": (
+            accelerator.pin_memory(host, make_copy=False, match_shape=False),
+            (6,),
+            torch.float32,
+        ),
         "pin_empty_like, a type": (accelerator.pin_empty_like(host, dtype=torch.int64), (2, 3), torch.int64),
     }
     wrong = []

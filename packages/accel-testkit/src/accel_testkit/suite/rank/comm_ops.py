@@ -10,10 +10,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from accel_testkit.suite import ops
+
 
 def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
     """Make groups of all ranks and of each rank alone, and reduce in them, from [1, 2] and [10, 20]."""
-    op = accelerator.create_op_builder("CCLCommBuilder").load()
+    answer["shared memory"] = _through_shared_memory(accelerator)
+    builder = accelerator.create_op_builder("CCLCommBuilder")
+    if ops.is_missing(builder):
+        return
+    op = builder.load()
     size, rank = dist.get_world_size(), dist.get_rank()
     device, ranks = accelerator.device(accelerator.current_device()), tuple(range(size))
 
@@ -44,6 +50,26 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
     op.barrier(ranks, False)
     answer["results"] = {name: tensor.tolist() for name, tensor in results.items()}
     answer["others"] = _refuses_other_groups(op, mine())
+
+
+def _through_shared_memory(accelerator: Any) -> dict[str, Any]:
+    """What `deepspeed_shm_comm` leaves; nothing without the op."""
+    builder = accelerator.create_op_builder("ShareMemCommBuilder")
+    if ops.is_missing(builder) or not builder.is_compatible():
+        return {}
+    op, rank = builder.load(), dist.get_rank()
+    op.initialize(dist.get_world_size(), rank)
+    device = accelerator.device(accelerator.current_device())
+    found: dict[str, Any] = {"level": op.vector_kernel_level()}
+    for dtype in (torch.float32, torch.bfloat16):
+        tensor = torch.tensor([1.0, 2.0], dtype=dtype, device=device) * 10**rank
+        total = op.inference_all_reduce(tensor)
+        before = tensor.tolist()
+        same = op.inference_all_reduce_(tensor) is tensor
+        found[str(dtype)] = [total.tolist(), before, tensor.tolist(), same]
+    operators: Any = torch.ops.deepspeed
+    found["operator"] = hasattr(operators, "inference_all_reduce_")
+    return found
 
 
 _NAMES = (

@@ -47,7 +47,8 @@ def _all_gather_coalesced(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 def _all_gather_together(tensor: torch.Tensor) -> list[torch.Tensor]:
     results = [tensor.new_zeros(4) for _ in range(2)]
-    with dist._coalescing_manager(device=tensor.device):
+    together: Any = dist._coalescing_manager  # type: ignore[attr-defined]
+    with together(device=tensor.device):
         for result in results:
             dist.all_gather_into_tensor(result, tensor)
     return results
@@ -72,7 +73,8 @@ def _reduce_scatter(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 def _reduce_scatter_together(tensor: torch.Tensor) -> list[torch.Tensor]:
     results = [tensor.new_zeros(1) for _ in range(2)]
-    with dist._coalescing_manager(device=tensor.device):
+    together: Any = dist._coalescing_manager  # type: ignore[attr-defined]
+    with together(device=tensor.device):
         for result in results:
             dist.reduce_scatter_tensor(result, tensor)
     return results

@@ -71,6 +71,7 @@ class PinningLosesTheShape(GOOD_Accelerator):
     "host_pins.memory_goes_back_to_its_allocator",
     "identity.call_shapes_are_the_interface_s",
     "pinned_memory.buffer_without_a_copy",
+    "pinned_memory.buffers_are_new_host_memory",
     "pinned_memory.copy_has_the_data[align_bytes by position]",
     "pinned_memory.copy_has_the_data[align_bytes]",
     "pinned_memory.copy_has_the_data[make_copy]",
@@ -86,7 +87,11 @@ class PinningTakesATensorOnly(GOOD_Accelerator):
         return self.torch_pin_memory(tensor)
 
 
-@breaks("host_pins.active_allocator_is_used[no copy, flat]", "pinned_memory.buffer_without_a_copy[flat]")
+@breaks(
+    "host_pins.active_allocator_is_used[no copy, flat]",
+    "pinned_memory.buffer_without_a_copy[flat]",
+    "pinned_memory.buffers_are_new_host_memory",
+)
 class BuffersAreNeverFlat(GOOD_Accelerator):
     def pin_memory(
         self,
