@@ -26,6 +26,7 @@ BY_RULE = {
     "device_index",
     "memory_figures",
     "op_attention",
+    "op_compiled",
     "op_devices",
     "op_evoformer",
     "op_file_forms",

@@ -69,6 +69,7 @@ class PinningLosesTheShape(GOOD_Accelerator):
     "host_pins.locked_bytes_are_counted[no copy, flat]",
     "host_pins.locked_bytes_are_counted[no copy]",
     "host_pins.memory_goes_back_to_its_allocator",
+    "host_pins.whole_pages_are_not_taken_from_it",
     "identity.call_shapes_are_the_interface_s",
     "pinned_memory.buffer_without_a_copy",
     "pinned_memory.buffers_are_new_host_memory",
