@@ -166,7 +166,14 @@ def test_lengths_that_zip_asserts_are_no_argument() -> None:
     assert not [line for line in changed(text, "argument") if "strict" not in line.partition("h(")[0]]
 
 
-@pytest.mark.parametrize("call", ["math.gcd(a, b)", "torch.maximum(a, b)", "torch.promote_types(a, b)"])
+def test_argument_that_only_prints_is_kept() -> None:
+    assert changed("def f(a):\n    return g(verbose=a, n=2)", "argument") == ["return g(verbose=a)"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["math.gcd(a, b)", "torch.maximum(a, b)", "torch.promote_types(a, b)", "(a - b).abs()", "abs(a - b)"],
+)
 def test_order_that_changes_nothing_is_kept(call: str) -> None:
     assert not changed(f"def f(a, b):\n    return {call}", "swap")
 

@@ -95,13 +95,13 @@ def _steps() -> torch.Tensor:
 def _wrong_codes(largest: float, device: str) -> str:
     """Cast the format's numbers up to the largest, and others between them; return what is wrong."""
     numbers = _E4M3.numbers(torch.device("cpu")).double()  # house: torch's name for host memory
-    between = torch.rand(1024, generator=torch.Generator().manual_seed(1)).mul_(24).sub_(12).exp2_().double()
+    between = torch.rand(1024, generator=torch.Generator().manual_seed(1)).mul_(24).sub_(12).exp2_()
     values = torch.cat([numbers, between, -between])
     values = values[values.abs() <= largest]
     steps = _steps()
-    rows = (values * steps.double()).float()
+    rows = (values * steps).float()
     codes = _cast_to(rows.to(device), steps.to(device)).cpu()
-    scaled = rows.double() / steps.double()
+    scaled = rows.double() / steps
     nearest = numbers[_E4M3.encoded(scaled.float(), stochastic=False).long()]
     apart, least = ((found - scaled).abs() for found in (numbers[codes.long()], nearest))
     if not (apart <= least + _PRECISION * scaled.abs()).all():
@@ -114,8 +114,8 @@ def _wrong_numbers(dtype: torch.dtype, device: str) -> str:
     codes = torch.tensor([code for code in range(256) if code % 128 != _NAN], dtype=torch.uint8)
     steps = torch.cat([_steps()[:2], torch.tensor([[torch.nan]])])
     data = codes.expand(3, -1).contiguous()
-    found = _cast_from(data.to(device), steps.to(device), dtype).cpu().double()
-    wanted = _E4M3.numbers(codes.device).double()[codes.long()] * steps.double()
+    found = _cast_from(data.to(device), steps.to(device), dtype).cpu()
+    wanted = _E4M3.numbers(codes.device).double()[codes.long()] * steps
     apart = (found - wanted).abs()[:2]
     if found[2].isfinite().any() or not (apart <= torch.finfo(dtype).eps * wanted[:2].abs()).all():
         return f"{FROM} to {str(dtype).removeprefix('torch.')} gives other numbers"

@@ -16,6 +16,7 @@ import pytest
 from accel_core.vendor import Traits, Vendor
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.target import Target, records
+from accel_testkit.suite.test_probe_environment import variables
 
 pytestmark = [pytest.mark.tier("host"), pytest.mark.record]
 
@@ -24,6 +25,8 @@ Report = dict[str, dict[str, Any]]
 _LIMIT = 300
 _BEFORE_CHOICE = ("package", "record", "evidence")
 _AFTER_CHOICE = ("class", "construction")
+#: A name of an environment variable in a sentence.
+_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
 
 
 @pytest.fixture(scope="module")
@@ -171,13 +174,19 @@ def test_process_stays(report: Report, vendor: Vendor, step: str) -> None:
 @pytest.mark.parametrize(
     ("trait", "kept"), [("untouched_environment", "environment"), ("untouched_settings", "settings")]
 )
-def test_declared_change_is_made(report: Report, traits: Traits, trait: str, kept: str) -> None:
+def test_declared_change_is_made(
+    report: Report, vendor: Vendor, traits: Traits, trait: str, kept: str
+) -> None:
     """A vendor that declares that imports change variables or settings changes some: the trait skips checks."""
     changed = [name for step in ("torch", *_AFTER_CHOICE) for name in report[step][kept]]
+    reason = traits[trait].reason if trait in traits else ""
+    # Of the variables that the reason names, those that the package itself sets, and not its runtime.
+    named = set(variables(vendor)).intersection(_VARIABLE.findall(reason))
+    missing = sorted(named - set(changed)) if kept == "environment" else []
     expect(
-        trait not in traits or changed,
+        trait not in traits or (changed and not missing),
         f"the trait {trait} declares a change that nothing makes",
-        found="no change in import and construction",
-        expected=f"a changed {kept.removesuffix('s')}, or no such trait",
+        found=f"in import and construction no change of {' or '.join(missing) or 'anything'}",
+        expected=f"a changed {kept.removesuffix('s')}, each that the reason names, or no such trait",
         do="drop the trait, so that the suite checks that nothing changes",
     )

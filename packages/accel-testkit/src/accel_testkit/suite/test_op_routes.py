@@ -25,7 +25,7 @@ pytestmark = pytest.mark.tier("device")
 #: An op that a reason names as the one that computes; `no torch.ops.x.y` is one that there is not.
 _OP = re.compile(r"(?<!\bno )torch\.ops\.(\w+\.\w+)")
 _ABSENT = re.compile(r"\bno torch\.ops\.(\w+\.\w+)")
-_UNFINISHED = re.compile(r"torch\.ops\.(?!\w)|: *$|: *;|^\W|\bin +$")
+_UNFINISHED = re.compile(r"torch\.ops\.(?!\w)|: *$|: *;|\(\)|^\W|\bin +$")
 _EXERCISED = [
     pytest.param(name, marks=pytest.mark.needs(name))
     for name in (*STEPS, "InferenceBuilder", "InferenceCoreBuilder", "QuantizerBuilder")
@@ -52,10 +52,13 @@ def test_reasons_are_whole(accelerator: DeepSpeedAccelerator, name: str) -> None
         if absent:
             problems.append(f"{', '.join(absent)} {when} load(): they are there, or no runtime has them")
         routes: tuple[Route, ...] = getattr(builder, "routes", tuple)()
-        if hasattr(builder, "routes") and not routes:
-            problems.append("no route")
+        if hasattr(builder, "routes") and (not routes or ("plain torch" in reason) > (Route.PLAIN in routes)):
+            problems.append(f"no route, or none for plain torch: {routes}, {reason!r}")
         if bool(_OP.search(reason)) and Route.VENDOR_OP not in routes:
             problems.append(f"an op of the runtime in {reason!r}, and not in the routes {routes}")
+        unused = Route.VENDOR_OP in routes and not _OP.search(reason)
+        if unused and results.simulated():
+            problems.append(f"no op of a runtime that has it: {reason!r} {when} load()")
     expect(
         not problems,
         f"{name} does not say where its op comes from",

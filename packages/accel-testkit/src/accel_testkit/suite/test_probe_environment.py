@@ -31,7 +31,7 @@ _OBJECT = re.compile(r"<(?:class|function|\S+ object)\b[^>]*")
 _LISTS: tuple[list[int | str], ...] = ([0], [0, 1], ["0", "1"], [1, 0], ["x"], [0, "y"])
 
 
-def _variables(vendor: Vendor) -> list[str]:
+def variables(vendor: Vendor) -> list[str]:
     """Names in the source of the vendor's package that look like environment variables."""
     spec = importlib.util.find_spec(vendor.accelerator.partition(":")[0].partition(".")[0])
     assert spec is not None
@@ -61,7 +61,7 @@ def test_evidence_is_true_of_the_environment(
     problems = []
     folder = tmp_path / "folder"
     folder.mkdir()
-    for name in _variables(vendor):
+    for name in variables(vendor):
         for value in (None, "", str(folder), str(tmp_path / "missing"), "1,0", "x"):
             with monkeypatch.context() as changed:
                 if value is None:

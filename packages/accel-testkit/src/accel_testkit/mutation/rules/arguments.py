@@ -39,7 +39,8 @@ def _fewer(function: Function, call: ast.Call) -> Iterator[Mutant]:
     for number, value in enumerate(arguments):
         # Of the positional ones the last: without another one the rest would move up.
         passed_on = number == last and isinstance(value, ast.Name) and value.id in parameters
-        if (number > last and value not in asserted) or passed_on:
+        quiet = number > last and call.keywords[number - last - 1].arg in _QUIET
+        if (number > last and value not in asserted and not quiet) or passed_on:
             edit = _removal(function, call, arguments, number)
             yield function.edited("argument", [value], [edit])
 
@@ -65,13 +66,25 @@ def _start(function: Function, keyword: ast.keyword) -> int:
 
 def swap(function: Function) -> Iterator[Mutant]:
     """Neighbouring arguments of a call, or the operands of an operator, change places."""
+    distances = {_measured(node) for node in function.walk()}
     for node in function.walk():
+        if node in distances:
+            continue
         if isinstance(node, ast.Call) and not _is_symmetric(node.func):
             plain = [value for value in node.args if not isinstance(value, ast.Starred)]
             for first, second in itertools.pairwise(plain):
                 yield from _swapped(function, first, second)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, _ORDERED):
             yield from _swapped(function, node.left, node.right)
+
+
+def _measured(node: ast.AST) -> ast.expr | None:
+    """Return what `abs(x)` or `x.abs()` is of: a difference has the same size either way."""
+    if not isinstance(node, ast.Call):
+        return None
+    if isinstance(node.func, ast.Attribute) and node.func.attr == "abs":
+        return node.func.value
+    return node.args[0] if isinstance(node.func, ast.Name) and node.func.id == "abs" and node.args else None
 
 
 def _is_symmetric(called: ast.expr) -> bool:

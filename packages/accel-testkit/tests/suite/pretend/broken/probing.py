@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the checks of the probe's environment notice: a variable that is said to be unset, a refusal that is not told."""
+"""What the checks of the probe notice: a variable that is said to be unset, a refusal that is not told."""
 
 from __future__ import annotations
 
