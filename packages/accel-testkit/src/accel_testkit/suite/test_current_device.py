@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -221,4 +222,77 @@ def test_variables_of_a_launcher_choose_nothing(
         found=f"{found} in a job of ranks",
         expected=f"{before}: current devices after set_device(0) and set_device(1), count, availability",
         do="ask the runtime: whoever starts ranks calls set_device() in them",
+    )
+
+
+def test_set_device_counts_each_time(accelerator: DeepSpeedAccelerator, second: int) -> None:
+    """`set_device` chooses the device also if it was chosen before, and another thread or object chose since."""
+    accelerator.set_device(second)
+    found: dict[str, Any] = {}
+
+    def choose() -> None:
+        accelerator.set_device(second)
+        found["in a thread, after the same index here"] = (accelerator.current_device(), _place(accelerator))
+
+    thread = threading.Thread(target=choose)
+    thread.start()
+    thread.join()
+    wanted = (second, torch.empty(1, device=accelerator.device(second)).device)
+    other = type(accelerator)()
+    other.set_device(0)
+    accelerator.set_device(second)
+    found["after another object chose device 0"] = (accelerator.current_device(), _place(accelerator))
+    wrong = {where: each for where, each in found.items() if each != wanted}
+    expect(
+        len(found) == 2 and not wrong,
+        "set_device() with the index of before chooses nothing",
+        found=f"current device and place of a new tensor: {wrong or found}",
+        expected=f"{wanted} after set_device({second})",
+        do="pass every call on to the runtime; what was chosen last is known there, for each thread",
+    )
+
+
+def _place(accelerator: DeepSpeedAccelerator) -> torch.device:
+    return torch.empty(1, device=accelerator.device()).device
+
+
+#: Calls without an index, beside those that are indexed_methods.
+_WITHOUT_INDEX: dict[str, Callable[[DeepSpeedAccelerator], object]] = {
+    "manual_seed": lambda accelerator: accelerator.manual_seed(3),
+    "manual_seed_all": lambda accelerator: accelerator.manual_seed_all(3),
+    "initial_seed": lambda accelerator: accelerator.initial_seed(),
+    "default_generator": lambda accelerator: [
+        accelerator.default_generator(index) for index in range(accelerator.device_count())
+    ],
+    "empty_cache": lambda accelerator: accelerator.empty_cache(),
+    "is_available": lambda accelerator: accelerator.is_available(),
+    "device_count": lambda accelerator: accelerator.device_count(),
+    "supported_dtypes": lambda accelerator: accelerator.supported_dtypes(),
+    "lazy_call": lambda accelerator: accelerator.lazy_call(lambda: None),
+    "create_graph": lambda accelerator: accelerator.create_graph(),
+    "Stream": lambda accelerator: accelerator.Stream and accelerator.Stream(),
+    "Event": lambda accelerator: accelerator.Event and accelerator.Event(),
+    "range_push": lambda accelerator: [accelerator.range_push("step"), accelerator.range_pop()],
+    "pin_memory": lambda accelerator: accelerator.pin_memory(torch.ones(4)),
+    "on_accelerator": lambda accelerator: accelerator.on_accelerator(torch.ones(4)),
+}
+
+
+@pytest.mark.parametrize("name", _WITHOUT_INDEX)
+def test_current_device_stays_without_an_index(
+    accelerator: DeepSpeedAccelerator, second: int, name: str
+) -> None:
+    """What takes no index leaves the current device as it is, also what is done on all devices."""
+    moved = []
+    for current in (second, 0):
+        accelerator.set_device(current)
+        _WITHOUT_INDEX[name](accelerator)
+        if accelerator.current_device() != current:
+            moved.append(f"{current} to {accelerator.current_device()}")
+    expect(
+        not moved,
+        f"{name} changes the current device",
+        found="; ".join(moved),
+        expected="the same current device after the call",
+        do="use each device by its index, or in a context that restores the former one",
     )

@@ -170,14 +170,15 @@ def test_capture_is_on_its_stream_and_pool(accelerator: DeepSpeedAccelerator) ->
 
 
 @pytest.mark.needs("graphs")
-def test_capture_ends_with_an_exception(accelerator: DeepSpeedAccelerator) -> None:
+@pytest.mark.parametrize("kind", [LookupError, RuntimeError, ValueError, KeyboardInterrupt])
+def test_capture_ends_with_an_exception(accelerator: DeepSpeedAccelerator, kind: type[BaseException]) -> None:
     """After an exception in a capture none is under way, the exception is passed on, and the next capture works."""
     passed_on = False
     try:
         with accelerator.capture_to_graph(accelerator.create_graph()):
             torch.ones(4, device=accelerator.device())
-            raise LookupError("the work fails")
-    except LookupError:
+            raise kind("the work fails")
+    except kind:
         passed_on = True
     capturing = accelerator.is_current_stream_capturing()
     graph, source, result = _captured(accelerator)

@@ -89,3 +89,22 @@ def test_streams_are_absent_together(accelerator: DeepSpeedAccelerator) -> None:
         expected="is_synchronized_device() True and current_stream() None",
         do="DeepSpeed reads these three together: answer them alike",
     )
+
+
+def test_lazy_call_calls_each_time(accelerator: DeepSpeedAccelerator) -> None:
+    """A function that was passed to `lazy_call` before is called again: states are restored more than once."""
+    torch.ones(1, device=accelerator.device())
+    calls: list[int] = []
+
+    def callback() -> None:
+        calls.append(len(calls))
+
+    for _ in range(3):
+        accelerator.lazy_call(callback)
+    expect(
+        calls == [0, 1, 2],
+        "lazy_call() does not call a function again",
+        found=f"{len(calls)} calls",
+        expected="three, one for each time it was passed",
+        do="keep no record of the functions that were called",
+    )

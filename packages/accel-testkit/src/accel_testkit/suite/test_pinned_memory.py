@@ -213,3 +213,47 @@ def _expect_pinned(accelerator: DeepSpeedAccelerator, tensor: torch.Tensor, what
         expected="True; declare the trait pinned_memory where there is nothing to pin for",
         do="lock the memory, and let is_pinned() ask the one who locked it",
     )
+
+
+@pytest.mark.parametrize("place", ["meta", "the accelerator's"])
+def test_pinned_memory_like_another_is_host_memory(
+    accelerator: DeepSpeedAccelerator, host: torch.Tensor, place: str
+) -> None:
+    """`pin_empty_like` raises ValueError for a device other than the CPU."""
+    device = torch.device("meta") if place == "meta" else accelerator.device()
+    if device.type == "cpu":
+        return
+    expect_raises(
+        ValueError,
+        lambda: accelerator.pin_empty_like(host, device=device),
+        "pin_empty_like() accepts another device than the CPU",
+        do="derive from accel_core's PinnedMemoryInterface, and override its _torch_ methods only",
+    )
+
+
+def test_device_memory_is_not_pinned(accelerator: DeepSpeedAccelerator) -> None:
+    """`is_pinned` of a tensor on the device is False, as torch's own is: callers ask wherever a tensor may be."""
+    tensor = torch.ones(4, device=accelerator.device())
+    try:
+        found: object = accelerator.is_pinned(tensor)
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"
+    expect(
+        found is False,
+        "is_pinned() is wrong about a tensor on the device",
+        found=found,
+        expected="False",
+        do="return what tensor.is_pinned() returns",
+    )
+
+
+def test_alignment_is_a_number_of_bytes(accelerator: DeepSpeedAccelerator) -> None:
+    """`pin_memory_alignment()` is a power of two, 1 where there is none: sizes are rounded up by it."""
+    found = accelerator.pin_memory_alignment()
+    expect(
+        type(found) is int and found > 0 and found & (found - 1) == 0,
+        "pin_memory_alignment() is no alignment",
+        found=repr(found),
+        expected="an int that is a power of two; 1 means none",
+        do="return the alignment in bytes, 1 where any address will do",
+    )

@@ -7,9 +7,18 @@ from __future__ import annotations
 import pytest
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.expect import expect, expect_type
+from accel_testkit.suite.expect import expect, expect_type, fail
 
 pytestmark = pytest.mark.tier("host")
+
+_TEXTS = {
+    "empty": "",
+    "percent signs": "100 % done %s %d",
+    "braces": "{} {name}",
+    "letters": "größe 尺寸",
+    "lines": "a\nb",
+    "long": "x" * 5000,
+}
 
 
 def test_range_takes_a_message(accelerator: DeepSpeedAccelerator) -> None:
@@ -51,3 +60,20 @@ def test_range_that_nobody_opened_can_be_closed(accelerator: DeepSpeedAccelerato
 def test_domains_are_a_yes_or_no(accelerator: DeepSpeedAccelerator) -> None:
     """`supports_nvtx_domain` is True or False."""
     expect_type(accelerator.supports_nvtx_domain, bool, "supports_nvtx_domain", do="set a bool on the class")
+
+
+@pytest.mark.parametrize("text", _TEXTS.values(), ids=_TEXTS)
+def test_range_has_any_name(accelerator: DeepSpeedAccelerator, text: str) -> None:
+    """A range is opened under any text: names of modules and of users' functions are passed on as they are."""
+    try:
+        accelerator.range_push(text)
+        accelerator.range_pop()
+        accelerator.range_push(text, domain="DeepSpeed", category=text or "none")
+        accelerator.range_pop(domain="DeepSpeed")
+    except Exception as error:
+        fail(
+            "a range cannot have this name",
+            found=f"{type(error).__name__}: {error}",
+            expected=f"a range named {text[:40]!r}, or nothing where there is no profiler",
+            do="neither format nor encode the text beyond what the profiler takes",
+        )

@@ -179,3 +179,28 @@ def test_copies_keep_the_values(accelerator: DeepSpeedAccelerator) -> None:
         expected=repr(values.tolist()),
         do="look at the runtime's copy in that type",
     )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "BFloat16Tensor",
+        "FloatTensor",
+        "HalfTensor",
+        pytest.param("DoubleTensor", marks=pytest.mark.needs("fp64")),
+    ],
+)
+def test_constructed_tensor_can_be_written(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """A tensor of `XTensor(data)` has memory of its own, requires no gradient, and is written in place."""
+    tensors = [getattr(accelerator, name)([[1.0, 2.0], [3.0, 4.0]]) for _ in range(2)]
+    needed = tensors[0].requires_grad
+    if not needed:
+        tensors[0].add_(1)
+    expect(
+        not needed and tensors[0].is_contiguous() and tensors[1].tolist() == [[1.0, 2.0], [3.0, 4.0]],
+        f"a tensor of {name}() is not the caller's own",
+        found=f"requires_grad {needed}, contiguous {tensors[0].is_contiguous()}, another one of the same data "
+        f"{tensors[1].tolist()} after it was written",
+        expected="a contiguous tensor without a gradient, as torch's constructor makes it",
+        do="make the tensor by torch.tensor(data, dtype=..., device=device()), and nothing else",
+    )

@@ -234,9 +234,10 @@ def failed(kind: Any, folder: Path) -> list[str]:
 def main(out: str) -> None:
     """Run the control and the variants."""
     import asynchronous
+    import waiting
     import work_order
 
-    kinds = (Good, *VARIANTS, *asynchronous.VARIANTS, *work_order.VARIANTS)
+    kinds = (Good, *VARIANTS, *asynchronous.VARIANTS, *waiting.VARIANTS, *work_order.VARIANTS)
     with tempfile.TemporaryDirectory() as folder:
         found = {kind.__name__: failed(kind, Path(folder)) for kind in kinds}
     wanted = {kind.__name__: sorted(getattr(kind, "fails", ())) for kind in kinds}

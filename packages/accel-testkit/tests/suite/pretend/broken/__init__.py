@@ -25,6 +25,7 @@ BY_RULE = {
     "current_device",
     "device_index",
     "memory_figures",
+    "no_waiting",
     "op_attention",
     "op_compiled",
     "op_devices",
@@ -53,6 +54,7 @@ BY_RULE = {
     "op_steps",
     "op_strides",
     "pinned_copies",
+    "seeds",
     "traits",
 }
 #: The checks of call shapes: our interface's and the installed DeepSpeed's.

@@ -15,6 +15,7 @@ from broken import answers, breaks
 answers(
     {"is_pinned": True},
     "host_pins.other_memory_stays_unpinned",
+    "pinned_memory.device_memory_is_not_pinned",
     "pinned_memory.ordinary_memory_is_not_pinned",
 )
 answers(

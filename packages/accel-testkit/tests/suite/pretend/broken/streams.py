@@ -258,13 +258,21 @@ class StreamsAreAbsentUnsaid(GOOD_Accelerator):
         return False
 
 
-@breaks("lazy_calls.lazy_call_calls", "lazy_calls.lazy_calls_keep_their_order_and_errors")
+@breaks(
+    "lazy_calls.lazy_call_calls",
+    "lazy_calls.lazy_calls_keep_their_order_and_errors",
+    "lazy_calls.lazy_call_calls_each_time",
+)
 class LazyCallForgets(GOOD_Accelerator):
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
         return None
 
 
-@breaks("lazy_calls.lazy_call_calls", "lazy_calls.lazy_calls_keep_their_order_and_errors")
+@breaks(
+    "lazy_calls.lazy_call_calls",
+    "lazy_calls.lazy_calls_keep_their_order_and_errors",
+    "lazy_calls.lazy_call_calls_each_time",
+)
 class LazyCallCallsTwice(GOOD_Accelerator):
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
         callback()
