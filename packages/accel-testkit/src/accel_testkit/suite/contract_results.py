@@ -197,7 +197,7 @@ RESULTS: dict[str, Entry] = {
     ),
     "stream": ("streams.chosen_stream_is_current_inside", "streams.no_stream_leaves_the_stream"),
     "supported_dtypes": ("dtypes.list_begins_with_float32", "dtypes.listed_types_compute"),
-    "supports_nvtx_domain": ("ranges.domains_are_a_yes_or_no",),
+    "supports_nvtx_domain": ("ranges.domains_are_a_yes_or_no", "ranges.domain_gets_its_ranges"),
     "synchronize": (
         "device.synchronize_waits_for_the_device",
         "pinned_memory.copy_to_the_device_need_not_block",

@@ -74,18 +74,20 @@ def test_events_time_where_there_are_events(accelerator: DeepSpeedAccelerator, t
     )
 
 
-@pytest.mark.parametrize("name", ["is_bf16_supported", "is_fp64_supported"], ids=["bf16", "fp64"])
+@pytest.mark.parametrize(
+    "name", ["is_bf16_supported", "is_fp64_supported", "is_triton_supported"], ids=["bf16", "fp64", "triton"]
+)
 def test_type_that_is_not_declared_missing_is_supported(
     accelerator: DeepSpeedAccelerator, traits: Traits, name: str
 ) -> None:
-    """bfloat16 and float64 are supported, or declared missing: users read the traits."""
+    """bfloat16, float64 and Triton are supported, or declared missing: users read the traits."""
     trait = name.removeprefix("is_").removesuffix("_supported")
     expect(
         trait in traits or getattr(accelerator, name)() is True,
         f"{name}() denies what no trait declares missing",
         found=f"{getattr(accelerator, name)()!r}, and no trait {trait}",
         expected=f"True, or the trait {trait} with its reason",
-        do="declare the trait where the device lacks the type",
+        do="declare the trait where the device lacks it",
     )
 
 

@@ -4,6 +4,10 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from accel_core.interface import DeepSpeedAccelerator
@@ -77,3 +81,61 @@ def test_range_has_any_name(accelerator: DeepSpeedAccelerator, text: str) -> Non
             expected=f"a range named {text[:40]!r}, or nothing where there is no profiler",
             do="neither format nor encode the text beyond what the profiler takes",
         )
+
+
+class _Profiler:
+    """The package nvtx, as it keeps what it is told: through the objects of domains, and through its own functions."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str | None, str | None, str | None]] = []
+
+    def get_domain(self, name: str) -> Any:
+        return SimpleNamespace(
+            get_event_attributes=lambda message=None, color=None, category=None, payload=None: (
+                message,
+                category,
+            ),
+            push_range=lambda message, category=None: self._push(name, message, category),
+            pop_range=lambda: self.told.append((name, None, None)),
+        )
+
+    def push_range(
+        self,
+        message: str | None = None,
+        color: Any = None,
+        domain: str | None = None,
+        category: str | None = None,
+    ) -> None:
+        self.told.append((domain, message, category))
+
+    def pop_range(self, domain: str | None = None) -> None:
+        self.told.append((domain, None, None))
+
+    def _push(self, domain: str, message: Any, category: str | None) -> None:
+        self.told.append((domain, *(message if isinstance(message, tuple) else (message, category))))
+
+
+def test_domain_gets_its_ranges(accelerator: DeepSpeedAccelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `supports_nvtx_domain` and nvtx installed, a range is opened and closed in its domain, with its category."""
+    if not accelerator.supports_nvtx_domain:
+        return
+    profiler = _Profiler()
+    monkeypatch.setitem(sys.modules, "nvtx", profiler)  # type: ignore[arg-type]
+    first, second = f"first {id(profiler)}", f"second {id(profiler)}"  # nobody has asked for them before
+    accelerator.range_push("outer", first, "forward")
+    accelerator.range_push("inner", domain=second, category="backward")
+    accelerator.range_pop(second)
+    accelerator.range_pop(domain=first)
+    wanted = [
+        (first, "outer", "forward"),
+        (second, "inner", "backward"),
+        (second, None, None),
+        (first, None, None),
+    ]
+    expect(
+        profiler.told == wanted,
+        "ranges do not reach the domain that they are for",
+        found=repr(profiler.told),
+        expected=repr(wanted),
+        do="ask nvtx for the domain, and pass message and category on; or leave supports_nvtx_domain False",
+    )

@@ -197,3 +197,8 @@ class CompileBackendIsUnknown(GOOD_Accelerator):
 
     def get_compile_backend(self) -> Any:
         return self._compile_backend
+
+
+@breaks("ranges.domain_gets_its_ranges")
+class RangesLeaveTheDomainOut(GOOD_Accelerator):
+    supports_nvtx_domain = True

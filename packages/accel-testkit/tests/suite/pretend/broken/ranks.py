@@ -77,7 +77,7 @@ _register(
 _register("BarrierLetsThrough", ("barrier",), "barrier_holds_back")
 
 
-@breaks("collectives.gloo_takes_device_tensors[scatter]", started="answers")
+@breaks("collectives.gloo_takes_device_tensors", started="answers")
 class DeviceTensorsAreNotScattered(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
