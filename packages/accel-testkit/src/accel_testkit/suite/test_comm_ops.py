@@ -78,7 +78,7 @@ def test_ranks_know_their_place(answers: Answers | None) -> None:
 def test_shared_memory_adds_up(answers: Answers | None) -> None:
     """`deepspeed_shm_comm` sums over the ranks, into a new tensor and in place; at level 1 there is the operator."""
     for rank, answer in enumerate(answers or ()):
-        found = answer.get("shared memory")
+        found: dict[str, Any] = answer.get("shared memory") or {}
         if not found and not answer.get("error"):
             continue  # the vendor has no such op
         mine = [1.0 * 10**rank, 2.0 * 10**rank]

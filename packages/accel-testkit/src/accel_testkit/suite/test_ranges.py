@@ -120,7 +120,7 @@ def test_domain_gets_its_ranges(accelerator: DeepSpeedAccelerator, monkeypatch: 
     if not accelerator.supports_nvtx_domain:
         return
     profiler = _Profiler()
-    monkeypatch.setitem(sys.modules, "nvtx", profiler)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "nvtx", profiler)
     first, second = f"first {id(profiler)}", f"second {id(profiler)}"  # nobody has asked for them before
     accelerator.range_push("outer", first, "forward")
     accelerator.range_push("inner", domain=second, category="backward")
