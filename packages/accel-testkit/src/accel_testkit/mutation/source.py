@@ -156,7 +156,7 @@ _GENERIC = {
 _MAKERS = {"NewType", "ParamSpec", "TypeVar"}
 
 
-def _is_type(value: ast.expr) -> bool:
+def _is_type(value: ast.expr | None) -> bool:
     """Return whether a value is for type checkers only: `Callable[[int], str]`, `list[int] | None`, `TypeVar("T")`."""
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.BitOr):
         return _is_type(value.left) or _is_type(value.right)

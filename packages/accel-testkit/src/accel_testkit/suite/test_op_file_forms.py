@@ -34,10 +34,14 @@ def _strided(tensor: torch.Tensor) -> dict[str, torch.Tensor]:
     return {"turned": tensor.t().contiguous().t(), "with gaps": spread[:, ::2].copy_(tensor)}
 
 
-def _refused(call: Callable[[], Any]) -> bool:
+def _places(accelerator: DeepSpeedAccelerator) -> list[torch.device]:
+    return [torch.device(name) for name in dict.fromkeys(("cpu", str(accelerator.device())))]
+
+
+def _refused(call: Callable[..., Any], *arguments: Any) -> bool:
     """Whether a request ends with an error, or with a negative number."""
     try:
-        return int(call()) < 0
+        return int(call(*arguments)) < 0
     except Exception:
         return True
 
@@ -48,15 +52,15 @@ def test_strides_are_transferred_or_refused(
     """A tensor in another order of memory, or with gaps: its numbers in their order are in the file, or an error."""
     holds, numbers, file = Holds(), _numbers(96, 130), tmp_path / "file"
     content = numbers.numpy().tobytes()
-    for device in dict.fromkeys(("cpu", accelerator.device())):
+    for device in _places(accelerator):
         for form, strided in _strided(numbers.to(device)).items():
             case = f"{form} on {device}"
             file.write_bytes(b"")
-            if not _refused(lambda strided=strided: handle.sync_pwrite(strided, str(file))):  # type: ignore[misc]
+            if not _refused(handle.sync_pwrite, strided, str(file)):
                 holds[f"written {case}"] = file.read_bytes() == content
             file.write_bytes(content)
             strided.zero_()
-            if not _refused(lambda strided=strided: handle.sync_pread(strided, str(file))):  # type: ignore[misc]
+            if not _refused(handle.sync_pread, strided, str(file)):
                 holds.same(f"read {case}", strided, numbers)
     holds.expect("a transfer of a tensor with strides", _DO)
 
@@ -67,11 +71,11 @@ def test_nothing_is_transferred_of_empty_tensors(
     """A tensor without elements leaves a file as it is, or is refused; requests after it work."""
     holds, numbers, file = Holds(), _numbers(64), tmp_path / "file"
     content = numbers.numpy().tobytes()
-    for device in dict.fromkeys(("cpu", accelerator.device())):
+    for device in _places(accelerator):
         none, buffer = torch.empty(0, device=device), torch.zeros(64, device=device)
         for name in ("sync_pwrite", "sync_pread", "async_pwrite", "async_pread"):
             file.write_bytes(content)
-            if not _refused(lambda name=name, none=none: getattr(handle, name)(none, str(file))):  # type: ignore[misc]
+            if not _refused(getattr(handle, name), none, str(file)):
                 waited = handle.wait() if name.startswith("async") else 1
                 holds[f"{name} on {device}: it is counted"] = waited == 1
             holds[f"{name} on {device}: the file stays"] = file.read_bytes() == content
@@ -86,7 +90,7 @@ def test_transfers_may_be_compared_afterwards(
 ) -> None:
     """With `validate`, reads and writes at any offset do what they do without it; of a short file it is an error."""
     holds, numbers, file = Holds(), _numbers(3000), tmp_path / "file"
-    for device in dict.fromkeys(("cpu", accelerator.device())):
+    for device in _places(accelerator):
         for offset in (0, 512, 36):
             file.write_bytes(b"x" * offset)
             case = f"at {offset} on {device}"
@@ -102,7 +106,5 @@ def test_transfers_may_be_compared_afterwards(
                 holds[f"pread {case}: counted"] = handle.wait() == 1
                 holds.same(f"pread {case}, validate {validate}", buffer, numbers)
         long = torch.zeros(3001, device=device)
-        holds[f"a short file on {device}"] = _refused(
-            lambda long=long: handle.read(long, str(file), True, 36)
-        )  # type: ignore[misc]
+        holds[f"a short file on {device}"] = _refused(handle.read, long, str(file), True, 36)
     holds.expect("a transfer with `validate`", _DO)

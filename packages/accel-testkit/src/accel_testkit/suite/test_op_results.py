@@ -111,8 +111,8 @@ def _alike(found: torch.Tensor, wanted: torch.Tensor) -> bool:
         return False
     if not found.is_floating_point():
         return torch.equal(found.cpu(), wanted.cpu())
-    near = (tensor.detach().cpu().float() for tensor in (found, wanted))
-    return torch.allclose(*near, rtol=1e-3, atol=1e-3, equal_nan=True)
+    ours, theirs = (tensor.detach().cpu().float() for tensor in (found, wanted))
+    return torch.allclose(ours, theirs, rtol=1e-3, atol=1e-3, equal_nan=True)
 
 
 def _strided(tensor: torch.Tensor) -> Mapping[str, torch.Tensor]:
