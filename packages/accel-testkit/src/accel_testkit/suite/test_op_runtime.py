@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +12,14 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_core.op_builder import Route
 from accel_testkit.suite import results
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.runtime_ops import CALLS, Called, Change, anew, apart, hidden
 
 pytestmark = pytest.mark.tier("device")
 
+_PROMISED = re.compile(r"\bworks? when first loaded\b")
 _OPS = [pytest.param(name, marks=pytest.mark.needs(name)) for name in CALLS]
 
 
@@ -54,8 +57,18 @@ def test_op_serves_without_the_runtime_s(accelerator: DeepSpeedAccelerator, name
 def test_operator_that_works_is_used(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """What `load` tries on the device is used if it works, and otherwise the reason says why it is not."""
     builder, device = accelerator.create_op_builder(name), accelerator.device()
+    promised = Route.VENDOR_OP in getattr(builder, "routes", tuple)() and _PROMISED.search(
+        str(getattr(builder, "reason", ""))
+    )
     with anew(), Called() as tried:
         op = builder.load()
+    expect(
+        tried.names or not promised,
+        f"{name} does not try what it says that it tries",
+        found=f"no operator is called by load(), and before it the reason was {promised and promised.string!r}",
+        expected="a call of the operator, to see that it works",
+        do="try the operator in load(), or use it without a promise",
+    )
     with Called() as used:
         CALLS[name](op, device)
     idle = sorted(tried.names - used.names)
