@@ -120,7 +120,8 @@ def _cpu_lion(op: Any, lists: list[Tensors], v: Values) -> None:
 def _near_zero(tensors: Tensors, v: Values) -> torch.Tensor:
     grad, _, momentum = tensors
     beta: float = v["betas"][0]
-    return (beta * momentum + (1 - beta) * grad).abs() < 1e-5
+    # As far as float32 may be off, in whatever order it is summed.
+    return (beta * momentum + (1 - beta) * grad).abs() < 1e-6 * (momentum.abs() + grad.abs())
 
 
 _ADAM_MODES = {

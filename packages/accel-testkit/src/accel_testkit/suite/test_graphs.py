@@ -192,3 +192,18 @@ def test_capture_ends_with_an_exception(accelerator: DeepSpeedAccelerator, kind:
         expected="the exception, no capture under way, and 7.0 from the next graph",
         do="return the runtime's graph context, or end the capture in a finally clause",
     )
+
+
+@pytest.mark.needs("streams")
+def test_work_in_a_stream_is_no_capture(accelerator: DeepSpeedAccelerator) -> None:
+    """`is_current_stream_capturing()` is False in a stream that was chosen, where no capture is under way."""
+    with accelerator.stream(accelerator.Stream()):
+        torch.ones(4, device=accelerator.device()).add_(1)
+        found = accelerator.is_current_stream_capturing()
+    expect(
+        found is False,
+        "a chosen stream is taken for a capture",
+        found=repr(found),
+        expected="False: ops that cannot be captured would be left out",
+        do="ask the runtime whether the stream captures",
+    )

@@ -260,11 +260,12 @@ def test_counters_of_the_stats_count(accelerator: DeepSpeedAccelerator) -> None:
         name: _rise(name, before, held, after) for name in ("allocation.all.current", "active.all.current")
     }
     wrong = [f"{name} moved by {moved}" for name, moved in rises.items() if moved not in (None, (1, 0))]
-    sums = [f"allocated_bytes.all.{part}" for part in ("allocated", "freed", "current")]
-    if all(name in after for name in sums):
-        made, freed, current = (after[name] for name in sums)
-        if made - freed != current:
-            wrong.append(f"{made} allocated, {freed} freed, {current} held")
+    for kind in ("allocated_bytes", "allocation"):
+        sums = [f"{kind}.all.{part}" for part in ("allocated", "freed", "current")]
+        if all(name in after for name in sums):
+            made, freed, current = (after[name] for name in sums)
+            if made - freed != current:
+                wrong.append(f"{kind}: {made} allocated, {freed} freed, {current} held")
     _expect_nothing(
         wrong, "counters of memory_stats() do not follow a tensor", "one more with it, and none after it"
     )

@@ -45,12 +45,17 @@ def test_writes_leave_the_rest_of_a_file(handle: Any, place: torch.device, tmp_p
     for name in ("sync_pwrite", "async_pwrite"):
         file, part = tmp_path / name, _bytes(_PART, 2)
         file.write_bytes(whole.numpy().tobytes())
-        getattr(handle, name)(part.to(place), str(file), 2 * _PART)
+        begun = getattr(handle, name)(part.to(place), str(file), 2 * _PART)
+        holds[f"{name} returns what DeepSpeed asserts"] = begun == (1 if name == "sync_pwrite" else 0)
         if name == "async_pwrite":
             holds["wait() counts the write"] = handle.wait() == 1
         wanted = whole.clone()
         wanted[2 * _PART : 3 * _PART] = part
         holds.same(name, _content(file), wanted)
+        getattr(handle, name)(part.to(place), str(file), 0)
+        handle.wait()
+        wanted[:_PART] = part
+        holds.same(f"{name} at the begin", _content(file), wanted)
     holds.expect("a write into a file", _DO)
 
 
@@ -61,7 +66,8 @@ def test_reads_in_flight_each_fill_their_tensor(handle: Any, place: torch.device
     offsets = [3 * _PART, 0, 512, _PART]
     found = [torch.zeros(_PART, dtype=torch.uint8, device=place) for _ in offsets]
     for tensor, offset in zip(found, offsets, strict=True):
-        handle.async_pread(tensor, str(file), offset)
+        begun = handle.async_pread(tensor, str(file), offset)
+        holds[f"async_pread at {offset} returns 0, as DeepSpeed asserts"] = begun == 0
     holds["wait() counts the reads"] = handle.wait() == len(offsets)
     for tensor, offset in zip(found, offsets, strict=True):
         holds.same(f"async_pread at {offset}", tensor, whole[offset : offset + _PART])

@@ -152,3 +152,38 @@ def test_handles_share_their_memory(accelerator: DeepSpeedAccelerator) -> None:
         expected="True and True, and the block is gone for both",
         do="keep one list of blocks for the process",
     )
+
+
+@pytest.mark.needs("UtilsBuilder")
+@pytest.mark.parametrize("place", ["host", "device"])
+def test_tensors_are_bytes(accelerator: DeepSpeedAccelerator, place: str) -> None:
+    """`cast_to_byte_tensor`, where there is one, gives the memory of a tensor, and a list for a list or tuple."""
+    cast = getattr(accelerator.create_op_builder("UtilsBuilder").load(), "cast_to_byte_tensor", None)
+    if cast is None:
+        return
+    device = accelerator.device() if place == "device" else torch.device("cpu")
+    tensors = [
+        torch.tensor([1.0, -2.0], device=device),
+        torch.arange(3, device=device),
+        torch.ones(0, device=device),
+    ]
+    wanted = [tensor.cpu().numpy().tobytes() for tensor in tensors]
+    forms = {
+        "a list": cast(tensors),
+        "a tuple": cast(tuple(tensors)),
+        "each": [cast(each) for each in tensors],
+    }
+    found = {}
+    for name, parts in forms.items():
+        is_list = isinstance(parts, (list, tuple)) and len(parts) == len(tensors)
+        found[f"{name}: flat bytes for each"] = is_list and all(
+            part.dtype == torch.uint8 and part.dim() == 1 and bytes(part.tolist()) == data
+            for part, data in zip(parts, wanted, strict=True)
+        )
+    forms["each"][0].zero_()
+    found["the memory of the tensor itself"] = tensors[0].tolist() == [0.0, 0.0]
+    _expect_all(
+        found,
+        "cast_to_byte_tensor() does not give the bytes of tensors",
+        "view the tensor as torch.uint8: a copy doubles the memory of a checkpoint",
+    )

@@ -24,6 +24,9 @@ _EPSILONS = [1e-6, 0.5]
 #: Values of deepspeed.inference.v2.inference_utils.ActivationType.
 _KINDS = {0: "gelu", 1: "relu", 2: "silu", 6: "identity"}
 _GATES = {3: "gelu", 4: "relu", 5: "silu"}
+_SILU_GATE = 5
+#: Beyond the blocks that a launch of many devices has in one dimension.
+_MANY = (1 << 16) + 3
 #: Values of deepspeed.utils.types.ActivationFuncType.
 _MLP_KINDS = {1: "gelu", 2: "relu"}
 
@@ -59,8 +62,8 @@ def _rms_norm(op: Any, new: Numbers) -> Pairs:
 
 def _rms_qkv_gemm(op: Any, new: Numbers) -> Pairs:
     pairs: Pairs = []
-    for transposed, eps in itertools.product((True, False), _EPSILONS):
-        (x, x_), (g, g_), (w, w_) = new(2, 3, 16), new(16), new(*((24, 16) if transposed else (16, 24)))
+    for outer, transposed, eps in itertools.product((24, 16), (True, False), _EPSILONS):
+        (x, x_), (g, g_), (w, w_) = new(2, 3, 16), new(16), new(*((outer, 16) if transposed else (16, outer)))
         norm = rms_norm(x, g, eps)
         found = typed(op, "rms_qkv_gemm", new.dtype)(x_, w_, new.output(1), g_, eps, False, transposed)
         pairs += zip(found, (norm @ (w.t() if transposed else w), norm), strict=True)
@@ -69,8 +72,11 @@ def _rms_qkv_gemm(op: Any, new: Numbers) -> Pairs:
 
 def _linear_layer(op: Any, new: Numbers) -> Pairs:
     pairs: Pairs = []
-    for transposed, biased in itertools.product((True, False), repeat=2):
-        (x, x_), (b, b_), (w, w_) = new(2, 3, 16), new(24), new(*((24, 16) if transposed else (16, 24)))
+    # Of a square one the shape does not say which way it is.
+    for outer, transposed, biased in itertools.product((24, 16), (True, False), (True, False)):
+        (x, x_), (b, b_), (w, w_) = (
+            new(2, 3, 16), new(outer), new(*((outer, 16) if transposed else (16, outer)))
+        )  # fmt: skip
         found = typed(op, "linear_layer", new.dtype)(x_, w_, b_, biased, False, 4, transposed, 10000.0)
         pairs.append((found, x @ (w.t() if transposed else w) + (b if biased else 0)))
     return pairs
@@ -154,6 +160,21 @@ def _core_activations(op: Any, new: Numbers) -> Pairs:
     return pairs
 
 
+def _core_many_rows(op: Any, new: Numbers) -> Pairs:
+    (x, x_), (g, g_), (b, b_), (w, w_) = new(_MANY, 8), new(8), new(8), new(4, 8)
+    product, gated, *norms = (
+        new.output(_MANY, 4),
+        new.output(_MANY, 4),
+        *(new.output(_MANY, 8) for _ in range(2)),
+    )
+    op.blas_linear(product, x_, w_)
+    op.gated_activation(gated, x_, None, _SILU_GATE)
+    op.rms_norm(norms[0], x_, g_, 1e-3)
+    op.layer_norm(norms[1], x_, g_, b_, 1e-3)
+    wanted = (x @ w.t(), activation(x[:, 0::2], _GATES[_SILU_GATE]) * x[:, 1::2], rms_norm(x, g, 1e-3))
+    return list(zip((product, gated, *norms), (*wanted, layer_norm(x, g, b, 1e-3)), strict=True))
+
+
 #: Functions by what they are: (class name of the builder, calls).
 CASES: dict[str, tuple[str, Callable[[Any, Numbers], Pairs]]] = {
     "rms_norm, pre_rms_norm": ("InferenceBuilder", _rms_norm),
@@ -163,6 +184,7 @@ CASES: dict[str, tuple[str, Callable[[Any, Numbers], Pairs]]] = {
     "norms of the core": ("InferenceCoreBuilder", _core_norms),
     "products of the core": ("InferenceCoreBuilder", _core_products),
     "activations of the core": ("InferenceCoreBuilder", _core_activations),
+    "many rows of the core": ("InferenceCoreBuilder", _core_many_rows),
 }
 
 

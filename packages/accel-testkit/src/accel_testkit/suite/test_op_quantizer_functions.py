@@ -247,10 +247,16 @@ def _expect_shapes(op: Any, rows: torch.Tensor, device: torch.device, how: tuple
     error = torch.zeros(back.numel() // 2, device=device, requires_grad=True)
     fed, steps = op.loco_quantized_reduction(data, parameters, error, 0.5, _GROUPS, 12, bits, kind, 2)
     packed = _WIDTH * bits // 8
-    shapes = [tuple(tensor.shape) for tensor in (data, back, reduced, fed)]
-    wanted = [(4, 6, packed), (4, 6, _WIDTH), (4, 6, packed // 2), (4, 6, packed // 2)]
-    results = (data, parameters, back, reduced, scales, fed, steps)
+    half = op.dequantize(data, parameters, _GROUPS, bits, kind)
+    shapes = [tuple(tensor.shape) for tensor in (data, back, half, reduced, fed)]
+    wanted = [(4, 6, packed), (4, 6, _WIDTH), (4, 6, _WIDTH), (4, 6, packed // 2), (4, 6, packed // 2)]
+    results = (data, parameters, back, half, reduced, scales, fed, steps)
     kept = torch.equal(values.detach().cpu(), rows)
     holds = shapes == wanted and kept and not any(tensor.requires_grad for tensor in results)
     found = f"shapes {shapes} of {rows.dtype}, input {'kept' if kept else 'changed'}"
-    _expect(holds, "quantize, dequantize_fp32 or quantized_reduction", found, f"{wanted}, without a history")
+    _expect(
+        holds,
+        "quantize, dequantize, dequantize_fp32 or quantized_reduction",
+        found,
+        f"{wanted}, without a history",
+    )

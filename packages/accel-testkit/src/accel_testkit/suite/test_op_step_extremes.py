@@ -116,6 +116,8 @@ def test_gradient_that_is_not_finite_is_seen(
     before[0][0][[3, 50]] = torch.tensor([torch.nan, torch.inf])
     after = _stepped(accelerator, created, name, before)
     moments = [float(after[1][0][place]) for place in (3, 50)]
+    # Where only a sign counts, infinity has one.
+    steps = [] if step.undecided else [float(after[0][0][place]) for place in (3, 50)]
     kept = [0, 2, 4, 49, 51, 66]
     # Lamb's ratio is of the whole tensor.
     rest = (
@@ -125,9 +127,9 @@ def test_gradient_that_is_not_finite_is_seen(
     )
     error = largest([*rest, _error(step, [g[1] for g in before], [g[1] for g in after])])
     expect(
-        not any(map(math.isfinite, moments)) and error <= _TOLERANCE.get(name, _OTHERS),
+        not any(map(math.isfinite, [*moments, *steps])) and error <= _TOLERANCE.get(name, _OTHERS),
         f"{step.function} of {name} hides a gradient that is not finite, or spreads it",
-        found=f"the moments after NaN and infinity are {moments}; elsewhere an error of {error:g}",
+        found=f"after NaN and infinity moments are {moments}, parameters {steps}; elsewhere an error of {error:g}",
         expected="neither finite, and all other elements stepped: DeepSpeed and users look for NaN in what was trained",
         do="compute with the gradient as it is",
     )
@@ -217,4 +219,52 @@ def test_flag_of_overflows_is_left_alone(accelerator: DeepSpeedAccelerator, name
         found="; ".join(problems),
         expected="a step, and the flag as it was: DeepSpeed looks for overflows itself, and never resets the flag",
         do="neither read nor write the second argument",
+    )
+
+
+@pytest.mark.parametrize("name", _BUILDERS)
+@pytest.mark.parametrize("key", ["lr", "betas", "decay"])
+def test_hyperparameters_may_be_zero(
+    accelerator: DeepSpeedAccelerator, created: Any, name: str, key: str
+) -> None:
+    """Zero is a number like others: the first rate of a warm-up, betas of an optimizer without memory, no decay."""
+    step = STEPS[name]
+    if key not in step.keys:
+        return
+    values = {**_values(step), key: (0.0, 0.0) if key == "betas" else 0.0}
+    before = _lists(step, [67, 5], values.get("scale", 1.0))
+    after = _stepped(accelerator, created, name, before, values)
+    error = largest(_error(step, [g[n] for g in before], [g[n] for g in after], values) for n in range(2))
+    expect(
+        error <= _TOLERANCE.get(name, _OTHERS),
+        f"{step.function} of {name} is wrong where {key} is 0",
+        found=f"an error of {error:g}",
+        expected=f"at most {_TOLERANCE.get(name, _OTHERS):g} beside float64",
+        do="take every hyperparameter as it is given; 0 does not mean a default",
+    )
+
+
+@pytest.mark.parametrize("name", _BUILDERS)
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float16], ids=["fp32", "bf16", "fp16"]
+)
+def test_nothing_comes_of_nothing(
+    accelerator: DeepSpeedAccelerator, created: Any, name: str, dtype: torch.dtype
+) -> None:
+    """Without gradient, states and decay a step changes nothing: states stay exactly 0, and nothing is NaN."""
+    step = STEPS[name]
+    if dtype not in accelerator.supported_dtypes():
+        return
+    values = {**_values(step), "decay": 0.0, **({"eps": 1e-8} if "eps" in step.keys else {})}
+    before = [[torch.zeros(67, dtype=dtype)] for _ in range(2 + step.states)]
+    before[1][0].fill_(0.5)
+    found = [group[0].double() for group in _stepped(accelerator, created, name, before, values)]
+    # The sign of 0 is the op's own choice: DeepSpeed's kernel for Lion has another than the paper.
+    kept = step.undecided is not None or bool((found[0] == 0.5).all())
+    expect(
+        kept and not any(state.any() or state.isnan().any() for state in found[1:]),
+        f"{step.function} of {name} makes something of nothing",
+        found=f"a parameter of {found[0][0]:g} before 0.5, states of {[float(state[0]) for state in found[1:]]}",
+        expected="what was there: frozen parts of a model have gradients of 0",
+        do="compute in float32, in which epsilon is not 0, and put no other smallest number into states",
     )

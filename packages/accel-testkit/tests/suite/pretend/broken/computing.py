@@ -226,10 +226,11 @@ for _name, _dtype in {
     breaks(*_made(_name), name=f"{_name}_has_another_type")(
         type(f"Other{_name}", (GOOD_Accelerator,), {_name: _constructs(_dtype, "cpu")})
     )
-breaks(*_made("FloatTensor"), name="FloatTensor_is_elsewhere")(
+_WRITTEN = "tensors.constructed_tensor_can_be_written[FloatTensor]"
+breaks(*_made("FloatTensor"), _WRITTEN, name="FloatTensor_is_elsewhere")(
     type("ElsewhereTensor", (GOOD_Accelerator,), {"FloatTensor": _constructs(torch.float32, "meta")})
 )
-breaks(*_made("FloatTensor"), name="FloatTensor_is_none")(
+breaks(*_made("FloatTensor"), _WRITTEN, name="FloatTensor_is_none")(
     type("NoneTensor", (GOOD_Accelerator,), {"FloatTensor": None})
 )
 answers(

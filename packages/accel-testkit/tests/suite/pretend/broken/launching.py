@@ -16,13 +16,13 @@ _IDS = ("two digits", "texts of two digits", "a whole machine", "names")
 _SHOWN = ("all", "three", "one")
 
 
-@breaks(*SHAPES, "ranges.range_takes_a_domain")
+@breaks(*SHAPES, "ranges.range_takes_a_domain", "ranges.range_has_any_name")
 class PopTakesNoDomain(GOOD_Accelerator):
     def range_pop(self) -> None:  # type: ignore[override]
         pass
 
 
-@breaks(*SHAPES, "ranges.range_takes_a_domain")
+@breaks(*SHAPES, "ranges.range_takes_a_domain", "ranges.range_has_any_name")
 class PushTakesAMessageOnly(GOOD_Accelerator):
     def range_push(self, msg: str) -> None:  # type: ignore[override]
         pass
@@ -30,6 +30,7 @@ class PushTakesAMessageOnly(GOOD_Accelerator):
 
 @breaks(
     *SHAPES,
+    "ranges.range_has_any_name",
     "ranges.range_takes_a_message",
     "ranges.range_that_nobody_opened_can_be_closed",
 )
@@ -38,7 +39,7 @@ class PushDemandsADomain(GOOD_Accelerator):
         pass
 
 
-@breaks("ranges.range_that_nobody_opened_can_be_closed")
+@breaks("ranges.range_has_any_name", "ranges.range_that_nobody_opened_can_be_closed")
 class PopNeedsAPush(GOOD_Accelerator):
     _open = 0
 
