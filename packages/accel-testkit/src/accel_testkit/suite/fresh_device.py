@@ -30,6 +30,9 @@ def _answers(dotted: str, records: list[str]) -> dict[str, Any]:
     importlib.import_module("torch")
     accelerator = pkgutil.resolve_name(dotted)()
     answers: dict[str, Any] = {"available": accelerator.is_available(), "count": accelerator.device_count()}
+    names = importlib.import_module("accel_core.op_builder.names")
+    for name in names.UPSTREAM:  # as `import deepspeed` does
+        accelerator.create_op_builder(name).is_compatible()
     answers["forked"] = _in_a_forked_process(accelerator) if answers["count"] else ""
     if answers["count"]:
         answers |= _used(accelerator)

@@ -120,3 +120,27 @@ def test_triton_is_not_preferred_without_support(accelerator: DeepSpeedAccelerat
         expected="no preference for what does not run",
         do="return False where is_triton_supported() is False",
     )
+
+
+def test_listed_types_are_trained_in(accelerator: DeepSpeedAccelerator) -> None:
+    """In every listed type a layer has a forward and a backward pass, and weights are stepped: what training is."""
+    problems = []
+    for dtype in accelerator.supported_dtypes():
+        try:
+            weight = torch.full((4, 4), 0.5, device=accelerator.device(), dtype=dtype, requires_grad=True)
+            rows = torch.ones(2, 4, device=accelerator.device(), dtype=dtype)
+            torch.nn.functional.linear(rows, weight).sum().backward()
+            torch.optim.SGD([weight], lr=0.125).step()
+            found = weight.detach().cpu().double().tolist()
+        except Exception as error:
+            problems.append(f"{dtype}: {type(error).__name__}: {error!s:.100}")
+            continue
+        if found != [[0.25] * 4] * 4:
+            problems.append(f"{dtype}: weights of {found[0]}")
+    expect(
+        not problems,
+        "a listed type cannot be trained in",
+        found="; ".join(problems),
+        expected="weights of 0.25 after a step of 0.125 times a gradient of 2, from 0.5",
+        do="leave out types of storage alone, such as those of 8 bits",
+    )

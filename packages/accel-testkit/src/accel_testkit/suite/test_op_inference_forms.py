@@ -94,6 +94,15 @@ def test_masks_of_every_form_hide_alike(op: Any, device: torch.device) -> None:
             holds[f"{name}, causal {causal}"] = _near(found, first)
         holds[f"a hidden key changes its queries, causal {causal}"] = not _near(first[0], plain[0], 1e-3)
         holds[f"the other sequence stays, causal {causal}"] = _near(first[1], plain[1])
+    # Hidden is hidden, also where scores are large.
+    loud = rows.clone()
+    loud[:, 2] *= 300
+    quiet = loud.clone()
+    quiet[:, 2] = rows[:, 2]
+    shown = [
+        _attention(op, each, forms["bool of a sequence"], causal=False)[0].clone() for each in (loud, quiet)
+    ]
+    holds["a hidden key with large scores"] = _near(shown[0][0, [0, 1, 3]], shown[1][0, [0, 1, 3]])
     holds.expect("softmax_context() with a mask", _DO)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import random
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,6 +24,15 @@ pytestmark = pytest.mark.tier("device")
 _HOST = torch.device("cpu")  # house: torch's name for host memory, not the vendor of that name
 _STEPS_OF_THE_HOST = [name for name, step in STEPS.items() if not step.on_device]
 _NAMES = [pytest.param(name, marks=pytest.mark.needs(name)) for name in (*USES, *_STEPS_OF_THE_HOST)]
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    """Another number of threads than an op would choose."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
 
 
 def _settings(accelerator: DeepSpeedAccelerator) -> dict[str, Any]:

@@ -226,3 +226,24 @@ def test_stream_of_another_device_is_left(accelerator: DeepSpeedAccelerator, sec
         expected=", ".join(found),
         do="return the runtime's stream context",
     )
+
+
+@pytest.mark.tier("multi")
+@pytest.mark.needs("indexed_devices")
+def test_stream_is_made_on_the_device_named(accelerator: DeepSpeedAccelerator, second: int) -> None:
+    """`Stream(device=i)` is a stream of device i, whichever is current: DeepSpeed makes streams by index."""
+    wrong = []
+    for current, index in ((0, second), (second, 0), (0, 0)):
+        accelerator.set_device(current)
+        stream = accelerator.Stream(device=index)
+        accelerator.set_device(index)
+        with accelerator.stream(stream):
+            if accelerator.current_stream(index) != stream:
+                wrong.append(f"Stream(device={index}) with device {current} current")
+    expect(
+        not wrong,
+        "a stream is of another device than the one named",
+        found="; ".join(wrong),
+        expected="a stream that can be chosen on its device",
+        do="offer the runtime's own Stream class",
+    )

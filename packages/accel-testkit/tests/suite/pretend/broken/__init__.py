@@ -74,6 +74,7 @@ PLACED = (
     "device.device_without_an_index_is_the_type",
     "device.new_tensors_are_on_the_current_device",
     "dtypes.double_precision_computes",
+    "dtypes.listed_types_are_trained_in",
     "dtypes.listed_types_compute",
     "events.event_is_done_once_its_work_is",
     "graphs.capture_can_be_noticed",

@@ -49,7 +49,7 @@ class ListForgetsFloat16(GOOD_Accelerator):
         return [torch.float32, torch.bfloat16]
 
 
-@breaks("dtypes.listed_types_compute", "tensors.copies_keep_the_values")
+@breaks("dtypes.listed_types_compute", "tensors.copies_keep_the_values", "dtypes.listed_types_are_trained_in")
 class ListHasATypeThatHoldsNothing(GOOD_Accelerator):
     def supported_dtypes(self) -> list[torch.dtype]:
         return [*super().supported_dtypes(), torch.float4_e2m1fn_x2]

@@ -116,6 +116,26 @@ class CaptureSwallowsErrors(GOOD_Accelerator):
             pass
 
 
+@breaks("memory.asking_leaves_the_cache")
+class AskingForTheReservedEmptiesTheCache(GOOD_Accelerator):
+    def memory_reserved(self, device_index: int | None = None) -> int:
+        self.empty_cache()
+        return super().memory_reserved(device_index)
+
+
+@breaks("dtypes.listed_types_are_trained_in")
+class TypesOfStorageAreListed(GOOD_Accelerator):
+    def supported_dtypes(self) -> list[torch.dtype]:
+        return [*super().supported_dtypes(), torch.float8_e4m3fn]
+
+
+@breaks("streams.stream_is_made_on_the_device_named")
+class StreamsAreOfTheCurrentDevice(GOOD_Accelerator):
+    @property
+    def Stream(self) -> Any:
+        return lambda device=None, **options: self.runtime.Stream()
+
+
 for _number in (0, 3, 4096.0, None):
     breaks("pinned_memory.alignment_is_a_number_of_bytes", name=f"pin_memory_alignment_is_{_number}")(
         type(

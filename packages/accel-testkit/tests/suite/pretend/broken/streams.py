@@ -21,6 +21,7 @@ from broken import breaks
     "streams.default_stream_stays",
     "streams.no_stream_leaves_the_stream",
     "streams.stream_of_another_device_is_left",
+    "streams.stream_is_made_on_the_device_named",
 )
 class StreamsAreSwapped(GOOD_Accelerator):
     """As it was on xpu: the two are one another."""
@@ -46,6 +47,7 @@ class DefaultStreamIsTheCurrentOne(GOOD_Accelerator):
     "streams.stream_is_chosen_for_one_thread",
     "streams.stream_is_left_by_an_exception",
     "streams.stream_of_another_device_is_left",
+    "streams.stream_is_made_on_the_device_named",
 )
 class CurrentStreamIsNew(GOOD_Accelerator):
     def current_stream(self, device_index: int | None = None) -> Any:
@@ -66,6 +68,7 @@ class StreamsIgnoreTheIndex(GOOD_Accelerator):
     "streams.chosen_stream_is_current_inside",
     "streams.no_stream_leaves_the_stream",
     "streams.stream_of_another_device_is_left",
+    "streams.stream_is_made_on_the_device_named",
 )
 class ChosenStreamIsIgnored(GOOD_Accelerator):
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
@@ -192,7 +195,7 @@ class _Endless(Stream):
         return False
 
 
-@breaks("streams.stream_can_be_waited_for")
+@breaks("streams.stream_can_be_waited_for", "streams.stream_is_made_on_the_device_named")
 class StreamIsNeverDone(GOOD_Accelerator):
     @property
     def Stream(self) -> Any:
@@ -248,6 +251,7 @@ class NothingTellsTime(GOOD_Accelerator):
     "streams.stream_is_left_by_an_exception",
     "streams.stream_of_another_device_is_left",
     "streams.streams_wait_for_each_other",
+    "streams.stream_is_made_on_the_device_named",
 )
 class StreamsAreAbsentUnsaid(GOOD_Accelerator):
     @property
