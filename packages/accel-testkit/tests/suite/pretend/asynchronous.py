@@ -205,6 +205,7 @@ class CurrentStreamIsTheDefaultOne(Waiting):
         "streams.blocks_nest",
         "streams.chosen_stream_is_current_inside",
         "streams.no_stream_leaves_the_stream",
+        "streams.stream_is_made_on_the_device_named",
         "streams.stream_of_another_device_is_left",
     )
 
@@ -234,6 +235,7 @@ class StreamIsNeverChosen(Waiting):
         "streams.blocks_nest",
         "streams.chosen_stream_is_current_inside",
         "streams.no_stream_leaves_the_stream",
+        "streams.stream_is_made_on_the_device_named",
         "streams.stream_of_another_device_is_left",
     )
 

@@ -114,6 +114,7 @@ class StreamsOfItsOwn(Good):
         "streams.stream_can_be_waited_for",
         "streams.stream_is_chosen_for_one_thread",
         "streams.stream_is_left_by_an_exception",
+        "streams.stream_is_made_on_the_device_named",
         "streams.stream_of_another_device_is_left",
         "streams.streams_wait_for_each_other",
         "streams.tensor_remembers_its_streams",
