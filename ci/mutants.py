@@ -32,11 +32,24 @@ builders and of the functions that they load; a variant is killed if a check fai
 
 *equivalent*: declared to change nothing that a caller can observe; *broken*: no object can be constructed. Neither
 counts: the rate is killed / (killed + survived). *not reached*: the survivors in lines that no check executes, such as
-those that need a driver, a library or an operating system which the machine lacks; *reached*: the rate without them.
+those that need an operating system which the machine lacks; *reached*: the rate without them. *left out*: mutants, of
+the whole and not of the sample, that are not judged as they are behind the failure of an inner function of which every
+call has failed: of a driver, a library or a compiler that is not here.
 """
 #: How the testkit's note of such a survivor begins.
 _NOT_REACHED = "no check executes"
-_KEPT = ("schema", "key", "accelerator", "simulated", "versions", "options", "checks", "rules", "rate")
+_KEPT = (
+    "schema",
+    "key",
+    "accelerator",
+    "simulated",
+    "versions",
+    "options",
+    "checks",
+    "rules",
+    "rate",
+    "left_out",
+)
 
 
 def condense(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,6 +89,7 @@ def page(kept: Sequence[Mapping[str, Any]]) -> str:
         "rate",
         "not reached",
         "reached",
+        "left out",
         "checks",
         "with",
     ]
@@ -94,6 +108,7 @@ def _summary(found: Mapping[str, Any]) -> list[str]:
     idle = sum(str(row["note"]).startswith(_NOT_REACHED) for row in found["survivors"])
     ran = total["killed"] + total["survived"] - idle
     rates = [_percent(found["rate"]), str(idle), _percent(total["killed"] / ran if ran else None)]
+    rates.append(str(found["left_out"]))
     options = found["options"]
     sample = f" (sample, seed {options['seed']})" if options["sample"] else ""
     whole = ", without training" if options["quick"] else ""

@@ -23,6 +23,7 @@ class Report:
     failed:   checks that fail without a mutant, and so cannot notice one, with their texts.
     unsteady: checks that fail or pass by what ran before them.
     changed:  source files that changed during the run, which makes its outcomes void.
+    left_out: number of mutants that are not judged, as they are in lines that nothing can reach on this machine.
     """
 
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -32,6 +33,7 @@ class Report:
     unsteady: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     count: int | None = None
+    left_out: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, event: dict[str, Any]) -> None:
@@ -44,6 +46,8 @@ class Report:
             self.failed |= event["failed"]
         elif kind == "mutants":
             self.count = event["count"]
+        elif kind == "left out":
+            self.left_out += event["count"]
         elif kind == "unsteady":
             self.unsteady = event["checks"]
         elif kind == "changed":
@@ -69,6 +73,7 @@ class Report:
             "checks": self.checks,
             "failed": sorted(self.failed),
             "unsteady": self.unsteady,
+            "left_out": self.left_out,
             "rules": by_rule(rows),
             "rate": rate(rows),
             "mutants": rows,

@@ -165,11 +165,14 @@ class MutationSession:
             if wanted and source.path.name != "vendor.py":
                 wanted |= {table.name for table in source.tables() if _belongs(table, surveyed, wanted)}
             beyond = unreached.Unreached.of(source, lines, wanted, surveyed.named)
+            left_out = 0
             for mutant in rules.mutants(source):
-                if beyond.has(mutant):
-                    continue
                 if mutant.function in wanted and self.wish.only in f"{mutant.name} {mutant.rule}":
-                    yield mutant
+                    if beyond.has(mutant):
+                        left_out += 1
+                    else:
+                        yield mutant
+            self.tell({"event": "left out", "count": left_out})
 
     # -------------------------------------------------------------------------------------- after
 
