@@ -78,7 +78,7 @@ def test_survivors_in_lines_that_no_check_executes_are_told_apart(tmp_path: Path
     text = record(tmp_path, document("npu", row("killed"), row("survived"), idle, idle))
     assert "| npu | simulated | 4 | 1 | 3 | 0 | 0 | 25.0 % | 2 | 50.0 % | 0 | 200 |" in text
     nothing = record(tmp_path, document("npu", idle))
-    assert "| npu | simulated | 1 | 0 | 1 | 0 | 0 | 0.0 % | 1 |  | 200 |" in nothing
+    assert "| npu | simulated | 1 | 0 | 1 | 0 | 0 | 0.0 % | 1 |  | 0 | 200 |" in nothing
 
 
 def test_survivor_that_accelerators_share_stands_once(tmp_path: Path) -> None:
