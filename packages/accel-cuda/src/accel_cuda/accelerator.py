@@ -27,7 +27,7 @@ class CUDA_Accelerator(TorchDeviceAccelerator):
     def __init__(self) -> None:
         collectives = "gloo" if sys.platform == "win32" else "nccl"
         traits = ROCM if torch.version.hip else TRAITS
-        super().__init__("cuda", collectives=collectives, ops=TABLE, traits=traits)
+        super().__init__("cuda", collectives=collectives, ops=TABLE, traits=traits, device_module=torch.cuda)
 
     @override
     def is_available(self) -> bool:

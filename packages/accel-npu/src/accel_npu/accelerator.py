@@ -24,7 +24,7 @@ class NPU_Accelerator(TorchDeviceAccelerator):
     """Huawei Ascend, with torch.npu and hccl."""
 
     def __init__(self) -> None:
-        super().__init__("npu", collectives="hccl", ops=TABLE, traits=TRAITS)
+        super().__init__("npu", collectives="hccl", ops=TABLE, traits=TRAITS, device_module=torch_npu.npu)
 
     @override
     def tensor_constructor(self, dtype: torch.dtype) -> Any:
