@@ -103,10 +103,16 @@ def test_on_accelerator(cpu: CPU_Accelerator) -> None:
 def test_pinning_gives_the_tensor_itself_in_every_call_shape(cpu: CPU_Accelerator) -> None:
     tensor = torch.arange(6.0).reshape(2, 3)
     assert cpu.pin_memory(tensor) is tensor
-    assert cpu.pin_memory(tensor, make_copy=False, match_shape=False) is tensor
     assert cpu.pin_memory(tensor, 0) is tensor  # DeepSpeed 0.18: align_bytes
     assert cpu.pin_memory(tensor, align_bytes=0) is tensor
     assert cpu.is_pinned(tensor) is False
+
+
+def test_pinning_without_a_copy_gives_a_new_buffer(cpu: CPU_Accelerator) -> None:
+    tensor = torch.arange(6.0).reshape(2, 3)
+    buffers = [cpu.pin_memory(tensor, make_copy=False, match_shape=match) for match in (True, False)]
+    assert [tuple(buffer.shape) for buffer in buffers] == [(2, 3), (6,)]
+    assert len({each.data_ptr() for each in (tensor, *buffers)}) == 3
 
 
 def test_empty_pinned_memory_is_plain_memory(cpu: CPU_Accelerator) -> None:

@@ -36,7 +36,10 @@ def _in_memory_order(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> 
 
 register_calls(
     "FusedAdamBuilder", "SecondMomentsHaveAFloor",
-    f"{_EXTREMES}.gradients_of_any_size_are_stepped[tiny-FusedAdamBuilder]", multi_tensor_adam=_with_a_floor,
+    f"{_EXTREMES}.gradients_of_any_size_are_stepped[tiny-FusedAdamBuilder]",
+    f"{_EXTREMES}.nothing_comes_of_nothing[fp32-FusedAdamBuilder]",
+    f"{_EXTREMES}.nothing_comes_of_nothing[bf16-FusedAdamBuilder]",
+    multi_tensor_adam=_with_a_floor,
 )  # fmt: skip
 register_calls(
     "FusedAdamBuilder", "ElementsMeetInMemory",

@@ -28,7 +28,6 @@ answers({"memory_allocated": None}, _FIGURE, _BY_INDEX, "memory.allocated_memory
 answers({"memory_allocated": 0}, _BY_INDEX, "memory.allocated_memory_follows_tensors", _STATS)
 answers(
     {"max_memory_allocated": None},
-    "memory.asking_leaves_the_cache",
     _FIGURE,
     _BY_INDEX,
     *_RESET_PEAKS,
@@ -39,7 +38,6 @@ answers(
 # The old names are written in terms of the new ones.
 answers(
     {"memory_reserved": None},
-    "memory.asking_leaves_the_cache",
     _FIGURE,
     _FIGURE.format("memory_cached"),
     _BY_INDEX,

@@ -21,6 +21,7 @@ answers(
 answers(
     {"is_pinned": False},
     "host_pins.active_allocator_is_used",
+    "pinned_memory.locks_of_torch_are_told",
     "pinned_memory.copy_is_pinned",
     "pinned_memory.buffer_without_a_copy",
     "pinned_memory.buffers_have_any_shape",
@@ -119,7 +120,10 @@ class EmptyBuffersAreFloat32(GOOD_Accelerator):
         return super().pin_empty(*size, dtype=torch.float32, device=device)
 
 
-@breaks("pinned_memory.buffers_are_new_host_memory")
+@breaks(
+    "pinned_memory.buffers_are_new_host_memory",
+    "pinned_memory.pinned_memory_like_another_is_host_memory[meta]",
+)
 class BufferIsTheTensorItself(GOOD_Accelerator):
     def pin_empty_like(
         self, tensor: torch.Tensor, device: Any = "cpu", dtype: torch.dtype | None = None

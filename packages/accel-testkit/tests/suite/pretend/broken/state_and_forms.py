@@ -80,13 +80,10 @@ class LazyCallsAreMadeOnce(GOOD_Accelerator):
         return None
 
 
-@breaks(
-    "tensors.constructed_tensor_can_be_written[FloatTensor]",
-)
-class FloatsRequireGradients(GOOD_Accelerator):
-    @property
-    def FloatTensor(self) -> Any:
-        return partial(torch.tensor, dtype=torch.float32, requires_grad=True)
+@breaks("tensors.constructed_tensor_can_be_written")
+class TensorsRequireGradients(GOOD_Accelerator):
+    def tensor_constructor(self, dtype: torch.dtype) -> Any:
+        return partial(torch.tensor, dtype=dtype, requires_grad=dtype.is_floating_point)
 
 
 @breaks("pinned_memory.pinned_memory_like_another_is_host_memory[meta]")
