@@ -4,7 +4,6 @@
 
 from accel_core.device.graphs import Graphs
 from accel_core.device.module import DeviceModule, GraphModule
-from accel_core.device.no_graphs import NoGraphs
 from accel_core.device.no_pinned_memory import NoPinnedMemory
 from accel_core.device.no_streams import NoStreams
 from accel_core.device.one_device import OneDeviceAccelerator
@@ -14,7 +13,6 @@ __all__ = [
     "DeviceModule",
     "GraphModule",
     "Graphs",
-    "NoGraphs",
     "NoPinnedMemory",
     "NoStreams",
     "OneDeviceAccelerator",

@@ -17,24 +17,11 @@ from accel_core.interface.streams import StreamInterface
 class NoStreams(DeviceInterface, StreamInterface):
     """Operations run in the order of the calls; streams are None.
 
-    `is_synchronized_device()` is True, so that DeepSpeed creates no streams and records no events; so are the
-    questions that follow from it, as nothing is in flight.
+    `is_synchronized_device()` is True, so that DeepSpeed creates no streams and records no events.
     """
 
     @override
     def is_synchronized_device(self) -> bool:
-        return True
-
-    @override
-    def use_host_timers(self) -> bool:
-        return True
-
-    @override
-    def resolves_data_dependency(self) -> bool:
-        return True
-
-    @override
-    def handles_memory_backpressure(self) -> bool:
         return True
 
     @property

@@ -240,3 +240,26 @@ answers(
     "tensors.tensor_of_any_index_is_on_the_accelerator",
 )
 answers({"on_accelerator": True}, "tensors.tensor_elsewhere_is_not_on_the_accelerator")
+
+
+@breaks("tensors.constructed_tensor_can_be_written")
+class TensorsRequireGradients(GOOD_Accelerator):
+    def tensor_constructor(self, dtype: torch.dtype) -> Any:
+        return partial(torch.tensor, dtype=dtype, requires_grad=dtype.is_floating_point)
+
+
+@breaks("dtypes.listed_types_are_trained_in")
+class TypesOfStorageAreListed(GOOD_Accelerator):
+    def supported_dtypes(self) -> list[torch.dtype]:
+        return [*super().supported_dtypes(), torch.float8_e4m3fn]
+
+
+@breaks("graphs.capture_ends_with_an_exception[RuntimeError]")
+class CaptureSwallowsErrors(GOOD_Accelerator):
+    @contextmanager
+    def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[Any]:
+        try:
+            with super().capture_to_graph(graph, pool, stream):
+                yield
+        except RuntimeError:
+            pass

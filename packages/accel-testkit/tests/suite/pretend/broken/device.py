@@ -15,6 +15,8 @@ from accel_good.runtime import Runtime
 
 from broken import COUNTED, PLACED, SHAPES, answers, breaks
 
+_STAYS = "current_device.current_device_stays_without_an_index"
+
 for _question in (
     "is_available",
     "use_host_timers",
@@ -237,3 +239,27 @@ class DevicesAreTheRanksOfThisNode(GOOD_Accelerator):
 class CurrentDeviceIsTheLocalRank(GOOD_Accelerator):
     def current_device(self) -> int:
         return int(os.environ.get("LOCAL_RANK", super().current_device()))
+
+
+@breaks("current_device.set_device_counts_each_time")
+class SameDeviceIsNotSetAgain(GOOD_Accelerator):
+    _last: object = None
+
+    def set_device(self, device_index: int) -> None:
+        if device_index != self._last:
+            super().set_device(device_index)
+            self._last = device_index
+
+
+@breaks(f"{_STAYS}[manual_seed_all]")
+class SeedingAllVisitsAll(GOOD_Accelerator):
+    def manual_seed_all(self, seed: int) -> None:
+        for index in range(self.device_count()):
+            self.set_device(index)
+            self.manual_seed(seed)
+
+
+@breaks(f"{_STAYS}[empty_cache]")
+class EmptyingChoosesDevice0(GOOD_Accelerator):
+    def empty_cache(self) -> None:
+        self.set_device(0)

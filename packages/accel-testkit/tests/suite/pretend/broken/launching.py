@@ -203,3 +203,15 @@ class CompileBackendIsUnknown(GOOD_Accelerator):
 @breaks("ranges.domain_gets_its_ranges")
 class RangesLeaveTheDomainOut(GOOD_Accelerator):
     supports_nvtx_domain = True
+
+
+@breaks("ranges.range_has_any_name[percent signs]")
+class RangeNamesAreFormats(GOOD_Accelerator):
+    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
+        msg % ()  # a profiler formats it
+
+
+@breaks("ranges.range_has_any_name[letters]")
+class RangeNamesAreAscii(GOOD_Accelerator):
+    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
+        msg.encode("ascii")

@@ -174,3 +174,10 @@ class ResetReachesAll(GOOD_Accelerator):
     def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
         for index in range(self.device_count()):
             super().reset_peak_memory_stats(index)
+
+
+@breaks("memory.asking_leaves_the_cache")
+class AskingForTheReservedEmptiesTheCache(GOOD_Accelerator):
+    def memory_reserved(self, device_index: int | None = None) -> int:
+        self.empty_cache()
+        return super().memory_reserved(device_index)

@@ -163,3 +163,29 @@ class PinningWarns(GOOD_Accelerator):
     def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
         warnings.warn("the argument 'device' is deprecated", DeprecationWarning, stacklevel=2)
         return super().torch_is_pinned(tensor)
+
+
+@breaks("pinned_memory.pinned_memory_like_another_is_host_memory[meta]")
+class BuffersLikeAnotherAreOfAnyDevice(GOOD_Accelerator):
+    def pin_empty_like(
+        self, tensor: torch.Tensor, device: Any = "cpu", dtype: torch.dtype | None = None
+    ) -> torch.Tensor:
+        return super().pin_empty_like(tensor, dtype=dtype)
+
+
+@breaks("pinned_memory.device_memory_is_not_pinned", "pinned_memory.ordinary_memory_is_not_pinned")
+class OnlyPinnedMemoryIsAskedFor(GOOD_Accelerator):
+    def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        if not super().torch_is_pinned(tensor):
+            raise RuntimeError("no memory of this driver")
+        return True
+
+
+for _number in (0, 3, 4096.0, None):
+    breaks("pinned_memory.alignment_is_a_number_of_bytes", name=f"pin_memory_alignment_is_{_number}")(
+        type(
+            f"AlignmentIs{_number}",
+            (GOOD_Accelerator,),
+            {"pin_memory_alignment": lambda self, number=_number: number},
+        )
+    )

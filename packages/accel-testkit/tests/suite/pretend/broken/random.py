@@ -13,6 +13,8 @@ from accel_good.accelerator import GOOD_Accelerator
 
 from broken import SHAPES, breaks
 
+_SEEDS = "seeds.every_way_to_seed_gives_one_state"
+
 
 @breaks(
     "random.default_generator_is_the_one_in_use",
@@ -175,3 +177,16 @@ class StateIsReadIntoOneBuffer(GOOD_Accelerator):
         index = self.current_device() if device_index is None else device_index
         state = super().get_rng_state(index)
         return self._buffers.setdefault(index, state).copy_(state)
+
+
+@breaks(f"{_SEEDS}[-1]", f"{_SEEDS}[-1099511627776]")
+class SeedsLoseTheirSign(GOOD_Accelerator):
+    def manual_seed(self, seed: int) -> None:
+        super().manual_seed(abs(seed))
+
+
+@breaks(_SEEDS)
+class SeedingDraws(GOOD_Accelerator):
+    def manual_seed_all(self, seed: int) -> None:
+        super().manual_seed_all(seed)
+        torch.rand(1)

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Streams and events: swapped, forgotten, never done; callbacks that are never called."""
+"""Streams and events: swapped, forgotten, never done."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, ClassVar
@@ -262,22 +262,8 @@ class StreamsAreAbsentUnsaid(GOOD_Accelerator):
         return False
 
 
-@breaks(
-    "lazy_calls.lazy_call_calls",
-    "lazy_calls.lazy_calls_keep_their_order_and_errors",
-    "lazy_calls.lazy_call_calls_each_time",
-)
-class LazyCallForgets(GOOD_Accelerator):
-    def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        return None
-
-
-@breaks(
-    "lazy_calls.lazy_call_calls",
-    "lazy_calls.lazy_calls_keep_their_order_and_errors",
-    "lazy_calls.lazy_call_calls_each_time",
-)
-class LazyCallCallsTwice(GOOD_Accelerator):
-    def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        callback()
-        return callback()
+@breaks("streams.stream_is_made_on_the_device_named")
+class StreamsAreOfTheCurrentDevice(GOOD_Accelerator):
+    @property
+    def Stream(self) -> Any:
+        return lambda device=None, **options: self.runtime.Stream()
