@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from typing_extensions import override
 
-from accel_core.device import DeviceModule, NoGraphs, NoPinnedMemory, NoStreams, TorchDeviceAccelerator
+from accel_core.device import DeviceModule, NoPinnedMemory, NoStreams, TorchDeviceAccelerator
 from accel_cpu import collectives, launch, probe
 from accel_cpu.backends import register_backend
 from accel_cpu.op_builder import TABLE
@@ -28,7 +28,7 @@ _CONSTRUCTORS: dict[torch.dtype, Any] = {
 }
 
 
-class CPU_Accelerator(ProcessMemory, NoStreams, NoGraphs, NoPinnedMemory, TorchDeviceAccelerator):
+class CPU_Accelerator(ProcessMemory, NoStreams, NoPinnedMemory, TorchDeviceAccelerator):
     """One device per NUMA node, or per rank of a launcher; torch has one device `cpu` for all of them.
 
     The launcher binds a process to CPUs; an index only distinguishes ranks. Memory is that of the process.

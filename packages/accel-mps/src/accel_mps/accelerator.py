@@ -9,7 +9,7 @@ from typing import cast
 import torch
 from typing_extensions import override
 
-from accel_core.device import DeviceModule, NoGraphs, NoPinnedMemory, NoStreams, OneDeviceAccelerator
+from accel_core.device import DeviceModule, NoPinnedMemory, NoStreams, OneDeviceAccelerator
 from accel_mps import collectives, memory, runtime, traits
 from accel_mps.op_builder import TABLE
 
@@ -18,7 +18,7 @@ _EXPORTED = ["PYTORCH_MPS", "PYTORCH_ENABLE_MPS_FALLBACK", "GLOO"]
 VISIBLE_DEVICES = "ACCEL_MPS_VISIBLE_DEVICES"
 
 
-class MPS_Accelerator(NoStreams, NoGraphs, NoPinnedMemory, OneDeviceAccelerator):
+class MPS_Accelerator(NoStreams, NoPinnedMemory, OneDeviceAccelerator):
     """Apple's GPU, with torch.mps and gloo on copies in host memory.
 
     `is_synchronized_device()` is True because torch.mps has no streams that DeepSpeed could order. Calls still

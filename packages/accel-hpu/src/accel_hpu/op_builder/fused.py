@@ -27,14 +27,14 @@ def step(lists: Lists, adam: AdamStep) -> None:
     _, lr, beta1, beta2, epsilon, number, adam_w_mode, bias_correction, weight_decay = adam
     grads, params, exp_avgs, exp_avg_sqs = (wide(tensors) for tensors in lists)
     if weight_decay and not adam_w_mode:
-        grads = [*torch._foreach_add(grads, params, alpha=weight_decay)]
+        grads = list(torch._foreach_add(grads, params, alpha=weight_decay))
     root = math.sqrt(1 - beta2**number) if bias_correction else 1.0
     step_size = lr * root / (1 - beta1**number) if bias_correction else lr
     # The op adds epsilon to the root of the uncorrected second moment, Adam to that of the corrected one. Dividing
     # gradients and moments by `root` before makes both equal. A changing epsilon would recompile every step.
     scales = bool(epsilon) and root < _BELOW_ONE
     if scales:
-        grads = [*torch._foreach_mul(grads, _on_device(1 / root, params))]
+        grads = list(torch._foreach_mul(grads, _on_device(1 / root, params)))
         _scale(exp_avgs, exp_avg_sqs, 1 / root)
     _call(
         [grads, params, exp_avgs, exp_avg_sqs],

@@ -25,7 +25,7 @@ def step(lists: Lists, adam: AdamStep) -> None:
             # The op takes gradients of the parameters' type, in which their sum with the decay would be rounded.
             adam_in_plain_torch(lists, adam)
             return
-        grads = [*torch._foreach_add(grads, params, alpha=weight_decay)]
+        grads = list(torch._foreach_add(grads, params, alpha=weight_decay))
     decay = weight_decay if adam_w_mode else 0.0
     for grad, param, exp_avg, exp_avg_sq in zip(grads, params, exp_avgs, exp_avg_sqs, strict=True):
         torch.ops.npu.npu_apply_adam_w.out(

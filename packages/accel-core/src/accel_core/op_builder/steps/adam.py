@@ -58,7 +58,7 @@ def step(lists: Lists, adam: AdamStep) -> None:
     _, lr, beta1, beta2, epsilon, number, adam_w_mode, bias_correction, weight_decay = adam
     grads, params, exp_avgs, exp_avg_sqs = (wide(tensors) for tensors in lists)
     if weight_decay and not adam_w_mode:
-        grads = [*torch._foreach_add(grads, params, alpha=weight_decay)]
+        grads = list(torch._foreach_add(grads, params, alpha=weight_decay))
     torch._foreach_lerp_(exp_avgs, grads, 1 - beta1)
     torch._foreach_mul_(exp_avg_sqs, beta2)
     torch._foreach_addcmul_(exp_avg_sqs, grads, grads, 1 - beta2)
