@@ -157,11 +157,15 @@ class Variant:
         """The files of the suite that have its checks, such as `device`; empty for all."""
         return {check.partition(".")[0] for check in self.fails if check != EVERYTHING}
 
+    def counts(self, file: str) -> bool:
+        """Return whether it has to name the checks of a file that notice it."""
+        return file not in BY_RULE or not self.files.isdisjoint(BY_RULE) or EVERYTHING in self.fails
+
     def counted(self, failed: set[str]) -> set[str]:
         """Return those of the failed checks that it has to name, without the parameter where it names none."""
         names = (check.partition("[")[0] for check in failed)
         found = {name if name in self.fails else check for name, check in zip(names, failed, strict=True)}
-        return found if self.files & BY_RULE else {c for c in found if c.partition(".")[0] not in BY_RULE}
+        return {check for check in found if self.counts(check.partition(".")[0])}
 
 
 VARIANTS: dict[str, Variant] = {}
