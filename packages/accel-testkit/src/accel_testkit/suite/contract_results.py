@@ -52,6 +52,7 @@ RESULTS: dict[str, Entry] = {
     "Event": (
         "events.event_is_done_once_its_work_is",
         "events.events_tell_milliseconds",
+        "events.each_event_is_its_own",
         "asynchrony.host_waits_for_a_stream",
         "asynchrony.device_waits_for_a_stream",
         "asynchrony.event_without_a_stream_is_of_the_current_one",

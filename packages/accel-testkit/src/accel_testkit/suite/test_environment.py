@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+from typing import Any
 
 import pytest
 import torch
@@ -251,4 +252,27 @@ def test_exports_leave_out_what_is_a_node_s_own(accelerator: DeepSpeedAccelerato
         found=", ".join(f"{name} by the prefix {prefix!r}" for name, prefix in sent.items()),
         expected="prefixes of the device's and its collectives' variables",
         do="write the prefixes out, with the underscore",
+    )
+
+
+def test_constructor_keeps_what_is_set(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constructing writes no variable that is set: users choose the settings of their runtime."""
+    target.construct()  # sets what it wants set
+    written: list[str] = []
+    former = type(os.environ).__setitem__
+
+    def write(environment: Any, name: str, value: str) -> None:
+        if name in environment:
+            written.append(name)
+        former(environment, name, value)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(type(os.environ), "__setitem__", write)
+        target.construct()
+    expect(
+        not written,
+        "the constructor overwrites environment variables",
+        found=", ".join(written),
+        expected="variables that are set stay, whatever their values",
+        do="use os.environ.setdefault",
     )

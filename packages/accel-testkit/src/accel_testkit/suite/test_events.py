@@ -47,3 +47,18 @@ def test_events_tell_milliseconds(accelerator: DeepSpeedAccelerator) -> None:
         expected=f"between 10.0 and the {most:.1f} ms that the host counted",
         do="convert to milliseconds; where events cannot tell, use_host_timers() is True",
     )
+
+
+def test_each_event_is_its_own(accelerator: DeepSpeedAccelerator) -> None:
+    """Of many events that are in use none is another: DeepSpeed keeps one for each bucket and timer."""
+    events = [accelerator.Event() for _ in range(64)]
+    for event in events:
+        event.record()
+    distinct = len({id(event) for event in events})
+    expect(
+        distinct == len(events),
+        "events are given out again while they are in use",
+        found=f"{distinct} objects",
+        expected=f"{len(events)}",
+        do="make a new one at each call",
+    )

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Op file I/O's forms: tensors with strides, tensors without elements, and transfers that are compared afterwards."""
+"""Op file I/O's forms: tensors with strides or without elements, transfers that are compared, or of which one fails."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from accel_testkit.suite.holds import Holds
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("AsyncIOBuilder")]
 
 _DO = "compare it with `accel_host.io`, which serves the op"
+#: Numbers of a request that takes a while.
+_LONG = 1 << 20
 
 
 @pytest.fixture
@@ -108,3 +110,21 @@ def test_transfers_may_be_compared_afterwards(
         long = torch.zeros(3001, device=device)
         holds[f"a short file on {device}"] = _refused(handle.read, long, str(file), True, 36)
     holds.expect("a transfer with `validate`", _DO)
+
+
+def test_error_ends_no_other_request(accelerator: DeepSpeedAccelerator, handle: Any, tmp_path: Path) -> None:
+    """Where one of several requests fails, `wait()` has waited for the others too, and leaves none behind."""
+    holds, numbers, file = Holds(), _numbers(_LONG), tmp_path / "file"
+    file.write_bytes(numbers.numpy().tobytes())
+    for device in _places(accelerator):
+        lost, buffers = torch.zeros(8, device=device), [torch.zeros(_LONG, device=device) for _ in range(3)]
+        if _refused(handle.async_pread, lost, str(tmp_path / "missing")):
+            return  # no request is made of it
+        for buffer in buffers:
+            handle.async_pread(buffer, str(file))
+        holds[f"wait() tells of the error on {device}"] = _refused(handle.wait)
+        found = [buffer.clone() for buffer in buffers]
+        for number, buffer in enumerate(found):
+            holds.same(f"request {number} behind the error, on {device}", buffer, numbers)
+        holds[f"no request is left on {device}"] = handle.wait() == 0
+    holds.expect("a request behind one that fails", _DO)

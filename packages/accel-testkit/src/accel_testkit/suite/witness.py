@@ -38,9 +38,9 @@ class Witness:
     """
 
     def __init__(self, accelerator: DeepSpeedAccelerator, index: int | None = None) -> None:
-        self._busy = current() is None and accelerator.device_name() != "cpu"
         place = accelerator.device(accelerator.current_device() if index is None else index)
         self.device_tensor = torch.zeros(_SIZE, device=place)
+        self._busy = current() is None and self.device_tensor.device.type != "cpu"
         self._filled = torch.full((_SIZE,), _VALUE, device=place)
         self._operand = torch.zeros(_EDGE, _EDGE, device=place) if self._busy else self._filled
         self._source = accelerator.pin_memory(torch.full((_SIZE,), _VALUE))

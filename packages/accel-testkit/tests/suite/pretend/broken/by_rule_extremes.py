@@ -11,8 +11,10 @@ from typing import Any, ClassVar
 
 import torch
 from accel_good.accelerator import GOOD_Accelerator
+from accel_good.op_builder import TABLE
 from accel_good.traits import TRAITS
 
+from accel_core.op_builder import OpBuilder, OpTable
 from accel_host.op_builder import AsyncIOBuilder
 from broken import breaks
 from broken.by_rule_ops import register_calls
@@ -177,22 +179,27 @@ class Served(GOOD_Accelerator):
     handle: type[Files] = Files
     functions: ClassVar[dict[str, Any]] = {}
 
+    _builder: type[OpBuilder] | None = None
+
     def __init__(self) -> None:
         super().__init__()
         self.traits = {name: trait for name, trait in TRAITS.items() if name != "AsyncIOBuilder"}
-
-    def create_op_builder(self, class_name: str) -> Any:
-        if class_name != "AsyncIOBuilder":
-            return super().create_op_builder(class_name)
-        op = AsyncIOBuilder().load()
-        changed = SimpleNamespace(
-            **{
-                **vars(op),
-                "aio_handle": lambda *arguments: self.handle(op.aio_handle(*arguments)),
-                **self.functions,
-            }
+        self._ops = OpTable(
+            TABLE.package, {**TABLE, "AsyncIOBuilder": f"{TABLE.package}.files:AsyncIOBuilder"}
         )
-        return SimpleNamespace(load=lambda: changed)
+
+    def get_op_builder(self, class_name: str) -> Any:
+        if class_name != "AsyncIOBuilder":
+            return super().get_op_builder(class_name)
+        kind = type(self)
+        kind._builder = kind._builder or type(class_name, (AsyncIOBuilder,), {"load": self._load})
+        return kind._builder
+
+    @classmethod
+    def _load(cls, verbose: bool = True) -> Any:
+        op = AsyncIOBuilder().load(verbose)
+        functions = {"aio_handle": lambda *arguments: cls.handle(op.aio_handle(*arguments)), **cls.functions}
+        return SimpleNamespace(**{**vars(op), **functions})
 
 
 for _class, *_checks in (

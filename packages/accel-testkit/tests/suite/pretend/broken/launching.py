@@ -215,3 +215,10 @@ class RangeNamesAreFormats(GOOD_Accelerator):
 class RangeNamesAreAscii(GOOD_Accelerator):
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         msg.encode("ascii")
+
+
+@breaks("environment.constructor_keeps_what_is_set")
+class SettingsAreForced(GOOD_Accelerator):
+    def __init__(self) -> None:
+        super().__init__()
+        os.environ["GOOD_LAZY_MODE"] = "0"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the check of memory's statistics notices: figures of one group that do not agree."""
+"""What the checks of memory's statistics notice: figures of one group, or of one meaning, that do not agree."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from accel_good.accelerator import GOOD_Accelerator
 
+from accel_core.vendor import Support, Trait
 from broken import breaks
 
 
@@ -19,3 +20,22 @@ class FreedBlocksAreNotCounted(GOOD_Accelerator):
             **super().memory_stats(device_index),
             **{f"allocation.all.{name}": count for name, count in counts.items()},
         }
+
+
+@breaks("memory_statistics.deprecated_names_have_the_same_figures")
+class CachedPeakIsThatOfTensors(GOOD_Accelerator):
+    def max_memory_cached(self, device_index: int | None = None) -> int:
+        return self.max_memory_allocated(device_index)
+
+
+@breaks("memory_figures.keys_of_the_stats_mean_what_they_say", "memory_figures.counters_of_the_stats_count")
+class StatsAreAPeak(GOOD_Accelerator):
+    """Of a runtime whose allocator reserves nothing: nobody would look at the keys of tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.traits = {**self.traits, "reserved_memory": Trait(Support.UNSUPPORTED, "nothing is reserved")}
+
+    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
+        peak = self.max_memory_allocated(device_index)
+        return {**super().memory_stats(device_index), "allocated_bytes.all.current": peak}

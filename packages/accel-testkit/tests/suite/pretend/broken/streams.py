@@ -267,3 +267,17 @@ class StreamsAreOfTheCurrentDevice(GOOD_Accelerator):
     @property
     def Stream(self) -> Any:
         return lambda device=None, **options: self.runtime.Stream()
+
+
+@breaks("events.each_event_is_its_own")
+class EventsAreAPool(GOOD_Accelerator):
+    _pool: ClassVar[list[Event]] = []
+
+    @property
+    def Event(self) -> Any:
+        def take(**settings: Any) -> Event:
+            pool = type(self)._pool
+            pool.append(Event(**settings) if len(pool) < 16 else pool.pop(0))
+            return pool[-1]
+
+        return take
