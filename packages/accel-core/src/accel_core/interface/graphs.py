@@ -19,11 +19,11 @@ class GraphInterface(ABC):
     def capture_to_graph(
         self, graph: Any, pool: Any = None, stream: Any = None
     ) -> AbstractContextManager[Any]:
-        """Return a context manager that captures its work into the graph."""
+        """Return a context manager that captures its work into the graph; None captures nothing: the work runs."""
         return nullcontext()
 
     def replay_graph(self, graph: Any) -> None:
-        """Run the captured work again."""
+        """Run the captured work again; None is none."""
 
     def is_current_stream_capturing(self) -> bool:
         """Return whether the current stream is capturing."""

@@ -105,10 +105,15 @@ def test_version_of_the_collectives_is_a_version(accelerator: DeepSpeedAccelerat
 
 @pytest.mark.needs("reserved_memory")
 def test_cached_memory_is_not_available(accelerator: DeepSpeedAccelerator) -> None:
-    """Memory that the allocator keeps for later is not available to others: the device is asked, not the tensors."""
+    """Memory that the allocator keeps for later is not available to others: the device is asked, not the tensors.
+
+    It is reserved: what is taken from the device is what `memory_reserved()` tells.
+    """
     device = accelerator.device(accelerator.current_device())
     if device == torch.device("cpu"):
         return  # the host gives pages of its files away at once: they count as both
+    accelerator.empty_cache()
+    before = accelerator.available_memory(), accelerator.memory_reserved()
     block = torch.empty(_BLOCK, dtype=torch.uint8, device=device)
     del block
     available, reserved = accelerator.available_memory(), accelerator.memory_reserved()
@@ -120,4 +125,12 @@ def test_cached_memory_is_not_available(accelerator: DeepSpeedAccelerator) -> No
         found=f"{available} available and {reserved} reserved of {total} bytes",
         expected="at most the total together",
         do="ask the device's mem_get_info; the total less what tensors hold overlooks other processes and the cache",
+    )
+    taken, told = before[0] - available, reserved - before[1]
+    expect(
+        abs(taken - told) <= _NOISE,
+        "memory_reserved() leaves out what the allocator keeps",
+        found=f"{taken} bytes less available, {told} more reserved, after a tensor of {_BLOCK} has gone",
+        expected="equal figures",
+        do="ask the allocator for what it has taken from the device",
     )

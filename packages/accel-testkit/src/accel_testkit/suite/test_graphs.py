@@ -207,3 +207,20 @@ def test_work_in_a_stream_is_no_capture(accelerator: DeepSpeedAccelerator) -> No
         expected="False: ops that cannot be captured would be left out",
         do="ask the runtime whether the stream captures",
     )
+
+
+def test_no_graph_captures_nothing(accelerator: DeepSpeedAccelerator) -> None:
+    """With None, which `create_graph()` gives where there are no graphs, the code runs; to replay it is nothing."""
+    total = torch.zeros(4, device=accelerator.device())
+    with accelerator.capture_to_graph(None):
+        capturing = accelerator.is_current_stream_capturing()
+        total += 1
+    accelerator.replay_graph(None)
+    accelerator.synchronize()
+    expect(
+        capturing is False and total.tolist() == [1.0] * 4,
+        "a capture without a graph is not the code alone",
+        found=f"is_current_stream_capturing() {capturing!r} inside, 0 + 1 = {total.tolist()}",
+        expected="False; 1.0, once",
+        do="return a nullcontext for None, and do nothing in replay_graph(None)",
+    )

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Memory's statistics: the runtime's own, torch's names in whole groups whose figures agree, and deprecated names."""
+"""Memory's statistics: the runtime's own, and torch's names in whole groups whose figures agree."""
 
 from __future__ import annotations
 
@@ -39,22 +39,3 @@ def test_statistics_are_whole(accelerator: DeepSpeedAccelerator, device: torch.d
         if there and None not in found.values() and "freed" in found:
             holds[f"{group}: {found}"] = found["current"] == found["allocated"] - found["freed"]
     holds.expect("memory_stats()", "return the runtime's statistics, and torch's names for what they tell")
-
-
-#: The host's figures move with other memory of the process.
-_NOISE = 8 << 20
-_DEPRECATED = {"memory_cached": "memory_reserved", "max_memory_cached": "max_memory_reserved"}
-
-
-def test_deprecated_names_have_the_same_figures(accelerator: DeepSpeedAccelerator) -> None:
-    """`memory_cached` is `memory_reserved`, and `max_memory_cached` its peak, also where a cache holds what is free."""
-    holds, place = Holds(), accelerator.device(accelerator.current_device())
-    for size in (64 << 20, 0):
-        block = torch.ones(size, dtype=torch.uint8, device=place)
-        del block  # an allocator may keep it
-        accelerator.reset_peak_memory_stats()
-        for name, meant in _DEPRECATED.items():
-            found = [getattr(accelerator, each)() for each in (name, meant)]
-            holds[f"{name}() and {meant}(): {found}"] = abs(found[0] - found[1]) <= _NOISE
-        accelerator.empty_cache()
-    holds.expect("a deprecated name", "answer as under the present name")

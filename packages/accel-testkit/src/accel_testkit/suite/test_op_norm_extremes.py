@@ -110,3 +110,29 @@ def test_large_means_are_taken_off(accelerator: DeepSpeedAccelerator) -> None:
             apart <= 4 * abs(mean) * torch.finfo(torch.float32).eps + 1e-5
         )
     holds.expect("layer_norm", "take the mean off before squaring: E[x^2] - E[x]^2 cancels")
+
+
+@pytest.mark.needs("InferenceCoreBuilder")
+def test_residuals_may_be_written_over(accelerator: DeepSpeedAccelerator) -> None:
+    """The sum that `pre_layer_norm` and `rms_pre_norm` return beside its norm may take the place of the residual."""
+    op, holds = accelerator.create_op_builder("InferenceCoreBuilder").load(), Holds()
+    device, gamma = accelerator.device(), torch.linspace(0.5, 2, _SHAPE[-1])
+    for dtype in _half(accelerator):
+        x, y, scale = _numbers(dtype, 3), _numbers(dtype, 4), gamma.to(dtype)
+        total, shift = x.double() + y.double(), scale.flip(0)
+        wanted = {
+            "pre_layer_norm": layer_norm(total, scale.double(), shift.double(), _EPS),
+            "rms_pre_norm": rms_norm(total, scale.double(), _EPS),
+        }
+        for name, norm in wanted.items():
+            weights = [w.to(device) for w in ((scale, shift) if name == "pre_layer_norm" else (scale,))]
+            for where in ("new memory", "the residual"):
+                residual, other = x.to(device, copy=True), y.to(device, copy=True)
+                out = residual if where == "the residual" else torch.full_like(residual, torch.nan)
+                normed = torch.full_like(residual, torch.nan)
+                if name == "pre_layer_norm":
+                    op.pre_layer_norm(out, normed, residual, other, *weights, _EPS)
+                else:  # its arguments are in another order
+                    op.rms_pre_norm(normed, out, other, residual, *weights, _EPS)
+                holds[f"{name} of {dtype} into {where}"] = _near(out, total) and _near(normed, norm)
+    holds.expect("inference_core_ops", _DO)

@@ -95,6 +95,20 @@ def test_sums_of_devices_are_of_float32(op: Any, device: torch.device) -> None:
     holds.expect("quantized_reduction", "sum in float32, and quantize the sum")
 
 
+def test_sums_pass_overflows_on(op: Any, device: torch.device) -> None:
+    """What is not finite on one device is not finite in the sum: training then skips the step."""
+    holds = Holds()
+    for number in (torch.nan, torch.inf):
+        rows = torch.ones(8, 16)
+        rows[5, 3] = number  # of the second of two devices, in the second of its groups
+        pair = op.quantize(rows.to(device), 8, 8, op.Symmetric)
+        pair = op.quantized_reduction(*pair, 8, 4, 8, op.Symmetric, 2)
+        groups = op.dequantize_fp32(*pair, 4, 8, op.Symmetric).cpu().view(4, 16)
+        finite = groups.isfinite().all(1).tolist()
+        holds[f"{number} in one group, finite {finite}"] = finite == [True, False, True, True]
+    holds.expect("quantized_reduction of what is not finite", "let NaN and infinity through")
+
+
 def test_numbers_beyond_half_are_infinite(op: Any, device: torch.device) -> None:
     """What `dequantize` makes of numbers that float16 cannot hold is infinite, so that the overflow is seen."""
     rows, holds = torch.full((2, 8), 3e5), Holds()

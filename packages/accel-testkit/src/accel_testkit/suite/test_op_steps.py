@@ -215,7 +215,7 @@ def test_strides_are_respected(
 def test_optimizers_do_not_share_anything(
     accelerator: DeepSpeedAccelerator, created: Any, generator: torch.Generator, name: str
 ) -> None:
-    """Steps of two optimizers with other settings, in turn, are each right; also once one of them was replaced."""
+    """Steps of two optimizers with other settings, in turn, are each right; also once each of them was replaced."""
     step = STEPS[name]
     variants = list(step.variants.values())
     pair = {op_steps.FIRST_ID: variants[0], op_steps.SECOND_ID: variants[-1]}
@@ -226,6 +226,9 @@ def test_optimizers_do_not_share_anything(
             op_steps.destroy(ops[number], name, number)
             pair[number] = variants[0]
             op_steps.create(ops[number], name, number, variants[0])
+        if turn == 5:  # created again as it is, with the other's settings
+            pair[number] = variants[-1]
+            op_steps.create(ops[number], name, number, variants[-1])
         before = _lists(step, (9, 300), (torch.float32, torch.float32), generator)
         tensors = [[tensor.to(place, torch.float32) for tensor in group] for group in before]
         values = {**schedule[turn % len(schedule)], **pair[number]}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import mmap
 import weakref
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -39,11 +39,12 @@ class GOOD_Accelerator(TorchDeviceAccelerator):
     def capture_to_graph(
         self, graph: Any, pool: Any = None, stream: Any = None
     ) -> AbstractContextManager[Any]:
-        return self.runtime.graph(graph, pool, stream)
+        return nullcontext() if graph is None else self.runtime.graph(graph, pool, stream)
 
     @override
     def replay_graph(self, graph: Any) -> None:
-        graph.replay()
+        if graph is not None:
+            graph.replay()
 
     @override
     def is_current_stream_capturing(self) -> bool:

@@ -38,6 +38,7 @@ BY_RULE = {
     "op_inference",
     "op_inference_forms",
     "op_loading",
+    "op_mixed_types",
     "op_norm_extremes",
     "op_plain_forms",
     "op_quantizer",
@@ -106,6 +107,31 @@ PLACED = (
     "tensors.copies_keep_the_values",
     "tensors.device_tensor_is_on_the_accelerator",
     "tensors.host_tensor_is_not_on_the_accelerator",
+)
+#: The checks that load an op in plain torch.
+PLAIN_OPS = (
+    "op_plain.biases_are_those_of_channels",
+    "op_plain.evoformer_s_attention_and_gradients",
+    "op_plain.numbers_with_an_exponent_come_back",
+    "op_plain.signs_are_bits",
+    "op_plain.tokens_are_kept_and_put_back",
+)
+#: The checks that see whether work on `device(current_device())` was waited for.
+WAITS = (
+    "asynchrony.device_waits_for_a_stream",
+    "asynchrony.event_makes_the_named_stream_wait",
+    "asynchrony.event_recorded_again_marks_the_later_work",
+    "asynchrony.event_that_is_done_is_of_work_that_is",
+    "asynchrony.event_without_a_stream_is_of_the_current_one",
+    "asynchrony.events_are_marks_of_their_own",
+    "asynchrony.host_waits_for_a_stream",
+    "asynchrony.host_waits_for_the_stream_in_use",
+    "asynchrony.synchronize_waits",
+    "asynchrony.synchronize_waits_for_every_stream",
+    "asynchrony.synchronized_device_needs_no_wait",
+    "asynchrony.work_after_an_exception_is_in_the_former_stream",
+    "work_order.replay_is_in_the_current_stream",
+    "work_order.resolved_dependency_needs_no_wait",
 )
 
 

@@ -30,19 +30,16 @@ def _declares(name: str) -> type[GOOD_Accelerator]:
     return Declaring
 
 
-breaks(
-    "traits.declared_feature_is_missing[graphs]",
-    "traits.absent_streams_and_graphs_change_nothing",
-    name="graphs_are_declared_missing",
-)(_declares("graphs"))
-for _name in ("events", "pinned_memory", "bf16", "fp16", "fp64", "reserved_memory", "memory_peaks"):
+for _name in ("graphs", "events", "pinned_memory", "bf16", "fp16", "fp64", "reserved_memory", "memory_peaks"):
     breaks(f"traits.declared_feature_is_missing[{_name}]", name=f"{_name}_are_declared_missing")(
         _declares(_name)
     )
 breaks("traits.traits_name_features_and_ops", name="TraitNamesNothing")(_declares("memory"))
-breaks("traits.ops_declared_missing_are_missing", name="OpIsThereAndDeclaredMissing")(
-    _declares("UtilsBuilder")
-)
+breaks(
+    "traits.ops_declared_missing_are_missing",
+    "op_table.served_ops_are_not_declared_missing",
+    name="OpIsThereAndDeclaredMissing",
+)(_declares("UtilsBuilder"))
 breaks(
     "traits.declared_feature_is_missing[indexed_devices]",
     "traits.index_of_no_device_is_dropped_or_refused",
@@ -70,6 +67,9 @@ def change_of_the_environment_is_declared(site: Site, monkeypatch: pytest.Monkey
     "traits.declared_feature_is_missing",
     "traits.index_of_no_device_is_dropped_or_refused",
     "traits.index_of_no_device_is_treated_alike",
+    "device.device_without_an_index_is_the_type",
+    "memory.asking_leaves_the_cache",
+    "memory.figure_is_a_number_of_bytes[memory_allocated]",
 )
 class OnlyDeviceRefusesItsIndex(_declares("indexed_devices")):  # type: ignore[misc]
     def device(self, device_index: int | None = None) -> torch.device:
@@ -130,6 +130,7 @@ class ResetWithoutAnIndexIsOfDevice0(GOOD_Accelerator):
     "device_index.index_without_a_device_is_refused[set_rng_state]",
     "device_index.state_is_restored_on_one_device[0]",
     "device_index.state_is_restored_on_one_device[none]",
+    "random.state_can_be_addressed_by_index",
 )
 class StatesAreSwapped(GOOD_Accelerator):
     def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
@@ -189,6 +190,8 @@ class ThreadsShareTheCurrentDevice(GOOD_Accelerator):
     "answers.answer_stays[memory_stats]",
     "answers.answer_is_the_caller_s_own[memory_stats]",
     "answers.second_object_answers_alike[memory_stats]",
+    "memory_figures.stats_keep_their_keys",
+    "memory_figures.stats_of_each_device_have_the_same_keys",
 )
 class StatsAreEmptyAtFirst(GOOD_Accelerator):
     asked = 0
@@ -211,7 +214,11 @@ class VersionIsTheFirstObjects(GOOD_Accelerator):
         return (1, self.version)
 
 
-@breaks("answers.answer_is_the_caller_s_own[export_envs]")
+@breaks(
+    "answers.answer_is_the_caller_s_own[export_envs]",
+    "environment.exports_have_what_users_set",
+    "environment.exports_reach_the_collectives",
+)
 class ExportsAreItsOwnList(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
@@ -248,6 +255,7 @@ class VersionIsText(GOOD_Accelerator):
 @breaks(
     "answers.setting_that_fails_changes_nothing[set_compile_backend]",
     "answers.each_compile_backend_can_be_set_again",
+    "environment.compile_backend_can_be_set",
 )
 class BackendIsSetBeforeItIsChecked(GOOD_Accelerator):
     def set_compile_backend(self, backend: str) -> None:

@@ -87,13 +87,18 @@ def _seeded_anew(op: Any, *arguments: Any) -> Any:
 
 register_calls(
     "QuantizerBuilder", "SomeErrorsAreKept", f"{_QUANTIZER}.each_of_many_groups_is_right",
+    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-loco_swizzle_quant]",
     loco_swizzle_quant=_some_errors,
 )  # fmt: skip
 register_calls(
-    "QuantizerBuilder", "ResultsAreReused", f"{_QUANTIZER}.results_have_memory_of_their_own", dequantize=_reused
+    "QuantizerBuilder", "ResultsAreReused", f"{_QUANTIZER}.results_have_memory_of_their_own",
+    "op_quantizer_functions.shapes_are_kept",
+    "op_results.inputs_stay_and_results_are_new[QuantizerBuilder]", dequantize=_reused
 )  # fmt: skip
 register_calls(
     "QuantizerBuilder", "SumsAreOfHalves", f"{_QUANTIZER}.sums_of_devices_are_of_float32",
+    "op_quantizer_functions.shapes_are_kept",
+    "op_quantizer_functions.sums_are_quantized_in_any_groups[8]",
     quantized_reduction=_sum_of_halves,
 )  # fmt: skip
 register_calls(

@@ -132,10 +132,12 @@ register_calls(
 )  # fmt: skip
 register_calls(
     "QuantizerBuilder", "ResultsAreLikeTheirData", f"{_QUANTIZER}.results_are_flat_whatever_the_shape[8]",
+    "op_quantizer_functions.unsigned_integers_are_numbers[8]",
     dequantize_int8_to_half_experimental=_like_data,
 )  # fmt: skip
 register_calls(
-    "QuantizerBuilder", "RefusalsAreVague", f"{_QUANTIZER}.refusals_name_the_function", loco_swizzle_quant=_vague
+    "QuantizerBuilder", "RefusalsAreVague", f"{_QUANTIZER}.refusals_name_the_function",
+    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-loco_swizzle_quant]", loco_swizzle_quant=_vague
 )  # fmt: skip
 
 

@@ -71,11 +71,19 @@ register_calls(
     f"{_STEP}[FusedAdamBuilder-AdamW uncorrected]", f"{_SHARED}[FusedAdamBuilder]",
     f"{_HALF}[FusedAdamBuilder-bf16-same]",
     f"{_HALF}[FusedAdamBuilder-fp16-same]",
+    "op_step_extremes.hyperparameters_may_be_zero[lr-FusedAdamBuilder]",
     multi_tensor_adam=_first_rate,
 )  # fmt: skip
 register_calls(
     "FusedLambBuilder", "LambTrustsEveryUpdate", _STEP, _HALF, _SHARED, "op_steps.strides_are_respected",
     "op_steps.lamb_returns_its_ratio_and_fills_its_copy",
+    "op_precision.lamb_of_zeros_has_ratio_one",
+    "op_precision.parameters_may_require_gradients[FusedLambBuilder]",
+    "op_step_extremes.elements_meet_in_any_order_of_memory",
+    "op_step_extremes.gradient_that_is_not_finite_is_seen[FusedLambBuilder]",
+    "op_step_extremes.gradients_of_any_size_are_stepped",
+    "op_step_extremes.hyperparameters_may_be_zero",
+    "op_step_extremes.large_tensors_and_long_lists_are_stepped[FusedLambBuilder]",
     lamb=lambda op, *a: op.lamb(*a[:8], 1.0, 1.0, *a[10:]),
 )  # fmt: skip
 register_calls(
@@ -84,6 +92,7 @@ register_calls(
 )  # fmt: skip
 register_calls(
     "FusedLionBuilder", "StridesAreForgotten", "op_steps.strides_are_respected[FusedLionBuilder]",
+    "op_step_extremes.elements_meet_in_any_order_of_memory",
     multi_tensor_lion=lambda op, chunk, flag, lists, *rest: op.multi_tensor_lion(
         chunk, flag, [[tensor.contiguous() for tensor in tensors] for tensors in lists], *rest
     ),
@@ -109,6 +118,8 @@ def _destroyed(op: Any, number: int) -> None:
 
 register_calls(
     "CPULionBuilder", "DestroyingTwiceFails", "op_host.optimizers_can_be_destroyed_twice[CPULionBuilder]",
+    "op_precision.parameters_may_require_gradients[CPULionBuilder]",
+    "op_step_extremes.elements_meet_in_any_order_of_memory",
     destroy_lion=_destroyed,
     create_lion=lambda op, number, *a: (_gone.discard(number), op.create_lion(number, *a)),
 )  # fmt: skip
@@ -141,6 +152,7 @@ register_calls(
 )  # fmt: skip
 register_calls(
     "InferenceBuilder", "CacheIsNeverReset", "op_attention.cache_can_be_reset",
+    "op_inference_forms.what_there_is_not_is_refused",
     reset_cache=lambda op: None,
 )  # fmt: skip
 register_calls(
@@ -166,7 +178,11 @@ _NORMS = [
     f"op_inference.functions_are_right[norms of the core-{dtype}]" for dtype in ("fp32", "fp16", "bf16")
 ]
 register_calls(
-    "InferenceCoreBuilder", "PostNormIsForgotten", *_NORMS, post_layer_norm=lambda op, *tensors: None
+    "InferenceCoreBuilder",
+    "PostNormIsForgotten",
+    *_NORMS,
+    "op_norm_extremes.norms_may_be_written_over_their_inputs",
+    post_layer_norm=lambda op, *tensors: None,
 )
 register_calls(
     "InferenceCoreBuilder", "PreNormIsForgotten", *_NORMS, pre_layer_norm=lambda op, *tensors: None
@@ -181,9 +197,11 @@ def _load_once(self: Any, verbose: bool = True) -> Any:
     return _LOADED[kind]
 
 
-breaks("op_attention.two_ops_share_no_cache", name="LoadedOpsAreOne")(
-    with_builder("InferenceBuilder", load=_load_once)
-)
+breaks(
+    "op_attention.two_ops_share_no_cache",
+    "op_inference_forms.what_there_is_not_is_refused",
+    name="LoadedOpsAreOne",
+)(with_builder("InferenceBuilder", load=_load_once))
 breaks("op_loading.compatible_op_loads[UtilsBuilder]", name="OpIsRefusedAndLoads")(
     with_builder("UtilsBuilder", compatibility=lambda self: (False, "it was never tried out"))
 )

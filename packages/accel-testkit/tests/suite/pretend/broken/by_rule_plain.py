@@ -79,5 +79,6 @@ register_calls(
 )  # fmt: skip
 register_calls(
     "SpatialInferenceBuilder", "OtherIsBroadcast",
-    f"{_REFUSED}[SpatialInferenceBuilder-nhwc_bias_add_add]", nhwc_bias_add_add=_other_is_broadcast,
+    f"{_REFUSED}[SpatialInferenceBuilder-nhwc_bias_add_add]",
+    "op_plain_forms.sums_round_once_and_keep_their_strides", nhwc_bias_add_add=_other_is_broadcast,
 )  # fmt: skip

@@ -52,6 +52,7 @@ register_calls(
 )  # fmt: skip
 register_calls(
     "InferenceBuilder", "AnglesSlip", "op_attention.positions_are_exact_in_long_prompts",
+    "op_inference_forms.given_positions_rotate",
     softmax_context_fp32=_slips_after_2048,
 )  # fmt: skip
 register_calls(
@@ -76,6 +77,7 @@ register_calls(
 )
 register_calls(
     "InferenceBuilder", "OneTokenIsNoPrompt", "op_attention.tokens_go_on_from_one_token",
+    "op_inference_forms.given_positions_rotate",
     softmax_context_fp32=_at_least_two,
 )  # fmt: skip
 

@@ -52,11 +52,44 @@ def _step_between(op: Any, values: torch.Tensor, groups: int, bits: int, kind: i
     return [integers.view(values.shape), step]
 
 
-register_calls("QuantizerBuilder", "StepIsBetween", _ROUNDED, _FED_BACK, quantize=_step_between)
-register_calls("QuantizerBuilder", "QuantizerTruncates", _ROUNDED, _SENT, _FED_BACK, quantize=_truncated)
+register_calls(
+    "QuantizerBuilder",
+    "StepIsBetween",
+    _ROUNDED,
+    _FED_BACK,
+    "op_quantizer_forms.groups_of_one_number_are_exact[Symmetric-8]",
+    quantize=_step_between,
+)
+register_calls(
+    "QuantizerBuilder",
+    "QuantizerTruncates",
+    _ROUNDED,
+    _SENT,
+    _FED_BACK,
+    "op_quantizer_forms.numbers_come_back_within_a_step",
+    quantize=_truncated,
+)
 register_calls("QuantizerBuilder", "QuantizerHidesOverflow", _VISIBLE, quantize=_finite)
-register_calls("QuantizerBuilder", "GroupsStayInOrder", _SENT, swizzle_quant=_in_order)
-register_calls("QuantizerBuilder", "OneDeviceIsTheSum", _SENT, quantized_reduction=_first_device)
+register_calls(
+    "QuantizerBuilder",
+    "GroupsStayInOrder",
+    _SENT,
+    "op_quantizer_forms.refusals_name_the_function",
+    "op_quantizer_sizes.sizes_that_do_not_fit_are_refused[between_devices]",
+    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-swizzle_quant]",
+    swizzle_quant=_in_order,
+)
+register_calls(
+    "QuantizerBuilder",
+    "OneDeviceIsTheSum",
+    _SENT,
+    "op_quantizer_extremes.sums_of_devices_are_of_float32",
+    "op_quantizer_forms.refusals_name_the_function",
+    "op_quantizer_functions.shapes_are_kept",
+    "op_quantizer_functions.sums_are_quantized_in_any_groups",
+    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-quantized_reduction]",
+    quantized_reduction=_first_device,
+)
 
 
 _OTHERS = "op_quantizer_functions"
@@ -108,14 +141,19 @@ register_calls(
 )  # fmt: skip
 register_calls(
     "QuantizerBuilder", "ErrorsAreForgotten", f"{_OTHERS}.errors_are_fed_back", f"{_OTHERS}.errors_stay_finite",
+    "op_quantizer_extremes.each_of_many_groups_is_right",
     loco_swizzle_quant=_forgets,
 )  # fmt: skip
 register_calls(
     "QuantizerBuilder", "NumbersComeBackFlat", f"{_OTHERS}.shapes_are_kept",
-    f"{_OTHERS}.rows_of_any_length_are_dequantized", dequantize_fp32=_flat,
+    f"{_OTHERS}.rows_of_any_length_are_dequantized",
+    "op_quantizer_forms.groups_of_one_number_are_exact",
+    "op_quantizer_forms.numbers_come_back_within_a_step", dequantize_fp32=_flat,
 )  # fmt: skip
 register_calls(
     "QuantizerBuilder", "AnySizeIsQuantized", "op_quantizer_sizes.sizes_that_do_not_fit_are_refused[between_devices]",
+    "op_quantizer_forms.refusals_name_the_function",
+    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-swizzle_quant]",
     swizzle_quant=_any_size,
 )  # fmt: skip
 
@@ -137,5 +175,10 @@ register_calls(
     "QuantizerBuilder", "ErrorsAreNaN", f"{_OTHERS}.errors_stay_finite", loco_swizzle_quant=_keeps_nan
 )
 register_calls(
-    "QuantizerBuilder", "RowsAreEven", f"{_OTHERS}.rows_of_any_length_are_dequantized", dequantize_fp32=_even
+    "QuantizerBuilder",
+    "RowsAreEven",
+    f"{_OTHERS}.rows_of_any_length_are_dequantized",
+    "op_quantizer_forms.numbers_come_back_within_a_step",
+    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-dequantize_fp32]",
+    dequantize_fp32=_even,
 )

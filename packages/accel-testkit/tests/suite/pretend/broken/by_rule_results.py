@@ -45,7 +45,14 @@ register_calls(
 register_calls(
     "RandomLTDBuilder", "MasksAreReadAsTheyLie", f"{_STRIDES}[RandomLTDBuilder]", mask_gather_gpt=_as_it_lies
 )
-register_calls("FPQuantizerBuilder", "HalvesGoUp", _CODES, quantize=_halves_go_up)
+register_calls(
+    "FPQuantizerBuilder",
+    "HalvesGoUp",
+    _CODES,
+    "op_fp_quantizer.shapes_and_types_are_taken",
+    "op_refusals.arguments_that_do_not_fit_are_refused[FPQuantizerBuilder-quantize]",
+    quantize=_halves_go_up,
+)
 register_calls(
     "FPQuantizerBuilder", "GroupsAreOfSeveral", f"{_SMALLEST}[8-3]", f"{_SMALLEST}[8-2]", quantize=_of_several
 )

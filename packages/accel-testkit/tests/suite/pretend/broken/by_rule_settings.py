@@ -58,6 +58,7 @@ register_calls(
 )  # fmt: skip
 register_calls(
     "CPUAdamBuilder", "ParametersAreNeverNaN", "op_step_extremes.gradient_that_is_not_finite_is_seen[CPUAdamBuilder]",
+    "op_precision.parameters_may_require_gradients[CPUAdamBuilder]",
     adam_update=_numbers_again,
 )  # fmt: skip
 

@@ -68,6 +68,7 @@ class TritonIsImportedToAnswer(GOOD_Accelerator):
     "graphs.replay_uses_new_data",
     "graphs.two_graphs_are_replayed_in_any_order",
     "graphs.replay_runs_the_work_once",
+    "work_order.replay_is_in_the_current_stream",
 )
 class ReplayDoesNothing(GOOD_Accelerator):
     def replay_graph(self, graph: Any) -> None:
@@ -81,6 +82,8 @@ class ReplayDoesNothing(GOOD_Accelerator):
     "graphs.replay_uses_new_data",
     "graphs.two_graphs_are_replayed_in_any_order",
     "graphs.replay_runs_the_work_once",
+    "work_order.replay_is_in_the_current_stream",
+    "graphs.no_graph_captures_nothing",
 )
 class CaptureRecordsNothing(GOOD_Accelerator):
     def capture_to_graph(
@@ -120,6 +123,8 @@ class CaptureIsNotNoticed(GOOD_Accelerator):
     "graphs.replay_uses_new_data",
     "graphs.two_graphs_are_replayed_in_any_order",
     "graphs.replay_runs_the_work_once",
+    "work_order.replay_is_in_the_current_stream",
+    "graphs.no_graph_captures_nothing",
 )
 class CaptureIsAFunction(GOOD_Accelerator):
     def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Any:
@@ -129,13 +134,13 @@ class CaptureIsAFunction(GOOD_Accelerator):
 @breaks(
     "graphs.capture_is_on_its_stream_and_pool",
     "graphs.capture_can_be_noticed",
-    "graphs.code_in_a_capture_is_usable_after_a_replay",
     "graphs.each_graph_is_its_own",
     "graphs.each_replay_runs_the_work",
     "graphs.capture_ends_with_an_exception",
     "graphs.replay_uses_new_data",
     "graphs.two_graphs_are_replayed_in_any_order",
     "graphs.replay_runs_the_work_once",
+    "work_order.replay_is_in_the_current_stream",
 )
 class GraphIsMissingUndeclared(GOOD_Accelerator):
     def create_graph(self) -> Any:
@@ -163,6 +168,7 @@ class ReplayRunsTheWorkTwice(GOOD_Accelerator):
     "graphs.each_replay_runs_the_work",
     "graphs.two_graphs_are_replayed_in_any_order",
     "graphs.replay_runs_the_work_once",
+    "graphs.no_graph_captures_nothing",
 )
 class GraphIsReplayedOnce(GOOD_Accelerator):
     def replay_graph(self, graph: Any) -> None:
@@ -182,7 +188,11 @@ class LastGraphIsReplayed(GOOD_Accelerator):
         super().replay_graph(self._last)
 
 
-@breaks("graphs.capture_is_on_its_stream_and_pool", "graphs.capture_ends_with_an_exception")
+@breaks(
+    "graphs.capture_is_on_its_stream_and_pool",
+    "graphs.capture_ends_with_an_exception",
+    "graphs.no_graph_captures_nothing",
+)
 class CaptureGoesOnAfterAnException(GOOD_Accelerator):
     @contextmanager
     def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[Any]:
@@ -263,3 +273,23 @@ class CaptureSwallowsErrors(GOOD_Accelerator):
                 yield
         except RuntimeError:
             pass
+
+
+@breaks("graphs.no_graph_captures_nothing")
+class NoGraphIsACapture(GOOD_Accelerator):
+    _inside = False
+
+    @contextmanager
+    def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[None]:
+        if graph is not None:
+            with super().capture_to_graph(graph, pool, stream):
+                yield
+            return
+        self._inside = True
+        try:
+            yield
+        finally:
+            self._inside = False
+
+    def is_current_stream_capturing(self) -> bool:
+        return self._inside or super().is_current_stream_capturing()

@@ -13,7 +13,7 @@ import torch
 from accel_good.accelerator import GOOD_Accelerator
 from accel_good.runtime import Runtime
 
-from broken import COUNTED, PLACED, SHAPES, answers, breaks
+from broken import COUNTED, PLACED, PLAIN_OPS, SHAPES, WAITS, answers, breaks
 
 _STAYS = "current_device.current_device_stays_without_an_index"
 
@@ -33,6 +33,8 @@ for _question in (
     *COUNTED,
     "tensors.constructor_takes_data",
     "tensors.host_tensor_is_not_on_the_accelerator",
+    "memory_statistics.statistics_are_whole",
+    "pinned_memory.pinned_memory_like_another_is_host_memory[device]",
 )
 class DeviceIsNone(GOOD_Accelerator):
     def device(self, device_index: int | None = None) -> Any:
@@ -63,6 +65,10 @@ class SynchronizedIsANumber(GOOD_Accelerator):
     "tensors.tensor_of_any_index_is_on_the_accelerator",
     "graphs.replay_runs_the_work_once",
     "memory.asking_leaves_the_cache",
+    *WAITS,
+    "asynchrony.synchronize_waits_for_its_device",
+    "memory_statistics.statistics_are_whole",
+    *PLAIN_OPS,
 )
 class DeviceIsAContext(GOOD_Accelerator):
     def device(self, device_index: int | None = None) -> Any:
@@ -88,6 +94,8 @@ class DeviceDropsTheIndex(GOOD_Accelerator):
     "identity.call_shapes_are_the_interface_s",
     *PLACED,
     "graphs.replay_runs_the_work_once",
+    "memory_statistics.statistics_are_whole",
+    *PLAIN_OPS,
 )
 class DeviceDemandsAnIndex(GOOD_Accelerator):
     def device(self, device_index: int) -> torch.device:  # type: ignore[override]
@@ -135,6 +143,10 @@ class NotAvailable(GOOD_Accelerator):
     "random.state_can_be_addressed_by_index",
     "streams.current_stream_is_the_default_at_first",
     "streams.stream_of_another_device_is_left",
+    *WAITS,
+    "memory.asking_leaves_the_cache",
+    "memory.figure_is_a_number_of_bytes[total_memory]",
+    "memory.what_is_available_is_part_of_the_total",
 )
 class CurrentDeviceIsText(GOOD_Accelerator):
     def current_device(self) -> Any:
@@ -151,6 +163,10 @@ class CurrentDeviceIsText(GOOD_Accelerator):
     "random.state_can_be_addressed_by_index",
     "streams.current_stream_is_the_default_at_first",
     "streams.stream_of_another_device_is_left",
+    *WAITS,
+    "memory.asking_leaves_the_cache",
+    "memory.figure_is_a_number_of_bytes[total_memory]",
+    "memory.what_is_available_is_part_of_the_total",
 )
 class CurrentDeviceIsADevice(GOOD_Accelerator):
     def current_device(self) -> Any:
@@ -171,6 +187,7 @@ class CurrentNameIsTheType(GOOD_Accelerator):
     "device.another_device_can_be_current",
     "device.index_out_of_range_is_refused",
     "random.seed_reaches_the_current_device_alone",
+    "streams.stream_of_another_device_is_left",
 )
 class SetDeviceIsIgnored(GOOD_Accelerator):
     def set_device(self, device_index: int) -> None:
@@ -189,6 +206,7 @@ class SetDeviceIsIgnored(GOOD_Accelerator):
     "random.seed_repeats_the_numbers",
     "random.state_can_be_addressed_by_index",
     "random.state_that_was_read_stays",
+    "streams.stream_of_another_device_is_left",
 )
 class SetDeviceAddsOne(GOOD_Accelerator):
     def set_device(self, device_index: int) -> None:
@@ -217,7 +235,12 @@ class SetDeviceRefusesNames(GOOD_Accelerator):
         super().set_device(device_index + 0)
 
 
-@breaks(*SHAPES, "device.synchronize_waits_for_the_device")
+@breaks(
+    *SHAPES,
+    "device.synchronize_waits_for_the_device",
+    "asynchrony.synchronize_waits",
+    "asynchrony.synchronize_waits_for_its_device",
+)
 class SynchronizeTakesNoIndex(GOOD_Accelerator):
     def synchronize(self) -> None:  # type: ignore[override]
         pass
@@ -251,7 +274,7 @@ class SameDeviceIsNotSetAgain(GOOD_Accelerator):
             self._last = device_index
 
 
-@breaks(f"{_STAYS}[manual_seed_all]")
+@breaks(f"{_STAYS}[manual_seed_all]", "random.state_that_was_read_stays")
 class SeedingAllVisitsAll(GOOD_Accelerator):
     def manual_seed_all(self, seed: int) -> None:
         for index in range(self.device_count()):
@@ -259,7 +282,15 @@ class SeedingAllVisitsAll(GOOD_Accelerator):
             self.manual_seed(seed)
 
 
-@breaks(f"{_STAYS}[empty_cache]")
+@breaks(
+    f"{_STAYS}[empty_cache]",
+    "device_index.reset_reaches_one_device",
+    "memory.each_device_has_its_figures[memory_reserved]",
+    "memory.peak_can_be_reset",
+    "memory.reserved_memory_follows_tensors",
+    "memory.reserved_peak_stays",
+    "memory_figures.available_memory_falls",
+)
 class EmptyingChoosesDevice0(GOOD_Accelerator):
     def empty_cache(self) -> None:
         self.set_device(0)

@@ -27,7 +27,7 @@ class NotAnAccelerator:
         return getattr(GOOD_Accelerator(), name)
 
 
-@breaks("identity.can_be_constructed_again")
+@breaks("identity.can_be_constructed_again", "environment.compile_backend_can_be_set")
 class Singleton(GOOD_Accelerator):
     _only: Any = None
 
@@ -57,7 +57,7 @@ class MethodIsMissing(GOOD_Accelerator):
     memory_reserved = _absent("memory_reserved")
 
 
-@breaks(*SHAPES, "identity.has_every_method")
+@breaks(*SHAPES, "identity.has_every_method", "pinned_memory.alignment_is_a_number_of_bytes")
 class OptionalMethodIsMissing(GOOD_Accelerator):
     pin_memory_alignment = _absent("pin_memory_alignment")
 
@@ -84,6 +84,7 @@ class ArgumentIsMissing(GOOD_Accelerator):
     "identity.name_is_the_torch_device_type",
     "op_table.unknown_op_is_refused",
     "upstream_contract.interface_attributes_are_set",
+    "random.seeding_the_device_leaves_the_host_alone",
 )
 class NameIsNotTorchs(GOOD_Accelerator):
     def device_name(self, device_index: int | None = None) -> str:

@@ -110,7 +110,10 @@ class FirstVisibleDeviceOnly(GOOD_Accelerator):
         super().set_visible_devices_envs(current_env, local_accelerator_ids[:1])
 
 
-@breaks("environment.visible_devices_keep_their_order")
+@breaks(
+    "environment.visible_devices_keep_their_order",
+    "probe_environment.confirmation_tells_of_lists_that_are_refused",
+)
 class VisibleDevicesAreSorted(GOOD_Accelerator):
     def set_visible_devices_envs(
         self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
@@ -162,7 +165,19 @@ class VisibleDevicesHaveNoNames(GOOD_Accelerator):
         super().set_visible_devices_envs(current_env, ids)
 
 
-@breaks("environment.visible_devices_of_this_process_stay")
+@breaks(
+    "environment.visible_devices_of_this_process_stay",
+    "memory.each_device_has_its_figures",
+    "memory.peak_of_one_device_is_reset_alone",
+    "random.each_device_has_its_generator",
+    "random.seed_reaches_the_current_device_alone",
+    "random.seeding_all_seeds_every_device",
+    "random.state_of_one_device_is_not_another_s",
+    "streams.each_device_has_its_streams",
+    "streams.stream_is_made_on_the_device_named",
+    "streams.stream_of_another_device_is_left",
+    "tensors.tensor_of_any_index_is_on_the_accelerator",
+)
 class VisibleDevicesLeak(GOOD_Accelerator):
     def set_visible_devices_envs(
         self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]

@@ -21,7 +21,13 @@ _HELD = "memory_figures.what_is_held_is_not_available"
 _BLOCKS = "memory_figures.figures_are_sums_of_aligned_blocks"
 _COUNTERS = "memory_figures.counters_of_the_stats_count"
 
-answers({"available_memory": TOTAL_MEMORY // 2}, "memory_figures.available_memory_falls")
+answers(
+    {"available_memory": TOTAL_MEMORY // 2},
+    "agreement.cached_memory_is_not_available",
+    "memory_figures.available_memory_falls",
+    "device_index.index_chooses_the_device[{}]",
+    "device_index.index_without_a_device_is_refused[{}]",
+)
 
 
 @breaks("memory_figures.peak_is_no_less_than_the_present")
@@ -46,6 +52,12 @@ class ReservedIsLessThanAllocated(GOOD_Accelerator):
 class ReservedPeakIsTooLow(GOOD_Accelerator):
     def max_memory_reserved(self, device_index: int | None = None) -> int:
         return super().max_memory_reserved(device_index) - 4096
+
+
+@breaks("agreement.cached_memory_is_not_available")
+class CacheIsNotReserved(GOOD_Accelerator):
+    def memory_reserved(self, device_index: int | None = None) -> int:
+        return self.memory_allocated(device_index)
 
 
 @breaks("memory_figures.total_stays")
@@ -78,7 +90,7 @@ class PeakIsThatOfTheReserved(GOOD_Accelerator):
         return self.max_memory_reserved(device_index)
 
 
-@breaks(_DEVICES, perhaps=(_KEPT, "memory.stats_have_torch_s_keys"))
+@breaks(_DEVICES, "memory_statistics.statistics_are_whole", perhaps=(_KEPT, "memory.stats_have_torch_s_keys"))
 class StatsLeaveOutZeros(GOOD_Accelerator):
     def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
         return {key: value for key, value in super().memory_stats(device_index).items() if value}
@@ -93,7 +105,12 @@ class StatsOfTheCacheComeWithOne(GOOD_Accelerator):
         return stats
 
 
-@breaks(_HELD, "memory_figures.available_memory_falls")
+@breaks(
+    _HELD,
+    "memory_figures.available_memory_falls",
+    "agreement.cached_memory_is_not_available",
+    "device_index.index_chooses_the_device[available_memory]",
+)
 class EverythingIsAvailable(GOOD_Accelerator):
     def available_memory(self, device_index: int | None = None) -> int:
         return self.total_memory(device_index)

@@ -15,7 +15,7 @@ from accel_good.traits import TRAITS
 
 from accel_core.op_builder import OpBuilder, OpTable
 from accel_core.vendor import Support, Trait
-from broken import answers, breaks
+from broken import PLAIN_OPS, answers, breaks
 
 
 def _with(**builders: str) -> type[GOOD_Accelerator]:
@@ -131,7 +131,15 @@ class PackageIsThatOfSelf(GOOD_Accelerator):
         return super().op_builder_dir() if own else f"{type(self).__module__}.op_builder"
 
 
-@breaks("op_table.missing_ops_have_reasons")
+@breaks(
+    "op_table.missing_ops_have_reasons",
+    "op_file_io.functions_without_a_handle_transfer",
+    "op_file_io.handle_tells_what_it_was_given",
+    "op_file_io.locked_tensors_can_be_transferred",
+    "op_file_io.reads_in_flight_each_fill_their_tensor",
+    "op_file_io.requests_that_fail_say_so",
+    "op_file_io.writes_leave_the_rest_of_a_file",
+)
 class MissingOpHasNoTrait(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
@@ -150,6 +158,7 @@ class ServedOpIsDeclaredMissing(GOOD_Accelerator):
 
 answers(
     {"create_op_builder": None},
+    *PLAIN_OPS,
     _STEPS,
     _HARMLESS,
     "op_table.class_and_instance_are_of_one_kind",

@@ -45,7 +45,15 @@ class BuffersHaveElements(GOOD_Accelerator):
         return super().torch_empty_pinned(tensor, shape)
 
 
-@breaks("pinned_memory.copy_has_the_data", "pinned_memory.copy_to_the_device_need_not_block")
+@breaks(
+    "pinned_memory.copy_has_the_data",
+    "pinned_memory.copy_to_the_device_need_not_block",
+    "asynchrony.device_waits_for_a_stream",
+    "asynchrony.event_makes_the_named_stream_wait",
+    "asynchrony.event_recorded_again_marks_the_later_work[device]",
+    "work_order.replay_is_in_the_current_stream",
+    "work_order.resolved_dependency_needs_no_wait",
+)
 class PinningCopiesNothing(GOOD_Accelerator):
     def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._remembered(torch.zeros_like(tensor) - 1)
@@ -123,6 +131,9 @@ class EmptyBuffersAreFloat32(GOOD_Accelerator):
 @breaks(
     "pinned_memory.buffers_are_new_host_memory",
     "pinned_memory.pinned_memory_like_another_is_host_memory[meta]",
+    "host_pins.active_allocator_is_used[empty like]",
+    "host_pins.inactive_allocator_is_left_alone[empty like]",
+    "host_pins.locked_bytes_are_counted[empty like]",
 )
 class BufferIsTheTensorItself(GOOD_Accelerator):
     def pin_empty_like(
@@ -173,7 +184,11 @@ class BuffersLikeAnotherAreOfAnyDevice(GOOD_Accelerator):
         return super().pin_empty_like(tensor, dtype=dtype)
 
 
-@breaks("pinned_memory.device_memory_is_not_pinned", "pinned_memory.ordinary_memory_is_not_pinned")
+@breaks(
+    "pinned_memory.device_memory_is_not_pinned",
+    "pinned_memory.ordinary_memory_is_not_pinned",
+    "host_pins.other_memory_stays_unpinned",
+)
 class OnlyPinnedMemoryIsAskedFor(GOOD_Accelerator):
     def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
         if not super().torch_is_pinned(tensor):

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from accel_good.accelerator import GOOD_Accelerator
-from accel_good.streams import Event, Stream
+from accel_good.streams import Stream
 
 from broken import breaks
 
@@ -22,6 +22,7 @@ from broken import breaks
     "streams.no_stream_leaves_the_stream",
     "streams.stream_of_another_device_is_left",
     "streams.stream_is_made_on_the_device_named",
+    "graphs.capture_is_on_its_stream_and_pool",
 )
 class StreamsAreSwapped(GOOD_Accelerator):
     """As it was on xpu: the two are one another."""
@@ -48,6 +49,7 @@ class DefaultStreamIsTheCurrentOne(GOOD_Accelerator):
     "streams.stream_is_left_by_an_exception",
     "streams.stream_of_another_device_is_left",
     "streams.stream_is_made_on_the_device_named",
+    "graphs.capture_is_on_its_stream_and_pool",
 )
 class CurrentStreamIsNew(GOOD_Accelerator):
     def current_stream(self, device_index: int | None = None) -> Any:
@@ -180,7 +182,7 @@ class _Waitless(Stream):
     wait_event = None  # type: ignore[assignment]
 
 
-@breaks("streams.streams_wait_for_each_other")
+@breaks("streams.streams_wait_for_each_other", "asynchrony.device_waits_for_a_stream")
 class StreamsDoNotWait(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
@@ -202,44 +204,6 @@ class StreamIsNeverDone(GOOD_Accelerator):
         return partial(_Endless, self.current_device())
 
 
-class _Pending(Event):
-    def query(self) -> bool:
-        return False
-
-
-@breaks("events.event_is_done_once_its_work_is")
-class EventIsNeverDone(GOOD_Accelerator):
-    @property
-    def Event(self) -> Any:
-        return _Pending
-
-
-class _Seconds(Event):
-    def elapsed_time(self, end: Event) -> float:
-        return super().elapsed_time(end) / 1000
-
-
-@breaks("events.events_tell_milliseconds")
-class EventsTellSeconds(GOOD_Accelerator):
-    @property
-    def Event(self) -> Any:
-        return _Seconds
-
-
-@breaks(
-    "lazy_calls.host_timers_stand_in_for_events",
-    "events.event_is_done_once_its_work_is",
-    "events.events_tell_milliseconds",
-)
-class NothingTellsTime(GOOD_Accelerator):
-    @property
-    def Event(self) -> None:
-        return None
-
-    def use_host_timers(self) -> bool:
-        return False
-
-
 @breaks(
     "lazy_calls.streams_are_absent_together",
     "streams.blocks_nest",
@@ -252,6 +216,17 @@ class NothingTellsTime(GOOD_Accelerator):
     "streams.stream_of_another_device_is_left",
     "streams.streams_wait_for_each_other",
     "streams.stream_is_made_on_the_device_named",
+    "asynchrony.device_waits_for_a_stream",
+    "asynchrony.event_makes_the_named_stream_wait",
+    "asynchrony.event_recorded_again_marks_the_later_work",
+    "asynchrony.event_that_is_done_is_of_work_that_is",
+    "asynchrony.events_are_marks_of_their_own",
+    "asynchrony.host_waits_for_a_stream",
+    "asynchrony.synchronize_waits_for_every_stream",
+    "asynchrony.work_after_an_exception_is_in_the_former_stream",
+    "graphs.capture_is_on_its_stream_and_pool",
+    "graphs.work_in_a_stream_is_no_capture",
+    "work_order.replay_is_in_the_current_stream[chosen stream]",
 )
 class StreamsAreAbsentUnsaid(GOOD_Accelerator):
     @property
@@ -267,17 +242,3 @@ class StreamsAreOfTheCurrentDevice(GOOD_Accelerator):
     @property
     def Stream(self) -> Any:
         return lambda device=None, **options: self.runtime.Stream()
-
-
-@breaks("events.each_event_is_its_own")
-class EventsAreAPool(GOOD_Accelerator):
-    _pool: ClassVar[list[Event]] = []
-
-    @property
-    def Event(self) -> Any:
-        def take(**settings: Any) -> Event:
-            pool = type(self)._pool
-            pool.append(Event(**settings) if len(pool) < 16 else pool.pop(0))
-            return pool[-1]
-
-        return take

@@ -9,7 +9,17 @@ from accel_good.accelerator import GOOD_Accelerator
 from broken import breaks
 
 
-@breaks("events.event_is_done_once_its_work_is", "events.events_tell_milliseconds")
+@breaks(
+    "events.event_is_done_once_its_work_is",
+    "events.events_tell_milliseconds",
+    "asynchrony.device_waits_for_a_stream",
+    "asynchrony.event_makes_the_named_stream_wait",
+    "asynchrony.event_recorded_again_marks_the_later_work",
+    "asynchrony.event_that_is_done_is_of_work_that_is",
+    "asynchrony.event_without_a_stream_is_of_the_current_one",
+    "asynchrony.events_are_marks_of_their_own",
+    "asynchrony.host_waits_for_a_stream",
+)
 class T12_EventIsNone(GOOD_Accelerator):
     """As on mps: there is an event class, and the host's clock is used."""
 

@@ -1,0 +1,72 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Events: never done, in seconds, absent, given out twice."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from accel_good.accelerator import GOOD_Accelerator
+from accel_good.streams import Event
+
+from broken import breaks
+
+
+class _Pending(Event):
+    def query(self) -> bool:
+        return False
+
+
+@breaks("events.event_is_done_once_its_work_is")
+class EventIsNeverDone(GOOD_Accelerator):
+    @property
+    def Event(self) -> Any:
+        return _Pending
+
+
+class _Seconds(Event):
+    def elapsed_time(self, end: Event) -> float:
+        return super().elapsed_time(end) / 1000
+
+
+@breaks("events.events_tell_milliseconds")
+class EventsTellSeconds(GOOD_Accelerator):
+    @property
+    def Event(self) -> Any:
+        return _Seconds
+
+
+@breaks(
+    "lazy_calls.host_timers_stand_in_for_events",
+    "events.event_is_done_once_its_work_is",
+    "events.events_tell_milliseconds",
+    "asynchrony.device_waits_for_a_stream",
+    "asynchrony.event_makes_the_named_stream_wait",
+    "asynchrony.event_recorded_again_marks_the_later_work",
+    "asynchrony.event_that_is_done_is_of_work_that_is",
+    "asynchrony.event_without_a_stream_is_of_the_current_one",
+    "asynchrony.events_are_marks_of_their_own",
+    "asynchrony.host_waits_for_a_stream",
+    "events.each_event_is_its_own",
+)
+class NothingTellsTime(GOOD_Accelerator):
+    @property
+    def Event(self) -> None:
+        return None
+
+    def use_host_timers(self) -> bool:
+        return False
+
+
+@breaks("events.each_event_is_its_own")
+class EventsAreAPool(GOOD_Accelerator):
+    _pool: ClassVar[list[Event]] = []
+
+    @property
+    def Event(self) -> Any:
+        def take(**settings: Any) -> Event:
+            pool = type(self)._pool
+            pool.append(Event(**settings) if len(pool) < 16 else pool.pop(0))
+            return pool[-1]
+
+        return take
