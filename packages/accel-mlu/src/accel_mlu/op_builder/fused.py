@@ -21,8 +21,8 @@ __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 def step(lists: Lists, adam: AdamStep) -> None:
     """Do one step in place on [gradients, parameters, first moments, second moments] of an MLU."""
     # The kernel (bang/fused_adam.cpp of torch_mlu 1.22 and 1.25) assumes float32 moments, but DeepSpeed keeps the
-    # moments of half-precision parameters in half precision.
-    if lists[2][0].dtype != torch.float32:
+    # moments of half-precision parameters in half precision. A list may have both.
+    if not lists[2] or any(moment.dtype != torch.float32 for moments in lists[2:] for moment in moments):
         plain.step(lists, adam)
         return
     flag, *constants = adam

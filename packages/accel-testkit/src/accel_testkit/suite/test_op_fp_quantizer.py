@@ -97,6 +97,16 @@ def test_codes_lie_in_their_order(op: Any, device: torch.device, bits: int, mant
     _expect_all(holds, f"the stream of codes of {bits} bits")
 
 
+def test_tiny_groups_keep_their_numbers(op: Any, device: torch.device) -> None:
+    """Groups of numbers of any size come back in their own precision, beside a group of zeros."""
+    sizes = torch.tensor([1e-6, 0.0, 1e-9, 1.0]).view(4, 1)
+    val = (torch.linspace(-1, 1, 64).view(4, 16) * sizes).to(device)
+    data = op.quantize(torch.zeros(4, 20, dtype=torch.uint8, device=device), val, 16, 0, 8, 3)
+    apart = (_back(op, data, val, 16, 8, 3).cpu() - val.cpu()).abs().amax(1, keepdim=True)
+    near = (apart <= sizes / 16 * 1.05).flatten().tolist()
+    _expect_all({f"groups of up to {sizes.flatten().tolist()}, found {near}": all(near)}, "quantize()")
+
+
 def test_chosen_parts_have_any_number_of_groups(op: Any, device: torch.device) -> None:
     """`selective_dequantize` takes indices of either type, repeated and in any order, of one group or several each."""
     val = torch.randn(12, 16, generator=torch.Generator().manual_seed(79)).to(device)

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite import op_steps
@@ -24,7 +26,7 @@ _ROUNDINGS = 1.02
 #: Lamb multiplies by a ratio of norms; Lion's update is a sign, which rounding decides where the sum is nearly zero.
 _ELEMENTWISE = ("FusedAdamBuilder", "CPUAdamBuilder", "CPUAdagradBuilder")
 #: deepspeed.inference.v2.inference_utils.ActivationType.GATED_GELU.
-_GATED_GELU = 3
+_GATED_GELU, _GATED_SILU = 3, 5
 _HALF = [
     pytest.param(name, dtype, marks=pytest.mark.needs(name), id=f"{name}-{short}")
     for name in _ELEMENTWISE
@@ -160,11 +162,13 @@ def test_activations_round_once(accelerator: DeepSpeedAccelerator, dtype: torch.
     op, device = accelerator.create_op_builder("InferenceCoreBuilder").load(), accelerator.device()
     generator = torch.Generator().manual_seed(43)
     x, bias = ((torch.rand(shape, generator=generator) * 4 - 2).to(dtype) for shape in ((64, 48), (48,)))
-    for given in (bias, None):
+    for kind, given in itertools.product((_GATED_GELU, _GATED_SILU), (bias, None)):
         out = torch.full((64, 24), torch.nan, dtype=dtype, device=device)
-        op.gated_activation(out, x.to(device), None if given is None else given.to(device), _GATED_GELU)
+        op.gated_activation(out, x.to(device), None if given is None else given.to(device), kind)
         wide = x.double() if given is None else x.double() + given.double()
-        exact = torch.nn.functional.gelu(wide[:, 0::2], approximate="tanh") * wide[:, 1::2]
+        gate = wide[:, 0::2]
+        gated = functional.silu(gate) if kind == _GATED_SILU else functional.gelu(gate, approximate="tanh")
+        exact = gated * wide[:, 1::2]
         rounding = exact.abs() * torch.finfo(dtype).eps / 2 + 4e-7 * (1 + exact.abs())
         error = float(((out.cpu().double() - exact).abs() / rounding).max())
         expect(

@@ -109,6 +109,19 @@ def test_sums_pass_overflows_on(op: Any, device: torch.device) -> None:
     holds.expect("quantized_reduction of what is not finite", "let NaN and infinity through")
 
 
+def test_numbers_of_bfloat16_keep_their_range(op: Any, device: torch.device) -> None:
+    """Groups of bfloat16 numbers that float16 does not hold, huge and tiny, come back, or the type is refused."""
+    rows = (torch.linspace(-1, 1, 64).view(4, 16) * torch.tensor([1e30, 1e6, 1.0, 0.1]).view(4, 1)).bfloat16()
+    try:
+        pair = op.quantize(rows.to(device), 4, 8, op.Symmetric)
+    except Exception:  # refused
+        return
+    back, holds = op.dequantize_fp32(*pair, 4, 8, op.Symmetric).cpu().view(rows.shape), Holds()
+    near = ((back - rows.float()).abs() <= _levels(rows.float(), 8)).all(1).tolist()
+    holds[f"groups of up to 1e30, 1e6, 1 and 0.1, found {near}"] = all(near)
+    holds.expect("quantize of bfloat16", "convert to float32 before the range of a group is looked for")
+
+
 def test_numbers_beyond_half_are_infinite(op: Any, device: torch.device) -> None:
     """What `dequantize` makes of numbers that float16 cannot hold is infinite, so that the overflow is seen."""
     rows, holds = torch.full((2, 8), 3e5), Holds()

@@ -25,6 +25,7 @@ def _of_one_tensor(op: Any, device: torch.device) -> dict[str, Callable[[], Any]
         "quantize of a scalar": lambda: op.quantize(one, 1, 8, op.Symmetric),
         "quantize of an odd row in 4 bits": lambda: op.quantize(rows[:2, :15], 1, 4, op.Symmetric),
         "quantize in 7 groups": lambda: op.quantize(rows, 7, 8, op.Symmetric),
+        "quantize of a flat tensor in 7 groups": lambda: op.quantize(rows.view(-1), 7, 8, op.Symmetric),
         "quantize in 0 groups": lambda: op.quantize(rows, 0, 8, op.Symmetric),
         "dequantize in 2 bits": lambda: op.dequantize(data, parameters, 8, 2, op.Symmetric),
         "dequantize of a scalar": lambda: op.dequantize(data[0, 0], parameters[:1], 1, 8, op.Symmetric),

@@ -76,3 +76,35 @@ register_calls(
     "QuantizerBuilder", "SumsHideOverflows", "op_quantizer_extremes.sums_pass_overflows_on",
     quantized_reduction=_without_overflows,
 )  # fmt: skip
+
+
+def _through_half(op: Any, values: torch.Tensor, *rest: Any) -> Any:
+    return op.quantize(values.half() if values.dtype == torch.bfloat16 else values, *rest)
+
+
+def _tiny_is_zero(op: Any, data: torch.Tensor, values: torch.Tensor, size: int, *rest: Any) -> Any:
+    if size < 1 or values.numel() % size or not values.is_floating_point():
+        return op.quantize(data, values, size, *rest)
+    rows = values.detach().reshape(-1, size)
+    tiny = rows.abs().amax(1, keepdim=True) < 1e-5
+    return op.quantize(data, rows.masked_fill(tiny, 0).view(values.shape), size, *rest)
+
+
+def _whole_groups(op: Any, values: torch.Tensor, groups: int, *rest: Any) -> Any:
+    if groups and values.dim() == 1:
+        values = values[: values.numel() // groups * groups]
+    return op.quantize(values, groups, *rest)
+
+
+register_calls(
+    "QuantizerBuilder", "BrainFloatsAreReadAsHalf", "op_quantizer_extremes.numbers_of_bfloat16_keep_their_range",
+    quantize=_through_half,
+)  # fmt: skip
+register_calls(
+    "FPQuantizerBuilder", "TinyGroupsAreZero", "op_fp_quantizer.tiny_groups_keep_their_numbers",
+    quantize=_tiny_is_zero,
+)  # fmt: skip
+register_calls(
+    "QuantizerBuilder", "FlatTensorsAreCut", "op_quantizer_sizes.sizes_that_do_not_fit_are_refused[of_one_tensor]",
+    quantize=_whole_groups,
+)  # fmt: skip

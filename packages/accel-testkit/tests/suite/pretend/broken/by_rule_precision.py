@@ -41,6 +41,7 @@ def _slips_after_2048(op: Any, rows: torch.Tensor, *arguments: Any) -> Any:
 
 register_calls(
     "FusedAdamBuilder", "DecayIsRounded", f"{_ROUND}[FusedAdamBuilder-bf16]", f"{_ROUND}[FusedAdamBuilder-fp16]",
+    "op_mixed_types.each_type_keeps_its_precision",
     multi_tensor_adam=_rounded_decay,
 )  # fmt: skip
 register_calls(
