@@ -72,6 +72,7 @@ register_calls(
     f"{_HALF}[FusedAdamBuilder-bf16-same]",
     f"{_HALF}[FusedAdamBuilder-fp16-same]",
     "op_step_extremes.hyperparameters_may_be_zero[lr-FusedAdamBuilder]",
+    "op_mixed_types.each_type_keeps_its_precision",
     multi_tensor_adam=_first_rate,
 )  # fmt: skip
 register_calls(

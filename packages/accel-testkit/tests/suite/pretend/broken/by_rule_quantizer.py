@@ -88,6 +88,7 @@ register_calls(
     "op_quantizer_functions.shapes_are_kept",
     "op_quantizer_functions.sums_are_quantized_in_any_groups",
     "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-quantized_reduction]",
+    "op_quantizer_extremes.sums_pass_overflows_on",
     quantized_reduction=_first_device,
 )
 

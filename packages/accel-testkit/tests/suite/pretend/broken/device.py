@@ -96,6 +96,7 @@ class DeviceDropsTheIndex(GOOD_Accelerator):
     "graphs.replay_runs_the_work_once",
     "memory_statistics.statistics_are_whole",
     *PLAIN_OPS,
+    "graphs.no_graph_captures_nothing",
 )
 class DeviceDemandsAnIndex(GOOD_Accelerator):
     def device(self, device_index: int) -> torch.device:  # type: ignore[override]
