@@ -19,6 +19,7 @@ from broken import breaks
     "asynchrony.event_without_a_stream_is_of_the_current_one",
     "asynchrony.events_are_marks_of_their_own",
     "asynchrony.host_waits_for_a_stream",
+    "events.each_event_is_its_own",
 )
 class T12_EventIsNone(GOOD_Accelerator):
     """As on mps: there is an event class, and the host's clock is used."""
