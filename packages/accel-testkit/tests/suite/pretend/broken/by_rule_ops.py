@@ -85,6 +85,8 @@ register_calls(
     "op_step_extremes.gradients_of_any_size_are_stepped",
     "op_step_extremes.hyperparameters_may_be_zero",
     "op_step_extremes.large_tensors_and_long_lists_are_stepped[FusedLambBuilder]",
+    "op_mixed_types.each_type_keeps_its_precision",
+    "op_mixed_types.norms_of_half_types_do_not_overflow",
     lamb=lambda op, *a: op.lamb(*a[:8], 1.0, 1.0, *a[10:]),
 )  # fmt: skip
 register_calls(
