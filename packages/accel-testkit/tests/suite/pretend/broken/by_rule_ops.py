@@ -188,7 +188,11 @@ register_calls(
     post_layer_norm=lambda op, *tensors: None,
 )
 register_calls(
-    "InferenceCoreBuilder", "PreNormIsForgotten", *_NORMS, pre_layer_norm=lambda op, *tensors: None
+    "InferenceCoreBuilder",
+    "PreNormIsForgotten",
+    *_NORMS,
+    "op_norm_extremes.residuals_may_be_written_over",
+    pre_layer_norm=lambda op, *tensors: None,
 )
 
 _LOADED: dict[type, Any] = {}

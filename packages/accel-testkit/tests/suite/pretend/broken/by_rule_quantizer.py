@@ -69,7 +69,13 @@ register_calls(
     "op_quantizer_forms.numbers_come_back_within_a_step",
     quantize=_truncated,
 )
-register_calls("QuantizerBuilder", "QuantizerHidesOverflow", _VISIBLE, quantize=_finite)
+register_calls(
+    "QuantizerBuilder",
+    "QuantizerHidesOverflow",
+    _VISIBLE,
+    "op_quantizer_extremes.sums_pass_overflows_on",
+    quantize=_finite,
+)
 register_calls(
     "QuantizerBuilder",
     "GroupsStayInOrder",
