@@ -116,8 +116,8 @@ PLAIN_OPS = (
     "op_plain.signs_are_bits",
     "op_plain.tokens_are_kept_and_put_back",
 )
-#: The checks that see whether work on `device(current_device())` was waited for.
-WAITS = (
+#: The checks of waiting that use events.
+EVENT_WAITS = (
     "asynchrony.device_waits_for_a_stream",
     "asynchrony.event_makes_the_named_stream_wait",
     "asynchrony.event_recorded_again_marks_the_later_work",
@@ -125,6 +125,10 @@ WAITS = (
     "asynchrony.event_without_a_stream_is_of_the_current_one",
     "asynchrony.events_are_marks_of_their_own",
     "asynchrony.host_waits_for_a_stream",
+)
+#: The checks that see whether work on `device(current_device())` was waited for.
+WAITS = (
+    *EVENT_WAITS,
     "asynchrony.host_waits_for_the_stream_in_use",
     "asynchrony.synchronize_waits",
     "asynchrony.synchronize_waits_for_every_stream",

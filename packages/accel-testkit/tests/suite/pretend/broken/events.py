@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from accel_good.accelerator import GOOD_Accelerator
 from accel_good.streams import Event
 
-from broken import breaks
+from broken import EVENT_WAITS, breaks
 
 
 class _Pending(Event):
@@ -40,13 +40,7 @@ class EventsTellSeconds(GOOD_Accelerator):
     "lazy_calls.host_timers_stand_in_for_events",
     "events.event_is_done_once_its_work_is",
     "events.events_tell_milliseconds",
-    "asynchrony.device_waits_for_a_stream",
-    "asynchrony.event_makes_the_named_stream_wait",
-    "asynchrony.event_recorded_again_marks_the_later_work",
-    "asynchrony.event_that_is_done_is_of_work_that_is",
-    "asynchrony.event_without_a_stream_is_of_the_current_one",
-    "asynchrony.events_are_marks_of_their_own",
-    "asynchrony.host_waits_for_a_stream",
+    *EVENT_WAITS,
     "events.each_event_is_its_own",
 )
 class NothingTellsTime(GOOD_Accelerator):

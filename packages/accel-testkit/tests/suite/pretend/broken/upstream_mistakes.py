@@ -6,19 +6,13 @@ from __future__ import annotations
 
 from accel_good.accelerator import GOOD_Accelerator
 
-from broken import breaks
+from broken import EVENT_WAITS, breaks
 
 
 @breaks(
     "events.event_is_done_once_its_work_is",
     "events.events_tell_milliseconds",
-    "asynchrony.device_waits_for_a_stream",
-    "asynchrony.event_makes_the_named_stream_wait",
-    "asynchrony.event_recorded_again_marks_the_later_work",
-    "asynchrony.event_that_is_done_is_of_work_that_is",
-    "asynchrony.event_without_a_stream_is_of_the_current_one",
-    "asynchrony.events_are_marks_of_their_own",
-    "asynchrony.host_waits_for_a_stream",
+    *EVENT_WAITS,
     "events.each_event_is_its_own",
 )
 class T12_EventIsNone(GOOD_Accelerator):
