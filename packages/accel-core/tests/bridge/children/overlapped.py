@@ -140,7 +140,7 @@ def refusal(**case: Any) -> None:
     try:
         deepspeed.initialize(model=model, config=configuration(**case), model_parameters=model.parameters())
     except Exception as error:
-        print(json.dumps([type(error).__name__, str(error)]))
+        print(json.dumps([type(error).__name__, str(error)]), flush=True)
     else:
-        print(json.dumps(["", ""]))
-    os._exit(0)
+        print(json.dumps(["", ""]), flush=True)
+    os._exit(0)  # which flushes nothing

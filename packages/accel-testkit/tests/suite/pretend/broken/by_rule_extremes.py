@@ -59,12 +59,11 @@ def _some_errors(op: Any, values: Any, error: torch.Tensor, *rest: Any) -> Any:
     return result
 
 
-_buffers: dict[int, torch.Tensor] = {}
-
-
 def _reused(op: Any, *arguments: Any) -> torch.Tensor:
     result = op.dequantize(*arguments)
-    return _buffers.setdefault(result.numel(), torch.empty_like(result)).copy_(result)
+    op.buffers = getattr(op, "buffers", {})
+    buffer: torch.Tensor = op.buffers.setdefault(result.numel(), torch.empty_like(result))
+    return buffer.copy_(result)
 
 
 def _sum_of_halves(
@@ -92,7 +91,6 @@ register_calls(
 )  # fmt: skip
 register_calls(
     "QuantizerBuilder", "ResultsAreReused", f"{_QUANTIZER}.results_have_memory_of_their_own",
-    "op_quantizer_functions.shapes_are_kept",
     "op_results.inputs_stay_and_results_are_new[QuantizerBuilder]", dequantize=_reused
 )  # fmt: skip
 register_calls(
