@@ -139,6 +139,20 @@ WAITS = (
 )
 
 
+#: What the good accelerator cannot be broken in: its memory is the host's. See test_simulated.py.
+NEEDS_DEVICE_MEMORY = {
+    *WAITS,
+    "asynchrony.synchronize_waits_for_its_device",
+    "no_waiting.asking_does_not_wait",
+    "no_waiting.queueing_does_not_wait",
+    "no_waiting.replay_does_not_wait",
+    "no_waiting.step_does_not_wait",
+    "op_attention.released_workspace_is_free",
+    "op_devices.step_is_in_the_current_stream",
+    "streams.tensor_remembers_its_streams",
+}
+
+
 @dataclass
 class Site:
     """What is on the path of a run: the good package's metadata, and files that take the place of its own.

@@ -189,3 +189,15 @@ register_calls(
     "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-dequantize_fp32]",
     dequantize_fp32=_even,
 )
+
+
+def _whole_groups(op: Any, values: torch.Tensor, groups: int, *rest: Any) -> Any:
+    if groups and values.dim() == 1:
+        values = values[: values.numel() // groups * groups]
+    return op.quantize(values, groups, *rest)
+
+
+register_calls(
+    "QuantizerBuilder", "FlatTensorsAreCut", "op_quantizer_sizes.sizes_that_do_not_fit_are_refused[of_one_tensor]",
+    quantize=_whole_groups,
+)  # fmt: skip
