@@ -81,8 +81,7 @@ def gated_activation(output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor |
     if kind != core_ops.SIGLU:
         _PLAIN.gated_activation(output, x, bias, kind)
         return
-    both = core_ops.gates_then_values(x if bias is None else x.float() + bias)  # rounded once, at the end
-    output.copy_(torch.ops.npu.npu_swiglu(both, -1))
+    output.copy_(torch.ops.npu.npu_swiglu(core_ops.gates_then_values(x, bias), -1))
 
 
 class InferenceBuilder(inference.InferenceBuilder):

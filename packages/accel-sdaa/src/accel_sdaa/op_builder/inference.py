@@ -27,9 +27,8 @@ def gated_activation(output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor |
     if kind != core_ops.SIGLU or channels % _ROW:
         _PLAIN.gated_activation(output, x, bias, kind)
         return
-    wide = x if bias is None else x.float() + bias  # rounded once, at the end
     # The input layout is (1, tokens, 1, channels), the output layout (tokens, 1, channels / 2).
-    both = core_ops.gates_then_values(wide).view(1, -1, 1, channels)
+    both = core_ops.gates_then_values(x, bias).view(1, -1, 1, channels)
     output.copy_(torch.ops.sdaa.swiglu(both, both.shape[1], 1, channels // 2).view_as(output))
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Op mixed types: half-precision parameters with float32 states, and lists of tensors of several types."""
+"""Op mixed types: half-precision parameters with float32 states, lists of several types, norms beyond float16."""
 
 from __future__ import annotations
 

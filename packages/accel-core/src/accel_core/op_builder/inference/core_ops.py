@@ -27,9 +27,13 @@ def activated(x: torch.Tensor, kind: int) -> torch.Tensor:
     return x.relu() if kind == RELU else functional.silu(x) if kind == SILU else x
 
 
-def gates_then_values(x: torch.Tensor) -> torch.Tensor:
-    """Return a copy of interleaved channels (gate, value, gate, …) with all gates first."""
-    return x.view(*x.shape[:-1], -1, 2).transpose(-1, -2).flatten(-2)
+def gates_then_values(x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """Return a copy of interleaved channels (gate, value, gate, …) with all gates first.
+
+    bias: added in float32, which the result then has, so that nothing is rounded before the end.
+    """
+    wide = x if bias is None else x.float() + bias
+    return wide.view(*x.shape[:-1], -1, 2).transpose(-1, -2).flatten(-2)
 
 
 def rms_normed(x: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Tensor:
