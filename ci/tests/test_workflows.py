@@ -29,7 +29,7 @@ def jobs(file: Path) -> dict[str, Any]:
 
 
 def test_there_are_these_workflows() -> None:
-    assert [file.stem for file in WORKFLOWS] == ["mutants", "nightly", "release", "test"]
+    assert [file.stem for file in WORKFLOWS] == ["nightly", "release", "test"]
 
 
 @every_workflow
@@ -134,7 +134,6 @@ def test_a_tox_environment_that_is_named_exists(file: Path) -> None:
     named = set(re.findall(r"tox (?:run )?-e ([a-z0-9.-]+)", file.read_text(encoding="utf-8")))
     assert named <= {
         *matrix.tox_environments(ROOT),
-        "mutants",  # by hand and weekly: an hour
         "torch-compat",  # by hand and nightly: large downloads
         "xpu-kernels",  # the same
     }

@@ -90,7 +90,6 @@ _OWN = {
 
 #: Sub-commands that other packages of this project add.
 _ELSEWHERE = {
-    "conformance": "accel-testkit",
     "io": "accel-host",
     "new-vendor": "accel-testkit",
     "sim": "accel-testkit",
