@@ -13,7 +13,7 @@ import pytest
 
 from accel_core import cascade, env
 from benchmarks.results import cell
-from ci import contract_table, feature_matrix, public_surface
+from ci import feature_matrix, public_surface
 from ci.features import checklist, results
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -167,8 +167,3 @@ def test_no_result_is_of_a_check_that_is_gone() -> None:
 
 def test_the_page_of_cores_public_names_is_what_the_sources_say(capsys: pytest.CaptureFixture[str]) -> None:
     assert public_surface.main(["check"], ROOT) == 0, capsys.readouterr().err
-
-
-def test_the_contract_s_page_is_what_the_suite_s_table_says() -> None:
-    written = (ROOT / contract_table.PAGE).read_text("utf-8")
-    assert written == contract_table.page(), "python -m ci.contract_table write"
