@@ -67,17 +67,13 @@ lint: $(BIN)/.ready
 	$(BIN)/pre-commit run --all-files --hook-stage manual
 
 types: $(BIN)/.ready
-	$(BIN)/python -m ci.stubs check
 	$(BIN)/mypy
 
 layers: $(BIN)/.ready
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m ci.import_graph
 	$(BIN)/python -m ci.check_api
 
 house: $(BIN)/.ready
-	$(BIN)/python -m ci.check_house
-	$(BIN)/python -m ci.check_names
 	$(BIN)/python -m ci.check_skeleton
 	$(BIN)/python -m ci.routes check
 

@@ -22,12 +22,6 @@ def changed(root: Path, base: str, head: str) -> list[str]:
     return _lines(_git(root, "diff", "--name-only", "--no-renames", "-z", span))
 
 
-def files(root: Path) -> list[str]:
-    """Files that are tracked or would be with `git add --all`, relative to the root."""
-    listed = _lines(_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard"))
-    return sorted(name for name in set(listed) if (root / name).is_file())
-
-
 def commit(root: Path, revision: str) -> str:
     """The commit that a revision names. Raises CheckError when there is none."""
     found = try_commit(root, revision)

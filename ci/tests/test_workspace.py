@@ -45,7 +45,7 @@ def test_every_tool_knows_every_package() -> None:
     assert acyclic["ancestors"] == modules
     assert deepspeed["source_modules"] == [module for module in modules if module != "accel_testkit"]
     assert tool["coverage"]["run"]["source_pkgs"] == modules
-    assert tool["mypy"]["mypy_path"] == [*(f"{package.folder}/src" for package in packages), "shared/stubs"]
+    assert tool["mypy"]["mypy_path"] == [f"{package.folder}/src" for package in packages]
     strict = {
         module
         for part in tool["mypy"]["overrides"]

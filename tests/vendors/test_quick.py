@@ -39,6 +39,27 @@ def shown(claimed: Results, folder: Path, *arguments: str) -> Results:
     return results.condense([json.loads(file.read_text(encoding="utf-8"))])
 
 
+IMPORT_ALL = """
+import importlib, pkgutil, sys, torch
+package = importlib.import_module(sys.argv[1])
+for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+    if module.name != "accel_xpu.ipex.accelerator":  # IPEX is not simulated
+        importlib.import_module(module.name)
+"""
+
+
+@pytest.mark.parametrize("claimed", CLAIMED, ids=lambda claimed: claimed.key)
+def test_every_module_of_a_vendor_package_imports_on_its_device(claimed: Results) -> None:
+    # A simulated runtime has only the names of shared/surfaces: an import of another one fails.
+    base = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORT_ALL, f"accel_{claimed.key}"],
+        env=sim.environment(claimed.key, base=base) if claimed.simulated else base,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 @pytest.mark.parametrize("claimed", CLAIMED, ids=lambda claimed: claimed.key)
 def test_the_suite_shows_what_is_claimed(claimed: Results, tmp_path: Path) -> None:
     tiers = ["--tier", "host", "--tier", "device", "--quick"]

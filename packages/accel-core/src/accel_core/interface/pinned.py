@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 if TYPE_CHECKING:
     import torch
 
-_HOST = "cpu"  # house: torch's name for host memory, not the vendor of that name
+_HOST = "cpu"  # torch's name for host memory, not the vendor of that name
 
 
 class HostPins(Protocol):

@@ -96,7 +96,7 @@ def local(environ: Mapping[str, str] = os.environ) -> Facts:
 def _described(device: DeepSpeedAccelerator) -> Accelerator:
     return Accelerator(
         name=device.device_name(),
-        ranks_are_devices=device.device_name() != "cpu",  # house: torch's device type
+        ranks_are_devices=device.device_name() != "cpu",  # torch's device type
         visible=tuple(device.visible_devices_envs()),
         set_visible=device.set_visible_devices_envs,
         exports=tuple(device.export_envs()),

@@ -13,7 +13,7 @@ import torch
 
 from accel_core.errors import OpFailed
 
-_HOST = torch.device("cpu")  # house: torch's name for host memory, not the vendor of that name
+_HOST = torch.device("cpu")  # torch's name for host memory, not the vendor of that name
 
 
 def run(name: str, op: Any, device: torch.device) -> str:

@@ -95,7 +95,7 @@ def _check_device(accelerator: Any) -> None:
     module = sys.modules.get("deepspeed.runtime.zenflow.engine_stage3")
     functions = [value for value in vars(module).values() if inspect.isfunction(value)] if module else []
     texts = {text for function in functions for text in function.__code__.co_consts if isinstance(text, str)}
-    allowed = (accelerator.device_name(), "cpu")  # house: DeepSpeed's name for host memory
+    allowed = (accelerator.device_name(), "cpu")  # DeepSpeed's name for host memory
     others = sorted(text for text in texts if _is_device(text) and text not in allowed)
     if others:
         raise InvalidZenFlow(

@@ -121,7 +121,7 @@ def _fusable(self: Any, path: HostPath, group: int) -> str:
     if (
         not self.offload_optimizer
         or self._swappable_optimizer_subgroup(group)
-        or self.subgroup_to_device[group] != "cpu"  # house: DeepSpeed's name for host memory
+        or self.subgroup_to_device[group] != "cpu"  # DeepSpeed's name for host memory
         or self.use_muon
         or self.torch_autocast_gradscaler
     ):

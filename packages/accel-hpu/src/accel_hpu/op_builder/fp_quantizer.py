@@ -94,7 +94,7 @@ def _steps() -> torch.Tensor:
 
 def _wrong_codes(largest: float, device: str) -> str:
     """Cast the format's numbers up to the largest, and others between them; return what is wrong."""
-    numbers = _E4M3.numbers(torch.device("cpu")).double()  # house: torch's name for host memory
+    numbers = _E4M3.numbers(torch.device("cpu")).double()  # torch's name for host memory
     between = torch.rand(1024, generator=torch.Generator().manual_seed(1)).mul_(24).sub_(12).exp2_()
     values = torch.cat([numbers, between, -between])
     values = values[values.abs() <= largest]

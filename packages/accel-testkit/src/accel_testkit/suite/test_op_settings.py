@@ -21,7 +21,7 @@ from accel_testkit.suite.test_op_devices import USES
 
 pytestmark = pytest.mark.tier("device")
 
-_HOST = torch.device("cpu")  # house: torch's name for host memory, not the vendor of that name
+_HOST = torch.device("cpu")  # torch's name for host memory, not the vendor of that name
 _STEPS_OF_THE_HOST = [name for name, step in STEPS.items() if not step.on_device]
 _NAMES = [pytest.param(name, marks=pytest.mark.needs(name)) for name in (*USES, *_STEPS_OF_THE_HOST)]
 
