@@ -4,14 +4,12 @@
 
     python shared/topologies/build.py eight-sockets /tmp/machine
 
-A machine is a folder here with `expected.json` and either `sys/`, which is copied, or the key `build`, from which the
-files of /sys are made; README.md has its keys. `affinity` becomes proc/self/status.
+A machine is a file here; README.md has its keys. `build` becomes the files of /sys, `affinity` proc/self/status.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,23 +20,20 @@ SYSTEM = "sys/devices/system"
 
 def machines() -> list[str]:
     """Return the names of all machines."""
-    return sorted(path.parent.name for path in HERE.glob("*/expected.json"))
+    return sorted(path.stem for path in HERE.glob("*.json"))
 
 
 def load(name: str) -> dict[str, Any]:
-    """Return a machine's `expected.json`."""
-    loaded: dict[str, Any] = json.loads((HERE / name / "expected.json").read_text(encoding="utf-8"))
+    """Return the content of a machine's file."""
+    loaded: dict[str, Any] = json.loads((HERE / f"{name}.json").read_text(encoding="utf-8"))
     return loaded
 
 
 def write(name: str, root: Path) -> Path:
     """Write the machine's files below `root`, and return it."""
     machine = load(name)
-    if "build" in machine:
-        for path, text in files(machine["build"]).items():
-            _put(root, path, text)
-    else:
-        shutil.copytree(HERE / name / "sys", root / "sys")
+    for path, text in files(machine["build"]).items():
+        _put(root, path, text)
     status = f"Cpus_allowed_list:\t{machine['affinity']}\n"
     if "mems_allowed" in machine:
         status += f"Mems_allowed_list:\t{machine['mems_allowed']}\n"
@@ -68,6 +63,8 @@ def files(build: dict[str, Any]) -> dict[str, str]:
     for cpu in online:
         folder = f"{SYSTEM}/cpu/cpu{cpu}/topology"
         made[f"{folder}/physical_package_id"] = str(sockets.get(cpu, 0))
+        if build.get("threads") == "unknown":
+            continue
         siblings = _siblings(cpu, build.get("threads", "1"), max(online)) & set(online)
         made[f"{folder}/thread_siblings_list"] = ",".join(map(str, sorted(siblings)))
     for cpus, capacity in build.get("capacity", {}).items():

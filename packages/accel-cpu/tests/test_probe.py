@@ -12,8 +12,7 @@ import pytest
 
 from accel_cpu import probe
 from accel_cpu.vendor import VENDOR
-
-TOPOLOGIES = Path(__file__).parents[3] / "shared" / "topologies"
+from shared.topologies import build
 
 
 def test_evidence_is_torch() -> None:
@@ -38,10 +37,10 @@ def test_evidence_and_count_import_no_torch() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_the_count_says_where_it_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_count_says_where_it_comes_from(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("LOCAL_SIZE", raising=False)
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    monkeypatch.setenv("ACCEL_SYSROOT", str(TOPOLOGIES / "nps4"))
+    monkeypatch.setenv("ACCEL_SYSROOT", str(build.write("nps4", tmp_path)))
     nodes = VENDOR.confirm()
     assert (nodes.devices, nodes.reason) == (4, "NUMA nodes with usable CPUs: 4 (16 CPUs)")
     monkeypatch.setenv("LOCAL_SIZE", "2")

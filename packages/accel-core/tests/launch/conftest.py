@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from accel_core.launch.facts import Accelerator
+from shared.topologies import build
 
 # No deadline, and no look at the time it takes to draw: machines that run tests are loaded. No database: a test leaves
 # no trace. Each run draws the same.
@@ -21,30 +21,16 @@ settings.register_profile(
 )
 settings.load_profile("launch")
 
-BUILDER = Path(__file__).parents[4] / "shared" / "topologies" / "build.py"
-
-
-def load_builder() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("topology_builder", BUILDER)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-MACHINES = load_builder()
-
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """`name` is each machine in turn."""
     if "machine_name" in metafunc.fixturenames:
-        metafunc.parametrize("machine_name", MACHINES.machines())
+        metafunc.parametrize("machine_name", build.machines())
 
 
 @pytest.fixture(scope="session")
 def machines() -> ModuleType:
-    return MACHINES
+    return build
 
 
 @pytest.fixture(scope="session")
@@ -54,7 +40,7 @@ def root_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def root(name: str) -> Path:
         if name not in written:
-            written[name] = MACHINES.write(name, tmp_path_factory.mktemp(name))
+            written[name] = build.write(name, tmp_path_factory.mktemp(name))
         return written[name]
 
     return root

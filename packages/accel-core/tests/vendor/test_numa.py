@@ -11,8 +11,7 @@ import pytest
 
 from accel_core.vendor import InvalidCpuList, format_cpu_list, parse_cpu_list, usable_nodes
 from accel_core.vendor.numa import NumaNode, allowed_cpus, read_nodes
-
-MACHINES = Path(__file__).parents[4] / "shared" / "topologies"
+from shared.topologies import build
 
 
 def test_a_machine_without_sysfs_is_one_node_with_all_allowed_cpus(tmp_path: Path) -> None:
@@ -32,8 +31,12 @@ def test_a_cpu_that_two_nodes_list_is_in_the_first_one(tmp_path: Path) -> None:
     assert [node.cpus for node in read_nodes(tmp_path, range(4))] == [(0, 1, 2), (3,)]
 
 
-def test_sysroot_shows_the_recorded_machine_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ACCEL_SYSROOT", str(MACHINES / "cpuset-second-node"))
+def test_sysroot_shows_the_recorded_machine_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    root = build.write("cpuset-second-node", tmp_path)
+    (root / "proc/self/status").unlink()
+    monkeypatch.setenv("ACCEL_SYSROOT", str(root))
     assert [len(node.cpus) for node in usable_nodes()] == [40, 40]
 
 

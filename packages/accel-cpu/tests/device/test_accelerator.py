@@ -12,8 +12,7 @@ import torch
 import accel_cpu
 from accel_core.interface import DeepSpeedAccelerator
 from accel_cpu.accelerator import CPU_Accelerator
-
-TOPOLOGIES = Path(__file__).parents[4] / "shared" / "topologies"
+from shared.topologies import build
 
 
 def test_the_package_exports_the_class_and_the_registration_of_its_backend() -> None:
@@ -69,17 +68,19 @@ def test_every_index_is_torch_s_one_cpu_device(cpu: CPU_Accelerator, index: int 
     assert torch.ones(2).to(cpu.device(index)).sum() == 2
 
 
-def test_devices_are_numa_nodes_with_cpus(cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_devices_are_numa_nodes_with_cpus(
+    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     for machine, count in {"two-sockets": 2, "hbm-flat": 2, "snc4-two-sockets": 8, "cxl-memory": 1}.items():
-        monkeypatch.setenv("ACCEL_SYSROOT", str(TOPOLOGIES / machine))
+        monkeypatch.setenv("ACCEL_SYSROOT", str(build.write(machine, tmp_path / machine)))
         assert cpu.device_count() == count, machine
 
 
 @pytest.mark.parametrize("name", ["LOCAL_SIZE", "LOCAL_WORLD_SIZE"])
 def test_devices_are_ranks_under_a_launcher(
-    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch, name: str
+    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch, name: str, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("ACCEL_SYSROOT", str(TOPOLOGIES / "snc4-two-sockets"))
+    monkeypatch.setenv("ACCEL_SYSROOT", str(build.write("snc4-two-sockets", tmp_path)))
     monkeypatch.setenv(name, "3")
     assert cpu.device_count() == 3
 
