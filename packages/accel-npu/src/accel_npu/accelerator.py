@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping, Sequence
+import logging
+from collections.abc import Callable, MutableMapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,11 @@ from accel_npu import visible
 from accel_npu.op_builder import TABLE
 from accel_npu.traits import TRAITS
 
+_log = logging.getLogger("accel_npu")
+#: ACL_HOST_REG_MAPPED. A range that is only pinned (1) is copied no faster than locked pages (DeepSpeed#8531).
+_MAPPED = 2
+#: The registration takes whole pages of this size.
+_PAGE = 4096
 _EXPORTED = ["ASCEND", "HCCL", "TORCH_HCCL", "PYTORCH_NPU", "TASK_QUEUE", "LD_LIBRARY", "PATH"]
 
 
@@ -31,6 +37,30 @@ class NPU_Accelerator(TorchDeviceAccelerator):
         return _constructors()[dtype]
 
     @override
+    def register_host_memory(self, address: int, num_bytes: int) -> bool:
+        """Register page-locked memory with CANN; returns False, with one warning, if that is impossible or refused."""
+        functions = _registration()
+        if functions is None:
+            _warn_once("this torch_npu has no torch.npu.npurt, or it fails")
+            return False
+        code = int(functions[0](address, num_bytes, _MAPPED))
+        if code:
+            _warn_once(f"npuHostRegister returned {code}")
+        return not code
+
+    @override
+    def unregister_host_memory(self, address: int) -> None:
+        """Undo `register_host_memory`; raises RuntimeError if CANN refuses, so that the memory is not freed."""
+        functions = _registration()
+        code = int(functions[1](address)) if functions else 0
+        if code:
+            raise RuntimeError(f"npuHostUnregister returned {code} for the memory at {address:#x}")
+
+    @override
+    def pin_memory_alignment(self) -> int:
+        return _PAGE
+
+    @override
     def export_envs(self) -> list[str]:
         return list(_EXPORTED)
 
@@ -43,6 +73,22 @@ class NPU_Accelerator(TorchDeviceAccelerator):
         self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
     ) -> None:
         current_env[visible.VARIABLE] = visible.joined(local_accelerator_ids)
+
+
+def _registration() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+    """Return the functions that register and unregister host memory; None without them."""
+    try:
+        runtime = torch_npu.npu.npurt()
+        return runtime.npuHostRegister, runtime.npuHostUnregister
+    except (AttributeError, RuntimeError):  # an older torch_npu, or a runtime that cannot be initialized
+        return None
+
+
+@cache
+def _warn_once(reason: str) -> None:
+    _log.warning(
+        "host memory is not registered with the NPU: %s. Copies from it are right, but slower.", reason
+    )
 
 
 @cache

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch_npu  # noqa: F401
@@ -119,3 +121,75 @@ def test_memory_of_each_device_is_its_own(accelerator: NPU_Accelerator) -> None:
     after = [accelerator.memory_allocated(index) for index in (0, 1)]
     assert after[0] == before[0]
     assert after[1] >= before[1] + kept.numel()
+
+
+@pytest.fixture
+def page() -> torch.Tensor:
+    """A page of host memory that torch has not locked."""
+    memory = torch.zeros(2 * 4096, dtype=torch.uint8)
+    first = -memory.data_ptr() % 4096
+    return memory[first : first + 4096]
+
+
+def test_host_memory_is_registered_until_it_is_given_back(
+    accelerator: NPU_Accelerator, page: torch.Tensor, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert accelerator.pin_memory_alignment() == 4096
+    assert accelerator.register_host_memory(page.data_ptr(), page.numel()) is True
+    assert page.to("npu", non_blocking=True).sum().item() == 0
+    accelerator.unregister_host_memory(page.data_ptr())
+    assert accelerator.register_host_memory(page.data_ptr(), page.numel()) is True
+    accelerator.unregister_host_memory(page.data_ptr())
+    assert not caplog.records
+
+
+def test_memory_that_is_not_registered_cannot_be_given_back(
+    accelerator: NPU_Accelerator, page: torch.Tensor
+) -> None:
+    # DeepSpeed then keeps the memory: the driver may still know its address.
+    with pytest.raises(RuntimeError, match="npuHostUnregister returned"):
+        accelerator.unregister_host_memory(page.data_ptr())
+
+
+def test_refused_registration_is_told_once(
+    accelerator: NPU_Accelerator, page: torch.Tensor, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        assert accelerator.register_host_memory(page.data_ptr() + 1, 16) is False
+    (record,) = caplog.records
+    assert "npuHostRegister returned" in record.getMessage()
+
+
+@pytest.mark.parametrize("fault", ["absent", "failing"])
+def test_runtime_without_registration_leaves_memory_locked_only(
+    accelerator: NPU_Accelerator, page: torch.Tensor, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing() -> None:
+        raise RuntimeError("cannot be initialized")
+
+    if fault == "absent":
+        monkeypatch.delattr(torch.npu, "npurt")
+    else:
+        monkeypatch.setattr(torch.npu, "npurt", failing)
+    assert accelerator.register_host_memory(page.data_ptr(), page.numel()) is False
+    accelerator.unregister_host_memory(page.data_ptr())
+
+
+def test_memory_of_deepspeeds_allocator_is_registered_by_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    pin_memory = pytest.importorskip(
+        "deepspeed.utils.pin_memory", reason="DeepSpeed 0.18 has no such allocator"
+    )
+    calls: list[tuple[int, ...]] = []
+    runtime = torch.npu.npurt()
+    registered = SimpleNamespace(
+        npuHostRegister=lambda *given: calls.append(given) or runtime.npuHostRegister(*given),
+        npuHostUnregister=lambda *given: calls.append(given) or runtime.npuHostUnregister(*given),
+    )
+    monkeypatch.setattr(torch.npu, "npurt", lambda: registered)
+    pins = pin_memory.NativePinnedMemory()
+    pinned = pins.pin(torch.arange(6.0))
+    first = pinned.data_ptr() - pinned.data_ptr() % 4096
+    assert calls[0][0] == first
+    assert calls[0][2] == 2, "ACL_HOST_REG_MAPPED"
+    pins.unpin(pinned)
+    assert calls[1:] == [(first,)]

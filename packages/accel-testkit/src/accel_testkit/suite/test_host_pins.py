@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -175,4 +176,46 @@ def test_whole_pages_are_not_taken_from_it(accelerator: DeepSpeedAccelerator, pi
         found=f"{len(pins.locked)} tensors of the active allocator; values {given.tolist()}",
         expected="the same values, in memory that pin_aligned() gives",
         do="call pin_aligned() for align_bytes=0 before host_pins.active() is asked",
+    )
+
+
+def _page() -> tuple[torch.Tensor, int, int]:
+    """Return host memory, the address of a whole page of it, and the page's size."""
+    memory = torch.zeros(2 * mmap.PAGESIZE, dtype=torch.uint8)
+    return memory, memory.data_ptr() + -memory.data_ptr() % mmap.PAGESIZE, mmap.PAGESIZE
+
+
+def test_registered_memory_can_be_given_back(accelerator: DeepSpeedAccelerator) -> None:
+    """A page is registered, given back and registered again; or `register_host_memory` returns False each time."""
+    memory, address, size = _page()
+    told = []
+    for _ in range(2):
+        told.append(accelerator.register_host_memory(address, size))
+        if told[-1]:
+            accelerator.unregister_host_memory(address)
+    expect(
+        told in ([True, True], [False, False]),
+        "register_host_memory() does not tell whether the memory is registered",
+        found=f"{told} for one page of {memory.nbytes} bytes, which was given back in between",
+        expected="[True, True], or [False, False] where nothing is registered",
+        do="return True for what was registered, and undo that in unregister_host_memory()",
+    )
+
+
+def test_memory_that_cannot_be_given_back_is_an_error(accelerator: DeepSpeedAccelerator) -> None:
+    """Where memory is registered, giving back what is not raises RuntimeError: DeepSpeed then keeps the memory."""
+    memory, address, size = _page()
+    registers = accelerator.register_host_memory(address, size)
+    refused = ""
+    try:
+        for _ in range(2):
+            accelerator.unregister_host_memory(address)
+    except RuntimeError as error:
+        refused = repr(error)
+    expect(
+        bool(refused) == registers,
+        "unregister_host_memory() hides that the runtime refuses, or refuses what it need not",
+        found=refused or f"no exception for a page of {memory.nbytes} bytes that was given back already",
+        expected="RuntimeError where register_host_memory() returned True, else nothing",
+        do="raise RuntimeError with the runtime's code, so that DeepSpeed does not free the memory",
     )

@@ -20,6 +20,8 @@ _PREFIXES = {
     "cuda": ("_cuda_", "_cudart", "_Cuda", "_CUDA", "_nccl_", "_cudnn"),
     "xpu": ("_xpu_", "_Xpu", "_XPU"),
 }
+#: cudaErrorHostMemoryAlreadyRegistered, cudaErrorHostMemoryNotRegistered.
+_ALREADY_REGISTERED, _NOT_REGISTERED = 712, 713
 _NCCL = 2 << 32 | 27 << 16 | 7  # version 2.27.7
 
 
@@ -71,16 +73,37 @@ def _caller(frame: FrameType) -> str:
     return f"{frame.f_globals.get('__name__', 'torch')}.{frame.f_code.co_name}"
 
 
+class HostRegistrations:
+    """Host memory that a program registers with the driver: each range once, and undone by its first address."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+        self._ranges: dict[int, int] = {}
+
+    def register(self, address: int, size: int, refusal: int) -> int:
+        """Page-lock a range; returns 0, or `refusal` if part of it is registered."""
+        if size < 1 or any(begin < address + size and address < end for begin, end in self._ranges.items()):
+            return refusal
+        self._ranges[address] = address + size
+        return int(self._native.register_host(address, size))
+
+    def unregister(self, address: int, refusal: int) -> int:
+        """Undo `register`; returns 0, or `refusal` if no range begins there."""
+        if self._ranges.pop(address, None) is None:
+            return refusal
+        return int(self._native.unregister_host(address))
+
+
 class _Runtime:
     """The CUDA runtime, as `torch.cuda.cudart()` offers it."""
 
-    class cudaError:
+    class cudaError(int):
         """Error codes."""
 
         success = 0
 
     def __init__(self, simulation: Simulation) -> None:
-        self._native = simulation.native
+        self._hosts = HostRegistrations(simulation.native)
 
     def cudaMemGetInfo(self, device: int) -> tuple[int, int]:
         """Return free and total bytes."""
@@ -89,11 +112,11 @@ class _Runtime:
 
     def cudaHostRegister(self, address: int, size: int, _flags: int = 0) -> int:
         """Page-lock host memory."""
-        return int(self._native.register_host(address, size))
+        return self._hosts.register(address, size, _ALREADY_REGISTERED)
 
     def cudaHostUnregister(self, address: int) -> int:
         """Undo `cudaHostRegister`."""
-        return int(self._native.unregister_host(address))
+        return self._hosts.unregister(address, _NOT_REGISTERED)
 
     def cudaDeviceSynchronize(self) -> int:
         """Wait for the current device."""

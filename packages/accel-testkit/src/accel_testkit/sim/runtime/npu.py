@@ -8,7 +8,11 @@ import os
 from types import SimpleNamespace
 from typing import Any
 
+from accel_testkit.sim.runtime.bindings import HostRegistrations
 from accel_testkit.sim.simulation import Simulation
+
+#: ACL_HOST_REG_MAPPED, and ACL_ERROR_RT_PARAM_INVALID.
+_MAPPED, _REFUSED = 2, 107000
 
 #: The values that torch_npu accepts for an option; for any other option it accepts every value.
 _CHOICES = {
@@ -51,9 +55,13 @@ def exports(simulation: Simulation) -> dict[str, Any]:
         text = os.environ.get("TORCH_NPU_DEVICE_CAPABILITY", "")
         return tuple(int(part) for part in text.split(".")) if text else None
 
+    hosts = HostRegistrations(simulation.native)
     registry = SimpleNamespace(
-        npuHostRegister=lambda address, size, _flags=0: simulation.native.register_host(address, size),
-        npuHostUnregister=lambda address: simulation.native.unregister_host(address),
+        # MAPPED takes whole pages of 4096 bytes.
+        npuHostRegister=lambda address, size, flags=0: (
+            _REFUSED if flags & _MAPPED and address % 4096 else hosts.register(address, size, _REFUSED)
+        ),
+        npuHostUnregister=lambda address: hosts.unregister(address, _REFUSED),
     )
     return {
         "set_option": set_option,

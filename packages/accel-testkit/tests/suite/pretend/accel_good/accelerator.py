@@ -26,6 +26,7 @@ class GOOD_Accelerator(TorchDeviceAccelerator):
         self.runtime = TheRuntime.now
         super().__init__("cpu", collectives="gloo", ops=TABLE, traits=TRAITS, device_module=self.runtime)
         self._pinned: dict[int, int] = {}  # first address -> the one after the last
+        self._registered: set[int] = set()
 
     @override
     def is_synchronized_device(self) -> bool:
@@ -63,6 +64,19 @@ class GOOD_Accelerator(TorchDeviceAccelerator):
         buffer = torch.empty(tensor.nbytes + mmap.PAGESIZE, dtype=torch.uint8)
         aligned = buffer[-buffer.data_ptr() % mmap.PAGESIZE :][: tensor.nbytes]
         return self._remembered(aligned.view(tensor.dtype).view(tensor.shape).copy_(tensor))
+
+    @override
+    def register_host_memory(self, address: int, num_bytes: int) -> bool:
+        if address in self._registered:
+            return False
+        self._registered.add(address)
+        return True
+
+    @override
+    def unregister_host_memory(self, address: int) -> None:
+        if address not in self._registered:
+            raise RuntimeError("this memory is not registered")
+        self._registered.remove(address)
 
     @override
     def torch_is_pinned(self, tensor: torch.Tensor) -> bool:

@@ -52,3 +52,27 @@ class WholePagesAreTakenFromTheOtherAllocator(GOOD_Accelerator):
     def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
         pins = self._native_pins()
         return super().pin_aligned(tensor) if pins is None else pins.pin(tensor, True, True)
+
+
+@breaks(
+    "host_pins.registered_memory_can_be_given_back", "host_pins.memory_that_cannot_be_given_back_is_an_error"
+)
+class RegisteredMemoryIsKept(GOOD_Accelerator):
+    def unregister_host_memory(self, address: int) -> None:
+        pass
+
+
+@breaks("host_pins.memory_that_cannot_be_given_back_is_an_error")
+class RefusalOfTheRuntimeIsHidden(GOOD_Accelerator):
+    def unregister_host_memory(self, address: int) -> None:
+        self._registered.discard(address)
+
+
+@breaks(
+    "host_pins.registered_memory_can_be_given_back",
+    "host_pins.memory_that_cannot_be_given_back_is_an_error",
+)
+class RegistrationIsNotTold(GOOD_Accelerator):
+    def register_host_memory(self, address: int, num_bytes: int) -> bool:
+        super().register_host_memory(address, num_bytes)
+        return None  # type: ignore[return-value]
