@@ -1,16 +1,13 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Number of devices, memory, the environment of child processes, and the command."""
+"""Number of devices, memory, and the environment of child processes."""
 
 from __future__ import annotations
-
-import argparse
-import sys
 
 import pytest
 
 from accel_testkit import sim
-from accel_testkit.sim import cli, settings
+from accel_testkit.sim import settings
 from accel_testkit.sim.errors import InvalidSetting, UnknownDevice
 
 
@@ -30,6 +27,13 @@ def test_setting_without_a_meaning_is_refused_by_its_name(monkeypatch, name, tex
     monkeypatch.setenv(name, text)
     with pytest.raises(InvalidSetting, match=name):
         settings.read()
+
+
+@pytest.mark.parametrize("wrong", [{"memory": "8gb"}, {"memory": "8foo"}, {"devices": -3}, {"devices": 65}])
+def test_environment_refuses_what_its_processes_would_refuse(wrong):
+    (text,) = map(str, wrong.values())
+    with pytest.raises(InvalidSetting, match=text):
+        sim.environment("npu", base={}, **wrong)
 
 
 def test_unknown_device_lists_those_there_are():
@@ -74,15 +78,6 @@ if __name__ == "__main__":
 def test_device_files_are_under_the_system_root(python):
     source = "import os, glob; print(len(glob.glob(os.environ['ACCEL_SYSROOT'] + '/dev/davinci*')))"
     assert python("npu", source, devices=3).stdout.strip() == "3"
-
-
-def test_command_runs_a_program_and_gives_its_status(capfd):
-    parser = argparse.ArgumentParser()
-    cli.add_arguments(parser)
-    program = "import torch, sys; print(torch.npu.device_count()); sys.exit(7)"
-    args = parser.parse_args(["npu", "--devices", "5", "--", sys.executable, "-c", program])
-    assert cli.run(args) == 7
-    assert capfd.readouterr().out.strip() == "5"
 
 
 def test_second_kind_of_device_in_one_process_is_refused(python):

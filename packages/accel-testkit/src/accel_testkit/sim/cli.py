@@ -5,8 +5,11 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
+import os
+import shutil
+import signal
 import sys
+from typing import NoReturn
 
 from accel_testkit.sim import behaviours, build, stub_packages, vendors
 
@@ -14,6 +17,9 @@ LIMITS = (
     "A simulated device proves wiring, contracts and arithmetic. It says nothing about speed, about the vendor's"
     " driver, compiler and kernels, or about what happens asynchronously."
 )
+
+#: Exit statuses of a shell.
+_NOT_EXECUTABLE, _NOT_FOUND = 126, 127
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,19 +48,20 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _split(args: argparse.Namespace) -> list[str]:
-    """Parse the options between the device and `--`, which argparse does not; return the program's command line."""
+    """Parse the options behind the device, which argparse does not; return the program's command line."""
     words = list(args.command)
-    if "--" not in words:
-        return words
-    at = words.index("--")
+    if not words or not words[0].startswith("-"):
+        return words  # argparse has taken the `--` in front of the program; a later one is the program's
+    at = words.index("--") if "--" in words else len(words)
     parser = argparse.ArgumentParser(prog="accel sim")
     _add_options(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
     parser.parse_args(words[:at], namespace=args)
-    return words[at + 1 :]
+    return [*args.command, *words[at:]] if args.command else words[at + 1 :]
 
 
 def run(args: argparse.Namespace) -> int:
-    """Build the device if need be, run the program in its environment, and return the program's exit status."""
+    """Build the device if need be, and replace this process by the program; returns only without a program."""
     command = _split(args)
     if args.list or args.device is None:
         sys.stdout.write(_listing())
@@ -67,11 +74,25 @@ def run(args: argparse.Namespace) -> int:
         race=args.race,
         deferred=args.deferred,
     )
+    if command and shutil.which(command[0], path=environment.get("PATH")) is None:
+        sys.stderr.write(f"accel sim: {command[0]}: not found, or not executable\n")
+        return _NOT_FOUND
     library = build.library()
     if not command:
         sys.stdout.write(f"{library}\n")
         return 0
-    return subprocess.call(command, env=environment)
+    try:
+        _become(command, environment)
+    except OSError as error:
+        sys.stderr.write(f"accel sim: {command[0]}: {error.strerror}\n")
+        return _NOT_EXECUTABLE
+
+
+def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
+    """Replace this process by the program: signals, terminal and exit status are the program's own."""
+    for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored_by_python, signal.SIG_DFL)
+    os.execvpe(command[0], command, environment)
 
 
 def _listing() -> str:

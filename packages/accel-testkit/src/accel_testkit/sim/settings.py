@@ -46,27 +46,36 @@ class Settings:
 
 def read() -> Settings:
     """Return the settings from the environment. Raises `InvalidSetting`."""
-    return Settings(_devices(), _memory(), STRICT.on(), frozenset(BEHAVIOUR.names()), RACE.on(), DEFER.on())
+    return Settings(
+        count(DEVICES.get()),
+        size(MEMORY.get()),
+        STRICT.on(),
+        frozenset(BEHAVIOUR.names()),
+        RACE.on(),
+        DEFER.on(),
+    )
 
 
-def _devices() -> int:
-    text = DEVICES.get()
-    if not text.isdigit() or int(text) > MAX_DEVICES:
-        raise _invalid(DEVICES, f"a number from 0 to {MAX_DEVICES}")
+def count(text: str) -> int:
+    """Return a number of devices. Raises `InvalidSetting`."""
+    if not text.isdecimal() or int(text) > MAX_DEVICES:
+        raise _invalid(DEVICES, text, f"a number from 0 to {MAX_DEVICES}")
     return int(text)
 
 
-def _memory() -> int:
-    match = re.fullmatch(r"(\d+)\s*([KMG]iB)?", MEMORY.get().strip(), re.IGNORECASE)
+def size(text: str) -> int:
+    """Return a device's memory in bytes. Raises `InvalidSetting`."""
+    match = re.fullmatch(r"(\d+)\s*([KMG]iB)?", text.strip(), re.IGNORECASE)
     if match is None:
-        raise _invalid(MEMORY, "bytes, or a number with KiB, MiB or GiB")
+        raise _invalid(MEMORY, text, "bytes, or a number with KiB, MiB or GiB, as 8GiB")
     return int(match[1]) * _UNITS[(match[2] or "").upper()]
 
 
-def _invalid(variable: Variable, expected: str) -> InvalidSetting:
+def _invalid(variable: Variable, text: str, expected: str) -> InvalidSetting:
+    option = {DEVICES: "--devices", MEMORY: "--memory"}[variable]
     return InvalidSetting(
         what="the simulated device cannot be set up",
-        found=f"{variable.name}={variable.get()!r}",
+        found=f"{variable.name}={text!r}",
         expected=expected,
-        do=f"correct or unset {variable.name}",
+        do=f"correct or unset {variable.name}; it is `accel sim {option}`",
     )

@@ -20,6 +20,8 @@ from accel_core.native import cache, trust
 from accel_testkit.sim import behaviours, settings, vendors
 from accel_testkit.sim.vendors import SimVendor
 
+#: A folder in the cache.
+_STUBS = "stub_packages"
 _HEAD = "from accel_testkit.sim import stub_import\n\n"
 _POPULATE = _HEAD + "stub_import.populate(__name__)\n"
 
@@ -38,9 +40,10 @@ def environment(
 
     key: one of ours, or a JSON file that describes the device.
     race, deferred: the modes of docs/simulated-devices.md that check the order of work.
+    The device of an outer `accel sim` is replaced. Raises `InvalidSetting`, `UnknownDevice`.
     """
     vendor = vendors.find(key)
-    result = dict(os.environ if base is None else base)
+    result = _without_outer(os.environ if base is None else base)
     if devices is not None:
         result[settings.DEVICES.name] = str(devices)
     if memory is not None:
@@ -53,7 +56,8 @@ def environment(
     behaviours.check(chosen)
     if chosen:
         result[settings.BEHAVIOUR.name] = ",".join(sorted(chosen))
-    count = int(result.get(settings.DEVICES.name, settings.DEVICES.default))
+    count = settings.count(result.get(settings.DEVICES.name, settings.DEVICES.default))
+    settings.size(result.get(settings.MEMORY.name, settings.MEMORY.default))
     folder = _folder(vendor, count, chosen)
     result[settings.DEVICE.name] = vendors.setting(key)
     result["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), result.get("PYTHONPATH", "")]))
@@ -64,10 +68,22 @@ def environment(
     return result
 
 
+def _without_outer(base: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without the files of the device that it has."""
+    inside = f"{cache.default() / _STUBS}{os.sep}"
+    result = {}
+    for name, value in base.items():
+        if inside not in value:
+            result[name] = value
+        elif paths := [path for path in value.split(os.pathsep) if not path.startswith(inside)]:
+            result[name] = os.pathsep.join(paths)
+    return result
+
+
 def _folder(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> Path:
     files = {**_packages(vendor, chosen), **_metadata(vendor), **_system(vendor, devices)}
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
-    parent = cache.folder() / "stub_packages"
+    parent = cache.folder() / _STUBS
     target = parent / f"{vendor.key}-{digest}"
     if target.is_dir():
         trust.check_tree(target)  # it is put on the path of Python
