@@ -3,7 +3,7 @@
 """Stub packages under the vendors' real import names, in a folder on the PYTHONPATH of child processes.
 
 The folder is made from the vendor table: packages that call `stub_import.populate`, their metadata for
-importlib.metadata, and device files for `ACCEL_SYSROOT`.
+importlib.metadata, device files for `ACCEL_SYSROOT`, and the vendors' command-line tools, first on PATH.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from pathlib import Path, PurePosixPath
 
 from accel_core import env
 from accel_core.native import cache, trust
-from accel_testkit.sim import behaviours, settings, vendors
+from accel_testkit.sim import behaviours, settings, vendor_tools, vendors
 from accel_testkit.sim.vendors import SimVendor
 
 #: A folder in the cache.
 _STUBS = "stub_packages"
 _HEAD = "from accel_testkit.sim import stub_import\n\n"
+_TOOLS = "tools"
 _POPULATE = _HEAD + "stub_import.populate(__name__)\n"
 
 
@@ -61,6 +62,7 @@ def environment(
     folder = _folder(vendor, count, chosen)
     result[settings.DEVICE.name] = vendors.setting(key)
     result["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), result.get("PYTHONPATH", "")]))
+    result["PATH"] = os.pathsep.join(filter(None, [str(folder / _TOOLS), result.get("PATH", os.defpath)]))
     result[env.SYSROOT.name] = str(folder / "sysroot")
     result.update(
         {name: value.format(sysroot=folder / "sysroot") for name, value in vendor.environment.items()}
@@ -81,7 +83,8 @@ def _without_outer(base: Mapping[str, str]) -> dict[str, str]:
 
 
 def _folder(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> Path:
-    files = {**_packages(vendor, chosen), **_metadata(vendor), **_system(vendor, devices)}
+    tools = {f"{_TOOLS}/{name}": text for name, text in vendor_tools.scripts(vendor).items()}
+    files = {**_packages(vendor, chosen), **_metadata(vendor), **_system(vendor, devices), **tools}
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
     parent = cache.folder() / _STUBS
     target = parent / f"{vendor.key}-{digest}"
@@ -94,6 +97,8 @@ def _folder(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> Path:
         path = work / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+        if name in tools:
+            path.chmod(0o755)
     try:
         work.rename(target)
     except OSError:  # another process was first
