@@ -14,6 +14,7 @@ import sys
 _HOOKS = {
     "deepspeed.accelerator.real_accelerator": "accel_core.api:on_accelerator",
     "deepspeed.ops.op_builder": "accel_core.api:on_op_builder",
+    "deepspeed.launcher.runner": "accel_core.api:on_runner",
     "deepspeed.comm.comm": "accel_core.api:on_distributed",
     "deepspeed.runtime.zenflow.engine": "accel_core.api:on_zenflow",
     "deepspeed.runtime.zero.stage_1_and_2": "accel_core.api:on_zero",

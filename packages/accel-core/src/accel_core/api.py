@@ -47,6 +47,11 @@ def on_distributed(module: ModuleType) -> None:
     hooks.join_distributed(module, CURRENT)
 
 
+def on_runner(module: ModuleType) -> None:
+    """Import hook of `deepspeed.launcher.runner`, the `deepspeed` command."""
+    hooks.join_runner(module, CURRENT)
+
+
 def on_zenflow(module: ModuleType) -> None:
     """Import hook of `deepspeed.runtime.zenflow.engine`."""
     hooks.join_zenflow(module, CURRENT)

@@ -17,6 +17,7 @@ def test_variables_are_chosen_by_prefix(toy: Accelerator) -> None:
     environ = {
         "TOY_FABRIC": "ib0",
         "TOY_VISIBLE_DEVICES": "0",
+        "TOY_VISIBLE_MODULES": "1",
         "UCX_TLS": "tcp",
         "PYTHONHASHSEED": "1",
         "SECRET": "x",

@@ -133,6 +133,13 @@ def test_a_mask_whose_items_are_several_devices_is_left_as_it_is(facts: Facts, t
         planning.make(JOB, {"worker-0": (0,)}, {"worker-0": tiles}, toy)
 
 
+def test_devices_that_no_launcher_chooses_are_numbered_by_local_ranks(facts: Facts, toy: Accelerator) -> None:
+    unread = replace(toy, restricts=False)
+    planning.make(JOB, {"worker-0": (0, 1)}, {"worker-0": facts}, unread)
+    with pytest.raises(InvalidSelection, match="a launcher cannot choose the devices of worker-0"):
+        planning.make(JOB, {"worker-0": (1,)}, {"worker-0": facts}, unread)
+
+
 def test_a_slot_without_a_device_is_refused(facts: Facts, toy: Accelerator, host_cpu: Accelerator) -> None:
     with pytest.raises(InvalidSelection, match="slot 4 of worker-0"):
         planning.make(JOB, {"worker-0": range(5)}, {"worker-0": facts}, toy)

@@ -18,7 +18,11 @@ from accel_hpu import settings, traits
 from accel_hpu.op_builder import TABLE
 
 _COMPILER = "hpu_backend"
-_EXPORTED = ["PT_HPU", "HABANA", "HCCL", "HCL", "GC_KERNEL_PATH", "LOG_LEVEL", "LD_LIBRARY", "PATH"]
+#: Without HABANA_VISIBLE_MODULES, which differs between nodes, and which no launcher sets again there.
+_EXPORTED = [
+    *("PT_HPU", "HABANA_LOGS", "HABANA_PLUGINS", "HABANA_PROF", "HABANA_SCAL", "HCCL", "HCL"),
+    *("GC_KERNEL_PATH", "LOG_LEVEL", "LD_LIBRARY", "PATH"),
+]
 #: torch's key -> Habana's. Statistics that Habana does not have (num_alloc_retries, …) are left out.
 _STATS = {
     "allocated_bytes.all.current": "InUse",
@@ -124,7 +128,11 @@ class HPU_Accelerator(OneDeviceAccelerator):
 
     @override
     def visible_devices_envs(self) -> list[str]:
-        return ["HABANA_VISIBLE_MODULES"]
+        """Return the variable of DeepSpeed's own class, which Habana does not read.
+
+        Module ids are not 0 to n-1: numbers of a launcher in HABANA_VISIBLE_MODULES would be another job's modules.
+        """
+        return ["CUDA_VISIBLE_DEVICES"]
 
     @override
     def get_compile_backend(self) -> str:

@@ -29,7 +29,10 @@ def collect(
         name: value
         for name, value in environ.items()
         # Which devices are visible here says nothing about other hosts.
-        if name.startswith(starts) and is_variable_name(name) and name not in accelerator.visible
+        if name.startswith(starts)
+        and is_variable_name(name)
+        and name not in accelerator.visible
+        and "_VISIBLE_" not in name
     }
     if directory:
         found["PYTHONPATH"] = ":".join(filter(None, (directory, environ.get("PYTHONPATH"))))

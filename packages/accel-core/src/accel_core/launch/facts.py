@@ -21,7 +21,7 @@ from accel_core.api import get_accelerator
 from accel_core.launch import topology
 from accel_core.launch.codec import InvalidData, from_data, to_data
 from accel_core.launch.topology import Topology
-from accel_core.vendor import system_root
+from accel_core.vendor import Feature, system_root
 
 if TYPE_CHECKING:
     from accel_core.interface import DeepSpeedAccelerator
@@ -36,7 +36,8 @@ class Accelerator:
 
     ranks_are_devices: False for the CPU, whose ranks share the machine's cores. visible: names of the variables that
     restrict a process to some devices. set_visible: writes them for the given devices. exports: prefixes of variables
-    that ranks on other hosts need.
+    that ranks on other hosts need. restricts: False if the runtime does not read `visible`: it gives each process
+    one of the devices that a variable of its own leaves, by the local rank.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Accelerator:
     visible: tuple[str, ...]
     set_visible: Callable[[MutableMapping[str, str], Sequence[str]], None]
     exports: tuple[str, ...] = ()
+    restricts: bool = True
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ def local(environ: Mapping[str, str] = os.environ) -> Facts:
     machine = topology.read(system_root())
     device = get_accelerator()
     described = _described(device)
-    mask = next((environ[name] for name in described.visible if environ.get(name)), None)
+    masks = described.visible if described.restricts else ()
+    mask = next((environ[name] for name in masks if environ.get(name)), None)
     return Facts(
         topology=machine,
         devices=device.device_count() if described.ranks_are_devices else len(machine.nodes),
@@ -100,6 +103,7 @@ def _described(device: DeepSpeedAccelerator) -> Accelerator:
         visible=tuple(device.visible_devices_envs()),
         set_visible=device.set_visible_devices_envs,
         exports=tuple(device.export_envs()),
+        restricts=Feature.INDEXED_DEVICES not in getattr(device, "traits", {}),
     )
 
 

@@ -146,6 +146,8 @@ def _devices(host: Host, facts: Facts, accelerator: Accelerator) -> list[str] | 
     if facts.mask is None:
         if accelerator.ranks_are_devices and (wrong := [slot for slot in slots if slot >= facts.devices]):
             raise _no_device(host, wrong[0], f"{accelerator.name} sees {facts.devices} devices")
+        if not accelerator.restricts and slots != list(range(len(slots))):
+            raise _not_chosen(host, slots, accelerator)
         return [str(slot) for slot in slots]
     if accelerator.ranks_are_devices and facts.devices > len(facts.mask):
         # One item of the mask is several devices (tiles of a card): only all of them together can be named.
@@ -167,6 +169,15 @@ def _no_device(host: Host, slot: int, found: str) -> InvalidSelection:
         found=found,
         expected="slots count from 0, over the devices that the visible-devices variable leaves",
         do="select fewer slots, or unset the variable",
+    )
+
+
+def _not_chosen(host: Host, slots: list[int], accelerator: Accelerator) -> InvalidSelection:
+    return InvalidSelection(
+        what=f"a launcher cannot choose the devices of {host.name}",
+        found=f"slots {','.join(map(str, slots))} on {accelerator.name}, whose runtime gives rank i its device i",
+        expected="the first slots of a host",
+        do="leave out --include and --exclude; set the variable of the runtime that restricts a job to some devices",
     )
 
 

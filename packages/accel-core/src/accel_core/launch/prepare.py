@@ -157,7 +157,7 @@ def _local_slots(options: Options, here: Facts, accelerator: Accelerator) -> int
             what="there is no device to start ranks on",
             found=f"{accelerator.name} sees 0 devices",
             expected="at least one",
-            do=f"run accel doctor; check {accelerator.visible[0]}",
+            do=f"run accel doctor; check {accelerator.visible[0] if accelerator.restricts else 'what hides devices'}",
         )
     if here.mask is not None:
         return len(here.mask)

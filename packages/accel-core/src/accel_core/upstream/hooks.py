@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from accel_core import env, torch_threads
 from accel_core.errors import AccelError
 from accel_core.selection.current import CurrentAccelerator
-from accel_core.upstream import contract, distributed, ops, speedups, zenflow
+from accel_core.upstream import contract, distributed, ops, runner, speedups, zenflow
 
 _log = logging.getLogger("accel_core")
 
@@ -56,6 +56,12 @@ def join_distributed(module: ModuleType, current: CurrentAccelerator) -> None:
         torch_threads.finish_at_exit()
         stock = module.init_distributed
         _rebind({"init_distributed": (stock, distributed.explained(stock, current.get))})
+
+
+def join_runner(module: ModuleType, current: CurrentAccelerator) -> None:
+    """Replace functions of `deepspeed.launcher.runner`, which has just been imported."""
+    if contract.is_registered():
+        runner.join(module, current.get)
 
 
 def join_zenflow(module: ModuleType, current: CurrentAccelerator) -> None:

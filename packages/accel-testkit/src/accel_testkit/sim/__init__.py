@@ -13,14 +13,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from accel_testkit.sim.activation import activate
-    from accel_testkit.sim.simulation import current
+    from accel_testkit.sim.simulation import current, physical_device
     from accel_testkit.sim.stub_packages import environment
 
-__all__ = ["activate", "current", "environment"]
+__all__ = ["activate", "current", "environment", "physical_device"]
 
 
 #: Where each name is defined: importing this package imports neither torch nor a compiler.
-_HOMES = {"activate": "activation", "current": "simulation", "environment": "stub_packages"}
+_HOMES = {
+    "activate": "activation",
+    "current": "simulation",
+    "environment": "stub_packages",
+    "physical_device": "simulation",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -56,21 +56,21 @@ def activate(key: str) -> Simulation:
 
 def _start(vendor: SimVendor) -> Simulation:
     chosen = settings.read()
-    devices = min(visible_devices.count(vendor, chosen.devices, os.environ), vendor.max_devices)
+    physical = visible_devices.listed(vendor, chosen.devices, os.environ)[: vendor.max_devices]
     native = _load()
     if vendor.claims:
         backend_registration.rename_privateuse1_backend(vendor.key)
     native.activate(
         vendor.key,
         vendor.key,
-        1 if vendor.one_device else devices,
+        1 if vendor.one_device else len(physical),
         chosen.memory,
         vendor.generators,
         chosen.strict,
         vendor.orders_data,
     )
     execution_modes.enable(native, chosen)
-    return Simulation(vendor, chosen, native, devices, _module(vendor))
+    return Simulation(vendor, chosen, native, physical, _module(vendor))
 
 
 def _load() -> Any:

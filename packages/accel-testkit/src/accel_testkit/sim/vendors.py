@@ -27,7 +27,8 @@ class SimVendor:
     entry_point:   what `import torch` calls, in the group torch.backends.
     collectives:   its backend of torch.distributed.
     device_name:   what it calls its hardware.
-    visible:       the variable that restricts the devices; ascending: its ids must ascend.
+    visible:       the variable that restricts the devices; ascending: its ids must ascend; own_order: devices
+                   keep the machine's order, whatever the variable's; uuids: it takes names of devices, too.
     device_nodes:  device files, {} is the number of the device.
     generators:    default generators: 0 is one a device.
     one_device:    a process has one device, whichever index it sets.
@@ -48,6 +49,8 @@ class SimVendor:
     entry_point: tuple[str, str] = ("", "")
     visible: tuple[str, ...] = ()
     ascending: bool = False
+    own_order: bool = False
+    uuids: bool = False
     device_nodes: tuple[str, ...] = ()
     generators: int = 0
     max_devices: int = 64
@@ -94,7 +97,8 @@ VENDORS = (
     SimVendor(
         "xpu", "xpu", "torch.xpu", "xccl", "Intel(R) Data Center GPU Max 1550 (simulated)",
         distribution=("accel_sim_xpu", "0"), entry_point=_IN_TORCH,
-        visible=("ZE_AFFINITY_MASK",), device_nodes=("dev/dri/renderD{}",), torch_build={"xpu": "20250302"},
+        visible=("ZE_AFFINITY_MASK",), own_order=True, device_nodes=("dev/dri/renderD{}",),
+        torch_build={"xpu": "20250302"},
         properties={"platform_name": "simulated", "max_compute_units": 448, "gpu_eu_count": 448, "has_fp64": True,
                     "has_fp16": True, "has_atomic64": True, "has_bfloat16_conversions": True,
                     "has_subgroup_matrix_multiply_accumulate": True, "max_work_group_size": 1024,
@@ -104,7 +108,7 @@ VENDORS = (
     SimVendor(
         "cuda", "cuda", "torch.cuda", "nccl", "NVIDIA H100 (simulated)",
         distribution=("accel_sim_cuda", "0"), entry_point=_IN_TORCH,
-        visible=("CUDA_VISIBLE_DEVICES",), device_nodes=("dev/nvidia{}",), torch_build={"cuda": "12.8"},
+        visible=("CUDA_VISIBLE_DEVICES",), uuids=True, device_nodes=("dev/nvidia{}",), torch_build={"cuda": "12.8"},
         properties={"multi_processor_count": 132, "major": 9, "minor": 0, "warp_size": 32, "is_integrated": False},
     ),
     SimVendor(

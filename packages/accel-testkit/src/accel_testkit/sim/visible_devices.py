@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Count the devices that are visible to a process, by the vendor's own variable."""
+"""Which of the machine's devices are visible to a process, by the vendor's own variable."""
 
 from __future__ import annotations
 
@@ -9,22 +9,28 @@ from collections.abc import Mapping
 from accel_testkit.sim.vendors import SimVendor
 
 
-def count(vendor: SimVendor, present: int, environment: Mapping[str, str]) -> int:
-    """Return the number of visible devices; the first of the vendor's variables that is set decides."""
+def listed(vendor: SimVendor, present: int, environment: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the machine's numbers of the visible devices; the first of the vendor's variables that is set decides."""
     for variable in vendor.visible:
         if variable in environment:
-            return _listed(environment[variable], present, ascending=vendor.ascending)
-    return present
+            found = _read(environment[variable], present, vendor)
+            return tuple(sorted(found) if vendor.own_order else found)
+    return tuple(range(present))
 
 
-def _listed(text: str, present: int, *, ascending: bool) -> int:
-    """Count the ids before the first that is no number, does not exist, repeats, or (Ascend) does not ascend."""
+def uuid(number: int) -> str:
+    """Return the name of a device of the machine, where the vendor's variable takes names."""
+    return f"GPU-{number:08x}-0000-4000-8000-000000000000"
+
+
+def _read(text: str, present: int, vendor: SimVendor) -> list[int]:
+    """Return the ids before the first that is unknown, repeats, or (Ascend) does not ascend."""
+    names = {uuid(number): number for number in range(present)} if vendor.uuids else {}
     seen: list[int] = []
     for part in text.split(","):
         item = part.strip()
-        if not item.isdigit() or int(item) >= present or int(item) in seen:
+        number = int(item) if item.isdigit() else names.get(item, present)
+        if number >= present or number in seen or (vendor.ascending and seen and number <= seen[-1]):
             break
-        if ascending and seen and int(item) <= seen[-1]:
-            break
-        seen.append(int(item))
-    return len(seen)
+        seen.append(number)
+    return seen

@@ -70,7 +70,6 @@ class DomainsAreNone(GOOD_Accelerator):
 
 
 answers({"visible_devices_envs": []}, "environment.visible_devices_have_a_variable")
-answers({"visible_devices_envs": ["CUDA_VISIBLE_DEVICES"]}, "environment.visible_devices_variable_is_its_own")
 answers(
     {"set_visible_devices_envs": None},
     "environment.visible_devices_are_the_ids_given",

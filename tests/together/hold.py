@@ -1,0 +1,21 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A rank: it takes the device of its local rank, and says in $HELD which one of the machine that is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from accel_core import get_accelerator
+from accel_testkit import sim
+
+accelerator = get_accelerator()
+accelerator.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+held = -1
+if accelerator.device_name() != "cpu":
+    torch.ones(1, device=accelerator.current_device_name())
+    held = sim.physical_device()
+Path(os.environ["HELD"], os.environ.get("RANK", "0")).write_text(str(held))
