@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// The driver's C interface, in the shape that most vendors give it. driver.cpp pretends two devices; on
+// The driver's C interface, in the shape that most vendors give it. driver.cpp pretends two cards; on
 // hardware this header is the vendor's own, and driver.cpp does not exist.
 #pragma once
 
@@ -10,7 +10,7 @@ struct acme_memory {
   size_t used, peak, total;  // bytes
 };
 
-int acme_device_count();
+int acme_device_count();  // the cards that ACME_VISIBLE_DEVICES names; all without it
 void* acme_malloc(int device, size_t bytes);  // a device address; nullptr when the device is full
 void acme_free(int device, void* data, size_t bytes);
 acme_memory acme_memory_of(int device);

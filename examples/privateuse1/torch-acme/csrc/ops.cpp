@@ -69,6 +69,18 @@ Tensor copy_from(const Tensor& from, const Tensor& to, bool) {
   return to;
 }
 
+// torch's own code for these two allocates on the current device, whichever the tensor is on.
+const Tensor& resize(const Tensor& self, c10::IntArrayRef size, std::optional<c10::MemoryFormat> format) {
+  const c10::DeviceGuard guard(self.device());
+  return at::native::resize_(self, size, format);
+}
+
+Tensor& set_storage(Tensor& self, c10::Storage storage, int64_t offset, c10::IntArrayRef size,
+                    c10::IntArrayRef stride) {
+  const c10::DeviceGuard guard(self.device());
+  return at::native::set_storage_cpu_(self, std::move(storage), offset, size, stride);
+}
+
 Tensor copy_from_and_resize(const Tensor& from, const Tensor& to) {
   to.resize_(from.sizes());
   return copy_from(from, to, false);
@@ -130,14 +142,14 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_local_scalar_dense", &local_scalar);
   m.impl("fill_.Scalar", &fill);
   m.impl("zero_", &zero);
+  m.impl("resize_", &resize);
+  m.impl("set_.source_Storage_storage_offset", &set_storage);
   // torch's own code for these touches no memory.
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("view", &at::native::view);
   m.impl("_reshape_alias", &at::native::_reshape_alias);
-  m.impl("resize_", &at::native::resize_);
   m.impl("set_.source_Tensor", &at::native::set_tensor_);
   m.impl("set_.source_Storage", &at::native::set_);
-  m.impl("set_.source_Storage_storage_offset", &at::native::set_storage_cpu_);
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {

@@ -8,17 +8,22 @@ import json
 import re
 import shutil
 import subprocess
+import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from accel_core.cli.main import main
+from accel_core.native import Source, build
+from accel_core.op_builder.names import cuda_only
 
 EXAMPLE = Path(__file__).parents[4] / "examples/privateuse1"
 OVER = EXAMPLE / "accel-acme"
-#: `pip install` of a folder, with what is installed already.
-INSTALL = ("pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
+#: Options of pip: use what is installed already.
+OFFLINE = ("--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -38,11 +43,24 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def machine(package: Path, run: Run, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a machine that has the extension and the vendor package."""
-    sources, site = tmp_path_factory.mktemp("sources") / "torch-acme", tmp_path_factory.mktemp("site")
-    shutil.copytree(EXAMPLE / "torch-acme", sources)
-    for folder in (sources, package):
-        done = run(*INSTALL, "--target", str(site), str(folder))
+    site = tmp_path_factory.mktemp("site")
+
+    def pip(command: str, *options: str) -> None:
+        done = run("pip", command, *OFFLINE, *options)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+    def build_wheel(_source: Source, target: Path) -> None:
+        sources = tmp_path_factory.mktemp("sources") / "torch-acme"
+        shutil.copytree(EXAMPLE / "torch-acme", sources)
+        pip("wheel", "--wheel-dir", str(sources.parent), str(sources))
+        shutil.move(next(sources.parent.glob("*.whl")), target)
+
+    # torch's headers take 20 s to compile: the wheel is kept, as the simulated devices are, until its sources change.
+    versions = (torch.__version__, str(sys.implementation.cache_tag))
+    source = Source("torch_acme_wheel", (), folders=(EXAMPLE / "torch-acme",), flags=versions)
+    with zipfile.ZipFile(build.library(source, build_wheel)) as wheel:
+        wheel.extractall(site)
+    pip("install", "--target", str(site), str(package))
     return {"PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
 
 
@@ -67,10 +85,12 @@ def test_the_host_cannot_read_memory_of_the_device(run: Run, machine: dict[str, 
 def test_the_device_passes_the_suite_but_for_what_it_declares(
     run: Run, package: Path, machine: dict[str, str]
 ) -> None:
-    about = ("device", "tensors", "random", "memory", "events", "op_table")
-    checks = conformance(run, package, machine, "-k", " or ".join(f"test_{name}" for name in about))
-    assert len(checks) > 40
-    assert {check.get("trait") for check in checks if check["outcome"] != "passed"} <= {"streams", "graphs"}
+    checks = conformance(run, package, machine, "--quick")
+    passed = [check for check in checks if check["outcome"] == "passed"]
+    assert len(passed) > 1000
+    assert {check["tier"] for check in passed} == {"host", "device", "multi"}
+    missing = {check.get("trait") for check in checks if check["outcome"] != "passed"}
+    assert missing == {"streams", "graphs", "pinned_memory", *cuda_only()}
 
 
 def test_the_package_is_still_clean(package: Path, run: Run) -> None:
@@ -98,10 +118,6 @@ def test_two_ranks_train_on_it_with_stock_deepspeed(run: Run, machine: dict[str,
 
 
 @pytest.mark.slow
-def test_the_whole_suite_passes_but_for_what_it_declares(
-    run: Run, package: Path, machine: dict[str, str]
-) -> None:
-    checks = conformance(run, package, machine)
-    missing = {check.get("trait") for check in checks if check["outcome"] != "passed"}
-    assert missing == {"streams", "graphs", "pinned_memory"}
-    assert {check["tier"] for check in checks} == {"host", "device", "multi"}
+def test_the_suite_s_training_passes(run: Run, package: Path, machine: dict[str, str]) -> None:
+    checks = conformance(run, package, machine, "-k", "test_training")
+    assert {check["outcome"] for check in checks} == {"passed"}
