@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import configparser
 import importlib.metadata
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -62,8 +64,45 @@ def suite(run: Run, device: dict[str, str], folder: Path, *tiers: str) -> list[d
     return checks
 
 
-def test_host_tier_of_the_suite_passes_without_a_skip(device: dict[str, str], run: Run, folder: Path) -> None:
-    assert {check["outcome"] for check in suite(run, device, folder, "host")} == {"passed"}
+def hardware(run: Run, folder: Path, **environment: str) -> configparser.SectionProxy:
+    """What tox makes of the environment `hardware`, with the host tier of the suite as the wish of a user."""
+    done = run("tox", "config", "-e", "hardware", "--", "--tier", "host", cwd=folder, **environment)
+    assert done.returncode == 0, done.stdout + done.stderr
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read_string(done.stdout)
+    return settings["testenv:hardware"]
+
+
+def test_the_hardware_environment_leaves_torch_and_its_runtime_to_the_machine(run: Run, folder: Path) -> None:
+    found = hardware(run, folder)
+    # uv installs another torch over the one of the system.
+    assert (found["system_site_packages"], found["runner"]) == ("True", "virtualenv")
+    assert found["deps"].split() == ["accel-testkit[deepspeed]>=0.1,<1"]
+    named = hardware(run, folder, NEWVENDOR_RUNTIME="torch_newvendor==2.7.1")
+    assert named["deps"].split()[0] == "torch_newvendor==2.7.1"
+
+
+def test_the_hardware_environment_passes_every_variable_but_for_deepspeed_s_setup(
+    run: Run, folder: Path
+) -> None:
+    found = hardware(run, folder, DS_ACCELERATOR=KEY)
+    assert "*" in found["pass_env"].split()
+    assert found["install_command"].startswith("env -u DS_ACCELERATOR ")
+
+
+def test_the_commands_on_hardware_pass_the_host_tier_and_write_its_results(
+    device: dict[str, str], run: Run, folder: Path
+) -> None:
+    found = hardware(run, folder)
+    for command in found["commands"].strip().splitlines():
+        python, m, *module = shlex.split(command)
+        assert (python, m) == ("python", "-m")
+        done = run(*module, cwd=folder, DS_ACCELERATOR=KEY, **device)
+        assert done.returncode == 0, done.stdout[-3000:]
+        assert "skipped" not in done.stdout
+    results = json.loads((folder / ".tox/conformance.json").read_text(encoding="utf-8"))
+    assert {check["outcome"] for check in results["checks"]} == {"passed"}
+    assert {check["tier"] for check in results["checks"]} == {"host"}
 
 
 @pytest.mark.slow
