@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of tensors on a (simulated) device: what is saved is loaded, on the device and on the host."""
+"""Checkpoints of a (simulated) device's tensors and of DeepSpeed's engine: what is saved is loaded."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -72,14 +73,92 @@ print("done")
 """
 
 
+#: Arguments: folder, ZeRO stages, options of the writer. The second save of a tag has less to write than the first.
+_FAST_WRITER = """
+import json, os, sys, torch, deepspeed
+folder, stages, options = sys.argv[1], json.loads(sys.argv[2]), json.loads(sys.argv[3])
+
+def made(stage):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 200), torch.nn.Linear(200, 8))
+    config = {
+        "train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True},
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}}, "zero_optimization": {"stage": stage},
+        "checkpoint": {"writer": {"type": "FAST", "io_buffer_size": 1 << 20, **options}},
+    }
+    return deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)[0]
+
+def losses(engine):
+    torch.manual_seed(1)
+    for _ in range(2):
+        loss = engine(torch.randn(2, 64).to(engine.device, torch.bfloat16)).float().square().mean()
+        engine.backward(loss)
+        engine.step()
+        yield loss.item()
+
+for stage in stages:
+    engine, place = made(stage), f"{folder}/{stage}"
+    list(losses(engine))
+    for padding in (300_000, 0):
+        engine.save_checkpoint(place, tag="here", client_state={"padding": torch.zeros(padding)})
+    further = list(losses(engine))
+    again = made(stage)
+    _, client = again.load_checkpoint(place)
+    assert client["padding"].numel() == 0
+    assert list(losses(again)) == further, stage
+    for one, other in zip(engine.parameters(), again.parameters()):
+        assert torch.equal(one, other)
+    assert not [name for name in os.listdir(place + "/here") if not name.endswith("states.pt")]
+print("done")
+"""
+
+
+def _without_launch_variables() -> dict[str, str]:
+    dropped = ("ACCEL_", "DS_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_", "CROSS_", "GROUP_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+
+
+@pytest.mark.parametrize(
+    ("key", "stages"),
+    [
+        ("cpu", [2]),
+        ("npu", [2]),
+        *(pytest.param(key, [0, 3], marks=pytest.mark.slow) for key in ("cpu", "npu")),
+    ],
+)
+def test_an_engine_continues_from_what_the_fast_writer_saved(
+    tmp_path: Path, key: str, stages: list[int]
+) -> None:
+    base = _without_launch_variables()
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _FAST_WRITER, str(tmp_path), json.dumps(stages), "{}"],
+        env=base | {"DS_ACCELERATOR": "cpu"} if key == "cpu" else sim.environment(key, base=base),
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.splitlines()[-1] == "done"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", ["{}", '{"data_parallel": "replica"}'])
+def test_two_ranks_continue_from_what_the_fast_writer_saved(tmp_path: Path, options: str) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(_FAST_WRITER, encoding="utf-8")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    done = subprocess.run(
+        [*launch, str(program), str(tmp_path), "[2, 3]", options],
+        env=_without_launch_variables() | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-6000:]
+
+
 @pytest.mark.parametrize("key", ["npu", "cuda"])
 def test_tensors_of_a_device_are_saved_and_loaded(tmp_path: Path, key: str) -> None:
-    base = {
-        name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_", "DS_", "MASTER_"))
-    }
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, key, str(tmp_path / "saved")],
-        env=sim.environment(key, devices=2, base=base), capture_output=True, text=True, check=False, timeout=300,
+        env=sim.environment(key, devices=2, base=_without_launch_variables()),
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.splitlines()[-1] == "done"

@@ -15,10 +15,20 @@ _HOOKS = {
     "deepspeed.accelerator.real_accelerator": "accel_core.api:on_accelerator",
     "deepspeed.ops.op_builder": "accel_core.api:on_op_builder",
     "deepspeed.launcher.runner": "accel_core.api:on_runner",
+    "deepspeed.compile.util": "accel_core.api:on_builder_import",
+    "deepspeed.ops.pin_memory": "accel_core.api:on_builder_import",
     "deepspeed.comm.comm": "accel_core.api:on_distributed",
     "deepspeed.runtime.zenflow.engine": "accel_core.api:on_zenflow",
     "deepspeed.runtime.zero.stage_1_and_2": "accel_core.api:on_zero",
     "deepspeed.runtime.zero.stage3": "accel_core.api:on_zero",
+    **{
+        f"deepspeed.runtime.{name}": "accel_core.upstream.fast_writer:join"
+        for name in (
+            "model_checkpointing.utils",
+            "model_checkpointing.writer_factory",
+            "checkpoint_engine.fast_checkpoint_engine",
+        )
+    },
     **{
         f"deepspeed.inference.v2.modules.implementations.{name}": "accel_core.api:on_inference_v2"
         for name in (

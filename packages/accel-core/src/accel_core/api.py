@@ -37,6 +37,11 @@ def on_op_builder(module: ModuleType) -> None:
     hooks.join_op_builder(module, CURRENT)
 
 
+def on_builder_import(module: ModuleType) -> None:
+    """Import hook of the modules that import a builder from a submodule of `deepspeed.ops.op_builder`."""
+    hooks.join_builder_import(module, CURRENT)
+
+
 def on_cpu_info(module: ModuleType) -> None:
     """Import hook of `cpuinfo` (py-cpuinfo)."""
     cpu_info.join_cpu_info(module)

@@ -111,3 +111,35 @@ def test_ds_report_prints_our_table(children: Any, toy: Path) -> None:
     assert "cpu_adam" not in said.out
     assert "deepspeed info" in said.out
     assert children.compiled() == []
+
+
+_PAST_THE_TABLE = """
+import ast, importlib, json
+from pathlib import Path
+import deepspeed
+from accel_core.upstream.ops import Forwarding
+
+root = Path(deepspeed.__file__).parent
+found = {}
+for file in root.rglob("*.py"):
+    place = ".".join(("deepspeed", *file.relative_to(root).with_suffix("").parts)).removesuffix(".__init__")
+    text = file.read_text("utf-8")
+    if place.startswith(("deepspeed.ops.op_builder.", "deepspeed.accelerator.")) or "op_builder." not in text:
+        continue
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and "op_builder." in (node.module or ""):
+            for name in (alias.name for alias in node.names if alias.name.endswith("Builder")):
+                found[f"{place}:{name}"] = type(getattr(importlib.import_module(place), name)) is Forwarding
+try:
+    deepspeed.compile.util.get_deepcompile_handle()
+except NotImplementedError as error:
+    print(json.dumps([found, str(error)]))
+"""
+
+
+def test_no_module_of_deepspeed_has_a_builder_past_the_table(children: Any, toy: Path) -> None:
+    found, error = children.run(_PAST_THE_TABLE, [toy]).report
+    assert "deepspeed.compile.util:DeepCompileBuilder" in found
+    assert all(found.values()), found
+    assert "DeepCompileBuilder cannot be loaded" in error
+    assert children.compiled() == []

@@ -50,6 +50,12 @@ def join_op_builder(module: ModuleType, current: CurrentAccelerator) -> None:
     current.on_change(ops.refresh)
 
 
+def join_builder_import(module: ModuleType, current: CurrentAccelerator) -> None:
+    """Replace the builders that a module, just imported, has bound from a submodule of `deepspeed.ops.op_builder`."""
+    if contract.is_registered():
+        vars(module).update({name: new for name, (_, new) in ops.forwarding(module, current.get).items()})
+
+
 def join_distributed(module: ModuleType, current: CurrentAccelerator) -> None:
     """Replace `init_distributed` of `deepspeed.comm.comm`, which has just been imported; see also `torch_threads`."""
     if contract.is_registered():
