@@ -65,6 +65,23 @@ def test_the_config_map_holds_the_plan(kind: str, plan: Plan) -> None:
     assert made[0]["metadata"]["name"] == "run-7-plan"
 
 
+@pytest.mark.parametrize("kind", ["k8s", "pytorchjob"])
+def test_what_looks_like_a_secret_is_in_a_secret_and_nowhere_else(kind: str, plan: Plan) -> None:
+    hidden = {"WANDB_API_KEY": "hunter2", "TRACKING": "https://me:hunter2@host/x"}
+    plan = replace(
+        plan, exports={**hidden, "UCX_TLS": "tcp", "TOKENIZERS_PARALLELISM": "1", "LD_LIBRARY_PATH": "/l"}
+    )
+    config, secret, job = documents(emit.render(plan, Options(emit=kind, image="x:1")))
+    assert (secret["kind"], secret["stringData"]) == ("Secret", hidden)
+    assert "hunter2" not in json.dumps([config, job])
+    assert Plan.from_json(config["data"]["plan.json"]).exports == {
+        "UCX_TLS": "tcp",
+        "TOKENIZERS_PARALLELISM": "1",
+        "LD_LIBRARY_PATH": "/l",
+    }
+    assert f"'envFrom': [{{'secretRef': {{'name': '{secret['metadata']['name']}'}}}}]" in str(job)
+
+
 def test_a_jobset_is_one_of_the_published_models(plan: Plan) -> None:
     models = pytest.importorskip(
         "kubeflow_trainer_api.models", reason="not run: package kubeflow-trainer-api"
@@ -161,6 +178,7 @@ def run_batch_script(
         "python": (
             f"#!{sys.executable}\nimport json, sys\n"
             f"plan = open(sys.argv[sys.argv.index('--plan') + 1]).read()\n"
+            f"import os; assert os.stat(sys.argv[sys.argv.index('--plan') + 1]).st_mode & 0o777 == 0o600\n"
             f"open({str(folder / 'started')!r}, 'a').write(json.dumps([sys.argv[1:], plan]) + '\\n')\n"
         ),
     }
@@ -202,7 +220,7 @@ def test_a_batch_script_starts_the_launcher_once_on_each_node(
     done, started = run_batch_script(text, folder, nodes=2)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     for number, (arguments, written) in enumerate(started):
-        assert arguments[:3] == ["-m", "accel_core.launch", "--plan"]
+        assert (arguments[0], arguments[2]) == ("-c", "--plan")
         assert arguments[4:] == ["--no_ssh", "--master_addr", "n7", "--node_rank", str(number)]
         assert Plan.from_json(written) == plan
     assert len(started) == 2

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,18 @@ def test_a_wrong_line_is_named(line: str, toy: Accelerator, tmp_path: Path) -> N
     with pytest.raises(InvalidArguments) as caught:
         exports.collect({}, toy, "/work", [path])
     assert f"{path}:2" in caught.value.found
+
+
+def test_a_file_that_another_user_can_write_is_refused(toy: Accelerator, tmp_path: Path) -> None:
+    path = tmp_path / ".deepspeed_env"
+    path.write_text("LD_PRELOAD=/tmp/theirs.so\n")
+    if os.geteuid() == 0:
+        os.chown(path, 12345, 12345)
+    else:
+        path.chmod(0o646)
+    files = exports.files({}, tmp_path / "home", tmp_path)
+    with pytest.raises(InvalidArguments, match="another user can write"):
+        exports.collect({}, toy, "", files)
+    named = {"DS_ENV_FILE": str(path)}
+    meant = exports.files(named, tmp_path / "home", tmp_path)
+    assert exports.collect(named, toy, "", meant) == {"LD_PRELOAD": "/tmp/theirs.so"}

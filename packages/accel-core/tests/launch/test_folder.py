@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from accel_core.launch.engine_errors import LogUnwritable
 from accel_core.launch.folder import PREFIX, temporary_folder
 
 _KILLED = (
@@ -75,3 +76,20 @@ def test_a_folder_of_another_user_stays(place: Path) -> None:
     with temporary_folder():
         pass
     assert left.is_dir()
+
+
+def test_a_folder_that_others_can_replace_is_not_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    place.chmod(0o777)
+    with temporary_folder() as folder:
+        assert folder.parent != place
+    place.chmod(0o1777)
+    with temporary_folder() as folder:
+        assert folder.parent == place
+
+
+def test_without_a_safe_folder_the_error_says_so(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.chmod(0o777)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(LogUnwritable, match="safe from other users"), temporary_folder():
+        pass

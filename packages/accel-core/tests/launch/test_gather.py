@@ -108,3 +108,47 @@ def test_which_hosts_are_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     own = ["localhost", "127.0.0.2", "[::1]", "me@node7", "node7.cluster.example"]
     assert all(map(gather.is_this_host, own))
     assert not any(map(gather.is_this_host, ["node70", "worker-0", "10.0.0.1", "[fe80::1]"]))
+
+
+@pytest.fixture
+def local_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Writes its arguments to a file, and gives the last one to a shell, as sshd does."""
+    program = tmp_path / "bin" / "ssh"
+    program.parent.mkdir()
+    record = tmp_path / "asked"
+    program.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" >> {record}\nfor last; do :; done\nexec sh -c "$last"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    return record
+
+
+def test_values_of_variables_are_in_no_argument_of_ssh(local_ssh: Path, tmp_path: Path) -> None:
+    exports = {"WANDB_API_KEY": "hunter2", "PYTHONPATH": str(tmp_path)}
+    answers = gather.remote(["worker-0"], Options(), str(tmp_path), exports)
+    assert list(answers) == ["worker-0"]
+    assert "hunter2" not in local_ssh.read_text()
+
+
+def test_modules_of_the_working_folder_are_not_run_for_the_facts(local_ssh: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("bisect", "queue", "runpy", "json"):
+        (work / f"{name}.py").write_text("open('planted', 'w')\nraise SystemExit('planted')\n")
+    answers = gather.remote(["worker-0"], Options(), str(work), {"PYTHONPATH": f"{work}:"})
+    assert list(answers) == ["worker-0"]
+    assert not (work / "planted").exists()
+
+
+def test_a_file_for_another_host_is_its_owner_s_and_new(local_ssh: Path, tmp_path: Path) -> None:
+    path = tmp_path / "job 'x'"
+    gather.write({"worker-0": str(path)}, Options(), "aGk=")
+    assert path.read_text() == "aGk=\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "aGk=" not in local_ssh.read_text()
+    link, target = tmp_path / "link", tmp_path / "target"
+    link.symlink_to(target)
+    with pytest.raises(HostUnreachable):
+        gather.write({"worker-0": str(link)}, Options(), "aGk=")
+    assert not target.exists()

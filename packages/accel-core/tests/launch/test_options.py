@@ -93,6 +93,12 @@ def test_options_that_bind(option: str) -> None:
         (("--launcher_args", "'open", "train.py"), "closing quotation"),
         (("--master_addr", "-x", "train.py"), "--master_addr"),
         (("--master_addr=$(reboot)", "train.py"), "--master_addr '$(reboot)'"),
+        *(
+            ((option, number, "train.py"), f"found '{number}', expected 1 or more")
+            for option in ("--num_accelerators", "--num_gpus", "--num_nodes")
+            for number in ("0", "-1", "two")
+        ),
+        (("--emit", "k8s", "train.py"), "add --image"),
         (("--autotuning", "tune", "train.py"), "--autotuning"),
     ],
 )

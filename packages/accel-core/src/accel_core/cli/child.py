@@ -74,7 +74,7 @@ def start(
     environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
     if environment.get("PYTHONPATH"):
         entries = environment["PYTHONPATH"].split(os.pathsep)
-        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in entries)
+        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in entries if entry)
     with output.open("wb") as printed:
         return subprocess.Popen(
             [sys.executable, *arguments],

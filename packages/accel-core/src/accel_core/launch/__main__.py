@@ -10,14 +10,20 @@ import sys
 from accel_core.errors import AccelError
 from accel_core.launch import command
 
-if __name__ == "__main__":
+
+def main() -> int:
+    """Run the command line; returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m accel_core.launch", description="Start the ranks of a job."
     )
     command.add_arguments(parser)
     try:
-        sys.exit(command.run(parser.parse_args()))
+        return command.run(parser.parse_args())
     except AccelError as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
-        sys.exit(130)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import logging
 import os
+import stat
 import sys
 from collections.abc import Iterator
 
@@ -58,10 +59,20 @@ def _open_standard_streams() -> None:
             )  # the lowest free number, which is this one
 
 
+def _announce(names: list[str], where: str) -> None:
+    """Name what looks like a secret before it is written; a file that this is written to becomes private."""
+    sys.stderr.write(f"accel launch: {where} has what looks like secrets: {', '.join(names)}\n")
+    with contextlib.suppress(OSError, ValueError):
+        if stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
+            os.fchmod(sys.stdout.fileno(), 0o600)
+
+
 def _print(plan: Plan, given: options.Options) -> int:
     # Imported here: a job that is started at once shall not wait for rich.
     from accel_core.launch import emit, table
 
+    if (given.emit or given.json) and (names := plan.secrets()):
+        _announce(names, "a Secret" if given.emit in options.IN_CONTAINERS else "this output")
     if given.emit:
         sys.stdout.write(emit.render(plan, given))
     else:

@@ -44,6 +44,6 @@ class EngineRefused(AccelError, ValueError):
 
 
 class LogUnwritable(AccelError, OSError):
-    """The folder for the ranks' logs, or the file for the launcher's pid, cannot be written."""
+    """A file or folder of the launcher (logs of ranks, pid, temporary files) cannot be written, or is not safe."""
 
     code = "ACC-615"

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -38,7 +40,7 @@ def collect(
         found["PYTHONPATH"] = ":".join(filter(None, (directory, environ.get("PYTHONPATH"))))
     for path in files:
         if path.is_file():
-            found.update(_read(path))
+            found.update(_read(path, environ))
     return dict(sorted(found.items()))
 
 
@@ -48,11 +50,15 @@ def files(environ: Mapping[str, str], home: Path, directory: Path) -> tuple[Path
     return home / name, directory / name
 
 
-def _read(path: Path) -> dict[str, str]:
+def _read(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
     found = {}
     try:
-        text = path.read_text(encoding="utf-8")
-    except ValueError as error:
+        with path.open(encoding="utf-8") as file:
+            _check_owner(path, os.fstat(file.fileno()), environ)
+            text = file.read()
+    except (OSError, ValueError) as error:
+        if isinstance(error, InvalidArguments):
+            raise
         raise _invalid(str(path), str(error)) from error
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -62,6 +68,22 @@ def _read(path: Path) -> dict[str, str]:
             raise _invalid(f"{path}:{number}", repr(line[:200]))
         found[name.strip()] = value.strip()
     return found
+
+
+def _check_owner(path: Path, file: os.stat_result, environ: Mapping[str, str]) -> None:
+    """Raise `InvalidArguments` for a file that is found by chance and that another user can write.
+
+    Its variables decide which programs and libraries the ranks run. A file that is named by its full path is meant.
+    """
+    if environ.get(FILE_VARIABLE) == str(path):
+        return
+    if file.st_uid not in (0, os.geteuid()) or file.st_mode & stat.S_IWOTH:
+        raise InvalidArguments(
+            what="the variables for other hosts are not read from a file that another user can write",
+            found=f"{path}: owner {file.st_uid}, mode {stat.S_IMODE(file.st_mode):o}; this user is {os.geteuid()}",
+            expected="a file of this user, or of root, that not everybody can write",
+            do=f"remove or copy it; or name it by its full path in {FILE_VARIABLE}, if you trust it",
+        )
 
 
 def _invalid(where: str, found: str) -> InvalidArguments:

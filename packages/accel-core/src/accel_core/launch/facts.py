@@ -97,13 +97,15 @@ def local(environ: Mapping[str, str] = os.environ) -> Facts:
 
 
 def _described(device: DeepSpeedAccelerator) -> Accelerator:
+    ranks_are_devices = device.device_name() != "cpu"  # torch's device type
     return Accelerator(
         name=device.device_name(),
-        ranks_are_devices=device.device_name() != "cpu",  # torch's device type
+        ranks_are_devices=ranks_are_devices,
         visible=tuple(device.visible_devices_envs()),
         set_visible=device.set_visible_devices_envs,
         exports=tuple(device.export_envs()),
-        restricts=Feature.INDEXED_DEVICES not in getattr(device, "traits", {}),
+        # Ranks on CPUs are counted by the mask, though torch has one CPU.
+        restricts=not ranks_are_devices or Feature.INDEXED_DEVICES not in getattr(device, "traits", {}),
     )
 
 
@@ -124,5 +126,11 @@ def _device_node(root: Path, properties: Callable[[int], Any], index: int) -> in
         return UNKNOWN
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Print the facts of this machine."""
     sys.stdout.write(f"{local().to_json()}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -8,9 +8,12 @@ import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from accel_core.launch.engine_errors import LogUnwritable
 
 PREFIX = "accel-launch-"
 _LOCK = ".lock"
@@ -19,8 +22,9 @@ _LOCK = ".lock"
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
     """Make a folder that is removed at the end of the block; removes those of killed launchers of this user first."""
-    _remove_abandoned()
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as name:
+    place = _place()
+    _remove_abandoned(place)
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=place) as name:
         new = Path(name, f"{_LOCK}.new")
         descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         try:
@@ -32,8 +36,29 @@ def temporary_folder() -> Iterator[Path]:
             os.close(descriptor)
 
 
-def _remove_abandoned() -> None:
-    with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+def _place() -> str:
+    """Return the folder for temporary files, or another in which nobody else can replace ours; raises LogUnwritable."""
+    own = tempfile.gettempdir()
+    for folder in (own, os.environ.get("XDG_RUNTIME_DIR") or own, "/tmp", "/var/tmp"):
+        with contextlib.suppress(OSError):
+            found = os.stat(folder)
+            others_write = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+            if (
+                found.st_uid in (0, os.geteuid())
+                and not others_write
+                and os.access(folder, os.W_OK | os.X_OK)
+            ):
+                return folder
+    raise LogUnwritable(
+        what="there is no folder for temporary files that is safe from other users",
+        found=f"{own}: others can write to it, and it has no sticky bit, or belongs to another user",
+        expected="a folder of yours, or one with the sticky bit",
+        do="set TMPDIR to a folder of yours",
+    )
+
+
+def _remove_abandoned(place: str) -> None:
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
             if entry.name.startswith(PREFIX):
                 with contextlib.suppress(OSError):

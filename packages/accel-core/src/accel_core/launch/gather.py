@@ -7,10 +7,11 @@ from __future__ import annotations
 import shlex
 import socket
 import subprocess
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
+from accel_core.launch import entry
 from accel_core.launch.codec import InvalidData
 from accel_core.launch.errors import HostUnreachable
 from accel_core.launch.facts import Facts
@@ -20,6 +21,9 @@ from accel_core.launch.options import Options
 #: Seconds for a connection, and for the whole answer: the other host imports torch.
 CONNECT, ANSWER = 10, 120
 _AT_ONCE = 64
+#: Reads a script from standard input, whichever shell the user logs in with; bash, for scripts of environments.
+_SHELL = "exec sh -c 'exec $(command -v bash || echo sh) -s'"
+_Answer = TypeVar("_Answer")
 
 
 def is_this_host(name: str) -> bool:
@@ -37,27 +41,54 @@ def remote(
     names: Iterable[str], options: Options, directory: str, exports: Mapping[str, str]
 ) -> dict[str, Facts]:
     """Return the facts of other hosts; raises `HostUnreachable`, which names each host that did not answer."""
-    hosts = tuple(names)
-    with ThreadPoolExecutor(max_workers=min(len(hosts), _AT_ONCE) or 1) as pool:
-        answers = list(pool.map(lambda name: _ask(name, options, directory, exports), hosts))
-    failed = [f"{name}: {text}" for name, text in zip(hosts, answers, strict=True) if isinstance(text, str)]
+    answers = _at_once(names, lambda name: _ask(name, options, directory, exports))
+    failed = [f"{name}: {reason}" for name, reason in answers if isinstance(reason, str)]
     if failed:
-        raise HostUnreachable(
-            what="hosts of the job cannot be used",
-            found="\n".join(failed[:8] + ([f"and {len(failed) - 8} more"] if len(failed) > 8 else [])),
-            expected="ssh without a password, and the same Python with accel-core, on each host",
-            do=f"try: {shlex.join(_command(failed[0].partition(': ')[0], options, 'true'))}",
-        )
-    return {name: facts for name, facts in zip(hosts, answers, strict=True) if isinstance(facts, Facts)}
+        raise _unreachable(failed, options)
+    return {name: facts for name, facts in answers if isinstance(facts, Facts)}
 
 
 def _ask(name: str, options: Options, directory: str, exports: Mapping[str, str]) -> Facts | str:
     """Return the facts of a host, or the reason why there are none."""
-    script = remote_command((sys.executable, "-m", "accel_core.launch.facts"), options, directory, exports)
+    # Without the working folder, in which another user may have put modules.
+    paths = [path for path in exports.get("PYTHONPATH", "").split(":") if path not in ("", directory)]
+    variables = {**exports, "PYTHONPATH": ":".join(paths)}
+    done = _run(name, options, remote_command(entry.FACTS, options, directory, variables))
+    if isinstance(done, str):
+        return done
+    # A login shell may print a greeting first.
+    for line in reversed(done.stdout.splitlines()):
+        if done.returncode == 0 and line.startswith("{"):
+            try:
+                return Facts.from_json(line)
+            except InvalidData as error:
+                return f"another accel-core, whose answer is not understood: {error}"
+    return _reason(done)
+
+
+def write(paths: Mapping[str, str], options: Options, text: str) -> None:
+    """Write a file that only its owner can read on other hosts; raises `HostUnreachable` if a host does not take it.
+
+    paths: by host, of a file that does not exist there. text: base64.
+    """
+    before, after = "umask 077 && set -C && cat > ", f" <<'ACCEL_FILE'\n{text}\nACCEL_FILE\n"
+    for name, done in _at_once(
+        paths, lambda name: _run(name, options, before + shlex.quote(paths[name]) + after)
+    ):
+        reason = done if isinstance(done, str) else _reason(done) if done.returncode else ""
+        if reason:
+            raise _unreachable([f"{name}: {reason}"], options)
+
+
+def _run(name: str, options: Options, script: str) -> subprocess.CompletedProcess[str] | str:
+    """Run a script on a host; returns why not, if it cannot be run.
+
+    The script goes by standard input: other users can read arguments, here and there.
+    """
     try:
-        done = subprocess.run(
-            _command(name, options, script),
-            stdin=subprocess.DEVNULL,
+        return subprocess.run(
+            _command(name, options, _SHELL),
+            input=script,
             capture_output=True,
             text=True,
             errors="replace",
@@ -68,14 +99,25 @@ def _ask(name: str, options: Options, directory: str, exports: Mapping[str, str]
         return f"no answer within {ANSWER} s"
     except OSError as error:
         return f"cannot run ssh: {error.strerror}"
-    # A login shell may print a greeting first.
-    for line in reversed(done.stdout.splitlines()):
-        if done.returncode == 0 and line.startswith("{"):
-            try:
-                return Facts.from_json(line)
-            except InvalidData as error:
-                return f"another accel-core, whose answer is not understood: {error}"
+
+
+def _reason(done: subprocess.CompletedProcess[str]) -> str:
     return " / ".join(done.stderr.strip().splitlines()[-2:]) or f"ssh ended with status {done.returncode}"
+
+
+def _at_once(names: Iterable[str], ask: Callable[[str], _Answer]) -> list[tuple[str, _Answer]]:
+    hosts = tuple(names)
+    with ThreadPoolExecutor(max_workers=min(len(hosts), _AT_ONCE) or 1) as pool:
+        return list(zip(hosts, pool.map(ask, hosts), strict=True))
+
+
+def _unreachable(failed: list[str], options: Options) -> HostUnreachable:
+    return HostUnreachable(
+        what="hosts of the job cannot be used",
+        found="\n".join(failed[:8] + ([f"and {len(failed) - 8} more"] if len(failed) > 8 else [])),
+        expected="ssh without a password, and the same Python with accel-core, on each host",
+        do=f"try: {shlex.join(_command(failed[0].partition(': ')[0], options, 'true'))}",
+    )
 
 
 def remote_command(
@@ -85,11 +127,12 @@ def remote_command(
 
     Each word is quoted, so that no value is interpreted.
     """
-    assignments = [f"{name}={value}" for name, value in exports.items()]
     parts = [f"cd {shlex.quote(directory)}"]
     if options.venv_script:
         parts.append(f". {shlex.quote(options.venv_script)}")
-    parts.append(f"exec env {shlex.join([*assignments, *command])}")
+    # `export` is the shell's own: arguments of `env` would be there for all to read.
+    parts += [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
+    parts.append(f"exec {shlex.join(command)} </dev/null")
     return " && ".join(parts)
 
 

@@ -9,6 +9,10 @@ import re
 #: user@host, host, address; an IPv6 address in brackets. No leading hyphen, which ssh would take for an option.
 HOST = r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])"
 _HOST = re.compile(HOST)
+_SECRET = re.compile(
+    r"(^|_)(\w*KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|PAT|AUTH)(_|$)", re.IGNORECASE
+)
+_URL_WITH_PASSWORD = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -25,6 +29,11 @@ def is_address(text: str) -> bool:
 def is_variable_name(text: str) -> bool:
     """Whether every shell takes the text as the name of an environment variable."""
     return _VARIABLE.fullmatch(text) is not None
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable looks like a secret: by its name, or by a password in a URL."""
+    return _SECRET.search(name) is not None or _URL_WITH_PASSWORD.search(value) is not None
 
 
 def address(host: str) -> str:

@@ -47,13 +47,22 @@ def hosts(plan: Plan) -> dict[int, str]:
     return {rank.rank: host.name for host, rank in plan.ranks()}
 
 
+def _taken(path: str) -> str:
+    """Return the text of a file that the launcher has written, and remove it; raises OSError if it is another's."""
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="ascii") as file:
+        if os.fstat(file.fileno()).st_uid != os.geteuid():
+            raise PermissionError(f"{path} belongs to another user")
+        os.unlink(path)
+        return file.read()
+
+
 def main() -> int:
-    """Run the ranks of one host, as the agent of a launcher on another: `HOST JOB`, the job as `Job.to_text` wrote it.
+    """Run the ranks of one host, as the agent of a launcher on another: `HOST FILE`, with the text of `Job.to_text`.
 
     The agent stops when its standard input ends: then the connection to the launcher no longer exists.
     """
-    name, text = sys.argv[1:]
-    job = Job.from_text(text)
+    name, path = sys.argv[1:]
+    job = Job.from_text(_taken(path))
     # pdsh leaves out the user of `user@host`.
     named = (host.node_rank for host in job.plan.hosts if host.name.rpartition("@")[2] == name)
     node_rank = next(named)

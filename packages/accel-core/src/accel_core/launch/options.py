@@ -15,6 +15,8 @@ from accel_core.launch.names import is_address
 
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 EMITS = ("sbatch", "k8s", "pytorchjob", "ray")
+#: Formats whose program runs in a container image.
+IN_CONTAINERS = ("k8s", "pytorchjob")
 
 
 @dataclass(frozen=True)
@@ -104,12 +106,12 @@ def _add_hosts(parser: argparse.ArgumentParser) -> None:
     add("-H", "--hostfile", help="lines `worker-0 slots=4` (default: /job/hostfile if it exists)")
     add("-i", "--include", default="", metavar="HOSTS", help="use only these: worker-0@worker-1:0,2")
     add("-e", "--exclude", default="", metavar="HOSTS", help="use all but these")
-    add("--num_nodes", type=int, default=-1, metavar="N", help="use the first N hosts of the hostfile")
+    add("--num_nodes", type=_number, default=-1, metavar="N", help="use the first N hosts of the hostfile")
     add(
         "--num_gpus",
         "--num_accelerators",
         dest="num_accelerators",
-        type=int,
+        type=_number,
         default=-1,
         metavar="N",
         help="use the first N slots of each host (default: all devices; on CPUs one rank per NUMA node)",
@@ -165,6 +167,16 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     add("-q", "--quiet", action="store_true", help="the same as --log_level error")
 
 
+def _number(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected 1 or more; leave the option out for all")
+    return number
+
+
 class _Unavailable(argparse.Action):
     """An option of the `deepspeed` command that has no counterpart here."""
 
@@ -210,6 +222,12 @@ def _contradictions(given: Options) -> Iterator[_Rule]:
     yield not plan and not program, "no program", "a script with its arguments", "name the script"
     yield given.module and given.no_python, "--module and --no_python", "one of them", "leave out --no_python"
     yield given.json and not given.dry_run, "--json without --dry_run", "both", "add --dry_run"
+    yield (
+        given.emit in IN_CONTAINERS and not given.image,
+        f"--emit {given.emit} without --image",
+        "the container image that has the program",
+        "add --image",
+    )
     yield (
         given.no_ssh and given.node_rank < 0,
         f"--no_ssh with --node_rank {given.node_rank}",

@@ -15,7 +15,7 @@ from typing import Literal
 
 from accel_core.launch.codec import AS_LIST, InvalidData, from_data, to_data
 from accel_core.launch.errors import InvalidPlan
-from accel_core.launch.names import is_address, is_host_name, is_variable_name, machine_name
+from accel_core.launch.names import is_address, is_host_name, is_secret, is_variable_name, machine_name
 
 #: Increased when a field changes its meaning; a plan of another version is refused.
 VERSION = 1
@@ -115,6 +115,10 @@ class Plan:
     def ranks(self) -> Iterator[tuple[Host, Rank]]:
         """Yield each rank with its host, in the order of global ranks."""
         return ((host, rank) for host in self.hosts for rank in host.ranks)
+
+    def secrets(self) -> list[str]:
+        """Return the names of exported variables that look like secrets."""
+        return [name for name, value in self.exports.items() if is_secret(name, value)]
 
     def command(self, rank: Rank) -> tuple[str, ...]:
         """Return the argument list of a rank."""

@@ -13,14 +13,13 @@ from pathlib import Path
 from accel_core.launch import binding, exports, facts, gather, hostfile, planning, port, program, selection
 from accel_core.launch.errors import InvalidPlan, InvalidSelection
 from accel_core.launch.facts import Accelerator, Facts
-from accel_core.launch.options import Options
+from accel_core.launch.options import IN_CONTAINERS, Options
 from accel_core.launch.plan import Binding, Plan
 from accel_core.launch.planning import Job
+from accel_core.op_builder.source_builder import deepspeed_folder
 from accel_core.vendor import format_cpu_list
 
 LOCAL = "localhost"
-#: Formats whose program runs in a container image.
-IN_CONTAINERS = ("k8s", "pytorchjob")
 #: Engines that reach the hosts by ssh, so that the hosts can be asked in advance; "" is the default one.
 BY_SSH = ("", "pdsh", "openmpi", "mpich", "impi")
 
@@ -79,7 +78,7 @@ def make(options: Options, environ: Mapping[str, str] = os.environ) -> Plan:
     _check_node_rank(options, list(slots))
     job = _job(options, environ, accelerator, alone=_runs_here(options, list(slots)))
     plan = planning.make(job, slots, _known(options, list(slots), here, job), accelerator)
-    plan = replace(plan, notes=(*plan.notes, *_elsewhere(options, list(slots))))
+    plan = replace(plan, notes=(*plan.notes, *_elsewhere(options, list(slots)), *_not_elastic(options)))
     return planning.with_devices(plan, accelerator) if options.emit == "ray" else plan
 
 
@@ -96,6 +95,17 @@ def _elsewhere(options: Options, hosts: list[str]) -> list[str]:
         return []
     return [
         f"{hosts[0]} is the only host: its ranks run on this machine; --force_multi starts them on {hosts[0]}"
+    ]
+
+
+def _not_elastic(options: Options) -> list[str]:
+    """Return a sentence if the installed DeepSpeed refuses a config for elastic training."""
+    folder = deepspeed_folder() if options.elastic_training else None
+    if folder is None or (folder / "elasticity").is_dir():
+        return []
+    return [
+        "this DeepSpeed has no elastic training (removed in 0.19, #8563): it refuses a config with `elasticity`. "
+        "The launcher restarts ranks all the same; leave that section out"
     ]
 
 

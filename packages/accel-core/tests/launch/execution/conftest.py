@@ -171,6 +171,13 @@ def free_port() -> int:
     return int(trial.getsockname()[1])
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _ports_are_given_back() -> Iterator[None]:
+    yield
+    while _HELD:
+        _HELD.pop().close()
+
+
 Start = Callable[..., Launch]
 
 

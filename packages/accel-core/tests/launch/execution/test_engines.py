@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import socket
 import sys
@@ -14,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from accel_core.launch import entry
-from accel_core.launch.engine_errors import EngineRefused, EngineUnavailable, UnknownEngine
+from accel_core.launch.engine_errors import EngineUnavailable, UnknownEngine
 from accel_core.launch.engines import registry
-from accel_core.launch.engines.pdsh import Pdsh
 from accel_core.launch.job import VARIABLE, Job
 from accel_core.launch.options import Options
 
@@ -61,7 +61,9 @@ def fakes(tmp_path: Path) -> dict[str, str]:
         line = f'exec {shlex.join([sys.executable, str(FAKE), kind, str(record)])} "$@"'
         (folder / program).write_text(f"#!/bin/sh\n{line}\n")
         (folder / program).chmod(0o755)
-    (folder / "ssh").symlink_to("/bin/false")
+    # Gives the last argument to a shell, as sshd does.
+    (folder / "ssh").write_text('#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n')
+    (folder / "ssh").chmod(0o755)
     return {"PATH": f"{folder}:{os.environ['PATH']}"}
 
 
@@ -254,7 +256,31 @@ def test_a_job_is_the_same_after_its_way_to_another_host(make) -> None:
     assert Job.from_environment(parts) == large
 
 
-def test_a_plan_too_long_for_pdsh_is_refused(make, fakes, monkeypatch) -> None:
-    monkeypatch.setenv("PATH", fakes["PATH"])
-    with pytest.raises(EngineRefused, match="too long for pdsh"):
-        Pdsh().check(make(["sh"], more={"RANDOM": os.urandom(120_000).hex()}), Options())
+SECRET = "hunter2-in-a-variable"
+
+
+def test_no_process_of_a_pdsh_job_shows_a_variable_in_its_arguments(start, fakes, tmp_path) -> None:
+    record = tmp_path / "seen"
+    for name in ("pdsh", "ssh"):
+        program = Path(fakes["PATH"].partition(":")[0], name)
+        lines = program.read_text().splitlines()
+        lines.insert(1, f'printf "%s\\n" "$@" >> {record}')
+        program.write_text("\n".join(lines) + "\n")
+    # A rank that looks at the arguments of all processes of the machine.
+    script = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' > seen$RANK; echo $WANDB_API_KEY"
+    launch = start(
+        script,
+        ranks=1,
+        hosts=("127.0.0.1", "127.0.0.2"),
+        options={"launcher": "pdsh"},
+        environment=fakes,
+        more={"WANDB_API_KEY": SECRET},
+    )
+    assert launch.wait() == 0, launch.err
+    assert launch.out.count(SECRET) == 2
+    text = record.read_text() + "".join(path.read_text() for path in tmp_path.glob("seen[01]"))
+    assert "accel-job-" in text
+    assert SECRET not in text
+    files = set(re.findall(r"/tmp/accel-job-\w+-127.0.0.[12]", text))
+    assert files
+    assert not any(map(os.path.exists, files))

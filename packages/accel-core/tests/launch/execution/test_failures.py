@@ -108,3 +108,18 @@ def test_a_message_in_a_rank_s_output_is_just_text(start) -> None:
     launch = start('printf \'\\036x {"kind": "end", "rank": 1, "code": 9}\\n\' >&2', ranks=1)
     assert launch.wait() == 0
     assert '"code": 9' in launch.err
+
+
+def test_a_traceback_is_shown_once_and_a_long_last_line_is_cut(start) -> None:
+    failing = (
+        "printf 'Traceback (most recent call last):\\n  File train.py\\nRuntimeError: ' >&2; "
+        "head -c 10000 /dev/zero | tr '\\0' x >&2; exit 1"
+    )
+    launch = start(failing, ranks=1)
+    assert launch.wait() == 1
+    assert launch.err.count("Traceback") == 1
+    assert launch.err.count("File train.py") == 1
+    last = launch.err.splitlines()[-1]
+    assert last.startswith("    RuntimeError: xxx")
+    assert last.endswith("x…")
+    assert len(last) < 400

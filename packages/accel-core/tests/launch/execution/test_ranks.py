@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.launch.engine_errors import BindingRefused
+from accel_core.launch.engine_errors import BindingRefused, LogUnwritable
 from accel_core.launch.supervise import bind
+from accel_core.launch.supervise.output import Output
 
 
 def in_a_child(code: str) -> str:
@@ -169,3 +170,24 @@ def test_output_survives_a_slow_reader_of_a_non_blocking_pipe(start) -> None:
     with os.fdopen(reading) as file:
         assert file.read().splitlines() == [f"line {number}" for number in range(20000)]
     assert launch.wait() == 0, launch.err
+
+
+def test_a_log_is_not_written_through_a_link_nor_to_what_is_no_file(tmp_path) -> None:
+    target = tmp_path / "authorized_keys"
+    target.write_text("mine\n")
+    (tmp_path / "link.log").symlink_to(target)
+    os.mkfifo(tmp_path / "pipe.log")
+    for name in ("link.log", "pipe.log"):
+        with pytest.raises(LogUnwritable):
+            Output(str(tmp_path / name), lambda: None)
+    assert target.read_text() == "mine\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+def test_a_log_is_not_written_to_another_user_s_file(tmp_path) -> None:
+    theirs = tmp_path / "theirs.log"
+    theirs.touch()
+    os.chown(theirs, 12345, 12345)
+    with pytest.raises(LogUnwritable, match="no file of yours"):
+        Output(str(theirs), lambda: None)
+    assert theirs.read_text() == ""

@@ -50,7 +50,8 @@ def run_sanitized(program: str, cache: Path) -> subprocess.CompletedProcess[str]
     environment = sanitized_environment(cache)
     if environment is None:
         return None
-    command = [sys.executable, "-c", program]
+    # Without the present folder, in which another user may have put modules.
+    command = [sys.executable, "-c", f"import sys; sys.path = [p for p in sys.path if p]\n{program}"]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
 
 

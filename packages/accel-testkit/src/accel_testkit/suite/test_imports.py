@@ -7,12 +7,12 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from accel_core.launch import entry
 from accel_core.vendor import Traits, Vendor
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.target import Target, records
@@ -36,9 +36,7 @@ def report(
     """What each step of loading the vendor brought along; see accel_testkit.suite.import_trace."""
     out = tmp_path_factory.mktemp("imports") / "report.json"
     command = [
-        sys.executable,
-        "-m",
-        "accel_testkit.suite.import_trace",
+        *entry.run_of("accel_testkit.suite.import_trace"),
         str(out),
         target.package,
         *records(vendor),

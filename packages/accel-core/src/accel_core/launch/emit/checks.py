@@ -25,7 +25,8 @@ def job_name(options: Options) -> str:
 def image(options: Options) -> str:
     """Return the container image; raises `InvalidArguments` if there is none."""
     if not options.image or not _IMAGE.fullmatch(options.image):
-        raise _invalid("--image", options.image or "", "the name of a container image")
+        what = "correct --image" if options.image else "add --image"
+        raise _invalid("--image", options.image or "", "the name of a container image", what)
     return options.image
 
 
@@ -40,10 +41,10 @@ def resources(options: Options) -> dict[str, str]:
     return found
 
 
-def _invalid(option: str, found: str, expected: str) -> InvalidArguments:
+def _invalid(option: str, found: str, expected: str, do: str = "") -> InvalidArguments:
     return InvalidArguments(
         what=f"cannot use {option} with --emit",
         found=repr(found[:80]),
         expected=expected,
-        do=f"correct {option}",
+        do=do or f"correct {option}",
     )

@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from accel_core.launch import entry
 from accel_core.launch.emit import yaml
 from accel_core.launch.emit.checks import image, job_name, resources
 from accel_core.launch.options import Options
@@ -15,7 +18,7 @@ _GROUP, _CONTAINER = "node", "pytorch"
 
 
 def jobset(plan: Plan, options: Options) -> str:
-    """Return a ConfigMap and a JobSet; raises `InvalidArguments`."""
+    """Return a ConfigMap, a Secret if there is any, and a JobSet; raises `InvalidArguments`."""
     name = job_name(options)
     # Names of a JobSet's pods: <jobset>-<group>-<job>-<pod>, below a domain that is called as the JobSet.
     pod = _pod(plan, options, "$(JOB_COMPLETION_INDEX)", f"{name}-{_GROUP}-0-0.{name}")
@@ -32,11 +35,11 @@ def jobset(plan: Plan, options: Options) -> str:
         "failurePolicy": {"maxRestarts": 0},
         "replicatedJobs": [{"name": _GROUP, "replicas": 1, "template": {"spec": job}}],
     }
-    return yaml.dump(_config_map(plan, name), _object("jobset.x-k8s.io/v1alpha2", "JobSet", name, spec))
+    return yaml.dump(*_of_plan(plan, name), _object("jobset.x-k8s.io/v1alpha2", "JobSet", name, spec))
 
 
 def pytorchjob(plan: Plan, options: Options) -> str:
-    """Return a ConfigMap and a PyTorchJob; raises `InvalidArguments`."""
+    """Return a ConfigMap, a Secret if there is any, and a PyTorchJob; raises `InvalidArguments`."""
     name = job_name(options)
     # The operator's RANK is the number of the pod; the ranks' own environment replaces it.
     pod = _pod(plan, options, "$(RANK)", "$(MASTER_ADDR)")
@@ -47,20 +50,24 @@ def pytorchjob(plan: Plan, options: Options) -> str:
         "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
         "pytorchReplicaSpecs": replicas,
     }
-    return yaml.dump(_config_map(plan, name), _object("kubeflow.org/v1", "PyTorchJob", name, spec))
+    return yaml.dump(*_of_plan(plan, name), _object("kubeflow.org/v1", "PyTorchJob", name, spec))
 
 
 def _object(version: str, kind: str, name: str, spec: yaml.Value) -> yaml.Value:
     return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
 
 
-def _config_map(plan: Plan, name: str) -> yaml.Value:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": f"{name}-plan"},
-        "data": {_FILE: plan.to_json()},
-    }
+def _of_plan(plan: Plan, name: str) -> list[yaml.Value]:
+    """Return a ConfigMap with the plan, and a Secret with those of its variables that look like secrets."""
+    hidden = {key: plan.exports[key] for key in plan.secrets()}
+    shown = replace(plan, exports={key: value for key, value in plan.exports.items() if key not in hidden})
+    metadata = {"name": f"{name}-plan"}
+    made: list[yaml.Value] = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {_FILE: shown.to_json()}}
+    ]
+    if hidden:
+        made.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": hidden})
+    return made
 
 
 def _pod(plan: Plan, options: Options, node_rank: str, master: str) -> yaml.Value:
@@ -68,7 +75,7 @@ def _pod(plan: Plan, options: Options, node_rank: str, master: str) -> yaml.Valu
     container: dict[str, yaml.Value] = {
         "name": _CONTAINER,
         "image": image(options),
-        "command": ["python", "-m", "accel_core.launch"],
+        "command": list(entry.main_of(entry.LAUNCH, "python")),
         "args": [
             *("--plan", f"{_FOLDER}/{_FILE}", "--no_ssh", "--node_rank", node_rank),
             *("--master_addr", master, "--master_port", str(plan.master_port)),
@@ -76,6 +83,9 @@ def _pod(plan: Plan, options: Options, node_rank: str, master: str) -> yaml.Valu
         "ports": [{"name": "master", "containerPort": plan.master_port}],
         "volumeMounts": [{"name": "plan", "mountPath": _FOLDER}, {"name": "shm", "mountPath": "/dev/shm"}],
     }
+    if plan.secrets():
+        # The launcher of the pod hands them on to the ranks.
+        container["envFrom"] = [{"secretRef": {"name": f"{job_name(options)}-plan"}}]
     if limits := resources(options):
         container["resources"] = {"limits": limits}
     return {

@@ -7,6 +7,7 @@ from __future__ import annotations
 import shlex
 import sys
 
+from accel_core.launch import entry
 from accel_core.launch.emit.checks import job_name
 from accel_core.launch.errors import InvalidArguments
 from accel_core.launch.options import Options
@@ -19,7 +20,7 @@ set -euo pipefail
 
 # The plan of `accel launch --emit sbatch`. It lies beside this job's output, which all nodes see.
 plan="$SLURM_SUBMIT_DIR/{name}-$SLURM_JOB_ID.plan.json"
-cat > "$plan" <<'ACCEL_PLAN'
+(umask 077 && cat > "$plan") <<'ACCEL_PLAN'
 {plan}
 ACCEL_PLAN
 trap 'rm -f "$plan"' EXIT
@@ -27,7 +28,7 @@ trap 'rm -f "$plan"' EXIT
 master=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 srun --kill-on-bad-exit=1 --cpu-bind=none \\
     bash -c 'exec "$@" --node_rank "$SLURM_NODEID"' accel \\
-    {command} -m accel_core.launch --plan "$plan" --no_ssh --master_addr "$master"
+    {command} --plan "$plan" --no_ssh --master_addr "$master"
 """
 
 
@@ -39,7 +40,7 @@ def render(plan: Plan, options: Options) -> str:
         directives="\n".join(f"#SBATCH {_directive(text)}" for text in (*own, *options.launcher_args)),
         name=name,
         plan=plan.to_json(),
-        command=shlex.quote(sys.executable),
+        command=shlex.join(entry.main_of(entry.LAUNCH, sys.executable)),
     )
 
 

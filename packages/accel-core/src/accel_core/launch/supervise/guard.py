@@ -181,7 +181,7 @@ class Guard:
             # Python may take long to end after an exception, and other ranks fail meanwhile because of it.
             failed_at = self._output.traceback
         if code and not stopped:
-            for line in self._output.last:
+            for line in self._output.untold():
                 self._output.message(
                     messages.encode_line(self._assignment.token, self._assignment.rank, line)
                 )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _MARK = b"\x1e"
-_TEXT = 600
+_TEXT = 300
 
 
 def encode(token: str, kind: str, rank: int, **values: Any) -> bytes:
@@ -26,7 +26,8 @@ def encode(token: str, kind: str, rank: int, **values: Any) -> bytes:
 
 def encode_line(token: str, rank: int, line: bytes) -> bytes:
     """Return one of a failed rank's last lines as a message."""
-    return encode(token, "line", rank, text=line.decode("utf-8", "replace")[:_TEXT])
+    text = line.decode("utf-8", "replace")
+    return encode(token, "line", rank, text=text if len(text) <= _TEXT else f"{text[:_TEXT]}…")
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from accel_core.launch.engine_errors import LogUnwritable
 from accel_core.launch.supervise import messages
 from accel_core.launch.supervise.lines import Lines, write_all
 
@@ -31,8 +33,7 @@ class Output:
         self.on_traceback = on_traceback
         self._log = -1
         if log:
-            Path(log).parent.mkdir(parents=True, exist_ok=True)
-            self._log = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._log = _opened(Path(log))
         self._at_line_start = {STDOUT: True, STDERR: True}
         self.last: deque[bytes] = deque(maxlen=_LAST_LINES)
         #: When the rank last began to write a traceback, by time.monotonic(); 0.0 if it never did.
@@ -58,6 +59,13 @@ class Output:
         self._at_line_start[target] = line.endswith(b"\n")
         write_all(target if self._log < 0 else self._log, line)
 
+    def untold(self) -> list[bytes]:
+        """Return the last lines for a report; of a traceback that is in the output already, only the error."""
+        last = list(self.last)
+        if self._log < 0 and any(line.startswith(_TRACEBACK) for line in last):
+            return last[-1:]
+        return last
+
     def message(self, line: bytes) -> None:
         """Write a message to the launcher, at the start of a line."""
         if not self._at_line_start[STDERR] and self._log < 0:
@@ -67,6 +75,27 @@ class Output:
             write_all(STDERR, line)
         except OSError:  # The launcher no longer exists.
             pass
+
+
+def _opened(path: Path) -> int:
+    """Open a log for appending: a file of this user, no link, pipe or device that somebody has put there."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(path, flags, 0o644)
+        found = os.fstat(descriptor)
+        if stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid():
+            return descriptor
+        os.close(descriptor)
+        reason = "it is no file of yours"
+    except OSError as error:
+        reason = str(error.strerror)
+    raise LogUnwritable(
+        what="cannot write the log of a rank",
+        found=f"{path}: {reason}",
+        expected="a new file, or one of this user",
+        do="give --enable_each_rank_log a folder that only you can write to",
+    )
 
 
 def report_failure(token: str, rank: int, text: str, code: int) -> int:
