@@ -80,8 +80,10 @@ int Segment::create(int32_t ranks, int64_t bytes, const uint8_t* nonce, int* fd)
 int Segment::map(int fd, int32_t ranks, const uint8_t* nonce) {
   struct stat file {};
   if (fstat(fd, &file) != 0) return errno;
-  // A file of somebody else, or one whose size may change, is not ours. Only a memfd can have these seals.
-  if (file.st_uid != geteuid() || (fcntl(fd, F_GET_SEALS) & kSeals) != kSeals) return EPERM;
+  // A file of somebody else, or one whose size may change, is not ours. Only a memfd can have these seals; of files
+  // that cannot be sealed, F_GET_SEALS returns -1, which has all bits.
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (file.st_uid != geteuid() || seals < 0 || (seals & kSeals) != kSeals) return EPERM;
   if (ranks < 1 || file.st_size < least_bytes(ranks)) return EINVAL;
   void* memory = mapped(fd, file.st_size);
   if (memory == MAP_FAILED) return errno;

@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 import sys
 
+from accel_core import env
+
 _HOOKS = {
     "deepspeed.accelerator.real_accelerator": "accel_core.api:on_accelerator",
     "deepspeed.ops.op_builder": "accel_core.api:on_op_builder",
@@ -58,6 +60,13 @@ class _DeepSpeedImportFinder:
 def autoload() -> None:
     """Entry point of torch. Importing this package has registered the hooks already."""
     register()
+    if env.STORE_ADDRESS.get():
+        try:
+            from accel_core import store_address
+
+            store_address.apply()
+        except Exception:
+            logging.getLogger("accel_core").exception("torch's store will listen on all interfaces")
 
 
 def register() -> None:

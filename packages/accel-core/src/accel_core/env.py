@@ -24,6 +24,7 @@ class Variable:
     name: str
     default: str
     sentence: str
+    secret: bool = False
 
     def get(self) -> str:
         """Return the value, or the default if unset."""
@@ -32,6 +33,10 @@ class Variable:
     def raw(self) -> str | None:
         """Return the value exactly as set, None if unset."""
         return os.environ.get(self.name)
+
+    def shown(self) -> str | None:
+        """Return the value for people to read, None if unset."""
+        return "(secret)" if self.secret and self.raw() else self.raw()
 
     def on(self) -> bool:
         """Return the value as a bool; raises `InvalidEnvironment` if it is not one of the accepted words."""
@@ -84,6 +89,18 @@ IO_ENGINE = Variable(
     "Engine of file I/O: uring, threads or python; default: the first of them that works in this process.",
 )
 
+STORE_ADDRESS = Variable(
+    "ACCEL_STORE_ADDRESS",
+    "",
+    "Where torch's store of rank 0 listens, instead of on all interfaces; set by `accel launch` for rank 0.",
+)
+JOB_SECRET = Variable(
+    "ACCEL_JOB_SECRET",
+    "",
+    "With it ranks sign what they tell each other through torch's store; set by `accel launch` on one host.",
+    secret=True,
+)
+
 #: Set by launchers. The first one that is set is used; local ranks come before the global rank.
 _RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", "RANK")
 
@@ -95,3 +112,4 @@ def is_local_rank_zero() -> bool:
 
 
 VARIABLES = (DS_ACCELERATOR, STRICT, SKIP, BRIDGE, VERBOSE, SYSROOT, CACHE_DIR, SPEEDUPS, IO_ENGINE)
+VARIABLES += (STORE_ADDRESS, JOB_SECRET)

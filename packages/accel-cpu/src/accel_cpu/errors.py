@@ -23,3 +23,9 @@ class OneCCLFailed(AccelError, RuntimeError):
     """oneCCL cannot be loaded, or one of its calls failed."""
 
     code = "ACC-522"
+
+
+class StoreTampered(AccelError, RuntimeError):
+    """torch's store has something of another rank that no rank of this job wrote."""
+
+    code = "ACC-523"

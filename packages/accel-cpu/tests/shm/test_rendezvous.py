@@ -8,6 +8,9 @@ import ctypes
 import errno
 import os
 import socket
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,8 +20,10 @@ import torch.distributed as dist
 
 from accel_cpu import CPU_Accelerator
 from accel_cpu.shm import library, rendezvous
+from accel_cpu.shm.facts import Facts
 
-FACTS: dict[str, Any] = {"pid": 1, "problem": "", "host": "a", "processes": 1, "user": 0, "cpus": [0]}
+NONCE = b"\0\1" * 16
+FACTS = Facts(1, "", "a", 1, 0, (0,))
 
 
 @pytest.mark.parametrize(
@@ -32,8 +37,9 @@ FACTS: dict[str, Any] = {"pid": 1, "problem": "", "host": "a", "processes": 1, "
     ],
 )
 def test_ranks_that_cannot_share_memory_have_a_reason(differs: dict[str, Any], reason: str) -> None:
-    assert rendezvous._obstacle([FACTS, FACTS | {"pid": 2} | differs]) == reason
-    assert rendezvous._obstacle([FACTS, FACTS | {"pid": 2}]) == ""
+    other = replace(FACTS, pid=2)
+    assert rendezvous._obstacle([FACTS, replace(other, **differs)]) == reason
+    assert rendezvous._obstacle([FACTS, other]) == ""
 
 
 def test_without_shared_memory_gloo_does_the_same() -> None:
@@ -51,21 +57,45 @@ def _join(fd: int, nonce: bytes, ranks: int = 2) -> int:
     return 0 if handle else error.value
 
 
-def test_a_segment_with_another_nonce_or_of_another_kind_is_refused() -> None:
-    nonce = b"\0\1" * 16
-    fd = library.load().accel_shm_create(2, 1 << 20, nonce)
-    plain = os.memfd_create("accel_shm")
+@pytest.fixture
+def segment() -> Iterator[int]:
+    """A descriptor of a segment with NONCE."""
+    fd = library.load().accel_shm_create(2, 1 << 20, NONCE)
+    yield fd
+    os.close(fd)
+
+
+def test_a_segment_with_another_nonce_is_refused_and_its_size_is_sealed(segment: int) -> None:
+    assert _join(segment, NONCE) == 0
+    assert _join(segment, b"x" * 32) == errno.EPERM
+    with pytest.raises(PermissionError):
+        os.ftruncate(segment, 0)
+
+
+def _another(kind: str) -> int:
+    """A descriptor of something else than a sealed memfd."""
+    if kind == "memfd":
+        return os.memfd_create("accel_shm", os.MFD_ALLOW_SEALING)
+    if kind == "file":
+        with tempfile.TemporaryFile(dir="/var/tmp") as file:  # /tmp may be in memory, where files know seals
+            return os.dup(file.fileno())
+    if kind == "pipe":
+        reading, writing = os.pipe()
+        os.close(writing)
+        return reading
+    return os.open("/dev/zero", os.O_RDWR)
+
+
+@pytest.mark.parametrize("kind", ["memfd", "file", "pipe", "device"])
+def test_what_has_no_seals_is_refused_though_its_header_is_right(segment: int, kind: str) -> None:
+    fd = _another(kind)
     try:
-        assert _join(fd, nonce) == 0
-        assert _join(fd, b"x" * 32) != 0
-        os.ftruncate(plain, 1 << 20)
-        os.pwrite(plain, os.pread(fd, 4096, 0), 0)
-        assert _join(plain, nonce) != 0, "its size is not sealed"
-        with pytest.raises(PermissionError):
-            os.ftruncate(fd, 0)
+        if kind in ("memfd", "file"):
+            os.ftruncate(fd, 1 << 20)
+            os.pwrite(fd, os.pread(segment, 4096, 0), 0)
+        assert _join(fd, NONCE) == errno.EPERM
     finally:
         os.close(fd)
-        os.close(plain)
 
 
 def _planted(nonce: bytes, user: int) -> int:
@@ -93,12 +123,11 @@ def _planted(nonce: bytes, user: int) -> int:
 def test_a_segment_that_another_user_planted_is_refused_though_the_nonce_is_right(
     user: int, error: int
 ) -> None:
-    nonce = b"\0\1" * 16
     library.load()
-    fd = _planted(nonce, user)
+    fd = _planted(NONCE, user)
     try:
         assert os.fstat(fd).st_uid == user
-        assert _join(fd, nonce) == error
+        assert _join(fd, NONCE) == error
     finally:
         os.close(fd)
 

@@ -38,7 +38,7 @@ def _entry(variable: Variable) -> dict[str, str | bool | None]:
     return {
         "name": variable.name,
         "set": variable.raw() is not None,
-        "value": variable.raw(),
+        "value": variable.shown(),
         "default": variable.default,
         "sentence": variable.sentence,
     }
@@ -67,7 +67,7 @@ def _print_table() -> None:
     for title in ("variable", "value", "meaning"):
         table.add_column(title, overflow="fold")
     for variable in _installed():
-        raw = variable.raw()
+        raw = variable.shown()
         value = (
             Text(f"default: {variable.default or 'unset'}", "dim")
             if raw is None

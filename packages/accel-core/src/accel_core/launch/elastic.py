@@ -22,6 +22,7 @@ from torch.distributed.elastic.agent.server.api import (
 from torch.distributed.elastic.multiprocessing import ProcessFailure, SignalException
 from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
 
+from accel_core import env
 from accel_core.launch import node
 from accel_core.launch.job import Job
 from accel_core.launch.options import Options
@@ -102,6 +103,9 @@ class RankAgent(SimpleElasticAgent):
             "CROSS_SIZE": group.group_world_size,
             "GROUP_RANK": group.group_rank,
             "MASTER_ADDR": group.master_addr,
+            # Hosts come and go, each with a launcher of its own.
+            env.STORE_ADDRESS.name: "",
+            env.JOB_SECRET.name: "",
             "MASTER_PORT": group.master_port,
             "TORCHELASTIC_RESTART_COUNT": restarts,
             "TORCHELASTIC_MAX_RESTARTS": group.spec.max_restarts,

@@ -14,8 +14,10 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from accel_core import env
 from accel_core.launch.plan import Host, Plan, Rank
 from accel_core.launch.supervise.assignment import Assignment
+from accel_core.store_address import is_listenable
 
 #: Holds the job for the workers of an engine; in parts, because Linux limits a variable to 128 KiB.
 VARIABLE = "ACCEL_LAUNCH_JOB"
@@ -32,14 +34,18 @@ def _now() -> str:
 
 @dataclass(frozen=True)
 class Job:
-    """token: marks the messages to the launcher. logs: folder for one log a rank; empty: none. started: in the
-    names of the logs, the same on all hosts. status: whether guards report CPU and memory."""
+    """token: marks the messages to the launcher. secret: of the ranks, if this launcher starts all of them.
+
+    logs: folder for one log a rank; empty: none. started: in the names of the logs, the same on all hosts. status:
+    whether guards report CPU and memory.
+    """
 
     plan: Plan
     logs: str = ""
     status: bool = False
     grace: float = GRACE
     token: str = field(default_factory=lambda: secrets.token_hex(8))
+    secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
     started: str = field(default_factory=_now)
 
     def assignment(self, host: Host, rank: Rank, stdin: int = -1) -> Assignment:
@@ -49,7 +55,7 @@ class Job:
             rank=rank.rank,
             host=host.name,
             command=self.plan.command(rank),
-            environment={**self._exports(), **rank.environment},
+            environment={**self._exports(), **rank.environment, **self._of_the_store(rank)},
             directory=self.plan.directory,
             token=self.token,
             grace=self.grace,
@@ -65,6 +71,16 @@ class Job:
         # The same on all hosts and under each engine; alone on its own host, a launcher's ranks inherit them.
         alone = [host.name for host in self.plan.hosts] == [LOCAL]
         return {} if alone else self.plan.exports
+
+    def _of_the_store(self, rank: Rank) -> dict[str, str]:
+        # Always set: a launcher may itself run in a rank of another job.
+        plan = self.plan
+        listens = rank.rank == 0 and is_listenable(plan.master_addr)
+        return {
+            env.STORE_ADDRESS.name: plan.master_addr if listens else "",
+            # With --no_ssh each host has its own launcher, and its own secret.
+            env.JOB_SECRET.name: self.secret if len(plan.hosts) == 1 else "",
+        }
 
     def to_text(self) -> str:
         """Return the job as base64, without a character that a shell or pdsh interprets."""

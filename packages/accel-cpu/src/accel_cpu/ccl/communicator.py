@@ -13,6 +13,7 @@ from torch import Tensor
 from accel_core.errors import in_short
 from accel_cpu.ccl import library
 from accel_cpu.errors import OneCCLFailed
+from accel_cpu.exchange import Exchange
 from accel_cpu.shm.calls import contiguous, store
 
 #: onecclDataType_t.
@@ -26,26 +27,36 @@ _BYTES = 1  # onecclUint8: for what only moves data
 
 
 def exchange_id(store: Any, rank: int, ranks: int) -> library.UniqueId:
-    """Return the identifier that rank 0 makes. Raises the same on all ranks if one of them has no oneCCL."""
-    identifier, failure = library.UniqueId(), ""
+    """Return the identifier that rank 0 makes. Raises OneCCLFailed on all ranks if one has no oneCCL; StoreTampered."""
+    exchange, mine, failure = Exchange(store, rank, ranks, "loaded", "id"), b"", ""
     try:
         loaded = library.load()
         if rank == 0:
-            result = loaded.onecclGetUniqueId(ctypes.byref(identifier))
-            library.check(loaded, result, "oneCCL made no identifier")
-            store.set("id", bytes(identifier))
+            made = library.UniqueId()
+            library.check(loaded, loaded.onecclGetUniqueId(ctypes.byref(made)), "oneCCL made no identifier")
+            mine = bytes(made)
     except OneCCLFailed as error:
         failure = in_short(error) or type(error).__name__
-    store.set(f"loaded/{rank}", failure)
-    failures = {peer: store.get(f"loaded/{peer}").decode() for peer in range(ranks)}
-    if any(failures.values()):
+    failures = exchange.tell(failure)
+    if any(failures):
         raise OneCCLFailed(
             what="the backend ccl cannot be used",
-            found="; ".join(f"rank {peer}: {text}" for peer, text in failures.items() if text),
+            found="; ".join(f"rank {peer}: {text}" for peer, text in enumerate(failures) if text),
             expected="oneCCL on every rank",
             do="pip install 'accel-cpu[ccl]' in the environment of every rank, or use the backend gloo or shm",
         )
-    return library.UniqueId.from_buffer_copy(store.get("id"))
+    try:
+        identifier = bytes.fromhex(exchange.tell(mine.hex())[0])
+        if len(identifier) != library.UNIQUE_ID_BYTES:
+            raise ValueError(f"{len(identifier)} bytes")
+    except ValueError as error:
+        raise OneCCLFailed(
+            what="the backend ccl cannot be used",
+            found=f"an identifier of rank 0 that is none: {error}",
+            expected=f"{library.UNIQUE_ID_BYTES} bytes",
+            do="use one release of accel-cpu on all ranks, and find out who else reaches the store's port",
+        ) from error
+    return library.UniqueId.from_buffer_copy(identifier)
 
 
 class Communicator:

@@ -9,15 +9,19 @@ all of them use shared memory or none does.
 from __future__ import annotations
 
 import ctypes
-import json
+import errno
 import os
 import secrets
+import stat
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from accel_core.errors import in_short
+from accel_cpu.exchange import Exchange
 from accel_cpu.shm import library
+from accel_cpu.shm.facts import Facts
 
 #: Bytes of shared memory of one group, and of all groups of a process.
 GROUP_BYTES = 8 << 20
@@ -37,21 +41,28 @@ class Joined:
 
 
 def join(store: Any, rank: int, ranks: int) -> Joined:
-    """Make the ranks of the store share memory, if all of them can. Called by all ranks; raises what the store does."""
+    """Make the ranks of the store share memory, if all of them can. Called by all ranks.
+
+    Raises StoreTampered, and what the store does.
+    """
     size = min(GROUP_BYTES, (TOTAL_BYTES - sum(_created.values())) // 2)
     segment = _create(ranks, size) if rank == 0 else None
-    mine = _facts(segment)
-    store.set(f"facts/{rank}", json.dumps(mine))
-    facts = [json.loads(store.get(f"facts/{peer}")) for peer in range(ranks)]
-    reason = _obstacle(facts)
+    exchange = Exchange(store, rank, ranks, "facts", "joined")
     try:
+        mine = _facts(segment)
+        facts, reason = _read(exchange.tell(mine.to_text()))
+        reason = reason or _obstacle(facts)
         handle, failure = (None, reason) if reason else _join(facts, rank, segment)
-        store.set(f"joined/{rank}", failure)
-        failures = {peer: store.get(f"joined/{peer}").decode() for peer in range(ranks)}
+        try:
+            failures = exchange.tell(failure)
+        except BaseException:
+            if handle is not None:
+                library.load().accel_shm_leave(handle)
+            raise
     finally:
         if segment is not None and segment[0] >= 0:
             os.close(segment[0])
-    failed = [f"rank {peer}: {text}" for peer, text in failures.items() if text]
+    failed = [f"rank {peer}: {text}" for peer, text in enumerate(failures) if text]
     if not failed:
         if handle is not None and segment is not None:
             _created[handle] = size
@@ -67,69 +78,76 @@ def leave(handle: int) -> None:
     library.load().accel_shm_leave(handle)
 
 
-def _facts(segment: tuple[int, str] | None) -> dict[str, Any]:
+def _facts(segment: tuple[int, bytes] | None) -> Facts:
     """Return what the others have to know of this process."""
-    facts: dict[str, Any] = {"pid": os.getpid(), "problem": ""}
+    fd, nonce = segment or (-1, bytes(library.NONCE))
     try:
         library.load()
-        facts["host"] = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        facts["processes"] = os.stat("/proc/self/ns/pid").st_ino
-        facts["user"] = os.geteuid()
-        facts["cpus"] = sorted(os.sched_getaffinity(0))
+        return Facts(
+            pid=os.getpid(),
+            problem=f"no shared memory: {os.strerror(-fd)}" if segment and fd < 0 else "",
+            host=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+            processes=os.stat("/proc/self/ns/pid").st_ino,
+            user=os.geteuid(),
+            cpus=tuple(sorted(os.sched_getaffinity(0))),
+            fd=max(fd, -1),
+            nonce=nonce,
+        )
     except Exception as error:
         # Whatever the machine lacks: gloo does without.
-        facts["problem"] = in_short(error) or type(error).__name__
-    if segment is not None:
-        facts["fd"], facts["nonce"] = segment
-        if segment[0] < 0:
-            facts["problem"] = facts["problem"] or f"no shared memory: {os.strerror(-segment[0])}"
-    return facts
+        return Facts(os.getpid(), in_short(error) or type(error).__name__)
 
 
-def _create(ranks: int, size: int) -> tuple[int, str]:
+def _create(ranks: int, size: int) -> tuple[int, bytes]:
     """Return the descriptor of a new segment, or a negative errno, and its nonce."""
     nonce = secrets.token_bytes(library.NONCE)
     try:
-        fd = int(library.load().accel_shm_create(ranks, size, nonce))
+        return int(library.load().accel_shm_create(ranks, size, nonce)), nonce
     except Exception:
-        return -1, ""  # said by _facts
-    return fd, nonce.hex()
+        return -1, nonce  # said by _facts
 
 
-def _obstacle(facts: list[dict[str, Any]]) -> str:
+def _read(texts: Sequence[str]) -> tuple[list[Facts], str]:
+    """Return the facts of all ranks, and why some cannot be read; empty if all can."""
+    facts = []
+    for rank, text in enumerate(texts):
+        try:
+            facts.append(Facts.from_text(text))
+        except ValueError as error:
+            return [], f"rank {rank} told what cannot be read: {error}"
+    return facts, ""
+
+
+def _obstacle(facts: Sequence[Facts]) -> str:
     """Return why these ranks cannot share memory; empty if they can try."""
     for rank, fact in enumerate(facts):
-        if fact["problem"]:
-            return f"rank {rank}: {fact['problem']}"
+        if fact.problem:
+            return f"rank {rank}: {fact.problem}"
     for name, meaning in (("host", "on different hosts"), ("processes", "in different containers")):
-        if len({fact[name] for fact in facts}) > 1:
+        if len({getattr(fact, name) for fact in facts}) > 1:
             return f"the ranks are {meaning}"
-    if len({fact["user"] for fact in facts}) > 1:
+    if len({fact.user for fact in facts}) > 1:
         return "the ranks belong to different users"
-    if len({fact["pid"] for fact in facts}) < len(facts):
+    if len({fact.pid for fact in facts}) < len(facts):
         return "several ranks are in one process"
     return ""
 
 
-def _join(facts: list[dict[str, Any]], rank: int, segment: tuple[int, str] | None) -> tuple[int | None, str]:
+def _join(facts: Sequence[Facts], rank: int, segment: tuple[int, bytes] | None) -> tuple[int | None, str]:
     """Return the handle, or why this rank has none."""
     ranks = len(facts)
-    pids = (ctypes.c_int32 * ranks)(*(fact["pid"] for fact in facts))
-    cpus = {cpu for fact in facts for cpu in fact["cpus"]}
+    pids = (ctypes.c_int32 * ranks)(*(fact.pid for fact in facts))
+    cpus = {cpu for fact in facts for cpu in fact.cpus}
     error = ctypes.c_int32(0)
     try:
-        # The descriptor of rank 0: the segment has no name. The library checks that it is the one with this nonce.
-        fd = (
-            segment[0]
-            if segment
-            else os.open(f"/proc/{pids[0]}/fd/{facts[0]['fd']}", os.O_RDWR | os.O_CLOEXEC)
-        )
+        fd = segment[0] if segment else _open(facts[0].pid, facts[0].fd)
         try:
+            # The library checks that the segment is the one with this nonce.
             handle = library.load().accel_shm_join(
                 fd,
                 rank,
                 ranks,
-                bytes.fromhex(facts[0]["nonce"]),
+                facts[0].nonce,
                 pids,
                 SPIN_US if len(cpus) >= ranks else 0,
                 ctypes.byref(error),
@@ -142,3 +160,16 @@ def _join(facts: list[dict[str, Any]], rank: int, segment: tuple[int, str] | Non
     return (
         (handle, "") if handle else (None, f"cannot share the memory of rank 0: {os.strerror(error.value)}")
     )
+
+
+def _open(pid: int, number: int) -> int:
+    """Open what a process has open under a number: the segment has no name. Raises OSError for anything else."""
+    # O_PATH does nothing to the file: only a file without a name, of this user, is then opened to be written.
+    place = os.open(f"/proc/{pid}/fd/{number}", os.O_PATH | os.O_CLOEXEC)
+    try:
+        found = os.fstat(place)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink or found.st_uid != os.geteuid():
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+        return os.open(f"/proc/self/fd/{place}", os.O_RDWR | os.O_CLOEXEC)
+    finally:
+        os.close(place)

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import torch
 import torch.distributed as dist
 
@@ -43,7 +45,7 @@ def without_memory(rank: int, ranks: int) -> str:
 
     facts = rendezvous._facts
     problem = {"problem": "planted"} if rank == 1 else {}
-    rendezvous._facts = lambda segment: facts(segment) | problem
+    rendezvous._facts = lambda segment: dataclasses.replace(facts(segment), **problem)
     group = dist.new_group(backend="shm")
     rendezvous._facts = facts
     tensor = torch.full((3,), rank + 1.0)
