@@ -20,6 +20,7 @@ import pytest
 
 from accel_core.errors import CacheUnusable
 from accel_core.native import Source, build, compiler, trust
+from accel_core.native import cache as cache_of_the_user
 
 _LIBRARY = """
 import sys
@@ -106,6 +107,31 @@ def test_a_user_without_a_home_is_an_error_of_ours(source: Source, monkeypatch: 
     monkeypatch.setattr(Path, "home", fail)
     with pytest.raises(CacheUnusable, match="home directory"):
         build.library(source)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "found"),
+    [
+        ("ACCEL_CACHE_DIR", "~/mine", "home/mine"),
+        ("XDG_CACHE_HOME", "~/mine", "home/.cache/accel"),
+        ("XDG_CACHE_HOME", "mine", "home/.cache/accel"),
+        ("XDG_CACHE_HOME", "", "home/.cache/accel"),
+    ],
+)
+def test_the_folder_does_not_depend_on_where_a_program_is_started(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str, found: str
+) -> None:
+    for each in ("ACCEL_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(each, raising=False)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv(variable, value)
+    assert cache_of_the_user.default() == tmp_path / found
+    for name, relative in (("ACCEL_CACHE_DIR", "mine"), ("HOME", "home")):
+        monkeypatch.setenv(name, relative)
+        with pytest.raises(CacheUnusable, match="relative"):
+            cache_of_the_user.default()
+        monkeypatch.delenv("ACCEL_CACHE_DIR", raising=False)
 
 
 @pytest.mark.parametrize(

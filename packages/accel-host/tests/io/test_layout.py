@@ -104,3 +104,12 @@ def test_other_kinds_of_file_are_oserrors(tmp_path: Path) -> None:
         with pytest.raises(OSError, match=name.split("/")[0]):
             io.save({"a": torch.ones(3)}, tmp_path / name)
     assert sorted(os.listdir(tmp_path)) == ["fifo", "folder"]
+
+
+def test_a_file_of_a_terabyte_of_which_next_to_nothing_is_stored_is_an_error(tmp_path: Path) -> None:
+    path, size = tmp_path / "file", 1 << 40
+    path.write_bytes(entry((size,), (0, size)))
+    os.truncate(path, os.path.getsize(path) - 4 + size)
+    for load in (io.load, io.load_metadata):
+        with pytest.raises(InvalidFile, match="are stored"):
+            load(path)

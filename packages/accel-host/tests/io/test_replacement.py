@@ -140,18 +140,6 @@ def test_an_exception_of_the_progress_function_ends_the_save(
     assert torch.equal(io.load(tmp_path / "file")["a"], torch.ones(3))
 
 
-def test_a_temporary_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
-    (tmp_path / "other").write_text("kept")
-    (tmp_path / ".file.part").symlink_to("other")
-    with pytest.raises(OSError, match="part"):
-        io.save({}, tmp_path / "file")
-    (tmp_path / ".file.part").unlink()
-    os.link(tmp_path / "other", tmp_path / ".file.part")
-    io.save({}, tmp_path / "file")
-    assert (tmp_path / "other").read_text() == "kept"
-    assert io.load(tmp_path / "file") == {}
-
-
 def test_a_temporary_file_that_is_removed_meanwhile_replaces_nothing(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("former")

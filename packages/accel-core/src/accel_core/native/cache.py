@@ -18,15 +18,24 @@ from accel_core.native import trust
 
 
 def default() -> Path:
-    """Return ACCEL_CACHE_DIR, or `accel` in the platform's cache folder of the user; raises `CacheUnusable`."""
-    if env.CACHE_DIR.get():
-        return Path(env.CACHE_DIR.get())
+    """Return ACCEL_CACHE_DIR, or `accel` in the platform's cache folder of the user; raises `CacheUnusable`.
+
+    `~` is the home folder. A relative XDG_CACHE_HOME is ignored, as its specification has it.
+    """
     try:
-        if sys.platform == "darwin":
-            return Path.home() / "Library/Caches/accel"
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "accel"
+        path = Path(env.CACHE_DIR.get()).expanduser() if env.CACHE_DIR.get() else _of_the_platform()
     except RuntimeError as error:  # a user without HOME and without an entry in passwd, as in containers
         raise trust.unusable(str(error)) from error
+    if not path.is_absolute():  # it would be another one in each folder where a program is started
+        raise trust.unusable(f"{path} is a relative path")
+    return path
+
+
+def _of_the_platform() -> Path:
+    if sys.platform == "darwin":
+        return Path.home() / "Library/Caches/accel"
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".cache") / "accel"
 
 
 def folder(*, write: bool = True) -> Path:

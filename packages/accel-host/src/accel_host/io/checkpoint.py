@@ -16,6 +16,7 @@ import io
 import os
 import pickle
 import re
+import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,7 +168,7 @@ class CheckpointWriter(FileSystemWriter):
     def _remove_unnamed(self) -> None:
         """Remove data files that no `.metadata` names; without collectives only this rank's."""
         # Names are found in the bytes: nothing is unpickled from a folder that is only written to.
-        named = b"".join(path.read_bytes() for path in self._folder().glob(_METADATA))
+        named = b"".join(path.read_bytes() for path in self._folder().glob(_METADATA) if _is_file(path))
         for path in self._folder().iterdir():
             match = _DATA.fullmatch(path.name)
             if not match or path.name.encode() in named:
@@ -214,6 +215,10 @@ class CheckpointReader(FileSystemReader):
             if size < end:
                 raise _invalid(str(path), f"{size} bytes, where .metadata describes {end}")
         return super().read_data(plan, planner)
+
+
+def _is_file(path: Path) -> bool:
+    return stat.S_ISREG(path.lstat().st_mode)  # a pipe would never end, a link may lead to one
 
 
 def _removed(path: Path) -> TransferFailed:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from accel_host import library
-from accel_host.io import native_engine
+from accel_host.io import links, native_engine
 
 Name: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes] | int"
 
@@ -40,16 +41,17 @@ class OpenFile:
             os.close(fd)
 
 
-def open_file(name: Name, *, write: bool, size: int, native: bool) -> OpenFile:
+def open_file(name: Name, *, write: bool, size: int, native: bool, own: bool = False) -> OpenFile:
     """Open a file by name, or take another descriptor of one that is open; raises OSError.
 
     size:   bytes of the request; small ones need no direct I/O.
     native: whether the library transfers, which alone has memory as direct I/O demands it.
-    A descriptor that is passed stays the caller's.
+    own:    whether a descriptor is one of ours, whose file is opened once more with O_DIRECT.
+    A descriptor that is passed stays the caller's. A link that another user may have laid is not written to.
     """
     direct = bool(_DIRECT) and size >= _SMALLEST_BLOCK and native
     if isinstance(name, int):
-        file = _another(name, write)
+        file = _another(name, write, direct and own)
     else:
         file = _by_name(name, write, direct)
     try:
@@ -73,26 +75,42 @@ def _by_name(
     flags = os.O_WRONLY | os.O_CREAT if write else os.O_RDONLY
     if direct:
         try:
-            return OpenFile(shown, os.open(path, flags | _DIRECT, 0o600), direct=True, created=created)
+            return OpenFile(shown, _open(path, flags | _DIRECT), direct=True, created=created)
         except OSError as error:
             if error.errno not in _REFUSED:
                 raise
-    return OpenFile(shown, os.open(path, flags, 0o600), created=created)
+    return OpenFile(shown, _open(path, flags), created=created)
 
 
-def _another(fd: int, write: bool) -> OpenFile:
+def _open(path: str | bytes, flags: int) -> int:
+    if not flags & os.O_CREAT:
+        return os.open(path, flags)
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EMLINK):
+            raise
+    return os.open(links.followed(os.fsdecode(path)), flags | os.O_NOFOLLOW, 0o600)
+
+
+def _another(fd: int, write: bool, direct: bool) -> OpenFile:
     """Return a descriptor of the same file, so that the caller may close his at any time."""
     flags = fcntl.fcntl(fd, fcntl.F_GETFL)
     access = flags & (os.O_RDONLY | os.O_WRONLY | os.O_RDWR)
     if access == (os.O_RDONLY if write else os.O_WRONLY):
         verb = "reading" if write else "writing"
         raise OSError(errno.EBADF, f"descriptor {fd} is open for {verb} only")
+    path, shown = f"/proc/self/fd/{fd}", _name_of(fd)
+    if direct:
+        # Where it is refused, or there is no /proc, a duplicate does.
+        with contextlib.suppress(OSError):
+            again = os.open(path, (os.O_WRONLY if write else os.O_RDONLY) | _DIRECT)
+            return OpenFile(shown, again, direct=True)
     direct = bool(flags & _DIRECT)
     if flags & os.O_APPEND and write:
         # With O_APPEND, Linux writes at the end of the file, whatever the offset.
-        path = f"/proc/self/fd/{fd}"
-        return OpenFile(_name_of(fd), os.open(path, os.O_WRONLY | (_DIRECT if direct else 0)), direct=direct)
-    return OpenFile(_name_of(fd), os.dup(fd), direct=direct)
+        return OpenFile(shown, os.open(path, os.O_WRONLY | (_DIRECT if direct else 0)), direct=direct)
+    return OpenFile(shown, os.dup(fd), direct=direct)
 
 
 def _name_of(fd: int) -> str:

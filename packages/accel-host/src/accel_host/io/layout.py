@@ -28,6 +28,8 @@ _LONGEST = 100_000_000
 _MOST_BYTES = 2**63 - 1
 #: More dimensions than any tensor has: a hostile header cannot make sizes whose product takes long.
 _MOST_DIMENSIONS = 64
+#: The unit of st_blocks.
+_BLOCK = 512
 _METADATA = "__metadata__"
 _DTYPES = {
     "BOOL": torch.bool,
@@ -98,7 +100,12 @@ class Layout:
     @classmethod
     def read(cls, file: File, fd: int, name: str) -> Layout:
         """Return the layout of an open file; raises InvalidFile, OSError."""
-        size = os.fstat(fd).st_size
+        found = os.fstat(fd)
+        size = found.st_size
+        # A hole costs whoever made the file nothing, and whoever reads it the memory.
+        if 2 * _BLOCK * found.st_blocks < size and size > _memory():
+            held = f"{size} bytes, of which {_BLOCK * found.st_blocks} are stored"
+            raise _invalid(name, f"{held}; this machine has {_memory()} bytes of memory")
         if size < _LENGTH.size:
             raise _invalid(name, f"{size} bytes")
         first = _bytes(file, 0, _LENGTH.size)
@@ -106,6 +113,10 @@ class Layout:
         if not 2 <= length <= min(_LONGEST, size - _LENGTH.size):
             raise _invalid(name, f"{size} bytes, of which the first 8 are not the length of a header")
         return _parsed(name, first + _bytes(file, _LENGTH.size, length), size)
+
+
+def _memory() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _bytes(file: File, offset: int, size: int) -> bytes:

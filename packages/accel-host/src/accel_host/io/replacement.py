@@ -12,28 +12,33 @@ import secrets
 import stat
 from types import TracebackType
 
+from accel_host.io import links
 from accel_host.io.transfer import synchronize_folder
+
+#: O_NONBLOCK: a named pipe must not stop the process.
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Replacement:
-    """`with Replacement(path) as new:` write to `new.name`, then `new.replace()`. Otherwise nothing remains of it.
+    """`with Replacement(path) as new:` write to `new.fd`, then `new.replace()`. Otherwise nothing remains of it.
 
-    The temporary file is locked, so that the one of a killed process is used again: killed processes leave one, unless
-    several save to the path at once. Raises OSError, also for a path that is not a regular file.
+    Until then only this user can read the file. It is locked, so that the one of a killed process is used again: killed
+    processes leave one, unless several save to the path at once. Raises OSError, also for a path that is not a regular
+    file.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = os.path.realpath(path)
-        self._former = _mode_of(self._path)
+        self._path = links.followed(os.fspath(path))
+        self._mode = _mode_at(self._path)
         self._replaced = False
-        self.name, self._fd = self._claim()
+        self.name, self.fd = self._claim()
+        os.set_blocking(self.fd, True)
 
     def replace(self) -> None:
         """Store the file on the device, then give it the name of the former one, and its mode; raises OSError."""
-        if self._former is not None:
-            os.fchmod(self._fd, self._former)
-        os.fsync(self._fd)
-        if not _is(self.name, self._fd):
+        os.fchmod(self.fd, self._mode)
+        os.fsync(self.fd)
+        if not _is(self.name, self.fd):
             raise FileNotFoundError(
                 errno.ENOENT, "removed by another process while it was written", self.name
             )
@@ -43,22 +48,28 @@ class Replacement:
 
     def _claim(self) -> tuple[str, int]:
         folder, name = os.path.split(self._path)
-        candidate, flags = os.path.join(folder, f".{name}.part"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        candidate = os.path.join(folder, f".{name}.part")
         while True:
-            fd = os.open(candidate, flags, 0o666)
             try:
-                if flags & os.O_EXCL or _lock(fd):
-                    # Another process may have renamed the file since it was opened: it would now be a finished one.
-                    if _is(candidate, fd):
+                fd = os.open(candidate, _FLAGS, 0o600)
+            except OSError:  # another user's, or a link, or a folder
+                break
+            try:
+                if not _lock(fd):
+                    os.close(fd)
+                    break
+                # Another process may have renamed the file since it was opened: it would now be a finished one.
+                if _is(candidate, fd):
+                    if not os.fstat(fd).st_mode & 0o077:
                         os.ftruncate(fd, 0)
                         return candidate, fd
-                else:  # another process saves to the same path now
-                    candidate = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.part")
-                    flags |= os.O_EXCL
+                    os.unlink(candidate)  # others may have opened it
             except BaseException:
                 os.close(fd)
                 raise
             os.close(fd)
+        candidate = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.part")
+        return candidate, os.open(candidate, _FLAGS | os.O_EXCL, 0o600)
 
     def __enter__(self) -> Replacement:
         return self
@@ -67,23 +78,36 @@ class Replacement:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if not self._replaced and _is(self.name, self._fd):
+            if not self._replaced and _is(self.name, self.fd):
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(self.name)
         finally:
-            os.close(self._fd)
+            os.close(self.fd)
 
 
-def _mode_of(path: str) -> int | None:
+def _mode_at(path: str) -> int:
+    """Return the mode of a file that replaces what is there: no set-id bits; nothing that another owner permits."""
+    usual = 0o666 & ~_umask()
     try:
-        mode = os.stat(path).st_mode
+        found = os.stat(path)
     except FileNotFoundError:
-        return None
-    if stat.S_ISDIR(mode):
+        return usual
+    if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "not a regular file, which alone can be replaced", path)
-    return stat.S_IMODE(mode)
+    return found.st_mode & (0o777 if found.st_uid == os.geteuid() else usual)
+
+
+def _umask() -> int:
+    """Return the umask, if possible without setting it, which would concern files of other threads."""
+    with contextlib.suppress(OSError), open("/proc/self/status", encoding="ascii", errors="replace") as file:
+        for line in file:
+            if line.startswith("Umask:"):
+                return int(line.split()[1], 8)
+    umask = os.umask(0o077)
+    os.umask(umask)
+    return umask
 
 
 def _lock(fd: int) -> bool:

@@ -42,7 +42,7 @@ def save(
         memory.check(tensor, write=True)
     layout = Layout.of(tensors, metadata or {})
     with Replacement(path) as new:
-        with _opened(new.name, write=True) as (file, _):
+        with _opened(new.fd, write=True) as (file, _):
             file.write(torch.frombuffer(bytearray(layout.header), dtype=torch.uint8))
             starts = (
                 (entry.size, partial(file.submit_write, tensors[name], entry.begin))
@@ -86,9 +86,9 @@ def load_metadata(path: str | os.PathLike[str]) -> dict[str, str]:
 
 
 @contextmanager
-def _opened(path: str | os.PathLike[str], *, write: bool) -> Iterator[tuple[File, int]]:
+def _opened(name: str | os.PathLike[str] | int, *, write: bool) -> Iterator[tuple[File, int]]:
     """Open a file once: whoever replaces it meanwhile changes nothing of what is read or written."""
-    opened = open_file(path, write=write, size=_LARGE, native=uses_library())
+    opened = open_file(name, write=write, size=_LARGE, native=uses_library(), own=True)
     try:
         with File(opened.fd) as file:
             yield file, opened.fd

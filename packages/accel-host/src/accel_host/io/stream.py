@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import io
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import torch
@@ -87,7 +87,7 @@ class WriteStream(io.RawIOBase):
             with self._recorded():
                 future.result()
 
-    @contextmanager
+    @contextlib.contextmanager
     def _recorded(self) -> Iterator[None]:
         try:
             yield
@@ -125,14 +125,20 @@ class _Reader(io.RawIOBase):
         return count
 
 
-@contextmanager
+@contextlib.contextmanager
 def writing(path: str | os.PathLike[str], *, store: bool) -> Iterator[WriteStream]:
-    """Create a file, or empty one, for a stream; raises OSError.
+    """Create a file for a stream, in place of one that is there, or of a link; raises OSError.
 
     store: whether the device has the bytes when the context has ended. After an exception the file is incomplete.
     """
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666))
-    opened = open_file(path, write=True, size=_BUFFER, native=uses_library())
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        # By its descriptor: by now the name may be that of something else.
+        opened = open_file(made, write=True, size=_BUFFER, native=uses_library(), own=True)
+    finally:
+        os.close(made)
     try:
         with File(opened.fd) as file:
             stream = WriteStream(file)
@@ -144,7 +150,7 @@ def writing(path: str | os.PathLike[str], *, store: bool) -> Iterator[WriteStrea
         opened.close()
 
 
-@contextmanager
+@contextlib.contextmanager
 def reading(path: str | os.PathLike[str]) -> Iterator[io.BufferedIOBase]:
     """Open a file as a stream that can be positioned; raises OSError."""
     opened = open_file(path, write=False, size=_BUFFER, native=uses_library())
