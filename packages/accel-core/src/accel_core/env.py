@@ -111,5 +111,16 @@ def is_local_rank_zero() -> bool:
     return not rank.strip().isdigit() or int(rank) == 0
 
 
-VARIABLES = (DS_ACCELERATOR, STRICT, SKIP, BRIDGE, VERBOSE, SYSROOT, CACHE_DIR, SPEEDUPS, IO_ENGINE)
-VARIABLES += (STORE_ADDRESS, JOB_SECRET)
+VARIABLES = (
+    DS_ACCELERATOR,
+    STRICT,
+    SKIP,
+    BRIDGE,
+    VERBOSE,
+    SYSROOT,
+    CACHE_DIR,
+    SPEEDUPS,
+    IO_ENGINE,
+    STORE_ADDRESS,
+    JOB_SECRET,
+)

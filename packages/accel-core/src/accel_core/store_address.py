@@ -54,7 +54,7 @@ def _create(
     if rank == 0 and not agents and hostname == env.STORE_ADDRESS.get():
         listening = _bound(hostname, port)
         if listening is not None:
-            from torch.distributed import TCPStore
+            from torch._C._distributed_c10d import TCPStore  # not exported by torch.distributed
 
             return TCPStore(
                 hostname,

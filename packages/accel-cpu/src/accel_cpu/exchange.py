@@ -51,15 +51,15 @@ class Exchange:
         return texts
 
     def _read(self, topic: str, peer: int) -> str:
-        data = self._store.get(f"{topic}/{peer}")
+        data: bytes = self._store.get(f"{topic}/{peer}")
         length = len(self._code(topic, peer, ""))
         if len(data) > MOST_BYTES + length:
             raise _tampered(f"{len(data)} bytes as {topic} of rank {peer}")
         try:
-            text = data.decode()
+            whole = data.decode()
         except UnicodeDecodeError as error:
             raise _tampered(f"{topic} of rank {peer} that is no text") from error
-        code, text = text[:length], text[length:]
+        code, text = whole[:length], whole[length:]
         if not hmac.compare_digest(code.encode(), self._code(topic, peer, text).encode()):
             raise _tampered(f"{topic} of rank {peer} that was not made with this job's secret")
         return text

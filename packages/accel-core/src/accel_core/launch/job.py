@@ -73,14 +73,12 @@ class Job:
         return {} if alone else self.plan.exports
 
     def _of_the_store(self, rank: Rank) -> dict[str, str]:
-        # Always set: a launcher may itself run in a rank of another job.
         plan = self.plan
         listens = rank.rank == 0 and is_listenable(plan.master_addr)
-        return {
-            env.STORE_ADDRESS.name: plan.master_addr if listens else "",
-            # With --no_ssh each host has its own launcher, and its own secret.
-            env.JOB_SECRET.name: self.secret if len(plan.hosts) == 1 else "",
-        }
+        # Set to nothing, too: a launcher may itself run in a rank of another job.
+        given = {env.STORE_ADDRESS.name: plan.master_addr if listens else ""}
+        # With --no_ssh each of several hosts has its own launcher, and its own secret.
+        return {**given, env.JOB_SECRET.name: self.secret} if len(plan.hosts) == 1 else given
 
     def to_text(self) -> str:
         """Return the job as base64, without a character that a shell or pdsh interprets."""
