@@ -9,9 +9,8 @@ selected: import hooks are registered by name, and their code is loaded together
 from __future__ import annotations
 
 import logging
+import os
 import sys
-
-from accel_core import env
 
 _HOOKS = {
     "deepspeed.accelerator.real_accelerator": "accel_core.api:on_accelerator",
@@ -60,7 +59,7 @@ class _DeepSpeedImportFinder:
 def autoload() -> None:
     """Entry point of torch. Importing this package has registered the hooks already."""
     register()
-    if env.STORE_ADDRESS.get():
+    if os.environ.get("ACCEL_STORE_ADDRESS"):  # `env` is loaded in ranks only
         try:
             from accel_core import store_address
 

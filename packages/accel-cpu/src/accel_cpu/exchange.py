@@ -13,7 +13,7 @@ import hashlib
 import hmac
 from typing import Any
 
-from accel_core import env
+from accel_core.vendor import JOB_SECRET
 from accel_cpu.errors import StoreTampered
 
 #: Bytes of a text; the facts of a rank with 8192 CPUs have 50,000.
@@ -28,7 +28,7 @@ class Exchange:
 
     def __init__(self, store: Any, rank: int, ranks: int, *topics: str) -> None:
         self._store, self._rank, self._ranks, self._topics = store, rank, ranks, iter(topics)
-        self._secret = env.JOB_SECRET.get().encode()
+        self._secret = JOB_SECRET.get().encode()
         #: A hash of all that was told so far: what ranks of another group said is refused, too.
         self._told = b""
 

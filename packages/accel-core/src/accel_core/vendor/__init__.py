@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a vendor package declares: its record and its traits; and helpers for its probe. Does not import torch."""
 
-from accel_core.env import Variable
+from accel_core.env import JOB_SECRET, Variable
 from accel_core.lazy import lazy_exports
 from accel_core.vendor.bindings import Bindings, Collectives
 from accel_core.vendor.cpu_list import InvalidCpuList, format_cpu_list, parse_cpu_list
@@ -28,6 +28,7 @@ from accel_core.vendor.record import (
 from accel_core.vendor.traits import Support, Trait, Traits
 
 __all__ = [
+    "JOB_SECRET",
     "ENTRY_POINT_GROUP",
     "INTERFACE_VERSION",
     "Bindings",
