@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from ci import contact, git, lowest, workspace
+from ci import contact, git, lowest, public_api, workspace
 from ci.problem import CheckError, Problem, report
 from ci.workspace import CORE, Package
 
@@ -52,7 +52,8 @@ def problems(root: Path, tag: str) -> list[Problem]:
     version = Version(match["version"])
     found += check_version(package, version)
     found += check_changelog(root, package, version)
-    found += check_siblings(packages, package)
+    found += check_siblings(root, packages, package)
+    found += check_interface(root, package)
     found += lowest.check(root, packages, package)
     found += contact.load(root).undecided()
     found += contact.problems(root, [package])
@@ -112,35 +113,75 @@ def check_changelog(root: Path, package: Package, version: Version) -> Iterator[
         )
 
 
-def check_siblings(packages: Mapping[str, Package], package: Package) -> Iterator[Problem]:
-    """Packages of this repository are required as `>=X.Y,<X+1`, and the tree's version is in that range."""
+def check_interface(root: Path, package: Package) -> Iterator[Problem]:
+    """Each interface number has one minor release of core."""
+    number = public_api.number(public_api.load(root / package.folder / "src", package.module))
+    if package.name == CORE and number and package.version.release[:2] != (0, int(number) - 1):
+        yield Problem(
+            what=f"{CORE} {package.version} does not have the interface number of that release",
+            found=f"INTERFACE_VERSION = {number}",
+            expected=f"{package.version.minor + 1}: a minor release and a new number come together",
+            do=f"release {CORE} 0.{int(number) - 1}.*, or correct INTERFACE_VERSION (CONTRIBUTING.md)",
+        )
+
+
+def check_siblings(root: Path, packages: Mapping[str, Package], package: Package) -> Iterator[Problem]:
+    """Packages of this repository are required as `>=X.Y,<X+1`, and the tree's version is in that range.
+
+    Core's upper bound is the first release that refuses the package's interface number.
+    """
     siblings = [(n, r) for r in package.requires if (n := canonicalize_name(r.name)) in packages]
     if package.vendors and CORE not in dict(siblings):
         yield Problem(
             what=f"{package.name} does not require {CORE}",
             found=f"no {CORE} in [project] dependencies, but an entry point in {workspace.VENDOR_GROUP}",
-            expected=f"{CORE}{_range(packages[CORE].version)}",
+            expected=f"{CORE}{_core_range(_numbers(root, packages, package))}",
             do=f"add it to {package.folder}/pyproject.toml",
         )
     for name, requirement in siblings:
         version = packages[name].version
-        if _is_range(requirement) and requirement.specifier.contains(version, prereleases=True):
+        numbers = _numbers(root, packages, package)
+        fits = _is_core_range(requirement, numbers) if name == CORE else _is_range(requirement)
+        if fits and requirement.specifier.contains(version, prereleases=True):
             continue
+        example = _core_range(numbers) if name == CORE else _range(version)
         yield Problem(
             what=f"{package.name} does not require {name} as a range that admits the one in this tree",
             found=f"{requirement}; the tree has {name} {version}",
-            expected=f"a range >=X.Y,<X+1 that admits {version}, as {name}{_range(version)}; never ==",
+            expected=f"a range that admits {version}, as {name}{example}; never ==",
             do=f"correct it in {package.folder}/pyproject.toml",
         )
 
 
-def _is_range(requirement: Requirement) -> bool:
+def _bounds(requirement: Requirement) -> tuple[Version, Version] | None:
+    """Lower and upper bound of a requirement that consists of these two."""
     specs = {
         spec.operator: Version(spec.version) for spec in requirement.specifier if spec.operator in (">=", "<")
     }
-    if len(requirement.specifier) != 2 or len(specs) != 2:
+    return (specs[">="], specs["<"]) if len(requirement.specifier) == len(specs) == 2 else None
+
+
+def _is_range(requirement: Requirement) -> bool:
+    bounds = _bounds(requirement)
+    return bounds is not None and bounds[1] == Version(str(bounds[0].major + 1))
+
+
+def _numbers(root: Path, packages: Mapping[str, Package], package: Package) -> set[int]:
+    """The interface numbers of the package's records; that of the tree's core if it has none."""
+    found = {int(number) for number in lowest.interface_numbers(root / package.source) if number.isdigit()}
+    return found or {packages[CORE].version.minor + 1}
+
+
+def _is_core_range(requirement: Requirement, numbers: set[int]) -> bool:
+    """Whether no release of core that refuses one of these numbers is in the range."""
+    bounds = _bounds(requirement)
+    if bounds is None:
         return False
-    return specs["<"] == Version(str(specs[">="].major + 1))
+    return bounds[0] >= Version(f"0.{max(numbers) - 1}") and bounds[1] == Version(f"0.{min(numbers) + 1}")
+
+
+def _core_range(numbers: set[int]) -> str:
+    return f">=0.{max(numbers) - 1},<0.{min(numbers) + 1}"
 
 
 def _range(version: Version) -> str:

@@ -20,8 +20,8 @@ def repository(tmp_path: Path) -> Repository:
         'CASCADE = (CascadeEntry("npu", 700, "NPU_Accelerator"), CascadeEntry("cpu", 0, "CPU_Accelerator"))\n'
     )
     repo.write("packages/accel-core/src/accel_core/cascade.py", HEADER + cascade)
-    repo.package("accel-cpu", requires=("accel-core>=0.2,<1", "torch>=2.5"), vendor="cpu")
-    repo.package("accel-both", requires=("accel-core>=0.2,<1",), extras={"test": ["accel_cpu>=0.1,<1"]})
+    repo.package("accel-cpu", requires=("accel-core>=0.2,<0.4", "torch>=2.5"), vendor="cpu")
+    repo.package("accel-both", requires=("accel-core>=0.2,<0.4",), extras={"test": ["accel_cpu>=0.1,<1"]})
     repo.package("accel-alone")
     repo.write("pyproject.toml", CONTACT)
     repo.write("README.md", "# accel\n")

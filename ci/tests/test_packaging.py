@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ci import workspace
+from accel_core.vendor import core_requirement
+from ci import release_check, workspace
 from ci.workspace import Package
 
 ROOT = Path(__file__).parents[2]
@@ -36,6 +37,22 @@ cli()
 @every_package
 def test_a_package_has_the_licence_of_the_repository(package: Package) -> None:
     assert (ROOT / package.folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+@every_package
+def test_a_package_requires_the_releases_of_core_that_take_its_interface_number(package: Package) -> None:
+    assert not [*release_check.check_interface(ROOT, package)]
+    assert not [*release_check.check_siblings(ROOT, PACKAGES, package)]
+
+
+def test_the_template_requires_the_releases_of_core_that_take_its_interface_number() -> None:
+    folder = ROOT / "shared/template/package"
+    (record,) = folder.glob("src/*/vendor.py.jinja")
+    (number,) = re.findall(r"interface=(\d+),", record.read_text(encoding="utf-8"))
+    assert f'"{core_requirement(int(number))}"' in (folder / "pyproject.toml.jinja").read_text(
+        encoding="utf-8"
+    )
+    assert core_requirement(int(number)) in (folder / "CONTRIBUTING.md.jinja").read_text(encoding="utf-8")
 
 
 @every_package

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ci import release_check
+from ci import release_check, workspace
 from ci.tests.repository import CONTACT, HEADER, HOME, Repository
 
 TAG = "accel-cpu-v0.1.0"
@@ -90,10 +90,12 @@ def test_a_fragment_left_over_fails_and_is_named(repository: Repository) -> None
 @pytest.mark.parametrize(
     ("range_", "passes"),
     [
-        (">=0.1,<1", True),
-        (">=0.2.0,<1", True),
-        (">=0.2,<1.0", True),
-        (">=0.2,<1.1", False),
+        (">=0.2,<0.4", True),
+        (">=0.2.0,<0.4.0", True),
+        (">=0.2,<0.3", False),
+        (">=0.2,<0.5", False),
+        (">=0.2,<1", False),
+        (">=0.1,<0.4", False),
         ("==0.2.0", False),
         ("==0.2.*", False),
         ("~=0.2", False),
@@ -101,18 +103,44 @@ def test_a_fragment_left_over_fails_and_is_named(repository: Repository) -> None
         ("<1", False),
         ("", False),
         (">=0.1,<2", False),
-        (">=0.3,<1", False),
+        (">=0.3,<0.4", False),
         (">=1.0,<2", False),
-        (">=0.1,<1,!=0.1.5", False),
+        (">=0.2,<0.4,!=0.2.5", False),
     ],
 )
-def test_core_is_required_as_a_range_that_admits_the_one_in_the_tree(
+def test_core_is_required_as_a_range_of_the_releases_that_take_the_package(
     repository: Repository, range_: str, passes: bool
 ) -> None:
     repository.package("accel-cpu", requires=(f"accel-core{range_}",), vendor="cpu")
     repository.commit()
     what = "accel-cpu does not require accel-core as a range that admits the one in this tree"
     assert (what in broken(repository)) != passes
+
+
+@pytest.mark.parametrize(
+    ("number", "range_", "passes"),
+    [(3, ">=0.2,<0.4", True), (2, ">=0.1,<0.3", True), (2, ">=0.2,<0.3", True), (2, ">=0.2,<0.4", False)],
+)
+def test_the_range_follows_the_number_in_the_record(
+    repository: Repository, number: int, range_: str, passes: bool
+) -> None:
+    repository.package("accel-cpu", requires=(f"accel-core{range_}",), vendor="cpu")
+    repository.write(f"{CPU}/src/accel_cpu/vendor.py", f"{HEADER}VENDOR = Vendor(interface={number})\n")
+    packages = workspace.load(repository.root)
+    found = list(release_check.check_siblings(repository.root, packages, packages["accel-cpu"]))
+    assert (not found) == passes
+
+
+@pytest.mark.parametrize(("number", "ready"), [(2, False), (3, True), (4, False)])
+def test_core_has_the_interface_number_of_its_release(
+    repository: Repository, number: int, ready: bool
+) -> None:
+    source = "packages/accel-core/src/accel_core/vendor.py"
+    repository.write(source, f"{HEADER}INTERFACE_VERSION = {number}\n")
+    repository.commit()
+    what = "accel-core 0.2.0 does not have the interface number of that release"
+    assert (broken(repository, "accel-core-v0.2.0") == []) == ready
+    assert (what in broken(repository, "accel-core-v0.2.0")) != ready
 
 
 def test_a_range_admits_a_prerelease_of_core(repository: Repository) -> None:
@@ -122,7 +150,7 @@ def test_a_range_admits_a_prerelease_of_core(repository: Repository) -> None:
 
 
 def test_every_requirement_of_the_same_sibling_counts(repository: Repository) -> None:
-    twice = ("accel-core>=0.2,<1", "accel-core==0.2.0; sys_platform == 'linux'")
+    twice = ("accel-core>=0.2,<0.4", "accel-core==0.2.0; sys_platform == 'linux'")
     repository.package("accel-cpu", requires=twice, vendor="cpu")
     repository.commit()
     assert len(broken(repository)) == 1

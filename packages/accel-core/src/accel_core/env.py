@@ -106,7 +106,7 @@ _RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_
 
 
 def is_local_rank_zero() -> bool:
-    """Whether this process has local rank 0, or no launcher has set a rank. Only that process logs warnings."""
+    """Whether this process has local rank 0, or no launcher has set a rank. Of a host's ranks only that one warns."""
     rank = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
     return not rank.strip().isdigit() or int(rank) == 0
 

@@ -101,7 +101,7 @@ class AcceleratorUnavailable(AccelError, ValueError):
 
 
 class AcceleratorBroken(AccelError, ValueError):
-    """The runtime of the requested accelerator fails."""
+    """The requested accelerator, or the one whose device is in this machine, fails."""
 
     code = "ACC-203"
 

@@ -12,6 +12,32 @@ import pytest
 pytestmark = pytest.mark.upstream
 
 CPU = "Setting accelerator to CPU"
+#: Asks in the process itself, while a worker imports it, and in workers.
+JOB = """
+import torch.utils.data
+from deepspeed.accelerator import get_accelerator
+
+asked = get_accelerator().device_name()
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return get_accelerator().device_name() == "cpu"
+
+if __name__ == "__main__":
+    for method in ("spawn", "fork"):
+        loader = torch.utils.data.DataLoader(Data(), num_workers=2, multiprocessing_context=method)
+        assert all(batch.all() for batch in loader)
+    print("workers asked", flush=True)
+"""
+LAUNCHERS = {
+    "accel launch": "from accel_core.cli.main import main; main(['launch', '--num_accelerators', '2', {program!r}])",
+    "deepspeed": "import sys; sys.argv = ['deepspeed', '--num_gpus', '2', {program!r}]\n"
+    "from deepspeed.launcher.runner import main; main()",
+    "torchrun": "from torch.distributed.run import main; main(['--standalone', '--nproc-per-node', '2', {program!r}])",
+}
 
 
 def test_one_warning_at_the_first_use_and_none_while_deepspeed_is_imported(children: Any) -> None:
@@ -26,6 +52,26 @@ def test_one_warning_at_the_first_use_and_none_while_deepspeed_is_imported(child
     )
     before, _, after = said.err.partition("imported\n")
     assert (before.count(CPU), after.count(CPU)) == (0, 1), said.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", LAUNCHERS.values(), ids=LAUNCHERS)
+def test_one_warning_a_job_with_its_launcher_its_ranks_and_their_workers(
+    children: Any, tmp_path: Path, launcher: str
+) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(JOB)
+    said = children.run(launcher.format(program=str(program)))
+    assert (said.out + said.err).count("workers asked") == 2
+    assert (said.out + said.err).count(CPU) == 1, said.err
+
+
+def test_workers_leave_the_warning_to_the_process_that_started_them(children: Any, tmp_path: Path) -> None:
+    program = tmp_path / "train.py"
+    program.write_text(JOB)
+    said = children.run(f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')")
+    assert "workers asked" in said.out
+    assert said.err.count(CPU) == 1, said.err
 
 
 def test_no_warning_of_a_cpu_that_the_program_replaces(children: Any, toy: Path) -> None:

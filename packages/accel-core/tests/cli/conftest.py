@@ -37,7 +37,7 @@ VENDOR = Vendor({arguments})
 
 
 def evidence():
-    return Evidence(True, True, "the runtime of {key} is installed")
+    return Evidence(True, True if {key!r} == "cpu" else None, "the runtime of {key} is installed")
 
 
 def confirm():

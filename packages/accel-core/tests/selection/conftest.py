@@ -73,7 +73,7 @@ class Machine:
         *,
         package: str = "",
         priority: int | None = None,
-        evidence: str = "return Evidence(True, True, 'its device file exists')",
+        evidence: str = "return Evidence(True, None, 'its runtime is installed')",
         confirm: str = "return Confirmation(2, 'its runtime counts 2')",
         init: str = "pass",
         record: str = "",

@@ -212,7 +212,7 @@ def test_what_stands_below_the_chosen_one_is_neither_asked_nor_imported(machine:
     machine.install("mlu", confirm="raise KeyboardInterrupt('asked after the choice')")
     assert machine.select().device_name() == "hpu"
     assert machine.finding("mlu").state is State.OUTRANKED
-    assert machine.finding("mlu").reason == "its device file exists"
+    assert machine.finding("mlu").reason == "its runtime is installed"
 
 
 def test_repeated_third_party_key_of_the_cascade_takes_its_place(machine: Any) -> None:

@@ -31,12 +31,12 @@ VENDOR = """
 from accel_core.vendor import Confirmation, Evidence, Vendor
 
 VENDOR = Vendor(
-    key={key!r}, interface=2, accelerator="{module}.accelerator:Fake_Accelerator", probe="{module}.vendor",
+    key={key!r}, interface={interface}, accelerator="{module}.accelerator:Fake_Accelerator", probe="{module}.vendor",
     priority={priority}, distribution={package!r}, requires="torch_{key}", {record}
 )
 
 def evidence():
-    return Evidence(True, True, "its device file exists")
+    return Evidence(True, {hardware}, "its device file was looked for")
 
 def confirm():
     {confirm}
@@ -132,6 +132,8 @@ class Site:
         devices: int = 2,
         record: str = "",
         package: str = "",
+        interface: int = 2,
+        hardware: bool | None = True,
         vendor: str = VENDOR,
         accelerator: str = ACCELERATOR,
     ) -> None:
@@ -140,6 +142,7 @@ class Site:
         module = f"fake_{package.replace('-', '_')}"
         values = {"key": key, "module": module, "package": package, "record": record}
         values |= {"priority": str(priority), "confirm": confirm, "devices": str(devices)}
+        values |= {"interface": str(interface), "hardware": str(hardware)}
         self.module(f"{module}/__init__.py", "")
         for stem, text in (("vendor", vendor), ("accelerator", accelerator)):
             self.module(f"{module}/{stem}.py", text.format(**values) if "{key" in text else text)
@@ -170,8 +173,9 @@ class Site:
         more = "\n    @abc.abstractmethod\n    def quantum_entangle(self): ...\n"
         with (copy / "accelerator/abstract_accelerator.py").open("a") as interface:
             interface.write(more)
-        with (copy / "accelerator/cpu_accelerator.py").open("a") as own:
-            own.write("\n    def quantum_entangle(self): ...\n")
+        for key in ("cpu", "npu"):
+            with (copy / f"accelerator/{key}_accelerator.py").open("a") as own:
+                own.write("\n    def quantum_entangle(self): ...\n")
         self.distribution("deepspeed", version)
 
 

@@ -24,6 +24,7 @@ RANK = {
     "MASTER_ADDR": "localhost",
 }
 DAVINCI = "dev/davinci0"
+CANN = {"ASCEND_HOME_PATH": "/"}
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,27 @@ def no_record(site: Any, flag: str) -> None:
 def npu_without_package(site: Any) -> None:
     site.runtime("npu")
     site.device_file(DAVINCI)
+
+
+def npu_with_package(site: Any, **package: Any) -> None:
+    """A machine with an npu and its runtime, and a package for it."""
+    npu_without_package(site)
+    site.vendor("npu", 700, **{"confirm": "import torch_npu", "record": 'privateuse1="npu"', **package})
+
+
+def npu_without_runtime(site: Any) -> None:
+    site.device_file(DAVINCI)
+    site.vendor("npu", vendor="raise OSError('libascendcl.so')")
+
+
+def npu_claimed_twice(site: Any) -> None:
+    npu_with_package(site)
+    site.vendor("npu", 700, package="other-npu")
+
+
+def newer_deepspeed_with_npu(site: Any) -> None:
+    npu_with_package(site)
+    site.deepspeed_asks_for_more("0.20.0")
 
 
 def two_of_a_slot(site: Any) -> None:
@@ -138,24 +160,38 @@ ROWS = [
     Row("a runtime raises, and was asked for", lambda s: s.vendor("sick", confirm="raise OSError('no driver')"), {"DS_ACCELERATOR": "sick"}, codes=("candidate-broken", "selection")),
     Row("a runtime aborts", lambda s: s.vendor("sick", confirm="import os; os.abort()"), codes=("candidate-stuck",), quick=True),
     Row("a runtime raises KeyboardInterrupt", lambda s: s.vendor("sick", confirm="raise KeyboardInterrupt"), codes=("candidate-stuck",)),
-    Row("a runtime raises a BaseException of its own", lambda s: s.vendor("sick", confirm="raise type('Fatal', (BaseException,), {})('driver')"), codes=("candidate-broken",)),
+    Row("a runtime raises a BaseException of its own", lambda s: s.vendor("sick", confirm="raise type('Fatal', (BaseException,), {})('driver')"), codes=("candidate-broken", "selection")),
+    Row("a runtime raises, and nothing shows its device", lambda s: s.vendor("sick", confirm="raise OSError('libsick.so')", hardware=None), codes=("candidate-broken", "cpu-fallback")),
+    Row("a runtime raises, its device there, passed over by ACCEL_SKIP", lambda s: s.vendor("sick", confirm="raise OSError('libsick.so')"), {"ACCEL_SKIP": "sick"}, codes=("cpu-fallback",)),
     Row("a runtime hangs", lambda s: s.vendor("sick", confirm="import time; time.sleep(3600)"), codes=("candidate-stuck",), patience=100.0),
     Row("a constructor aborts", lambda s: s.vendor("sick", accelerator="import os; os.abort()"), codes=("candidate-stuck",)),
-    Row("a class lacks methods", lambda s: s.vendor("sick", accelerator=INCOMPLETE), codes=("candidate-broken",)),
+    Row("a class lacks methods", lambda s: s.vendor("sick", accelerator=INCOMPLETE), codes=("candidate-broken", "selection")),
     Row("a class on DeepSpeed's own, unsaid in its record", lambda s: no_record(s, "False"), {"CLASSIC_PRIORITY": "3000"}, quick=True),
     Row("a class on DeepSpeed's own, said in its record", lambda s: no_record(s, "True"), {"CLASSIC_PRIORITY": "3000"}),
-    Row("npu left to DeepSpeed's own backend, without CANN", npu_without_package, codes=("candidate-broken",), quick=True),
-    Row("npu left to DeepSpeed's own backend, with CANN", npu_without_package, {"ASCEND_HOME_PATH": "/"}, codes=("deferred",)),
+    Row("npu left to DeepSpeed's own backend, without CANN", npu_without_package, codes=("candidate-broken", "selection"), quick=True),
+    Row("npu left to DeepSpeed's own backend, with CANN", npu_without_package, CANN, codes=("deferred",)),
+    Row("accel-npu of another interface, with CANN", lambda s: npu_with_package(s, interface=1), CANN, codes=("entry-point", "deferred"), quick=True),
+    Row("accel-npu of another interface, asked for", lambda s: npu_with_package(s, interface=1), {**CANN, "DS_ACCELERATOR": "npu"}, codes=("entry-point", "deferred")),
+    Row("accel-npu of another interface, without CANN", lambda s: npu_with_package(s, interface=1), codes=("entry-point", "candidate-broken", "selection")),
+    Row("accel-npu of another interface, ACCEL_STRICT=1", lambda s: npu_with_package(s, interface=1), {**CANN, "ACCEL_STRICT": "1"}, codes=("entry-point", "selection")),
+    Row("accel-npu's record is broken", lambda s: npu_with_package(s, vendor="raise OSError('libfoo.so')"), CANN, codes=("entry-point", "deferred")),
+    Row("accel-npu's record is broken, no runtime", npu_without_runtime, CANN, codes=("entry-point", "selection")),
+    Row("accel-npu's record is broken, a device below it is present", lambda s: (npu_without_runtime(s), s.vendor("toy", 300)), codes=("entry-point",)),
+    Row("accel-npu's constructor fails", lambda s: npu_with_package(s, accelerator="raise OSError('libfoo.so')"), CANN, codes=("candidate-broken", "deferred")),
+    Row("accel-npu's runtime is broken", lambda s: npu_with_package(s, confirm="raise OSError('libfoo.so')"), CANN, codes=("candidate-broken", "deferred")),
+    Row("torch_npu is broken, for accel-npu and DeepSpeed's own backend", lambda s: (npu_with_package(s), s.runtime("npu", "raise OSError('libhccl.so')")), CANN, codes=("candidate-broken", "selection")),
+    Row("two packages claim npu", npu_claimed_twice, CANN, codes=("entry-point", "deferred")),
     Row("supa, which only DeepSpeed serves", lambda s: s.runtime("supa"), codes=("deferred",)),
     Row("IPEX and Intel Extension for DeepSpeed, without accel-xpu", ipex_with_external, codes=("deferred",)),
     Row("two PrivateUse1 runtimes imported by torch", two_of_a_slot, codes=("torch-autoload",), quick=True),
-    Row("a stale runtime imported by torch holds PrivateUse1", stale_holder, codes=("candidate-blocked",)),
+    Row("a stale runtime imported by torch holds PrivateUse1", stale_holder, codes=("candidate-blocked", "selection")),
     Row("a backend extension breaks import torch", lambda s: s.runtime("sick", "raise ImportError('libhccl.so: cannot open shared object file')", autoload=True), codes=("torch-autoload",)),
     Row("a package of another interface", of_another_interface, codes=("entry-point",)),
     Row("a package that needs a newer accel-core", of_a_newer_core, codes=("entry-point",)),
-    Row("two packages claim one key", claimed_twice, codes=("entry-point",)),
+    Row("two packages claim one key", claimed_twice, codes=("entry-point", "selection")),
     Row("asked for on a login node", lambda s: s.vendor("toy", devices=0), {"DS_ACCELERATOR": "toy"}, codes=("no-device",)),
     Row("a newer DeepSpeed that asks for more", lambda s: (s.toy(), s.deepspeed_asks_for_more("0.20.0")), TOY, codes=("deepspeed-version",), apart=True),
+    Row("a newer DeepSpeed that asks for more, on a machine with npu", newer_deepspeed_with_npu, CANN, codes=("deepspeed-version",), apart=True),
     Row("a DeepSpeed release never tried", lambda s: (s.toy(), s.distribution("deepspeed", "0.19.99")), TOY, codes=("deepspeed-untried",)),
     Row("a torch release never tried", relabelled, codes=("torch-untried",)),
     Row("rank 1 of 2 in a launcher's environment", lambda s: s.toy(), {**TOY, **RANK}),

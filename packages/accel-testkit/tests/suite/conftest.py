@@ -24,7 +24,7 @@ PRETEND = Path(__file__).with_name("pretend")
 METADATA = """Metadata-Version: 2.4
 Name: accel-good
 Version: 1.0
-Requires-Dist: accel-core>=0.1,<1
+Requires-Dist: accel-core>=0.1,<0.3
 Requires-Dist: torch>=2.5
 """
 ENTRY_POINTS = "[accel.vendors]\ngood = accel_good.vendor:VENDOR\n"

@@ -29,6 +29,18 @@ def about_to(step: str) -> Iterator[None]:
         raise
 
 
+def is_worker() -> bool:
+    """Whether this is a child of multiprocessing that is no rank, such as a worker of a DataLoader.
+
+    Workers are daemons. While a child imports the program's module at its start, the parent has run that module.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    if process is None:
+        return False
+    current = process.current_process()
+    return bool(current.daemon or getattr(current, "_inheriting", False))
+
+
 def _verbose() -> bool:
     try:
         return env.VERBOSE.on()

@@ -115,13 +115,38 @@ def _won(findings: list[Finding], winner: Finding, request: Request) -> Verdict:
     broken = [finding for finding in findings if finding.state is State.BROKEN]
     if request.strict and (fallback or broken):
         return Verdict(Step.FAIL, None, tuple(findings), error=messages.strict(findings, winner, fallback))
+    lost = [finding for finding in findings if fallback and _lost(finding, findings, request)]
+    if lost:
+        return Verdict(Step.FAIL, None, tuple(findings), error=messages.device_lost(lost))
     unknown_keys = [key for key in request.skip if key not in {finding.key for finding in findings}]
     warnings = [messages.skips_nothing(unknown_keys)] if unknown_keys else []
     if fallback:
+        broken = [finding for finding in broken if finding.key == winner.key]
         warnings.append(messages.cpu_fallback(findings))
-    else:
-        warnings += map(messages.broken, broken)
-    return _take(findings, winner, request, tuple(warnings))
+    return _take(findings, winner, request, (*warnings, *_passed_over(broken, winner)))
+
+
+def _lost(finding: Finding, findings: list[Finding], request: Request) -> bool:
+    """Whether the device of this candidate is there and nothing can use it.
+
+    It is not lost if another package's runtime works and counts no device, which the user may have hidden.
+    """
+    unusable = finding.state is State.BROKEN or (
+        finding.state is State.BLOCKED and _blocker(finding, request) and finding.key not in request.skip
+    )
+    if not (unusable and finding.hardware) or finding.key == CPU_KEY:
+        return False
+    return not any(f.state is State.ABSENT and f.runtime for f in findings if f.key == finding.key)
+
+
+def _passed_over(broken: Iterable[Finding], winner: Finding) -> tuple[str, ...]:
+    """Return a warning for each broken candidate; it says so if DeepSpeed's own backend takes its place."""
+    return tuple(
+        messages.left_to_deepspeed(finding)
+        if winner.replaces and finding.key == winner.key and not finding.upstream
+        else messages.broken(finding)
+        for finding in broken
+    )
 
 
 def _take(
@@ -153,9 +178,9 @@ def _requested(findings: list[Finding], request: Request, key: str) -> Verdict:
         unlisted = Finding(key, 0, State.PRESENT, "DeepSpeed's own backend, asked for", upstream=True)
         return _take([*findings, unlisted], unlisted, request, ())
     broken = [candidate for candidate in candidates if candidate.state is State.BROKEN]
-    warnings = tuple(map(messages.broken, broken))
     for place, candidate in enumerate(candidates):
-        if candidate.state is State.PENDING and not candidate.upstream:
+        warnings = _passed_over(broken, candidate)
+        if candidate.state is State.PENDING and (candidate.replaces or not candidate.upstream):
             if not _blocker(candidate, request):
                 return Verdict(Step.CONFIRM, candidate, tuple(findings))
             candidates[place] = candidate.now(State.BLOCKED, messages.blocked(request.claimed))
@@ -165,11 +190,13 @@ def _requested(findings: list[Finding], request: Request, key: str) -> Verdict:
             no_device = (messages.no_device(candidate),) if absent else ()
             return _take(findings, candidate, request, (*warnings, *no_device))
     for candidate in candidates:
-        if candidate.state is State.ABSENT and candidate.runtime:
+        if candidate.state is State.ABSENT and candidate.runtime and not candidate.replaces:
+            warnings = _passed_over(broken, candidate)
             return _take(findings, candidate, request, (*warnings, messages.no_device(candidate)))
     error = messages.unavailable(key, candidates, request.upstream)
     return Verdict(Step.FAIL, None, tuple(findings), error=error)
 
 
 def _deferrable(candidate: Finding) -> bool:
-    return candidate.upstream and candidate.runtime and candidate.state is not State.BROKEN
+    able = candidate.runtime and candidate.state is not State.BROKEN
+    return candidate.upstream and able and not candidate.replaces

@@ -18,7 +18,7 @@ from accel_core.errors import in_short
 from accel_core.selection.announce import about_to
 from accel_core.selection.deepspeed import Backend
 from accel_core.selection.finding import Finding, State
-from accel_core.vendor import Probe, Vendor, distribution_version
+from accel_core.vendor import Probe, Vendor, distribution_version, interfaces
 
 #: Seconds after which a slow runtime is logged.
 SLOW = 10.0
@@ -43,14 +43,15 @@ def of_vendor(vendor: Vendor) -> Finding:
         privateuse1=vendor.privateuse1,
         yields_to=vendor.yields_to,
         advice=vendor.how_to_install(),
+        deprecated=interfaces.deprecation(vendor.interface),
     )
     return _with_evidence(finding, vendor)
 
 
-def of_entry(entry: CascadeEntry, backend: Backend, keys: frozenset[str] | None) -> Finding:
-    """Return the finding about an entry of the cascade that no installed package serves.
+def of_backend(entry: CascadeEntry, backend: Backend, replaces: str = "") -> Finding:
+    """Return the finding about DeepSpeed's own backend for an entry of the cascade.
 
-    backend: the probe of DeepSpeed's own backend for it. keys: the backends of the installed DeepSpeed.
+    backend: its probe. replaces: the installed package in whose place it is a candidate.
     """
     finding = Finding(
         key=entry.key,
@@ -63,8 +64,17 @@ def of_entry(entry: CascadeEntry, backend: Backend, keys: frozenset[str] | None)
         privateuse1=backend.privateuse1,
         yields_to=backend.yields_to,
         upstream=True,
+        replaces=replaces,
     )
-    seen = _with_evidence(finding, backend)
+    return _with_evidence(finding, backend)
+
+
+def of_entry(entry: CascadeEntry, backend: Backend, keys: frozenset[str] | None) -> Finding:
+    """Return the finding about an entry of the cascade that no installed package serves.
+
+    backend: the probe of DeepSpeed's own backend for it. keys: the backends of the installed DeepSpeed.
+    """
+    seen = of_backend(entry, backend)
     if seen.state is State.PENDING:
         return seen
     served = (

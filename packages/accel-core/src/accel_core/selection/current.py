@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from accel_core import env
 from accel_core.cascade import SUPPORTED_ACCELERATOR_LIST
 from accel_core.errors import AccelError, NoAccelerator
+from accel_core.selection.announce import is_worker
 from accel_core.selection.construct import validated
 from accel_core.selection.deepspeed import DeepSpeed
 from accel_core.selection.select import Selection, select
@@ -38,6 +39,7 @@ class CurrentAccelerator:
         self._warned: Selection | None = None
         self._selecting = False
         self._deepspeed_asked = False
+        self._quiet = False
         self._lock = threading.RLock()
         self._listeners: list[Callable[[Any], None]] = []
         #: The public `get_accelerator`.
@@ -71,6 +73,15 @@ class CurrentAccelerator:
             yield accel
         finally:
             self.restore(former)
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Log the warnings of a selection in this block for debugging only: the processes that it starts log them."""
+        former, self._quiet = self._quiet, True
+        try:
+            yield
+        finally:
+            self._quiet = former
 
     def is_supported(self) -> bool:
         """Return whether the name of the current accelerator is one of DeepSpeed's."""
@@ -116,7 +127,8 @@ class CurrentAccelerator:
         if selection is None or selection is self._warned:
             return
         self._warned = selection
-        level = logging.WARNING if env.is_local_rank_zero() else logging.DEBUG
+        others_warn = self._quiet or self.deepspeed.launching() or is_worker() or not env.is_local_rank_zero()
+        level = logging.DEBUG if others_warn else logging.WARNING
         for warning in selection.verdict.warnings:
             _log.log(level, "%s", warning)
 

@@ -45,3 +45,7 @@ class DeepSpeed(Protocol):
     def importing(self) -> bool:
         """Return whether deepspeed is being imported."""
         ...
+
+    def launching(self) -> bool:
+        """Return whether this process is one of DeepSpeed's launcher."""
+        ...

@@ -16,7 +16,7 @@ from accel_core.errors import AccelError, DuplicateVendor, InterfaceMismatch, In
 from accel_core.install_commands import pip_install
 from accel_core.selection.announce import about_to
 from accel_core.selection.finding import Finding, State
-from accel_core.vendor import ENTRY_POINT_GROUP, INTERFACE_VERSION, Vendor, distribution_version
+from accel_core.vendor import ENTRY_POINT_GROUP, Vendor, distribution_version, interfaces
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,14 @@ def discover(entry_points: Iterable[importlib.metadata.EntryPoint] | None = None
     broken: list[Finding] = []
     for point in _distinct(entry_points):
         try:
-            vendors.append(_load(point))
+            vendor = _load(point)
         except AccelError as error:
             broken.append(_broken(point, error))
+            continue
+        if vendor.interface in interfaces.supported():
+            vendors.append(interfaces.adapted(vendor))
+        else:
+            broken.append(_unusable([vendor], _mismatch(point, f"interface {vendor.interface}")))
     return _without_duplicates(vendors, broken)
 
 
@@ -70,8 +75,6 @@ def _load(point: importlib.metadata.EntryPoint) -> Vendor:
             expected="an instance of accel_core.Vendor",
             do=f'point the entry at the record, as in `{point.name} = "package.vendor:VENDOR"`',
         )
-    if vendor.interface != INTERFACE_VERSION:
-        raise _mismatch(point, f"interface {vendor.interface}")
     return replace(vendor, distribution=vendor.distribution or package, version=version or vendor.version)
 
 
@@ -91,12 +94,14 @@ def _mismatch(point: importlib.metadata.EntryPoint, written_for: str) -> Interfa
         text for text in (point.dist.requires or () if point.dist else ()) if text.startswith("accel-core")
     ]
     core = distribution_version("accel-core") or "of unknown version"
+    own, *older = map(str, interfaces.supported())
+    takes = f" and takes {older[0]}" if older else ""
     return InterfaceMismatch(
         what=f"{package} was built for another version of the accelerator interface",
         # Names both versions, because the line of a finding has no "expected".
-        found=f"{package} {version} is written for {written_for}; accel-core {core} has interface {INTERFACE_VERSION}"
+        found=f"{package} {version} is written for {written_for}; accel-core {core} has interface {own}{takes}"
         + (f", and the package asks for {needs[0]}" if needs else ""),
-        expected=f"interface {INTERFACE_VERSION}, that of the installed accel-core",
+        expected=f"interface {' or '.join((own, *older))}, that of the installed accel-core",
         do=pip_install("accel-core", package, options="--upgrade"),
     )
 
@@ -105,7 +110,7 @@ def _without_duplicates(vendors: list[Vendor], broken: list[Finding]) -> Discove
     claims: dict[tuple[str, str], list[Vendor]] = defaultdict(list)
     for vendor in vendors:
         claims[vendor.key, vendor.variant].append(vendor)
-    for (key, variant), claimants in claims.items():
+    for (key, _), claimants in claims.items():
         if len(claimants) > 1:
             names = " and ".join(sorted(vendor.distribution for vendor in claimants))
             error = DuplicateVendor(
@@ -114,28 +119,62 @@ def _without_duplicates(vendors: list[Vendor], broken: list[Finding]) -> Discove
                 expected=f"one package for the key {key!r}",
                 do=f"pip uninstall one of {names}",
             )
-            best = max(vendor.priority for vendor in claimants)
-            sentence = _requires(key)
-            broken.append(
-                Finding(key, best, State.BROKEN, _line(error), variant, names, "", sentence, error=str(error))
-            )
+            broken.append(_unusable(claimants, error))
     alone = tuple(claimants[0] for claimants in claims.values() if len(claimants) == 1)
     return Discovery(alone, tuple(broken))
 
 
 def _broken(point: importlib.metadata.EntryPoint, error: AccelError) -> Finding:
     package, version = declaring_package(point)
-    entries = cascade.entries(point.name)
+    key, variant = _named_by(point)
+    entries = [entry for entry in cascade.entries(key) if variant in ("", entry.variant)]
     return Finding(
-        key=point.name,
+        key=key,
         priority=entries[0].priority if entries else cascade.priority(cascade.CPU_KEY) - 1,
         state=State.BROKEN,
         reason=_line(error),
+        variant=variant,
         package=package,
         version=version,
-        requires=_requires(point.name),
+        requires=_requires(key),
         error="".join(traceback.format_exception(error)),
     )
+
+
+def _named_by(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
+    """Return key and variant by the name of an entry point: its key, or key and variant (`xpu.ipex`)."""
+    key, _, variant = point.name.rpartition(".")
+    if any(entry.variant == variant for entry in cascade.entries(key)):
+        return key, variant
+    return point.name, ""
+
+
+def _unusable(vendors: list[Vendor], error: AccelError) -> Finding:
+    """Return the finding about records that can be loaded and not be used."""
+    first = vendors[0]
+    return Finding(
+        key=first.key,
+        priority=max(vendor.priority for vendor in vendors),
+        state=State.BROKEN,
+        reason=_line(error),
+        variant=first.variant,
+        package=" and ".join(sorted(vendor.distribution for vendor in vendors)),
+        version=first.version if len(vendors) == 1 else "",
+        requires=_requires(first.key),
+        hardware=any(map(_sees_hardware, vendors)) or None,
+        error=str(error),
+    )
+
+
+def _sees_hardware(vendor: Vendor) -> bool:
+    """Whether the probe of a record that cannot be used still says that its device is there. Does not raise."""
+    try:
+        with about_to(f"look for the device of {vendor.label}, whose package cannot be used"):
+            return vendor.evidence().hardware is True
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return False
 
 
 def _requires(key: str) -> str:

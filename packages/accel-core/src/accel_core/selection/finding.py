@@ -35,10 +35,12 @@ class Finding:
     requires: a sentence such as `NPU_Accelerator requires torch_npu`.
     runtime:  its runtime is installed (whether or not there is a device).
     hardware: its device files are there (whether or not there is a runtime); None if unknown.
-    upstream: no installed package supports it, only DeepSpeed's own backend.
+    upstream: DeepSpeed's own backend; no installed package supports it, or none that can be used.
+    replaces: the installed package that cannot be used, where DeepSpeed's own backend is a candidate in its place.
     devices:  number of usable devices, None before they are counted.
     error:    the traceback of a broken candidate.
     advice:   what to do about a broken candidate or a missing runtime, if known.
+    deprecated: a sentence about the older interface number for which its package is written; empty if there is none.
     """
 
     key: str
@@ -52,16 +54,19 @@ class Finding:
     runtime: bool = False
     hardware: bool | None = None
     upstream: bool = False
+    replaces: str = ""
     devices: int | None = None
     privateuse1: str = ""
     yields_to: tuple[str, ...] = ()
     error: str = ""
     advice: str = ""
+    deprecated: str = ""
 
     @property
     def label(self) -> str:
-        """The key, with the variant if there is one: `xpu (native)`."""
-        return f"{self.key} ({self.variant})" if self.variant else self.key
+        """The key, with what distinguishes it from others of that key: `xpu (native)`, `npu (deepspeed)`."""
+        details = ", ".join(filter(None, (self.variant, self.replaces and "deepspeed")))
+        return f"{self.key} ({details})" if details else self.key
 
     def now(self, state: State, reason: str | None = None) -> Finding:
         """Return the same candidate in another state."""

@@ -175,6 +175,35 @@ def broken(finding: Finding) -> str:
     return f"{finding.label} is broken and was passed over: {finding.reason}; {_SEE}"
 
 
+def left_to_deepspeed(finding: Finding) -> str:
+    """Warning: an installed package cannot be used, and DeepSpeed's own backend is chosen in its place."""
+    package = f"{finding.package} {finding.version}".strip()
+    return (
+        f"{finding.label} is left to DeepSpeed's own backend, because {package} cannot be used: {finding.reason}; "
+        f"{_repair(finding)}{_SEE}"
+    )
+
+
+def _repair(finding: Finding) -> str:
+    """What to install in place of a broken package; empty if the reason says it."""
+    if finding.reason.startswith("[ACC-1") or finding.upstream:
+        return ""
+    return f"{finding.advice or pip_install(finding.package, options='--upgrade')}; "
+
+
+def device_lost(lost: Sequence[Finding]) -> AccelError:
+    """Error: a device is in this machine, and neither its package nor DeepSpeed's own backend can use it."""
+    keys = list(dict.fromkeys(finding.key for finding in lost))
+    repairs = "".join(dict.fromkeys(map(_repair, lost)))
+    return AcceleratorBroken(
+        what=f"{' and '.join(keys)} cannot be used, and the device is in this machine",
+        found=_listed(lost),
+        expected="a package and a runtime that work with the device; the CPU is not chosen in its place",
+        do=f"{repairs}repair what is named above (`accel doctor` shows it whole)\n"
+        f"or, to run without the device, set DS_ACCELERATOR=cpu, or ACCEL_SKIP={','.join(keys)} to choose another",
+    )
+
+
 def no_device(candidate: Finding) -> str:
     """Warning: the requested accelerator has a runtime but no device, as on a login node."""
     return (

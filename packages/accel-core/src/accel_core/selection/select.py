@@ -20,7 +20,7 @@ from accel_core.selection.construct import construct
 from accel_core.selection.deepspeed import DeepSpeed
 from accel_core.selection.discover import discover
 from accel_core.selection.finding import Finding, State
-from accel_core.vendor import Probe, Vendor, module_exists
+from accel_core.vendor import Vendor, module_exists
 
 
 @dataclass(frozen=True)
@@ -37,31 +37,65 @@ class Candidates:
 
     def __init__(self, deepspeed: DeepSpeed) -> None:
         discovery = discover()
+        self._deepspeed, self._keys = deepspeed, deepspeed.keys()
         self._vendors: dict[tuple[str, str], Vendor] = {(v.key, v.variant): v for v in discovery.vendors}
-        self._probes: dict[tuple[str, str], Probe | Vendor] = dict(self._vendors)
-        findings = [confirm.of_vendor(vendor) for vendor in discovery.vendors]
         served = {vendor.key for vendor in discovery.vendors} | {finding.key for finding in discovery.broken}
-        keys = deepspeed.keys()
-        for entry in cascade.ENTRIES:
-            if entry.key not in served:
-                backend = deepspeed.backend(entry.key, entry.variant)
-                self._probes[entry.key, entry.variant] = backend
-                findings.append(confirm.of_entry(entry, backend, keys))
-        self.findings = [*findings, *discovery.broken]
+        self.findings = [
+            confirm.of_entry(entry, deepspeed.backend(entry.key, entry.variant), self._keys)
+            for entry in cascade.ENTRIES
+            if entry.key not in served
+        ]
+        for finding in [*map(confirm.of_vendor, discovery.vendors), *discovery.broken]:
+            self.put(finding)
 
     def confirm(self, finding: Finding) -> Finding:
         """Import the candidate's runtime in this process and count its devices."""
-        return confirm.confirmed(finding, self._probes[finding.key, finding.variant])
+        vendor = self.vendor(finding)
+        return confirm.confirmed(finding, vendor or self._deepspeed.backend(finding.key, finding.variant))
 
     def put(self, answer: Finding) -> None:
-        """Replace the finding about the same candidate, or add it."""
-        same = (answer.key, answer.variant, answer.package)
-        others = [f for f in self.findings if (f.key, f.variant, f.package) != same]
-        self.findings = [*others, answer]
+        """Replace the finding about the same candidate, or add it.
+
+        For a package that cannot be used DeepSpeed's own backends say whether the device is there, and become
+        candidates in its place.
+        """
+        same = _identity(answer)
+        self.findings = [finding for finding in self.findings if _identity(finding) != same]
+        if answer.state is State.BROKEN and not answer.upstream:
+            owns = self._own_backends(answer)
+            if any(own.hardware for own in owns):
+                answer = replace(answer, hardware=True)
+            self.findings += [own for own in owns if self._needed(own)]
+        self.findings.append(answer)
+
+    def _own_backends(self, broken: Finding) -> list[Finding]:
+        return [
+            self.of_deepspeed(entry.key, entry.variant, broken.package)
+            for entry in cascade.entries(broken.key)
+            if broken.variant in ("", entry.variant)
+        ]
+
+    def _needed(self, own: Finding) -> bool:
+        """Whether DeepSpeed has this backend, its runtime is there, and no package that works serves the same."""
+        served = any(
+            _identity(f) == _identity(own)
+            or (f.key == own.key and f.variant in ("", own.variant) and f.state is not State.BROKEN)
+            for f in self.findings
+        )
+        return own.key in (self._keys or ()) and own.state is State.PENDING and not served
+
+    def of_deepspeed(self, key: str, variant: str, replaces: str) -> Finding:
+        """Return the finding about DeepSpeed's own backend in the place of a package."""
+        (entry,) = (entry for entry in cascade.entries(key) if entry.variant == variant)
+        return confirm.of_backend(entry, self._deepspeed.backend(key, variant), replaces)
 
     def vendor(self, finding: Finding) -> Vendor | None:
         """Return the vendor record of a finding; None for a backend of DeepSpeed."""
-        return self._vendors.get((finding.key, finding.variant))
+        return None if finding.upstream else self._vendors.get((finding.key, finding.variant))
+
+
+def _identity(finding: Finding) -> tuple[str, str, str, bool]:
+    return finding.key, finding.variant, finding.package, finding.upstream
 
 
 def request_from_environment(upstream: frozenset[str] | None) -> Request:

@@ -42,6 +42,13 @@ class StockDeepSpeed:
         spec = getattr(sys.modules.get("deepspeed"), "__spec__", None)
         return bool(getattr(spec, "_initializing", False))
 
+    def launching(self) -> bool:
+        """Return whether this process is one of DeepSpeed's launcher: the script or one of its modules."""
+        program = sys.modules.get("__main__")
+        spec, main = getattr(program, "__spec__", None), getattr(program, "main", None)
+        name = spec.name if spec else str(getattr(main, "__module__", ""))
+        return name.startswith("deepspeed.launcher.")
+
     def accelerator(self, key: str) -> Any:
         """Return a new instance of DeepSpeed's own class for a key, without using its detection.
 

@@ -7,6 +7,7 @@ from accel_core.lazy import lazy_exports
 from accel_core.vendor.bindings import Bindings, Collectives
 from accel_core.vendor.cpu_list import InvalidCpuList, format_cpu_list, parse_cpu_list
 from accel_core.vendor.feature import Feature
+from accel_core.vendor.interfaces import core_requirement
 from accel_core.vendor.numa import NumaNode, usable_nodes
 from accel_core.vendor.probing import (
     device_files,
@@ -44,6 +45,7 @@ __all__ = [
     "Traits",
     "Variable",
     "Vendor",
+    "core_requirement",
     "device_files",
     "distribution_version",
     "format_cpu_list",

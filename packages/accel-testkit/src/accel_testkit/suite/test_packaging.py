@@ -9,10 +9,12 @@ import re
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from accel_core.selection.discover import discover
-from accel_core.vendor import ENTRY_POINT_GROUP, Vendor
+from accel_core.vendor import ENTRY_POINT_GROUP, Vendor, core_requirement
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.target import records
 
@@ -64,16 +66,21 @@ def test_priority_is_its_own(vendor: Vendor) -> None:
 
 
 def test_requires_a_range_of_core(requirements: list[Requirement], vendor: Vendor) -> None:
-    """The package requires accel-core from a release up to the next incompatible one, and pins none."""
+    """The package requires the releases of accel-core that take its interface number, no other, and pins none."""
     core = [item.specifier for item in requirements if canonicalize_name(item.name) == "accel-core"]
-    operators = {clause.operator for specifier in core for clause in specifier}
+    wanted = core_requirement(vendor.interface)
+    bounds, needed = _bounds(core), _bounds([Requirement(wanted).specifier])
     expect(
-        {">=", "<"} <= operators and not operators & {"==", "==="},
-        f"{vendor.distribution} does not require a range of accel-core",
+        bounds.keys() == needed.keys() and bounds[">="] >= needed[">="] and bounds["<"] <= needed["<"],
+        f"{vendor.distribution} does not require the accel-core of its interface number, {vendor.interface}",
         found=", ".join(map(str, core)) or "no requirement",
-        expected="a floor and a cap, such as accel-core>=0.1,<1",
+        expected=f"{wanted}, or a later release as the floor",
         do="write the range into [project] dependencies",
     )
+
+
+def _bounds(specifiers: list[SpecifierSet]) -> dict[str, Version]:
+    return {clause.operator: Version(clause.version) for all_of in specifiers for clause in all_of}
 
 
 def test_runtime_is_not_required(requirements: list[Requirement], vendor: Vendor) -> None:

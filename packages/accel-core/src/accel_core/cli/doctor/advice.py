@@ -53,14 +53,22 @@ def notes(facts: Facts) -> Iterator[Remark]:
             advice = "import accel_core first in the program; or unset it, if `import torch` works then"
         yield Remark("bridge-off", "bridge", facts.bridge.reason, advice)
     yield from _untried(facts)
+    for finding in facts.explanation.findings:
+        if finding.deprecated:
+            found = f"{finding.package} {finding.version}: {finding.deprecated}"
+            upgrade = pip_install(finding.package, options="--upgrade")
+            yield Remark("old-interface", finding.label, found, upgrade)
     if chosen is None:
         return
     if chosen.key == CPU_KEY and facts.selection.request.asked is None:
         found = "a run would end on the CPU: no other accelerator is present"
         yield Remark("cpu-fallback", CPU_KEY, found, "export DS_ACCELERATOR=cpu if this is what you want")
     if chosen.upstream:
-        found = "it is left to DeepSpeed's own backend"
+        why = f", because {chosen.replaces} cannot be used" if chosen.replaces else ""
+        found = f"it is left to DeepSpeed's own backend{why}"
         ours = f"{pip_install(chosen.package)} to use this project's accelerator instead"
+        if chosen.replaces:
+            ours = "repair that package (see the problem above) to use its accelerator instead"
         advice = ours if chosen.package else "nothing to do"
         yield Remark("deferred", chosen.label, found, advice)
 

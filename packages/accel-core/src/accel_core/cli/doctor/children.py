@@ -62,7 +62,7 @@ class Children:
             # A backend that torch loads by itself would hold PrivateUse1.
             environment[packages.AUTOLOAD] = "0"
         with closing(Worker(STEPS, **environment)) as worker:
-            reply = worker.ask(self._seconds, "confirm", finding.key, finding.variant)
+            reply = worker.ask(self._seconds, "confirm", finding.key, finding.variant, finding.replaces)
             return self._read(finding, reply, "its runtime")
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class Children:
 
     def _ask(self, seconds: float, step: str, finding: Finding) -> Reply:
         worker = self._worker or Worker(STEPS, **self._environment)
-        reply = worker.ask(seconds, step, finding.key, finding.variant)
+        reply = worker.ask(seconds, step, finding.key, finding.variant, finding.replaces)
         self._worker = None if reply.failure else worker
         ended = reply.failure or reply.answer.get("interrupted", "")
         if ended:

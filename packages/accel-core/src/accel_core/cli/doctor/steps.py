@@ -45,18 +45,18 @@ def extension(name: str) -> dict[str, Any]:
         return _described(error)
 
 
-def confirm(key: str, variant: str) -> dict[str, Any]:
-    """Confirm one candidate: import its runtime and count devices."""
+def confirm(key: str, variant: str, replaces: str) -> dict[str, Any]:
+    """Confirm one candidate: import its runtime and count devices. replaces: as in `Finding`."""
     try:
         candidates = _candidates()
-        return _answer(candidates.confirm(_find(candidates, key, variant)))
+        return _answer(candidates.confirm(_find(candidates, key, variant, replaces)))
     except KeyboardInterrupt as error:
         return {"interrupted": _described(error)["reason"]}
 
 
-def construct(key: str, variant: str) -> dict[str, Any]:
+def construct(key: str, variant: str, replaces: str) -> dict[str, Any]:
     """Construct the accelerator with the code of a run under DS_ACCELERATOR=key."""
-    finding = _find(_candidates(), key, variant)
+    finding = _find(_candidates(), key, variant, replaces)
     os.environ[env.DS_ACCELERATOR.name] = finding.key
     api.set_accelerator(None)
     try:
@@ -64,7 +64,11 @@ def construct(key: str, variant: str) -> dict[str, Any]:
     except KeyboardInterrupt as error:
         return {"interrupted": _described(error)["reason"]}
     except AccelError as error:
-        return _answer(_broken(finding, error))
+        return _answer(_broken(finding, str(error), error.what))
+    _, selection = api.CURRENT.state()
+    chosen = selection.verdict.finding if selection else None
+    if chosen and chosen.replaces and not replaces:
+        return _answer(_broken(finding, "", "its accelerator cannot be constructed"))
     return {**_answer(finding.now(State.CHOSEN)), "accelerator": f"{cls.__module__}:{cls.__qualname__}"}
 
 
@@ -73,19 +77,21 @@ def _candidates() -> Candidates:
     return Candidates(api.CURRENT.deepspeed)
 
 
-def _find(candidates: Candidates, key: str, variant: str) -> Finding:
+def _find(candidates: Candidates, key: str, variant: str, replaces: str) -> Finding:
+    if replaces:
+        return candidates.of_deepspeed(key, variant, replaces)
     # A package that cannot be imported may have the same key.
     able = (finding for finding in candidates.findings if finding.state is not State.BROKEN)
     return next(finding for finding in able if (finding.key, finding.variant) == (key, variant))
 
 
-def _broken(finding: Finding, error: AccelError) -> Finding:
+def _broken(finding: Finding, error: str, reason: str) -> Finding:
     _, selection = api.CURRENT.state()
-    same = (finding.key, finding.variant, State.BROKEN)
+    same = (finding.key, finding.variant, finding.upstream, State.BROKEN)
     for other in selection.verdict.findings if selection else ():
-        if (other.key, other.variant, other.state) == same:
+        if (other.key, other.variant, other.upstream, other.state) == same:
             return other
-    return replace(finding, state=State.BROKEN, reason=error.what, error=str(error))
+    return replace(finding, state=State.BROKEN, reason=reason, error=error)
 
 
 def _answer(finding: Finding) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from accel_core.vendor import Confirmation, Evidence
 from broken import Site, breaks
 
 _PROBE = "accel_good.probe"
-_CORE = "accel-core>=0.1,<1"
+_CORE = "accel-core>=0.1,<0.3"
 
 
 @breaks("packaging.entry_point_has_the_name_of_the_key")
@@ -39,6 +39,11 @@ def priority_is_taken(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
 @breaks("packaging.requires_a_range_of_core")
 def core_has_no_cap(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.metadata = site.metadata.replace(_CORE, "accel-core>=0.1")
+
+
+@breaks("packaging.requires_a_range_of_core")
+def core_may_refuse_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.metadata = site.metadata.replace(_CORE, "accel-core>=0.1,<1")
 
 
 @breaks("packaging.requires_a_range_of_core")
