@@ -173,6 +173,13 @@ def test_positions_of_the_model_overrule_counted_ones() -> None:
     assert torch.allclose(plain[0].double(), reference(qkv, case, NONE, NONE), atol=1e-5)
 
 
+def test_weights_of_eight_bits_are_multiplied_by_the_scales_of_their_groups() -> None:
+    weight = torch.tensor([[1, -2, 3], [4, 5, -128]], dtype=torch.int8)
+    found = TransformerFunctions().dequantize_fp16(weight, torch.tensor([[0.5], [2.0]]), 2)
+    assert found.dtype == torch.float16
+    assert found.tolist() == [[0.5, -1.0, 1.5], [8.0, 10.0, -256.0]]
+
+
 def test_sequences_of_a_prompt_can_be_repeated() -> None:
     functions = TransformerFunctions()
     keys = prompt(functions, 3, batch=2)

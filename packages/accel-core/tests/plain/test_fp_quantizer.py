@@ -15,7 +15,7 @@ from accel_core.errors import InvalidOpArgument
 from accel_core.op_builder.plain import FPQuantizerBuilder
 
 #: {(bits, bits of the mantissa): largest number}
-FORMATS = {(8, 3): 480.0, (8, 2): 114688.0, (12, 4): 510.0, (6, 2): 28.0, (4, 1): 6.0}
+FORMATS = {(8, 3): 480.0, (8, 2): 114688.0, (12, 7): 510.0, (6, 2): 28.0, (4, 1): 6.0}
 E4M3 = (8, 3)
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 
@@ -159,7 +159,7 @@ def test_scales_are_the_steps(op: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(("form", "size"), [((12, 4), 3), ((6, 2), 6), ((4, 1), 5)], ids=str)
+@pytest.mark.parametrize(("form", "size"), [((12, 7), 3), ((6, 2), 6), ((4, 1), 5)], ids=str)
 def test_groups_that_are_not_whole_bytes_are_told(op: Any, form: tuple[int, int], size: int) -> None:
     with pytest.raises(InvalidOpArgument, match="whole groups of whole bytes"):
         quantized(op, torch.ones(2 * size), size, form)
@@ -168,8 +168,8 @@ def test_groups_that_are_not_whole_bytes_are_told(op: Any, form: tuple[int, int]
 @pytest.mark.parametrize(
     ("form", "data"),
     [
-        # By hand: 1, -2, the largest number (510 is rounded to 512), and 0.
-        ((12, 4), [0xF0, 0x03, 0xC0, 0x80, 0x04, 0x00]),
+        # By hand: 1, -2, the largest number, and 0.
+        ((12, 7), [0x80, 0x03, 0xC0, 0xFF, 0x07, 0x00]),
         ((6, 2), [0x0C, 0xFC, 0x01]),
         ((4, 1), [0xC2, 0x07]),
     ],
@@ -225,3 +225,18 @@ def test_builder_tells_type_and_range() -> None:
     ]
     with pytest.raises(InvalidOpArgument, match="5 bits"):
         FPQuantizerBuilder.get_quant_range(5)
+
+
+def test_twelve_bits_are_e4m7_when_deepspeed_asks_for_a_mantissa_of_four(op: Any) -> None:
+    val = torch.randn(4, 16, generator=torch.Generator().manual_seed(7))
+    data = quantized(op, val, 16, (12, 4))
+    assert torch.equal(data, quantized(op, val, 16, (12, 7)))
+    assert torch.equal(back(op, data, val, 16, (12, 4)), back(op, data, val, 16, (12, 7)))
+
+
+def test_codes_joined_with_the_scales_of_get_scales_are_read(op: Any) -> None:
+    # DeepSpeed's matmul_fp8 without triton: torch.cat of bytes and float32 is float32.
+    val = torch.randn(4, 16, generator=torch.Generator().manual_seed(8))
+    data = quantized(op, val, 16)
+    codes, steps = data[:, :-4], op.get_scales(data[:, -4:].contiguous(), 4)
+    assert torch.equal(back(op, torch.cat([codes, steps], 1), val, 16), back(op, data, val, 16))

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("FPQuantizerBuilder"
 
 #: {bits: (bits of the mantissa, the largest number)}, DeepSpeed's.
 _RANGES = {None: 480.0, 8: 480.0, 6: 28.0, 12: 510.0, 4: 6.0}
-_FORMATS = [(8, 3), (8, 2), (12, 4), (6, 2), (4, 1)]
+_FORMATS = [(8, 3), (8, 2), (12, 7), (6, 2), (4, 1)]
 _IDS = [f"{bits}-{mantissa}" for bits, mantissa in _FORMATS]
 _STEP = 4  # bytes
 

@@ -30,7 +30,8 @@ class TransformerFunctions(OpFunctions):
 
     OP: ClassVar[str] = "transformer_inference"
     TYPED: ClassVar[frozenset[str]] = frozenset(
-        ("allocate_workspace", "linear_layer", "mlp_gemm", "repeat_kv_cache", "rms_qkv_gemm", "softmax_context")
+        ("allocate_workspace", "dequantize", "linear_layer", "mlp_gemm", "repeat_kv_cache", "rms_qkv_gemm",
+         "softmax_context")
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -161,6 +162,10 @@ class TransformerFunctions(OpFunctions):
         cos, sin = attention.angles(positions, width, float(theta), interleaved=interleaved)
         turned = self.rotate(x[..., :width], cos, sin, interleaved)
         return turned if x.shape[-1] == width else torch.cat((turned, x[..., width:]), dim=-1)
+
+    def dequantize(self, weight: torch.Tensor, scale: torch.Tensor, groups: int) -> torch.Tensor:
+        """Return an int8 weight times the scale of each group, in float16 whatever the name's type, as upstream's."""
+        return (weight.reshape(groups, -1) * scale.reshape(groups, 1)).to(torch.float16).view(weight.shape)
 
     # ---------------------------------------------------------------------------------- workspace
 

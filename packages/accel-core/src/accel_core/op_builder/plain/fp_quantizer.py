@@ -17,11 +17,11 @@ from accel_core.op_builder.routes import Route
 #: Bytes of the step that follows the codes of a group, a float32.
 _STEP = 4
 #: The mantissa of a size, if DeepSpeed has one for it; of two with 8 bits the default.
-_MANTISSA = {12: 4, 8: 3, 6: 2, 4: 1}
+_MANTISSA = {12: 7, 8: 3, 6: 2, 4: 1}
 
 
 class FPQuantizerFunctions(OpFunctions):
-    """The loaded op: e4m3 and e5m2 (a mantissa of 3 and 2 bits), and e7m4, e3m2 and e2m1 of 12, 6 and 4 bits.
+    """The loaded op: e4m3 and e5m2 (a mantissa of 3 and 2 bits), and e4m7, e3m2 and e2m1 of 12, 6 and 4 bits.
 
     A group is a row of `group_size` codes and the four bytes of its step, as DeepSpeed's CUDA kernels lay it out.
     Codes are rounded to even, below the smallest normal number, too; 0 stays 0. DeepSpeed's have neither 0 nor
@@ -65,8 +65,14 @@ class FPQuantizerFunctions(OpFunctions):
         q_mantisa_bits: int,
         q_exponent_bits: int,
     ) -> None:
-        """Write the numbers of codes and steps `val_q` to `val`."""
+        """Write the numbers of codes and steps `val_q` to `val`.
+
+        A float32 `val_q` has a column of steps: DeepSpeed's matmul_fp8 joins codes with what `get_scales` returns.
+        """
         what = "dequantize"
+        if val_q.dtype == torch.float32 and val_q.dim() == 2:
+            steps = val_q[:, -1:].contiguous().view(torch.uint8)
+            val_q = torch.cat([val_q[:, :-1].to(torch.uint8), steps], 1)
         form = _format(what, q_mantisa_bits + q_exponent_bits + 1, q_mantisa_bits)
         groups, width = _groups(what, val, group_size, form)
         _codes(what, "val_q", val_q, (groups, width + _STEP), flat=True)
