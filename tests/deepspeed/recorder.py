@@ -13,13 +13,23 @@ from _pytest import outcomes
 #: DeepSpeed's distributed tests start ranks from a fork server: imported there once, not in each rank.
 PRELOADED = ["torch", "deepspeed", "recorder"]
 
+
+def _admit_bf16():
+    """State a CUDA and NCCL: without them DeepSpeed's bf16 tests run on npu, hpu and xpu alone."""
+    from deepspeed.git_version_info import torch_info
+
+    torch_info.update(cuda_version="12.8", nccl_version="2.27")
+
+
 if sys.argv[0] == "-c":  # the fork server
     # A rank in which `pytest.raises` fails would end as if killed, and its test wait until the limit.
     outcomes.OutcomeException.__bases__ = (Exception,)
     outcomes.Failed.__module__ = outcomes.__name__  # by which it is found when the rank sends it
+    _admit_bf16()
 
 
 def pytest_configure():
+    _admit_bf16()
     multiprocessing.set_forkserver_preload(PRELOADED)
     pytest.exit = _fail  # one test over DS_UNITTEST_TIMEOUT is no reason to leave out the rest
 

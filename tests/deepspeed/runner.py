@@ -101,7 +101,13 @@ def run(work: Path, name: str, accel: str, side: str) -> list[dict]:
     record.write_text("", encoding="utf-8")
     with record.with_suffix(".log").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
-            [*_device(accel), *_PYTEST, *subset.get("options", []), *subset["paths"]],
+            [
+                *_device(accel),
+                *_PYTEST,
+                "--continue-on-collection-errors",
+                *subset.get("options", []),
+                *subset["paths"],
+            ],
             cwd=work / "checkout" / "tests",
             env=_environment(record, accel, side, subset["seconds"]),
             stdout=log,
@@ -142,7 +148,7 @@ def _environment(record: Path, accel: str, side: str, seconds: int) -> dict[str,
         "DS_ACCELERATOR": accel,
         "DS_UNITTEST_TIMEOUT": str(seconds // 4),
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(HERE),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
     }
     if side == "stock":
         environment["ACCEL_BRIDGE"] = "0"
