@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,11 @@ def test_an_address_that_is_not_decided_may_be_stated_by_no_package(repository: 
     assert wrong(repository) == ["[project] urls = None"]
     undecided = [problem.what for problem in contact.load(repository.root).undecided()]
     assert [what.rpartition(" ")[2] for what in undecided] == ["repository", "email"]
+
+
+def test_every_test_that_the_security_page_names_exists() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w/.-]+\.py)::(\w+)`", text)
+    assert named
+    for file, name in named:
+        assert f"def {name}(" in (ROOT / "packages" / file).read_text(encoding="utf-8"), f"{file}::{name}"

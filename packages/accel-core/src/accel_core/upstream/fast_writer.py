@@ -9,6 +9,7 @@ writes over the file of a former save without truncating it, and loads with `wei
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from collections.abc import Callable, MutableMapping
@@ -106,8 +107,8 @@ def create(stock: Callable[..., Any], factory: Any, file_path: Any, optimize_dp_
     any of them may have the name. A file of a former save stays until then.
     """
     partial = f"{file_path}.{factory._data_parallel_writer.global_rank}.writing"
-    if os.path.exists(partial):  # the job ended while it was written
-        os.remove(partial)
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(partial)  # the job ended while it was written; or a link, which shall not be followed
     writer = stock(factory, partial, False)
     factory._accel_saved = (partial, file_path)
     return writer
