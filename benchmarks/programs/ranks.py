@@ -75,9 +75,9 @@ def _sharded(device: str) -> nn.Sequential:
     from torch.distributed.fsdp import fully_shard
 
     model, mesh = _model().to(device), _mesh(device)
-    for block in model:
-        fully_shard(block, mesh=mesh)
-    fully_shard(model, mesh=mesh)
+    for part in (*model, model):
+        # Collectives of mlu and hpu have no average, which is FSDP2's default.
+        fully_shard(part, mesh=mesh).set_force_sum_reduction_for_comms(enable=device in ("mlu", "hpu"))
     return model
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Stock DeepSpeed trains with ZeRO++ on two simulated nodes of two devices to the loss without quantization."""
+"""Stock DeepSpeed trains with ZeRO++, on simulated nodes of two devices and on the CPU, to the loss without it."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ NODES, DEVICES = 2, 2
 LIMIT = 500.0
 
 
-def losses(folder: Path, key: str, dtype: str, *kinds: str) -> dict[str, float | None]:
-    """Each run's loss at the end, on four processes, of which each two are one node."""
-    build.library()
+def losses(folder: Path, key: str, dtype: str, *kinds: str, nodes: int = NODES) -> dict[str, float | None]:
+    """Each run's loss at the end, on nodes of two processes each."""
     ours = ("ACCEL_S", "DS_ACCELERATOR", "MASTER_", "RANK", "LOCAL_", "WORLD_")
     base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    if key != "cpu":
+        build.library()
+        base = sim.environment(key, base=base, devices=DEVICES)
     answers = Launcher(named(key, ""), folder).run(
         "accel_testkit.engine.quantized",
-        NODES * DEVICES,
+        nodes * DEVICES,
         {"runs": [[dtype, kind] for kind in kinds], "steps": STEPS},
-        sim.environment(key, base=base, devices=DEVICES),
+        base,
         LIMIT,
-        nodes=NODES,
+        nodes=nodes,
     )
     assert not any("error" in answer for answer in answers), answers
     found = {kind: answers[0][f"{dtype} {kind}"] for kind in kinds}
@@ -52,6 +54,12 @@ def apart(found: dict[str, float | None], kind: str) -> float:
 
 def test_quantized_training_ends_at_the_loss_of_plain_training(tmp_path: Path) -> None:
     found = losses(tmp_path, "xpu", "bf16", PLAIN, QUANTIZED)
+    assert apart(found, QUANTIZED) < TOLERANCE, found
+
+
+@pytest.mark.slow
+def test_quantized_training_on_two_cpu_ranks_ends_at_the_loss_of_plain_training(tmp_path: Path) -> None:
+    found = losses(tmp_path, "cpu", "bf16", PLAIN, QUANTIZED, nodes=1)
     assert apart(found, QUANTIZED) < TOLERANCE, found
 
 

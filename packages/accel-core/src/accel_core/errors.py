@@ -160,6 +160,15 @@ class NoDeviceForCollectives(AccelError, RuntimeError, ValueError):
     code = "ACC-303"
 
 
+class NoBackendForCollectives(AccelError, RuntimeError, AssertionError, ValueError):
+    """torch.distributed has no backend of that name, or none for the accelerator's tensors.
+
+    torch raises one of these, by the name and by its version.
+    """
+
+    code = "ACC-304"
+
+
 class OpNotImplemented(AccelError, ValueError, NotImplementedError):
     """The accelerator does not have the op that was loaded. Upstream raises ValueError here."""
 

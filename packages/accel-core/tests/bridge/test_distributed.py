@@ -12,10 +12,12 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from accel_core.errors import NoDeviceForCollectives
+from accel_core.errors import NoBackendForCollectives, NoDeviceForCollectives
+from accel_core.op_builder import NotImplementedBuilder
 from accel_core.upstream import distributed
 
 
@@ -65,6 +67,47 @@ def test_arguments_are_passed_on_and_the_signature_is_kept() -> None:
     wrapped("gloo", timeout=5)
     assert seen == [("gloo", 5)]
     assert inspect.signature(wrapped) == inspect.signature(stock)
+
+
+class Host(Accelerator):
+    """The CPU, with a builder that says what to install for the backend `ccl`."""
+
+    _name = "cpu"
+
+    def create_op_builder(self, name: str) -> Any:
+        missing = NotImplementedBuilder()
+        return SimpleNamespace(reason="no oneCCL: pip install it") if name == "CCLCommBuilder" else missing
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [("ccl", "no oneCCL: pip install it"), ("nccl", "no such backend for cpu")],
+)
+def test_a_backend_that_is_not_there_says_what_to_install_or_to_write(asked: str, says: str) -> None:
+    def stock(dist_backend: str | None = None) -> None:
+        dist.init_process_group(dist_backend, store=FakeStore(), rank=0, world_size=1)
+
+    with pytest.raises(NoBackendForCollectives) as raised:
+        distributed.explained(stock, lambda: Host(1))(asked)
+    assert raised.value.found.startswith(says)
+    assert raised.value.do.startswith("leave dist_backend out, which gives 'toyccl'")
+
+
+def test_a_tensor_of_any_shape_is_gathered_into_a_vector() -> None:
+    given: list[Any] = []
+    backend = type(
+        "Backend",
+        (),
+        {"get_all_gather_function": classmethod(lambda _: lambda *tensors: given.append(tensors))},
+    )
+    distributed.gather_flat(backend)
+    gather: Any = backend
+    gather = gather.get_all_gather_function()
+    vector, matrix = torch.empty(4), torch.ones(2, 1)
+    gather(vector, matrix)
+    gather(torch.empty(4, 1), matrix)
+    assert [tuple(tensors[1].shape) for tensors in given] == [(2,), (2, 1)]
+    assert given[0][1].data_ptr() == matrix.data_ptr()
 
 
 @pytest.fixture

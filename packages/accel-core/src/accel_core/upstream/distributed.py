@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`deepspeed.init_distributed` with two explanations: no device for the collectives, and a wrong count of ranks.
+"""`deepspeed.init_distributed` with explanations: no device or no backend for the collectives, a wrong count of ranks.
 
 DeepSpeed's own function does the work, and its result and its errors are not changed.
 """
@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 from accel_core import env
-from accel_core.errors import NoDeviceForCollectives, in_short
+from accel_core.errors import NoBackendForCollectives, NoDeviceForCollectives, in_short
+from accel_core.op_builder import NotImplementedBuilder
 from accel_core.upstream import world_of_one
 
 _log = logging.getLogger("accel_core")
@@ -31,7 +32,8 @@ def explained(stock: Callable[..., None], current: Callable[[], Any]) -> Callabl
     @functools.wraps(stock)
     def init_distributed(*args: Any, **kwargs: Any) -> None:
         _say_once_a_host()
-        added = world_of_one.prepare(_bound(stock, args, kwargs))
+        bound = _bound(stock, args, kwargs)
+        added = world_of_one.prepare(bound)
         try:
             stock(*args, **kwargs)
         except Exception as error:
@@ -40,10 +42,37 @@ def explained(stock: Callable[..., None], current: Callable[[], Any]) -> Callabl
             accel = current()
             if _has_no_device(accel):
                 raise _no_device(accel, error) from error
+            if _is_unknown(asked := bound.get("dist_backend")):
+                raise _no_backend(accel, str(asked), error) from error
             raise
+        _refuse_group_without(current())
         _warn_if_accelerate_counts_one()
 
     return init_distributed
+
+
+def gather_flat(backend: Any) -> None:
+    """Let DeepSpeed's class gather tensors of any shape into a vector, as ZeRO++ gathers its scales.
+
+    gloo refuses a shape that a piece of the vector does not have; the backends of devices compare numbers of elements.
+    """
+    stock = backend.get_all_gather_function
+
+    def get_all_gather_function() -> Callable[..., Any] | None:
+        function = stock()
+        return None if function is None else _flat(function)
+
+    backend.get_all_gather_function = staticmethod(get_all_gather_function)
+
+
+def _flat(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def gather(output_tensor: Any, input_tensor: Any, *args: Any, **kwargs: Any) -> Any:
+        if output_tensor.dim() == 1 and input_tensor.dim() != 1 and input_tensor.is_contiguous():
+            input_tensor = input_tensor.view(-1)
+        return function(output_tensor, input_tensor, *args, **kwargs)
+
+    return gather
 
 
 def _say_once_a_host() -> None:
@@ -80,6 +109,48 @@ def _no_device(accel: Any, error: Exception) -> NoDeviceForCollectives:
         found=f"no {name} device in this process; {type(error).__name__}: {in_short(error)}",
         expected=f"a device for the collectives of {accel.communication_backend_name()!r}",
         do="run on a machine with the device (`accel doctor` says what it finds here), or set DS_ACCELERATOR=cpu",
+    )
+
+
+def _is_unknown(backend: Any) -> bool:
+    import torch.distributed as dist
+
+    return isinstance(backend, str) and ":" not in backend and not dist.is_backend_available(backend)
+
+
+def _no_backend(accel: Any, asked: str, error: Exception) -> NoBackendForCollectives:
+    own = accel.communication_backend_name()
+    # DeepSpeed calls the builder of a backend so; its reason is what to install.
+    builder = accel.create_op_builder(f"{asked.upper()}CommBuilder")
+    reason = "" if isinstance(builder, NotImplementedBuilder) else getattr(builder, "reason", "")
+    return NoBackendForCollectives(
+        what=f"torch.distributed cannot use the backend {asked!r}",
+        found=f"{reason or f'no such backend for {accel._name}'} ({type(error).__name__}: {in_short(error)})",
+        expected=f"a backend of {accel._name} that is installed, as {own!r}",
+        do=f"leave dist_backend out, which gives {own!r}"
+        + (", or install what is named above" if reason else ""),
+    )
+
+
+def _refuse_group_without(accel: Any) -> None:
+    """Raise if the process group was made for another device and has no backend for this accelerator on the host."""
+    import torch
+    import torch.distributed as dist
+
+    host = torch.device("cpu")  # house: torch's device type
+    if accel is None or accel._name != host.type or not dist.is_initialized():
+        return
+    types: list[torch.device] = getattr(dist.group.WORLD, "_device_types", [host])
+    if host in types:
+        return
+    backend = dist.get_backend()
+    (device, *_) = dist.Backend.backend_capability.get(backend, [types[0].type])
+    raise NoBackendForCollectives(
+        what=f"collectives of {accel._name} tensors are not possible in this process",
+        found=f"torch.distributed was initialized for {device} alone, with {backend!r}",
+        expected=f"a process group that has a backend for {accel._name}, too",
+        do=f"begin the program with torch.distributed.init_process_group('{host}:gloo,{device}:{backend}'), ahead of "
+        "DeepSpeed's own call; or use the CPU in a process of its own",
     )
 
 

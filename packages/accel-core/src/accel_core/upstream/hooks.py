@@ -62,6 +62,7 @@ def join_distributed(module: ModuleType, current: CurrentAccelerator) -> None:
         torch_threads.finish_at_exit()
         stock = module.init_distributed
         _rebind({"init_distributed": (stock, distributed.explained(stock, current.get))})
+        distributed.gather_flat(module.TorchBackend)
 
 
 def join_runner(module: ModuleType, current: CurrentAccelerator) -> None:

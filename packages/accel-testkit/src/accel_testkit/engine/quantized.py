@@ -8,6 +8,7 @@ Job `accel_testkit.engine.quantized` of `suite.launch`; order: {"runs": [[type, 
 from __future__ import annotations
 
 import contextlib
+import os
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,7 +110,7 @@ def _model(seed: int) -> Model:
 def _config(dtype: str, kind: str) -> dict[str, Any]:
     quantized = {
         "zero_quantized_weights": True,
-        "zero_hpz_partition_size": torch.accelerator.device_count(),
+        "zero_hpz_partition_size": _ranks_of_a_node(),
         "zero_quantized_gradients": True,
     }
     zero = {"stage": 3, "stage3_param_persistence_threshold": 0, **(quantized if kind != PLAIN else {})}
@@ -124,6 +125,10 @@ def _config(dtype: str, kind: str) -> dict[str, Any]:
     }
 
 
+def _ranks_of_a_node() -> int:
+    return int(os.environ["LOCAL_WORLD_SIZE"])
+
+
 def _groups(module: Model, kind: str) -> list[dict[str, Any]]:
     """Return the parameters in groups, of which matrices get the same steps in all runs.
 
@@ -131,7 +136,7 @@ def _groups(module: Model, kind: str) -> list[dict[str, Any]]:
     (docs/upstream.md).
     """
     by_kind = [[p for p in module.parameters() if (p.dim() > 1) == matrices] for matrices in (True, False)]
-    matrices = _RATE if kind == PLAIN else _RATE / torch.accelerator.device_count()
+    matrices = _RATE if kind == PLAIN else _RATE / _ranks_of_a_node()
     return [{"params": by_kind[0], "lr": matrices}, {"params": by_kind[1], "lr": _RATE}]
 
 

@@ -1,14 +1,18 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Register a simulated device type with torch: tensor methods, storages, profiler ranges."""
+"""Register a simulated device type with torch: tensor methods, storages, profiler ranges, what inductor says."""
 
 from __future__ import annotations
 
+import functools
+from types import ModuleType
 from typing import Any
 
 import torch
 from torch.utils import backend_registration
+from wrapt import register_post_import_hook
 
+from accel_testkit.sim.errors import NotSimulated
 from accel_testkit.sim.simulation import Simulation
 
 #: In a CPU build torch's storages refuse these types; the simulated memory does not.
@@ -25,6 +29,9 @@ def register(simulation: Simulation) -> None:
         # torch has nothing to call at the first tensor: a runtime without it is open once it is imported.
         simulation.simulated["_lazy_init"]()
     simulation.module.__dict__.setdefault("_is_in_bad_fork", _never)
+    register_post_import_hook(
+        functools.partial(_refuse_inductor, simulation.type), "torch._inductor.compile_fx"
+    )
     if simulation.type in _NO_STORAGE:
         _give_storages(simulation)
     if simulation.type == "cuda":
@@ -33,6 +40,25 @@ def register(simulation: Simulation) -> None:
     if simulation.type == "mps":
         backend: Any = torch.backends.mps
         backend.is_available = backend.is_built = lambda: simulation.devices > 0
+
+
+def _refuse_inductor(type_: str, module: ModuleType) -> None:
+    """Let torch.compile's backend inductor say that it has no code for the simulated device."""
+    stock: Any = vars(module)["compile_fx"]
+
+    @functools.wraps(stock)
+    def compile_fx(model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
+        if any(isinstance(value, torch.Tensor) and value.device.type == type_ for value in inputs):
+            raise NotSimulated(
+                what=f"torch.compile's backend 'inductor' is not simulated for {type_}",
+                found=f"a graph with {type_} tensors; a simulated device has no code generator",
+                expected="a backend that generates no code for the device: 'eager' or 'aot_eager'",
+                do="engine.compile(backend='aot_eager'), torch.compile(…, backend='aot_eager'), or "
+                "get_accelerator().set_compile_backend('aot_eager')",
+            )
+        return stock(model, inputs, *arguments, **options)
+
+    vars(module)["compile_fx"] = compile_fx
 
 
 def _not_stored() -> list[torch.dtype]:

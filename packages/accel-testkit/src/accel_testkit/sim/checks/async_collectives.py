@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from accel_testkit.sim.checks import Checks, Device, expect, same
-from accel_testkit.sim.checks.ranks import here, mine
+from accel_testkit.sim.checks.ranks import NO_AVERAGE, here, mine
 
 CHECKS = Checks()
 
@@ -75,25 +75,28 @@ def batch_of_transfers(_: Device) -> None:
 @CHECKS
 def future_does_not_wait(_: Device) -> None:
     """Rank 1 takes part only once rank 0 has the future."""
-    rank, size, _device = here()
+    rank, size, device = here()
+    has_average = device.type not in NO_AVERAGE
+    op = dist.ReduceOp.AVG if has_average else dist.ReduceOp.SUM
     summed, received, go = mine(3), mine(2, value=-1), mine(1)
+    total = (size - 1) / 2 if has_average else size * (size - 1) / 2
     if rank == 0:
-        works = dist.all_reduce(summed, op=dist.ReduceOp.AVG, async_op=True), dist.irecv(received, 1)
+        works = dist.all_reduce(summed, op=op, async_op=True), dist.irecv(received, 1)
         assert works[0]
         assert works[1]
         sums, transfer = works[0].get_future(), works[1].get_future()
         expect(not sums.done() and not transfer.done(), "a future is done before the others take part")
         doubled = sums.then(lambda done: done.value()[0] * 2)
         dist.send(go, 1)
-        same(doubled.wait(), [float(size - 1)] * 3)
+        same(doubled.wait(), [2 * total] * 3)
         same(transfer.wait()[0], [1.0] * 2)
     elif rank == 1:
         dist.recv(go, 0)
-        dist.all_reduce(summed, op=dist.ReduceOp.AVG)
+        dist.all_reduce(summed, op=op)
         dist.send(mine(2), 0)
     else:
-        dist.all_reduce(summed, op=dist.ReduceOp.AVG)
-    same(summed, [(size - 1) / 2] * 3)
+        dist.all_reduce(summed, op=op)
+    same(summed, [total] * 3)
 
 
 @CHECKS

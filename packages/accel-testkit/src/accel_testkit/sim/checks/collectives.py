@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,23 +12,24 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from accel_testkit.sim.checks import Checks, Device, expect, same
-from accel_testkit.sim.checks.ranks import here, mine
+from accel_testkit.sim.checks.ranks import NO_AVERAGE, here, mine
 
 CHECKS = Checks()
+
+#: Device types whose collectives add no float64 (csrc/distributed/rules.cpp).
+_NO_DOUBLE = ("npu",)
 
 
 @CHECKS
 def all_reduce(_: Device) -> None:
-    rank, size, _device = here()
-    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32):
+    rank, size, device = here()
+    doubles = () if device.type in _NO_DOUBLE else (torch.float64,)
+    for dtype in (torch.float32, *doubles, torch.bfloat16, torch.float16, torch.int64, torch.int32):
         tensor = mine(4, value=rank + 1, dtype=dtype)
         dist.all_reduce(tensor)
         same(tensor, [size * (size + 1) // 2] * 4)
-    for op, expected in (
-        (dist.ReduceOp.AVG, (size - 1) / 2),
-        (dist.ReduceOp.MAX, size - 1),
-        (dist.ReduceOp.MIN, 0),
-    ):
+    average = [] if device.type in NO_AVERAGE else [(dist.ReduceOp.AVG, (size - 1) / 2)]
+    for op, expected in (*average, (dist.ReduceOp.MAX, size - 1), (dist.ReduceOp.MIN, 0)):
         tensor = mine(3)
         dist.all_reduce(tensor, op=op)
         same(tensor, [expected] * 3)
@@ -66,8 +68,53 @@ def reduce_scatter(_: Device) -> None:
         dist.reduce_scatter_tensor(output, torch.arange(3 * size, device=device).to(dtype))
         same(output, (torch.arange(3) + 3 * rank) * size)
     output = torch.zeros(2, device=device)
-    dist.reduce_scatter(output, [mine(2, value=i + rank) for i in range(size)], op=dist.ReduceOp.AVG)
-    same(output, [rank + (size - 1) / 2] * 2)
+    dist.reduce_scatter(output, [mine(2, value=i + rank) for i in range(size)])
+    same(output, [size * (rank + (size - 1) / 2)] * 2)
+
+
+def _refused(call: Callable[[], object], words: str) -> None:
+    """The call raises these words on each rank, ahead of any exchange."""
+    try:
+        call()
+    except (RuntimeError, TypeError, ValueError) as error:
+        expect(words in str(error), f"{words!r} is not in {error}")
+    else:
+        raise AssertionError(f"it is accepted: {words}")
+
+
+@CHECKS
+def what_real_backends_refuse(d: Device) -> None:
+    """Of what gloo would do with the tensors' bytes; csrc/distributed/rules.cpp has the sources."""
+    _rank, size, device = here()
+    flags, shorts = mine(2, dtype=torch.int32), mine(2, dtype=torch.int16)
+    for op in (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR):
+        _refused(lambda op=op: dist.all_reduce(flags, op=op), "Cannot use ReduceOp.B")
+    if d.type in NO_AVERAGE:
+        _refused(lambda: dist.all_reduce(mine(2), op=dist.ReduceOp.AVG), "Cannot use ReduceOp.AVG")
+    if d.type in _NO_DOUBLE:
+        _refused(lambda: dist.all_reduce(mine(2, dtype=torch.float64)), "Unsupported data type")
+    if d.type in ("cuda", "xpu", "mlu", "hpu"):
+        _refused(lambda: dist.broadcast(shorts, 0), "data type is not supported")
+    group: Any = dist.group.WORLD
+    columns = [[torch.zeros(2, 1, device=device) for _ in range(size)]]
+    options = dist.GatherOptions()
+    options.rootRank = dist.get_rank()
+    _refused(lambda: group.gather(columns, [mine(2)], options), "invalid tensor type or size")
+    _refused(
+        lambda: dist.reduce_scatter_tensor(mine(2, dtype=torch.int32), mine(2 * size)),
+        "must have the same type",
+    )
+    uneven = [mine(3 + i) for i in range(size)]
+    _refused(lambda: dist.reduce_scatter(mine(2), uneven), "must have the same size")
+
+
+@CHECKS
+def shapes_that_real_backends_accept(_: Device) -> None:
+    """Only the number of elements counts where one tensor is gathered, which gloo is stricter about."""
+    _rank, size, device = here()
+    whole = torch.zeros(size * 2, device=device)
+    dist.all_gather_into_tensor(whole, mine(2, 1))
+    same(whole, [float(i) for i in range(size) for _ in range(2)])
 
 
 @CHECKS
@@ -198,7 +245,8 @@ def fully_sharded(d: Device) -> None:
     sharded.to(device)
     mesh = init_device_mesh(d.type, (size,))
     for part in (*sharded, sharded):
-        fully_shard(part, mesh=mesh)
+        # Not every device's collectives have an average, which is FSDP2's default.
+        fully_shard(part, mesh=mesh).set_force_sum_reduction_for_comms(enable=d.type in NO_AVERAGE)
     optimizers = [torch.optim.AdamW(module.parameters()) for module in (host, sharded)]
     for seed in range(3):
         given = torch.randn(4, 8, generator=torch.Generator().manual_seed(seed))

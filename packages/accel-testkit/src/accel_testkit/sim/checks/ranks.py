@@ -7,6 +7,9 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
+#: Device types whose collectives have no average (csrc/distributed/rules.cpp).
+NO_AVERAGE = ("mlu", "hpu")
+
 
 def here() -> tuple[int, int, torch.device]:
     """Return this rank, the number of ranks, and this rank's device."""

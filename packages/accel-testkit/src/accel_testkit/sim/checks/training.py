@@ -162,6 +162,12 @@ def activation_checkpoints(d: Device) -> None:
 def compiles(d: Device) -> None:
     function = torch.compile(lambda x: (x * 2).relu().sum(), backend="aot_eager")
     same(function(torch.ones(3, device=d.type)), 6.0)
+    try:
+        torch.compile(lambda x: x * 2, backend="inductor")(torch.ones(3, device=d.type))
+    except torch._dynamo.exc.BackendCompilerFailed as error:
+        expect("ACC-704" in str(error) and "'eager' or 'aot_eager'" in str(error), str(error))
+    else:
+        raise AssertionError("inductor compiles for a device without a code generator")
 
 
 @CHECKS

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "aten/aten.h"
 #include "distributed/backend.h"
+#include "distributed/rules.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -115,11 +116,13 @@ WorkPtr SimBackend::endCoalescing() {
 }
 
 WorkPtr SimBackend::broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) {
+  check_moved(name_, tensors);
   auto hosts = each_bytes(tensors);
   return started(OpType::BROADCAST, {gloo_->broadcast(hosts, options)}, tensors);
 }
 
 WorkPtr SimBackend::one_reduction(at::Tensor& tensor, const ReduceOp& op, std::chrono::milliseconds timeout) {
+  check_reduced(name_, tensor, op);
   Tensors hosts{addable(tensor)};
   c10d::AllreduceOptions options;
   options.reduceOp = on_gloo(op, tensor.scalar_type());
@@ -141,18 +144,21 @@ WorkPtr SimBackend::allreduce_coalesced(Tensors& tensors, const c10d::AllreduceC
 
 // Only the root's tensor may change; gloo uses the others as scratch memory.
 WorkPtr SimBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
-  const auto host = addable(tensors.at(0));
+  check_reduced(name_, tensors.at(0), options.reduceOp);
+  const auto host = addable(tensors[0]);
   const bool root = options.rootRank == rank_;
   Tensors hosts{root ? host : host.clone()};
   auto inner = options;
   inner.reduceOp = on_gloo(options.reduceOp, tensors[0].scalar_type());
-  auto part = gloo_->reduce(hosts, inner);
-  return started(OpType::REDUCE, {part}, tensors, root ? division(options.reduceOp, hosts, size_) : nullptr, root);
+  auto divide = root ? division(options.reduceOp, hosts, size_) : nullptr;
+  return started(OpType::REDUCE, {gloo_->reduce(hosts, inner)}, tensors, divide, root);
 }
 
 WorkPtr SimBackend::allgather(
     std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   auto& mine = outputs.at(0);
+  check_moved(name_, inputs);
+  check_piece(mine, rank_, inputs.at(0));
   if (equal_sizes(mine)) {
     std::vector<Tensors> hosts{each_bytes(mine)};
     auto sources = each_bytes(inputs);
@@ -171,9 +177,8 @@ WorkPtr SimBackend::allgather(
 
 WorkPtr SimBackend::_allgather_base(
     at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
-  TORCH_CHECK(input.dtype() == output.dtype(), "output tensor must have the same type as input tensor");
-  TORCH_CHECK(
-      input.numel() * size_ == output.numel(), "output tensor size must be equal to world_size times input tensor size");
+  check_moved(name_, {input});
+  check_whole(output, input, size_);
   auto to = bytes(output);
   // The input may be a piece of the output.
   auto from = input.is_alias_of(output) ? bytes(input).clone() : bytes(input);
@@ -189,15 +194,19 @@ WorkPtr SimBackend::allgather_into_tensor_coalesced(
 
 WorkPtr SimBackend::gather(
     std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) {
+  check_moved(name_, inputs);
+  check_alike("gather", outputs, inputs.at(0));
   std::vector<Tensors> hosts;
   for (const auto& list : outputs) hosts.push_back(each_bytes(list));
   auto sources = each_bytes(inputs);
-  return started(
-      OpType::GATHER, {gloo_->gather(hosts, sources, options)}, outputs.empty() ? Tensors() : outputs[0]);
+  const auto to = outputs.empty() ? Tensors() : outputs[0];
+  return started(OpType::GATHER, {gloo_->gather(hosts, sources, options)}, to);
 }
 
 WorkPtr SimBackend::scatter(
     Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) {
+  check_moved(name_, outputs);
+  check_alike("scatter", inputs, outputs.at(0));
   std::vector<Tensors> sources;
   for (const auto& list : inputs) sources.push_back(each_bytes(list));
   auto hosts = each_bytes(outputs);
@@ -207,12 +216,14 @@ WorkPtr SimBackend::scatter(
 // An all-reduce of all parts, of which this rank keeps its own: sizes may differ.
 WorkPtr SimBackend::reduce_scatter(
     Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& options) {
+  check_reduced(name_, outputs.at(0), options.reduceOp);
+  check_piece(inputs.at(0), rank_, outputs[0]);
   Tensors pieces;
-  for (const auto& input : inputs.at(0)) pieces.push_back(addable(input));
+  for (const auto& input : inputs[0]) pieces.push_back(addable(input));
   Tensors hosts{at::cat(pieces)};
   int64_t at = 0;
   for (int rank = 0; rank < rank_; rank++) at += pieces[static_cast<size_t>(rank)].numel();
-  auto to = addable(outputs.at(0));
+  auto to = addable(outputs[0]);
   const auto mine = hosts[0].narrow(0, at, to.numel());
   c10d::AllreduceOptions all;
   all.reduceOp = on_gloo(options.reduceOp, outputs[0].scalar_type());
@@ -226,8 +237,7 @@ WorkPtr SimBackend::reduce_scatter(
 
 WorkPtr SimBackend::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
-  TORCH_CHECK(
-      input.numel() == output.numel() * size_, "input tensor must be the same size as output size times world size");
+  check_whole(input, output, size_);
   std::vector<Tensors> lists{flat(input).chunk(size_)};
   Tensors outputs{output};
   return reduce_scatter(outputs, lists, options);
@@ -243,6 +253,7 @@ WorkPtr SimBackend::reduce_scatter_tensor_coalesced(
 WorkPtr SimBackend::alltoall_base(
     at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes, std::vector<int64_t>& input_sizes,
     const c10d::AllToAllOptions& options) {
+  check_moved(name_, {input, output});
   auto to = bytes(output), from = bytes(input);
   // gloo takes the sizes away from its caller: these are copies.
   auto to_sizes = byte_splits(output_sizes, output, size_), from_sizes = byte_splits(input_sizes, input, size_);
@@ -251,14 +262,12 @@ WorkPtr SimBackend::alltoall_base(
 }
 
 WorkPtr SimBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
+  check_moved(name_, inputs);
   auto hosts = each_bytes(outputs);
   auto from = at::cat(each_bytes(inputs));
   std::vector<int64_t> to_sizes, from_sizes;
   int64_t total = 0;
-  for (const auto& host : hosts) {
-    to_sizes.push_back(host.numel());
-    total += host.numel();
-  }
+  for (const auto& host : hosts) total += to_sizes.emplace_back(host.numel());
   for (const auto& input : inputs) from_sizes.push_back(static_cast<int64_t>(input.nbytes()));
   auto to = at::empty({total}, at::TensorOptions().dtype(at::kByte));
   auto part = gloo_->alltoall_base(to, from, to_sizes, from_sizes, options);
@@ -266,11 +275,13 @@ WorkPtr SimBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllT
 }
 
 WorkPtr SimBackend::send(Tensors& tensors, int to, int tag) {
+  check_moved(name_, tensors);
   auto hosts = each_bytes(tensors);
   return started(OpType::SEND, {gloo_->send(hosts, to, tag)}, tensors, nullptr, /*writes=*/false);
 }
 
 WorkPtr SimBackend::recv(Tensors& tensors, int from, int tag) {
+  check_moved(name_, tensors);
   auto hosts = each_bytes(tensors);
   return started(OpType::RECV, {gloo_->recv(hosts, from, tag)}, tensors);
 }
