@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -88,7 +89,7 @@ def what_real_backends_refuse(d: Device) -> None:
     _rank, size, device = here()
     flags, shorts = mine(2, dtype=torch.int32), mine(2, dtype=torch.int16)
     for op in (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR):
-        _refused(lambda op=op: dist.all_reduce(flags, op=op), "Cannot use ReduceOp.B")
+        _refused(partial(dist.all_reduce, flags, op=op), "Cannot use ReduceOp.B")
     if d.type in NO_AVERAGE:
         _refused(lambda: dist.all_reduce(mine(2), op=dist.ReduceOp.AVG), "Cannot use ReduceOp.AVG")
     if d.type in _NO_DOUBLE:
