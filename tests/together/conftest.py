@@ -171,15 +171,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 _HEAD = """# The device that a rank really gets
 
 Written by `python -m pytest tests/together/test_visible_devices.py --visible-devices docs/results/visible-devices.md`;
-each cell is a test. A machine with four simulated devices, 0 to 3; the mask is the vendor's variable as a job inherits
-it: subset `1,3`, reordered `3,1`, the UUIDs of 1 and 3, empty. A cell lists the machine's numbers of the devices that
-the ranks hold, rank 0 first. `none` is one process without a launcher; torchrun starts as many ranks as devices are
-visible. torch {torch} and deepspeed {deepspeed} are real, the devices are simulated. What a runtime makes of a mask is
-taken from its vendor's documents: Ascend's ids must ascend, Level Zero keeps the machine's order, CUDA knows UUIDs.
-`cpu`: the mask leaves no device, and the run says so and uses the CPU.
+each cell is a test, and a run of some replaces these cells. A machine with four simulated devices, 0 to 3; the mask is
+the vendor's variable as a job inherits it: subset `1,3`, reordered `3,1`, the UUIDs of 1 and 3, empty. A cell lists the
+machine's numbers of the devices that the ranks hold, rank 0 first. `none` is one process without a launcher; torchrun
+starts as many ranks as devices are visible; `--num_gpus` was run for two masks. torch {torch} and deepspeed {deepspeed}
+are real, the devices are simulated. What a runtime makes of a mask is taken from its vendor's documents: Ascend's ids
+must ascend, Level Zero keeps the machine's order, CUDA knows UUIDs. `cpu`: the mask leaves no device, and the run says
+so and uses the CPU. An empty cell was not run.
 
-| vendor | mask | {launchers} | right |
-| --- | --- | {rule} | --- |
 """
 
 
@@ -188,22 +187,20 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     target = config.getoption("--visible-devices", default=None)
     if not target:
         return
-    rows: dict[tuple[str, str], dict[str, str]] = {}
-    wrong: set[tuple[str, str]] = set()
-    total = 0
+    lines = Path(target).read_text(encoding="utf-8").splitlines() if Path(target).exists() else []
+    table = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    columns = table[0] if table else ["vendor", "mask"]
+    rows = {(row[0], row[1]): dict(zip(columns[2:], row[2:], strict=True)) for row in table[2:]}
     for kind in ("passed", "failed"):
         for report in terminalreporter.getreports(kind):
-            told = dict(report.user_properties)
+            told = {name: str(value) for name, value in report.user_properties}
             if report.when == "call" and "cell" in told:
-                row = str(told["vendor"]), str(told["mask"])
-                rows.setdefault(row, {})[str(told["launcher"])] = str(told["cell"])
-                total += 1
-                wrong |= {row} if report.failed else set()
-    launchers = list(dict.fromkeys(name for cells in rows.values() for name in cells))
+                cell = told["cell"].replace("|", "/")
+                row = rows.setdefault((told["vendor"], told["mask"]), {})
+                row[told["launcher"]] = cell if report.passed else f"**wrong**: {cell}"
+    columns = list(dict.fromkeys([*columns, *(name for row in rows.values() for name in row)]))
     versions = {name: importlib.metadata.version(name) for name in ("torch", "deepspeed")}
-    rule = " | ".join("---" for _ in launchers)
-    text = _HEAD.format(**versions, launchers=" | ".join(launchers), rule=rule)
-    for row, cells in rows.items():
-        shown = (cells.get(name, "").replace("|", "/") for name in launchers)
-        text += f"| {' | '.join((*row, *shown))} | {'no' if row in wrong else 'yes'} |\n"
-    Path(target).write_text(f"{text}\n{total} cells.\n", encoding="utf-8")
+    text = _HEAD.format(**versions) + f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}\n"
+    for key, row in rows.items():
+        text += f"| {' | '.join([*key, *(row.get(name, '') for name in columns[2:])])} |\n"
+    Path(target).write_text(text, encoding="utf-8")
