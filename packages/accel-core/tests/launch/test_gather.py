@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from accel_core.launch import gather
+from accel_core.launch import entry, gather
 from accel_core.launch.errors import HostUnreachable
 from accel_core.launch.facts import Facts
 from accel_core.launch.options import Options
@@ -152,3 +152,12 @@ def test_a_file_for_another_host_is_its_owner_s_and_new(local_ssh: Path, tmp_pat
     with pytest.raises(HostUnreachable):
         gather.write({"worker-0": str(link)}, Options(), "aGk=")
     assert not target.exists()
+
+
+def test_a_module_is_run_without_the_working_folder(tmp_path: Path) -> None:
+    for name in ("calendar", "runpy", "datetime"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('planted')\n")
+    done = subprocess.run(
+        [*entry.run_of("calendar"), "2026", "11"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "November 2026" in done.stdout
