@@ -8,6 +8,7 @@ option for the address; its store takes a socket that is bound already.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import ipaddress
@@ -71,13 +72,12 @@ def _create(
 
 def _bound(hostname: str, port: int) -> socket.socket | None:
     """Return a socket; None where torch has to find out: a port in use, or an address that is not this host's."""
-    family, kind, _, _, address = socket.getaddrinfo(hostname, port, type=socket.SOCK_STREAM)[0]
-    made = socket.socket(family, kind)
-    try:
+    with contextlib.ExitStack() as failed, contextlib.suppress(OSError):
+        family, kind, _, _, address = socket.getaddrinfo(hostname, port, type=socket.SOCK_STREAM)[0]
+        made = failed.enter_context(socket.socket(family, kind))
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
         made.listen()  # two processes may bind, one may listen
-    except OSError:
-        made.close()
-        return None
-    return made
+        failed.pop_all()
+        return made
+    return None

@@ -18,6 +18,12 @@ from accel_cpu.errors import StoreTampered
 
 #: Bytes of a text; the facts of a rank with 8192 CPUs have 50,000.
 MOST_BYTES = 1 << 17
+_SHOWN = 1000
+
+
+def shown(text: str) -> str:
+    """Return what another rank told as a part of a message: short, on one line, nothing for a terminal."""
+    return "".join(each if each.isprintable() else "?" for each in text[:_SHOWN])
 
 
 class Exchange:

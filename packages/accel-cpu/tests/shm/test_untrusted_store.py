@@ -8,6 +8,7 @@ import json
 import os
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,15 @@ def test_a_rank_that_tells_nonsense_costs_shared_memory_and_no_more() -> None:
     joined = rendezvous.join(store, 1, 2)
     assert joined.handle is None
     assert joined.reason == "rank 0 told what cannot be read: not the facts of a rank"
+
+
+def test_what_another_rank_tells_is_shown_in_short_and_without_commands_for_a_terminal() -> None:
+    store = dist.HashStore()
+    store.set("facts/0", replace(FACTS, pid=os.getpid() + 1, problem="\x1b]0;x\x07" * 50).to_text())
+    store.set("joined/0", "\x1b[2J\n" * 10_000)
+    reason = rendezvous.join(store, 1, 2).reason
+    assert reason.isprintable()
+    assert len(reason) < 1100
 
 
 def _opened(kind: str, folder: Path) -> int:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tempfile
@@ -206,6 +207,39 @@ def test_a_link_of_another_user_is_neither_replaced_nor_written_to(folder: Path)
     io.save({}, folder / "file")
     assert io.load(folder / "target") == {}
     assert (folder / "file").is_symlink()
+
+
+@pytest.mark.parametrize("when", ["islink", "readlink"])
+def test_a_link_that_is_laid_meanwhile_is_not_followed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    (folder / "target").write_text("kept")
+    path = folder / "file"
+    if when == "readlink":
+        path.symlink_to("own")
+    where = os.path if when == "islink" else os
+    stock = getattr(where, when)
+
+    def exchanged(asked: str) -> object:
+        answer = stock(asked)
+        if os.fspath(asked) == str(path):
+            path.unlink(missing_ok=True)
+            path.symlink_to("target")
+        return answer
+
+    monkeypatch.setattr(where, when, exchanged)
+    with contextlib.suppress(PermissionError):
+        saved(path)
+    monkeypatch.undo()
+    assert (folder / "target").read_text() == "kept"
+
+
+def test_the_mode_of_a_file_with_a_second_name_is_not_passed_on(folder: Path) -> None:
+    (folder / "open to all").touch()
+    (folder / "open to all").chmod(0o666)
+    os.link(folder / "open to all", folder / "file")
+    saved(folder / "file")
+    assert mode(folder / "file") == 0o644
 
 
 def test_a_link_of_ones_own_is_followed(folder: Path) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from accel_core.errors import in_short
 from accel_cpu.ccl import library
 from accel_cpu.errors import OneCCLFailed
-from accel_cpu.exchange import Exchange
+from accel_cpu.exchange import Exchange, shown
 from accel_cpu.shm.calls import contiguous, store
 
 #: onecclDataType_t.
@@ -41,7 +41,7 @@ def exchange_id(store: Any, rank: int, ranks: int) -> library.UniqueId:
     if any(failures):
         raise OneCCLFailed(
             what="the backend ccl cannot be used",
-            found="; ".join(f"rank {peer}: {text}" for peer, text in enumerate(failures) if text),
+            found="; ".join(f"rank {peer}: {shown(text)}" for peer, text in enumerate(failures) if text),
             expected="oneCCL on every rank",
             do="pip install 'accel-cpu[ccl]' in the environment of every rank, or use the backend gloo or shm",
         )
@@ -52,7 +52,7 @@ def exchange_id(store: Any, rank: int, ranks: int) -> library.UniqueId:
     except ValueError as error:
         raise OneCCLFailed(
             what="the backend ccl cannot be used",
-            found=f"an identifier of rank 0 that is none: {error}",
+            found=f"an identifier of rank 0 that is none: {shown(str(error))}",
             expected=f"{library.UNIQUE_ID_BYTES} bytes",
             do="use one release of accel-cpu on all ranks, and find out who else reaches the store's port",
         ) from error

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core.errors import in_short
-from accel_cpu.exchange import Exchange
+from accel_cpu.exchange import Exchange, shown
 from accel_cpu.shm import library
 from accel_cpu.shm.facts import Facts
 
@@ -62,7 +62,7 @@ def join(store: Any, rank: int, ranks: int) -> Joined:
     finally:
         if segment is not None and segment[0] >= 0:
             os.close(segment[0])
-    failed = [f"rank {peer}: {text}" for peer, text in enumerate(failures) if text]
+    failed = [f"rank {peer}: {shown(text)}" for peer, text in enumerate(failures) if text]
     if not failed:
         if handle is not None and segment is not None:
             _created[handle] = size
@@ -114,7 +114,7 @@ def _read(texts: Sequence[str]) -> tuple[list[Facts], str]:
         try:
             facts.append(Facts.from_text(text))
         except ValueError as error:
-            return [], f"rank {rank} told what cannot be read: {error}"
+            return [], f"rank {rank} told what cannot be read: {shown(str(error))}"
     return facts, ""
 
 
@@ -122,7 +122,7 @@ def _obstacle(facts: Sequence[Facts]) -> str:
     """Return why these ranks cannot share memory; empty if they can try."""
     for rank, fact in enumerate(facts):
         if fact.problem:
-            return f"rank {rank}: {fact.problem}"
+            return f"rank {rank}: {shown(fact.problem)}"
     for name, meaning in (("host", "on different hosts"), ("processes", "in different containers")):
         if len({getattr(fact, name) for fact in facts}) > 1:
             return f"the ranks are {meaning}"

@@ -96,7 +96,9 @@ def _mode_at(path: str) -> int:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     if not stat.S_ISREG(found.st_mode):
         raise OSError(errno.EINVAL, "not a regular file, which alone can be replaced", path)
-    return found.st_mode & (0o777 if found.st_uid == os.geteuid() else usual)
+    # With a second name it may be any file of this user, which another one has linked here.
+    own = found.st_uid == os.geteuid() and found.st_nlink == 1
+    return found.st_mode & (0o777 if own else usual)
 
 
 def _umask() -> int:
