@@ -47,6 +47,7 @@ def explained(stock: Callable[..., None], current: Callable[[], Any]) -> Callabl
             raise
         _refuse_group_without(current())
         _warn_if_accelerate_counts_one()
+        _warn_if_torch_has_no_accelerator(current())
 
     return init_distributed
 
@@ -170,7 +171,29 @@ def _warn_if_accelerate_counts_one() -> None:
     _log.warning(
         "accelerate counts 1 process, torch.distributed %d ranks: every rank would train on all of the data. Set "
         "ACCELERATE_USE_DEEPSPEED=true, call accelerate.PartialState(backend=%r) ahead of TrainingArguments, and give "
-        'these accelerator_config={"use_configured_state": True}; docs/huggingface.md of accel has the lines',
+        'these accelerator_config={"use_configured_state": True}. Without the Trainer, give accelerate.Accelerator '
+        "kwargs_handlers=[InitProcessGroupKwargs(backend=%r)]; docs/huggingface.md of accel has the lines",
         dist.get_world_size(),
         dist.get_backend(),
+        dist.get_backend(),
+    )
+
+
+def _warn_if_torch_has_no_accelerator(accel: Any) -> None:
+    """Warn if TrainingArguments, next, will end in "Cannot access accelerator device when none is available".
+
+    torch looks once for the device of `torch.accelerator`; transformers asks when it is imported.
+    """
+    import torch
+
+    if "transformers.training_args" not in sys.modules or not env.is_local_rank_zero():
+        return
+    name, asked = accel.device_name().partition(":")[0], getattr(torch, "accelerator", None)  # torch 2.6
+    if name == "cpu" or asked is None or asked.is_available():  # house: torch's device type
+        return
+    _log.warning(
+        "torch.accelerator has no device, but DeepSpeed uses %r: TrainingArguments ends in 'Cannot access accelerator "
+        "device when none is available'. Import the device's runtime ahead of transformers; docs/huggingface.md of "
+        "accel names it",
+        name,
     )
