@@ -78,8 +78,8 @@ def test_the_class_in_place_of_an_object_is_mended_by_what_the_error_says(
 
 
 def test_a_key_in_place_of_an_object_is_mended_by_what_the_error_says(machine: Any) -> None:
-    with pytest.raises(NotAnAccelerator) as error, accel_core.using("cpu"):  # type: ignore[arg-type]
-        pass
+    with pytest.raises(NotAnAccelerator) as error:
+        accel_core.set_accelerator("cpu")  # type: ignore[arg-type]
     typed = re.search(r"`from (\S+) import (\S+)`, then \2\(\)", error.value.do)
     assert typed is not None, error.value.do
     assert "set DS_ACCELERATOR=cpu before" in error.value.do

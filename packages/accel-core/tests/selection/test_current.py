@@ -126,10 +126,24 @@ def test_using_before_any_choice_leaves_the_choice_open(machine: Any, accelerato
     assert machine.select().device_name() == "cpu"
 
 
-def test_using_what_is_no_accelerator_changes_nothing(machine: Any) -> None:
+@pytest.mark.parametrize(
+    ("given", "says"), [(object(), "object"), ("tpu", "'tpu' gives|using\\('tpu'\\)"), ("npu", "npu")]
+)
+def test_using_what_is_no_accelerator_changes_nothing(machine: Any, given: Any, says: str) -> None:
     former = machine.select()
-    with pytest.raises(NotAnAccelerator), accel_core.using("cpu"):  # type: ignore[arg-type]
+    with pytest.raises(NotAnAccelerator, match=says), accel_core.using(given):
         pass
+    assert machine.select() is former
+
+
+def test_using_a_key_uses_an_accelerator_of_that_vendor(machine: Any, monkeypatch: Any) -> None:
+    machine.install("npu")
+    former = machine.select()
+    assert former.device_name() == "npu"
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    with accel_core.using("cpu") as used:
+        assert used is machine.select()
+        assert used.device_name() == "cpu"
     assert machine.select() is former
 
 

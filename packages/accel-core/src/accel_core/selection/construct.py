@@ -69,7 +69,10 @@ def _instead_of(given: Any) -> str:
     if inspect.isclass(given):
         return f"give an instance: {given.__name__}(){own}"
     if isinstance(given, str) and (instance := _instance(given)):
-        return f"give an instance: {instance}; or set DS_ACCELERATOR={given} before the program starts"
+        by_key = (
+            f"`with accel_core.using({given!r})`; or set DS_ACCELERATOR={given} before the program starts"
+        )
+        return f"give an instance: {instance}; or {by_key}"
     instance = _instance(CPU_KEY) or "the class that its README names"
     return f"give an instance of a vendor package's class, such as {instance}{own}"
 

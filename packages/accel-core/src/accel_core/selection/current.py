@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from accel_core import env
 from accel_core.cascade import SUPPORTED_ACCELERATOR_LIST
-from accel_core.errors import AccelError, NoAccelerator
+from accel_core.errors import AccelError, NoAccelerator, NotAnAccelerator, in_short
 from accel_core.selection.announce import is_worker
 from accel_core.selection.construct import validated
 from accel_core.selection.deepspeed import DeepSpeed
@@ -65,12 +65,16 @@ class CurrentAccelerator:
             self._set_ready(accel)
 
     @contextmanager
-    def using(self, accel: DeepSpeedAccelerator) -> Iterator[DeepSpeedAccelerator]:
-        """Use this accelerator inside a `with` block, in the whole process; the previous one is restored after it."""
+    def using(self, accel: DeepSpeedAccelerator | str) -> Iterator[DeepSpeedAccelerator]:
+        """Use this accelerator inside a `with` block, in the whole process; the previous one is restored after it.
+
+        A key, such as `cpu`, stands for a new accelerator of the installed vendor, as DS_ACCELERATOR chooses it.
+        """
         former = self.state()
-        self.set(accel)
+        used: DeepSpeedAccelerator = self._of_key(accel) if isinstance(accel, str) else accel
+        self.set(used)
         try:
-            yield accel
+            yield used
         finally:
             self.restore(former)
 
@@ -104,6 +108,21 @@ class CurrentAccelerator:
             self._publish(accelerator)
 
     # ---------------------------------------------------------------------------------- selection
+
+    def _of_key(self, key: str) -> Any:
+        selection = select(self.deepspeed, self.deepspeed.load, self._has_deepspeed_asked, key)
+        error = selection.verdict.error
+        if error is not None:
+            raise NotAnAccelerator(
+                what=f"using({key!r}) gives no accelerator",
+                found=in_short(error).replace(f"{env.DS_ACCELERATOR.name}=", ""),
+                expected=error.expected.replace(f"{env.DS_ACCELERATOR.name} must be ", ""),
+                do="give an installed vendor's key, or an accelerator object; "
+                f"`accel doctor` shows why {key!r} cannot be used",
+            ) from error
+        for warning in selection.verdict.warnings:
+            _log.warning("%s", warning)
+        return selection.accelerator
 
     def _select_once(self) -> DeepSpeedAccelerator:
         with self._lock:

@@ -113,11 +113,13 @@ def select(
     deepspeed: DeepSpeed,
     after_importing_deepspeed: Callable[[], Any],
     deepspeed_asked: Callable[[], bool],
+    key: str | None = None,
 ) -> Selection:
     """Select and construct the accelerator.
 
     after_importing_deepspeed: imports deepspeed, whose import selects, and returns the accelerator it selected.
     deepspeed_asked: returns whether an import of deepspeed has called `get_accelerator()` since the last call.
+    key: what to choose in place of DS_ACCELERATOR's.
     The error of a failed selection is in the verdict, not raised.
     """
     if error := _torch_fails():
@@ -128,7 +130,8 @@ def select(
     def ask(finding: Finding) -> tuple[Finding, str]:
         return candidates.confirm(finding), confirm.privateuse1_holder()
 
-    return walk(candidates, request_from_environment(deepspeed.keys()), ask, maker.build)
+    request = request_from_environment(deepspeed.keys())
+    return walk(candidates, request if key is None else replace(request, asked=key), ask, maker.build)
 
 
 @dataclass(frozen=True)
