@@ -13,7 +13,7 @@ import pytest
 
 from accel_core.upstream import distributed, world_of_one
 
-NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
+NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "ACCEL_STORE_ADDRESS")
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +30,7 @@ def test_without_a_launcher_the_variables_of_one_rank_are_set() -> None:
         "LOCAL_RANK": "0",
         "MASTER_ADDR": "127.0.0.1",
     }
+    assert environ["ACCEL_STORE_ADDRESS"] == "127.0.0.1"
     assert 0 < int(environ["MASTER_PORT"]) < 65536
 
 
@@ -100,10 +101,12 @@ def test_a_failure_leaves_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.upstream
 def test_a_program_without_a_launcher_trains_alone(children: Any, toy: Path) -> None:
     snippet = """
-        import deepspeed, json, os, torch
+        import deepspeed, json, os, socket, torch
         deepspeed.init_distributed(dist_backend="gloo")
         total = torch.ones(1)
         torch.distributed.all_reduce(total)
-        print(json.dumps([torch.distributed.get_world_size(), total.item(), os.environ["LOCAL_RANK"]]))
+        other = socket.socket().connect_ex(("127.0.0.2", int(os.environ["MASTER_PORT"])))
+        print(json.dumps([torch.distributed.get_world_size(), total.item(), os.environ["LOCAL_RANK"], other != 0]))
     """
-    assert children.run(snippet, [toy], DS_ACCELERATOR="cpu").report == [1, 1.0, "0"]
+    found = children.run(snippet, [toy], DS_ACCELERATOR="cpu").report
+    assert found == [1, 1.0, "0", True], "its store listens on 127.0.0.1 alone"

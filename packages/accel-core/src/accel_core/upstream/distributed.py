@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from accel_core import env
+from accel_core import env, store_address
 from accel_core.errors import NoBackendForCollectives, NoDeviceForCollectives, in_short
 from accel_core.op_builder import NotImplementedBuilder
 from accel_core.upstream import world_of_one
@@ -35,6 +35,8 @@ def explained(stock: Callable[..., None], current: Callable[[], Any]) -> Callabl
         bound = _bound(stock, args, kwargs)
         added = world_of_one.prepare(bound)
         try:
+            if added:
+                store_address.apply()
             stock(*args, **kwargs)
         except Exception as error:
             for name in added:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
+from accel_core import env
 from accel_core.vendor import module_exists
 
 _log = logging.getLogger("accel_core")
@@ -47,6 +48,8 @@ def prepare(arguments: Mapping[str, Any], environ: MutableMapping[str, str] = os
         return ()
     variables = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    if "MASTER_ADDR" not in environ:
+        variables[env.STORE_ADDRESS.name] = variables["MASTER_ADDR"]  # nobody else has to reach the store
     added = tuple(name for name in variables if name not in environ)
     environ.update({name: variables[name] for name in added})
     _log.info("no launcher has set RANK and WORLD_SIZE: this process is a job of one rank")
