@@ -19,6 +19,7 @@ _HOOKS = {
     "deepspeed.compile.util": "accel_core.api:on_builder_import",
     "deepspeed.ops.pin_memory": "accel_core.api:on_builder_import",
     "deepspeed.comm.comm": "accel_core.api:on_distributed",
+    "deepspeed.runtime.engine": "accel_core.upstream.nvme_checkpoint:join",
     "deepspeed.runtime.zenflow.engine": "accel_core.api:on_zenflow",
     "deepspeed.runtime.zero.stage_1_and_2": "accel_core.api:on_zero",
     "deepspeed.runtime.zero.stage3": "accel_core.api:on_zero",
