@@ -20,8 +20,8 @@ from torch.nn import functional
 
 from accel_testkit.suite import launch
 
-#: A plain run of ZeRO 3; ZeRO++; ZeRO++ with the quantizer that DeepSpeed has for npu, which truncates.
-PLAIN, QUANTIZED, TRUNCATED = "plain", "quantized", "truncated"
+#: A plain run of ZeRO 3; ZeRO++ of the weights alone; all of it; with DeepSpeed's quantizer for npu, which truncates.
+PLAIN, WEIGHTS, QUANTIZED, TRUNCATED = "plain", "weights", "quantized", "truncated"
 #: DeepSpeed quantizes a matrix in as many groups as its larger dimension, which all devices must divide.
 _WIDTH, _ROWS = 64, 256
 #: Of what is to be learned; it leaves a loss of 1.
@@ -108,12 +108,11 @@ def _model(seed: int) -> Model:
 
 
 def _config(dtype: str, kind: str) -> dict[str, Any]:
-    quantized = {
-        "zero_quantized_weights": True,
-        "zero_hpz_partition_size": _ranks_of_a_node(),
-        "zero_quantized_gradients": True,
-    }
-    zero = {"stage": 3, "stage3_param_persistence_threshold": 0, **(quantized if kind != PLAIN else {})}
+    zero: dict[str, Any] = {"stage": 3, "stage3_param_persistence_threshold": 0}
+    if kind != PLAIN:
+        zero["zero_quantized_weights"] = True
+    if kind in (QUANTIZED, TRUNCATED):
+        zero |= {"zero_hpz_partition_size": _ranks_of_a_node(), "zero_quantized_gradients": True}
     scaling = {"initial_scale_power": 8} if dtype == "fp16" else {}
     return {
         "train_micro_batch_size_per_gpu": _ROWS // dist.get_world_size(),
@@ -136,7 +135,7 @@ def _groups(module: Model, kind: str) -> list[dict[str, Any]]:
     (docs/upstream.md).
     """
     by_kind = [[p for p in module.parameters() if (p.dim() > 1) == matrices] for matrices in (True, False)]
-    matrices = _RATE if kind == PLAIN else _RATE / _ranks_of_a_node()
+    matrices = _RATE if kind in (PLAIN, WEIGHTS) else _RATE / _ranks_of_a_node()
     return [{"params": by_kind[0], "lr": matrices}, {"params": by_kind[1], "lr": _RATE}]
 
 
