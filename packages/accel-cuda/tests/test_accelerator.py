@@ -197,3 +197,13 @@ def test_torch_without_ranges_is_no_error() -> None:
     cuda = CUDA_Accelerator()
     cuda.range_push("nothing")
     cuda.range_pop()
+
+
+def test_unknown_builder_is_none_and_known_ones_say_what_they_lack() -> None:
+    cuda = CUDA_Accelerator()
+    assert cuda.get_op_builder("FlashAttentionBuilder") is None
+    with pytest.raises(TypeError):  # flash attention of Megatron-DeepSpeed is then taken from its own package
+        cuda.get_op_builder("FlashAttentionBuilder")().load()
+    for name in ("FlashAttentionBuilder", "NotImplementedBuilder"):
+        assert type(cuda.create_op_builder(name)).__name__ == "NotImplementedBuilder"
+    assert cuda.get_op_builder("NotImplementedBuilder").__name__ == "NotImplementedBuilder"

@@ -189,7 +189,7 @@ int accel_adagrad(const accel_tensor_lists* lists, double lr, double eps, double
 int accel_lion(
     const accel_tensor_lists* lists, double lr, double beta1, double beta2, double weight_decay, double grad_factor) {
   const accel::Lion op{to_float(lr), to_float(beta1), to_float(1 - beta1), to_float(beta2), to_float(1 - beta2),
-                       to_float(1 - lr * weight_decay), to_float(grad_factor)};
+                       to_float(1 - lr * weight_decay), to_float(grad_factor), 0.0f};
   return run(*lists, level().lion, &op);
 }
 

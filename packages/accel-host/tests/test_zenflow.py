@@ -178,6 +178,14 @@ def test_waiting_ends_after_the_time(control: torch.Tensor) -> None:
     assert not zenflow.wait(control.data_ptr(), 0.01)
 
 
+@pytest.mark.usefixtures("worker")
+def test_waiting_without_a_submitted_step_ends_after_the_time(control: torch.Tensor) -> None:
+    """As DeepSpeed's: a loop that asks again and again looks in between whether the worker lives."""
+    assert zenflow.wait(control.data_ptr(), 0.01) is False
+    take_steps(control, 2)
+    assert zenflow.wait(control.data_ptr(), 0.01) is False
+
+
 _STARTS_A_WORKER = """
 import os, torch
 from accel_host import zenflow

@@ -20,8 +20,8 @@ NODE = "dev/davinci0"
         ("", [NODE], State.ABSENT, False, "torch_npu is not installed"),
         ("2.13.0", [NODE], State.PENDING, True, "torch_npu 2.13.0; ASCEND_HOME_PATH is not set"),
         ("2.13.0", ["dev/davinci_manager"], State.ABSENT, True, "no device file dev/davinci[0-9]*"),
-        ("1.11.0", [NODE], State.ABSENT, False, "torch_npu 1.11.0 is installed, >=2.1,<2.15 is needed"),
-        ("2.15.0", [NODE], State.ABSENT, False, "torch_npu 2.15.0 is installed, >=2.1,<2.15 is needed"),
+        ("2.1.0", [NODE], State.PENDING, True, "torch_npu 2.1.0 was not tested; >=2.5,<2.15 was"),
+        ("2.15.0", [NODE], State.PENDING, True, "torch_npu 2.15.0 was not tested; >=2.5,<2.15 was"),
     ],
 )
 def test_evidence_is_taken_without_an_import(

@@ -43,12 +43,12 @@ def test_without_a_card_the_wheel_is_no_device(fake_runtime: FakeRuntime) -> Non
 
 
 @pytest.mark.parametrize("version", ["2.0.0", "4.0"])
-def test_a_release_whose_names_are_not_known_is_refused(fake_runtime: FakeRuntime, version: str) -> None:
+def test_a_release_that_was_not_tested_is_used_and_named(fake_runtime: FakeRuntime, version: str) -> None:
     fake_runtime.install("torch_sdaa", version)
     fake_runtime.device(NODE)
     found = confirm.of_vendor(VENDOR)
-    assert (found.state, found.runtime) == (State.ABSENT, False)
-    assert f"torch_sdaa {version} is installed, >=3.0,<4 is needed" in found.reason
+    assert (found.state, found.runtime) == (State.PENDING, True)
+    assert f"torch_sdaa {version} was not tested; >=3.0,<4 was" in found.reason
 
 
 @pytest.mark.parametrize("error", ["ImportError", "RuntimeError", "OSError", "SystemExit"])

@@ -34,7 +34,7 @@ def test_a_step_of_lion_agrees_with_float64(dtype: torch.dtype) -> None:
         lists += [[drawn(tuple(g.shape), dtype) for g in lists[0]] for _ in range(2)]
         expected = []
         for g, p, m in zip(*([t.double() for t in tensors] for tensors in lists), strict=True):
-            direction = torch.sign(b1 * m + (1 - b1) * g)
+            direction = torch.where(b1 * m + (1 - b1) * g > 0, 1.0, -1.0).double()
             expected.append((p * (1 - lr * decay) - lr * direction, b2 * m + (1 - b2) * g))
         multi_tensor_lion(2048, torch.zeros(1), lists, lr, b1, b2, 1, decay)
         for place, (p, m) in enumerate(expected):
@@ -42,12 +42,13 @@ def test_a_step_of_lion_agrees_with_float64(dtype: torch.dtype) -> None:
             assert close(lists[2][place], m, dtype)
 
 
-def test_lion_leaves_a_parameter_without_gradient_and_momentum_where_it_is() -> None:
+def test_parameter_without_gradient_and_momentum_grows_as_by_deepspeed_s_cuda_kernel() -> None:
+    """Whose flag of an overflow is not read, either."""
     param = torch.ones(3)
     multi_tensor_lion(
-        2048, torch.zeros(1), [[torch.zeros(3)], [param], [torch.zeros(3)]], 0.1, 0.9, 0.99, 1, 0.0
+        2048, torch.ones(1), [[torch.zeros(3)], [param], [torch.zeros(3)]], 0.1, 0.9, 0.99, 1, 0.0
     )
-    assert torch.equal(param, torch.ones(3))
+    assert torch.equal(param, torch.full((3,), 1.1))
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

@@ -136,7 +136,9 @@ def test_an_operator_that_fails_its_trial_is_not_used(
     assert "keys" not in builder.reason
 
 
-def test_an_operator_without_an_infinite_step_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_without_an_infinite_step_is_used_with_bias_correction_only(
+    monkeypatch: pytest.MonkeyPatch, calls: list[int]
+) -> None:
     op = torch._fused_adamw_  # type: ignore[attr-defined]
 
     def finite(*arguments: Any, **named: Any) -> Any:
@@ -145,8 +147,15 @@ def test_an_operator_without_an_infinite_step_is_not_used(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(torch, "_fused_adamw_", finite)
     builder = Builder()
-    assert builder.load().multi_tensor_adam is adam.multi_tensor_adam
+    function = builder.load().multi_tensor_adam
     assert "without bias correction" in builder.reason
+    calls.clear()
+    for corrected, count in ((1, [1]), (0, [])):
+        function(
+            2048, torch.zeros(1), tensors(*[torch.float32] * 4), 0.1, 0.9, 0.99, 1e-8, 3, 1, corrected, 0.1
+        )
+        assert calls == count
+        calls.clear()
 
 
 def test_one_type_that_fails_leaves_the_operator_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

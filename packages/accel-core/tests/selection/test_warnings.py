@@ -40,6 +40,15 @@ def test_one_process_of_a_machine_warns_and_the_others_log_it_for_debugging(
     assert record.levelname == ("WARNING" if warns else "DEBUG")
 
 
+def test_a_runtime_that_was_not_tested_is_used_with_one_warning(machine: Any, caplog: Any) -> None:
+    machine.install(
+        "npu", evidence="return Evidence(True, True, 'it is there', 'torch_npu 9 was not tested')"
+    )
+    assert machine.select() is machine.select()
+    (warning,) = caplog.messages
+    assert warning.startswith("torch_npu 9 was not tested. If something fails")
+
+
 def test_a_selection_made_while_deepspeed_is_imported_warns_at_the_first_use_after_it(
     machine: Any, monkeypatch: Any, caplog: Any
 ) -> None:

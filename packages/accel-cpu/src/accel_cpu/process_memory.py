@@ -19,6 +19,22 @@ class ProcessMemory(DeepSpeedAccelerator):
         super().__init__(*args, **kwargs)
         self._memory = HostMemory()
 
+    # Names of DeepSpeed's class for the CPU.
+
+    @property
+    def max_mem(self) -> int:
+        """The peak of the resident memory, in bytes."""
+        return self._memory.peak()
+
+    def get_rss(self) -> int:
+        """Return the resident memory of this process, in bytes."""
+        return self._memory.rss()
+
+    def reset_rss(self) -> int:
+        """Reset the peak; return the resident memory, in bytes."""
+        self._memory.reset_peak()
+        return self._memory.rss()
+
     @override
     def empty_cache(self) -> None:
         pass

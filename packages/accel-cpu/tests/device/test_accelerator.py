@@ -149,3 +149,11 @@ def test_a_lazy_call_is_called_at_once(cpu: CPU_Accelerator) -> None:
     called: list[int] = []
     cpu.lazy_call(lambda: called.append(1))
     assert called == [1]
+
+
+def test_the_memory_of_the_process_has_the_names_of_deepspeed_s_class(cpu: CPU_Accelerator) -> None:
+    block = torch.ones(40 << 20, dtype=torch.uint8)
+    assert cpu.get_rss() > block.numel()
+    assert cpu.max_mem >= cpu.get_rss() - (8 << 20)
+    del block
+    assert cpu.reset_rss() <= cpu.max_mem

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from typing import Any
 
 import torch
 from typing_extensions import override
@@ -73,6 +74,19 @@ class CUDA_Accelerator(TorchDeviceAccelerator):
         if not self.is_triton_supported() or importlib.util.find_spec("triton") is None:
             return False
         return not hasattr(torch, "_grouped_mm") or self._capability() < 9
+
+    @override
+    def get_op_builder(self, class_name: str) -> Any:
+        """Return the class of a builder; None for an unknown name, as DeepSpeed's class for CUDA does.
+
+        Public code, such as Megatron-DeepSpeed, calls what it gets: a TypeError is its sign that there is no op.
+        """
+        known = class_name in TABLE or class_name in self.traits or class_name == "NotImplementedBuilder"
+        return super().get_op_builder(class_name) if known else None
+
+    @override
+    def create_op_builder(self, class_name: str) -> Any:
+        return super().get_op_builder(class_name)()
 
     # ----------------------------------------------------------------------------- ranges, memory
 

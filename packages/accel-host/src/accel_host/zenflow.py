@@ -58,6 +58,7 @@ class Control(ctypes.Structure):
     """What the two processes share. A `sem_t` has 32 bytes on 64-bit Linux; here is room for 64.
 
     ready:   posted when a command is written. idle: posted when the worker, if there is one, has carried it out.
+    pending: steps that were submitted and not waited for.
     owner:   the process that has prepared it. worker: the one that takes the steps, 0 before it does.
     failure: text of the error with which the worker has ended, empty if it has not.
     """
@@ -69,6 +70,7 @@ class Control(ctypes.Structure):
         ("state", c_int32),
         ("step", c_int64),
         ("groups", c_int64),
+        ("pending", c_int64),
         ("owner", c_int64),
         ("worker", c_int64),
         ("failure", c_char * 1024),
@@ -206,16 +208,20 @@ def submit(
     for index, each in enumerate(options):
         control.options[index] = _Options(*each)
     control.state, control.step, control.command = state, step, _STEP
+    control.pending += 1
     _post(control.ready)
 
 
 def wait(address: int, seconds: float) -> bool:
-    """Return whether all steps that were submitted are taken within the time. Raises OverlappedStepFailed."""
+    """Return True once for each submitted step, when it is taken; False after the time. Raises OverlappedStepFailed."""
     control, deadline = Control.from_address(address), time.monotonic() + seconds
-    while (left := deadline - time.monotonic()) > 0:
-        if _is_idle(control, min(left, _LOOK_FOR_WORKER)):
+    while (left := min(deadline - time.monotonic(), _LOOK_FOR_WORKER)) > 0:
+        if _is_idle(control, left):
             _post(control.idle)
-            return True
+            if control.pending:
+                control.pending -= 1
+                return True
+            time.sleep(left)  # nothing to wait for: a worker that ends is noticed still
     return False
 
 

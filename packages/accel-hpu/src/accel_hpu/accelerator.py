@@ -23,6 +23,7 @@ _EXPORTED = [
     *("PT_HPU", "HABANA_LOGS", "HABANA_PLUGINS", "HABANA_PROF", "HABANA_SCAL", "HCCL", "HCL"),
     *("GC_KERNEL_PATH", "LOG_LEVEL", "LD_LIBRARY", "PATH"),
 ]
+_EXPORTED = ["PT_HPU", "HABANA", "HCCL", "HCL", "GC_KERNEL_PATH", "LOG_LEVEL", "LD_LIBRARY", "PATH"]
 #: torch's key -> Habana's. Statistics that Habana does not have (num_alloc_retries, …) are left out.
 _STATS = {
     "allocated_bytes.all.current": "InUse",
@@ -50,12 +51,13 @@ class HPU_Accelerator(OneDeviceAccelerator):
                 traits=traits.of_mode(hpu.is_lazy()),
                 # It lacks empty_cache, _lazy_call and default_generators, and its synchronize takes no device.
                 device_module=cast(DeviceModule, hpu),
+                # If Habana's package does not register it, torch.compile says so.
+                compile_backend="hpu_backend",
             )
-            self._compile_backend = ""
             self._computes_fp16: bool | None = None
             self._capturing = False
             # If torch does not list hpu as an accelerator, it locks memory for CUDA unless it gets a device.
-            self._pinned_for = () if _torch_counts_hpu() else ("hpu",)
+            self._pinned_for = self._pin_arguments()
 
     # The runtime orders operations on the same data, and waits if memory is short.
 
@@ -146,3 +148,4 @@ def _torch_counts_hpu() -> bool:
     module = getattr(torch, "accelerator", None)  # torch 2.6
     current = None if module is None else module.current_accelerator()
     return current is not None and current.type == "hpu"
+        return ["HABANA_VISIBLE_MODULES"]

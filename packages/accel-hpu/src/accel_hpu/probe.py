@@ -7,7 +7,7 @@ from __future__ import annotations
 from accel_core.vendor import Confirmation, Evidence, runtime_evidence
 
 PLUGIN = "habana-torch-plugin"
-#: Releases of the plugin for torch 2.5 and later.
+#: Tested releases of the plugin, those for torch 2.5 and later.
 RELEASES = ">=1.19,<2"
 DEVICE_FILES = ("dev/accel/accel[0-9]*", "dev/hl[0-9]*")
 

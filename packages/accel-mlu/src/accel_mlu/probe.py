@@ -9,7 +9,7 @@ import re
 from accel_core.vendor import Confirmation, Evidence, distribution_version, in_range, runtime_evidence
 from accel_mlu import visible
 
-#: Supported releases of torch_mlu.
+#: Tested releases of torch_mlu.
 TORCH_MLU = ">=1.22,<2"
 DEVICE_FILES = ("dev/cambricon_dev[0-9]*",)
 _BUILT_FOR = re.compile(r"\+torch(\d+\.\d+)")

@@ -55,6 +55,19 @@ class MPS_Accelerator(NoStreams, NoPinnedMemory, OneDeviceAccelerator):
         self.checked_index(device_index)
         return runtime.default_generator()
 
+    def seed(self) -> None:
+        """Seed the device's generator with a random number, as DeepSpeed's class does."""
+        torch.mps.seed()
+
+    def set_per_process_memory_fraction(self, fraction: float) -> None:
+        """Limit this process's memory to a part of the size that Metal recommends, as DeepSpeed's class does."""
+        torch.mps.set_per_process_memory_fraction(fraction)
+
+    @override
+    def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        """Return True for host memory, which the GPU shares: nobody need copy it to pin it."""
+        return tensor.device.type == "cpu"
+
     @override
     def is_bf16_supported(self) -> bool:
         return _computes_bf16()

@@ -34,7 +34,8 @@ def accelerator() -> MPS_Accelerator:
 @pytest.mark.parametrize("index", [None, 0, 1])
 def test_names_have_no_index(accelerator: MPS_Accelerator, index: int | None) -> None:
     """T5, T6."""
-    assert accelerator.device_name(index) == accelerator.current_device_name() == "mps"
+    assert accelerator.device_name(index) == "mps"
+    assert accelerator.current_device_name() == str(torch.ones(1, device="mps").device) == "mps:0"
     assert accelerator.device(index) == torch.device("mps")
     assert accelerator.current_device() == 0
     assert accelerator.device_count() == 1
@@ -147,12 +148,24 @@ def test_constructors_make_tensors_on_the_device(accelerator: MPS_Accelerator, n
     assert tensor.cpu().tolist() == [1, 2]
 
 
-def test_nothing_is_pinned(accelerator: MPS_Accelerator) -> None:
-    """torch's own pin_memory gives a tensor of the device instead, from 2.7 on."""
+def test_host_memory_is_shared_and_need_not_be_pinned(accelerator: MPS_Accelerator) -> None:
+    """torch's own pin_memory gives a tensor of the device instead, from 2.7 on: DeepSpeed may not call it."""
     tensor = torch.ones(3)
     assert accelerator.pin_memory(tensor) is tensor
     assert accelerator.pin_empty(3, dtype=torch.float32).device.type == "cpu"
-    assert accelerator.is_pinned(tensor) is False
+    assert accelerator.is_pinned(tensor) is True
+    assert accelerator.is_pinned(tensor.to("mps")) is False
+
+
+def test_seeds_and_limits_of_deepspeed_s_class_are_there(
+    accelerator: MPS_Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[object] = []
+    monkeypatch.setattr(torch.mps, "seed", lambda: given.append("seed"))
+    monkeypatch.setattr(torch.mps, "set_per_process_memory_fraction", given.append)
+    accelerator.seed()
+    accelerator.set_per_process_memory_fraction(0.5)
+    assert given == ["seed", 0.5]
 
 
 def test_launchers_find_a_variable_of_its_own(accelerator: MPS_Accelerator) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 from accel_core.vendor import Confirmation, Evidence, runtime_evidence
 from accel_npu import cann, visible
 
-#: Supported releases of torch_npu.
-TORCH_NPU = ">=2.1,<2.15"
+#: Tested releases of torch_npu.
+TORCH_NPU = ">=2.5,<2.15"
 DEVICE_FILES = ("dev/davinci[0-9]*",)
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fused Adam over npu_apply_adam_w: torch.optim's Adam and AdamW in float64 are the reference."""
+"""Fused Adam over torch's operators, and over npu_apply_adam_w: torch.optim's Adam and AdamW in float64."""
 
 from __future__ import annotations
 
@@ -9,19 +9,46 @@ from typing import Any
 import pytest
 import torch
 
+from accel_core.op_builder.steps import torch_adam
 from accel_npu import NPU_Accelerator
 from accel_testkit import adam_steps
+from accel_testkit.torch_fused_tests import TorchFusedAdamTests
 
 HALVES = [torch.float16, torch.bfloat16]
 SHAPES = [(7,), (3, 5), (1,), (0,), ()]
 LR, BETAS, EPS = 1e-2, (0.8, 0.95), 1e-6
 
 
-@pytest.fixture
-def step() -> Any:
+class TestFusedAdam(TorchFusedAdamTests):
+    accelerator = NPU_Accelerator
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, *corrections: int) -> Any:
+    """The step where torch's operators are wrong with or without bias correction."""
+    monkeypatch.setattr(
+        torch_adam, "_wrong_step", lambda *given: "computes wrongly" if given[-1] in corrections else ""
+    )
+    torch_adam.trial.cache_clear()
     builder = NPU_Accelerator().create_op_builder("FusedAdamBuilder")
-    assert builder.reason == "torch.ops.npu.npu_apply_adam_w"
-    return builder.load().multi_tensor_adam
+    loaded = builder.load()
+    assert "torch.ops.npu.npu_apply_adam_w" in builder.reason
+    torch_adam.trial.cache_clear()
+    return loaded.multi_tensor_adam
+
+
+@pytest.fixture
+def step(monkeypatch: pytest.MonkeyPatch) -> Any:
+    return refused(monkeypatch, 1, 0)
+
+
+def test_steps_without_bias_correction_are_left_to_the_op_where_torch_s_are_wrong(
+    calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = refused(monkeypatch, 0)
+    for corrected, count in ((1, 0), (0, 2)):
+        lists = [[torch.ones(3, device="npu"), torch.ones(2, device="npu")] for _ in range(4)]
+        step(2048, torch.zeros(1), lists, LR, *BETAS, EPS, 1, 1, corrected, 0.1)
+        assert len(calls) == count
 
 
 @pytest.fixture

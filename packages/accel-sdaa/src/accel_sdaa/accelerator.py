@@ -12,7 +12,7 @@ from accel_sdaa import compile_backend, namespace
 from accel_sdaa.op_builder import TABLE
 from accel_sdaa.traits import TRAITS
 
-_EXPORTED = ["TCCL", "SDAA", "TORCH_SDAA", "LD_LIBRARY", "PATH"]
+_EXPORTED = ["TCCL", "NCCL", "SDAA", "TORCH_SDAA", "LD_LIBRARY", "PATH"]
 _NOT_CHOSEN = ""
 
 

@@ -36,6 +36,7 @@ class XPU_Accelerator(TorchDeviceAccelerator):
     def __init__(self) -> None:
         traits = TRAITS if hasattr(torch.xpu, "XPUGraph") else {**TRAITS, **NO_GRAPHS}
         super().__init__("xpu", collectives=collectives.choose().backend, ops=TABLE, traits=traits)
+        self._pinned_for = self._pin_arguments()
 
     @override
     def default_stream(self, device_index: int | None = None) -> Any:
@@ -56,11 +57,25 @@ class XPU_Accelerator(TorchDeviceAccelerator):
     def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
         # torch's host allocator for XPU does not align to pages.
         pinned = pinned_memory.pinned_like(tensor)
-        return pinned if pinned_memory.MEMORY.is_locked(pinned) else _aligned_by_torch(tensor)
+        return (
+            pinned if pinned_memory.MEMORY.is_locked(pinned) else _aligned_by_torch(tensor, self._pinned_for)
+        )
+
+    # Where torch has several accelerators, it locks memory for another one unless it gets the device.
+
+    @override
+    def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.pin_memory(*self._pinned_for)
+
+    @override
+    def torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
+        if self._pinned_for:
+            return self.torch_pin_memory(tensor.new_empty(shape))
+        return super().torch_empty_pinned(tensor, shape)
 
     @override
     def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
-        return pinned_memory.MEMORY.is_locked(tensor) or super().torch_is_pinned(tensor)
+        return pinned_memory.MEMORY.is_locked(tensor) or tensor.is_pinned(*self._pinned_for)
 
     @override
     def export_envs(self) -> list[str]:
@@ -71,9 +86,9 @@ class XPU_Accelerator(TorchDeviceAccelerator):
         return [hardware.VISIBLE]
 
 
-def _aligned_by_torch(tensor: torch.Tensor) -> torch.Tensor:
+def _aligned_by_torch(tensor: torch.Tensor, pinned_for: tuple[str, ...]) -> torch.Tensor:
     """Return a page-aligned copy that the driver pins, independent of `ulimit -l`."""
     # DeepSpeed 0.18 asserts that its buffers for swapping are pinned.
-    buffer = torch.empty(tensor.nbytes + mmap.PAGESIZE, dtype=torch.uint8, pin_memory=True)
+    buffer = torch.empty(tensor.nbytes + mmap.PAGESIZE, dtype=torch.uint8).pin_memory(*pinned_for)
     first = -buffer.data_ptr() % mmap.PAGESIZE
     return buffer[first : first + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)

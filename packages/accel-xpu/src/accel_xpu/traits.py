@@ -13,9 +13,6 @@ TRAITS: dict[str, Trait] = {
     Feature.TRITON: Trait.not_implemented(
         "DeepSpeed's Triton kernels are written for and tried on CUDA devices"
     ),
-    "FlashAttentionBuilder": Trait.not_implemented(
-        "torch.nn.functional.scaled_dot_product_attention serves attention"
-    ),
 }
 
 #: Added where this torch has no torch.xpu.XPUGraph.

@@ -115,3 +115,25 @@ def test_double_precision_is_asked_of_the_device(xpu: Any, monkeypatch: pytest.M
 
 def test_graphs_are_torch_s(xpu: Any) -> None:
     assert isinstance(xpu.create_graph(), torch.xpu.XPUGraph)
+
+
+def test_memory_is_pinned_for_xpu_where_torch_would_pin_it_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda *_: torch.device("cuda"))
+    xpu = XPU_Accelerator()
+    given: list[Any] = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor, *device: given.append(device) or tensor)
+    monkeypatch.setattr(torch.Tensor, "is_pinned", lambda _tensor, *device: given.append(device) or True)
+    assert xpu.is_pinned(xpu.pin_memory(torch.ones(3)))
+    assert xpu.pin_empty(3, dtype=torch.float32).shape == (3,)
+    assert given == [("xpu",)] * 3
+
+
+@pytest.mark.parametrize("is_causal", [True, False])
+def test_megatron_s_attention_is_torch_s(xpu: Any, is_causal: bool) -> None:
+    q, k, v = torch.randn(3, 2, 4, 5, 8, device="xpu")
+    op = xpu.create_op_builder("FlashAttentionBuilder").load()
+    found = op.flash_attn_func_v2(q, k, v, 0.0, 0.5, is_causal)
+    wanted = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=is_causal, scale=0.5)
+    torch.testing.assert_close(found, wanted)

@@ -62,15 +62,16 @@ struct Adagrad {
   }
 };
 
-// Chen et al., arXiv:2302.06675.
+// Chen et al., arXiv:2302.06675. at_zero: the direction where c is 0. In the source it is 0; in DeepSpeed's kernel for
+// CUDA -1, so that a parameter without a gradient grows by lr.
 struct Lion {
-  float lr, beta1, rest1, beta2, rest2, keep, grad_factor;
+  float lr, beta1, rest1, beta2, rest2, keep, grad_factor, at_zero;
 
   ACCEL_BOTH void operator()(float& p, float g, float& m) const {
     g = g * grad_factor;
     const float c = beta1 * m + rest1 * g;
     // A NaN must reach the parameter, where it is noticed.
-    const float direction = c > 0.0f ? 1.0f : c < 0.0f ? -1.0f : c;
+    const float direction = c > 0.0f ? 1.0f : c < 0.0f ? -1.0f : c == 0.0f ? at_zero : c;
     p = keep * p - lr * direction;
     m = beta2 * m + rest2 * g;
   }

@@ -16,7 +16,8 @@ from accel_core.errors import InvalidDevice
 class OneDeviceAccelerator(TorchDeviceAccelerator):
     """For runtimes with one device per process, which the launcher chooses (Gaudi, Apple's GPU).
 
-    `device(i)` and `device_name(i)` ignore the index, because callers pass local ranks. Every other method accepts
+    `device(i)` and `device_name(i)` ignore the index, because callers pass local ranks; `current_device_name()` has it,
+    as the names of tensors' devices have. Every other method accepts
     None and the current index, and raises InvalidDevice (RuntimeError) for others, as the result would be that of
     another device. Vendors declare the trait `indexed_devices`.
     """
@@ -27,10 +28,6 @@ class OneDeviceAccelerator(TorchDeviceAccelerator):
 
     @override
     def device_name(self, device_index: int | None = None) -> str:
-        return self._name
-
-    @override
-    def current_device_name(self) -> str:
         return self._name
 
     def checked_index(self, device_index: Any) -> int | None:
@@ -112,4 +109,4 @@ class OneDeviceAccelerator(TorchDeviceAccelerator):
     @override
     def available_memory(self, device_index: int | None = None) -> int:
         self.checked_index(device_index)
-        return int(self.device_module.mem_get_info()[0])
+        return int(self.device_module.mem_get_info()[0]) + self._unused_memory()

@@ -21,7 +21,7 @@ from accel_core.device.module import DeviceModule, LazyCalls
 from accel_core.device.traits import checked_traits
 from accel_core.errors import UnsupportedBackend
 from accel_core.op_builder import OpTable
-from accel_core.vendor import Trait
+from accel_core.vendor import Feature, Trait
 
 
 class _IsOfType(dict[torch.device, bool]):
@@ -192,7 +192,14 @@ class TorchDeviceAccelerator(Graphs):
         return int(self.device_module.get_device_properties(index).total_memory)
 
     def available_memory(self, device_index: int | None = None) -> int:
-        return int(self.device_module.mem_get_info(device_index)[0])
+        free = int(self.device_module.mem_get_info(device_index)[0])
+        return free + self._unused_memory(device_index)
+
+    def _unused_memory(self, device_index: int | None = None) -> int:
+        """Return the bytes that the allocator holds and no tensor uses; 0 if it always holds the whole device."""
+        if Feature.RESERVED_MEMORY in self.traits:
+            return 0
+        return max(0, self.memory_reserved(device_index) - self.memory_allocated(device_index))
 
     # Deprecated names. torch.xpu does not have torch's own aliases.
 
@@ -207,6 +214,12 @@ class TorchDeviceAccelerator(Graphs):
 
     def reset_max_memory_cached(self, device_index: int | None = None) -> None:
         self.reset_peak_memory_stats(device_index)
+
+    def _pin_arguments(self) -> tuple[str, ...]:
+        """Return the device to pass when memory is pinned; none where torch pins for this type by default."""
+        module = getattr(torch, "accelerator", None)  # torch 2.6
+        current = None if module is None else module.current_accelerator()
+        return () if current is not None and current.type == self._name else (self._name,)
 
     # ------------------------------------------------------------------------------------- dtypes
 

@@ -48,7 +48,7 @@ class DeviceInterface(ABC):
 
     @abstractmethod
     def current_device_name(self) -> str:
-        """Return `device_name(current_device())`."""
+        """Return the name of the current device, with its index if it has one: `"npu:0"`."""
 
     @abstractmethod
     def is_synchronized_device(self) -> bool:

@@ -61,4 +61,4 @@ class MemoryInterface(ABC):
 
     @abstractmethod
     def available_memory(self, device_index: int | None = None) -> int:
-        """Return the free memory of the device in bytes, given the use of all processes."""
+        """Return the bytes that this process can still allocate: free memory, and what its allocator holds unused."""

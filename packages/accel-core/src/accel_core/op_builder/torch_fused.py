@@ -55,7 +55,7 @@ class TorchFusedAdamBuilder(fused.FusedAdamBuilder):
                 True,
                 "torch._fused_adamw_ and torch._fused_adam_ if a step works when first loaded, else plain torch",
             )
-        dtypes, lack = self._trial
+        dtypes, lack, _ = self._trial
         if not dtypes:
             return True, f"{self._rest.what}: {lack}"
         names = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
@@ -69,7 +69,10 @@ class TorchFusedAdamBuilder(fused.FusedAdamBuilder):
         if not self.expected() or not self._trial.dtypes:
             self.prepare()
         if self._trial.dtypes:
-            function = torch_adam.multi_tensor_adam(self._trial.dtypes, self.DEVICE_TYPE, self._rest)
+            trial = self._trial
+            function = torch_adam.multi_tensor_adam(
+                trial.dtypes, self.DEVICE_TYPE, self._rest, trial.uncorrected
+            )
         else:
             step = self._rest.decide()
             function = adam.multi_tensor_adam if step is adam.step else as_multi_tensor_adam(step)

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
+import logging
 import pkgutil
 from typing import Any
 
+from accel_core import env
 from accel_core.cascade import CPU_KEY
 from accel_core.errors import NotAnAccelerator
 from accel_core.interface import DeepSpeedAccelerator
@@ -17,6 +19,7 @@ from accel_core.vendor import ENTRY_POINT_GROUP, Vendor
 #: Base classes whose instances are accelerators. The upstream bridge adds DeepSpeed's own.
 ACCELERATOR_BASES: list[type] = [DeepSpeedAccelerator]
 
+_log = logging.getLogger("accel_core")
 #: Number of missing methods that an error message lists.
 _NAMED = 5
 
@@ -25,7 +28,19 @@ def construct(vendor: Vendor) -> Any:
     """Return a new accelerator of a vendor. Raises NotAnAccelerator, or what its import or constructor raises."""
     cls = pkgutil.resolve_name(vendor.accelerator)
     refuse_missing_methods(cls, vendor.accelerator)
-    return validated(cls())
+    accelerator = validated(cls())
+    if untested := _untested(vendor):
+        level = logging.WARNING if env.is_local_rank_zero() else logging.DEBUG
+        _log.log(level, "%s. If something fails that the device can do, try a tested release.", untested)
+    return accelerator
+
+
+def _untested(vendor: Vendor) -> str:
+    """Return what a user has to know about the release of the runtime; empty if nothing."""
+    try:
+        return vendor.evidence().untested
+    except Exception:
+        return ""  # a chosen vendor whose probe fails was asked for: the selection has said so
 
 
 def refuse_missing_methods(cls: Any, name: str) -> None:

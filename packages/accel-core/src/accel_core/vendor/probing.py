@@ -60,7 +60,7 @@ def runtime_evidence(
     """Return the evidence for a device whose runtime is a distribution; imports nothing.
 
     runtime:      module of the runtime (`torch_npu`).
-    specifier:    range of supported releases of the runtime.
+    specifier:    range of the releases that were tested; others are used with a warning.
     files:        glob patterns of its device files, relative to the root.
     notes:        additional sentences for the reason.
     distribution: name of the distribution, if it is not that of the module.
@@ -70,10 +70,10 @@ def runtime_evidence(
     present = device_files(files)
     if version is None:
         return Evidence(False, bool(present), f"{name} is not installed")
-    if not in_range(version, specifier):
-        return Evidence(False, bool(present), f"{name} {version} is installed, {specifier} is needed")
+    untested = "" if in_range(version, specifier) else f"{name} {version} was not tested; {specifier} was"
     found = f"{present[0]} exists" if present else f"no device file {' or '.join(files)}"
-    return Evidence(True, bool(present), "; ".join((f"{name} {version}", *notes, found)))
+    reason = "; ".join((untested or f"{name} {version}", *notes, found))
+    return Evidence(True, bool(present), reason, untested)
 
 
 def torch_build(attribute: str) -> str | None:

@@ -35,14 +35,16 @@ _FROM_CASCADE = -(2**63)
 class Evidence:
     """What is known without importing anything.
 
-    runtime:  the vendor's PyTorch runtime is installed in a supported version.
+    runtime:  the vendor's PyTorch runtime is installed in a usable version.
     hardware: there are device files or a driver, with or without a runtime; None if only the runtime can find out.
     reason:   one sentence for the user.
+    untested: a warning for when the vendor is chosen, such as a release that was not tried; empty for none.
     """
 
     runtime: bool
     hardware: bool | None
     reason: str
+    untested: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,19 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fused optimizers: Adam with torch_npu's op; Lamb and Lion, for which it has none, in plain torch."""
+"""Fused optimizers: Adam with torch's fused operators and torch_npu's op, Lamb and Lion in plain torch."""
 
 from __future__ import annotations
 
-import torch
+from typing import ClassVar
 
-from accel_core.op_builder import fused
+import torch
+from typing_extensions import override
+
+from accel_core.op_builder import Route, fused
 from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
-from accel_core.op_builder.steps.adam import AdamStep, Lists, as_multi_tensor_adam
+from accel_core.op_builder.steps.adam import AdamStep, Lists, Step
 from accel_core.op_builder.steps.adam import step as adam_in_plain_torch
+from accel_core.op_builder.torch_fused import TorchFusedAdamBuilder
 
 __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
@@ -34,8 +38,17 @@ def step(lists: Lists, adam: AdamStep) -> None:
         )  # fmt: skip
 
 
-class FusedAdamBuilder(fused.FusedAdamBuilder):
-    """Adam and AdamW with npu_apply_adam_w."""
+class FusedAdamBuilder(TorchFusedAdamBuilder):
+    """Adam and AdamW with torch's operators for npu, by whole lists; npu_apply_adam_w, tensor by tensor, for the rest.
 
+    The rest are the types that the operators refuse, and steps without bias correction where these are wrong.
+    """
+
+    DEVICE_TYPE = "npu"
     FUSED_OP = "npu.npu_apply_adam_w"
-    fused = staticmethod(as_multi_tensor_adam(step))
+    ROUTES: ClassVar[tuple[Route, ...]] = (Route.TORCH_FUSED, Route.VENDOR_OP, Route.PLAIN)
+
+    @override
+    def rest(self) -> tuple[Step, str]:
+        """Return the step with npu_apply_adam_w, where this torch_npu has it."""
+        return (step, f"torch.ops.{self.FUSED_OP}") if fused.has_op(self.FUSED_OP) else super().rest()

@@ -148,6 +148,10 @@ def _metadata(vendor: SimVendor) -> dict[str, str]:
     }
     if vendor.entry_point[0]:
         files[f"{folder}/entry_points.txt"] = "[torch.backends]\n{} = {}\n".format(*vendor.entry_point)
+    if vendor.key == "hpu":  # Habana's compiler; the simulated one compiles nothing
+        files[f"{folder}/entry_points.txt"] += (
+            "\n[torch_dynamo_backends]\nhpu_backend = torch._dynamo.backends.debugging:eager\n"
+        )
     return files
 
 

@@ -104,11 +104,8 @@ def test_version_of_the_collectives_is_a_version(accelerator: DeepSpeedAccelerat
 
 
 @pytest.mark.needs("reserved_memory")
-def test_cached_memory_is_not_available(accelerator: DeepSpeedAccelerator) -> None:
-    """Memory that the allocator keeps for later is not available to others: the device is asked, not the tensors.
-
-    It is reserved: what is taken from the device is what `memory_reserved()` tells.
-    """
+def test_cached_memory_is_available(accelerator: DeepSpeedAccelerator) -> None:
+    """Memory that the allocator keeps for later is available to this process, which it serves first; and reserved."""
     device = accelerator.device(accelerator.current_device())
     if device == torch.device("cpu"):
         return  # the host gives pages of its files away at once: they count as both
@@ -117,20 +114,12 @@ def test_cached_memory_is_not_available(accelerator: DeepSpeedAccelerator) -> No
     block = torch.empty(_BLOCK, dtype=torch.uint8, device=device)
     del block
     available, reserved = accelerator.available_memory(), accelerator.memory_reserved()
-    total = accelerator.total_memory()
     accelerator.empty_cache()
     expect(
-        available + reserved <= total + _NOISE,
-        "available_memory() counts what is taken",
-        found=f"{available} available and {reserved} reserved of {total} bytes",
-        expected="at most the total together",
-        do="ask the device's mem_get_info; the total less what tensors hold overlooks other processes and the cache",
-    )
-    taken, told = before[0] - available, reserved - before[1]
-    expect(
-        abs(taken - told) <= _NOISE,
-        "memory_reserved() leaves out what the allocator keeps",
-        found=f"{taken} bytes less available, {told} more reserved, after a tensor of {_BLOCK} has gone",
-        expected="equal figures",
-        do="ask the allocator for what it has taken from the device",
+        abs(before[0] - available) <= _NOISE and reserved >= before[1],
+        "available_memory() leaves out what the allocator keeps",
+        found=f"{before[0] - available} bytes less available, {reserved - before[1]} more reserved, after a tensor "
+        f"of {_BLOCK} has gone",
+        expected="as much available as before: DeepSpeed moves to the host what it thinks does not fit",
+        do="add memory_reserved() - memory_allocated() to what mem_get_info says is free",
     )

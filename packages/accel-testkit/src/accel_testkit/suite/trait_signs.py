@@ -27,7 +27,6 @@ def _indexed_devices(acc: DeepSpeedAccelerator) -> Sign:
     return _present(
         device_keeps_an_index=acc.device(1) != acc.device() or acc.device(0) != acc.device(),
         device_name_keeps_an_index={acc.device_name(i) for i in (0, 1, None)} != {acc.device_name()},
-        current_device_name_has_an_index=acc.current_device_name() != acc.device_name(),
         tensors_on_two_devices=len(places) > 1,
     )
 
@@ -96,10 +95,12 @@ def _torch_pins(acc: DeepSpeedAccelerator) -> bool:
 def _pinned_memory(acc: DeepSpeedAccelerator) -> Sign:
     tensor = torch.ones(8)
     buffer = acc.pin_empty(8, dtype=torch.float32)
+    ordinary = not acc.is_pinned(tensor)
     return _present(
-        pinned_copy=acc.is_pinned(acc.pin_memory(tensor)),
-        pinned_buffer=acc.is_pinned(buffer),
-        pinned_pages=acc.is_pinned(acc.pin_memory(tensor, align_bytes=0)),
+        # Where all host memory counts as pinned, none is locked for the device.
+        pinned_copy=ordinary and acc.is_pinned(acc.pin_memory(tensor)),
+        pinned_buffer=ordinary and acc.is_pinned(buffer),
+        pinned_pages=ordinary and acc.is_pinned(acc.pin_memory(tensor, align_bytes=0)),
         pinned_by_torch=_torch_pins(acc),
         torch_pins_host_memory=getattr(acc, "torch_pins_host_memory", False),
     )

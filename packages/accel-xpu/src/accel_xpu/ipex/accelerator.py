@@ -30,7 +30,7 @@ class XPU_Accelerator(accelerator.XPU_Accelerator):
     def available_memory(self, device_index: int | None = None) -> int:
         if hasattr(torch.xpu, "mem_get_info"):
             return super().available_memory(device_index)
-        return self.total_memory(device_index) - self.memory_reserved(device_index)
+        return self.total_memory(device_index) - self.memory_allocated(device_index)
 
     @override
     def build_extension(self) -> Any:

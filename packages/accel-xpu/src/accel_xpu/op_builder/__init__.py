@@ -5,4 +5,11 @@
 from accel_core.op_builder import OpTable
 from accel_core.op_builder.names import FILE_IO, FUSED, HOST, INFERENCE, PLAIN
 
-TABLE = OpTable.from_modules(__name__, host=(*HOST, *FILE_IO), fused=FUSED, inference=INFERENCE, plain=PLAIN)
+TABLE = OpTable.from_modules(
+    __name__,
+    host=(*HOST, *FILE_IO),
+    fused=FUSED,
+    inference=INFERENCE,
+    plain=PLAIN,
+    flash_attention=["FlashAttentionBuilder"],
+)

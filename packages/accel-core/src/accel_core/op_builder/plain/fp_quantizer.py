@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import torch
+from torch.nn import functional
 
 from accel_core.op_builder.base import OpBuilder
 from accel_core.op_builder.functions import OpFunctions
@@ -42,20 +43,27 @@ class FPQuantizerFunctions(OpFunctions):
     ) -> torch.Tensor:
         """Write codes and steps of `val` to `out` (groups, group_size * q_bits / 8 + 4) uint8; return it.
 
-        Stochastic rounding takes its numbers from the device's default generator.
+        A last group that `val` does not fill ends with zeros. `out`, for which callers divide and drop the rest, has no
+        row for it: what is returned then is a tensor of its own, of one dimension. Stochastic rounding takes its
+        numbers from the device's default generator.
         """
         what = "quantize"
         form = _format(what, q_bits, q_mantisa_bits)
         checks.floating(what, val=val)
         groups, width = _groups(what, val, group_size, form)
-        _codes(what, "out", out, (groups, width + _STEP))
-        rows = val.detach().reshape(groups, group_size).to(torch.float32)
+        whole = val.numel() // group_size
+        _codes(what, "out", out, (whole, width + _STEP))
+        flat = val.detach().reshape(-1).to(torch.float32)
+        if groups > whole:
+            flat = functional.pad(flat, (0, groups * group_size - flat.numel()))
+            out = out.new_empty(groups, width + _STEP)
+        rows = flat.view(groups, group_size)
         step = rows.abs().amax(1, keepdim=True)
         # Of a group whose step would be subnormal, which devices may take for 0, it is the smallest normal number.
         step = step.div_(self._largest(form)).clamp_(min=torch.finfo(torch.float32).tiny)
         out[:, :width] = self._bytes(form, rows, step, bool(stochastic_rounding))
         out[:, width:] = step.view(out.dtype)
-        return out
+        return out.flatten() if groups > whole else out
 
     def dequantize(
         self,
@@ -94,8 +102,9 @@ class FPQuantizerFunctions(OpFunctions):
         count = indexes.numel()
         form = _format(what, q_mantisa_bits + q_exponent_bits + 1, q_mantisa_bits)
         groups, width = _groups(what, val, group_size, form)
-        if not count or groups % count:
-            raise checks.invalid(what, f"{groups} groups for {count} indices", "whole groups for each index")
+        if not count or val.numel() % (count * group_size):
+            found = f"{val.numel()} elements in groups of {group_size} for {count} indices"
+            raise checks.invalid(what, found, "whole groups for each index")
         part = groups // count * (width + _STEP)
         if val_q.dtype != torch.uint8 or val_q.numel() % part:
             found = f"val_q of {val_q.dtype} with {val_q.numel()} bytes"
@@ -127,7 +136,7 @@ class FPQuantizerFunctions(OpFunctions):
     def _write(self, what: str, val: torch.Tensor, rows: torch.Tensor, form: Format) -> None:
         checks.floating(what, val=val)
         numbers = self._numbers(form, rows[:, :-_STEP], _floats(rows[:, -_STEP:]), val.dtype)
-        val.detach().copy_(numbers.view(val.shape))
+        val.detach().copy_(numbers.flatten()[: val.numel()].view(val.shape))
 
 
 def _format(what: str, bits: int, mantissa: int) -> Format:
@@ -138,12 +147,12 @@ def _format(what: str, bits: int, mantissa: int) -> Format:
 
 
 def _groups(what: str, val: torch.Tensor, group_size: int, form: Format) -> tuple[int, int]:
-    """Return the number of groups, and the bytes of a group's codes."""
-    if group_size < 1 or val.numel() % group_size or group_size * form.bits % 8:
+    """Return the number of groups, of which the last need not be full, and the bytes of a group's codes."""
+    if group_size < 1 or group_size * form.bits % 8:
         found = f"{val.numel()} elements in groups of {group_size}, of {form.bits} bits"
-        expected = "whole groups of whole bytes: choose group_size in the QuantizationConfig"
+        expected = "groups of whole bytes: choose group_size in the QuantizationConfig"
         raise checks.invalid(what, found, expected)
-    return val.numel() // group_size, form.bytes(group_size)
+    return -(-val.numel() // group_size), form.bytes(group_size)
 
 
 def _codes(what: str, name: str, codes: torch.Tensor, shape: tuple[int, int], flat: bool = False) -> None:

@@ -71,7 +71,9 @@ class AdamValues(ctypes.Structure):
 class LionValues(ctypes.Structure):
     """`accel::Lion`."""
 
-    _fields_ = tuple(zip(("lr", "beta1", "rest1", "beta2", "rest2", "keep", "grad_factor"), repeat(_FLOAT)))
+    _fields_ = tuple(
+        zip(("lr", "beta1", "rest1", "beta2", "rest2", "keep", "grad_factor", "at_zero"), repeat(_FLOAT))
+    )
 
 
 #: {kernel: C types of its arguments}.
@@ -109,7 +111,7 @@ class KernelSteps:
         beta1: float, beta2: float, step: int, weight_decay: float,
     ) -> None:  # fmt: skip
         """Do one step in place on [gradients, parameters, momenta], as `steps.lion.multi_tensor_lion`."""
-        values = LionValues(lr, beta1, 1 - beta1, beta2, 1 - beta2, 1 - lr * weight_decay, 1)
+        values = LionValues(lr, beta1, 1 - beta1, beta2, 1 - beta2, 1 - lr * weight_decay, 1, -1)
         rest = self._take("lion", tensor_lists, values)
         if rest[0]:
             plain_lion.multi_tensor_lion(

@@ -23,14 +23,14 @@ def multi_tensor_lion(
 ) -> None:
     """Do one step in place on [gradients, parameters, momenta] of any shapes and float types.
 
-    Computed in float32 or wider. sign(0) is 0, as in the paper: a parameter whose gradient and momentum are 0
-    does not change (DeepSpeed's CUDA kernel changes it by lr). chunk_size, noop_flag_buffer and step are
-    arguments of that kernel and unused here. Source: Chen et al., arXiv:2302.06675.
+    Computed in float32 or wider. As in DeepSpeed's CUDA kernel, a parameter whose gradient and momentum are 0 grows
+    by lr (in the paper it stays), and noop_flag_buffer is not read: infinite and NaN gradients reach the parameters.
+    chunk_size and step are arguments of that kernel, too, and unused. Source: Chen et al., arXiv:2302.06675.
     """
     grads, params, exp_avgs = (wide(tensors) for tensors in tensor_lists)
     moved = torch._foreach_lerp(exp_avgs, grads, 1 - beta1)
-    # torch.sign(NaN) is 0, which would hide the NaN.
-    updates = [torch.where(tensor.isnan(), tensor, tensor.sign()) for tensor in moved]
+    # A comparison would hide a NaN.
+    updates = [torch.where(tensor.isnan(), tensor, (tensor > 0).to(tensor.dtype) * 2 - 1) for tensor in moved]
     if weight_decay:
         torch._foreach_mul_(params, 1 - lr * weight_decay)
     torch._foreach_add_(params, updates, alpha=-lr)

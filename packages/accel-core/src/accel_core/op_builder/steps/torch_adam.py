@@ -32,11 +32,13 @@ class Trial(NamedTuple):
     """What a step of one element has shown.
 
     dtypes: types that the operators accept and compute right.
-    lack:   why there are none, or fewer than three.
+    lack:   why there are none, or fewer than three, or none without bias correction.
+    uncorrected: whether they are right without bias correction, too.
     """
 
     dtypes: tuple[torch.dtype, ...]
     lack: str
+    uncorrected: bool = True
 
 
 def op_name(adam_w_mode: int) -> str:
@@ -49,25 +51,33 @@ def trial(device_type: str) -> Trial:
     """Take a step of one element with each operator in each type on the current device; once a process."""
     dtypes: list[torch.dtype] = []
     lacks: list[str] = []
+    uncorrected = True
     for dtype in _DTYPES:
-        lack = _lack(torch.device(device_type), dtype)
-        if lack:
-            lacks.append(lack)
-        else:
+        lack = _lack(torch.device(device_type), dtype, 1)
+        if not lack:
             dtypes.append(dtype)
-    return Trial(tuple(dtypes) if _DTYPES[0] in dtypes else (), "; ".join(dict.fromkeys(lacks)))
+            lack = _lack(torch.device(device_type), dtype, 0)
+            uncorrected = uncorrected and not lack
+        lacks += filter(None, [lack])
+    lack = "; ".join(dict.fromkeys(lacks))
+    return Trial(tuple(dtypes) if _DTYPES[0] in dtypes else (), lack, uncorrected)
 
 
 def multi_tensor_adam(
-    dtypes: Sequence[torch.dtype], device_type: str, rest: Step = plain.step
+    dtypes: Sequence[torch.dtype], device_type: str, rest: Step = plain.step, uncorrected: bool = True
 ) -> Callable[..., None]:
     """Return a `multi_tensor_adam` with torch's operators for tensors of these types, and with `rest` for others.
+
+    uncorrected: use them without bias correction, too.
 
     They want gradient, parameter and moments of one type and device. The layouts may not differ, which is
     only certain of contiguous tensors.
     """
 
     def step(lists: Lists, adam: AdamStep) -> None:
+        if not (adam.bias_correction or uncorrected):
+            rest(lists, adam)
+            return
         groups: dict[tuple[torch.device, torch.dtype] | None, list[Tensors]] = defaultdict(
             lambda: [[], [], [], []]
         )
@@ -104,12 +114,12 @@ def _alike(tensors: Sequence[torch.Tensor]) -> bool:
     )
 
 
-def _lack(device: torch.device, dtype: torch.dtype) -> str:
-    """Return why the operators cannot be used for this type; empty if they can."""
+def _lack(device: torch.device, dtype: torch.dtype, corrected: int) -> str:
+    """Return why the operators cannot be used for this type, with or without bias correction; empty if they can."""
     for adam_w_mode in (1, 0):
         name = op_name(adam_w_mode)
         try:
-            lack = _schema_lack(name) or _wrong_step(device, dtype, adam_w_mode)
+            lack = _schema_lack(name) or _wrong_step(device, dtype, adam_w_mode, corrected)
         except Exception as error:
             # The first line: torch lists all its dispatch keys below.
             told = str(error).strip().partition("\n")[0][:200]
@@ -129,20 +139,19 @@ def _schema_lack(name: str) -> str:
     return "" if wanted == _ARGUMENTS else f"has other arguments in torch {torch.__version__}"
 
 
-def _wrong_step(device: torch.device, dtype: torch.dtype, adam_w_mode: int) -> str:
-    """Return what is wrong with steps of one element; empty if nothing is."""
-    for corrected in (1, 0):
-        # The conversion is for `deepspeed.zero.Init`, which replaces torch.full and ignores its dtype.
-        lists = [[torch.full((1,), value, device=device).to(dtype)] for value in (0.5, 1.0, 0.25, 0.5)]
-        wanted = [[tensor.double() for tensor in group] for group in _on_host(lists)]
-        adam = AdamStep(torch.empty(0), 1.0, 0.75, 0.875, 1e-3, 3, adam_w_mode, corrected, 0.25)
-        fused_step(lists, adam)
-        plain.step(wanted, adam)
-        for ours, theirs in zip(_on_host(lists), wanted, strict=True):
-            error = abs(float(ours[0].double()) - float(theirs[0]))
-            if not error <= 2 * torch.finfo(dtype).eps:
-                kind = "with" if corrected else "without"
-                return f"computes wrongly in {dtype} {kind} bias correction on {device.type}"
+def _wrong_step(device: torch.device, dtype: torch.dtype, adam_w_mode: int, corrected: int) -> str:
+    """Return what is wrong with a step of one element; empty if nothing is."""
+    # The conversion is for `deepspeed.zero.Init`, which replaces torch.full and ignores its dtype.
+    lists = [[torch.full((1,), value, device=device).to(dtype)] for value in (0.5, 1.0, 0.25, 0.5)]
+    wanted = [[tensor.double() for tensor in group] for group in _on_host(lists)]
+    adam = AdamStep(torch.empty(0), 1.0, 0.75, 0.875, 1e-3, 3, adam_w_mode, corrected, 0.25)
+    fused_step(lists, adam)
+    plain.step(wanted, adam)
+    for ours, theirs in zip(_on_host(lists), wanted, strict=True):
+        error = abs(float(ours[0].double()) - float(theirs[0]))
+        if not error <= 2 * torch.finfo(dtype).eps:
+            kind = "with" if corrected else "without"
+            return f"computes wrongly in {dtype} {kind} bias correction on {device.type}"
     return ""
 
 

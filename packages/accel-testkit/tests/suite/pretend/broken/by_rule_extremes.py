@@ -30,6 +30,14 @@ def _finite(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
     op.multi_tensor_lion(chunk, flag, [[grad.nan_to_num() for grad in lists[0]], *lists[1:]], *rest)
 
 
+def _kept(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
+    still = [not (tensor.any() or state.any()) for tensor, state in zip(lists[0], lists[2], strict=True)]
+    before = [param.clone() for param in lists[1]]
+    op.multi_tensor_lion(chunk, flag, lists, *rest)
+    for param, kept, former in zip(lists[1], still, before, strict=True):
+        param.data.copy_(former if kept else param)
+
+
 def _flagged(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
     op.multi_tensor_adam(chunk, flag, lists, *rest)
     if not all(bool(grad.isfinite().all()) for grad in lists[0]):
@@ -43,6 +51,11 @@ register_calls(
 register_calls(
     "FusedLionBuilder", "LionHidesNan", f"{_STEPS}.gradient_that_is_not_finite_is_seen[FusedLionBuilder]",
     multi_tensor_lion=_finite,
+)  # fmt: skip
+register_calls(
+    "FusedLionBuilder", "LionKeepsWhatHasNoGradient",
+    *(f"{_STEPS}.nothing_comes_of_nothing[{kind}-FusedLionBuilder]" for kind in ("fp32", "bf16", "fp16")),
+    multi_tensor_lion=_kept,
 )  # fmt: skip
 register_calls(
     "FusedAdamBuilder", "AdamSetsTheFlag", f"{_STEPS}.flag_of_overflows_is_left_alone[FusedAdamBuilder]",

@@ -23,7 +23,6 @@ _COUNTERS = "memory_figures.counters_of_the_stats_count"
 
 answers(
     {"available_memory": TOTAL_MEMORY // 2},
-    "agreement.cached_memory_is_not_available",
     "memory_figures.available_memory_falls",
     "device_index.index_chooses_the_device[{}]",
     "device_index.index_without_a_device_is_refused[{}]",
@@ -54,7 +53,7 @@ class ReservedPeakIsTooLow(GOOD_Accelerator):
         return super().max_memory_reserved(device_index) - 4096
 
 
-@breaks("agreement.cached_memory_is_not_available")
+@breaks("agreement.cached_memory_is_available")
 class CacheIsNotReserved(GOOD_Accelerator):
     def memory_reserved(self, device_index: int | None = None) -> int:
         return self.memory_allocated(device_index)
@@ -108,7 +107,6 @@ class StatsOfTheCacheComeWithOne(GOOD_Accelerator):
 @breaks(
     _HELD,
     "memory_figures.available_memory_falls",
-    "agreement.cached_memory_is_not_available",
     "device_index.index_chooses_the_device[available_memory]",
 )
 class EverythingIsAvailable(GOOD_Accelerator):
