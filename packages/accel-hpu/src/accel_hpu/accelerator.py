@@ -17,13 +17,11 @@ from accel_core.device import DeviceModule, GraphModule, OneDeviceAccelerator
 from accel_hpu import settings, traits
 from accel_hpu.op_builder import TABLE
 
-_COMPILER = "hpu_backend"
 #: Without HABANA_VISIBLE_MODULES, which differs between nodes, and which no launcher sets again there.
 _EXPORTED = [
     *("PT_HPU", "HABANA_LOGS", "HABANA_PLUGINS", "HABANA_PROF", "HABANA_SCAL", "HCCL", "HCL"),
     *("GC_KERNEL_PATH", "LOG_LEVEL", "LD_LIBRARY", "PATH"),
 ]
-_EXPORTED = ["PT_HPU", "HABANA", "HCCL", "HCL", "GC_KERNEL_PATH", "LOG_LEVEL", "LD_LIBRARY", "PATH"]
 #: torch's key -> Habana's. Statistics that Habana does not have (num_alloc_retries, …) are left out.
 _STATS = {
     "allocated_bytes.all.current": "InUse",
@@ -135,17 +133,3 @@ class HPU_Accelerator(OneDeviceAccelerator):
         Module ids are not 0 to n-1: numbers of a launcher in HABANA_VISIBLE_MODULES would be another job's modules.
         """
         return ["CUDA_VISIBLE_DEVICES"]
-
-    @override
-    def get_compile_backend(self) -> str:
-        if self._compile_backend:
-            return self._compile_backend
-        # Habana registers its compiler when torch._dynamo is imported, which list_backends() does.
-        return _COMPILER if _COMPILER in torch._dynamo.list_backends(exclude_tags=()) else "eager"
-
-
-def _torch_counts_hpu() -> bool:
-    module = getattr(torch, "accelerator", None)  # torch 2.6
-    current = None if module is None else module.current_accelerator()
-    return current is not None and current.type == "hpu"
-        return ["HABANA_VISIBLE_MODULES"]
