@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch.nn import functional
+from typing_extensions import override
 
 from accel_core.op_builder import OpBuilder, Route
 
@@ -37,10 +38,12 @@ class FlashAttentionBuilder(OpBuilder):
     BUILD_VAR = "DS_BUILD_FlashAttention"
     ROUTES: ClassVar[tuple[Route, ...]] = (Route.PLAIN,)
 
+    @override
     def compatibility(self) -> tuple[bool, str]:
         """Return True."""
         return True, "torch.nn.functional.scaled_dot_product_attention"
 
+    @override
     def load(self, verbose: bool = True) -> Any:
         """Return an object with upstream's function."""
         return FlashAttention()
