@@ -199,7 +199,10 @@ class TorchDeviceAccelerator(Graphs):
         """Return the bytes that the allocator holds and no tensor uses; 0 if it always holds the whole device."""
         if Feature.RESERVED_MEMORY in self.traits:
             return 0
-        return max(0, self.memory_reserved(device_index) - self.memory_allocated(device_index))
+        # OneDeviceAccelerator's module takes no index.
+        index = () if device_index is None else (device_index,)
+        module = self.device_module
+        return max(0, module.memory_reserved(*index) - module.memory_allocated(*index))
 
     # Deprecated names. torch.xpu does not have torch's own aliases.
 
