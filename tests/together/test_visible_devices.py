@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -108,7 +109,7 @@ def started(vendor: str, mask: str, launcher: str, folder: Path) -> tuple[list[i
     [pytest.param(*cell, marks=[] if cell in _QUICK else [pytest.mark.slow]) for cell in _ALL],
 )
 def test_a_rank_gets_a_device_of_the_mask(
-    vendor: str, mask: str, launcher: str, tmp_path: Path, record_property: pytest.RecordProperty
+    vendor: str, mask: str, launcher: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     held, refused = started(vendor, mask, launcher, tmp_path)
     for name, value in (("vendor", vendor), ("mask", mask), ("launcher", launcher)):
