@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import logging
 import os
 import stat
 import sys
-from collections.abc import Iterator
 
+from accel_core.api import CURRENT
 from accel_core.launch import options, prepare
 from accel_core.launch.plan import Plan
 from accel_core.launch.run import run as carry_out
@@ -26,26 +25,13 @@ def run(args: argparse.Namespace) -> int:
     """
     _open_standard_streams()
     given = options.options(args)
-    with _warnings_left_to_rank_0(not (given.emit or given.dry_run)):
+    with contextlib.nullcontext() if given.emit or given.dry_run else CURRENT.quiet():
         plan = prepare.load(given) if given.plan else prepare.make(given)
     if given.emit or given.dry_run:
         return _print(plan, given)
     for note in plan.notes if given.log_level in ("debug", "info", "warning") else ():
         sys.stderr.write(f"accel launch: {note}\n")
     return carry_out(plan, given)
-
-
-@contextlib.contextmanager
-def _warnings_left_to_rank_0(ranks_follow: bool) -> Iterator[None]:
-    """Do not log what the selection warns of: the first rank of each host selects again, and logs it."""
-    logger = logging.getLogger("accel_core")
-    former = logger.level
-    if ranks_follow:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(former)
 
 
 def _open_standard_streams() -> None:

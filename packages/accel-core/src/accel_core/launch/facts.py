@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accel_core.api import CURRENT, get_accelerator
+from accel_core.api import get_accelerator
 from accel_core.launch import topology
 from accel_core.launch.codec import InvalidData, from_data, to_data
 from accel_core.launch.topology import Topology
@@ -77,14 +77,14 @@ class Facts:
 
 def accelerator() -> Accelerator:
     """Return what the process's accelerator says of itself."""
-    return _described(_device())
+    return _described(get_accelerator())
 
 
 def local(environ: Mapping[str, str] = os.environ) -> Facts:
     """Return the facts of this machine, or with `ACCEL_SYSROOT` those of a recorded one's cores."""
     # Before torch is imported, whose OpenMP runtime may bind the calling thread.
     machine = topology.read(system_root())
-    device = _device()
+    device = get_accelerator()
     described = _described(device)
     masks = described.visible if described.restricts else ()
     mask = next((environ[name] for name in masks if environ.get(name)), None)
@@ -94,11 +94,6 @@ def local(environ: Mapping[str, str] = os.environ) -> Facts:
         mask=None if mask is None else tuple(item.strip() for item in mask.split(",") if item.strip()),
         device_nodes=_device_nodes(system_root(), device) if described.ranks_are_devices else (),
     )
-
-
-def _device() -> DeepSpeedAccelerator:
-    with CURRENT.quiet():  # the ranks warn
-        return get_accelerator()
 
 
 def _described(device: DeepSpeedAccelerator) -> Accelerator:

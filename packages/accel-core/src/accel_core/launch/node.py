@@ -20,9 +20,11 @@ def completed(plan: Plan, node_rank: int) -> Host:
     """Return the host with its ranks bound; raises BindingImpossible if its topology, known here only, forbids it."""
     if plan.hosts[node_rank].bound_here:
         # These import torch, which the guards of ranks do not.
+        from accel_core.api import CURRENT
         from accel_core.launch import facts, planning
 
-        plan = planning.complete(plan, node_rank, facts.local(), facts.accelerator(), os.environ)
+        with CURRENT.quiet():
+            plan = planning.complete(plan, node_rank, facts.local(), facts.accelerator(), os.environ)
     return plan.hosts[node_rank]
 
 

@@ -140,12 +140,13 @@ def _lost(finding: Finding, findings: list[Finding], request: Request) -> bool:
 
 
 def _passed_over(broken: Iterable[Finding], winner: Finding) -> tuple[str, ...]:
-    """Return a warning for each broken candidate; it says so if DeepSpeed's own backend takes its place."""
+    """Return a warning for each broken package; it says so if DeepSpeed's own backend takes its place."""
     return tuple(
         messages.left_to_deepspeed(finding)
         if winner.replaces and finding.key == winner.key and not finding.upstream
         else messages.broken(finding)
         for finding in broken
+        if not finding.replaces
     )
 
 
