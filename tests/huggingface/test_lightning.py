@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Lightning with the two classes of docs/lightning.md trains with DeepSpeed, with the losses of plain PyTorch."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from accel_testkit import sim
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = ROOT / "examples" / "lightning_program.py"
+needs_lightning = pytest.mark.skipif(
+    importlib.util.find_spec("lightning") is None, reason="not run: package lightning (requirements-hf.txt)"
+)
+
+
+def _plain_losses() -> list[float]:
+    """Losses of the program's model in plain PyTorch, on the CPU."""
+    torch.manual_seed(1)
+    inputs = torch.randn(64, 16)
+    layers = torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
+    optimizer = torch.optim.AdamW(layers.parameters(), lr=1e-2)
+    losses = []
+    for rows in inputs.split(8):
+        loss = torch.nn.functional.mse_loss(layers(rows), rows.sum(1, keepdim=True) / 4)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@needs_lightning
+@pytest.mark.parametrize(
+    ("key", "ranks", "stage"),
+    [
+        ("cpu", 1, 2),
+        ("npu", 2, 2),
+        *(
+            pytest.param(*row, marks=pytest.mark.slow)
+            for row in (("cpu", 2, 3), ("xpu", 2, 2), ("cuda", 2, 3))
+        ),
+    ],
+)
+def test_lightning_trains_as_plain_pytorch_does(key: str, ranks: int, stage: int) -> None:
+    dropped = ("ACCEL_S", "DS_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_", "PYTEST_")
+    base = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    base |= {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(PROGRAM), "--devices", str(ranks), "--stage", str(stage)],
+        env=base | {"DS_ACCELERATOR": "cpu"} if key == "cpu" else sim.environment(key, devices=ranks, base=base),
+        capture_output=True, text=True, check=False, timeout=540,
+    )  # fmt: skip
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"losses"')]
+    assert len(lines) == 1, done.stdout[-1500:] + done.stderr[-3000:]
+    answer = json.loads(lines[0])
+    assert answer.pop("losses") == pytest.approx(_plain_losses(), rel=1e-5)
+    assert answer == {"device": key, "engine": "DeepSpeedEngine", "ranks": ranks}
+
+
+def test_the_classes_of_the_page_are_those_that_run() -> None:
+    page = (ROOT / "docs" / "lightning.md").read_text("utf-8")
+    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    program = re.sub(r'\n    """.*?"""\n', "\n", PROGRAM.read_text("utf-8"))
+    for part in block.strip().split("\n\n\n")[1:3]:
+        assert part.replace("\n\n    ", "\n    ") in program.replace("\n\n    ", "\n    ")
