@@ -181,11 +181,15 @@ def page(work: Path) -> str:
         "| --- | --- | ---: | ---: | ---: | ---: |",
     ]
     failures: dict[tuple[str, str], Counter] = {}
+    absent = []
     for name, subset in subsets().items():
         for accel in subset["on"]:
-            stock, ours = (results.get(f"{side}-{accel}-{name}") for side in SIDES)
-            lines.append(_line(name, accel, stock, ours))
-            for side, rows in zip(SIDES, (stock, ours), strict=True):
+            sides = {side: results.get(f"{side}-{accel}-{name}") for side in SIDES}
+            if any(rows is not None for rows in sides.values()):
+                lines.append(_line(name, accel, **sides))
+            else:
+                absent.append(f"{name} on {accel}")
+            for side, rows in sides.items():
                 for row in rows or []:
                     if row["outcome"] == "failed":
                         entry = excuse(row, accel, side) or {
@@ -195,6 +199,7 @@ def page(work: Path) -> str:
                         failures.setdefault((entry["whose"], entry["reason"]), Counter())[
                             f"{accel}, {side}"
                         ] += 1
+    lines += ["", f"Not run: {', '.join(absent) or 'nothing'}."]
     lines += [
         "",
         "## Failures, each with its reason",

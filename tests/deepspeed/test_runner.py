@@ -58,7 +58,7 @@ def test_page_shows_what_ours_fails_and_what_it_adds(tmp_path, monkeypatch):
     (tmp_path / "ours-cpu-adam.jsonl").write_text("\n".join(ours))
     page = runner.page(tmp_path)
     assert "| adam | cpu | 1 / 1 / 1 | 1 / 2 / 0 | 1 | 1 |" in page
-    assert "| adam | npu | not run | not run |  |  |" in page
+    assert "Not run: adam on npu." in page
     assert "| upstream | a known fault | cpu, ours: 1; cpu, stock: 1 |" in page
     assert "| **unexplained** | new fault | cpu, ours: 1 |" in page
 
