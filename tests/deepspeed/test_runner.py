@@ -41,7 +41,7 @@ def test_subset_fails_nowhere_but_where_the_table_says(subset, accel, tmp_path):
 
 def test_each_known_failure_says_whose_and_why():
     for entry in runner.known():
-        assert entry["whose"] in ("upstream", "simulator", "open")
+        assert entry["whose"] in ("upstream", "simulator", "machine", "open")
         assert len(entry["reason"].split()) > 4
         assert set(entry.get("on", [])) <= {"cpu", "npu", "hpu", "xpu", "mlu", "sdaa", "cuda"}
 
