@@ -97,7 +97,7 @@ def _git(checkout: Path, *arguments: str) -> str:
 def run(work: Path, name: str, accel: str, side: str) -> list[dict]:
     """Run a subset in a process group of its own, end the group at its limit, and return a row for each test."""
     subset = subsets()[name]
-    record = work / f"{side}-{accel}-{name}.jsonl"
+    record = work / f"{side}-{accel}-{name}.part"  # until it is complete
     record.write_text("", encoding="utf-8")
     with record.with_suffix(".log").open("w", encoding="utf-8") as log:
         process = subprocess.Popen(
@@ -125,7 +125,7 @@ def run(work: Path, name: str, accel: str, side: str) -> list[dict]:
         row = {"test": name, "outcome": "failed", "reason": over or "no test ran: see the log", "seconds": 0}
         with record.open("a", encoding="utf-8") as rows:
             rows.write(json.dumps(row) + "\n")
-    return read(record)
+    return read(record.rename(record.with_suffix(".jsonl")))
 
 
 def end_group(process: subprocess.Popen) -> None:
@@ -153,7 +153,9 @@ def _environment(record: Path, accel: str, side: str, seconds: int) -> dict[str,
     if side == "stock":
         environment["ACCEL_BRIDGE"] = "0"
     if accel in ("mlu", "sdaa"):
-        environment["CUDA_VISIBLE_DEVICES"] = "0,1"  # DeepSpeed's tests know no tool that counts their devices
+        environment["CUDA_VISIBLE_DEVICES"] = (
+            "0,1"  # DeepSpeed's tests know no tool that counts their devices
+        )
     if accel == "cpu":
         environment["LOCAL_SIZE"] = "2"  # by it DeepSpeed's CPU accelerator counts its devices
     return environment
