@@ -1,4 +1,4 @@
-# What people need: `make demo`, `make test`; before an issue is closed, `make test-all` and `make bench`.
+# What people need: `make demo`, `make test`; for a change, `make test-more`; before a release, `make test-all` and `make bench`.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -16,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The stock `deepspeed` command looks for its launcher, and torch for ninja, on PATH.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test test-all coverage bench check lint types layers house docs clean
+.PHONY: help demo test test-more test-again test-all coverage bench check lint types layers house docs clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -34,8 +34,14 @@ demo: $(BIN)/.ready ## train a small language model on the CPU, two ranks (about
 	-$(BIN)/accel doctor
 	$(BIN)/accel launch --num_accelerators $(RANKS) --bind_cores_to_rank examples/train_lm.py --out runs/demo
 
-test: $(BIN)/.ready check ## lint, types, layers and all quick tests
-	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile
+test: $(BIN)/.ready check ## lint, types, layers and the quick tests (about 10 minutes after set-up)
+	$(BIN)/python -m pytest -m "not more and not slow" -n $(WORKERS) --dist loadfile
+
+test-more: $(BIN)/.ready ## what a change needs beside: processes, simulated devices, wheels
+	$(BIN)/python -m pytest -m "more and not slow" -n $(WORKERS) --dist loadfile -p cacheprovider
+
+test-again: $(BIN)/.ready ## the tests that failed in test-more, one at a time
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --exitfirst -p cacheprovider
 
 test-all: $(BIN)/.ready check ## everything, with the full storms, and each package in its own tox environment
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-""".ci/run, with a Makefile of two lines in the place of ours."""
+""".ci/run, with a Makefile of few lines in the place of ours."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(checkout: Path, recipe: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs the script from another folder, without stdin, where `make test` does the recipe."""
+def run(
+    checkout: Path, recipe: str, more: str = "true", again: str = "false", **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run the script from another folder, without stdin; `make test`, `test-more` and `test-again` do the recipes."""
     # These tests may themselves run under make, whose level and flags would change what the inner one prints.
     outer = {name: value for name, value in os.environ.items() if "MAKE" not in name and name != "MFLAGS"}
-    (checkout / "Makefile").write_text(f"test:\n\t@{recipe}\n", encoding="utf-8")
+    makefile = f"test:\n\t@{recipe}\ntest-more:\n\t@{more}\ntest-again:\n\t@{again}\n"
+    (checkout / "Makefile").write_text(makefile, encoding="utf-8")
     return subprocess.run(
         ["bash", str(checkout / ".ci/run")],
         cwd="/",
@@ -57,6 +60,22 @@ def test_tests_that_pass_end_with_0_and_their_output_is_shown(checkout: Path) ->
 )
 def test_a_failure_or_no_test_at_all_ends_non_zero(checkout: Path, recipe: str) -> None:
     assert run(checkout, recipe).returncode != 0
+
+
+def test_a_test_of_the_second_tier_that_fails_once_is_reported_as_unsteady(checkout: Path) -> None:
+    result = run(checkout, "echo 1 passed", more="echo 1 failed; exit 1", again="echo 1 passed")
+    assert result.returncode == 0
+    assert "what passes now is unsteady\n1 passed\n" in result.stdout
+
+
+def test_a_test_of_the_second_tier_that_fails_twice_ends_non_zero(checkout: Path) -> None:
+    assert run(checkout, "echo 1 passed", more="exit 1", again="exit 1").returncode != 0
+
+
+def test_a_failure_of_the_first_tier_is_not_tried_again(checkout: Path) -> None:
+    result = run(checkout, "echo 1 passed; exit 1", more="echo more", again="echo again")
+    assert result.returncode != 0
+    assert "more" not in result.stdout
 
 
 def test_the_callers_choice_of_accelerator_does_not_reach_the_tests(checkout: Path) -> None:
