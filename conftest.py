@@ -1,12 +1,53 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Of all tests of the workspace."""
+"""Of all tests of the workspace: the random numbers of each, and which of them `make test-more` runs."""
 
 from __future__ import annotations
 
 import sys
+from fnmatch import fnmatch
 
 import pytest
+
+#: Tests that start processes, simulate a device, compile or build a wheel: `make test-more`.
+MORE = (
+    "tests/*",
+    "docs/tests/test_tutorial.py",
+    "examples/tests/test_[grstz]*.py",
+    "ci/tests/test_[sw]*.py",
+    "packages/*/tests/test_simulated.py",
+    "packages/*/tests/test_vendor_joined.py",
+    "packages/*/tests/test_wheel.py",
+    "packages/*/tests/test_kernels*.py",
+    "packages/accel-core/tests/bridge/*",
+    "packages/accel-core/tests/cli/test_doctor_*.py",
+    "packages/accel-core/tests/foreach/test_step_kernel*.py",
+    "packages/accel-core/tests/launch/execution/*",
+    "packages/accel-core/tests/launch/test_store_address.py",
+    "packages/accel-core/tests/native/*",
+    "packages/accel-core/tests/quantizer/test_*kernel*.py",
+    "packages/accel-core/tests/quantizer/test_reciprocal.py",
+    "packages/accel-core/tests/situations/*",
+    "packages/accel-core/tests/test_torch_threads.py",
+    "packages/accel-cpu/tests/ccl/*",
+    "packages/accel-cpu/tests/shm/*",
+    "packages/accel-cpu/tests/test_collectives.py",
+    "packages/accel-cpu/tests/test_launch.py",
+    "packages/accel-cuda/tests/test_images.py",
+    "packages/accel-host/tests/io/*",
+    "packages/accel-host/tests/test_[dfisz]*.py",
+    "packages/accel-testkit/tests/*",
+    "packages/accel-xpu/tests/spirv/*",
+    "packages/accel-xpu/tests/test_packaged.py",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        file = item.nodeid.partition("::")[0]
+        if any(fnmatch(file, pattern) for pattern in MORE):
+            item.add_marker(pytest.mark.more)
 
 
 @pytest.fixture(autouse=True)
