@@ -27,6 +27,18 @@ def fail(what: str, *, found: object, expected: str, do: str) -> NoReturn:
     pytest.fail(four_parts(what, found=text, expected=expected, do=do), pytrace=False)
 
 
+def factor(found: float, wanted: float) -> str:
+    """Name the factor of 1000 or 1024 between what was found and what was wanted; empty if there is none."""
+    if found <= 0 or wanted <= 0:
+        return ""
+    ratio = max(found / wanted, wanted / found)
+    for power in (1, 2, 3):
+        base = min((1000, 1024), key=lambda base: abs(ratio / base**power - 1))
+        if abs(ratio / base**power - 1) < 0.12:
+            return f"{base**power} times too {'large' if found > wanted else 'small'}: another unit?"
+    return ""
+
+
 def largest(differences: Iterable[float]) -> float:
     """Return the largest difference; inf where one is nan, which `max` ignores unless it comes first."""
     apart = list(differences)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from accel_core.vendor import distribution_version
+from accel_testkit.suite import causes
 from accel_testkit.suite.target import Target
 
 #: Raised when the written file changes its meaning.
@@ -24,6 +25,8 @@ TRAIT = "accel-trait"
 TRAITS = "accel-traits"
 #: What a check measured, as plain data: it stands in the check's row.
 FIGURES = "accel-figures"
+#: What a check is about, by which failures are grouped.
+ABOUT = "accel-about"
 _DISTRIBUTIONS = ("accel-testkit", "accel-core", "torch", "deepspeed")
 
 
@@ -53,6 +56,8 @@ class Recorder:
     path: Path | None
     checks: dict[str, dict[str, Any]] = field(default_factory=dict)
     traits: dict[str, str] = field(default_factory=dict)
+    about: dict[str, causes.About] = field(default_factory=dict)
+    found: list[causes.Cause] = field(default_factory=list)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the outcome of one phase of a check."""
@@ -61,6 +66,7 @@ class Recorder:
             return
         about = properties[PROPERTY]
         row = self.checks.setdefault(about["id"], {**about, "outcome": "passed", "trait": "", "reason": ""})
+        self.about[about["id"]] = causes.About.of(properties[ABOUT])
         if report.failed:
             row.update(outcome="failed", reason=_last_words(report))
         elif report.skipped:
@@ -69,8 +75,17 @@ class Recorder:
         if FIGURES in properties:
             row["figures"] = properties[FIGURES]
 
-    def pytest_sessionfinish(self) -> None:
-        """Write the file, if one was asked for."""
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Group the failures by cause, and write the file, if one was asked for."""
+        failed = {name: row["reason"] for name, row in self.checks.items() if row["outcome"] == "failed"}
+        tried = {name: self.about[name] for name, row in self.checks.items() if row["outcome"] != "skipped"}
+        self.found = causes.group(failed, tried)
+        for cause in self.found:
+            for name in cause.checks:
+                self.checks[name]["cause"] = cause.subject
+        terminal = session.config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None:
+            self._order(terminal.stats, whole=session.config.get_verbosity() > 0)
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.write_text(json.dumps(self.document(), indent=1) + "\n", encoding="utf-8")
@@ -82,6 +97,14 @@ class Recorder:
             if row["outcome"] == "skipped":
                 skipped.setdefault(f"{row['trait']}: {row['reason']}", []).append(row["id"])
         terminalreporter.section(f"conformance of {self.target.accelerator}")
+        if self.found:
+            failures = sum(len(cause.checks) for cause in self.found)
+            terminalreporter.write_line(
+                f"failed: {failures} checks, by {len(self.found)} methods or ops, basic ones first"
+            )
+        for number, cause in enumerate(self.found, 1):
+            more = f" and {len(cause.checks) - 1} more" if len(cause.checks) > 1 else ""
+            terminalreporter.write_line(f"{number:3}. {cause.subject}: {cause.checks[0]}{more}")
         for reason, names in skipped.items():
             terminalreporter.write_line(f"declared {reason}")
             terminalreporter.write_line(f"  skips {', '.join(names)}")
@@ -89,6 +112,25 @@ class Recorder:
             terminalreporter.write_line("not run: checks of the vendor's record and package (no --accel KEY)")
         for note in notes():
             terminalreporter.write_line(note)
+
+    def _order(self, stats: dict[str, list[Any]], *, whole: bool) -> None:
+        """Put the first check of each cause first, and of the others, which may pass once it does, only its name."""
+        places = {
+            name: (bool(number), cause.checks[0], cause.subject)
+            for cause in self.found
+            for number, name in enumerate(cause.checks)
+        }
+        order = {name: place for place, name in enumerate(sorted(places, key=lambda name: places[name][0]))}
+        for category in ("failed", "error"):
+            reports = stats.get(category, [])
+            named = {
+                id(report): dict(report.user_properties).get(PROPERTY, {}).get("id") for report in reports
+            }
+            reports.sort(key=lambda report: order.get(named[id(report)], -1))
+            for report in reports:
+                later, first, subject = places.get(named[id(report)], (False, "", ""))
+                if later and not whole:
+                    report.longrepr = f"{subject}: see {first} first (-v shows all)"
 
     def document(self) -> dict[str, Any]:
         """Return the results as plain data."""

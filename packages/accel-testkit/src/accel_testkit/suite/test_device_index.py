@@ -23,10 +23,11 @@ from accel_testkit.suite.device_index import (
     read,
     same,
 )
-from accel_testkit.suite.expect import expect
+from accel_testkit.suite.expect import expect, factor
 
 pytestmark = [pytest.mark.tier("multi"), pytest.mark.needs("indexed_devices")]
 
+_BYTES = "return bytes: callers divide and compare them"
 _PASS_ON = "pass the index on to the runtime; None is the current device, and 0 is an index too"
 #: The trait without which a method tells no devices apart.
 _NEEDS = {
@@ -59,12 +60,16 @@ def test_index_chooses_the_device(accelerator: DeepSpeedAccelerator, second: int
     steady = all(
         same(name, a, b) for values in found.values() for a, b in zip(values, found[0][:2] * 2, strict=True)
     )
+    first, other = found[0][:2]
+    unit = factor(abs(first - other), 2 * BLOCK) if isinstance(first, int) else ""
     expect(
         apart and steady,
-        f"{name}(i) is not about device i",
-        found="; ".join(f"device {c} current: {v!r:.300}" for c, v in found.items()),
+        f"{name}(i) is not in bytes" if unit else f"{name}(i) is not about device i",
+        found="; ".join(
+            [*(f"device {c} current: {v!r:.300}" for c, v in found.items()), *filter(None, [unit])]
+        ),
         expected="for devices 0 and 1, by position and by name, two values that do not depend on the current device",
-        do=_PASS_ON,
+        do=_BYTES if unit else _PASS_ON,
     )
 
 
@@ -140,14 +145,16 @@ def test_reset_reaches_one_device(
         before = figure(0), figure(second)
         accelerator.set_device(second)
         getattr(accelerator, name)(*([] if index == "none" else [int(index)]))
-        fell = [b - figure(i) > BLOCK // 2 for b, i in zip(before, (0, second), strict=True)]
+        falls = [b - figure(i) for b, i in zip(before, (0, second), strict=True)]
+    fell = [fall > BLOCK // 2 for fall in falls]
     wanted = [index == "0", index != "0"]
+    unit = factor(max(falls), 2 * BLOCK)
     expect(
         fell == wanted,
-        f"{name}() resets another device",
-        found=f"with device 1 current and index {index}, fell on devices 0 and 1: {fell}",
+        f"{RESETS[name]}() is not in bytes" if unit else f"{name}() resets another device",
+        found=f"with device 1 current and index {index}, fell on devices 0 and 1: {fell}{f'; {unit}' if unit else ''}",
         expected=repr(wanted),
-        do=_PASS_ON,
+        do=_BYTES if unit else _PASS_ON,
     )
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.expect import expect
+from accel_testkit.suite.expect import expect, factor
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("events")]
 
@@ -40,10 +40,11 @@ def test_events_tell_milliseconds(accelerator: DeepSpeedAccelerator) -> None:
     end.synchronize()
     most = 1000 * (time.perf_counter() - began)
     found = start.elapsed_time(end)
+    unit = factor(found, most) if isinstance(found, float) else ""
     expect(
         isinstance(found, float) and 10.0 <= found <= most * 1.1 + 1.0,
         "elapsed_time() does not tell milliseconds",
-        found=repr(found),
+        found=f"{found!r}{f'; {unit}' if unit else ''}",
         expected=f"between 10.0 and the {most:.1f} ms that the host counted",
         do="convert to milliseconds; where events cannot tell, use_host_timers() is True",
     )

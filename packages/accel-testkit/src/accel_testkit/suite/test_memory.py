@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.expect import expect, expect_type
+from accel_testkit.suite.expect import expect, expect_type, factor
 
 pytestmark = pytest.mark.tier("device")
 
@@ -30,6 +30,7 @@ _FIGURES = (
     "available_memory",
 )
 _RESERVES = pytest.mark.needs("reserved_memory")
+_BYTES = "return bytes: callers divide and compare them"
 _STATS = ("allocated_bytes.all.current", "allocated_bytes.all.peak")
 
 
@@ -85,12 +86,13 @@ def test_reserved_peak_stays(accelerator: DeepSpeedAccelerator) -> None:
 
 
 def _expect_movement(what: str, holds: bool, rise: int, left: int, then: str) -> None:
+    unit = factor(rise, _BLOCK)
     expect(
         holds,
         f"{what} does not follow a tensor of {_BLOCK} bytes",
-        found=f"a rise of {rise} bytes, and {left} left of it once the tensor was gone",
-        expected=f"a rise of at least {_SEEN}, {then}",
-        do="ask the device's allocator at each call",
+        found=f"a rise of {rise} {f'({unit})' if unit else 'bytes'}, and {left} left of it once the tensor was gone",
+        expected=f"a rise of at least {_SEEN} bytes, {then}",
+        do=_BYTES if unit else "ask the device's allocator at each call",
     )
 
 
@@ -112,12 +114,13 @@ def test_peak_can_be_reset(accelerator: DeepSpeedAccelerator, reset: str, peak: 
     before = getattr(accelerator, peak)()
     getattr(accelerator, reset)()
     after = getattr(accelerator, peak)()
+    unit = factor(before - after, _BLOCK)
     expect(
         before - after >= _SEEN,
-        f"{reset}() does not reset {peak}()",
-        found=f"{before} before, {after} after it",
+        f"{peak}() is not in bytes" if unit else f"{reset}() does not reset {peak}()",
+        found=f"{before} before, {after} after it; {unit or 'no such fall'}",
         expected=f"at least {_SEEN} less: the tensor of {_BLOCK} bytes is gone",
-        do="reset the allocator's peaks; the old names reset the same",
+        do=_BYTES if unit else "reset the allocator's peaks; the old names reset the same",
     )
 
 
@@ -214,10 +217,11 @@ def test_stats_agree_with_the_figures(accelerator: DeepSpeedAccelerator) -> None
         (stats[_STATS[1]], accelerator.max_memory_allocated()),
     ]
     del block
+    unit = factor(*pairs[0])
     expect(
         all(abs(stat - figure) < 4 * _MIB for stat, figure in pairs),
         "memory_stats() and the figures differ",
-        found=repr(pairs),
+        found=f"{pairs!r}{f'; {unit}' if unit else ''}",
         expected="equal numbers of bytes",
         do="take both from the allocator",
     )
@@ -236,12 +240,13 @@ def test_each_device_has_its_figures(accelerator: DeepSpeedAccelerator, second: 
     block = _block(accelerator, second)
     rises = figure(0) - before[0], figure(second) - before[1]
     del block
+    unit = factor(rises[1], _BLOCK)
     expect(
         rises[0] < _SEEN <= rises[1],
-        f"{name}(i) does not tell devices apart",
-        found=f"a tensor of {_BLOCK} bytes on device 1 moved devices 0 and 1 by {rises}",
-        expected="device 1 alone to rise",
-        do="pass the index on to the runtime",
+        f"{name}(i) is not in bytes" if unit else f"{name}(i) does not tell devices apart",
+        found=f"a tensor of {_BLOCK} bytes on device 1 moved devices 0 and 1 by {rises}{f'; {unit}' if unit else ''}",
+        expected="device 1 alone to rise, by bytes",
+        do=_BYTES if unit else "pass the index on to the runtime",
     )
 
 

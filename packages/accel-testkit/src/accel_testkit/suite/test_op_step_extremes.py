@@ -178,6 +178,15 @@ def test_elements_meet_in_any_order_of_memory(
     numbers = _lists(step, [math.prod(shape)], _values(step).get("scale", 1.0))
     numbers[0][0] = numbers[1][0].flip(0) * _values(step).get("scale", 1.0)  # not zero
     before = [[tensor.view(shape) for tensor in group] for group in numbers]
+    after = _stepped(accelerator, created, name, before)
+    plain = _error(step, [g[0] for g in before], [g[0] for g in after])
+    expect(
+        plain <= _TOLERANCE.get(name, _OTHERS),
+        f"{step.function} of {name} is wrong, in whatever order of memory",
+        found=f"an error of {plain:g} for tensors in one order",
+        expected="the step of the float64 reference",
+        do="mend op_steps.every_step_is_right first: its message names the arguments",
+    )
     for position in range(len(before)):
         mixed = [[_turned(group[0])] if at == position else group for at, group in enumerate(before)]
         try:

@@ -1,0 +1,142 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The report of a class with several mistakes: a cause for each, its simplest check in full, true messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from accel_testkit.suite.expect import factor
+
+#: The mistakes of the class `Wrong`, by the method or op that a report has to name.
+MISTAKES = {
+    "communication_backend_name", "is_bf16_supported", "on_accelerator", "memory_allocated", "max_memory_allocated",
+    "manual_seed_all", "Event", "lazy_call", "FusedLionBuilder",
+}  # fmt: skip
+
+
+@pytest.fixture
+def wrong(run_suite: Any, install_site: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs checks on a class with all of these mistakes."""
+    install_site()
+    from accel_good.accelerator import GOOD_Accelerator
+    from broken.by_rule_ops import _Changed
+    from broken.events import _Seconds
+
+    class Wrong(GOOD_Accelerator):
+        Event: Any = _Seconds
+
+        def communication_backend_name(self) -> str:
+            return "gluu"
+
+        def is_bf16_supported(self) -> Any:
+            return 1
+
+        def on_accelerator(self, tensor: Any) -> bool:
+            return True
+
+        def memory_allocated(self, device_index: Any = None) -> int:
+            return super().memory_allocated(device_index) // 1024
+
+        def max_memory_allocated(self, device_index: Any = None) -> int:
+            return super().max_memory_allocated(device_index) // 1024
+
+        def manual_seed_all(self, seed: int) -> None:
+            self.manual_seed(seed)
+
+        def lazy_call(self, callback: Any) -> None:
+            pass
+
+        def create_op_builder(self, class_name: str) -> Any:
+            builder = super().create_op_builder(class_name)
+            if class_name == "FusedLionBuilder":
+                load = builder.load
+                monkeypatch.setattr(
+                    builder, "load", lambda *a: _Changed(load(*a), {"multi_tensor_lion": swapped})
+                )
+            return builder
+
+    def swapped(
+        op: Any, chunk: int, flag: Any, lists: Any, lr: float, beta1: float, beta2: float, *rest: Any
+    ) -> None:
+        op.multi_tensor_lion(chunk, flag, lists, lr, beta2, beta1, *rest)
+
+    monkeypatch.setattr("accel_good.accelerator.GOOD_Accelerator", Wrong)
+
+    def run(*arguments: str) -> dict[str, dict[str, Any]]:
+        checks = run_suite(*arguments, "--accel", "good").document["checks"]
+        return {check["id"]: check for check in checks if check["outcome"] == "failed"}
+
+    return run
+
+
+def test_each_mistake_is_a_cause_and_other_failures_are_put_below_one(
+    wrong: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ("memory", "memory_figures", "device_index", "events", "op_steps", "op_step_extremes")
+    failed = wrong(
+        *(f"accel_testkit.suite.test_{file}" for file in files), "-k", "memory or event or Lion or reset"
+    )
+    assert len(failed) > 20
+    assert {row["cause"] for row in failed.values()} == {
+        "memory_allocated",
+        "max_memory_allocated",
+        "Event",
+        "FusedLionBuilder",
+    }
+    report = capsys.readouterr().out
+    assert f"failed: {len(failed)} checks, by 4 methods or ops" in report
+    # In full: one check a cause, in the order of the list, the basic ones first.
+    assert report.count("  expected: ") == 4
+    first = [
+        "test_allocated_memory_follows_tensors",
+        "test_events_tell_milliseconds",
+        "test_every_step_is_right",
+    ]
+    assert [report.index(f"{name}") for name in first] == sorted(report.index(f"{name}") for name in first)
+    assert "FusedLionBuilder: see op_steps.every_step_is_right[FusedLionBuilder-Lion] first" in report
+
+
+def test_units_and_swapped_arguments_are_named_for_what_they_are(wrong: Any) -> None:
+    failed = wrong(
+        *(f"accel_testkit.suite.test_{file}" for file in ("memory", "device_index", "events", "op_step_extremes")),
+        "-k", "memory or milliseconds or meet_in_any_order or reset",
+    )  # fmt: skip
+    texts = {name: row["reason"] for name, row in failed.items()}
+    about_memory = [text for name, text in texts.items() if name.startswith(("memory.", "device_index."))]
+    assert len(about_memory) > 5
+    assert not [text for text in about_memory if "pass the index on" in text]
+    assert "1024 times too small" in texts["memory.each_device_has_its_figures[memory_allocated]"]
+    assert "1000 times too small" in texts["events.events_tell_milliseconds"]
+    assert "takes elements in the order of memory" not in "".join(texts.values())
+    assert (
+        "in whatever order of memory"
+        in texts["op_step_extremes.elements_meet_in_any_order_of_memory[transposed-FusedLionBuilder]"]
+    )
+
+
+@pytest.mark.slow
+def test_a_whole_report_has_about_as_many_causes_as_mistakes(wrong: Any) -> None:
+    causes = {row["cause"] for row in wrong("accel_testkit.suite").values()}
+    assert causes >= MISTAKES
+    assert len(causes) <= len(MISTAKES) + 2
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "said"),
+    [
+        (40 << 10, 40 << 20, "1024 times too small"),
+        (0.02, 20.0, "1000 times too small"),
+        (20_500.0, 20.0, "1024 times too large"),
+        (40, 40 << 20, "1048576 times too small"),
+        (40 << 20, 40 << 20, ""),
+        (0, 40 << 20, ""),
+        (-5, 40 << 20, ""),
+        (1 << 20, 40 << 20, ""),
+    ],
+)
+def test_a_factor_of_units_is_named_and_no_other(found: float, wanted: float, said: str) -> None:
+    assert factor(found, wanted).partition(":")[0] == said
