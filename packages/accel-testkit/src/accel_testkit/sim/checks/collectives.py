@@ -17,15 +17,11 @@ from accel_testkit.sim.checks.ranks import NO_AVERAGE, here, mine
 
 CHECKS = Checks()
 
-#: Device types whose collectives add no float64 (csrc/distributed/rules.cpp).
-_NO_DOUBLE = ("npu",)
-
 
 @CHECKS
 def all_reduce(_: Device) -> None:
     rank, size, device = here()
-    doubles = () if device.type in _NO_DOUBLE else (torch.float64,)
-    for dtype in (torch.float32, *doubles, torch.bfloat16, torch.float16, torch.int64, torch.int32):
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32):
         tensor = mine(4, value=rank + 1, dtype=dtype)
         dist.all_reduce(tensor)
         same(tensor, [size * (size + 1) // 2] * 4)
@@ -92,8 +88,6 @@ def what_real_backends_refuse(d: Device) -> None:
         _refused(partial(dist.all_reduce, flags, op=op), "Cannot use ReduceOp.B")
     if d.type in NO_AVERAGE:
         _refused(lambda: dist.all_reduce(mine(2), op=dist.ReduceOp.AVG), "Cannot use ReduceOp.AVG")
-    if d.type in _NO_DOUBLE:
-        _refused(lambda: dist.all_reduce(mine(2, dtype=torch.float64)), "Unsupported data type")
     if d.type in ("cuda", "xpu", "mlu", "hpu"):
         _refused(lambda: dist.broadcast(shorts, 0), "data type is not supported")
     group: Any = dist.group.WORLD

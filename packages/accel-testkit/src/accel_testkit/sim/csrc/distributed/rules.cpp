@@ -8,28 +8,29 @@ namespace {
 
 using c10d::ReduceOp;
 
-// Rules that differ. double_sums: float64 may be reduced. A backend that is not listed has all of it.
+// Rules that differ. A backend that is not listed has all of it. torch_npu's refuses sums of float64, of which a 910B has no
+// tensors: torch_npu makes them float32, and programs that ask for float64 (ZeRO 3's norm) work.
 struct Backend {
   const char* name;
-  bool hpu, average, short_integers, fp8, double_sums;
+  bool hpu, average, short_integers, fp8;
 };
 
 // From ProcessGroupNCCL.cpp of torch, ProcessGroupXCCL.cpp and xccl.h of torch-xpu-ops (2026-08), process_group_cncl.cpp
 // of torch_mlu (r2.4), ProcessGroupHCCL.cpp and HCCLUtils.cpp of torch_npu (2026-08), and collective_utils.cpp of
 // gaudi-pytorch-bridge 1.19.
 constexpr Backend BACKENDS[] = {
-    {"nccl", false, true, false, true, true},
-    {"xccl", false, true, false, true, true},
-    {"cncl", false, false, false, false, true},
-    {"hccl", false, true, true, true, false},
-    {"hccl", true, false, false, true, true},
+    {"nccl", false, true, false, true},
+    {"xccl", false, true, false, true},
+    {"cncl", false, false, false, false},
+    {"hccl", false, true, true, true},
+    {"hccl", true, false, false, true},
 };
 
 Backend find(const std::string& name, const at::Tensor& tensor) {
   for (const auto& backend : BACKENDS) {
     if (name == backend.name && tensor.is_hpu() == backend.hpu) return backend;
   }
-  return {"", false, true, true, true, true};
+  return {"", false, true, true, true};
 }
 
 std::string upper(std::string name) {
@@ -62,8 +63,6 @@ void check_reduced(const std::string& name, const at::Tensor& tensor, const Redu
   const bool average = op == ReduceOp::AVG;
   TORCH_CHECK_VALUE(!average || rules.average, "Cannot use ReduceOp.AVG with ", upper(name));
   TORCH_CHECK_TYPE(!average || tensor.scalar_type() != at::kBool, "Cannot use ReduceOp.AVG with boolean inputs");
-  TORCH_CHECK_TYPE(
-      rules.double_sums || tensor.scalar_type() != at::kDouble, upper(name), " reduce: Unsupported data type at::kDouble");
 }
 
 void check_whole(const at::Tensor& whole, const at::Tensor& part, int size) {
