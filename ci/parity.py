@@ -1,0 +1,275 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's accelerator classes and ours side by side, on simulated devices: each method, and what differs.
+
+python -m ci.parity                       compare with the installed DeepSpeed; exits with 1 if one is not listed
+python -m ci.parity --deepspeed FOLDER    with that of `pip install --no-deps --target FOLDER deepspeed==0.18.9`
+python -m ci.parity --accel npu           on one device
+python -m ci.parity --record              on all; keep what was found and write docs/results/parity.md
+
+Why: a method that a new DeepSpeed adds, or answers differently, has to be seen on the day it is released. Differences
+that are meant stand in ci/parity.toml, with reasons.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import importlib
+import importlib.metadata
+import inspect
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from packaging.specifiers import SpecifierSet
+
+from ci.problem import Problem, report
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+DEVICES = ("cpu", "cuda", "xpu", "npu", "hpu", "mlu", "sdaa", "mps")
+MEANT = Path("ci/parity.toml")
+KEPT = Path("docs/results/parity.json")
+PAGE = Path("docs/results/parity.md")
+_MARK = "parity: "
+#: What is registered with the driver.
+_PAGES = torch.zeros(8192, dtype=torch.uint8)
+_HEAD = """# Parity with DeepSpeed's classes
+
+Each public method of DeepSpeed's accelerator classes, called on its class and on ours, on simulated devices, with the
+arguments that DeepSpeed passes; and each builder of its op tables. Made by `python -m ci.parity --record`; do not edit.
+Below are the differences, all of them meant, with the reason. A difference that is not listed in `ci/parity.toml`
+fails the command.
+"""
+
+
+class Difference(NamedTuple):
+    """One call that the two classes answer differently."""
+
+    device: str
+    call: str
+    stock: str
+    ours: str
+
+
+# --------------------------------------------------------------------- in the process with the simulated device
+
+
+def compare(device: str) -> tuple[int, list[Difference]]:
+    """Return how many calls were compared on the device of this process, and the differences."""
+    from accel_core import get_accelerator
+
+    ours = get_accelerator()
+    module = importlib.import_module(f"deepspeed.accelerator.{device}_accelerator")
+    stock = getattr(module, f"{device.upper()}_Accelerator")()
+    # The allocator has something to keep.
+    torch.ones(1 << 20, device=ours.device())
+    calls, found = 0, []
+    for name in sorted(name for name in dir(stock) if not name.startswith("_") and name not in _FIELDS):
+        for arguments in _forms(getattr(type(stock), name, None)):
+            answers = [_answer(accelerator, name, arguments) for accelerator in (stock, ours)]
+            calls += 1
+            if answers[0] != answers[1] or _UNKNOWN in answers[0]:
+                form = "" if arguments is None else f"({', '.join(arguments)})"
+                found.append(Difference(device, name + form, *answers))
+    builders = _builders(stock)
+    for name in builders:
+        if type(ours.create_op_builder(name)).__name__ != name:
+            found.append(Difference(device, f"builder {name}", "there", "not implemented"))
+    return calls + len(builders), found
+
+
+#: Names that are not methods: the table of builders.
+_FIELDS = {"class_dict"}
+#: A method of a new release takes something new: `_value` has to learn it.
+_UNKNOWN = "ci.parity knows no argument"
+
+
+def _forms(member: Any) -> list[tuple[str, ...] | None]:
+    """The names of the arguments to call a method with: those it needs, and all; None to read an attribute."""
+    if not callable(member):
+        return [None]
+    parameters = list(inspect.signature(member).parameters.values())[1:]
+    names = [each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    needed = tuple(each.name for each in names if each.default is each.empty)
+    everything = tuple(each.name for each in names)
+    return [needed, everything] if everything != needed else [needed]
+
+
+def _answer(accelerator: Any, name: str, arguments: tuple[str, ...] | None) -> str:
+    """What a call returns or raises, and what it does to its arguments, as a text."""
+    if not hasattr(accelerator, name):
+        return "missing"
+    try:
+        given = {each: _value(accelerator, each) for each in arguments or ()}
+    except KeyError as error:
+        return f"{_UNKNOWN} {error}"
+    try:
+        answer = getattr(accelerator, name)
+        if arguments is not None:
+            answer = answer(*given.values()) if given else answer()
+        text = _text(answer, accelerator, values="empty" not in name)
+    except Exception as error:
+        text = f"raises {type(error).__name__}"
+    environment = given.get("current_env")
+    return text if environment is None else f"{text}, environment {environment}"
+
+
+#: Arguments by their names.
+_VALUES: dict[str, Any] = {
+    **dict.fromkeys(("category", "domain", "event", "pool")),
+    **dict.fromkeys(("make_copy", "match_shape"), True),
+    **dict.fromkeys(("class_name", "op_name"), "NoSuchBuilder"),
+    "address": _PAGES.data_ptr(), "num_bytes": _PAGES.numel(), "align_bytes": 1, "backend": "eager", "seed": 1234,
+    "device": "cpu", "device_index": 0, "dtype": torch.float16, "fraction": 0.5, "msg": "step",
+}  # fmt: skip
+
+
+def _value(accelerator: Any, parameter: str) -> Any:
+    """An argument as DeepSpeed's engine passes it, by its name; raises KeyError for a new one."""
+    makers: dict[str, Any] = {
+        "callback": lambda: list,
+        "current_env": dict,
+        "graph": lambda: accelerator.create_graph(),
+        "local_accelerator_ids": lambda: [0, 1],
+        "new_state": lambda: accelerator.get_rng_state(),
+        "stream": lambda: accelerator.current_stream(),
+        "tensor": lambda: torch.arange(6.0).view(2, 3),
+    }
+    return makers[parameter]() if parameter in makers else _VALUES[parameter]
+
+
+def _text(answer: Any, accelerator: Any, values: bool = True) -> str:
+    if isinstance(answer, torch.Tensor):
+        pinned = f", pinned {accelerator.is_pinned(answer)}" if answer.device.type == "cpu" else ""
+        content = answer.tolist() if values and answer.numel() < 9 else f"of shape {tuple(answer.shape)}"
+        return f"tensor {answer.device} {answer.dtype} {content}{pinned}"
+    if callable(answer) and not inspect.isroutine(answer):
+        made = _constructed(answer)
+        return made or f"class {answer.__name__}" if isinstance(answer, type) else made or "callable"
+    if isinstance(answer, (str, int, float, bool, type(None), torch.device, torch.dtype)):
+        return repr(answer)
+    if isinstance(answer, dict):
+        return f"dict with {', '.join(sorted(map(str, answer))[:4])} …"
+    if isinstance(answer, (list, tuple)):
+        return f"[{', '.join(_text(each, accelerator) for each in answer)}]"
+    if hasattr(answer, "__enter__"):
+        return "context manager"
+    if inspect.ismodule(answer):
+        return f"module {answer.__name__}"
+    return f"{type(answer).__name__} object"
+
+
+def _constructed(constructor: Any) -> str:
+    """What a constructor of tensors makes of two numbers; empty for another class."""
+    try:
+        made = constructor([1, 2])
+        return f"makes {made.dtype} on {made.device.type}"
+    except Exception:
+        return ""
+
+
+def _builders(stock: Any) -> list[str]:
+    """The names of the builders that DeepSpeed has for the device."""
+    names = [
+        name for name in dir(importlib.import_module(stock.op_builder_dir())) if name.endswith("Builder")
+    ]
+    own = (name for name in names if not name.endswith(("OpBuilder", "NotImplementedBuilder")))
+    return [name for name in own if getattr(stock.get_op_builder(name), "__name__", "") == name]
+
+
+# ----------------------------------------------------------------------------------------- in the starting process
+
+
+def compared(device: str, folder: Path | None) -> tuple[str, int, list[Difference]]:
+    """Return DeepSpeed's version, the number of calls and the differences of a device, from a process of its own."""
+    program = [sys.executable, "-m", "ci.parity", "--here", device]
+    if device != "cpu":
+        program = [sys.executable, "-m", "accel_core.cli", "sim", device, "--", *program]
+    paths = [str(each) for each in (folder, os.environ.get("PYTHONPATH")) if each]
+    environment = {**os.environ, "DS_ACCELERATOR": device, "PYTHONPATH": os.pathsep.join(paths)}
+    done = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    for line in done.stdout.splitlines():
+        if line.startswith(_MARK):
+            release, calls, differences = json.loads(line.removeprefix(_MARK))
+            return release, calls, [Difference(*each) for each in differences]
+    raise SystemExit(f"ci.parity: no answer from {device}:\n{done.stdout}{done.stderr}")
+
+
+def reason(found: Difference, release: str, meant: Sequence[Mapping[str, str]]) -> str:
+    """Return why a difference is meant; empty if it is not listed."""
+    for row in meant:
+        devices = row.get("devices", "*").split()
+        if (
+            any(fnmatch.fnmatch(found.device, device) for device in devices)
+            and any(fnmatch.fnmatch(found.call, call) for call in row["calls"].split(", "))
+            and SpecifierSet(row.get("deepspeed", "")).contains(release)
+        ):
+            return row["reason"]
+    return ""
+
+
+def page(kept: Mapping[str, Mapping[str, Any]], meant: Sequence[Mapping[str, str]]) -> str:
+    """Return the page of what was kept: {release: {device: calls and differences}}."""
+    lines = [_HEAD]
+    for release, devices in sorted(kept.items(), reverse=True):
+        lines += [f"## DeepSpeed {release}", ""]
+        calls = ", ".join(f"{device} {devices[device]['calls']}" for device in DEVICES if device in devices)
+        lines += [
+            f"Calls compared: {calls}.",
+            "",
+            "| device | call | DeepSpeed | ours | why |",
+            "|---|---|---|---|---|",
+        ]
+        for device in filter(devices.__contains__, DEVICES):
+            for found in (Difference(*each) for each in devices[device]["differences"]):
+                cells = (f"`{text.replace('|', ' ')}`" for text in found)
+                lines.append(f"| {' | '.join(cells)} | {reason(found, release, meant)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare, report what is not listed, keep it if asked to."""
+    parser = argparse.ArgumentParser(prog="python -m ci.parity", description="DeepSpeed's classes and ours.")
+    parser.add_argument("--accel", choices=DEVICES, action="append", help="a device (default: all)")
+    parser.add_argument("--deepspeed", type=Path, metavar="FOLDER", help="a folder with another DeepSpeed")
+    parser.add_argument("--record", action="store_true", help=f"keep what was found, and write {PAGE}")
+    parser.add_argument("--here", choices=DEVICES, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.here:
+        print(_MARK + json.dumps([importlib.metadata.version("deepspeed"), *compare(options.here)]))
+        return 0
+    meant = tomllib.loads(MEANT.read_text(encoding="utf-8"))["meant"]
+    kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}
+    news = []
+    for device in options.accel or DEVICES:
+        release, calls, differences = compared(device, options.deepspeed)
+        kept.setdefault(release, {})[device] = {"calls": calls, "differences": differences}
+        news += [_problem(each, release) for each in differences if not reason(each, release, meant)]
+    if options.record:
+        KEPT.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        PAGE.write_text(page(kept, meant), encoding="utf-8")
+    return report(news, "every difference from DeepSpeed's classes is meant")
+
+
+def _problem(found: Difference, release: str) -> Problem:
+    return Problem(
+        what=f"{found.device}: {found.call} differs from DeepSpeed {release}",
+        found=found.ours,
+        expected=found.stock,
+        do=f"equal it, or list it in {MEANT} with the reason",
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
