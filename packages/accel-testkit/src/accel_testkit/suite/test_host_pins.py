@@ -158,6 +158,8 @@ def test_memory_goes_back_to_its_allocator(accelerator: DeepSpeedAccelerator, pi
 
 def test_other_memory_stays_unpinned(accelerator: DeepSpeedAccelerator, pins: _Pins) -> None:
     """An active allocator does not make ordinary memory pinned."""
+    if not accelerator.torch_pins_host_memory and accelerator.torch_is_pinned(_host()):
+        return  # the device shares the host's memory
     expect(
         accelerator.is_pinned(_host()) is False,
         "is_pinned() takes ordinary memory for pinned while another allocator is active",
