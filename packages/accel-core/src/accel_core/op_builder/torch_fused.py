@@ -53,7 +53,8 @@ class TorchFusedAdamBuilder(fused.FusedAdamBuilder):
         if self._trial is None:
             return (
                 True,
-                "torch._fused_adamw_ and torch._fused_adam_ if a step works when first loaded, else plain torch",
+                "torch._fused_adamw_ and torch._fused_adam_ if a step works when first loaded, else "
+                + ("plain torch" if self.expected() else self.rest()[1]),
             )
         dtypes, lack, _ = self._trial
         if not dtypes:

@@ -193,7 +193,8 @@ CALLS = (
             "q_exponent_bits": 4,
         },
         numbers={"group_size": {"0": 0, "48 of 256": 48}, "q_exponent_bits": {"5": 5}},
-        taken=_takes(val=(FLOAT, MORE), val_q=(MORE,)),
+        # The last group need not be full.
+        taken=_takes(val=(FLOAT, MORE, SHORTER), val_q=(MORE,)),
         sizes=True,
         named=frozenset({"val_q"}),
     ),

@@ -27,13 +27,16 @@ Change = Callable[[torch.Tensor], torch.Tensor]
 class Called(TorchDispatchMode):
     """Collects the names of the runtime's operators that are called inside, as `npu.npu_rms_norm`.
 
-    change: makes of each tensor that such an operator returns another one; written: and of those that it writes.
+    change: makes of each tensor that such an operator returns another one; written: and of those that it writes;
+    only: of these operators (default: of all).
     """
 
-    def __init__(self, change: Change | None = None, written: bool = True) -> None:
+    def __init__(
+        self, change: Change | None = None, written: bool = True, only: set[str] | None = None
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.names: set[str] = set()
-        self._change, self._written = change, written
+        self._change, self._written, self._only = change, written, only
 
     @override
     def __torch_dispatch__(
@@ -43,8 +46,9 @@ class Called(TorchDispatchMode):
         name = func._schema.name.partition("::")[2]
         if func.namespace in _TORCH and not name.startswith(_OPTIONAL):
             return found
-        self.names.add(f"{func.namespace}.{name}")
-        if self._change is None:
+        name = f"{func.namespace}.{name}"
+        self.names.add(name)
+        if self._change is None or not (self._only is None or name in self._only):
             return found
         for argument, value in zip(func._schema.arguments, args, strict=False):
             if self._written and argument.alias_info is not None and argument.alias_info.is_write:
