@@ -22,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { ACCEL_ABI_VERSION = 5 };
+enum { ACCEL_ABI_VERSION = 6 };
 
 // Element types.
 enum { ACCEL_F32 = 0, ACCEL_BF16 = 1, ACCEL_F16 = 2 };
@@ -99,8 +99,10 @@ ACCEL_API int accel_adam(const accel_tensor_lists* lists, const accel_adam_optio
 ACCEL_API int accel_adam_rollback(const accel_tensor_lists* lists, const accel_adam_options* options);
 ACCEL_API int accel_adagrad(
     const accel_tensor_lists* lists, double lr, double eps, double weight_decay, double grad_factor);
+// at_zero: the direction where gradient and momentum are 0.
 ACCEL_API int accel_lion(
-    const accel_tensor_lists* lists, double lr, double beta1, double beta2, double weight_decay, double grad_factor);
+    const accel_tensor_lists* lists, double lr, double beta1, double beta2, double weight_decay, double grad_factor,
+    double at_zero);
 ACCEL_API int accel_sgd(
     const accel_tensor_lists* lists, double lr, double momentum, double dampening, double weight_decay,
     double grad_factor, int32_t nesterov, int32_t first_step);

@@ -187,9 +187,10 @@ int accel_adagrad(const accel_tensor_lists* lists, double lr, double eps, double
 }
 
 int accel_lion(
-    const accel_tensor_lists* lists, double lr, double beta1, double beta2, double weight_decay, double grad_factor) {
+    const accel_tensor_lists* lists, double lr, double beta1, double beta2, double weight_decay, double grad_factor,
+    double at_zero) {
   const accel::Lion op{to_float(lr), to_float(beta1), to_float(1 - beta1), to_float(beta2), to_float(1 - beta2),
-                       to_float(1 - lr * weight_decay), to_float(grad_factor), 0.0f};
+                       to_float(1 - lr * weight_decay), to_float(grad_factor), to_float(at_zero)};
   return run(*lists, level().lion, &op);
 }
 

@@ -54,8 +54,8 @@ CHANGES: dict[str, tuple[list[tuple[str, str, str]], str]] = {
     ),
     "a field of another type": ([(HEADER, "int64_t step;", "double step;")], "accel_adam_options.step: double at 48"),
     "an argument less": (
-        [(HEADER, "double beta2, double weight_decay, double grad_factor);", "double beta2, double weight_decay);")],
-        "function accel_lion: int32(accel_tensor_lists*, double, double, double, double)",
+        [(HEADER, "double grad_factor,\n    double at_zero);", "double grad_factor);")],
+        "function accel_lion: int32(accel_tensor_lists*, double, double, double, double, double)",
     ),
     "swapped element types": (
         [(HEADER, "ACCEL_BF16 = 1, ACCEL_F16 = 2", "ACCEL_BF16 = 2, ACCEL_F16 = 1")],

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from accel_host import kernels, optim
+from accel_host.op_builder import FusedLionBuilder
 
 #: Largest error relative to the larger of 1 and the value: a few units of each type's precision.
 TOLERANCE = {torch.float32: 4e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
@@ -208,3 +209,13 @@ def test_a_hundred_steps_track_torch_in_float64(ours: Any, torchs: Any, options:
         other.step()
     for parameter, twin in zip(mine, exact, strict=True):
         assert (parameter.double() - twin).abs().max() < 2e-5
+
+
+@pytest.mark.usefixtures("with_and_without_library")
+def test_lion_leaves_a_parameter_without_gradient_and_fused_lion_changes_it_as_deepspeeds_kernel_does() -> None:
+    grads, params, momenta = torch.zeros(5), torch.ones(5), torch.zeros(5)
+    kernels.lion([params], [grads], [momenta], lr=0.5, beta1=0.9, beta2=0.99)
+    assert params.tolist() == [1.0] * 5
+    lists = [[grads], [params], [momenta]]
+    FusedLionBuilder().load().multi_tensor_lion(512, torch.zeros(1), lists, 0.5, 0.9, 0.99, 1, 0.0)
+    assert params.tolist() == [1.5] * 5

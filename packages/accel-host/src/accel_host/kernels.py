@@ -154,10 +154,16 @@ def lion(
     beta2: float,
     weight_decay: float = 0.0,
     grad_factor: float = 1.0,
+    at_zero: float = 0.0,
     copies: Tensors | None = None,
 ) -> None:
-    """Take a step of Lion; sign(0) is 0, as in the source: arXiv:2302.06675."""
-    options = _reals(lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, grad_factor=grad_factor)
+    """Take a step of Lion. Source: arXiv:2302.06675.
+
+    at_zero: the sign of 0. It is 0 in the source, and -1 in DeepSpeed's kernel for CUDA.
+    """
+    options = _reals(
+        lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, grad_factor=grad_factor, at_zero=at_zero
+    )
     _run("lion", _roles(params, grads, exp_avgs, copies=copies), *options)
 
 

@@ -62,11 +62,17 @@ def adagrad(roles: Roles, lr: float, eps: float, weight_decay: float, grad_facto
 
 
 def lion(
-    roles: Roles, lr: float, beta1: float, beta2: float, weight_decay: float, grad_factor: float
+    roles: Roles,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    grad_factor: float,
+    at_zero: float,
 ) -> None:
     """Compute `accel_host.kernels.lion`."""
     lists = [_scaled(roles, grad_factor), list(roles["params"]), list(roles["first"])]
-    multi_tensor_lion(0, _UNUSED, lists, lr, beta1, beta2, 1, weight_decay)
+    multi_tensor_lion(0, _UNUSED, lists, lr, beta1, beta2, 1, weight_decay, at_zero=at_zero)
     _write_copies(roles)
 
 

@@ -67,9 +67,14 @@ def multi_tensor_lion(
     step: int,
     weight_decay: float,
 ) -> None:
-    """Take one step on [gradients, parameters, momenta], as deepspeed.ops.lion.FusedLion calls it."""
+    """Take one step on [gradients, parameters, momenta], as deepspeed.ops.lion.FusedLion calls it.
+
+    A parameter whose gradient and momentum are 0 grows by lr, as in DeepSpeed's kernel for CUDA.
+    """
     grads, params, exp_avgs = tensor_lists
-    kernels.lion(params, grads, exp_avgs, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay)
+    kernels.lion(
+        params, grads, exp_avgs, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, at_zero=-1.0
+    )
 
 
 class CPULion(HostStep):
