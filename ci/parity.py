@@ -38,7 +38,7 @@ else:
 
 DEVICES = ("cpu", "cuda", "xpu", "npu", "hpu", "mlu", "sdaa", "mps")
 MEANT = Path("ci/parity.toml")
-KEPT = Path("docs/results/parity.json")
+KEPT = Path("docs/results/parity/differences.json")
 PAGE = Path("docs/results/parity.md")
 _MARK = "parity: "
 #: What is registered with the driver.

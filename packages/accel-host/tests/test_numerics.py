@@ -212,7 +212,9 @@ def test_a_hundred_steps_track_torch_in_float64(ours: Any, torchs: Any, options:
 
 
 @pytest.mark.usefixtures("with_and_without_library")
-def test_lion_leaves_a_parameter_without_gradient_and_fused_lion_changes_it_as_deepspeeds_kernel_does() -> None:
+def test_lion_leaves_a_parameter_without_gradient_and_fused_lion_changes_it_as_deepspeeds_kernel_does() -> (
+    None
+):
     grads, params, momenta = torch.zeros(5), torch.ones(5), torch.zeros(5)
     kernels.lion([params], [grads], [momenta], lr=0.5, beta1=0.9, beta2=0.99)
     assert params.tolist() == [1.0] * 5
