@@ -131,5 +131,5 @@ def test_memory_is_available_in_a_torch_without_mem_get_info(
     xpu = importlib.import_module("torch").xpu
     monkeypatch.delattr(xpu, "mem_get_info")
     monkeypatch.setattr(made, "total_memory", lambda index=None: 100)
-    monkeypatch.setattr(xpu, "memory_reserved", lambda index=None: 30)
+    monkeypatch.setattr(xpu, "memory_allocated", lambda index=None: 30)
     assert made.available_memory() == 70
