@@ -10,6 +10,9 @@ WORKERS ?= auto
 # from threads, which on a busy machine wait for each other.
 RANKS = $(or $(filter 2,$(shell lscpu -p=CORE,SOCKET 2>/dev/null | grep '^[0-9]' | sort -u | head -2 | wc -l)),1)
 
+# pyproject.toml switches pytest's cache off, which the runs of pytest inside of tests would write over.
+REMEMBERED := -o "addopts=-ra --strict-markers --strict-config --import-mode=importlib" -o cache_dir=.pytest_cache
+
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export UV_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -38,10 +41,10 @@ test: $(BIN)/.ready check ## lint, types, layers and the quick tests (about 10 m
 	$(BIN)/python -m pytest -m "not more and not slow" -n $(WORKERS) --dist loadfile
 
 test-more: $(BIN)/.ready ## what a change needs beside: processes, simulated devices, wheels
-	$(BIN)/python -m pytest -m "more and not slow" -n $(WORKERS) --dist loadfile -p cacheprovider
+	$(BIN)/python -m pytest -m "more and not slow" -n $(WORKERS) --dist loadfile $(REMEMBERED)
 
 test-again: $(BIN)/.ready ## the tests that failed in test-more, one at a time
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --exitfirst -p cacheprovider
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none --exitfirst $(REMEMBERED)
 
 test-all: $(BIN)/.ready check ## everything, with the full storms, and each package in its own tox environment
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
