@@ -51,7 +51,7 @@ class DeepSpeedAccelerator(Accelerator):
 
 
 class AnyDeepSpeedStrategy(DeepSpeedStrategy):
-    """DeepSpeedStrategy without its test for CUDA, and with the accelerator's collectives."""
+    """DeepSpeedStrategy without its test for one vendor's devices, and with the accelerator's collectives."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(process_group_backend=get_accelerator().communication_backend_name(), **options)

@@ -11,7 +11,6 @@ import pytest
 from accel_testkit import surface
 from accel_testkit.sim import behaviours
 
-OLD = {"torch_npu": "1.11", "torch_sdaa": "1.0", "torch_mlu": "0.5"}
 #: A runtime that takes torch's PrivateUse1 slot and then fails.
 CLAIMS_AND_FAILS = """
 import torch
@@ -35,20 +34,6 @@ def test_a_wheel_without_device_files_is_passed_over_unseen(machine: Any) -> Non
     assert (found.chosen, found.imported) == ("mlu", ["torch_mlu"])
     assert found.states("absent") >= {"npu", "sdaa", "hpu"}
     assert "no device file dev/davinci[0-9]*" in found.reason("npu")
-
-
-@pytest.mark.parametrize("runtime", OLD)
-def test_a_runtime_of_an_old_release_is_stale_and_not_imported(machine: Any, runtime: str) -> None:
-    key = runtime.removeprefix("torch_")
-    machine.install("npu", "sdaa", "hpu", "mlu")
-    for path in machine.site.glob(f"{runtime}*"):
-        path.rename(machine.root / path.name)
-    machine.package(runtime, OLD[runtime], "raise AssertionError('it is imported')")
-    found = machine.detect()
-    assert found.chosen == ("sdaa" if key == "npu" else "npu")
-    assert key in found.states("absent")
-    assert f"{runtime} {OLD[runtime]} is installed, " in found.reason(key)
-    assert runtime not in found.imported
 
 
 @pytest.mark.parametrize(

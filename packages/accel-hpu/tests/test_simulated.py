@@ -55,7 +55,8 @@ def test_a_device_is_chosen_with_its_count() -> None:
     assert "torch.hpu counts 2" in reason
 
 
-def test_stock_torch_makes_hpu_broken_and_detection_goes_on() -> None:
-    chosen, state, reason = select(behaviour=("hpu.no-local-version",))
-    assert (chosen, state) == ("CPU_Accelerator", "broken")
-    assert "AttributeError: 'NoneType' object has no attribute 'startswith'" in reason
+def test_stock_torch_makes_hpu_broken_and_its_device_is_not_given_up_for_the_cpu() -> None:
+    done = run("-c", SELECT, behaviour=("hpu.no-local-version",))
+    assert done.returncode != 0
+    assert "AcceleratorBroken: [ACC-203] hpu cannot be used, and the device is in this machine" in done.stderr
+    assert "AttributeError: 'NoneType' object has no attribute 'startswith'" in done.stderr

@@ -21,7 +21,7 @@ try:
     answer["chosen"] = type(accel_core.get_accelerator()).__name__
 except AccelError as error:
     answer["error"] = [type(error).__name__, isinstance(error, ValueError), str(error)]
-(npu,) = [finding for finding in accel_core.explain().findings if finding.key == "npu"]
+(npu,) = [finding for finding in accel_core.explain().findings if finding.key == "npu" and not finding.upstream]
 print(json.dumps({**answer, "state": npu.state.value, "reason": npu.reason}))
 """
 
@@ -56,10 +56,12 @@ def test_a_device_is_chosen_with_its_count() -> None:
     assert "torch.npu counts 2" in answer["reason"]
 
 
-def test_without_cann_npu_is_broken_and_detection_goes_on() -> None:
+def test_without_cann_npu_is_broken_and_its_device_is_not_given_up_for_the_cpu() -> None:
     # As where torch's own autoload is on, `import torch` itself fails.
     answer = select(behaviour=("npu.no-cann",), TORCH_DEVICE_BACKEND_AUTOLOAD="0")
-    assert answer["chosen"] == "CPU_Accelerator"
+    name, _, text = answer["error"]
+    assert name == "AcceleratorBroken"
+    assert "npu cannot be used, and the device is in this machine" in text
     assert answer["state"] == "broken"
     assert "ImportError: libhccl.so: cannot open shared object file" in answer["reason"]
 

@@ -212,7 +212,7 @@ def test_builder_that_is_killed_blocks_nobody(cache, compiler, tmp_path):
 def test_machine_without_a_compiler_is_told_what_to_install(cache, monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
-    command = [sys.executable, "-m", "accel_core.cli", "sim", "npu", "--", "true"]
+    command = [sys.executable, "-m", "accel_core.cli", "sim", "npu", "--", sys.executable]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode != 0
     what, *parts = done.stderr.splitlines()

@@ -101,6 +101,8 @@ def test_each_rank_has_the_plan_s_environment_and_nothing_else(start, fakes, tmp
             and not name.startswith(OWN)
             and name not in ("_", "SHLVL", "PWD", "OLDPWD")
         }
+        assert new.pop("ACCEL_STORE_ADDRESS", "") == ("" if number else "127.0.0.1")
+        assert bool(new.pop("ACCEL_JOB_SECRET", "")) == (engine == "local")
         assert new == {name: value for name, value in planned.items() if inherited.get(name) != value}
         assert not [name for name in environment if name.startswith(VARIABLE)]
         assert (arguments, folder, cpus) == ([], str(tmp_path), [cpu])

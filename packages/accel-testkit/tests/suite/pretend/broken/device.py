@@ -55,6 +55,7 @@ class SynchronizedIsANumber(GOOD_Accelerator):
 
 
 @breaks(
+    "device.current_device_name_is_that_of_the_current_device",
     *PLACED,
     *COUNTED,
     "device.device_with_an_index_keeps_it",
@@ -136,6 +137,7 @@ class NotAvailable(GOOD_Accelerator):
 
 
 @breaks(
+    "device.current_device_name_is_that_of_the_current_device",
     "device.setting_the_current_device_changes_nothing",
     "device.another_device_can_be_current",
     "device.current_device_can_be_set",
@@ -156,6 +158,7 @@ class CurrentDeviceIsText(GOOD_Accelerator):
 
 
 @breaks(
+    "device.current_device_name_is_that_of_the_current_device",
     "device.another_device_can_be_current",
     "device.current_device_can_be_set",
     "device.current_device_can_be_set_by_name",
@@ -178,7 +181,6 @@ class CurrentDeviceIsADevice(GOOD_Accelerator):
 @breaks(
     "device.another_device_can_be_current",
     "device.current_device_can_be_set_by_name",
-    "device.current_device_name_is_that_of_the_current_device",
 )
 class CurrentNameIsTheType(GOOD_Accelerator):
     def current_device_name(self) -> str:
@@ -291,7 +293,6 @@ class SeedingAllVisitsAll(GOOD_Accelerator):
     "memory.peak_can_be_reset",
     "memory.reserved_memory_follows_tensors",
     "memory.reserved_peak_stays",
-    "memory_figures.available_memory_falls",
 )
 class EmptyingChoosesDevice0(GOOD_Accelerator):
     def empty_cache(self) -> None:

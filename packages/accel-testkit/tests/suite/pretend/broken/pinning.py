@@ -185,6 +185,7 @@ class BuffersLikeAnotherAreOfAnyDevice(GOOD_Accelerator):
 
 
 @breaks(
+    "pinned_memory.locks_of_torch_are_told",
     "pinned_memory.device_memory_is_not_pinned",
     "pinned_memory.ordinary_memory_is_not_pinned",
     "host_pins.other_memory_stays_unpinned",
