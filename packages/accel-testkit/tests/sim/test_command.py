@@ -22,7 +22,7 @@ def end(number, frame):
 
 for number in (signal.SIGTERM, signal.SIGINT):
     signal.signal(number, end)
-os.write(1, b"runs\n")  # a handler may not print while print does
+os.write(1, b"runs\\n")  # a handler may not print while print does
 signal.pause()
 """
 
