@@ -51,6 +51,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(autouse=True)
+def _same_output_in_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of pytest inside of a test prints the same everywhere: in CI its summary repeats whole messages."""
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("BUILD_NUMBER", raising=False)
+
+
+@pytest.fixture(autouse=True)
 def _same_random_numbers() -> None:
     """What a test draws is the same each time: torch begins each process with another seed."""
     generator = getattr(sys.modules.get("torch"), "default_generator", None)
