@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The stock `deepspeed` command looks for its launcher, and torch for ninja, on PATH.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test test-more test-again test-all coverage bench check lint types layers house docs clean
+.PHONY: help demo test test-more test-again test-all bench check lint types layers house docs clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -49,9 +49,6 @@ test-again: $(BIN)/.ready ## the tests that failed in test-more, one at a time
 test-all: $(BIN)/.ready check ## everything, with the full storms, and each package in its own tox environment
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 	$(BIN)/tox run
-
-coverage: $(BIN)/.ready ## lines of core and the CPU package that the quick tests run
-	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS) --dist loadfile --cov --cov-report=term-missing:skip-covered
 
 bench: $(BIN)/.ready ## the tables in docs/results
 	$(BIN)/python -m benchmarks.imports
