@@ -14,6 +14,7 @@ that are meant stand in ci/parity.toml, with reasons.
 from __future__ import annotations
 
 import argparse
+import collections
 import fnmatch
 import importlib
 import importlib.metadata
@@ -41,8 +42,9 @@ MEANT = Path("ci/parity.toml")
 KEPT = Path("docs/results/parity/differences.json")
 PAGE = Path("docs/results/parity.md")
 _MARK = "parity: "
-#: What is registered with the driver.
-_PAGES = torch.zeros(8192, dtype=torch.uint8)
+#: What each class registers with the driver, which refuses pages that are registered.
+_PAGES: dict[Any, torch.Tensor] = collections.defaultdict(lambda: torch.zeros(_PAGE_BYTES, dtype=torch.uint8))
+_PAGE_BYTES = 8192
 _HEAD = """# Parity with DeepSpeed's classes
 
 Each public method of DeepSpeed's accelerator classes, called on its class and on ours, on simulated devices, with the
@@ -129,7 +131,7 @@ _VALUES: dict[str, Any] = {
     **dict.fromkeys(("category", "domain", "event", "pool")),
     **dict.fromkeys(("make_copy", "match_shape"), True),
     **dict.fromkeys(("class_name", "op_name"), "NoSuchBuilder"),
-    "address": _PAGES.data_ptr(), "num_bytes": _PAGES.numel(), "align_bytes": 1, "backend": "eager", "seed": 1234,
+    "num_bytes": _PAGE_BYTES, "align_bytes": 1, "backend": "eager", "seed": 1234,
     "device": "cpu", "device_index": 0, "dtype": torch.float16, "fraction": 0.5, "msg": "step",
 }  # fmt: skip
 
@@ -137,6 +139,7 @@ _VALUES: dict[str, Any] = {
 def _value(accelerator: Any, parameter: str) -> Any:
     """An argument as DeepSpeed's engine passes it, by its name; raises KeyError for a new one."""
     makers: dict[str, Any] = {
+        "address": lambda: _PAGES[accelerator].data_ptr(),
         "callback": lambda: list,
         "current_env": dict,
         "graph": lambda: accelerator.create_graph(),
@@ -212,6 +215,7 @@ def reason(found: Difference, release: str, meant: Sequence[Mapping[str, str]]) 
         if (
             any(fnmatch.fnmatch(found.device, device) for device in devices)
             and any(fnmatch.fnmatch(found.call, call) for call in row["calls"].split(", "))
+            and fnmatch.fnmatchcase(found.ours, row.get("ours", "*"))
             and SpecifierSet(row.get("deepspeed", "")).contains(release)
         ):
             return row["reason"]

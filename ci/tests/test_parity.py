@@ -11,21 +11,24 @@ import pytest
 from ci import parity
 from ci.parity import Difference
 
-MEANT = [{"calls": "range_*, seed()", "devices": "cpu xpu", "deepspeed": ">=0.19", "reason": "said"}]
+MEANT = [{"calls": "range_*, seed()", "devices": "cpu xpu", "ours": "[0-9]*", "deepspeed": ">=0.19", "reason": "said"}]
 
 
 @pytest.mark.parametrize(
-    ("device", "call", "release", "said"),
+    ("device", "call", "ours", "release", "said"),
     [
-        ("cpu", "range_push(msg)", "0.19.8", "said"),
-        ("xpu", "seed()", "0.20.0", "said"),
-        ("npu", "seed()", "0.19.8", ""),
-        ("cpu", "seed(seed)", "0.19.8", ""),
-        ("cpu", "seed()", "0.18.9", ""),
+        ("cpu", "range_push(msg)", "2", "0.19.8", "said"),
+        ("xpu", "seed()", "2", "0.20.0", "said"),
+        ("npu", "seed()", "2", "0.19.8", ""),
+        ("cpu", "seed(seed)", "2", "0.19.8", ""),
+        ("cpu", "seed()", "2", "0.18.9", ""),
+        ("cpu", "seed()", "raises TypeError", "0.19.8", ""),
     ],
 )
-def test_difference_is_meant_where_a_row_fits(device: str, call: str, release: str, said: str) -> None:
-    assert parity.reason(Difference(device, call, "1", "2"), release, MEANT) == said
+def test_difference_is_meant_where_a_row_fits(
+    device: str, call: str, ours: str, release: str, said: str
+) -> None:
+    assert parity.reason(Difference(device, call, "1", ours), release, MEANT) == said
 
 
 def test_method_is_called_with_what_it_needs_and_with_everything() -> None:
