@@ -11,7 +11,15 @@ import pytest
 from ci import parity
 from ci.parity import Difference
 
-MEANT = [{"calls": "range_*, seed()", "devices": "cpu xpu", "ours": "[0-9]*", "deepspeed": ">=0.19", "reason": "said"}]
+MEANT = [
+    {
+        "calls": "range_*, seed()",
+        "devices": "cpu xpu",
+        "ours": "[0-9]*",
+        "deepspeed": ">=0.19",
+        "reason": "said",
+    }
+]
 
 
 @pytest.mark.parametrize(
