@@ -80,14 +80,41 @@ def test_the_bridge_stands_aside_when_a_method_is_missing(children: Any, toy: Pa
         from deepspeed.accelerator import get_accelerator
         assert type(get_accelerator()).__module__ == "deepspeed.accelerator.cpu_accelerator"
         import accel_core
-        assert type(accel_core.get_accelerator()).__module__ == "accel_toy.accelerator"
-        agreement.untouched()
+        with accel_core.using("toy") as ours:
+            assert type(ours).__module__ == "accel_toy.accelerator"
+            agreement.untouched()
         """,
         [_patched(tmp_path, "0.20.0", _ABSTRACT, _CONCRETE), toy],
+        TOY_DEVICES="0",
     )
     assert said.err.count("[ACC-301]") == 1
     assert "quantum_entangle; deepspeed 0.20.0, accel-core " in said.err
     assert "pip install --upgrade ./packages/accel-core" in said.err
+
+
+@pytest.mark.parametrize("asked", ["", "cpu"])
+def test_a_device_that_deepspeed_has_no_backend_for_does_not_become_the_cpu(
+    children: Any, toy: Path, tmp_path: Path, asked: str
+) -> None:
+    raised = children.run(
+        """
+        import json
+        raised = ""
+        try:
+            import deepspeed
+            deepspeed.accelerator.get_accelerator()
+        except RuntimeError as error:
+            raised = str(error)
+        print(json.dumps(raised))
+        """,
+        [_patched(tmp_path, "0.20.0", _ABSTRACT, _CONCRETE), toy],
+        **({"DS_ACCELERATOR": asked} if asked else {}),
+    ).report
+    if asked:
+        assert raised == ""
+    else:
+        assert raised.startswith("[ACC-301] deepspeed 0.20.0 asks accelerators for methods")
+        assert "to run without toy, which is in this machine, set DS_ACCELERATOR=cpu" in raised
 
 
 def test_standing_aside_is_an_error_under_strict_every_time(children: Any, toy: Path, tmp_path: Path) -> None:

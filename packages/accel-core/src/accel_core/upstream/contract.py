@@ -9,20 +9,26 @@ copied to it, once.
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
 from accel_core import env
+from accel_core.cascade import CPU_KEY
 from accel_core.errors import UnsupportedUpstream
 from accel_core.install_commands import pip_install
 from accel_core.interface import DeepSpeedAccelerator, pinned
 from accel_core.op_builder import OpBuilder
-from accel_core.selection import construct
+from accel_core.selection import confirm, construct
+from accel_core.selection.deepspeed import DeepSpeed
+from accel_core.selection.discover import discover
+from accel_core.selection.finding import State
 from accel_core.upstream import pins
-from accel_core.vendor import distribution_version, in_range
+from accel_core.vendor import Vendor, distribution_version, in_range
 
 #: Releases of DeepSpeed that the tests use.
 SUPPORTED = SpecifierSet(">=0.18,<0.20")
@@ -47,8 +53,7 @@ def register_interface(real_accelerator: ModuleType) -> bool:
     global _registered
     from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator as Upstream
 
-    version = distribution_version("deepspeed") or "of unknown version"
-    missing = sorted(name for name in Upstream.__abstractmethods__ if not hasattr(DeepSpeedAccelerator, name))
+    version, missing = _missing()
     if missing:
         error = _unsupported_release(version, missing)
         if env.STRICT.on():
@@ -70,9 +75,44 @@ def register_interface(real_accelerator: ModuleType) -> bool:
     return True
 
 
+def without_cpu(stock: Callable[[], Any], deepspeed: DeepSpeed) -> Callable[[], Any]:
+    """Return DeepSpeed's detection, which raises where it finds the CPU and a device here has no backend in DeepSpeed.
+
+    For a DeepSpeed that `register_interface` refused. It is `stock` itself if no installed vendor serves such a device.
+    """
+    vendors = [each for each in discover().vendors if each.key not in (deepspeed.keys() or ())]
+
+    def is_here(vendor: Vendor) -> bool:
+        found = confirm.of_vendor(vendor)
+        if found.hardware is None and found.state is State.PENDING:
+            return confirm.confirmed(found, vendor).state is State.PRESENT
+        return bool(found.hardware)
+
+    @functools.wraps(stock)
+    def get_accelerator() -> Any:
+        accelerator = stock()
+        if env.DS_ACCELERATOR.raw() is None and accelerator.device_name() == CPU_KEY:
+            lost = ", ".join(vendor.key for vendor in vendors if is_here(vendor))
+            if lost:
+                error = _unsupported_release(*_missing())
+                error.do += f"\nor, to run without {lost}, which is in this machine, set DS_ACCELERATOR=cpu"
+                raise error
+        return accelerator
+
+    return get_accelerator if vendors else stock
+
+
 def register_builders(upstream_base: Any) -> None:
     """Register our `OpBuilder` as a virtual subclass of upstream's."""
     upstream_base.register(OpBuilder)
+
+
+def _missing() -> tuple[str, list[str]]:
+    """Return the version of DeepSpeed, and the methods that it asks for and we lack."""
+    from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator as Upstream
+
+    missing = sorted(name for name in Upstream.__abstractmethods__ if not hasattr(DeepSpeedAccelerator, name))
+    return distribution_version("deepspeed") or "of unknown version", missing
 
 
 def _unsupported_release(version: str, missing: list[str]) -> UnsupportedUpstream:

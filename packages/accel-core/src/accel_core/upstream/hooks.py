@@ -25,7 +25,11 @@ _log = logging.getLogger("accel_core")
 def join_accelerator(module: ModuleType, current: CurrentAccelerator) -> None:
     """Replace the functions of `deepspeed.accelerator.real_accelerator`, which has just been imported."""
     try:
-        if not env.BRIDGE.on() or not contract.register_interface(module):
+        if not env.BRIDGE.on():
+            return
+        if not contract.register_interface(module):
+            stock = module.get_accelerator
+            _rebind({"get_accelerator": (stock, contract.without_cpu(stock, current.deepspeed))})
             return
         functions: dict[str, Callable[..., Any]] = {
             "get_accelerator": current.get,
