@@ -200,7 +200,7 @@ def main() -> int:
     parser.add_argument("--without-upstream", action="store_true", help="do not compile DeepSpeed's op")
     parser.add_argument("--out", type=Path, default=results.FOLDER, help="folder of the result files")
     options = parser.parse_args()
-    from accel_host.op_builder import AsyncIOBuilder
+    from accel_ops.op_builder import AsyncIOBuilder
 
     ours, (theirs, reason) = AsyncIOBuilder().load(), (None, "not compiled, by --without-upstream")
     if not options.without_upstream:

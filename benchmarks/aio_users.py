@@ -25,7 +25,7 @@ def load() -> dict[str, float]:
     """The first op of a process: the library is found and opened, too."""
     import torch  # noqa: F401  - what every program has imported before
 
-    from accel_host.op_builder import AsyncIOBuilder
+    from accel_ops.op_builder import AsyncIOBuilder
 
     started = []
     sys.addaudithook(

@@ -51,9 +51,9 @@ optimizer = engine.optimizer.optimizer
 assert type(optimizer).__name__ == {optimizer!r}, optimizer
 how = "torch"
 if {ours}:
-    from accel_host import library
+    from accel_ops import library
     how = library.load().reason
-    assert type(optimizer.ds_opt_adam).__module__ == "accel_host.op_builder.adam"
+    assert type(optimizer.ds_opt_adam).__module__ == "accel_ops.op_builder.adam"
 torch.distributed.destroy_process_group()
 print("took", took, asked, how)
 """
@@ -63,7 +63,7 @@ _THEIRS = {"ACCEL_BRIDGE": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 @dataclass(frozen=True)
 class Case:
-    """One row. library: what accel-host has to say of how it came by its library."""
+    """One row. library: what accel-ops has to say of how it came by its library."""
 
     name: str
     environment: Mapping[str, str]
@@ -103,12 +103,12 @@ class Case:
         return _RUN.format(torch_adam=self.torch_adam, optimizer=optimizer, ours=bool(self.library))
 
 
-# The replaced methods would load accel-host's library, and compile it ahead of the first step.
+# The replaced methods would load accel-ops's library, and compile it ahead of the first step.
 LEAST = Case("no custom op (torch.optim.AdamW)", {"ACCEL_SPEEDUPS": "0"}, torch_adam=True)
 OURS = (
-    Case("accel-host's wheel, no compiler", _NO_COMPILER, "built library", wheel=True),
-    Case("accel-host from source", {}, "compiled on this machine"),
-    Case("accel-host from source, no compiler", _NO_COMPILER, "plain torch"),
+    Case("accel-ops's wheel, no compiler", _NO_COMPILER, "built library", wheel=True),
+    Case("accel-ops from source", {}, "compiled on this machine"),
+    Case("accel-ops from source, no compiler", _NO_COMPILER, "plain torch"),
 )
 UPSTREAM = Case("DeepSpeed alone", _THEIRS)
 
@@ -123,8 +123,8 @@ def _ranks() -> dict[str, str]:
 
 
 def _install_wheel(folder: Path) -> None:
-    """accel-host's wheel alone, before the installed accel-host on the path."""
-    package = Path(__file__).resolve().parent.parent / "packages/accel-host"
+    """accel-ops's wheel alone, before the installed accel-ops on the path."""
+    package = Path(__file__).resolve().parent.parent / "packages/accel-ops"
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
     subprocess.run(
         [sys.executable, "-m", "pip", "install", *options, "--target", str(folder), str(package)], check=True

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmarks of accel-host's kernels share: turns of the contenders, the triad, and which library it is.
+"""What the benchmarks of accel-ops's kernels share: turns of the contenders, the triad, and which library it is.
 
 The STREAM triad a = b + s c moves 16 bytes an element: two arrays read, one written, and its lines read before (write
-allocate). It is in accel-host's library, so built with the same compiler, and runs on torch's number of threads.
+allocate). It is in accel-ops's library, so built with the same compiler, and runs on torch's number of threads.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from accel_host import library
+from accel_ops import library
 
 TRIAD_BYTES = 16
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from deepspeed.runtime.utils import CheckOverflow, get_global_norm_of_tensors
 
-from accel_host import kernels
+from accel_ops import kernels
 from benchmarks import host, results
 
 #: Number of tensors, elements of each.

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from accel_host import binding, kernels, library, optim
-from accel_host.op_builder import CPUAdamBuilder
-from accel_host.operands import TYPES
+from accel_ops import binding, kernels, library, optim
+from accel_ops.op_builder import CPUAdamBuilder
+from accel_ops.operands import TYPES
 from benchmarks import host, results
 
 SIZES = [16, 256] + [1 << power for power in range(10, 27, 2)] + [100 << 20]

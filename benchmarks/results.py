@@ -19,7 +19,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
 def circumstances() -> dict[str, str]:
     """What a reader needs to judge the figures."""
     versions = {
-        name: _version(name) for name in ("torch", "deepspeed", "accel-core", "accel-cpu", "accel-host")
+        name: _version(name) for name in ("torch", "deepspeed", "accel-core", "accel-cpu", "accel-ops")
     }
     machine = f"{_processor()}, {os.cpu_count()} CPUs, {platform.system()}"
     return {"machine": machine, "python": platform.python_version(), **versions}

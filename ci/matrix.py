@@ -27,7 +27,7 @@ from ci.problem import CheckError, Problem
 from ci.workspace import CORE, Package
 
 #: Run on the newest Python too: what all vendors stand on, and the vendor whose device every machine has.
-BOTH_PYTHONS = frozenset({CORE, "accel-host", "accel-cpu"})
+BOTH_PYTHONS = frozenset({CORE, "accel-ops", "accel-cpu"})
 #: What they install is not for the oldest Python.
 NEWEST_PYTHON = frozenset({"hf"})
 #: They read text that no package owns, so they run even when no package is affected.

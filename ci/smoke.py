@@ -202,18 +202,18 @@ def _check_accelerator(installed: Installed, package: Package, key: str | None) 
 
 
 def _check_library(installed: Installed) -> Iterator[Problem]:
-    """Where accel-host is among the wheels, its own library has to load: a build here would hide one that cannot."""
+    """Where accel-ops is among the wheels, its own library has to load: a build here would hide one that cannot."""
     answer = installed.ask("library")
     if not answer["installed"]:
         return
     if answer["of_the_wheel"]:
-        print("verified: the host kernels are the library of accel-host's wheel")
+        print("verified: the host kernels are the library of accel-ops's wheel")
         return
     yield Problem(
-        what="the host kernels are not the library of accel-host's wheel",
+        what="the host kernels are not the library of accel-ops's wheel",
         found=answer["reason"],
         expected="a wheel of this platform with a library that loads here",
-        do="see what the build of accel-host's wheel warned of",
+        do="see what the build of accel-ops's wheel warned of",
     )
 
 

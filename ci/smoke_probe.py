@@ -6,7 +6,7 @@ Why: it is run by another Python, which has neither ci/ nor packaging.
 
 python smoke_probe.py vendors DISTRIBUTION MODULE    imports the module and every vendor record it declares
 python smoke_probe.py accelerator                    asks DeepSpeed and accel_core for the accelerator
-python smoke_probe.py library                        loads the host kernels, where accel-host is installed
+python smoke_probe.py library                        loads the host kernels, where accel-ops is installed
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def accelerator() -> dict[str, Any]:
 
 
 def library() -> dict[str, Any]:
-    if importlib.util.find_spec("accel_host") is None:
+    if importlib.util.find_spec("accel_ops") is None:
         return {"installed": False}
-    host = importlib.import_module("accel_host.library")
+    host = importlib.import_module("accel_ops.library")
     reason = host.load().reason
     return {"installed": True, "of_the_wheel": reason == host.WHEEL, "reason": reason}
 

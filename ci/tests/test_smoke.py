@@ -143,13 +143,13 @@ def test_a_package_without_an_accelerator_is_tried_by_detection(
 def test_the_host_kernels_have_to_be_the_library_of_the_wheel(
     environment: Environment, capsys: pytest.CaptureFixture[str], reason: str
 ) -> None:
-    (environment.site / "accel_host").mkdir(exist_ok=True)
+    (environment.site / "accel_ops").mkdir(exist_ok=True)
     text = f"class Loaded:\n    reason = {reason!r}\n\nload = Loaded\nWHEEL = 'built library of the wheel'\n"
-    environment.write("accel_host/library.py", text.encode())
+    environment.write("accel_ops/library.py", text.encode())
     try:
         problems = environment.problems()
     finally:
-        shutil.rmtree(environment.site / "accel_host")
+        shutil.rmtree(environment.site / "accel_ops")
     verified = "the host kernels are the library of" in capsys.readouterr().out
     assert (verified, [problem.found for problem in problems]) == (
         (True, []) if reason == "built library of the wheel" else (False, [reason])

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from accel_host import abi
+from accel_ops import abi
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "packages/accel-host"
+PACKAGE = ROOT / "packages/accel-ops"
 PAGE = (ROOT / "docs/host-kernels.md").read_text(encoding="utf-8")
 
 
@@ -22,24 +22,22 @@ def listed(folder: str) -> set[str]:
     return {name for row in table.splitlines()[2:] for name in re.findall(r"`([^`]+)`", row.split("|")[1])}
 
 
-@pytest.mark.parametrize("folder", ["src/accel_host", "csrc"])
+@pytest.mark.parametrize("folder", ["src/accel_ops", "csrc"])
 def test_the_table_lists_every_file_and_no_other(folder: str) -> None:
     files = {
         path.name + "/" * path.is_dir()
         for path in (PACKAGE / folder).iterdir()
         if not path.name.startswith("__") and path.name != "py.typed"
     }
-    assert listed(f"packages/accel-host/{folder}/") == files
+    assert listed(f"packages/accel-ops/{folder}/") == files
 
 
 def test_every_module_in_the_diagram_exists() -> None:
     diagram = PAGE.split("```")[1]
-    modules = re.findall(r"accel_host\.(\w+)", diagram.replace("accel_host.h", ""))
+    modules = re.findall(r"accel_ops\.(\w+)", diagram.replace("accel_ops.h", ""))
     assert modules
     for module in modules:
-        assert any(
-            (PACKAGE / "src/accel_host" / f"{module}{end}").exists() for end in (".py", "/__init__.py")
-        )
+        assert any((PACKAGE / "src/accel_ops" / f"{module}{end}").exists() for end in (".py", "/__init__.py"))
 
 
 def test_every_file_named_in_the_text_exists() -> None:

@@ -19,7 +19,7 @@ _PROGRAM = """
 import sys, warnings, torch
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
-from accel_host.io.checkpoint import CheckpointReader, CheckpointWriter
+from accel_ops.io.checkpoint import CheckpointReader, CheckpointWriter
 warnings.simplefilter("ignore")
 kind, folder = sys.argv[1:]
 device = torch.device(kind, 1)

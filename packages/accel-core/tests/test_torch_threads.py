@@ -57,7 +57,7 @@ dist.all_reduce(torch.ones(3))
 FIRST = {
     "deepspeed": "import torch, deepspeed",
     "register_backend": "import torch, accel_cpu; accel_cpu.register_backend()",
-    "checkpoint": "import torch; from accel_host.io.checkpoint import CheckpointWriter; CheckpointWriter('unused')",
+    "checkpoint": "import torch; from accel_ops.io.checkpoint import CheckpointWriter; CheckpointWriter('unused')",
 }
 
 
@@ -77,7 +77,7 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.mark.upstream
 @pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
 def test_a_late_thread_of_gloo_does_not_abort_the_end(first: str, late: str) -> None:
-    for package in ("accel_cpu", "accel_host"):
+    for package in ("accel_cpu", "accel_ops"):
         if package in first:
             pytest.importorskip(package, reason=f"not run: package {package.replace('_', '-')}")
     done = subprocess.run(

@@ -17,8 +17,8 @@ from accel_core import cascade
 ON_INDEX = False
 
 #: Packages of this project that are not vendor packages.
-_OWN = ("accel-core", "accel-host", "accel-testkit")
-_KERNELS = "accel-host"
+_OWN = ("accel-core", "accel-ops", "accel-testkit")
+_KERNELS = "accel-ops"
 _WHERE = " (in a checkout of accel: its packages are on no index yet)"
 
 

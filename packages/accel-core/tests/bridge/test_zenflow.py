@@ -65,7 +65,7 @@ _ONE_RANK = {"DS_ACCELERATOR": "cpu", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RAN
 _ONE_RANK |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
 _WITHOUT_FUNCTIONS = """
     from types import SimpleNamespace
-    from accel_host.op_builder import CPUAdamBuilder
+    from accel_ops.op_builder import CPUAdamBuilder
     CPUAdamBuilder.functions = lambda self: SimpleNamespace(create_adam=print, destroy_adam=print)
 """
 

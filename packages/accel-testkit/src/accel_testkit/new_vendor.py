@@ -35,7 +35,7 @@ _QUESTIONS = {
 }  # fmt: skip
 _OURS = ("core", "host", "testkit")
 _WHEELS = (
-    "accel-core, accel-host and accel-testkit are not on the package index yet: CONTRIBUTING.md says how tox and\n"
+    "accel-core, accel-ops and accel-testkit are not on the package index yet: CONTRIBUTING.md says how tox and\n"
     "the pipeline get them.\n"
 )
 
@@ -193,9 +193,9 @@ def _next_steps(key: str, target: Path, simulated: bool, *, has_url: bool) -> st
 
 
 def _host() -> list[tuple[str, str]]:
-    """The step that installs accel-host, where it is missing."""
+    """The step that installs accel-ops, where it is missing."""
     try:
-        importlib.metadata.version("accel-host")
+        importlib.metadata.version("accel-ops")
     except importlib.metadata.PackageNotFoundError:
-        return [(install_commands.pip_install("accel-host"), "the package needs it")]
+        return [(install_commands.pip_install("accel-ops"), "the package needs it")]
     return []

@@ -207,7 +207,7 @@ def test_the_address_is_a_step_only_where_it_is_a_placeholder(
     assert ("forge.example" in project) == (not url)
 
 
-def test_a_missing_accel_host_is_one_of_the_steps(
+def test_a_missing_accel_ops_is_one_of_the_steps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def version(name: str) -> str:
@@ -215,12 +215,12 @@ def test_a_missing_accel_host_is_one_of_the_steps(
 
     arguments = ["new-vendor", KEY, "--out", str(tmp_path)]
     assert main(arguments) == 0
-    assert "packages/accel-host" not in capsys.readouterr().out
+    assert "packages/accel-ops" not in capsys.readouterr().out
     (tmp_path / f"accel-{KEY}").rename(tmp_path / "first")
     monkeypatch.setattr(importlib.metadata, "version", version)
     assert main(arguments) == 0
     first = capsys.readouterr().out.partition(" 1. ")[2].splitlines()[0]
-    assert first.startswith("pip install ./packages/accel-host (in a checkout of accel")
+    assert first.startswith("pip install ./packages/accel-ops (in a checkout of accel")
 
 
 def test_the_command_has_an_option_for_every_question() -> None:

@@ -11,7 +11,7 @@ import torch
 from typing_extensions import override
 
 from accel_core.device import TorchDeviceAccelerator
-from accel_host import pinned_memory
+from accel_ops import pinned_memory
 from accel_xpu import collectives, hardware
 from accel_xpu.op_builder import TABLE
 from accel_xpu.traits import NO_GRAPHS, TRAITS

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from accel_host import pinned_memory
+from accel_ops import pinned_memory
 from accel_xpu import XPU_Accelerator
 
 

@@ -90,7 +90,7 @@ _OWN = {
 
 #: Sub-commands that other packages of this project add.
 _ELSEWHERE = {
-    "io": "accel-host",
+    "io": "accel-ops",
     "new-vendor": "accel-testkit",
     "sim": "accel-testkit",
 }

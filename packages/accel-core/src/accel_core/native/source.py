@@ -20,7 +20,7 @@ FLAGS = ("-std=c++17", "-fPIC")
 class Source:
     """C++ sources of one shared library.
 
-    name:     name of the library (`accel_host`).
+    name:     name of the library (`accel_ops`).
     units:    files to compile.
     folders:  include folders; all files in them, and in the folders of the units, are part of the key.
     flags:    additional compiler flags.

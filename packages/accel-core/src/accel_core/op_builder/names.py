@@ -28,9 +28,9 @@ CUDA_ONLY = (
     "TransformerBuilder",
 )
 
-#: Ops that run on the host for every device; accel-host has them.
+#: Ops that run on the host for every device; accel-ops has them.
 HOST = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "PinMemoryBuilder", "UtilsBuilder")
-#: File I/O, which also runs on the host for every device; accel-host has it.
+#: File I/O, which also runs on the host for every device; accel-ops has it.
 FILE_IO = ("AsyncIOBuilder",)
 #: Fused optimizers; `accel_core.op_builder.fused` has them in plain torch.
 FUSED = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder")

@@ -136,6 +136,6 @@ def _check_op(accelerator: Any) -> None:
     raise InvalidZenFlow(
         what="ZenFlow cannot overlap the optimizer's step on this accelerator",
         found=found,
-        expected="an op of CPUAdamBuilder with the functions of ZenFlow, such as that of accel-host",
+        expected="an op of CPUAdamBuilder with the functions of ZenFlow, such as that of accel-ops",
         do=_WITHOUT_OVERLAP,
     )

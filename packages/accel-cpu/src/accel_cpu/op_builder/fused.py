@@ -3,6 +3,6 @@
 """Fused optimizers: the host kernels' Adam and Lion, LAMB in plain torch."""
 
 from accel_core.op_builder.fused import FusedLambBuilder
-from accel_host.op_builder import FusedAdamBuilder, FusedLionBuilder
+from accel_ops.op_builder import FusedAdamBuilder, FusedLionBuilder
 
 __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ops that run on the host, whatever the device."""
 
-from accel_host.op_builder import (
+from accel_ops.op_builder import (
     AsyncIOBuilder,
     CPUAdagradBuilder,
     CPUAdamBuilder,

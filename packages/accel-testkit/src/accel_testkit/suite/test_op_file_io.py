@@ -16,7 +16,7 @@ from accel_testkit.suite.holds import Holds
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("AsyncIOBuilder")]
 
-_DO = "compare it with `accel_host.io`, which serves the op"
+_DO = "compare it with `accel_ops.io`, which serves the op"
 _PART = 64 * 1024 + 512  # not a multiple of a block
 
 

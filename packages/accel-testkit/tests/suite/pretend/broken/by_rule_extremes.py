@@ -15,7 +15,7 @@ from accel_good.op_builder import TABLE
 from accel_good.traits import TRAITS
 
 from accel_core.op_builder import OpBuilder, OpTable
-from accel_host.op_builder import AsyncIOBuilder
+from accel_ops.op_builder import AsyncIOBuilder
 from broken import breaks
 from broken.by_rule_ops import register_calls
 

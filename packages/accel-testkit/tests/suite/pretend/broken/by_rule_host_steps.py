@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from accel_host.op_builder import CPULionBuilder
+from accel_ops.op_builder import CPULionBuilder
 from broken import breaks
 from broken.by_rule_ops import _Changed, with_builder
 

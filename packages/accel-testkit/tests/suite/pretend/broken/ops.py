@@ -119,7 +119,7 @@ class PackageOfBuildersIsAnother(GOOD_Accelerator):
     """A package that can be imported, of other builders."""
 
     def op_builder_dir(self) -> str:
-        return "accel_host.op_builder"
+        return "accel_ops.op_builder"
 
 
 @breaks("op_table.subclass_has_the_ops_of_its_class")

@@ -1,0 +1,284 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The C interface of csrc/accel_ops.h as ctypes declarations. Calls release the GIL.
+
+Whoever changes a declaration raises `ABI_VERSION`, here and in the header. `accel_ops.abi` compares the two when a
+library is loaded.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterator
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
+from typing import Any
+
+ABI_VERSION = 6
+#: Element types.
+F32, BF16, F16 = range(3)
+#: Status codes.
+OK, BAD_TYPE, BAD_LEVEL, NO_MEMORY, OVERLAP = range(5)
+#: Functions for the interpreter.
+ADAM_UPDATE, PACK, ADVANCE = range(3)
+#: Engines of file I/O, and flags of its requests.
+URING, THREADS = 1, 2
+IO_WRITE, IO_DIRECT, IO_RESERVE = 1, 2, 4
+CONSTANTS = {
+    "ACCEL_ABI_VERSION": ABI_VERSION,
+    "ACCEL_F32": F32,
+    "ACCEL_BF16": BF16,
+    "ACCEL_F16": F16,
+    "ACCEL_OK": OK,
+    "ACCEL_BAD_TYPE": BAD_TYPE,
+    "ACCEL_BAD_LEVEL": BAD_LEVEL,
+    "ACCEL_NO_MEMORY": NO_MEMORY,
+    "ACCEL_OVERLAP": OVERLAP,
+    "ACCEL_PYTHON_ADAM_UPDATE": ADAM_UPDATE,
+    "ACCEL_PYTHON_PACK": PACK,
+    "ACCEL_PYTHON_ADVANCE": ADVANCE,
+    "ACCEL_IO_URING": URING,
+    "ACCEL_IO_THREADS": THREADS,
+    "ACCEL_IO_WRITE": IO_WRITE,
+    "ACCEL_IO_DIRECT": IO_DIRECT,
+    "ACCEL_IO_RESERVE": IO_RESERVE,
+}
+
+
+class TensorLists(ctypes.Structure):
+    """`accel_tensor_lists`. Lists are addresses of arrays that the caller keeps alive."""
+
+    _fields_ = (
+        ("tensors", c_int64),
+        ("sizes", c_void_p),
+        ("params", c_void_p),
+        ("grads", c_void_p),
+        ("first", c_void_p),
+        ("second", c_void_p),
+        ("copies", c_void_p),
+        ("param_type", c_int32),
+        ("grad_type", c_int32),
+        ("state_type", c_int32),
+        ("copy_type", c_int32),
+        ("threads", c_int32),
+    )
+
+
+class AdamOptions(ctypes.Structure):
+    """`accel_adam_options`."""
+
+    _fields_ = (
+        ("lr", c_double),
+        ("beta1", c_double),
+        ("beta2", c_double),
+        ("eps", c_double),
+        ("weight_decay", c_double),
+        ("grad_factor", c_double),
+        ("step", c_int64),
+        ("decoupled", c_int32),
+        ("bias_correction", c_int32),
+    )
+
+
+class AdamArguments(ctypes.Structure):
+    """`accel_adam_arguments`."""
+
+    _fields_ = (
+        ("param", c_void_p),
+        ("grad", c_void_p),
+        ("first", c_void_p),
+        ("second", c_void_p),
+        ("size", c_int64),
+        ("param_type", c_int32),
+        ("grad_type", c_int32),
+        ("state_type", c_int32),
+        ("threads", c_int32),
+        ("options", AdamOptions),
+    )
+
+
+class Gradient(ctypes.Structure):
+    """`accel_gradient`."""
+
+    _fields_ = (
+        ("grad", c_void_p),
+        ("accumulated", c_void_p),
+        ("destination", c_void_p),
+        ("size", c_int64),
+        ("grad_type", c_int32),
+        ("destination_type", c_int32),
+        ("add", c_int32),
+        ("threads", c_int32),
+    )
+
+
+class Python(ctypes.Structure):
+    """`accel_python`."""
+
+    _fields_ = tuple(
+        (name, c_void_p)
+        for name in (
+            "new_function",
+            "call_objects",
+            "vectorcall_method",
+            "inc_ref",
+            "dec_ref",
+            "err_clear",
+            "err_occurred",
+            "dict_item",
+            "tuple_item",
+            "tuple_size",
+            "list_size",
+            "list_item",
+            "long_from_long",
+            "long_as_longlong",
+            "float_as_double",
+            "float_from_double",
+            "bytes_new",
+            "bytes_data",
+            "save_thread",
+            "restore_thread",
+            "int_type",
+            "float_type",
+            "list_type",
+            "tensor_type",
+            "parameter_type",
+            "true_object",
+            "false_object",
+            "none",
+            "call_name",
+            "is_neg",
+            "get_num_threads",
+            "dltensor_from",
+        )
+    )
+
+
+class IoOptions(ctypes.Structure):
+    """`accel_io_options`."""
+
+    _fields_ = (
+        ("block_size", c_int64),
+        ("fault_seed", c_int64),
+        ("engine", c_int32),
+        ("depth", c_int32),
+        ("workers", c_int32),
+        ("fault_rate", c_int32),
+    )
+
+
+class IoRequest(ctypes.Structure):
+    """`accel_io_request`."""
+
+    _fields_ = (
+        ("data", c_void_p),
+        ("size", c_int64),
+        ("offset", c_int64),
+        ("fd", c_int32),
+        ("flags", c_int32),
+        ("memory_alignment", c_int32),
+        ("offset_alignment", c_int32),
+    )
+
+
+class IoResult(ctypes.Structure):
+    """`accel_io_result`."""
+
+    _fields_ = (("done", c_int64), ("error_offset", c_int64), ("error", c_int32), ("reserved", c_int32))
+
+
+class IoFile(ctypes.Structure):
+    """`accel_io_file`."""
+
+    _fields_ = (
+        ("size", c_int64),
+        ("memory_alignment", c_int32),
+        ("offset_alignment", c_int32),
+        ("mode", c_int32),
+        ("reserved", c_int32),
+    )
+
+
+STRUCTURES: dict[str, type[ctypes.Structure]] = {
+    "accel_tensor_lists": TensorLists,
+    "accel_adam_options": AdamOptions,
+    "accel_adam_arguments": AdamArguments,
+    "accel_gradient": Gradient,
+    "accel_python": Python,
+    "accel_io_options": IoOptions,
+    "accel_io_request": IoRequest,
+    "accel_io_result": IoResult,
+    "accel_io_file": IoFile,
+}
+#: Format characters of the `struct` module; addresses are 64 bits wide.
+_CODES = {c_void_p: "Q", c_double: "d", c_int64: "q", c_int32: "i"}
+
+
+def _codes(structure: Any) -> Iterator[str]:
+    for _, cls in structure._fields_:
+        yield _CODES.get(cls) or "".join(_codes(cls))
+
+
+def packer(structure: type[ctypes.Structure]) -> struct.Struct:
+    """Return a `struct.Struct` with the layout of the structure, nested ones flat.
+
+    Packing into bytes takes a fraction of the time that filling a ctypes structure does. Raises TypeError where the
+    structure has padding, which the two would place differently.
+    """
+    made = struct.Struct("=" + "".join(_codes(structure)))
+    if made.size != ctypes.sizeof(structure):
+        raise TypeError(
+            f"{structure.__name__} has padding: {ctypes.sizeof(structure)} bytes, {made.size} packed"
+        )
+    return made
+
+
+#: `accel_adam_arguments` as bytes; its options follow its other fields.
+ADAM_ARGUMENTS = packer(AdamArguments)
+
+
+class PackedAdamArguments(c_char_p):
+    """A pointer to `accel_adam_arguments` that takes the bytes of `ADAM_ARGUMENTS.pack`."""
+
+
+_LISTS, _ADAM = POINTER(TensorLists), POINTER(AdamOptions)
+#: Result and argument types by function.
+PROTOTYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "accel_adam_single_tensor": (c_int32, (PackedAdamArguments,)),
+    "accel_adam": (c_int32, (_LISTS, _ADAM)),
+    "accel_adam_rollback": (c_int32, (_LISTS, _ADAM)),
+    "accel_adagrad": (c_int32, (_LISTS, *[c_double] * 4)),
+    "accel_lion": (c_int32, (_LISTS, *[c_double] * 6)),
+    "accel_sgd": (c_int32, (_LISTS, *[c_double] * 5, c_int32, c_int32)),
+    "accel_sum_of_squares": (c_int32, (_LISTS, POINTER(c_double))),
+    "accel_copy_gradient": (c_int32, (POINTER(Gradient), POINTER(c_double))),
+    "accel_zero": (c_int32, (_LISTS,)),
+    "accel_python_function": (c_void_p, (POINTER(Python), c_int32, c_void_p)),
+    "accel_triad": (None, (c_void_p, c_void_p, c_void_p, c_float, c_int64, c_int32)),
+    "accel_level": (c_int32, ()),
+    "accel_best_level": (c_int32, ()),
+    "accel_set_level": (c_int32, (c_int32,)),
+    "accel_has_openmp": (c_int32, ()),
+    "accel_abi_version": (c_int32, ()),
+    "accel_abi_description": (c_int32, (c_char_p, c_int32)),
+    "accel_io_open": (c_int32, (POINTER(IoOptions), POINTER(c_void_p))),
+    "accel_io_submit": (c_int64, (c_void_p, POINTER(IoRequest))),
+    "accel_io_wait": (c_int32, (c_void_p, c_int64, c_int64, POINTER(IoResult))),
+    "accel_io_forget": (c_int32, (c_void_p, c_int64)),
+    "accel_io_progress": (c_int64, (c_void_p, c_int64)),
+    "accel_io_cancel": (c_int32, (c_void_p, c_int64)),
+    "accel_io_pause": (c_int32, (c_void_p, c_int64)),
+    "accel_io_resume": (c_int32, (c_void_p,)),
+    "accel_io_close": (c_int32, (c_void_p, c_int64)),
+    "accel_io_abandon": (c_int32, (c_void_p,)),
+    "accel_io_run": (c_int32, (POINTER(IoRequest), POINTER(IoResult))),
+    "accel_io_inspect": (c_int32, (c_int32, POINTER(IoFile))),
+}
+
+
+def declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Set the result and argument types of every function; raises AttributeError where one is missing."""
+    for name, (result, arguments) in PROTOTYPES.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library

@@ -1,0 +1,265 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizer steps, in place, over lists of tensors in host memory.
+
+Parameters, gradients and states may each be float32, bfloat16 or float16; the arithmetic is float32. `copies` receive
+the updated parameters, converted to their own dtype, in the same pass over memory. `grad_factor` multiplies the
+gradients first: the inverse of a loss scale, a clip coefficient (from `sum_of_squares`), or their product. Without the
+library, plain torch computes the same.
+
+Every function raises `InvalidTensors` for other dtypes or devices, sizes that differ and shared memory, and
+`InvalidOption` for options that are not numbers, before anything is written. None increments the version counters of
+autograd; `accel_ops.optim` does that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from typing import Any
+
+import torch
+
+from accel_ops import binding, library, torch_kernels
+from accel_ops.operands import (
+    TYPES,
+    Operands,
+    Roles,
+    Tensors,
+    check_aliasing,
+    check_each,
+    group_by_dtype,
+    packed,
+    raise_invalid,
+)
+from accel_ops.scalars import real, step_number
+
+
+def adam(
+    params: Tensors,
+    grads: Tensors,
+    exp_avgs: Tensors,
+    exp_avg_sqs: Tensors,
+    *,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float = 0.0,
+    decoupled: bool = True,
+    bias_correction: bool = True,
+    grad_factor: float = 1.0,
+    copies: Tensors | None = None,
+    rollback: bool = False,
+) -> None:
+    """Take a step of Adam, or of AdamW if `decoupled`. Source: arXiv:1412.6980, arXiv:1711.05101.
+
+    step: the number of this step, from 1.
+    rollback: undo this step instead, up to rounding: the values are those after it, the gradients its own.
+
+    Raises InvalidOption (a ValueError) for a step below 1 and options that are not numbers, ValueError for a rollback
+    of a step that cannot be undone.
+    """
+    step, lr, beta1, beta2 = step_number(step), real("lr", lr), real("beta1", beta1), real("beta2", beta2)
+    eps, weight_decay = real("eps", eps), real("weight_decay", weight_decay)
+    if rollback and not (beta1 and beta2 and (not decoupled or lr * weight_decay != 1)):
+        raise ValueError(
+            f"a step with betas {beta1}, {beta2} and lr * weight_decay {lr * weight_decay} cannot be undone"
+        )
+    grad_factor = real("grad_factor", grad_factor)
+    options = binding.AdamOptions(
+        lr, beta1, beta2, eps, weight_decay, grad_factor, step, decoupled, bias_correction
+    )
+    roles = _roles(params, grads, exp_avgs, exp_avg_sqs, copies=copies)
+    _run("adam_rollback" if rollback else "adam", roles, options)
+
+
+def adam_single_tensor(
+    param: torch.Tensor,
+    grad: torch.Tensor,
+    exp_avg: torch.Tensor,
+    exp_avg_sq: torch.Tensor,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    eps: float,
+    weight_decay: float,
+    decoupled: bool,
+    bias_correction: bool,
+    grad_factor: float = 1.0,
+) -> bool:
+    """Take the step of `adam` on one contiguous tensor in about 2 µs; False, without a step, where it needs `adam`."""
+    functions = library.load().functions
+    if functions is None or type(step) is not int or step < 1:
+        return False
+    if not _alike_and_contiguous(param, grad, exp_avg, exp_avg_sq):
+        return False
+    addresses = param.data_ptr(), grad.data_ptr(), exp_avg.data_ptr(), exp_avg_sq.data_ptr()
+    if not all(addresses):
+        return False
+    param_type, state_type = TYPES[param.dtype], TYPES[exp_avg.dtype]
+    try:
+        arguments = binding.ADAM_ARGUMENTS.pack(
+            *addresses, param.numel(), param_type, param_type, state_type, torch.get_num_threads(),
+            lr, beta1, beta2, eps, weight_decay, grad_factor, step, decoupled, bias_correction,
+        )  # fmt: skip
+    except (TypeError, ValueError, RuntimeError, struct.error):
+        return False  # not numbers as they are: `adam` converts them, or says which is none
+    status = functions.accel_adam_single_tensor(arguments)
+    raise_for_status(status)
+    return True
+
+
+def _alike_and_contiguous(
+    param: torch.Tensor, grad: torch.Tensor, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor
+) -> bool:
+    size = param.numel()
+    return (
+        param.dtype in TYPES and exp_avg.dtype in TYPES
+        and grad.dtype is param.dtype and exp_avg_sq.dtype is exp_avg.dtype
+        and grad.layout is torch.strided
+        and not (param.is_neg() or grad.is_neg() or exp_avg.is_neg() or exp_avg_sq.is_neg())
+        and param.is_cpu and grad.is_cpu and exp_avg.is_cpu and exp_avg_sq.is_cpu
+        and size == grad.numel() == exp_avg.numel() == exp_avg_sq.numel()
+        and param.is_contiguous() and grad.is_contiguous()
+        and exp_avg.is_contiguous() and exp_avg_sq.is_contiguous()
+    )  # fmt: skip
+
+
+def adagrad(
+    params: Tensors,
+    grads: Tensors,
+    sums: Tensors,
+    *,
+    lr: float,
+    eps: float,
+    weight_decay: float = 0.0,
+    grad_factor: float = 1.0,
+    copies: Tensors | None = None,
+) -> None:
+    """Take a step of Adagrad. Source: Duchi, Hazan and Singer, JMLR 12 (2011)."""
+    options = _reals(lr=lr, eps=eps, weight_decay=weight_decay, grad_factor=grad_factor)
+    _run("adagrad", _roles(params, grads, sums, copies=copies), *options)
+
+
+def lion(
+    params: Tensors,
+    grads: Tensors,
+    exp_avgs: Tensors,
+    *,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    weight_decay: float = 0.0,
+    grad_factor: float = 1.0,
+    at_zero: float = 0.0,
+    copies: Tensors | None = None,
+) -> None:
+    """Take a step of Lion. Source: arXiv:2302.06675.
+
+    at_zero: the sign of 0. It is 0 in the source, and -1 in DeepSpeed's kernel for CUDA.
+    """
+    options = _reals(
+        lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, grad_factor=grad_factor, at_zero=at_zero
+    )
+    _run("lion", _roles(params, grads, exp_avgs, copies=copies), *options)
+
+
+def sgd(
+    params: Tensors,
+    grads: Tensors,
+    momenta: Tensors,
+    *,
+    lr: float,
+    momentum: float,
+    dampening: float = 0.0,
+    weight_decay: float = 0.0,
+    nesterov: bool = False,
+    first_step: bool = False,
+    grad_factor: float = 1.0,
+    copies: Tensors | None = None,
+) -> None:
+    """Take a step of SGD with momentum, as torch.optim.SGD does: in the first step the momentum is the gradient."""
+    options = _reals(
+        lr=lr, momentum=momentum, dampening=dampening, weight_decay=weight_decay, grad_factor=grad_factor
+    )
+    _run("sgd", _roles(params, grads, momenta, copies=copies), *options, nesterov, first_step)
+
+
+def sum_of_squares(tensors: Tensors) -> float:
+    """Return the sum over all elements, in float64; infinite or NaN where an element is.
+
+    The result has the same bits for any number of threads.
+    """
+    result = ctypes.c_double()
+    total = 0.0
+    for roles in group_by_dtype({"grads": tensors}):
+        _run("sum_of_squares", roles, result)
+        total += result.value
+    return total
+
+
+def zeros_like(tensors: Tensors) -> list[torch.Tensor]:
+    """Return a tensor of zeros like each of `tensors`.
+
+    The threads that update a part of them in a step write it first, so that it lies on their NUMA node.
+    """
+    zeros = [torch.empty_like(tensor) for tensor in tensors]
+    functions = library.load().functions
+    if functions is None or not all(type(t) is torch.Tensor and t.is_cpu and t.dtype in TYPES for t in zeros):
+        return [tensor.zero_() for tensor in zeros]
+    for group in group_by_dtype({"first": zeros}):
+        raise_for_status(Operands(group).call(functions.accel_zero))
+    return zeros
+
+
+def _roles(
+    params: Tensors, grads: Tensors, first: Tensors, second: Tensors | None = None, *, copies: Tensors | None
+) -> Roles:
+    roles = {"params": params, "grads": grads, "first": first}
+    if second is not None:
+        roles["second"] = second
+    if copies is not None:
+        roles["copies"] = copies
+    return roles
+
+
+def _run(kernel: str, roles: Roles, *arguments: Any) -> None:
+    """Check all tensors, then call the kernel for each group of one dtype."""
+    functions = library.load().functions
+    plain = None if functions is None else packed(functions, roles)
+    if plain:
+        return raise_for_status(plain.call(getattr(functions, f"accel_{kernel}"), *arguments))
+    groups = list(group_by_dtype(roles))
+    if functions is None or len(groups) > 1:
+        check_aliasing(roles)
+    if functions is None:
+        for group in groups:
+            check_each(group)
+        with torch.no_grad():
+            for group in groups:
+                getattr(torch_kernels, kernel)(group, *arguments)
+        return None
+    operands = [Operands(group) for group in groups]
+    for each in operands:
+        raise_for_status(each.call(getattr(functions, f"accel_{kernel}"), *arguments))
+        each.write_back()
+    return None
+
+
+def raise_for_status(status: int) -> None:
+    """Raise the error that a function of the library has returned."""
+    if status == binding.OVERLAP:
+        raise_invalid("a written tensor that shares memory with another", "separate memory for each")
+    if status == binding.NO_MEMORY:
+        raise MemoryError("a host kernel has no memory for its working data")
+    if status != binding.OK:
+        raise RuntimeError(
+            f"a host kernel returned status {status}, although its arguments were checked: a bug in accel-ops"
+        )
+
+
+def _reals(**options: Any) -> list[float]:
+    return [real(name, value) for name, value in options.items()]

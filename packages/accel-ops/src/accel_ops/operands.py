@@ -1,0 +1,204 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Checks lists of tensors and converts them to the C structure that kernels take."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn
+
+import torch
+
+from accel_ops import aliasing, binding, fast
+from accel_ops.errors import InvalidTensors
+
+Tensors = Sequence[torch.Tensor]
+Roles = dict[str, Tensors]
+TYPES = {torch.float32: binding.F32, torch.bfloat16: binding.BF16, torch.float16: binding.F16}
+#: Fields of the C structure, in its order. Kernels write all but the gradients.
+ROLES = ("params", "grads", "first", "second", "copies")
+_FIELDS = dict(zip(ROLES, ("param_type", "grad_type", "state_type", "state_type", "copy_type"), strict=True))
+
+
+class Operands:
+    """The tensors of one call, as a C structure. Tensors with another memory layout are replaced by contiguous copies.
+
+    roles: lists of equal length by the names of `ROLES`, each of one dtype (see `group_by_dtype`). Lists that the
+        kernel does not use are left out.
+
+    Raises `InvalidTensors` for sizes that differ, tensors without memory, and shared memory that the library does not
+    see.
+    """
+
+    def __init__(self, roles: Roles) -> None:
+        self._keep_alive: list[object] = []
+        self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        sizes = [tensor.numel() for tensor in next(iter(roles.values()))]
+        self._structure = binding.TensorLists(tensors=len(sizes), threads=torch.get_num_threads())
+        self._structure.sizes = self._array("q", sizes)
+        for role, tensors in roles.items():
+            if [tensor.numel() for tensor in tensors] != sizes:
+                _check_sizes(role, tensors, sizes)
+        if not all(tensor.is_contiguous() for tensors in roles.values() for tensor in tensors):
+            check_aliasing(roles)
+            roles = self._in_one_layout(roles)
+        for role, tensors in roles.items():
+            addresses = [tensor.data_ptr() for tensor in tensors]
+            if 0 in addresses:
+                check_has_memory(role, tensors)
+            setattr(self._structure, role, self._array("Q", addresses))
+            if tensors:
+                setattr(self._structure, _FIELDS[role], TYPES[tensors[0].dtype])
+
+    def call(self, function: Callable[..., int], *arguments: object) -> int:
+        """Call a function of the library; returns its status."""
+        return function(self._structure, *arguments)
+
+    def write_back(self) -> None:
+        """Copy results from the contiguous copies to the original tensors."""
+        with torch.no_grad():
+            for original, copy in self._copies:
+                original.copy_(copy)
+
+    def _in_one_layout(self, roles: Roles) -> Roles:
+        """Return contiguous copies for each parameter whose tensors differ in strides or are not dense."""
+        rows = list(zip(*roles.values(), strict=True))
+        for index, row in enumerate(rows):
+            if len({(tensor.shape, tensor.stride()) for tensor in row}) > 1 or not aliasing.is_dense(row[0]):
+                rows[index] = tuple(self._contiguous(*pair) for pair in zip(roles, row, strict=True))
+        return dict(zip(roles, map(list, zip(*rows, strict=True)), strict=True))
+
+    def _contiguous(self, role: str, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.is_contiguous():
+            return tensor
+        copy = tensor.detach().contiguous()
+        self._keep_alive.append(copy)
+        if role != "grads":
+            self._copies.append((tensor, copy))
+        return copy
+
+    def _array(self, typecode: str, values: Sequence[int]) -> int:
+        """Return the address of a C array that lives as long as this object.
+
+        A ctypes array takes four times as long to fill.
+        """
+        made = array(typecode, values)
+        self._keep_alive.append(made)
+        return made.buffer_info()[0]
+
+
+class Packed:
+    """The tensors of one call as `Operands` has them, read by the library itself: a tenth of the time."""
+
+    def __init__(self, roles: Roles, data: bytes) -> None:
+        self._data = data
+        start = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
+        count, lists = len(next(iter(roles.values()))), len(roles)
+        types = dict(zip(roles, struct.unpack_from(f"{lists}q", data), strict=True))
+        self.valid = types.get("first") == types.get("second", types.get("first"))
+        self._structure = binding.TensorLists(tensors=count, threads=torch.get_num_threads())
+        self._structure.sizes = start + 8 * lists
+        for index, role in enumerate(roles):
+            setattr(self._structure, role, start + 8 * (lists + (1 + index) * count))
+            setattr(self._structure, _FIELDS[role], types[role])
+
+    def call(self, function: Callable[..., int], *arguments: object) -> int:
+        """Call a function of the library; returns its status."""
+        return function(self._structure, *arguments)
+
+
+def packed(functions: Any, roles: Roles) -> Packed | None:
+    """Return the operands where all are lists of plain tensors, each of one dtype; None for what `Operands` serves."""
+    data = fast.pack(functions)(*roles.values())
+    made = None if data is None else Packed(roles, data)
+    return made if made is not None and made.valid else None
+
+
+def group_by_dtype(roles: Roles) -> Iterator[Roles]:
+    """Divide the lists into groups of one dtype a role; raises `InvalidTensors` for tensors that no kernel takes."""
+    lengths = {len(tensors) for tensors in roles.values()}
+    if len(lengths) != 1:
+        found = ", ".join(f"{len(tensors)} {role}" for role, tensors in roles.items())
+        raise_invalid(found, "lists of equal length")
+    if lengths == {0}:
+        return
+    dtypes = {}
+    for role, tensors in roles.items():
+        dtypes[role] = {tensor.dtype for tensor in tensors}
+        if not (
+            dtypes[role] <= TYPES.keys()
+            and all(tensor.is_cpu and tensor.layout is torch.strided for tensor in tensors)
+            # A conjugate view is complex, so no dtype of ours; its imaginary part is a negative view.
+            and not any(map(torch.Tensor.is_neg, tensors))
+        ):
+            _raise_unsupported(role, tensors)
+    if any(len(each) > 1 for each in dtypes.values()):
+        yield from _by_type(roles)
+    elif "second" in roles and dtypes["first"] != dtypes["second"]:
+        raise_invalid("two states of different dtypes", "one dtype for both states of a parameter")
+    else:
+        yield roles
+
+
+def check_each(roles: Roles) -> None:
+    """Raise InvalidTensors where `Operands` would, for calls that do not use the library."""
+    sizes = [tensor.numel() for tensor in next(iter(roles.values()))]
+    for role, tensors in roles.items():
+        _check_sizes(role, tensors, sizes)
+        check_has_memory(role, tensors)
+
+
+def check_aliasing(roles: Roles) -> None:
+    """Raise InvalidTensors where a written tensor shares memory with any other."""
+    if aliasing.share_memory(roles):
+        raise_invalid(
+            "a written tensor that shares memory with another or with itself", "separate memory for each"
+        )
+
+
+def check_has_memory(role: str, tensors: Tensors) -> None:
+    """Raise InvalidTensors for elements without an address: of a DTensor, a FakeTensor, a freed storage."""
+    for tensor in tensors:
+        if tensor.numel() and not tensor.data_ptr():
+            raise_invalid(
+                f"{role} of type {type(tensor).__name__} without memory of its own",
+                "ordinary tensors in host memory",
+            )
+
+
+def _by_type(roles: Roles) -> Iterator[Roles]:
+    groups: dict[tuple[torch.dtype, ...], list[int]] = {}
+    for index, row in enumerate(zip(*roles.values(), strict=True)):
+        groups.setdefault(tuple(tensor.dtype for tensor in row), []).append(index)
+    for indices in groups.values():
+        group: Roles = {role: [tensors[index] for index in indices] for role, tensors in roles.items()}
+        yield from group_by_dtype(group)
+
+
+def _raise_unsupported(role: str, tensors: Tensors) -> None:
+    for tensor in tensors:
+        negated = ", negative bit set" if tensor.is_neg() else ""
+        if tensor.dtype not in TYPES or not tensor.is_cpu or tensor.layout is not torch.strided or negated:
+            raise_invalid(
+                f"{role} of {tensor.dtype} on {tensor.device} ({tensor.layout}{negated})",
+                "dense tensors of float32, bfloat16 or float16 in host memory",
+            )
+
+
+def _check_sizes(role: str, tensors: Tensors, sizes: list[int]) -> None:
+    for tensor, size in zip(tensors, sizes, strict=True):
+        if tensor.numel() != size:
+            raise_invalid(f"{role} of {tensor.numel()} elements for a parameter of {size}", "equal sizes")
+
+
+def raise_invalid(found: str, expected: str) -> NoReturn:
+    """Raise InvalidTensors."""
+    raise InvalidTensors(
+        what="a host kernel cannot work on these tensors",
+        found=found,
+        expected=expected,
+        do="correct the code that makes the optimizer's parameters, gradients and states",
+    )

@@ -1,0 +1,192 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Allocates page-locked ("pinned") host memory in whole pages, and records which of it is allocated and locked.
+
+Where the system refuses to lock (`ulimit -l`), the memory is allocated without the lock, with one warning, and is not
+reported as pinned: training continues with it.
+
+The address range stays reserved until the last tensor on it is deleted. `free` returns the physical memory earlier; a
+tensor that is still in use then reads zeros, never data that another allocation has put there.
+"""
+
+from __future__ import annotations
+
+import bisect
+import ctypes
+import mmap
+import os
+import threading
+import warnings
+import weakref
+from collections.abc import Callable
+
+import torch
+
+from accel_ops.aliasing import extent
+from accel_ops.errors import OutOfPinnedMemory
+from accel_ops.slabs import LEAST, SLAB, Slab
+
+#: Blocks of at least this many bytes, two huge pages, are advised to use huge pages.
+_HUGE = 4 << 20
+
+
+class LockedMemory:
+    """The page-locked blocks of a process, by address. Every method may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, weakref.ReferenceType[mmap.mmap]] = {}
+        self._bounds: dict[int, int] = {}
+        self._locked: set[int] = set()
+        self._starts: list[int] = []
+        self._lock = threading.RLock()
+        self._slab: Slab | None = None
+        #: Called with the bounds of memory before it is returned: waits until nothing is transferred to or from it.
+        self.before_free: Callable[[int, int], None] | None = None
+
+    def allocate(self, count: int, dtype: torch.dtype) -> torch.Tensor:
+        """Return a tensor of `count` zeros that begins at a page; raises OutOfPinnedMemory (a MemoryError).
+
+        Warns, once a process, where the system refuses to lock the memory.
+        """
+        length = max(count * dtype.itemsize, 1)
+        try:
+            block, offset, locked = self._shared(length) or self._own(length)
+        except (OSError, ValueError, OverflowError) as error:
+            raise OutOfPinnedMemory(
+                what=f"{length} bytes of page-locked memory cannot be allocated",
+                found=str(error),
+                expected="enough free memory",
+                do="pin less memory: use fewer or smaller offload buffers",
+            ) from error
+        start = _address(block) + offset
+        if not locked:
+            _warn_once()
+        with self._lock:
+            if locked:
+                self._locked.add(start)
+            self._blocks[start] = weakref.ref(block)
+            self._bounds[start] = start + length
+            bisect.insort(self._starts, start)
+        owner = (ctypes.c_char * length).from_buffer(block, offset)
+        # The block must leave our records before its addresses can be allocated again: the finalizer keeps the mmap
+        # open until it has removed it.
+        weakref.finalize(owner, self._forget, start, block).atexit = False
+        whole: torch.Tensor = torch.frombuffer(owner, dtype=torch.uint8)
+        return whole[: count * dtype.itemsize].view(dtype)
+
+    def _own(self, length: int) -> tuple[mmap.mmap, int, bool]:
+        """Return a block's memory, its offset there, and whether it is locked."""
+        block = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        _advise(block, length)
+        return block, 0, _mlock(_address(block), length)
+
+    def _shared(self, length: int) -> tuple[mmap.mmap, int, bool] | None:
+        """As `_own`, in huge pages that several blocks share; None for other sizes, and where no slab can be locked."""
+        if not LEAST <= length <= SLAB // 2:
+            return None
+        with self._lock:
+            if self._slab is not None and (offset := self._slab.take(length)) is not None:
+                return self._slab.memory, offset, True
+            slab = Slab(_address)
+            _advise(slab.memory, SLAB)
+            if not _mlock(slab.address, SLAB):
+                return None
+            self._slab = slab
+            return slab.memory, slab.take(length) or 0, True
+
+    def forget_locks(self) -> None:
+        """In a child of a fork, which inherits the pages but not their locks."""
+        self._locked.clear()
+        self._slab = None
+
+    def free(self, address: int) -> bool:
+        """Unlock the block at this address and return its memory; False where none begins there.
+
+        Waits for file transfers that use it.
+        """
+        bound = self._bounds.get(address)
+        if bound is not None and self.before_free is not None:
+            self.before_free(address, bound)
+        with self._lock:
+            reference = self._blocks.get(address)
+            block = None if reference is None else reference()
+            if block is None:
+                return False
+            length = self._bounds[address] - address
+            _munlock(address, length)
+            block.madvise(mmap.MADV_DONTNEED, address - _address(block), length)
+            self._forget(address)
+            return True
+
+    def owns(self, tensor: torch.Tensor) -> bool:
+        """Return whether all of the tensor's memory is in one allocated block, locked or not."""
+        return self._block_of(tensor) is not None
+
+    def is_locked(self, tensor: torch.Tensor) -> bool:
+        """Return whether all of the tensor's memory is in one block that the system has locked."""
+        with self._lock:
+            return self._block_of(tensor) in self._locked
+
+    def _block_of(self, tensor: torch.Tensor) -> int | None:
+        if tensor.device.type != "cpu" or tensor.is_meta:
+            return None
+        first, last = extent(tensor)
+        with self._lock:
+            index = bisect.bisect_right(self._starts, first) - 1
+            if index < 0 or last > self._bounds[self._starts[index]]:
+                return None
+            return self._starts[index]
+
+    def _forget(self, start: int, _block: mmap.mmap | None = None) -> None:
+        with self._lock:
+            if self._blocks.pop(start, None) is not None:
+                del self._bounds[start]
+                self._locked.discard(start)
+                self._starts.remove(start)
+
+
+#: All page-locked memory of this process.
+MEMORY = LockedMemory()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=MEMORY.forget_locks)
+
+
+def pinned_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a contiguous, page-aligned copy of a host tensor, locked where the system allows it."""
+    copy = MEMORY.allocate(tensor.numel(), tensor.dtype).view(tensor.shape)
+    return copy.copy_(tensor)
+
+
+def _advise(block: mmap.mmap, length: int) -> None:
+    if length >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            block.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            pass  # this kernel has no huge pages
+
+
+def _address(block: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(block))
+
+
+def _mlock(address: int, length: int) -> bool:
+    return bool(ctypes.CDLL(None).mlock(ctypes.c_void_p(address), ctypes.c_size_t(length)) == 0)
+
+
+def _munlock(address: int, length: int) -> None:
+    ctypes.CDLL(None).munlock(ctypes.c_void_p(address), ctypes.c_size_t(length))
+
+
+_warned = False
+
+
+def _warn_once() -> None:
+    global _warned
+    if not _warned:
+        _warned = True
+        warnings.warn(
+            "memory is page-aligned but not locked: "
+            "the limit of this process (ulimit -l) is too low, raise it",
+            RuntimeWarning,
+            stacklevel=4,
+        )

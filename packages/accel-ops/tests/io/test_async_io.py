@@ -1,0 +1,213 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's `async_io`: upstream's names, arguments and results, without its faults."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from accel_ops.errors import InvalidTensors, TransferFailed
+from accel_ops.op_builder import AsyncIOBuilder, UtilsBuilder
+
+_SIZE = 100_000
+
+
+@pytest.fixture
+def op() -> Any:
+    return AsyncIOBuilder().load()
+
+
+@pytest.fixture(params=["uring", "threads", "python"])
+def handle(op: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setenv("ACCEL_IO_ENGINE", request.param)
+    made = op.aio_handle(16384, 8, False, True, 2)
+    yield made
+    made._session.close()
+
+
+def buffers(handle: Any) -> list[torch.Tensor]:
+    """Random memory of each kind: locked, torch's, and unaligned."""
+    locked = handle.new_cpu_locked_tensor(_SIZE, torch.empty(0, dtype=torch.uint8))
+    return [torch.randint_like(t, 0, 256) if t is not locked else t.random_(0, 256)
+            for t in (locked, torch.empty(_SIZE).byte(), torch.empty(_SIZE + 3).byte()[3:])]  # fmt: skip
+
+
+def test_the_arguments_are_reported(op: Any) -> None:
+    handle = op.aio_handle(block_size=8192, queue_depth=3, single_submit=True, intra_op_parallelism=4)
+    assert (handle.get_block_size(), handle.get_queue_depth()) == (8192, 3)
+    assert (handle.get_single_submit(), handle.get_overlap_events()) == (True, False)
+    assert (handle.get_intra_op_parallelism(), handle.get_alignment()) == (4, 2048)
+    default = op.aio_handle()
+    assert (default.get_block_size(), default.get_queue_depth(), default.get_alignment()) == (
+        1 << 20,
+        128,
+        512,
+    )
+
+
+@pytest.mark.parametrize("wrong", [{"block_size": 0}, {"queue_depth": -1}, {"intra_op_parallelism": 0}])
+def test_arguments_that_make_no_handle_are_refused(op: Any, wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match="positive integer"):
+        op.aio_handle(**wrong)
+
+
+def test_every_call_reads_what_every_call_wrote(handle: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "file")
+    writes = [
+        lambda b: (handle.write(b, path, False), 0),
+        lambda b: (handle.pwrite(b, path, False, False), 1),
+        lambda b: (handle.pwrite(b, path, True, **{"async": True}) + handle.wait(), 1),
+        lambda b: (handle.sync_pwrite(buffer=b, filename=path), 1),
+        lambda b: (handle.async_pwrite(b, path, 0) + handle.wait(), 1),
+    ]
+    reads = [
+        lambda b: (handle.read(b, path, True), 0),
+        lambda b: (handle.pread(b, path, True, False), 1),
+        lambda b: (handle.pread(b, path, False, True, 0) + handle.wait(), 1),
+        lambda b: (handle.sync_pread(b, path), 1),
+        lambda b: (handle.async_pread(b, path) + handle.wait(), 1),
+    ]
+    for data in buffers(handle):
+        for write, read in zip(writes, reads, strict=True):
+            Path(path).unlink(missing_ok=True)
+            got, expected = write(data)
+            assert got == expected
+            assert Path(path).read_bytes() == data.numpy().tobytes()
+            for into in buffers(handle):
+                got, expected = read(into)
+                assert got == expected
+                assert torch.equal(into, data)
+
+
+def test_offsets_address_parts_of_a_file(handle: Any, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    data = torch.arange(3000, dtype=torch.int32)
+    for offset in (0, 4000, 8000):
+        assert handle.async_pwrite(data[offset // 4 :][:1000], path, offset) == 0
+    assert handle.wait() == 3
+    assert path.read_bytes() == data.numpy().tobytes()
+    into = torch.empty(1000, dtype=torch.int32)
+    for read in (handle.sync_pread, lambda *a: handle.read(a[0], a[1], False, a[2])):
+        read(into, path, 4000)
+        assert torch.equal(into, data[1000:2000])
+
+
+def test_a_descriptor_can_be_written_and_stays_open(handle: Any, tmp_path: Path) -> None:
+    fd = os.open(tmp_path / "file", os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
+    data = torch.arange(10_000)
+    assert handle.async_pwrite(data, fd, 0) == handle.async_pwrite(data, fd=fd, file_offset=data.nbytes) == 0
+    assert handle.wait() == 2
+    os.close(fd)
+    assert (tmp_path / "file").read_bytes() == data.numpy().tobytes() * 2
+
+
+def test_wait_without_requests_returns_zero(handle: Any) -> None:
+    assert handle.wait() == 0
+
+
+def test_a_synchronous_call_leaves_pending_requests_to_wait(handle: Any, tmp_path: Path) -> None:
+    handle.async_pwrite(torch.ones(10), tmp_path / "a")
+    assert handle.sync_pwrite(torch.ones(10), tmp_path / "b") == 1
+    assert handle.wait() == 1
+
+
+def test_wait_raises_the_first_error_after_all_have_ended(handle: Any, tmp_path: Path) -> None:
+    (tmp_path / "short").write_bytes(b"x" * 10)
+    (tmp_path / "long").write_bytes(b"y" * 400_000)
+    reads = [torch.zeros(100_000) for _ in range(3)]
+    for into, name in zip(reads, ("short", "long", "short"), strict=True):
+        assert handle.async_pread(into, tmp_path / name) == 0
+    with pytest.raises(TransferFailed) as caught:
+        handle.wait()
+    assert (caught.value.errno, caught.value.done) == (errno.ENODATA, 10)
+    assert len(caught.value.__notes__) == 1
+    assert reads[1].view(torch.uint8).unique().tolist() == [ord("y")]
+    assert handle.wait() == 0
+
+
+def test_what_upstream_drops_is_transferred(handle: Any, tmp_path: Path) -> None:
+    for size, offset in ((1000, 0), (512, 100), (3072, 0)):
+        path = tmp_path / f"{size}-{offset}"
+        data = torch.arange(size + 64).to(torch.uint8)[64:]
+        assert handle.sync_pwrite(data, path, offset) == 1
+        assert path.read_bytes()[offset:] == data.numpy().tobytes()
+    into = torch.zeros(3072, 2, dtype=torch.uint8)[:, 0]
+    handle.sync_pread(into, tmp_path / "3072-0")
+    assert torch.equal(into, torch.arange(3136).to(torch.uint8)[64:])
+    with pytest.raises(InvalidTensors):
+        handle.sync_pread(torch.empty(10, device="meta"), tmp_path / "3072-0")
+
+
+def test_a_validation_finds_other_bytes(op: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    handle = op.aio_handle()
+    path, data = tmp_path / "file", torch.ones(5000)
+    submit = handle._session.run
+
+    def corrupting(*arguments: Any, **options: Any) -> int:
+        done: int = submit(*arguments, **options)
+        with path.open("r+b") as file:
+            file.write(b"?")
+        return done
+
+    monkeypatch.setattr(handle._session, "run", corrupting)
+    handle.write(data, path, False)
+    with pytest.raises(TransferFailed, match="validation failed"):
+        handle.write(data, path, True)
+
+
+def test_locked_memory_is_recognized_and_freed_once(handle: Any) -> None:
+    tensor = handle.new_cpu_locked_tensor(1000, example_tenosr=torch.empty(0, dtype=torch.bfloat16))
+    assert (tensor.shape, tensor.dtype) == ((1000,), torch.bfloat16)
+    assert handle.is_pinned(tensor[5:10])
+    assert not handle.is_pinned(torch.zeros(10))
+    assert handle.free_cpu_locked_tensor(tensor)
+    assert not handle.free_cpu_locked_tensor(tensor)
+    assert handle.new_cpu_locked_tensor(5, example_tensor=torch.empty(0)).dtype == torch.float32
+
+
+def test_functions_without_a_handle_transfer_whole_files(op: Any, tmp_path: Path) -> None:
+    data, into = torch.arange(50_000), torch.empty(50_000, dtype=torch.int64)
+    assert op.aio_write(data, str(tmp_path / "file"), 8192, 4, False, True, True) == 0
+    assert op.aio_read(into, str(tmp_path / "file"), 8192, 4, False, True, True) == 0
+    assert torch.equal(into, data)
+
+
+def test_memcpy_copies_every_element(op: Any) -> None:
+    source, target = torch.arange(16.0).view(4, 4), torch.zeros(16)
+    assert op.deepspeed_memcpy(target, source) == 0
+    assert torch.equal(target, torch.arange(16.0))
+    with pytest.raises(InvalidTensors):
+        op.deepspeed_memcpy(target, torch.zeros(4))
+
+
+def test_bytes_of_tensors_share_their_memory() -> None:
+    cast = UtilsBuilder().load().cast_to_byte_tensor
+    tensors = [
+        torch.randn(5),
+        torch.zeros(2, 3, dtype=torch.bfloat16),
+        torch.tensor(3),
+        torch.zeros(1, 2)[:, 0],
+    ]
+    for tensor, flat in zip(tensors, cast(tensors), strict=True):
+        assert (flat.dtype, flat.shape) == (torch.uint8, (tensor.nbytes,))
+        assert flat.data_ptr() == tensor.data_ptr()
+    assert cast(tensors[0]).numpy().tobytes() == tensors[0].numpy().tobytes()
+
+
+def test_loading_the_op_starts_no_process_and_opens_no_engine(
+    op: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gc.collect()  # what earlier tests have left may go before, and meanwhile
+    threads, descriptors = set(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
+    loaded = AsyncIOBuilder().load()
+    loaded.aio_handle()
+    assert set(os.listdir("/proc/self/task")) <= threads
+    assert len(os.listdir("/proc/self/fd")) <= descriptors

@@ -1,0 +1,198 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of several ranks, divided tensors, loading with another number of ranks, and killed writers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+if not torch.distributed.is_available():
+    pytest.skip("not run: torch without distributed", allow_module_level=True)
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+#: A model of FSDP2 and its optimizer, whose values follow from the step alone.
+_START = """
+import os, random, signal, sys, time, warnings, torch, torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import init_device_mesh
+from accel_core import torch_threads
+from accel_ops.io.checkpoint import CheckpointReader, CheckpointWriter
+torch_threads.finish_at_exit()  # a rank that only loads is not one of a writer
+warnings.simplefilter("ignore")
+rank, world, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+dist.init_process_group("gloo", rank=rank, world_size=world, store=dist.FileStore(sys.argv[4], world))
+mesh = init_device_mesh("cpu", (world,))
+
+def trained(steps):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(300, 301), torch.nn.Linear(301, 3))
+    for part in (*model, model):
+        fully_shard(part, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    for step in range(steps):
+        model(torch.full((2, 300), step + 1.0)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, optimizer
+
+def state(model, optimizer):
+    model, optimizer = get_state_dict(model, optimizer)
+    return {"model": model, "optimizer": optimizer}
+
+def full(tree):
+    if isinstance(tree, dict):
+        return {name: full(each) for name, each in tree.items()}
+    return tree.full_tensor() if hasattr(tree, "full_tensor") else tree
+
+def same(one, other):
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[name], other[name]) for name in one)
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+"""
+_SAVE = """
+for steps in (1, 2):
+    saved = state(*trained(steps))
+    if steps == 1:
+        dcp.save(saved, storage_writer=CheckpointWriter(f"{folder}/saved"))
+    else:
+        dcp.async_save(saved, storage_writer=CheckpointWriter(f"{folder}/saved")).result()
+if rank == 0:
+    assert sum(name.endswith(".distcp") for name in os.listdir(f"{folder}/saved")) == world
+whole = full(saved)
+if rank == 0:
+    torch.save(whole, f"{folder}/expected")
+"""
+_LOAD = """
+model, optimizer = trained(1)
+into = state(model, optimizer)
+dcp.load(into, storage_reader=CheckpointReader(f"{folder}/saved"))
+assert same(full(into), torch.load(f"{folder}/expected", weights_only=False))
+set_state_dict(model, optimizer, model_state_dict=into["model"], optim_state_dict=into["optimizer"])
+model(torch.ones(2, 300)).sum().backward()
+optimizer.step()
+"""
+_FULL = """
+import subprocess
+from torch.distributed.tensor import Shard, distribute_tensor
+from accel_ops.errors import TransferFailed
+saved = {"a": distribute_tensor(torch.ones(world * 1000), mesh, [Shard(0)])}
+dcp.save(saved, storage_writer=CheckpointWriter(f"{folder}/saved"))
+before = sorted(os.listdir(f"{folder}/saved"))
+if rank == 1:
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+try:
+    large = {"a": distribute_tensor(torch.zeros(world << 20), mesh, [Shard(0)])}
+    dcp.save(large, storage_writer=CheckpointWriter(f"{folder}/saved"))
+except dcp.api.CheckpointException as error:
+    assert list(error.failures) == [1], error
+    assert isinstance(error.failures[1][0], TransferFailed) and error.failures[1][0].errno == 27, error
+else:
+    raise AssertionError("no error")
+into = {"a": distribute_tensor(torch.zeros(world * 1000), mesh, [Shard(0)])}
+dcp.load(into, storage_reader=CheckpointReader(f"{folder}/saved"))
+assert into["a"].full_tensor().eq(1).all()
+dist.barrier()
+small = {"a": distribute_tensor(torch.zeros(world), mesh, [Shard(0)])}
+dcp.save(small, storage_writer=CheckpointWriter(f"{folder}/saved"))
+assert len(os.listdir(f"{folder}/saved")) == 1 + world, os.listdir(f"{folder}/saved")
+"""
+
+
+def ranks(program: str, world: int, folder: Path) -> None:
+    """Run a program on ranks of gloo; each has to succeed."""
+    # A store of their own: in the file of former ranks, they would find the addresses of those.
+    store = Path(tempfile.mkdtemp(dir=folder), "store")
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", _START + program, str(rank), str(world), str(folder), str(store)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world)
+    ]
+    try:
+        ended = [rank.communicate(timeout=300)[1] for rank in started]
+    finally:
+        for rank in started:
+            rank.kill()
+    assert [rank.returncode for rank in started] == [0] * world, "\n".join(ended)
+
+
+def test_two_ranks_save_what_two_and_one_load(tmp_path: Path) -> None:
+    ranks(_SAVE, 2, tmp_path)
+    ranks(_LOAD, 1, tmp_path)
+    ranks(_SAVE + _LOAD.replace("trained(1)", "trained(3)"), 2, tmp_path)
+
+
+def test_an_error_of_one_rank_leaves_the_former_checkpoint(tmp_path: Path) -> None:
+    ranks(_FULL, 2, tmp_path)
+
+
+#: Children save a checkpoint after the other, and are killed at a random time.
+_STORM = """
+import os, random, signal, sys, time, warnings, torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.filesystem import FileSystemReader
+from accel_ops.io.checkpoint import CheckpointReader, CheckpointWriter
+warnings.simplefilter("ignore")
+torch.set_num_threads(1)
+folder, kills = sys.argv[1], int(sys.argv[2])
+draw = random.Random(kills)
+
+def state(number):
+    return {str(name): torch.full((400_000 + 7 * name,), number) for name in range(3)} | {"step": number}
+
+dcp.save(state(0), storage_writer=CheckpointWriter(folder))
+last = advances = leftovers = 0
+for kill in range(kills):
+    child = os.fork()
+    if not child:
+        number = last
+        while True:
+            number += 1
+            dcp.save(state(number), storage_writer=CheckpointWriter(folder))
+    time.sleep(draw.uniform(0, 0.3))
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    found = {name: torch.zeros_like(value) if name != "step" else 0 for name, value in state(0).items()}
+    dcp.load(found, storage_reader=(CheckpointReader, FileSystemReader)[kill % 2](folder))
+    number = found["step"]
+    assert number >= last and all(found[name].eq(number).all() for name in "012"), (number, last)
+    leftovers += len(os.listdir(folder)) > 2
+    advances, last = advances + (number > last), number
+dcp.save(state(1), storage_writer=CheckpointWriter(folder))
+assert len(os.listdir(folder)) == 2, os.listdir(folder)
+print(advances, leftovers)
+"""
+
+
+def storm(run_program: Run, folder: Path, kills: int) -> tuple[int, int]:
+    """Kill writers; returns how many had saved something, and how many left files of a save that did not end."""
+    ended = run_program(_STORM, folder / "saved", kills)
+    assert ended.returncode == 0, ended.stderr
+    advances, leftovers = map(int, ended.stdout.split())
+    return advances, leftovers
+
+
+def test_a_killed_writer_leaves_the_former_checkpoint_or_the_new_one(
+    run_program: Run, tmp_path: Path
+) -> None:
+    storm(run_program, tmp_path, 20)
+
+
+@pytest.mark.slow
+def test_two_hundred_killed_writers_leave_a_checkpoint_each(run_program: Run, tmp_path: Path) -> None:
+    advances, leftovers = storm(run_program, tmp_path, 200)
+    assert advances > 10
+    assert leftovers > 20

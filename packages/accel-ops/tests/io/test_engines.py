@@ -1,0 +1,281 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Which engine serves, cancelling, progress, fork, exit, and memory in flight."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import subprocess
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from accel_core.errors import InvalidEnvironment
+from accel_ops.errors import TransferFailed
+from accel_ops.io import live
+from accel_ops.io.choice import open_engine
+from accel_ops.io.requests import EngineOptions, Request
+from accel_ops.io.session import Session
+from accel_ops.pinned_memory import MEMORY
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+# A filter that lets io_uring_setup fail with EPERM, as container runtimes do.
+_NO_URING = """
+import ctypes, struct
+number = 425
+words = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *word) for word in words))
+class Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(Program(len(words), ctypes.addressof(code)))) == 0
+"""
+
+
+def test_the_variable_names_the_engine(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
+    monkeypatch.setenv("ACCEL_IO_ENGINE", engine)
+    opened = open_engine(EngineOptions())
+    assert (opened.name, opened.reason) == (engine, "ACCEL_IO_ENGINE")
+    assert opened.close(-1)
+
+
+def test_an_unknown_engine_is_an_error_that_lists_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCEL_IO_ENGINE", "libaio")
+    with pytest.raises(InvalidEnvironment, match="uring, threads, python"):
+        open_engine(EngineOptions())
+
+
+def test_without_io_uring_threads_serve_and_say_why(run_program: Run, tmp_path: Path) -> None:
+    ended = run_program(
+        _NO_URING
+        + """
+import sys, torch
+from accel_core.errors import InvalidEnvironment
+from accel_ops.io.choice import open_engine
+from accel_ops.io.requests import EngineOptions
+from accel_ops.io.session import Session
+session = Session(EngineOptions())
+data = torch.arange(1_000_000)
+session.submit(data, sys.argv[1], write=True).wait()
+into = torch.empty_like(data)
+session.submit(into, sys.argv[1], write=False).wait()
+assert torch.equal(into, data)
+print(session.engine.name, session.engine.reason)
+try:
+    open_engine(EngineOptions(), "uring")
+except InvalidEnvironment as error:
+    print(error)
+""",
+        tmp_path / "file",
+    )
+    assert ended.stdout.startswith("threads no io_uring: [Errno 1] Operation not permitted"), ended.stderr
+    assert "[ACC-104]" in ended.stdout
+
+
+def test_without_the_library_python_serves_with_one_warning(without_library: None, tmp_path: Path) -> None:
+    session = Session(EngineOptions(block_size=8192))
+    data, into = torch.arange(100_000), torch.empty(100_000, dtype=torch.int64)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.simplefilter("ignore", ResourceWarning)  # of what earlier tests have left
+        session.submit(data, tmp_path / "file", write=True).wait()
+        session.run(into[:100], tmp_path / "file", write=False)
+        session.submit(into, tmp_path / "file", write=False).wait()
+    assert [warning.category for warning in caught] == [RuntimeWarning]
+    assert "plain torch" in str(caught[0].message)
+    assert torch.equal(into, data)
+    assert session.engine.name == "python"
+    assert "no library" in session.engine.reason
+    session.close()
+
+
+def test_a_very_deep_queue_works(engine: str, tmp_path: Path) -> None:
+    session = Session(EngineOptions(block_size=4096, depth=100_000, workers=1), engine)
+    data, into = torch.arange(200_000), torch.empty(200_000, dtype=torch.int64)
+    session.submit(data, tmp_path / "file", write=True).wait()
+    session.submit(into, tmp_path / "file", write=False).wait()
+    assert torch.equal(into, data)
+    session.close()
+
+
+def test_a_cancelled_request_ends_with_the_bytes_before_it(engine: str, tmp_path: Path) -> None:
+    session = Session(EngineOptions(block_size=4096, depth=1), engine)
+    data = torch.ones(8 << 20, dtype=torch.uint8)
+    assert session.engine.pause(-1)
+    transfer = session.submit(data, tmp_path / "file", write=True)
+    assert not transfer.ended(0)
+    transfer.cancel()
+    session.engine.resume()
+    with pytest.raises(TransferFailed) as caught:
+        transfer.wait()
+    assert (caught.value.errno, caught.value.done) == (errno.ECANCELED, 0)
+    session.close()
+
+
+def test_a_wait_with_a_limit_raises_and_can_be_repeated(session: Session, tmp_path: Path) -> None:
+    session.engine.pause(-1)
+    transfer = session.submit(torch.ones(100_000), tmp_path / "file", write=True)
+    with pytest.raises(TimeoutError, match="not transferred within"):
+        transfer.wait(0.01)
+    assert transfer.progress() == 0
+    session.engine.resume()
+    assert transfer.wait() == transfer.wait() == transfer.progress() == 400_000
+
+
+def test_several_threads_can_wait_for_one_request(session: Session, tmp_path: Path) -> None:
+    session.engine.pause(-1)
+    transfer = session.submit(torch.ones(100_000), tmp_path / "file", write=True)
+    results: list[int] = []
+    threads = [threading.Thread(target=lambda: results.append(transfer.wait())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    session.engine.resume()
+    for thread in threads:
+        thread.join()
+    assert results == [400_000] * 4
+
+
+def test_an_unknown_request_is_an_error(engine: str) -> None:
+    opened = open_engine(EngineOptions(), engine)
+    with pytest.raises(OSError, match="unknown") as caught:
+        opened.wait(77, 0)
+    assert caught.value.errno == errno.ESRCH
+    opened.cancel(77)
+    assert opened.progress(77) == 0
+    assert opened.close(-1)
+
+
+def test_a_request_without_a_valid_range_is_refused() -> None:
+    opened = open_engine(EngineOptions(), "uring")
+    with pytest.raises(OSError) as caught:
+        opened.submit(Request(0, True, 0, 10, (1 << 63) - 5))
+    assert caught.value.errno == errno.EINVAL
+    opened.close(-1)
+
+
+def _opened() -> list[int]:
+    """The numbers of descriptors and of threads of this process."""
+    return [len(os.listdir(f"/proc/self/{what}")) for what in ("fd", "task")]
+
+
+def test_nothing_stays_open_after_the_last_reference(engine: str, tmp_path: Path) -> None:
+    torch.ones(100_000)  # torch's own threads, where it starts them
+    gc.collect()
+    before = _opened()
+    for _ in range(3):
+        session = Session(EngineOptions(block_size=4096, workers=3), engine)
+        session.submit(torch.ones(100_000), tmp_path / "file", write=True)
+        with pytest.raises(FileNotFoundError):
+            session.submit(torch.ones(10), tmp_path / "none", write=False)
+        del session
+        gc.collect()
+    assert live.such_as(lambda transfer: True) == []
+    # The kernel lists a thread a moment longer than others wait for it; one of an earlier test may go meanwhile.
+    until = time.monotonic() + 60
+    while (left := [now > was for now, was in zip(_opened(), before, strict=True)]) != [False, False]:
+        assert time.monotonic() < until, left
+        time.sleep(0.01)
+    assert (tmp_path / "file").stat().st_size == 400_000
+
+
+def test_memory_in_flight_is_not_freed(session: Session, tmp_path: Path) -> None:
+    tensor = MEMORY.allocate(1 << 20, torch.uint8).fill_(7)
+    session.engine.pause(-1)
+    transfer = session.submit(tensor, tmp_path / "file", write=True)
+    freed: list[bool] = []
+    thread = threading.Thread(target=lambda: freed.append(MEMORY.free(tensor.data_ptr())))
+    thread.start()
+    thread.join(0.05)
+    assert freed == []
+    session.engine.resume()
+    thread.join()
+    assert freed == [True]
+    transfer.wait()
+    assert set((tmp_path / "file").read_bytes()) == {7}
+
+
+def test_a_child_of_fork_has_no_transfers_and_starts_its_own(session: Session, tmp_path: Path) -> None:
+    data = torch.arange(500_000)
+    transfer = session.submit(data, tmp_path / "file", write=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            try:
+                transfer.wait()
+            except TransferFailed as error:
+                status = 2 if "before fork" in str(error) else 3
+            into = torch.empty(1000, dtype=torch.int64)
+            session.submit(data, tmp_path / "child", write=True).wait()
+            session.submit(into, tmp_path / "child", write=False).wait()
+            status = 0 if status == 2 and torch.equal(into, data[:1000]) else status
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert transfer.wait() == data.nbytes
+    assert (tmp_path / "file").read_bytes() == (tmp_path / "child").read_bytes() == data.numpy().tobytes()
+
+
+@pytest.mark.parametrize("end", ["pass", "sys.exit(0)", "raise SystemExit(0)"])
+def test_transfers_in_flight_are_completed_at_exit(
+    run_program: Run, tmp_path: Path, end: str, engine: str
+) -> None:
+    ended = run_program(
+        f"""
+        import sys, torch
+        from accel_ops.io.requests import EngineOptions
+        from accel_ops.io.session import Session
+        session = Session(EngineOptions(block_size=65536, depth=2))
+        for number in range(4):
+            session.submit(torch.full((500_000,), number), sys.argv[1] + str(number), write=True)
+        {end}
+        """,
+        tmp_path / "file",
+        ACCEL_IO_ENGINE=engine,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    for number in range(4):
+        written = torch.frombuffer(bytearray((tmp_path / f"file{number}").read_bytes()), dtype=torch.int64)
+        assert torch.equal(written, torch.full((500_000,), number))
+
+
+def test_the_ring_of_an_engine_can_be_closed_by_others_without_a_wrong_result(
+    run_program: Run, tmp_path: Path
+) -> None:
+    ended = run_program(
+        """
+        import os, sys, torch
+        from accel_ops.io.requests import EngineOptions
+        from accel_ops.io.session import Session
+        session = Session(EngineOptions(block_size=4096), "uring")
+        session.submit(torch.zeros(10_000), sys.argv[1], write=True).wait()
+        rings = [fd for fd in map(int, os.listdir("/proc/self/fd")) if fd > 2
+                 and os.path.exists(f"/proc/self/fd/{fd}") and "io_uring" in os.readlink(f"/proc/self/fd/{fd}")]
+        for fd in rings:
+            os.close(fd)
+        data = torch.arange(300_000)
+        done = 0
+        for _ in range(3):
+            try:
+                session.submit(data, sys.argv[1], write=True).wait()
+                done += 1
+            except OSError as error:
+                print(error.errno)
+        assert open(sys.argv[1], "rb").read() == data.numpy().tobytes()
+        print("served", done >= 2, len(rings))
+        """,
+        tmp_path / "file",
+    )
+    assert ended.stdout.endswith("served True 1\n"), ended.stdout + ended.stderr

@@ -1,0 +1,242 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What fails is reported, with errno, file, offset and bytes done; what succeeds is byte-equal."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import random
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from accel_ops.errors import TransferFailed
+from accel_ops.io.requests import EngineOptions
+from accel_ops.io.session import Session
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+_MIB = 1 << 20
+#: What a faulty backend may report.
+_INJECTED = {errno.EIO, errno.ENOSPC, errno.EINVAL}
+
+
+@pytest.mark.parametrize(
+    ("size", "offset"), [(5001, 0), (100_000, 0), (1000, 4096), (10, 5000), (3 * _MIB, 100)]
+)
+def test_reading_past_the_end_says_where_the_file_ends(
+    session: Session, tmp_path: Path, size: int, offset: int
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 5000)
+    into = torch.empty(size, dtype=torch.uint8)
+    transfer = session.submit(into, path, write=False, offset=offset)
+    for read in (transfer.wait, lambda: session.run(into, path, write=False, offset=offset)):
+        with pytest.raises(TransferFailed) as caught:
+            read()
+        error = caught.value
+        assert (error.errno, error.filename, error.done) == (errno.ENODATA, str(path), max(0, 5000 - offset))
+        assert error.offset == max(5000, offset)
+        assert isinstance(error, OSError)
+
+
+def test_an_error_keeps_its_facts_when_it_is_pickled(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(TransferFailed) as caught:
+        Session(EngineOptions()).run(torch.empty(10), tmp_path / "file", write=False)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert vars(copy) == vars(caught.value)
+    assert (str(copy), copy.errno, copy.filename) == (
+        str(caught.value),
+        errno.ENODATA,
+        str(tmp_path / "file"),
+    )
+
+
+def test_a_limit_of_the_file_size_is_reported_with_the_bytes_that_fit(
+    run_program: Run, tmp_path: Path, engine: str
+) -> None:
+    ended = run_program(
+        """
+        import resource, sys, torch
+        from accel_ops.io.requests import EngineOptions
+        from accel_ops.io.session import Session
+        session = Session(EngineOptions(block_size=65536, depth=4))
+        session.submit(torch.zeros(10), sys.argv[1], write=True).wait()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+        for call in (session.submit, session.run):
+            for size in (4_000_000, 1_000_001):
+                try:
+                    ended = call(torch.ones(size, dtype=torch.uint8), sys.argv[1], write=True)
+                    print("success", ended if isinstance(ended, int) else ended.wait())
+                except OSError as error:
+                    print(error.errno, error.done <= 1_000_000, error.offset == error.done)
+        print(session.submit(torch.ones(1_000_000, dtype=torch.uint8), sys.argv[1], write=True).wait())
+        """,
+        tmp_path / "file",
+        ACCEL_IO_ENGINE=engine,
+    )
+    assert ended.stdout == f"{errno.EFBIG} True True\n" * 4 + "1000000\n", ended.stderr
+
+
+def test_a_full_file_system_is_reported_and_what_fits_is_written(
+    run_program: Run, tmp_path: Path, engine: str
+) -> None:
+    program = shutil.which("unshare")
+    if program is None or os.geteuid() != 0:
+        pytest.skip("not run: mounting a file system needs root and unshare")
+    ended = run_program(
+        """
+        import os, subprocess, sys, torch
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", sys.argv[1]], check=True)
+        from accel_ops.io.requests import EngineOptions
+        from accel_ops.io.session import Session
+        path = sys.argv[1] + "/file"
+        # Of blocks that are written at the same time, the first may be the one without space: then nothing is done.
+        for depth, threads, least in ((1, 1, 1), (8, 2, 0), (8, 2, 0)):
+            session = Session(EngineOptions(1 << 20, depth, threads))
+            try:
+                print("success", session.submit(torch.ones(32 << 20, dtype=torch.uint8), path, write=True).wait())
+            except OSError as error:
+                print(error.errno, least <= error.done <= 8 << 20, error.filename == path)
+                with open(path, "rb") as file:
+                    assert set(file.read(error.done)) <= {1}
+        os.unlink(path)
+        print(session.submit(torch.ones(4 << 20, dtype=torch.uint8), path, write=True).wait())
+        """,
+        tmp_path,
+        prefix=(program, "--mount", "--propagation", "private"),
+        ACCEL_IO_ENGINE=engine,
+    )
+    assert ended.stdout == f"{errno.ENOSPC} True True\n" * 3 + f"{4 << 20}\n", ended.stderr
+
+
+def failure(transfer: Any) -> TransferFailed | None:
+    """The error with which a transfer ends."""
+    try:
+        transfer.wait()
+    except TransferFailed as error:
+        return error
+    return None
+
+
+def inject(engine: str, folder: Path, seed: int, requests: int) -> tuple[int, int]:
+    """Transfers of a faulty backend: returns numbers of successes and failures, all of them checked."""
+    draw = random.Random(seed)
+    options = EngineOptions(
+        draw.choice((4096, 16384, 65536)), 4, 2, fault_rate=draw.choice((50, 300)), fault_seed=seed
+    )
+    session, path = Session(options, engine), folder / "file"
+    good = bad = 0
+    for _ in range(requests):
+        size, offset = draw.randrange(1, 200_000), draw.choice((0, 512, 4096, 777))
+        shift = draw.choice((0, 1))
+        data = torch.frombuffer(bytearray(draw.randbytes(size + shift)), dtype=torch.uint8)[shift:]
+        content = draw.randbytes(size)
+        write = draw.random() < 0.5
+        path.write_bytes(b"\0" * offset + content)
+        transfer = session.submit(data, path, write=write, offset=offset)
+        error = failure(transfer)
+        done = size if error is None else error.done
+        if error is not None:
+            assert error.errno in _INJECTED
+            assert error.offset == offset + done
+        good, bad = good + (error is None), bad + (error is not None)
+        theirs = path.read_bytes()[offset : offset + done] if write else content[:done]
+        assert data.numpy().tobytes()[:done] == theirs
+    session.close()
+    return good, bad
+
+
+@pytest.mark.parametrize("engine", ["uring", "threads"])
+def test_with_a_faulty_backend_every_success_is_byte_equal(tmp_path: Path, engine: str) -> None:
+    outcomes: list[tuple[int, int]] = []
+    # Which requests meet a fault follows from which of two threads is first.
+    while len(outcomes) < 4 or min(map(sum, zip(*outcomes, strict=True))) <= 20:
+        outcomes.append(inject(engine, tmp_path, len(outcomes), 60))
+        assert len(outcomes) < 40, outcomes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["uring", "threads"])
+def test_with_a_hundred_thousand_faults_every_success_is_byte_equal(tmp_path: Path, engine: str) -> None:
+    # About 12 system calls a request, of which a sixth meets a fault.
+    outcomes = [inject(engine, tmp_path, seed, 1000) for seed in range(50)]
+    assert min(map(sum, zip(*outcomes, strict=True))) > 5000
+
+
+def test_interrupted_system_calls_lose_nothing(run_program: Run, tmp_path: Path, engine: str) -> None:
+    ended = run_program(
+        """
+        import signal, sys, torch
+        from accel_ops.io.requests import EngineOptions
+        from accel_ops.io.session import Session
+        count = 0
+        def handler(number, frame):
+            global count
+            count += 1
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+        session = Session(EngineOptions(block_size=8192, depth=4, workers=2))
+        data, into = torch.arange(1_000_000), torch.empty(1_000_000, dtype=torch.int64)
+        rounds = 0
+        while rounds < 5 or count <= 20:  # on a fast machine few signals come in a round
+            rounds += 1
+            session.submit(data, sys.argv[1], write=True).wait()
+            session.submit(into.zero_(), sys.argv[1], write=False).wait()
+            session.run(data[:5000], sys.argv[1], write=True)
+            assert torch.equal(into, data)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        print("all equal")
+        """,
+        tmp_path / "file",
+        ACCEL_IO_ENGINE=engine,
+    )
+    assert ended.stdout == "all equal\n", ended.stderr
+
+
+def test_ctrl_c_ends_a_wait_and_the_transfer_can_be_awaited_again(run_program: Run, tmp_path: Path) -> None:
+    ended = run_program(
+        """
+        import os, signal, sys, threading, torch
+        from accel_ops.op_builder import AsyncIOBuilder
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background it is ignored
+        handle = AsyncIOBuilder().load().aio_handle()
+        handle._session.engine.pause(-1)
+        handle.async_pwrite(torch.ones(1000), sys.argv[1])
+        try:
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+            handle.wait()
+        except KeyboardInterrupt:
+            print("interrupted")
+        handle._session.engine.resume()
+        print(handle.wait(), os.path.getsize(sys.argv[1]))
+        """,
+        tmp_path / "file",
+    )
+    assert ended.stdout == "interrupted\n1 4000\n", ended.stderr
+
+
+def test_a_killed_process_leaves_a_file_that_another_can_write(run_program: Run, tmp_path: Path) -> None:
+    ended = run_program(
+        """
+        import os, signal, sys, torch
+        from accel_ops.io.requests import EngineOptions
+        from accel_ops.io.session import Session
+        session = Session(EngineOptions(block_size=4096, depth=2))
+        session.submit(torch.ones(20_000_000), sys.argv[1], write=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        tmp_path / "file",
+    )
+    assert ended.returncode == -9
+    session = Session(EngineOptions())
+    session.submit(torch.zeros(20_000_000), tmp_path / "file", write=True).wait()
+    assert not any((tmp_path / "file").read_bytes())
+    session.close()

@@ -1,0 +1,236 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Input that a kernel does not support is refused with a reason; other input never gives a wrong result silently."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+import psutil
+import pytest
+import torch
+
+from accel_ops import kernels
+from accel_ops.errors import InvalidOption, InvalidTensors
+from accel_ops.op_builder import CPUAdamBuilder
+
+ADAM: dict[str, Any] = {"step": 1, "lr": 0.1, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8}
+
+
+def four(**others: torch.Tensor) -> list[list[torch.Tensor]]:
+    names = ("params", "grads", "exp_avgs", "exp_avg_sqs")
+    return [[others.get(name, torch.ones(6))] for name in names]
+
+
+def updated(**options: Any) -> torch.Tensor:
+    """The parameter after a call of DeepSpeed's function."""
+    op = CPUAdamBuilder().load()
+    op.create_adam(5)
+    given = {
+        "step": 2,
+        "lr": 0.1,
+        "beta1": 0.9,
+        "beta2": 0.99,
+        "epsilon": 1e-8,
+        "weight_decay": 0.0,
+        **options,
+    }
+    tensors = [torch.ones(6) for _ in range(4)]
+    op.adam_update(5, *given.values(), True, *tensors)
+    return tensors[0]
+
+
+@pytest.mark.usefixtures("with_and_without_library")
+@pytest.mark.parametrize(
+    ("others", "message"),
+    [
+        ({"grads": torch.ones(5)}, "5 elements for a parameter of 6"),
+        ({"params": torch.ones(6, dtype=torch.float64)}, "params of torch.float64"),
+        ({"grads": torch.ones(6, dtype=torch.int32)}, "grads of torch.int32"),
+        ({"exp_avgs": torch.ones(6, device="meta")}, "exp_avgs|first of torch.float32 on meta"),
+        ({"grads": torch.eye(6)[0].to_sparse()}, "sparse"),
+        ({"exp_avgs": torch.ones(6, dtype=torch.bfloat16)}, "two states of different dtypes"),
+        ({"params": torch._neg_view(torch.ones(6))}, "params .*negative bit set"),
+        ({"grads": torch._neg_view(torch.ones(6))}, "grads .*negative bit set"),
+        ({"exp_avgs": torch._neg_view(torch.ones(6))}, "first .*negative bit set"),
+        ({"exp_avg_sqs": torch._neg_view(torch.ones(6))}, "second .*negative bit set"),
+        ({"params": torch.ones(6, dtype=torch.complex64).conj().imag}, "negative bit set"),
+        ({"params": torch.ones(6, dtype=torch.complex64).conj()}, "params of torch.complex64"),
+    ],
+)
+def test_unsupported_tensors_are_refused(others: dict[str, torch.Tensor], message: str) -> None:
+    with pytest.raises(InvalidTensors, match=message):
+        kernels.adam(*four(**others), **ADAM)
+
+
+@pytest.mark.usefixtures("with_and_without_library")
+@pytest.mark.parametrize("role", range(4), ids=["params", "grads", "exp_avg", "exp_avg_sq"])
+def test_a_negative_view_is_refused_by_the_call_for_one_tensor_too(role: int) -> None:
+    op = CPUAdamBuilder().load()
+    op.create_adam(5)
+    tensors = [torch.ones(6) for _ in range(4)]
+    tensors[role] = torch._neg_view(tensors[role])
+    before = [tensor.clone() for tensor in tensors]
+    with pytest.raises(InvalidTensors, match="negative bit set"):
+        op.adam_update(5, 1, 0.1, 0.9, 0.99, 1e-8, 0.0, True, *tensors)
+    assert all(map(torch.equal, tensors, before))
+
+
+@pytest.mark.usefixtures("with_and_without_library")
+@pytest.mark.parametrize("option", ["step", "lr", "beta1", "beta2", "epsilon", "weight_decay"])
+@pytest.mark.parametrize(
+    "value", [None, "x", torch.ones(2), [1], pytest.param(object(), id="object")], ids=repr
+)
+def test_an_option_that_is_no_number_is_named(option: str, value: object) -> None:
+    with pytest.raises(InvalidOption, match=r"ACC-507.*" + {"epsilon": "eps"}.get(option, option)):
+        updated(**{option: value})
+
+
+@pytest.mark.usefixtures("with_and_without_library")
+@pytest.mark.parametrize(
+    "value", [2.0, 0, -1, 2**63, torch.tensor(0.5), float("nan"), torch.tensor(float("inf"))]
+)
+def test_a_step_that_is_no_number_from_one_is_refused(value: object) -> None:
+    with pytest.raises(InvalidOption, match="count from 1"):
+        updated(step=value)
+
+
+@pytest.mark.usefixtures("with_and_without_library")
+@pytest.mark.parametrize("step", [torch.tensor(2.0), torch.tensor(2), numpy.int64(2), True + 1], ids=repr)
+@pytest.mark.parametrize("lr", [torch.tensor(0.125), numpy.float32(0.125), 0.125], ids=repr)
+def test_tensors_of_one_element_are_numbers_as_upstream_takes_them(step: object, lr: object) -> None:
+    assert torch.equal(updated(step=step, lr=lr), updated(step=2, lr=0.125))
+
+
+@pytest.mark.parametrize("kernel", [kernels.adagrad, kernels.lion, kernels.sgd])
+def test_the_other_optimizers_name_a_wrong_option_too(kernel: Callable[..., None]) -> None:
+    options = {"lr": None, "eps": 0, "beta1": 0, "beta2": 0, "momentum": 0}
+    taken = {name: value for name, value in options.items() if name in inspect.signature(kernel).parameters}
+    with pytest.raises(InvalidOption, match="lr=None"):
+        kernel(*([torch.ones(3)] for _ in range(3)), **taken)
+
+
+def test_lists_of_unequal_length_are_refused() -> None:
+    lists = four()
+    lists[1] = []
+    with pytest.raises(InvalidTensors, match="0 grads"):
+        kernels.adam(*lists, **ADAM)
+
+
+def test_step_zero_is_refused() -> None:
+    with pytest.raises(ValueError, match="count from 1"):
+        kernels.adam(*four(), **{**ADAM, "step": 0})
+
+
+@pytest.mark.usefixtures("with_and_without_library")
+def test_no_tensors_and_empty_tensors_are_accepted() -> None:
+    kernels.adam([], [], [], [], **ADAM)
+    kernels.adam(*[[torch.empty(0, 3)] for _ in range(4)], **ADAM)
+    assert kernels.sum_of_squares([]) == 0.0
+    assert kernels.sum_of_squares([torch.empty(0)]) == 0.0
+
+
+@pytest.mark.usefixtures("with_and_without_library")
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_bad_gradient_reaches_its_parameter_and_no_other(bad: float) -> None:
+    for step in (
+        lambda p, g: kernels.adam([p], [g], [torch.zeros(6)], [torch.zeros(6)], **ADAM),
+        lambda p, g: kernels.adagrad([p], [g], [torch.zeros(6)], lr=0.1, eps=1e-8),
+        lambda p, g: kernels.lion([p], [g], [torch.zeros(6)], lr=0.1, beta1=0.9, beta2=0.99),
+        lambda p, g: kernels.sgd([p], [g], [torch.zeros(6)], lr=0.1, momentum=0.9),
+    ):
+        params, grads = torch.ones(6), torch.ones(6)
+        grads[2] = bad
+        step(params, grads)
+        # Lion uses the sign of the gradient alone, and infinity has a sign.
+        assert not params[2].isfinite() or (bad == float("inf") and params[2] == params[1] == 0.9)
+        assert params[[0, 1, 3, 4, 5]].isfinite().all()
+
+
+@pytest.mark.parametrize("beta1", [0.0, 0.9])
+def test_a_step_that_cannot_be_undone_is_not_rolled_back(beta1: float) -> None:
+    beta2 = 0.99 if beta1 == 0 else 0.0
+    with pytest.raises(ValueError, match="cannot be undone"):
+        kernels.adam(*four(), **{**ADAM, "beta1": beta1, "beta2": beta2}, rollback=True)
+
+
+_WITHOUT_MEMORY = """
+import sys, torch
+from accel_ops import kernels, optim
+from accel_ops.errors import InvalidTensors
+form = sys.argv[1]
+if form == "fake":
+    from torch._subclasses import FakeTensorMode
+    mode = FakeTensorMode()
+    make = lambda: mode.from_tensor(torch.ones(4))
+elif form == "meta":
+    make = lambda: torch.ones(4, device="meta")
+else:
+    def make():
+        tensor = torch.ones(4)
+        tensor.untyped_storage().resize_(0)
+        return tensor
+refused = 0
+for optimizer in (optim.AdamW, optim.Adagrad, optim.Lion):
+    param = torch.nn.Parameter(torch.ones(4) if form == "freed" else make())
+    param.grad = make()
+    try:
+        optimizer([param]).step()
+    except InvalidTensors:
+        refused += 1
+kernels.zeros_like([make()] if form != "freed" else [])
+assert refused == 3, refused
+"""
+
+
+@pytest.mark.parametrize("form", ["meta", "fake", "freed"])
+def test_a_tensor_without_memory_of_its_own_is_refused(form: str) -> None:
+    """In a process of its own, which a tensor that is not refused crashes."""
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _WITHOUT_MEMORY, form],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+
+
+_FORKED = """
+import os, sys
+import torch
+from accel_ops import kernels
+torch.set_num_threads(2)
+rows = [[[torch.ones(200_000)] for _ in range(4)] for _ in range(2)]
+def step(row):
+    kernels.adam(*row, step=1, lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8)
+    return float(row[0][0][-1])
+here = step(rows[0])
+# torch's own operators would wait for threads that do not exist; only our kernel runs in the child.
+child = os.fork()
+if child == 0:
+    os._exit(0 if step(rows[1]) == here else 3)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_child_forked_after_threads_ran_can_step_too() -> None:
+    assert subprocess.run([sys.executable, "-c", _FORKED], timeout=120, check=False).returncode == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["direct", "through buffers"])
+def test_more_than_two_to_the_31_elements(dtype: torch.dtype) -> None:
+    """Indices are 64 bits wide: the last elements are stepped on, and only once."""
+    count = 2**31 + 5
+    needed, free = 3 * count * dtype.itemsize, psutil.virtual_memory().available
+    if free < needed + 2**30:
+        pytest.skip(f"not run: {free >> 20} MiB are free, {needed >> 20} MiB and one GiB are needed")
+    params, grads, buffers = (torch.zeros(count, dtype=dtype) for _ in range(3))
+    grads[-3:] = 1
+    kernels.sgd([params], [grads], [buffers], lr=1.0, momentum=0.0)
+    assert params[-3:].tolist() == [-1.0] * 3
+    assert params[-4] == 0
+    assert kernels.sum_of_squares([grads]) == 3.0

@@ -1,0 +1,221 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Stock DeepSpeed's optimizers run unchanged on the host builders."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import threading
+import warnings
+from typing import Any
+
+import pytest
+import torch
+
+from accel_ops import library
+from accel_ops.op_builder import (
+    CPUAdagradBuilder,
+    CPUAdamBuilder,
+    CPULionBuilder,
+    PinMemoryBuilder,
+    UtilsBuilder,
+    adam,
+)
+from accel_ops.op_builder.base import HostBuilder
+
+BUILDERS = [
+    CPUAdagradBuilder,
+    CPUAdamBuilder,
+    CPULionBuilder,
+    PinMemoryBuilder,
+    UtilsBuilder,
+    adam.FusedAdamBuilder,
+]
+
+
+@pytest.mark.parametrize("builder", BUILDERS)
+def test_a_builder_works_without_a_compiler_and_never_raises(builder: Any, without_library: None) -> None:
+    assert builder().is_compatible()
+    assert builder().reason
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert builder().load() is not None
+    if issubclass(builder, HostBuilder):
+        assert builder().reason == library.load().reason
+
+
+@pytest.fixture
+def on_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DeepSpeed's optimizers use these builders, whatever accelerator is current."""
+    from deepspeed.ops.adagrad import cpu_adagrad
+    from deepspeed.ops.adam import cpu_adam
+    from deepspeed.ops.lion import cpu_lion
+
+    monkeypatch.setattr(cpu_adam, "CPUAdamBuilder", CPUAdamBuilder)
+    monkeypatch.setattr(cpu_adagrad, "CPUAdagradBuilder", CPUAdagradBuilder)
+    monkeypatch.setattr(cpu_lion, "CPULionBuilder", CPULionBuilder)
+
+
+def train(optimizer: Any, params: list[torch.nn.Parameter], steps: int = 10) -> None:
+    torch.manual_seed(1)
+    for _ in range(steps):
+        for param in params:
+            param.grad = torch.randn(param.shape).to(param.dtype)
+        optimizer.step()
+
+
+def parameters(dtype: torch.dtype) -> list[torch.nn.Parameter]:
+    torch.manual_seed(0)
+    return [torch.nn.Parameter(torch.randn(shape).to(dtype)) for shape in ((33, 5), (7,))]
+
+
+@pytest.mark.usefixtures("on_host", "with_and_without_library")
+@pytest.mark.parametrize("adamw", [True, False])
+def test_deepspeed_cpu_adam_trains_as_torch(adamw: bool) -> None:
+    from deepspeed.ops.adam import DeepSpeedCPUAdam
+
+    mine, torchs = parameters(torch.float32), parameters(torch.float32)
+    options = {"lr": 1e-2, "weight_decay": 0.1}
+    train(DeepSpeedCPUAdam(mine, adamw_mode=adamw, **options), mine)
+    train((torch.optim.AdamW if adamw else torch.optim.Adam)(torchs, **options), torchs)
+    for one, other in zip(mine, torchs, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.usefixtures("on_host", "with_and_without_library")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("wide", [True, False])
+def test_deepspeed_cpu_adam_takes_half_parameters_and_states(dtype: torch.dtype, wide: bool) -> None:
+    from deepspeed.ops.adam import DeepSpeedCPUAdam
+
+    mine, exact = parameters(dtype), [torch.nn.Parameter(p.detach().float()) for p in parameters(dtype)]
+    optimizer = DeepSpeedCPUAdam(mine, lr=1e-2, fp32_optimizer_states=wide, eps=1e-4)
+    train(optimizer, mine)
+    states = optimizer.state[mine[0]]
+    assert states["exp_avg"].dtype == (torch.float32 if wide else dtype)
+    train(torch.optim.AdamW(exact, lr=1e-2, weight_decay=0, eps=1e-4), exact)
+    for one, other in zip(mine, exact, strict=True):
+        assert (one.float() - other).abs().max() < 0.1
+
+
+@pytest.mark.usefixtures("on_host", "with_and_without_library")
+def test_deepspeed_cpu_adagrad_trains_as_torch() -> None:
+    from deepspeed.ops.adagrad import DeepSpeedCPUAdagrad
+
+    mine, torchs = parameters(torch.float32), parameters(torch.float32)
+    train(DeepSpeedCPUAdagrad(mine, lr=1e-2, eps=1e-10, weight_decay=0.1), mine)
+    train(torch.optim.Adagrad(torchs, lr=1e-2, weight_decay=0.1), torchs)
+    for one, other in zip(mine, torchs, strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.usefixtures("on_host", "with_and_without_library")
+def test_deepspeed_cpu_lion_trains_as_published() -> None:
+    from deepspeed.ops.lion import DeepSpeedCPULion
+
+    mine, exact = parameters(torch.float32), parameters(torch.float64)
+    train(DeepSpeedCPULion(mine, lr=1e-2, betas=(0.9, 0.99), weight_decay=0.1), mine, steps=3)
+    momenta = [torch.zeros_like(param) for param in exact]
+    torch.manual_seed(1)
+    for _ in range(3):
+        for param, momentum in zip(exact, momenta, strict=True):
+            grad = torch.randn(param.shape).double()
+            with torch.no_grad():
+                param.mul_(1 - 1e-2 * 0.1).sub_(1e-2 * (0.9 * momentum + 0.1 * grad).sign())
+            momentum.mul_(0.99).add_(grad, alpha=0.01)
+    for one, other in zip(mine, exact, strict=True):
+        assert torch.allclose(one.double(), other, atol=1e-6)
+
+
+@pytest.mark.usefixtures("with_and_without_library")
+def test_a_rollback_restores_the_values() -> None:
+    op = CPUAdamBuilder().load()
+    op.create_adam(77, 1e-2, 0.9, 0.999, 1e-8, 0.1, True, False)
+    torch.manual_seed(0)
+    tensors = [torch.randn(100), torch.randn(100), torch.randn(100), torch.rand(100)]
+    before = [tensor.clone() for tensor in tensors]
+    arguments = (77, 3, 1e-2, 0.9, 0.999, 1e-8, 0.1, True, *tensors)
+    assert op.adam_update(*arguments) == 0
+    assert not torch.equal(tensors[0], before[0])
+    assert op.adam_rollback(*arguments) == 0
+    for tensor, old in zip(tensors, before, strict=True):
+        assert torch.allclose(tensor, old, atol=1e-5)
+    op.destroy_adam(77)
+
+
+def test_the_functions_have_upstream_s_parameters() -> None:
+    """Names and order are those of DeepSpeed's C++."""
+    op = CPUAdamBuilder().load()
+    assert list(inspect.signature(op.adam_update).parameters)[:12] == [
+        "optimizer_id", "step", "lr", "beta1", "beta2", "epsilon", "weight_decay", "bias_correction",
+        "params", "grads", "exp_avg", "exp_avg_sq",
+    ]  # fmt: skip
+    assert list(inspect.signature(op.create_adam).parameters) == [
+        "optimizer_id", "alpha", "betta1", "betta2", "eps", "weight_decay", "adamw_mode", "should_log",
+    ]  # fmt: skip
+
+
+def test_a_step_of_an_unknown_optimizer_is_refused_and_destroying_twice_is_not() -> None:
+    op = CPUAdamBuilder().load()
+    op.create_adam(78)
+    assert op.destroy_adam(78) == op.destroy_adam(78) == 0
+    one = torch.ones(1)
+    with pytest.raises(ValueError, match="ACC-505"):
+        op.adam_update(78, 1, 0.1, 0.9, 0.99, 1e-8, 0.0, True, one, one, one, one)
+
+
+def test_an_id_created_again_has_the_new_options() -> None:
+    op = CPUAdamBuilder().load()
+    results = []
+    for decoupled in (True, False):
+        op.create_adam(79, 1e-2, 0.9, 0.999, 1e-8, 0.5, decoupled)
+        p, m, v = torch.full((4,), 3.0), torch.zeros(4), torch.zeros(4)
+        op.adam_update(79, 1, 1e-2, 0.9, 0.999, 1e-8, 0.5, True, p, torch.ones(4), m, v)
+        results.append(p)
+    op.destroy_adam(79)
+    assert not torch.equal(*results)
+
+
+def test_several_threads_step_on_their_own_tensors() -> None:
+    op = CPUAdamBuilder().load()
+    op.create_adam(80)
+    rows = [[torch.full((50_000,), float(i)), *(torch.ones(50_000) for _ in range(3))] for i in range(4)]
+
+    def work(row: list[torch.Tensor]) -> None:
+        for step in range(1, 6):
+            op.adam_update(80, step, 0.1, 0.9, 0.99, 1e-8, 0.0, True, *row)
+
+    workers = [threading.Thread(target=work, args=(row,)) for row in rows]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    op.destroy_adam(80)
+    moved = [float(row[0][0]) - i for i, row in enumerate(rows)]
+    assert moved == pytest.approx([moved[0]] * 4, abs=1e-5)
+    assert all(torch.equal(row[0], row[0][:1].expand(50_000)) for row in rows)
+
+
+def test_flatten_and_unflatten_are_each_others_inverse() -> None:
+    op = UtilsBuilder().load()
+    tensors = [torch.randn(3, 2), torch.randn(4), torch.randn(())]
+    flat = op.flatten(tensors)
+    assert flat.shape == (11,)
+    for one, other in zip(op.unflatten(flat, tensors), tensors, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_pinned_memory_of_deepspeed_is_whole_pages_and_reported_until_it_is_freed() -> None:
+    handle = PinMemoryBuilder().load().pin_handle()
+    tensor = handle.new_cpu_locked_tensor(1000, torch.empty(0, dtype=torch.bfloat16))
+    assert tensor.shape == (1000,)
+    assert tensor.dtype == torch.bfloat16
+    assert tensor.data_ptr() % 4096 == 0
+    assert handle.is_pinned(tensor[10:20])
+    address = tensor.data_ptr()
+    assert handle.free_cpu_locked_tensor(tensor)
+    assert not handle.is_pinned(tensor)
+    assert not handle.free_cpu_locked_tensor_by_ptr(address)
+    del tensor
+    gc.collect()

@@ -1,0 +1,92 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Every kernel in a C program without torch: the committed bits on every instruction set, emulated ones too."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from accel_ops import abi, binding, library
+
+HERE = Path(__file__).parent / "driver"
+VECTORS = (HERE / "vectors.txt").read_text(encoding="utf-8")
+
+
+def find_program(program: str, package: str) -> str:
+    """Return the program's path. Where its package is missing, the test fails in CI and is skipped elsewhere."""
+    path = shutil.which(program)
+    if path is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"not run: package {package}")
+    return str(path)
+
+
+def build(folder: Path, prefix: str = "", *flags: str, header: Path | None = None) -> Path:
+    """Build the driver with the kernels in it; `header`: folder of another accel_ops.h for the driver alone."""
+    sources = library.source()
+    package = f"g++-{prefix.strip('-')}" if prefix else "g++"
+    headers = [f"-I{folder}" for folder in sources.folders]
+    units = [str(unit) for unit in sources.units]
+    program, compiled = folder / "driver", folder / "driver.o"
+    own = [f"-I{header}"] if header else []
+    compile_driver = [
+        find_program(f"{prefix}gcc", package), "-std=c11", "-Wall", "-Werror", "-O1", *own, *headers,
+        "-c", str(HERE / "driver.c"), "-o", str(compiled),
+    ]  # fmt: skip
+    link = [
+        find_program(f"{prefix}g++", package), "-std=c++17", *sources.flags, "-fopenmp", *flags, *headers, *units,
+        str(compiled), "-o", str(program),
+    ]  # fmt: skip
+    subprocess.run(compile_driver, check=True)
+    subprocess.run(link, check=True, capture_output=True)
+    return program
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("driver"))
+
+
+@pytest.mark.parametrize("level", ["1", "3", "4"])
+def test_the_bits_are_the_committed_ones_on_this_machine(driver: Path, level: str) -> None:
+    ended = subprocess.run([driver, level], capture_output=True, text=True, check=False)
+    if ended.returncode == 2:
+        pytest.skip(f"this machine is below x86-64-v{level}")
+    assert ended.stdout == VECTORS
+
+
+@pytest.mark.parametrize("cpu", ["qemu64", "Nehalem"], ids=["x86-64-v1", "x86-64-v2"])
+def test_an_older_cpu_runs_no_illegal_instruction_and_gives_the_same_bits(driver: Path, cpu: str) -> None:
+    emulator = find_program("qemu-x86_64", "qemu-user")
+    ended = subprocess.run([emulator, "-cpu", cpu, driver], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (0, VECTORS)
+
+
+def test_c_sees_the_interface_that_python_declares(driver: Path) -> None:
+    ended = subprocess.run([driver, "abi"], capture_output=True, text=True, check=True)
+    assert ended.stdout == abi.expected()
+
+
+def test_a_program_compiled_with_another_version_of_the_header_stops(tmp_path: Path) -> None:
+    csrc = tmp_path / "csrc"
+    shutil.copytree(library.source().folders[0], csrc)
+    header = csrc / "accel_ops.h"
+    header.write_text(
+        header.read_text("utf-8").replace(
+            f"ACCEL_ABI_VERSION = {binding.ABI_VERSION}", "ACCEL_ABI_VERSION = 99"
+        )
+    )
+    program = build(tmp_path, header=csrc)
+    assert subprocess.run([program, "abi"], capture_output=True, check=False).returncode == 4
+
+
+def test_aarch64_gives_the_same_bits_and_has_the_same_interface(tmp_path: Path) -> None:
+    emulator = find_program("qemu-aarch64", "qemu-user")
+    program = build(tmp_path, "aarch64-linux-gnu-", "-static")
+    for arguments, output in (([], VECTORS), (["abi"], abi.expected())):
+        ended = subprocess.run([emulator, program, *arguments], capture_output=True, text=True, check=False)
+        assert (ended.returncode, ended.stdout) == (0, output)

@@ -1,0 +1,269 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""adam_update as a builtin function does and refuses what the Python function does, bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import sys
+import sysconfig
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from accel_ops import fast, library
+from accel_ops.errors import InvalidTensors, UnknownOptimizer
+from accel_ops.op_builder import CPUAdamBuilder
+from accel_ops.op_builder import adam as python
+
+SCALARS = (3, 1e-2, 0.9, 0.99, 1e-8, 0.01, True)
+needs_exchange = pytest.mark.skipif(
+    not hasattr(torch.Tensor, "__dlpack_c_exchange_api__")
+    or bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="not run: torch 2.10, an interpreter with a GIL",
+)
+
+
+@pytest.fixture(scope="module")
+def builtin() -> Any:
+    op = CPUAdamBuilder().load()
+    op.create_adam(11, adamw_mode=True)
+    op.create_adam(12, adamw_mode=False)
+    return op.adam_update
+
+
+def four(*shape: int, dtype: torch.dtype = torch.float32) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    return [torch.rand(shape).to(dtype if index < 2 else torch.float32) for index in range(4)]
+
+
+def outcome(function: Callable[..., int], arguments: list[Any], options: dict[str, Any]) -> Any:
+    """The result or the error's type and text, and what the tensors hold then."""
+    copies = copy.deepcopy(arguments)
+    try:
+        result: Any = function(*copies, **options)
+    except Exception as error:
+        result = (type(error), str(error))
+    tensors = [each for each in copies if isinstance(each, torch.Tensor) and each.device.type == "cpu"]
+    return result, [each.detach().resolve_neg().to_dense().tolist() for each in tensors if each.numel()]
+
+
+@needs_exchange
+def test_the_op_s_function_is_a_builtin(builtin: Any) -> None:
+    assert isinstance(builtin, types.BuiltinFunctionType)
+    assert builtin.__name__ == "adam_update"
+
+
+def parameter(size: int) -> torch.Tensor:
+    return torch.nn.Parameter(torch.rand(size))
+
+
+class Subclass(torch.Tensor):
+    def __deepcopy__(self, memo: Any) -> Subclass:
+        return self.detach().clone().as_subclass(Subclass)
+
+
+ODD: dict[str, Callable[[], Any]] = {
+    "none": lambda: None,
+    "list": lambda: [1.0],
+    "shorter": lambda: torch.rand(5),
+    "float64": lambda: torch.rand(6).double(),
+    "int": lambda: torch.ones(6, dtype=torch.int32),
+    "complex": lambda: torch.ones(6, dtype=torch.complex64),
+    "conjugate": lambda: torch.ones(6, dtype=torch.complex64).conj(),
+    "negative view": lambda: torch._neg_view(torch.rand(6)),
+    "sparse": lambda: torch.rand(6).to_sparse(),
+    "strided": lambda: torch.rand(12)[::2],
+    "expanded": lambda: torch.rand(1).expand(6),
+    "transposed": lambda: torch.rand(3, 2).t(),
+    "other shape": lambda: torch.rand(2, 3),
+    "half": lambda: torch.rand(6).half(),
+    "bfloat16": lambda: torch.rand(6).bfloat16(),
+    "subclass": lambda: torch.rand(6).as_subclass(Subclass),
+    "parameter": lambda: parameter(6),
+    "buffer": lambda: torch.nn.Buffer(torch.rand(6)),
+    "requires grad": lambda: torch.rand(6, requires_grad=True),
+    "inference": lambda: torch.rand(6),
+    "empty": lambda: torch.rand(0),
+}
+
+
+@pytest.mark.parametrize("role", range(4))
+@pytest.mark.parametrize("odd", ODD)
+def test_odd_tensors_have_the_same_end(builtin: Any, odd: str, role: int) -> None:
+    tensors: list[Any] = four(6)
+    tensors[role] = ODD[odd]()
+    arguments = [11, *SCALARS, *tensors]
+    ours, theirs = (outcome(function, arguments, {}) for function in (builtin, python.adam_update))
+    assert repr(ours) == repr(theirs)  # NaN is not equal to itself
+
+
+WRONG: list[Any] = [None, "x", 0, -1, 2, 2.0, True, False, 2**40, 2**63, 2**2000, float("nan"), float("inf"),
+                    torch.tensor(2.0), torch.tensor([1.0, 2.0]), [], object]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", range(8))
+@pytest.mark.parametrize("value", WRONG, ids=lambda value: repr(value)[:20])
+def test_odd_options_have_the_same_end(builtin: Any, index: int, value: Any) -> None:
+    arguments: list[Any] = [11, *SCALARS, *four(6)]
+    arguments[index] = value
+    ours, theirs = (outcome(function, arguments, {}) for function in (builtin, python.adam_update))
+    assert repr(ours) == repr(theirs)  # NaN is not equal to itself
+
+
+@pytest.mark.parametrize("count", [0, 3, 11, 13, 40])
+def test_a_wrong_number_of_arguments_is_an_error(builtin: Any, count: int) -> None:
+    arguments = [11, *SCALARS, *four(6), *[1] * 40][:count]
+    with pytest.raises(TypeError, match=r"adam_update\(\)"):
+        builtin(*arguments)
+
+
+def test_keywords_reach_the_python_function(builtin: Any) -> None:
+    copies = [torch.zeros(6, dtype=torch.bfloat16), torch.zeros(6, dtype=torch.bfloat16)]
+    first, second = four(6), four(6)
+    builtin(11, *SCALARS, *first, grad_factor=0.5, copy=copies[0])
+    python.adam_update(11, *SCALARS, *second, grad_factor=0.5, copy=copies[1])
+    assert all(map(torch.equal, [*first, copies[0]], [*second, copies[1]]))
+    builtin(11, *SCALARS, *first[:2], exp_avg=first[2], exp_avg_sq=first[3])
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        builtin(11, *SCALARS, *first, nothing=1)
+
+
+@settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(st.data())
+def test_every_shape_and_dtype_gives_the_same_bits(builtin: Any, data: st.DataObject) -> None:
+    shape = data.draw(st.lists(st.integers(0, 9), max_size=4))
+    dtypes = [torch.float32, torch.bfloat16, torch.float16]
+    dtype, state = data.draw(st.sampled_from(dtypes)), data.draw(st.sampled_from(dtypes))
+    tensors = four(*shape, dtype=dtype)
+    tensors[2:] = [each.to(state) for each in tensors[2:]]
+    options = [data.draw(st.floats(0, 1)) for _ in range(5)]
+    arguments = [data.draw(st.sampled_from([11, 12])), data.draw(st.integers(1, 2**40)), *options,
+                 data.draw(st.booleans()), *tensors]  # fmt: skip
+    ours, theirs = (outcome(function, arguments, {}) for function in (builtin, python.adam_update))
+    assert repr(ours) == repr(theirs)
+
+
+@pytest.mark.parametrize("pair", [(0, 1), (0, 2), (2, 3), (1, 3)])
+def test_shared_memory_is_refused_and_nothing_is_written(builtin: Any, pair: tuple[int, int]) -> None:
+    tensors = four(6)
+    tensors[pair[0]] = tensors[pair[1]]
+    before = [tensor.clone() for tensor in tensors]
+    with pytest.raises(InvalidTensors, match="shares memory"):
+        builtin(11, *SCALARS, *tensors)
+    assert all(map(torch.equal, tensors, before))
+
+
+def test_large_tensors_step_in_torch_s_threads(builtin: Any, threads: None) -> None:
+    torch.set_num_threads(2)
+    first, second = four(100_000), four(100_000)
+    builtin(11, *SCALARS, *first)
+    torch.set_num_threads(1)
+    python.adam_update(11, *SCALARS, *second)
+    assert all(map(torch.equal, first, second))
+
+
+def test_memory_that_is_copied_when_written_is_not_shared_after_a_step(builtin: Any) -> None:
+    original = torch.ones(6)
+    lazy = torch._lazy_clone(original)
+    builtin(11, *SCALARS, lazy, *four(6)[1:])
+    assert torch.equal(original, torch.ones(6))
+    assert not torch.equal(lazy, original)
+
+
+def test_an_optimizer_that_does_not_exist_or_was_destroyed_is_named(builtin: Any) -> None:
+    op = CPUAdamBuilder().load()
+    op.create_adam(13)
+    op.destroy_adam(13)
+    for unknown in (13, 999, "x", None):
+        with pytest.raises(UnknownOptimizer):
+            builtin(unknown, *SCALARS, *four(6))
+    with pytest.raises(TypeError):
+        builtin([], *SCALARS, *four(6))
+
+
+def test_the_options_are_those_of_the_last_creation(builtin: Any) -> None:
+    op = CPUAdamBuilder().load()
+    results = []
+    for decoupled in (True, False):
+        op.create_adam(14, adamw_mode=decoupled)
+        tensors = four(6)
+        op.adam_update(14, *SCALARS, *tensors)
+        results.append(tensors[0])
+    assert not torch.equal(*results)
+
+
+def test_threads_may_step_at_once(builtin: Any) -> None:
+    rows = [four(50_000) for _ in range(4)]
+
+    def steps(row: list[torch.Tensor]) -> None:
+        for _ in range(20):
+            builtin(11, *SCALARS, *row)
+
+    workers = [threading.Thread(target=steps, args=[row]) for row in rows]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert all(torch.equal(row[0], rows[0][0]) for row in rows)
+
+
+def test_calls_leave_no_references(builtin: Any) -> None:
+    tensors = four(6)
+    bad = [*tensors[:3], torch.rand(5)]
+    objects = [11, 10**6, 1e-2, *tensors, None]
+
+    def call() -> None:
+        builtin(11, 10**6, *SCALARS[1:], *tensors)
+        with pytest.raises(InvalidTensors):
+            builtin(11, 10**6, *SCALARS[1:], *bad)
+
+    call()
+    gc.collect()
+    before = [sys.getrefcount(each) for each in objects]
+    for _ in range(200):
+        call()
+    gc.collect()
+    after = [sys.getrefcount(each) for each in objects]
+    assert all(abs(one - other) < 50 for one, other in zip(before, after, strict=True)), (before, after)
+
+
+def test_an_op_can_be_pickled_and_copied() -> None:
+    op = CPUAdamBuilder().load()
+    op.create_adam(15)
+    for other in (pickle.loads(pickle.dumps(op)), copy.deepcopy(op)):
+        tensors = four(6)
+        assert other.adam_update(15, *SCALARS, *tensors) == 0
+
+
+@pytest.mark.parametrize(
+    "missing", ["exchange", "another version", "free-threaded", "another interpreter", "function"]
+)
+def test_without_what_it_needs_calls_go_through_ctypes(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if missing == "exchange":
+        monkeypatch.setattr(fast, "_DLPACK", "__no_exchange__")
+    elif missing == "another version":
+        monkeypatch.setattr(fast, "_DLPACK_MAJOR", 0)
+    elif missing == "free-threaded":
+        monkeypatch.setattr(sysconfig, "get_config_var", lambda name: 1)
+    elif missing == "another interpreter":
+        monkeypatch.setattr(sys.implementation, "name", "other")
+    else:
+        monkeypatch.setitem(fast._FUNCTIONS, "new_function", "PyNo_Function")
+    assert fast.interpreter.__wrapped__() is None
+    monkeypatch.setattr(fast, "interpreter", lambda: None)
+    assert fast.adam_update(library.load().functions, {}, python.adam_update) is python.adam_update

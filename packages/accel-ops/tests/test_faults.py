@@ -1,0 +1,188 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Ops work whatever fails on a machine: from another source, and with one warning at most."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from accel_ops import kernels, library
+
+#: Program that loads without a library in the wheel, and prints the reason.
+_REASON = (
+    "from pathlib import Path; from accel_ops import library; "
+    "library.PREBUILT = Path('none'); print(library.load().reason)"
+)
+
+
+def ours(warned: pytest.WarningsRecorder) -> int:
+    """The number of warnings, but for those of files that an earlier test has left to the garbage collector."""
+    return sum(warning.category is RuntimeWarning for warning in warned)
+
+
+def steps() -> bool:
+    tensors = [torch.ones(5) for _ in range(4)]
+    kernels.adam(*([tensor] for tensor in tensors), step=1, lr=0.1, beta1=0.9, beta2=0.99, eps=1e-8)
+    return bool(tensors[0][0] < 1)
+
+
+def test_a_damaged_library_of_the_wheel_is_replaced_by_a_build(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "damaged.so").write_bytes(b"\x7fELF and no more")
+    monkeypatch.setattr(library, "PREBUILT", tmp_path / "damaged.so")
+    assert library.load().reason.startswith("compiled on this machine")
+    assert steps()
+
+
+def test_a_library_of_another_interface_version_is_not_used(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other.cpp"
+    other.write_text('extern "C" int accel_abi_version() { return 99; }\n')
+    subprocess.run(["c++", "-shared", "-fPIC", "-o", tmp_path / "other.so", other], check=True)
+    monkeypatch.setattr(library, "PREBUILT", tmp_path / "other.so")
+    assert library.load().reason.startswith("compiled on this machine")
+
+
+@pytest.mark.parametrize("fault", ["a file in its place", "another user's", "writable by others"])
+def test_an_unusable_cache_costs_a_build_in_each_process(
+    cache: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if fault == "a file in its place":
+        cache.write_text("")
+    else:
+        cache.mkdir()
+        cache.chmod(0o777 if fault == "writable by others" else 0o700)
+        if fault == "another user's":
+            monkeypatch.setattr(os, "getuid", lambda: 4_000_000)
+    with pytest.warns(RuntimeWarning, match="Every process does that again") as warned:
+        assert library.load() is library.load()
+    assert library.load().reason.startswith("compiled for this process; the cache of built libraries can")
+    assert ours(warned) == 1
+    assert steps()
+
+
+def test_a_full_disk_leaves_plain_torch_and_the_next_process_builds(cache: Path) -> None:
+    def limit_file_size() -> None:
+        # The linker cannot write the library, as on a full disk.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+
+    def child(**options: Any) -> str:
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", _REASON],
+            capture_output=True,
+            text=True,
+            check=True,
+            **options,
+        )
+        return done.stdout
+
+    assert child(preexec_fn=limit_file_size).startswith("plain torch: accel_ops does not compile")
+    assert child().startswith("compiled on this machine")
+
+
+def test_a_user_without_a_home_gets_a_library_for_the_process(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    for variable in ("ACCEL_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(Path, "home", fail)
+    with pytest.warns(RuntimeWarning, match="home directory"):
+        library.load()
+    assert library.load().reason.startswith("compiled for this process; the cache of built libraries can")
+
+
+def test_a_cxx_that_is_not_a_command_leaves_plain_torch(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", 'g++ "x')
+    assert library.origin().startswith("plain torch: no C++ compiler can be called")
+    with pytest.warns(RuntimeWarning, match="No closing quotation"):
+        assert library.load().functions is None
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
+def test_an_unexpected_error_leaves_plain_torch(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(thread: threading.Thread) -> None:
+        raise error
+
+    monkeypatch.setattr(threading.Thread, "start", fail)
+    with pytest.warns(RuntimeWarning, match=str(error) or type(error).__name__):
+        assert library.load().functions is None
+
+
+def test_where_the_library_came_from_is_known_after_loading(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CXX", "false")
+    assert library.origin().endswith("false, or plain torch if that fails")
+    with pytest.warns(RuntimeWarning):
+        library.load()
+    assert library.origin() == library.load().reason
+    assert library.origin().startswith("plain torch: accel_ops does not compile")
+
+
+def test_a_machine_without_a_compiler_uses_a_library_in_the_cache(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert library.load().reason.startswith("compiled on this machine")
+    monkeypatch.setattr(library, "_loaded", None)
+    monkeypatch.setenv("PATH", "")
+    assert library.origin() == "compiled on this machine before"
+    assert library.load().reason.startswith("compiled on this machine")
+
+
+def test_threads_that_load_at_once_load_once_and_warn_once(
+    without_library: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def slowly(source: object) -> Path:
+        calls.append(source)
+        time.sleep(0.2)
+        raise OSError("no library today")
+
+    monkeypatch.setattr(library.native, "build_library", slowly)
+    with pytest.warns(RuntimeWarning, match="no library today") as warned, ThreadPoolExecutor(8) as pool:
+        loaded = set(pool.map(lambda _: library.load(), range(8)))
+    assert (len(loaded), len(calls), ours(warned)) == (1, 1, 1)
+
+
+def test_without_a_compiler_there_is_one_warning_and_plain_torch(without_library: None) -> None:
+    with pytest.warns(RuntimeWarning, match="no C\\+\\+ compiler on PATH") as warned:
+        assert all([steps(), steps(), steps()])
+    assert len([warning for warning in warned if "accel-ops" in str(warning.message)]) == 1
+    assert library.load().functions is None
+
+
+def test_functions_exist_after_a_failed_load(without_library: None) -> None:
+    """DeepSpeedCPUAdam.__del__ calls destroy_adam without a check, so it must always exist."""
+    from accel_ops.op_builder import CPUAdamBuilder
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        op = CPUAdamBuilder().load()
+    assert op.destroy_adam(12345) == 0
+
+
+def test_functions_that_upstream_may_add_are_refused_by_name() -> None:
+    from accel_ops.op_builder import CPUAdamBuilder
+
+    with pytest.raises(AttributeError, match="cpu_adam has no function adam_undo"):
+        CPUAdamBuilder().load().adam_undo(0, [0])

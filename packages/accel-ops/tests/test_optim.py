@@ -1,0 +1,236 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel_ops.optim` behaves as torch's optimizers do, or raises."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+from accel_ops import kernels, optim
+from accel_ops.errors import InvalidTensors
+
+TWINS = [(optim.AdamW, torch.optim.AdamW), (optim.Adagrad, torch.optim.Adagrad)]
+
+
+def parameter(grad: float = 1.0) -> torch.nn.Parameter:
+    """Four ones, with a gradient."""
+    made = torch.nn.Parameter(torch.ones(4))
+    made.grad = torch.full((4,), grad)
+    return made
+
+
+def test_state_dicts_are_exchanged_with_torch_in_both_directions() -> None:
+    for ours, torchs in ((optim.AdamW, torch.optim.AdamW), (optim.Adagrad, torch.optim.Adagrad)):
+        param = torch.nn.Parameter(torch.ones(4))
+        param.grad = torch.ones(4)
+        mine = ours([param])
+        mine.step()
+        saved = copy.deepcopy(mine.state_dict())
+        theirs = torchs([torch.nn.Parameter(param.detach().clone())])
+        theirs.load_state_dict(mine.state_dict())
+        twin = theirs.param_groups[0]["params"][0]
+        twin.grad = torch.ones(4)
+        theirs.step()
+        again = ours([torch.nn.Parameter(param.detach().clone())])
+        again.load_state_dict(saved)
+        other = again.param_groups[0]["params"][0]
+        other.grad = torch.ones(4)
+        again.step()
+        assert torch.allclose(twin, other, atol=1e-6)
+        assert theirs.state_dict()["state"][0].keys() == again.state_dict()["state"][0].keys()
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 0, 1], [1, 0]])
+@pytest.mark.parametrize("twins", TWINS, ids=["AdamW", "Adagrad"])
+def test_parameters_keep_their_states_whatever_the_order_of_their_first_steps(
+    twins: Any, order: list[int]
+) -> None:
+    results = []
+    for cls in twins:
+        params = [torch.nn.Parameter(torch.arange(4.0) + index) for index in range(3)]
+        optimizer = cls([{"params": params[:1]}, {"params": params[1:], "lr": 0.3}], lr=0.1)
+        for step in range(5):
+            for index, param in enumerate(params):
+                turn = order.index(index) if index in order else 9
+                param.grad = torch.full((4,), step + index - 2.5) if turn <= step else None
+            optimizer.step()
+        results.append(torch.stack([param.detach() for param in params]))
+    assert torch.allclose(*results, atol=1e-6)
+
+
+def test_a_state_that_was_replaced_is_used() -> None:
+    params = [parameter(), parameter(2.0)]
+    optimizer = optim.AdamW(params)
+    optimizer.step()
+    optimizer.state[params[1]] = new = copy.deepcopy(optimizer.state[params[0]])
+    old = optimizer.state[params[0]]
+    optimizer.step()
+    assert old["step"] == new["step"] == 2
+    assert torch.all(new["exp_avg"] > old["exp_avg"])
+    optimizer.param_groups[0]["params"].reverse()  # no longer the order of the states
+    before = new["exp_avg"].clone()
+    optimizer.step()
+    assert torch.all(new["exp_avg"] > before)
+    assert torch.all(new["exp_avg"] > old["exp_avg"])
+
+
+def test_a_gradient_of_another_class_is_taken() -> None:
+    class Marked(torch.Tensor):
+        pass
+
+    param, twin = parameter(), parameter()
+    ours, torchs = optim.AdamW([param]), torch.optim.AdamW([twin])
+    for _ in range(2):
+        param.grad = torch.ones(4).as_subclass(Marked)
+        ours.step()
+        torchs.step()
+    assert torch.allclose(param, twin)
+
+
+def test_a_sparse_gradient_in_a_later_step_is_refused_and_nothing_is_written() -> None:
+    params = [torch.nn.Parameter(torch.ones(2, 2)) for _ in range(2)]
+    optimizer = optim.AdamW(params)
+    for param in params:
+        param.grad = torch.ones(2, 2)
+    optimizer.step()
+    before = params[0].detach().clone()
+    params[1].grad = torch.eye(2).to_sparse()
+    with pytest.raises(InvalidTensors, match="a sparse gradient"):
+        optimizer.step()
+    assert torch.equal(params[0], before)
+    assert optimizer.state[params[0]]["step"] == 1
+
+
+@pytest.mark.parametrize("option", ["amsgrad", "differentiable", "capturable"])
+def test_an_option_that_the_kernels_lack_is_refused_wherever_it_comes_from(option: str) -> None:
+    message = f"no {option}"
+    with pytest.raises(InvalidTensors, match=message):
+        optim.AdamW([parameter()], **{option: True})
+    optimizer = optim.AdamW([parameter()])
+    with pytest.raises(ValueError, match=message):
+        optimizer.add_param_group({"params": [parameter()], option: True})
+    theirs = torch.optim.AdamW([parameter()], **{option: True})
+    with pytest.raises(InvalidTensors, match=message):
+        optimizer.load_state_dict(theirs.state_dict())
+    assert len(optimizer.param_groups) == 1
+
+
+def test_amsgrad_by_position_is_refused_too() -> None:
+    with pytest.raises(InvalidTensors, match="no amsgrad"):
+        optim.AdamW([parameter()], 1e-3, (0.9, 0.999), 1e-8, 1e-2, True)
+
+
+def test_a_sparse_gradient_is_refused() -> None:
+    param = torch.nn.Parameter(torch.ones(2, 2))
+    param.grad = torch.eye(2).to_sparse()
+    with pytest.raises(InvalidTensors, match="sparse"):
+        optim.AdamW([param]).step()
+
+
+@pytest.mark.parametrize("twins", TWINS, ids=["AdamW", "Adagrad"])
+@pytest.mark.parametrize("grad", [1024.0, float("inf")])
+def test_a_gradient_scaler_unscales_and_skips_also_with_fused(twins: Any, grad: float) -> None:
+    results = []
+    for cls in twins:
+        param = parameter()
+        optimizer = cls([param], lr=0.1, fused=True)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        scaler.scale(torch.zeros(()))
+        param.grad = torch.full((4,), grad)
+        scaler.step(optimizer)
+        scaler.update()
+        results.append(param.detach().clone())
+    assert torch.allclose(*results)
+    assert torch.equal(results[0], torch.ones(4)) == (grad == float("inf"))
+
+
+@pytest.mark.parametrize("cls", [optim.AdamW, optim.Adagrad, optim.Lion])
+def test_a_second_backward_through_the_values_before_the_step_is_an_error(cls: Any) -> None:
+    weight, other = torch.nn.Parameter(torch.ones(4)), torch.nn.Parameter(torch.ones(4))
+    loss = (weight * other).sum()
+    loss.backward(retain_graph=True)
+    cls([weight]).step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_a_refused_step_does_not_count() -> None:
+    param = parameter()
+    optimizer = optim.AdamW([param])
+    optimizer.step()
+    param.grad = None
+    param.data = param.data.double()
+    param.grad = torch.ones(4, dtype=torch.float64)
+    with pytest.raises(InvalidTensors):
+        optimizer.step()
+    assert optimizer.state[param]["step"] == 1
+
+
+@pytest.mark.parametrize("form", ["channels_last", "transposed", "with gaps"])
+def test_a_parameter_in_another_memory_format_is_updated_as_torch_does(form: str) -> None:
+    torch.manual_seed(0)
+    results = []
+    start, grad = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 4, 5)
+    for cls in (optim.AdamW, torch.optim.AdamW):
+        if form == "channels_last":
+            data = start.contiguous(memory_format=torch.channels_last)
+        elif form == "transposed":
+            data = start.permute(3, 1, 0, 2).contiguous().permute(2, 1, 3, 0)
+        else:
+            data = torch.zeros(2, 3, 4, 10)[..., ::2].copy_(start)
+        param = torch.nn.Parameter(data)
+        assert param.stride() == data.stride()
+        optimizer = cls([param], lr=0.1)
+        for _ in range(3):
+            param.grad = torch.empty_like(param).copy_(grad)
+            optimizer.step()
+        results.append(param.detach())
+    assert torch.allclose(*results, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+def test_new_states_are_zero_to_the_last_element(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of all sizes, filled by two threads; float64, which no kernel supports, by torch."""
+    monkeypatch.setattr(torch, "empty_like", lambda like: torch.full_like(like, float("nan")))
+    for zeros in kernels.zeros_like([torch.ones(size, dtype=dtype) for size in (1, 70_001, 0, 5)]):
+        assert torch.equal(zeros, torch.zeros_like(zeros))
+
+
+@pytest.mark.parametrize("kind", [optim.AdamW, optim.Adagrad, optim.Lion])
+def test_a_step_under_another_default_device_is_the_same(kind: Any) -> None:
+    here, there = parameter(), parameter()
+    kind([here]).step()
+    optimizer = kind([there])
+    with torch.device("meta"):
+        optimizer.step()
+    assert torch.equal(here, there)
+
+
+@pytest.mark.parametrize("kind", [optim.AdamW, optim.Adagrad, optim.Lion])
+def test_a_compiled_function_with_a_step_is_compiled_once(kind: Any) -> None:
+    param, twin = parameter(), parameter()
+    optimizer, same = kind([param]), kind([twin])
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    @torch.compile(backend=backend)
+    def train(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        optimizer.step()
+        return y + 1
+
+    counts = []
+    for _ in range(12):
+        train(torch.ones(3))
+        same.step()
+        counts.append(len(graphs))
+    assert counts == [counts[0]] * 12
+    assert torch.equal(param, twin)
+    torch.compiler.reset()

@@ -1,0 +1,273 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Page-locked memory: whole pages, exact records, and no reuse of memory that a tensor still refers to."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import random
+import resource
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from accel_ops import pinned_memory
+from accel_ops.errors import OutOfPinnedMemory
+from accel_ops.op_builder import PinMemoryBuilder
+from accel_ops.pinned_memory import LockedMemory, pinned_like
+from accel_ops.slabs import LEAST, SLAB
+
+MIB = 1 << 20
+
+
+def locked_bytes() -> int:
+    """Bytes that the kernel has locked for this process."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmLck:"))
+
+
+def flags_of(address: int) -> list[str]:
+    """The kernel's two-letter flags of the mapping at the address: `lo` for locked, `hg` for advised huge pages."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
+        name, *rest = line.split()
+        if "-" in name:
+            first, last = (int(bound, 16) for bound in name.split("-"))
+            inside = first <= address < last
+        elif inside and name == "VmFlags:":
+            return rest
+    raise AssertionError(f"nothing is mapped at {address:#x}")
+
+
+@pytest.fixture
+def granted() -> int:
+    """A size in bytes that this process may lock, and that is large enough for huge pages."""
+    return _granted(pinned_memory._HUGE)
+
+
+@pytest.fixture
+def memory() -> LockedMemory:
+    """Of a process that may lock three slabs."""
+    _granted(3 * SLAB)
+    return LockedMemory()
+
+
+def _granted(wanted: int) -> int:
+    if not Path("/proc/self/smaps").exists():
+        pytest.skip("not run: this system has no /proc that lists what is locked")
+    gc.collect()  # releases what earlier tests locked
+    probe = mmap.mmap(-1, wanted)
+    if not pinned_memory._mlock(pinned_memory._address(probe), wanted):
+        limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+        pytest.skip(f"not run: RLIMIT_MEMLOCK of {limit} bytes forbids locking {wanted}")
+    probe.close()
+    return wanted
+
+
+def test_memory_is_locked_until_it_is_freed(granted: int) -> None:
+    memory, before = LockedMemory(), locked_bytes()
+    tensor = memory.allocate(granted, torch.uint8)
+    assert locked_bytes() - before == granted
+    assert memory.is_locked(tensor[100:200])
+    assert memory.free(tensor.data_ptr())
+    assert locked_bytes() == before
+    assert not memory.is_locked(tensor)
+
+
+def test_memory_is_locked_until_its_last_view_is_deleted(granted: int) -> None:
+    memory, before = LockedMemory(), locked_bytes()
+    view = memory.allocate(granted, torch.uint8)[7:9]
+    gc.collect()
+    assert locked_bytes() - before == granted
+    del view
+    gc.collect()
+    assert locked_bytes() == before
+
+
+def test_a_forked_child_inherits_the_memory_without_its_lock(granted: int) -> None:
+    tensor = pinned_like(torch.ones(granted, dtype=torch.uint8))
+    assert pinned_memory.MEMORY.is_locked(tensor)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if pinned_memory.MEMORY.owns(tensor) and not pinned_memory.MEMORY.is_locked(tensor) else 3)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert pinned_memory.MEMORY.is_locked(tensor)
+
+
+def test_huge_pages_are_advised_for_large_blocks(granted: int) -> None:
+    memory = LockedMemory()
+    large, small = memory.allocate(granted, torch.uint8), memory.allocate(4096, torch.uint8)
+    if not Path("/sys/kernel/mm/transparent_hugepage").exists():
+        pytest.skip("not run: a kernel without transparent huge pages")
+    assert {"lo", "hg"} <= set(flags_of(large.data_ptr()))
+    assert "hg" not in flags_of(small.data_ptr())
+
+
+def test_memory_that_the_system_does_not_lock_is_usable_not_reported_as_pinned_and_warned_about_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pinned_memory, "_mlock", lambda address, length: False)
+    monkeypatch.setattr(pinned_memory, "_warned", False)
+    handle = PinMemoryBuilder().load().pin_handle()
+    with pytest.warns(RuntimeWarning, match=r"not locked.*ulimit -l"):
+        tensor = handle.new_cpu_locked_tensor(1000, torch.empty(0))
+    assert tensor.fill_(3).sum() == 3000
+    assert pinned_memory.MEMORY.owns(tensor)
+    assert not pinned_memory.MEMORY.is_locked(tensor)
+    assert not handle.is_pinned(tensor)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert handle.free_cpu_locked_tensor(handle.new_cpu_locked_tensor(5, tensor))
+    assert handle.free_cpu_locked_tensor(tensor)
+
+
+def test_memory_begins_at_a_page_and_is_zero() -> None:
+    memory = LockedMemory()
+    for count in (1, 5, 1024, 1 << 20):
+        tensor = memory.allocate(count, torch.float32)
+        assert tensor.data_ptr() % 4096 == 0
+        assert tensor.shape == (count,)
+        assert not tensor.any()
+
+
+def test_zero_elements_give_an_empty_tensor() -> None:
+    memory = LockedMemory()
+    assert memory.allocate(0, torch.float32).shape == (0,)
+
+
+def test_a_view_is_owned_and_a_neighbour_is_not() -> None:
+    memory = LockedMemory()
+    tensor = memory.allocate(1024, torch.float32)
+    assert memory.owns(tensor)
+    assert memory.owns(tensor[3:9].view(2, 3))
+    assert memory.owns(tensor[::7])
+    assert not memory.owns(torch.zeros(1024))
+    assert not memory.owns(torch.zeros(4, device="meta"))
+
+
+def test_memory_is_released_with_its_last_view() -> None:
+    memory = LockedMemory()
+    tensor = memory.allocate(1024, torch.float32)
+    view = tensor[5:6]
+    del tensor
+    gc.collect()
+    assert memory.owns(view)
+    address = view.data_ptr() - 20
+    del view
+    gc.collect()
+    assert not memory.free(address)
+
+
+def test_a_tensor_that_outlives_its_memory_reads_zeros() -> None:
+    memory = LockedMemory()
+    tensor = memory.allocate(1024, torch.float32).fill_(7)
+    assert memory.free(tensor.data_ptr())
+    assert not memory.owns(tensor)
+    assert not tensor.any()
+
+
+def test_exactly_the_allocated_and_not_freed_blocks_are_owned() -> None:
+    memory, draw = LockedMemory(), random.Random(0)
+    alive: list[torch.Tensor] = []
+    freed: list[torch.Tensor] = []
+    for _ in range(300):
+        if alive and draw.random() < 0.5:
+            tensor = alive.pop(draw.randrange(len(alive)))
+            assert memory.free(tensor.data_ptr())
+            freed.append(tensor)
+        else:
+            alive.append(memory.allocate(draw.randrange(1, 5000), torch.uint8))
+        assert all(memory.owns(tensor) for tensor in alive)
+    assert not any(memory.owns(tensor) for tensor in freed)
+
+
+def test_an_allocation_that_is_too_large_is_a_memory_error() -> None:
+    with pytest.raises(MemoryError, match="ACC-506") as raised:
+        LockedMemory().allocate(1 << 60, torch.uint8)
+    assert isinstance(raised.value, OutOfPinnedMemory)
+
+
+def test_a_pinned_copy_has_shape_type_and_data() -> None:
+    tensor = torch.arange(12, dtype=torch.int16).view(3, 4)
+    copy = pinned_like(tensor.t())
+    assert torch.equal(copy, tensor.t())
+    assert copy.is_contiguous()
+    assert copy.data_ptr() % 4096 == 0
+
+
+def test_blocks_share_locked_huge_pages(memory: LockedMemory) -> None:
+    tensors = [memory.allocate(MIB, torch.uint8) for _ in range(4)]
+    starts = [tensor.data_ptr() for tensor in tensors]
+    assert starts == [starts[0] + number * MIB for number in range(4)]
+    assert starts[0] % (2 * MIB) == 0
+    assert all(memory.is_locked(tensor) for tensor in tensors)
+    if Path("/sys/kernel/mm/transparent_hugepage").exists():
+        assert all({"lo", "hg"} <= set(flags_of(start)) for start in starts)
+
+
+def test_a_freed_block_reads_zeros_and_its_neighbours_stay(memory: LockedMemory) -> None:
+    tensors = [memory.allocate(LEAST + 100, torch.uint8).fill_(number + 1) for number in range(5)]
+    before = locked_bytes()
+    assert memory.free(tensors[2].data_ptr())
+    assert before - locked_bytes() == LEAST + 4096
+    assert not tensors[2].any()
+    assert [memory.is_locked(tensor) for tensor in tensors] == [True, True, False, True, True]
+    assert all((tensor == number + 1).all() for number, tensor in enumerate(tensors) if number != 2)
+    assert not memory.free(tensors[2].data_ptr())
+
+
+def test_memory_is_given_back_with_the_last_block_of_a_slab(memory: LockedMemory) -> None:
+    before = locked_bytes()
+    tensors = [memory.allocate(MIB, torch.uint8) for _ in range(5)]
+    assert locked_bytes() - before == 2 * SLAB
+    del tensors[:3]
+    gc.collect()
+    assert locked_bytes() - before == 2 * SLAB
+    del tensors[0]
+    gc.collect()
+    assert locked_bytes() - before == SLAB
+
+
+def test_a_block_is_locked_alone_where_a_slab_is_not(
+    memory: LockedMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = pinned_memory._mlock
+    monkeypatch.setattr(pinned_memory, "_mlock", lambda start, size: size < SLAB and lock(start, size))
+    before = locked_bytes()
+    tensor = memory.allocate(MIB, torch.uint8)
+    assert memory.is_locked(tensor)
+    assert locked_bytes() - before == MIB
+
+
+def test_a_forked_child_takes_nothing_of_its_parent_s_slab() -> None:
+    _granted(3 * SLAB)
+    memory = pinned_memory.MEMORY
+    memory.allocate(MIB, torch.uint8)
+    slab = memory._slab
+    assert slab is not None
+    child = os.fork()
+    if child == 0:
+        second = memory.allocate(MIB, torch.uint8).data_ptr()
+        os._exit(3 if slab.address <= second < slab.address + SLAB else 0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_blocks_of_all_sizes_come_and_go_without_overlap(memory: LockedMemory) -> None:
+    draw = random.Random(15)
+    kept: dict[int, tuple[torch.Tensor, int]] = {}
+    for number in range(400):
+        size = draw.choice((1, 4096, LEAST - 1, LEAST, LEAST + 1, MIB, SLAB // 2, SLAB // 2 + 1))
+        tensor = memory.allocate(size, torch.uint8)
+        assert not tensor.any()
+        kept[number] = tensor.fill_(number % 255 + 1), number % 255 + 1
+        if len(kept) > 6:
+            gone, value = kept.pop(draw.choice(list(kept)))
+            assert (gone == value).all()
+            if draw.random() < 0.5:
+                assert memory.free(gone.data_ptr())
+        del tensor
+    assert all((tensor == value).all() and memory.is_locked(tensor) for tensor, value in kept.values())

@@ -1,0 +1,134 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The wheel contains the library, and the source for machines that cannot load it; it is built from the sdist alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1]
+LIBRARY = "accel_ops/lib/libaccel_ops.so"
+WORKSPACE = PACKAGE.parents[1] / "shared" / "csrc"
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the package and of the shared headers, for builds that write into it."""
+    missing = [name for name in ("hatchling", "build") if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.fail(f"not run: package {' and '.join(missing)}")
+    root = tmp_path_factory.mktemp("tree")
+    shutil.copytree(
+        PACKAGE, root / "packages/accel-ops", ignore=shutil.ignore_patterns("build", "__pycache__")
+    )
+    if WORKSPACE.is_dir():
+        shutil.copytree(WORKSPACE, root / "shared/csrc")
+    return root / "packages/accel-ops"
+
+
+def built(folder: Path, out: Path, *options: str, **environment: str) -> Path:
+    command = [sys.executable, "-m", "build", "--no-isolation", *options, "--outdir", str(out), str(folder)]
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (file,) = out.iterdir()
+    return file
+
+
+@pytest.fixture(scope="module")
+def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel from the sdist, in an empty folder with nothing of the workspace beside it."""
+    folder = tmp_path_factory.mktemp("wheel")
+    sdist = built(tree, folder / "sdist", "--sdist")
+    subprocess.run(["tar", "xzf", sdist, "-C", folder], check=True)
+    return built(folder / sdist.name.removesuffix(".tar.gz"), folder / "wheel", "--wheel")
+
+
+def contents(wheel: Path) -> list[str]:
+    return zipfile.ZipFile(wheel).namelist()
+
+
+def test_the_wheel_from_the_sdist_contains_library_and_sources(wheel: Path, tmp_path: Path) -> None:
+    assert "-py3-none-" in wheel.name
+    assert "any" not in wheel.name
+    assert LIBRARY in contents(wheel)
+    assert "accel_ops/csrc/optimizers.cpp" in contents(wheel)
+    assert "accel_ops/include/accel/optimizers.h" in contents(wheel)
+    # The files of the wheel work without the checkout: with the library, and with the sources alone.
+    zipfile.ZipFile(wheel).extractall(tmp_path / "site")
+    for own_library in (True, False):
+        if not own_library:
+            shutil.rmtree(tmp_path / "site/accel_ops/lib")
+        program = "from accel_ops import library as l; print(l.__file__); print(l.load().reason)"
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(tmp_path / "site"),
+            "ACCEL_CACHE_DIR": str(tmp_path / "cache"),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
+        where, reason = done.stdout.splitlines()
+        assert where.startswith(str(tmp_path))
+        assert reason.startswith("built library of the wheel" if own_library else "compiled on this machine")
+
+
+@pytest.mark.parametrize("prefix", ["", "aarch64-linux-gnu-"], ids=["here", "aarch64"])
+def test_the_library_has_no_symbol_of_torch_python_libstdcxx_or_a_newer_glibc(
+    request: pytest.FixtureRequest, tmp_path: Path, prefix: str
+) -> None:
+    if prefix and shutil.which(f"{prefix}g++") is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"not run: package g++-{prefix.strip('-')}")
+    if prefix:
+        wheel = built(request.getfixturevalue("tree"), tmp_path / "wheel", "--wheel", CXX=f"{prefix}g++")
+    else:
+        wheel = request.getfixturevalue("wheel")
+    target = zipfile.ZipFile(wheel).extract(LIBRARY, tmp_path)
+    listed = subprocess.run(
+        [f"{prefix}nm", "-D", "--undefined-only", target], capture_output=True, text=True, check=True
+    )
+    symbols = [line.split()[-1] for line in listed.stdout.splitlines()]
+    assert symbols
+    versions = [symbol.partition("@GLIBC_")[2] for symbol in symbols if "@GLIBC_" in symbol]
+    foreign = ("Py", "_Py", "_ZN2at", "_ZN3c10", "_ZN5torch")
+    assert not [symbol for symbol in symbols if symbol.startswith(foreign)]
+    # C++'s own names all come from libstdc++ here, whose versions follow the compiler.
+    assert not [symbol for symbol in symbols if symbol.startswith("_Z") or "CXX" in symbol]
+    # As manylinux2014 requires: the library runs on every machine with glibc 2.17.
+    assert max(tuple(map(int, version.split("."))) for version in versions) <= (2, 17)
+
+
+@pytest.mark.parametrize(
+    ("cxx", "has_library"),
+    [
+        pytest.param("", True, id="empty"),
+        pytest.param("env LANG=C c++", True, id="several words"),
+        pytest.param("{folder}/without-openmp", True, id="without OpenMP"),
+        pytest.param("false", False, id="compiles nothing"),
+        pytest.param("no-such-compiler", False, id="missing"),
+        pytest.param('c++ "', False, id="not a command"),
+    ],
+)
+def test_a_wheel_is_built_with_any_compiler(tree: Path, tmp_path: Path, cxx: str, has_library: bool) -> None:
+    program = tmp_path / "without-openmp"
+    program.write_text('#!/bin/sh\ncase " $* " in *" -fopenmp "*) exit 1;; esac\nexec c++ "$@"\n')
+    program.chmod(0o755)
+    wheel = built(tree, tmp_path / "wheel", "--wheel", CXX=cxx.format(folder=tmp_path))
+    assert (LIBRARY in contents(wheel)) == has_library
+    assert wheel.name.endswith("-py3-none-any.whl") != has_library
+
+
+def test_without_a_compiler_the_wheel_is_for_every_machine(tree: Path, tmp_path: Path) -> None:
+    wheel = built(tree, tmp_path / "wheel", "--wheel", ACCEL_NO_NATIVE="1")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    assert "accel_ops/csrc/optimizers.cpp" in contents(wheel)
+    assert LIBRARY not in contents(wheel)
