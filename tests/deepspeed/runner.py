@@ -148,7 +148,9 @@ def _environment(record: Path, accel: str, side: str, seconds: int) -> dict[str,
         "DS_ACCELERATOR": accel,
         "DS_UNITTEST_TIMEOUT": str(seconds // 4),
         "OMP_NUM_THREADS": "1",
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),  # tests call `deepspeed`
+        "PATH": os.pathsep.join(
+            [str(Path(sys.executable).parent), os.environ["PATH"]]
+        ),  # tests call `deepspeed`
         "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")])),
     }
     if side == "stock":
