@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The stock `deepspeed` command looks for its launcher, and torch for ninja, on PATH.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test test-more test-again test-all bench check lint types layers house docs clean
+.PHONY: help demo test test-more test-again test-all bench check lint types layers clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -64,7 +64,7 @@ bench: $(BIN)/.ready ## the tables in docs/results
 	$(BIN)/python -m benchmarks.aio
 	$(BIN)/python -m benchmarks.device
 
-check: lint types layers house ## what CI checks without running anything
+check: lint types layers ## what CI checks without running anything
 
 lint: $(BIN)/.ready
 	$(BIN)/ruff check .
@@ -77,11 +77,7 @@ types: $(BIN)/.ready
 
 layers: $(BIN)/.ready
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/python -m ci.check_api
-
-house: $(BIN)/.ready
-	$(BIN)/python -m ci.check_skeleton
-	$(BIN)/python -m ci.routes check
+	$(BIN)/python -m ci.api
 
 clean: ## remove what the targets above made
-	rm -rf $(VENV) .tox runs wheels build dist
+	rm -rf $(VENV) .tox runs build dist

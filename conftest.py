@@ -14,7 +14,7 @@ MORE = (
     "tests/*",
     "docs/tests/test_tutorial.py",
     "examples/tests/test_[grstz]*.py",
-    "ci/tests/test_[sw]*.py",
+    "ci/tests/test_[asw]*.py",
     "packages/*/tests/test_simulated.py",
     "packages/*/tests/test_vendor_joined.py",
     "packages/*/tests/test_wheel.py",

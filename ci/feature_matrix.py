@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The table of what works on which accelerator, made of results of accel-testkit.
+"""The tables of what works on which accelerator, made of results of accel-testkit and of the packages' op tables.
 
 python -m ci.feature_matrix record suite.json engine.json    keep what runs with --results showed, and write the pages
 python -m ci.feature_matrix compare suite.json engine.json   does a run show what is kept? exits with 1 if not
-python -m ci.feature_matrix write                            write docs/results/conformance.md and the README's table
+python -m ci.feature_matrix write                            write conformance.md, routes.md and the README's table
 
 Why: pytest reports one run; these pages keep the runs of eight devices, and compare a new run with what was kept.
 """
@@ -12,41 +12,156 @@ Why: pytest reports one run; these pages keep the runs of eight devices, and com
 from __future__ import annotations
 
 import argparse
+import ast
+import importlib
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ci import workspace
-from ci.features import checklist, page, results
-from ci.features.results import PASSED, Results
-from ci.problem import CheckError, Problem, report
+from ci.problem import Problem, report
+from ci.workspace import Package
 
+KEPT = Path("docs/results/conformance")
+CONFORMANCE, ROUTES = Path("docs/results/conformance.md"), Path("docs/results/routes.md")
+SUITE = "packages/accel-testkit/src/accel_testkit/suite"
+#: The builders of stock DeepSpeed, for the table of routes.
+UPSTREAM_OPS = Path("ci/upstream_ops.toml")
+SCHEMA = 1
+PASSED, FAILED = "passed", "failed"
+#: The generated part of the README stands between these lines.
+BEGIN, END = "<!-- conformance: generated -->", "<!-- conformance: end -->"
 #: Traits that are the machine's, not the package's.
 _OF_THE_MACHINE = {"bf16", "fp16"}
+_NOT_RUN = "not run"
+_INTRODUCTION = """\
+# Conformance
+
+What `accel-testkit` found, accelerator by accelerator: a cell says what a run showed, and nothing else.
+Made by `python -m ci.feature_matrix write` from the files in [conformance/](conformance); do not edit.
+
+**A simulated device shows wiring, contracts and numerics. It shows nothing about speed or about the vendor's
+driver, and none of these packages has met a real device yet, the CPU aside.**
+"""
+_LEGEND = """\
+*passed*: the check, in all its variants. *no: name*: not run, because the vendor declares that its device or this
+release lacks it; the reasons stand in [Declared](#declared). *not run*: nothing is known.
+"""
+_ENGINE = """\
+## DeepSpeed's engine
+
+`deepspeed.initialize` in each configuration, on one rank and on two. The figure is the largest difference of a loss
+(they are between 1 and 5) from the same training in plain PyTorch on the CPU. *same bits*: the losses are those of
+DeepSpeed's own CPU accelerator to the last bit, on one rank and on two. A figure is missing where DeepSpeed itself
+trains differently from plain PyTorch on every accelerator ([why](../upstream.md)); *same bits* is missing where the
+optimizer is the accelerator's own op.
+"""
+_ROUTES = """\
+# Routes
+
+What computes each op on each accelerator. `load()` takes the first route that works there, and `accel ops build` shows
+which it is and why the ones before it are not; `accel ops list` shows what to expect. Under it, in italics, is what
+stock DeepSpeed {release} has for that accelerator. Made by `python -m ci.feature_matrix write` from the builders'
+`routes()` and `ci/upstream_ops.toml`; do not edit.
+
+This is what the packages contain, not what was run on a device: for that see
+[device kernels](../device-kernels.md#what-was-run) and [ops](../ops.md).
+"""
+
+
+@dataclass
+class Results:
+    """What was run of one accelerator, kept as one small file.
+
+    checks:  check of the suite -> `passed`, `failed`, or the name of the trait by which it was skipped.
+    engine:  configuration -> its `outcome`, alike; the largest `difference` of a loss from plain PyTorch on the
+             CPU; whether all losses are `identical` to DeepSpeed's on a CPU, None where that was not compared.
+    traits:  all that the vendor declares, and the reasons of what was skipped.
+    """
+
+    key: str
+    accelerator: str
+    simulated: bool
+    versions: dict[str, str]
+    traits: dict[str, str] = field(default_factory=dict)
+    checks: dict[str, str] = field(default_factory=dict)
+    engine: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+# ------------------------------------------------------------------------------------------------ results of runs
+
+
+def load(root: Path) -> list[Results]:
+    """What is kept, in order of key."""
+    files = sorted((root / KEPT).glob("*.json"))
+    return [Results(**json.loads(file.read_text(encoding="utf-8"))) for file in files]
+
+
+def condense(documents: Iterable[Mapping[str, Any]]) -> Results:
+    """The results of the runs of one accelerator. Raises Problem when they are of several, or none."""
+    documents = list(documents)
+    about = {(d["schema"], d["key"], d["accelerator"], d["simulated"]) for d in documents}
+    if len(about) != 1 or any(schema != SCHEMA or not key for schema, key, *_ in about):
+        raise Problem(
+            what="these results do not belong together",
+            found="; ".join(sorted(map(str, about))) or "no results",
+            expected=f"one accelerator, run by its key, schema {SCHEMA}",
+            do="give the files of runs with the same --accel KEY, on the same kind of device",
+        )
+    ((_, label, accelerator, simulated),) = about
+    # A package is run by its key; of several variants the run took the one that is there.
+    key = label.partition(" ")[0]
+    versions = {n: documents[0]["versions"][n].partition("+")[0] for n in ("python", "torch", "deepspeed")}
+    found = Results(key, accelerator, simulated, versions)
+    for document in documents:
+        found.traits |= document["traits"]
+        for row in document["checks"]:
+            _add(found, row)
+    return found
+
+
+def _add(found: Results, row: Mapping[str, Any]) -> None:
+    outcome = row["trait"] if row["outcome"] == "skipped" else row["outcome"]
+    if row["trait"]:
+        found.traits.setdefault(row["trait"], row["reason"])
+    file, _, name = row["id"].partition(".")
+    if file != "engine":
+        found.checks[row["id"]] = outcome
+        return
+    configuration = name.partition("[")[2].removesuffix("]").replace("-", " ")
+    fresh = {"outcome": PASSED, "difference": None, "identical": None}
+    engine = found.engine.setdefault(configuration, fresh)
+    # The worst of its checks: a failure, else a trait.
+    if FAILED in (outcome, engine["outcome"]):
+        engine["outcome"] = FAILED
+    elif outcome != PASSED:
+        engine["outcome"] = outcome
+    figures = row.get("figures", {})
+    if "identical" in figures:
+        engine["identical"] = figures["identical"] and engine["identical"] is not False
+    elif "difference" in figures:
+        engine["difference"] = max(float(f"{figures['difference']:.1e}"), engine["difference"] or 0.0)
 
 
 def record(root: Path, new: Results) -> None:
-    """Keep a run, over what was kept of the accelerator before."""
-    old = next((kept for kept in results.load(root) if kept.key == new.key), None)
-    file = root / results.FOLDER / f"{new.key}.json"
+    """Keep a run, over what was kept of the accelerator before: a run of the suite leaves the engine's results."""
+    old = _kept(root, new.key)
+    if old is not None:
+        new.traits |= {name: reason for name, reason in old.traits.items() if name not in new.traits}
+        new.checks, new.engine = new.checks or old.checks, new.engine or old.engine
+    file = root / KEPT / f"{new.key}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(results.text(results.merged(old, new)), encoding="utf-8")
-
-
-def written(root: Path) -> Iterator[tuple[Path, str]]:
-    """The pages and the text that each should have."""
-    kept = results.load(root)
-    yield root / page.PAGE, page.page(checklist.load(root), kept)
-    readme = root / "README.md"
-    yield readme, page.in_readme(readme.read_text(encoding="utf-8"), workspace.load(root).values(), kept)
+    # Sorted, so that a new run changes the lines of what has changed.
+    file.write_text(json.dumps(asdict(new), indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def differences(root: Path, new: Results, partial: bool = False) -> list[Problem]:
     """What is kept of the accelerator and not shown by this run, and the reverse; partial: of the checks that ran."""
-    old = next((kept for kept in results.load(root) if kept.key == new.key), None)
-    claimed, shown = _outcomes(old), _outcomes(new)
+    claimed, shown = _outcomes(_kept(root, new.key)), _outcomes(new)
     # A run of the suite says nothing about the engine, and the reverse.
     kinds = {name.partition(" ")[0] for name in shown}
     names = set(shown) if partial else {*shown, *(n for n in claimed if n.partition(" ")[0] in kinds)}
@@ -57,14 +172,17 @@ def differences(root: Path, new: Results, partial: bool = False) -> list[Problem
     ]
     if not wrong:
         return []
-    return [
-        Problem(
-            what=f"{results.FOLDER}/{new.key}.json is not what this run showed",
-            found="; ".join(wrong),
-            expected="the same outcomes",
-            do="mend what failed, or `python -m ci.feature_matrix record` the results and commit them",
-        )
-    ]
+    problem = Problem(
+        what=f"{KEPT}/{new.key}.json is not what this run showed",
+        found="; ".join(wrong),
+        expected="the same outcomes",
+        do="correct what failed, or `python -m ci.feature_matrix record` the results and commit them",
+    )
+    return [problem]
+
+
+def _kept(root: Path, key: str) -> Results | None:
+    return next((kept for kept in load(root) if kept.key == key), None)
 
 
 def _agree(claimed: str, shown: str) -> bool:
@@ -72,30 +190,170 @@ def _agree(claimed: str, shown: str) -> bool:
     return claimed == shown or ({claimed, shown} & _OF_THE_MACHINE != set() and PASSED in (claimed, shown))
 
 
-def _outcomes(found: Results | None) -> Mapping[str, str]:
+def _outcomes(found: Results | None) -> dict[str, str]:
     if found is None:
         return {}
     engine = {f"engine {name}": str(about["outcome"]) for name, about in found.engine.items()}
     return {**{f"suite {name}": outcome for name, outcome in found.checks.items()}, **engine}
 
 
+# ------------------------------------------------------------------------------------------------------- the pages
+
+
+def written(root: Path) -> Iterator[tuple[Path, str]]:
+    """The pages and the text that each should have."""
+    kept, packages = load(root), workspace.load(root)
+    yield root / CONFORMANCE, conformance(checklist(root), kept)
+    yield root / ROUTES, routes(list(packages), workspace.read_toml(root / UPSTREAM_OPS))
+    readme = root / "README.md"
+    yield readme, in_readme(readme.read_text(encoding="utf-8"), packages.values(), kept)
+
+
+def checklist(root: Path) -> dict[str, dict[str, str]]:
+    """File of the suite -> check -> its sentence, in the order of the files."""
+    found: dict[str, dict[str, str]] = {}
+    for path in sorted((root / SUITE).glob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        found[path.stem.removeprefix("test_")] = {
+            node.name.removeprefix("test_"): " ".join((ast.get_docstring(node) or "").split())
+            for node in tree.body
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        }
+    return found
+
+
+def conformance(checks: Mapping[str, Mapping[str, str]], results: Sequence[Results]) -> str:
+    """The page of each check and each configuration of the engine, accelerator by accelerator."""
+    keys = [result.key for result in results]
+    summary = []
+    for result in results:
+        versions = f"torch {result.versions['torch']}, deepspeed {result.versions['deepspeed']}"
+        summary.append([f"[{result.key}](conformance/{result.key}.json)", *_counts(result), versions])
+    head = ["accelerator", "device", "checks of the suite", "engine configurations", "with"]
+    parts = [_INTRODUCTION, *_table(head, summary), "", _LEGEND]
+    for file, sentences in checks.items():
+        rows = [
+            [f"`{check}`: {sentence}", *(_suite(result, f"{file}.{check}") for result in results)]
+            for check, sentence in sentences.items()
+        ]
+        parts += [f"## {file}", "", *_table(["check", *keys], rows), ""]
+    names = sorted({name for result in results for name in result.engine})
+    engine = [[name, *(_engine(result, name) for result in results)] for name in names]
+    parts += [_ENGINE, *_table(["configuration", *keys], engine), ""]
+    parts += ["## Declared", "", "What the packages say that their devices, or these releases, lack.", ""]
+    for result in results:
+        rows = [[f"`{name}`", *reason.split(": ", 1)] for name, reason in sorted(result.traits.items())]
+        parts += [f"### {result.key}", "", *_table(["feature or op", "", "reason"], rows), ""]
+    return "\n".join(parts).rstrip("\n") + "\n"
+
+
+def in_readme(text: str, packages: Iterable[Package], results: Sequence[Results]) -> str:
+    """The README with its table of packages renewed; raises ValueError where it has no place for it."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"no lines {BEGIN} and {END}")
+    kept = {result.key: result for result in results}
+    rows = []
+    for package in packages:
+        shown = [cell for key in package.vendors if key in kept for cell in _counts(kept[key])]
+        default = ["", _NOT_RUN, _NOT_RUN] if package.vendors else ["", "", ""]
+        about = package.project.get("description", "")
+        rows.append([f"[{package.name}]({package.folder}/README.md)", about, *(shown or default)])
+    head = ["package", "what", "device", "conformance checks", "configurations of DeepSpeed's engine"]
+    table = "\n".join(["", "", *_table(head, rows), "", ""])
+    return f"{before}{begin}{table}{end}{after}"
+
+
+def _counts(result: Results) -> list[str]:
+    device = "simulated" if result.simulated else "real"
+    engine = [about["outcome"] for about in result.engine.values()]
+    return [device, _counted(result.checks.values()), _counted(engine)]
+
+
+def _counted(outcomes: Iterable[str]) -> str:
+    found = Counter(outcome if outcome in (PASSED, FAILED) else "declared" for outcome in outcomes)
+    if not found:
+        return _NOT_RUN
+    words = [f"{found[PASSED]} passed"]
+    words += [f"**{found[FAILED]} failed**"] if found[FAILED] else []
+    return ", ".join(words + ([f"{found['declared']} declared missing"] if found["declared"] else []))
+
+
+def _suite(result: Results, check: str) -> str:
+    found = Counter(outcome for name, outcome in result.checks.items() if name.partition("[")[0] == check)
+    if not found:
+        return _NOT_RUN
+    if set(found) == {PASSED}:
+        return PASSED
+    parts = [f"{found[PASSED]} of {found.total()} passed"] if found[PASSED] else []
+    parts += [f"**{found[FAILED]} failed**"] if found[FAILED] else []
+    traits = sorted(set(found) - {PASSED, FAILED})
+    return "; ".join([*parts, *([f"no: {', '.join(traits)}"] if traits else [])])
+
+
+def _engine(result: Results, name: str) -> str:
+    found = result.engine.get(name)
+    if found is None:
+        return _NOT_RUN
+    if found["outcome"] != PASSED:
+        return "**failed**" if found["outcome"] == FAILED else f"no: {found['outcome']}"
+    difference = found["difference"]
+    words = [] if difference is None else [f"{difference:.1e}" if difference else "0"]
+    return ", ".join(words + (["same bits"] if found["identical"] else [])) or PASSED
+
+
+def routes(packages: Iterable[str], upstream: Mapping[str, Any]) -> str:
+    """The page of what computes each op, beside stock DeepSpeed's own support."""
+    from accel_core.op_builder import Route
+    from accel_core.op_builder.names import ONE_DEVICE, UPSTREAM
+
+    keys = [key for key in sorted(upstream["builders"]) if f"accel-{key}" in packages]
+    meanings = [[route.value, route.meaning] for route in Route]
+    meanings.append(["–", "the op is missing, with the [reason](conformance.md#declared)"])
+    rows = []
+    for op in (*UPSTREAM, *ONE_DEVICE):
+        builders = {key: builder(key, op) for key in keys}
+        ours = {
+            key: ", ".join(r.value for r in cls.routes()) if cls else "–" for key, cls in builders.items()
+        }
+        rows.append([f"`{op}`", *(f"{ours[key]}<br>*{_stock(upstream, key, op)}*" for key in keys)])
+    faults = [
+        f"- `{key.partition('.')[2]}` on {key.partition('.')[0]} {fault}."
+        for key, fault in upstream["faults"].items()
+    ]
+    parts = [_ROUTES.format(release=upstream["release"]), *_table(["route", "what computes"], meanings), ""]
+    parts += [
+        *_table(["op", *keys], rows),
+        "",
+        f"## Faults of DeepSpeed {upstream['release']}'s own",
+        "",
+        *faults,
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def builder(key: str, op: str) -> Any:
+    """The class that serves an op on an accelerator; None if it has no such op."""
+    table = importlib.import_module(f"accel_{key}.op_builder").TABLE
+    return table.builder(op, key, {}) if op in table else None
+
+
+def _stock(upstream: Mapping[str, Any], key: str, op: str) -> str:
+    name = f"{key}.{op}"
+    if op in upstream["builders"][key]:
+        return "with a fault" if name in upstream["faults"] else "yes"
+    return str(upstream["earlier"].get(name, "–"))
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+
+
+# ----------------------------------------------------------------------------------------------------- the program
+
+
 def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> int:
-    options = _options(arguments)
-    root = root or Path.cwd()
-    try:
-        if options.action == "write":
-            return _write(root)
-        new = results.condense(_read(file) for file in options.results)
-        if options.action == "compare":
-            return report(differences(root, new), f"{new.key}: what is kept is what this run showed")
-        record(root, new)
-        return _write(root)
-    except CheckError as error:
-        print(error, file=sys.stderr)
-        return 2
-
-
-def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m ci.feature_matrix", description="What works on which device."
     )
@@ -103,15 +361,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     for action in ("record", "compare"):
         actions.add_parser(action).add_argument("results", nargs="+", type=Path, help="files of --results")
     actions.add_parser("write")
-    return parser.parse_args(arguments)
-
-
-def _read(file: Path) -> Mapping[str, Any]:
-    document: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return document
-
-
-def _write(root: Path) -> int:
+    options, root = parser.parse_args(arguments), root or Path.cwd()
+    try:
+        if options.action != "write":
+            new = condense(json.loads(file.read_text(encoding="utf-8")) for file in options.results)
+            if options.action == "compare":
+                return report(differences(root, new), f"{new.key}: what is kept is what this run showed")
+            record(root, new)
+    except Problem as problem:
+        return report([problem], "")
     for file, text in written(root):
         file.write_text(text, encoding="utf-8")
         print(file.relative_to(root))

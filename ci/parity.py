@@ -30,12 +30,8 @@ from typing import Any, NamedTuple
 import torch
 from packaging.specifiers import SpecifierSet
 
+from ci import workspace
 from ci.problem import Problem, report
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 DEVICES = ("cpu", "cuda", "xpu", "npu", "hpu", "mlu", "sdaa", "mps")
 MEANT = Path("ci/parity.toml")
@@ -253,7 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.here:
         print(_MARK + json.dumps([importlib.metadata.version("deepspeed"), *compare(options.here)]))
         return 0
-    meant = tomllib.loads(MEANT.read_text(encoding="utf-8"))["meant"]
+    meant = workspace.read_toml(MEANT)["meant"]
     kept = json.loads(KEPT.read_text(encoding="utf-8")) if KEPT.is_file() else {}
     news = []
     for device in options.accel or DEVICES:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a check says when it does not hold: four parts, as everywhere in this project.
+"""What a program of ci/ says when something does not hold: four parts, as everywhere in this project.
 
 Why: the errors of accel_core have them, too, but ci/ imports no package that it checks.
 """
@@ -8,36 +8,27 @@ Why: the errors of accel_core have them, too, but ci/ imports no package that it
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What failed, what was found, what was expected, what to do."""
+class Problem(Exception):
+    """What failed, what was found, what was expected, what to do. Raised where nothing more can be checked."""
 
-    what: str
-    found: str
-    expected: str
-    do: str
-
-    def __str__(self) -> str:
-        return f"{self.what}\n  found:    {self.found}\n  expected: {self.expected}\n  do:       {self.do}"
+    def __init__(self, *, what: str, found: str, expected: str, do: str) -> None:
+        super().__init__(f"{what}\n  found:    {found}\n  expected: {expected}\n  do:       {do}")
+        self.what, self.found, self.expected, self.do = what, found, expected, do
 
 
-class CheckError(Exception):
-    """A program of ci/ cannot go on; `problem` says why."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(str(problem))
-        self.problem = problem
-
-
-def report(problems: Sequence[Problem], success: str) -> int:
-    """Writes every problem to stderr, or the success line to stdout; returns the exit status."""
-    for problem in problems:
+def report(problems: Iterable[Problem], success: str) -> int:
+    """Print each problem to stderr, also one that is raised, or the success line; return the exit status."""
+    count = 0
+    try:
+        for problem in problems:
+            count += 1
+            print(problem, file=sys.stderr)
+    except Problem as problem:
+        count += 1
         print(problem, file=sys.stderr)
-    if problems:
-        return 1
-    print(success)
-    return 0
+    if not count:
+        print(success)
+    return min(count, 1)

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HEADER = "# SPDX-FileCopyrightText: accel contributors\n# SPDX-License-Identifier: Apache-2.0\n"
-VENDOR_MODULES = ("__init__", "vendor", "probe", "traits", "accelerator", "op_builder/__init__")
 #: No person's settings (signing, hooks, default branch) may steer a test.
 GIT_ENVIRONMENT = {
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -18,19 +17,13 @@ GIT_ENVIRONMENT = {
     **{f"GIT_{role}_{field}": "test@test" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")},
 }
 
-
-HOME, EMAIL = "https://example.com/accel", "accel@example.com"
-CONTACT = f'[tool.accel.contact]\nrepository = "{HOME}"\nemail = "{EMAIL}"\n'
-
-
-def origin(name: str) -> str:
-    """What the package of that name says of where it comes from, as [tool.accel.contact] has it."""
-    folder = f"packages/{name}"
-    return (
-        f'authors = [{{ name = "accel contributors", email = "{EMAIL}" }}]\n[project.urls]\n'
-        f'Homepage = "{HOME}"\nSource = "{HOME}/tree/main/{folder}"\n'
-        f'Changelog = "{HOME}/blob/main/{folder}/CHANGELOG.md"\nIssues = "{HOME}/issues"\n'
-    )
+#: What an index needs to know of a package's origin.
+ORIGIN = """authors = [{ name = "accel contributors", email = "accel@example.com" }]
+[project.urls]
+Source = "https://example.com/accel"
+Changelog = "https://example.com/accel/CHANGELOG.md"
+Issues = "https://example.com/accel/issues"
+"""
 
 
 @dataclass(frozen=True)
@@ -63,28 +56,18 @@ class Repository:
         return self.git("rev-parse", "HEAD")
 
     def package(
-        self,
-        name: str,
-        *,
-        version: str = "0.1.0",
-        requires: tuple[str, ...] = (),
-        extras: dict[str, list[str]] | None = None,
-        vendor: str = "",
+        self, name: str, *, version: str = "0.1.0", requires: tuple[str, ...] = (), vendor: str = ""
     ) -> None:
-        """Writes packages/<name>; with `vendor`, the key it declares, all modules of a vendor package."""
+        """Write packages/<name>; with `vendor`, the key of the record that it declares."""
         module = name.replace("-", "_")
         folder, source = f"packages/{name}", f"packages/{name}/src/{module}"
-        text = f'[project]\nname = "{name}"\nrequires-python = ">=3.10"\ndynamic = ["version"]\n'
-        text += f"dependencies = {list(requires)!r}\n{origin(name)}[project.optional-dependencies]\n"
-        text += "".join(f"{extra} = {items!r}\n" for extra, items in (extras or {}).items())
+        text = f'[project]\nname = "{name}"\ndependencies = {list(requires)!r}\n{ORIGIN}'
         if vendor:
             text += f'[project.entry-points."accel.vendors"]\n"{vendor}" = "{module}.vendor:VENDOR"\n'
         self.write(f"{folder}/pyproject.toml", text)
-        self.write(f"{folder}/README.md", f"# {name}\n")
         self.write(
             f"{folder}/CHANGELOG.md", f"# Changelog\n\n## {version} (2026-01-31)\n\n- First release.\n"
         )
         self.write(f"{folder}/changelog.d/.gitkeep", "")
         self.write(f"{source}/__about__.py", f'{HEADER}__version__ = "{version}"\n')
-        for stem in VENDOR_MODULES if vendor else ("__init__",):
-            self.write(f"{source}/{stem}.py")
+        self.write(f"{source}/__init__.py")

@@ -2,16 +2,25 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import ast
 import json
+import os
+import subprocess
+import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ci import feature_matrix
-from ci.features import page
+from accel_core.op_builder import OpBuilder, Route
+from accel_core.op_builder.source_builder import deepspeed_folder
+from accel_testkit import sim
+from ci import feature_matrix, workspace
 from ci.tests.repository import HEADER, Repository
 
+ROOT = Path(__file__).parents[2]
+SIMULATED = ("cuda", "hpu", "mlu", "mps", "npu", "sdaa", "xpu")
 CHECKS = """
 def test_adds_up(x):
     '''Numbers add up.
@@ -29,8 +38,10 @@ def root(repository: Repository) -> Path:
     repository.write("packages/accel-testkit/src/accel_testkit/suite/test_math.py", HEADER + CHECKS)
     repository.package("accel-toy", vendor="toy")
     settings = repository.root / "packages/accel-toy/pyproject.toml"
-    settings.write_text(settings.read_text().replace("[project]", '[project]\ndescription = "A toy"'))
-    repository.write("README.md", f"# accel\n\n{page.BEGIN}\nold\n{page.END}\n\nmore\n")
+    settings.write_text(settings.read_text().replace("[project]", '[project]\ndescription = "A toy"', 1))
+    release = 'release = "0.19.8"\n[builders]\n[faults]\n[earlier]\n'
+    repository.write("ci/upstream_ops.toml", release)
+    repository.write("README.md", f"# accel\n\n{feature_matrix.BEGIN}\nold\n{feature_matrix.END}\n\nmore\n")
     return repository.root
 
 
@@ -67,7 +78,11 @@ def run(root: Path, action: str, *rows: dict[str, Any], key: str = "toy", **more
 
 def cells(root: Path, start: str) -> list[str]:
     """The cells after the first of the line of the page that starts with this one."""
-    (line,) = [line for line in (root / page.PAGE).read_text().splitlines() if line.startswith(f"| {start}")]
+    (line,) = [
+        line
+        for line in (root / feature_matrix.CONFORMANCE).read_text().splitlines()
+        if line.startswith(f"| {start}")
+    ]
     return [cell.strip() for cell in line.strip("|").split("|")][1:]
 
 
@@ -123,7 +138,7 @@ def test_the_readme_has_the_summary_and_keeps_its_text(root: Path) -> None:
     assert "| [accel-cpu](packages/accel-cpu/README.md) |  |  | not run | not run |" in lines
     assert "| [accel-alone](packages/accel-alone/README.md) |  |  |  |  |" in lines
     assert text.startswith("# accel\n")
-    assert text.endswith(f"{page.END}\n\nmore\n")
+    assert text.endswith(f"{feature_matrix.END}\n\nmore\n")
     assert "old" not in text
 
 
@@ -159,5 +174,68 @@ def test_a_type_that_the_machine_has_or_lacks_is_no_difference(
 
 
 def test_results_of_several_accelerators_are_refused(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(root, "record", row("math.adds_up"), key="") == 2
+    assert run(root, "record", row("math.adds_up"), key="") == 1
     assert "do not belong together" in capsys.readouterr().err
+
+
+def test_the_pages_are_what_the_results_and_the_op_tables_show() -> None:
+    kept = feature_matrix.load(ROOT)
+    assert {"cpu", "npu"} <= {result.key for result in kept}
+    stale = [str(file) for file, text in feature_matrix.written(ROOT) if file.read_text("utf-8") != text]
+    assert stale == [], "python -m ci.feature_matrix write"
+    checks = {f"{file}.{check}" for file, found in feature_matrix.checklist(ROOT).items() for check in found}
+    for result in kept:
+        assert {name.partition("[")[0] for name in result.checks} <= checks, result.key
+
+
+#: Host optimizers, which DeepSpeed's CUDA accelerator takes from the CPU's folder.
+HOST = {"CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder"}
+
+
+def builders_in(folder: Path) -> set[str]:
+    """The builders that modules of a folder define or import, but for base classes."""
+    nodes = [
+        node for file in folder.glob("*.py") for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    ]
+    names = {node.name for node in nodes if isinstance(node, ast.ClassDef)}
+    names |= {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    bases = ("OpBuilder", "NotImplementedBuilder")
+    return {name for name in names if name.endswith("Builder") and not name.endswith(bases)}
+
+
+@pytest.mark.parametrize("key", ["cpu", *SIMULATED])
+def test_stock_deepspeed_s_builders_are_those_in_the_data(key: str) -> None:
+    folder, data = deepspeed_folder(), workspace.read_toml(ROOT / feature_matrix.UPSTREAM_OPS)
+    if folder is None or metadata.version("deepspeed") != data["release"]:
+        pytest.skip(f"not run: DeepSpeed {data['release']} is not installed")
+    found = builders_in(folder / "ops" / "op_builder" / ("" if key == "cuda" else key))
+    assert found | (HOST if key == "cuda" else set()) == set(data["builders"][key])
+    told = {name.partition(".")[2] for name in data["faults"] if name.startswith(f"{key}.")}
+    assert told <= set(data["builders"][key])
+
+
+#: How the reason of a loaded builder begins, by route.
+_BEGINS = {
+    Route.IMAGE: "image",
+    Route.SPIRV: "spir-v",
+    Route.TORCH_FUSED: "torch._fused",
+    Route.VENDOR_OP: "torch.ops",
+    Route.PLAIN: "plain torch",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", SIMULATED)
+def test_loaded_ops_take_a_route_that_they_tell(key: str) -> None:
+    base = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_S", "DS_ACC"))}
+    done = subprocess.run(
+        [sys.executable, "-m", "accel_core.cli", "ops", "build", "--json"],
+        env=sim.environment(key, base=base), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    rows = [row for row in json.loads(done.stdout)["ops"] if row["state"] == "ok"]
+    assert rows
+    for row in rows:
+        cls: type[OpBuilder] = feature_matrix.builder(key, row["builder"])
+        reason = row["reason"].removeprefix("loaded; ").lower()
+        taken = [route for route, begins in _BEGINS.items() if reason.startswith(begins)]
+        assert set(taken) <= set(cls.routes()), row

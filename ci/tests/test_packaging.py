@@ -8,16 +8,20 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import copier
 import pytest
 
 from accel_core.vendor import core_requirement
 from ci import release_check, workspace
-from ci.workspace import Package
+from ci.workspace import CORE, Package
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = workspace.load(ROOT)
+VENDORS = [package for package in PACKAGES.values() if package.vendors]
 every_package = pytest.mark.parametrize("package", PACKAGES.values(), ids=PACKAGES)
 #: Runs towncrier in an interpreter in which no package of this repository can be imported, as on a fresh machine.
 TOWNCRIER = """
@@ -79,8 +83,46 @@ def test_towncrier_builds_the_changelog_where_no_package_is_installed(
 
 
 @every_package
-def test_the_classifiers_name_every_python_from_the_oldest_that_is_taken(package: Package) -> None:
-    text = (ROOT / package.folder / "pyproject.toml").read_text(encoding="utf-8")
-    stated = sorted(int(minor) for minor in re.findall(r"Python :: 3\.(\d+)\"", text))
-    oldest, newest = (int(version.partition(".")[2]) for version in (package.python, package.newest))
-    assert stated == list(range(oldest, newest + 1))
+def test_every_package_is_for_the_same_releases_of_python(package: Package) -> None:
+    def pythons(project: Mapping[str, Any]) -> list[str]:
+        return [project["requires-python"], *(c for c in project["classifiers"] if " :: Python :: 3." in c)]
+
+    assert pythons(package.project) == pythons(PACKAGES[CORE].project)
+
+
+@every_package
+def test_an_sdist_carries_no_tests(package: Package) -> None:
+    """They need the repository around them."""
+    tool = workspace.read_toml(ROOT / package.folder / "pyproject.toml")["tool"]
+    included = tool["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert "/src" in included
+    assert not [path for path in included if "test" in path]
+
+
+#: What a package in a repository of its own has, and this repository has once for all; and what one may leave out.
+OF_A_REPOSITORY = (".github/", ".gitignore", "CONTRIBUTING.md", "changelog.d/+", "tox.ini")
+OPTIONAL = (
+    "tests/simulated.json",
+    "op_builder/fused.py",
+    "op_builder/inference.py",
+    "device/test_inference.py",
+)
+#: The CPU is on every machine.
+WITHOUT = {"accel-cpu": {"tests/test_simulated.py"}}
+
+
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("accel-newcard")
+    copier.run_copy(str(ROOT / "shared/template"), folder, data={"key": "newcard"}, defaults=True, quiet=True)
+    return folder
+
+
+@pytest.mark.parametrize("package", VENDORS, ids=lambda package: package.name)
+def test_a_vendor_package_has_the_files_of_the_template(package: Package, template: Path) -> None:
+    files = {path.relative_to(template).as_posix() for path in template.rglob("*") if path.is_file()}
+    files = {name.replace("accel_newcard", package.module) for name in files}
+    wanted = {name for name in files if not name.startswith(OF_A_REPOSITORY) and not name.endswith(OPTIONAL)}
+    assert len(wanted) > 15
+    missing = {name for name in wanted if not (ROOT / package.folder / name).is_file()}
+    assert missing == WITHOUT.get(package.name, set())

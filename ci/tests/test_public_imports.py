@@ -5,17 +5,13 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import copier
 import pytest
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from ci import api
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = [ROOT / path for path in ("shared/toy_vendors/accel-toy", "shared/toy_vendors/accel-classic",
@@ -35,12 +31,6 @@ def imports(folder: Path) -> Iterator[tuple[str, str]]:
             yield from ((file.name, name) for name in names if name.partition(".")[0] == "accel_core")
 
 
-def public() -> list[str]:
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    packages: list[str] = settings["tool"]["accel"]["api"]["packages"]
-    return packages
-
-
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("accel-newcard")
@@ -55,7 +45,7 @@ def test_examples_of_vendor_packages_import_public_packages_only(
 ) -> None:
     found = list(imports(example or template))
     assert found
-    allowed = tuple(f"{package}." for package in public())
+    allowed = tuple(f"accel_core.{package}." for package in api.PUBLIC)
     assert [(file, name) for file, name in found if not f"{name}.".startswith(allowed)] == []
 
 

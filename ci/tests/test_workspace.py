@@ -2,19 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from ci import workspace
-from ci.problem import CheckError
+from ci.problem import Problem
 from ci.tests.repository import HEADER, Repository
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +18,7 @@ def test_this_repository_can_be_read() -> None:
     assert {"accel-core", "accel-cpu"} <= packages.keys()
     assert list(packages) == sorted(packages)
     cpu = packages["accel-cpu"]
-    assert (cpu.module, cpu.folder, cpu.python) == ("accel_cpu", "packages/accel-cpu", "3.10")
+    assert (cpu.module, cpu.folder) == ("accel_cpu", "packages/accel-cpu")
     assert "cpu" in cpu.vendors
     assert workspace.needs(packages, "accel-cpu") >= {"accel-core"}
     assert workspace.needs(packages, "accel-core") == set()
@@ -32,7 +26,7 @@ def test_this_repository_can_be_read() -> None:
 
 def test_every_tool_knows_every_package() -> None:
     packages = workspace.load(ROOT).values()
-    tool = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    tool = workspace.read_toml(ROOT / "pyproject.toml")["tool"]
     modules = {package.module for package in packages}
     vendors = {package.module for package in packages if package.vendors}
     contracts = {contract["name"]: contract for contract in tool["importlinter"]["contracts"]}
@@ -41,21 +35,14 @@ def test_every_tool_knows_every_package() -> None:
     assert {*contracts["No folder imports one that imports it"]["ancestors"]} == modules
     deepspeed = contracts["Only accel_core.upstream imports deepspeed"]
     assert vendors <= {*deepspeed["source_modules"]} < modules
-    strict = {m for part in tool["mypy"]["overrides"] if part.get("enable_error_code") for m in part["module"]}
+    strict = {
+        m for part in tool["mypy"]["overrides"] if part.get("enable_error_code") for m in part["module"]
+    }
     assert strict == {f"{module}.*" for module in vendors}
 
 
-def test_extras_count_for_development_only(repository: Repository) -> None:
-    packages = workspace.load(repository.root)
-    assert workspace.needs(packages, "accel-both") == {"accel-core"}
-    assert workspace.needs(packages, "accel-both", development=True) == {"accel-core", "accel-cpu"}
-
-
-def test_packages_that_need_each_other_do_not_hang_it(repository: Repository) -> None:
-    repository.package("accel-alone", extras={"test": ["accel-both"]})
-    repository.package("accel-both", extras={"test": ["accel-alone"]})
-    packages = workspace.load(repository.root)
-    assert workspace.needs(packages, "accel-alone", development=True) == {"accel-both"}
+def test_a_package_needs_what_its_requirements_need(repository: Repository) -> None:
+    assert workspace.needs(workspace.load(repository.root), "accel-both") == {"accel-core", "accel-cpu"}
 
 
 @pytest.mark.parametrize(
@@ -63,8 +50,7 @@ def test_packages_that_need_each_other_do_not_hang_it(repository: Repository) ->
     [
         ("pyproject.toml", "[project\n", "TOMLDecodeError"),
         ("pyproject.toml", "[tool.x]\n", "KeyError"),
-        ("pyproject.toml", '[project]\nname = "accel-cpu"\nrequires-python = "<4"\n', "StopIteration"),
-        ("src/accel_cpu/__about__.py", HEADER, "assigns no __version__"),
+        ("src/accel_cpu/__about__.py", HEADER, "IndexError"),
         ("src/accel_cpu/__about__.py", '__version__ = "one"\n', "InvalidVersion"),
     ],
 )
@@ -72,11 +58,11 @@ def test_a_package_that_cannot_be_read_is_named(
     repository: Repository, path: str, text: str, found: str
 ) -> None:
     repository.write(f"packages/accel-cpu/{path}", text)
-    with pytest.raises(CheckError, match=found) as error:
+    with pytest.raises(Problem, match=found) as error:
         workspace.load(repository.root)
-    assert "packages/accel-cpu/pyproject.toml" in error.value.problem.what
+    assert "packages/accel-cpu/pyproject.toml" in error.value.what
 
 
 def test_outside_a_checkout_it_says_where_to_run(tmp_path: Path) -> None:
-    with pytest.raises(CheckError, match="run this from the root of a checkout"):
+    with pytest.raises(Problem, match="run this from the root of a checkout"):
         workspace.load(tmp_path)

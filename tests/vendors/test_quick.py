@@ -17,11 +17,10 @@ import pytest
 
 from accel_testkit import sim
 from ci import feature_matrix
-from ci.features import results
-from ci.features.results import Results
+from ci.feature_matrix import Results
 
 ROOT = Path(__file__).resolve().parents[2]
-CLAIMED = results.load(ROOT)
+CLAIMED = feature_matrix.load(ROOT)
 
 
 def shown(claimed: Results, folder: Path, *arguments: str) -> Results:
@@ -36,7 +35,7 @@ def shown(claimed: Results, folder: Path, *arguments: str) -> Results:
     )  # fmt: skip
     assert file.is_file(), done.stdout[-2000:] + done.stderr[-2000:]
     assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED), done.stdout[-4000:]
-    return results.condense([json.loads(file.read_text(encoding="utf-8"))])
+    return feature_matrix.condense([json.loads(file.read_text(encoding="utf-8"))])
 
 
 IMPORT_ALL = """
