@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 
 from ci import smoke
+from ci.problem import Problem
 
 CANDIDATE = {"key": "cpu", "package": "accel-cpu", "state": "present", "runtime": True, "reason": "2 CPUs"}
 CLASS = "accel_cpu.accelerator.CPU_Accelerator"
 
 
-def answers(monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
+def answers(monkeypatch: pytest.MonkeyPatch, status: int = 0, **given: Any) -> None:
     """Let each question to another process have an answer as of a good wheel, but for those given."""
     known = {
         "doctor": {"candidates": [CANDIDATE]},
@@ -29,8 +30,7 @@ def answers(monkeypatch: pytest.MonkeyPatch, **given: Any) -> None:
         return known[kinds.get(arguments[-1], "doctor")]
 
     monkeypatch.setattr(smoke, "_ask", ask)
-    status = known.get("status", 0)
-    done = subprocess.CompletedProcess([], status, "", "broken")
+    done = subprocess.CompletedProcess[str]([], status, "", "broken")
     monkeypatch.setattr(smoke, "_python", lambda *arguments: done)
 
 
@@ -76,5 +76,5 @@ def test_a_missing_runtime_fails_only_when_the_device_is_required(
 
 
 def test_output_without_an_answer_is_shown_with_its_end() -> None:
-    with pytest.raises(smoke.Problem, match="no toy"):
+    with pytest.raises(Problem, match="no toy"):
         smoke._ask("-c", "raise ValueError('no toy')")

@@ -51,7 +51,7 @@ def test_install_brings_the_packages_it_stands_on(repository: Repository, comman
 def test_a_command_that_fails_ends_it_with_what_and_how(
     repository: Repository, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed = subprocess.CompletedProcess([], 1)
+    failed = subprocess.CompletedProcess[str]([], 1)
     monkeypatch.setattr(subprocess, "run", lambda *command, check: failed)
     assert wheels.main(["build", "--out", "wheels"], repository.root) == 1
     assert "do:       correct what it says; if build is missing: pip install build" in capsys.readouterr().err
