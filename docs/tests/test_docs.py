@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -82,13 +83,41 @@ def test_a_page_that_names_accel_sim_names_the_package_that_brings_it(page: Path
     assert "accel sim" not in text or "accel-testkit" in text
 
 
-def test_the_files_that_contributing_names_exist() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("<vendor>", "cpu")
-    named = re.findall(r"`((?:packages|accel_core|shared|ci|docs|tests)/[\w./-]*)`", text)
-    assert len(named) > 10
-    # From the root, as a module of core, or in every vendor package.
-    roots = (ROOT, ROOT / "packages/accel-core/src", ROOT / "packages/accel-cpu")
-    assert [name for name in named if not any((root / name).exists() for root in roots)] == []
+@pytest.fixture(scope="module")
+def files() -> str:
+    """The files of this repository, each on a line of its own that begins with a slash."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return "".join(f"/{line}\n" for line in listed.splitlines())
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if "results" not in page.parts and "toy_vendors" not in page.parts],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_a_file_or_module_of_ours_that_a_page_names_exists(page: Path, files: str) -> None:
+    text = page.read_text(encoding="utf-8").replace("<vendor>", "npu")
+    named = set(re.findall(r"`((?:[\w.-]+/)*[\w.-]+\.(?:py|toml|jinja))`", text))
+    assert {name for name in named if f"/{name}\n" not in files} == set()
+    folders = set(re.findall(r"`((?:packages|shared|ci|docs|tests|accel_\w+)/[\w/-]*)`", text))
+    assert {name for name in folders if f"/{name.strip('/')}" not in files} == set()
+    modules = set(re.findall(r"`(accel_\w+(?:\.\w+)+)(?:\(\))?`", text))
+    modules = {name for name in modules if not name.endswith((".h", ".so"))}
+    assert {name for name in modules if not is_ours(name)} == set()
+
+
+def is_ours(dotted: str) -> bool:
+    """Whether a module has the name, or the text of one has what follows the module's name."""
+    package, *parts = dotted.split(".")
+    place = ROOT / "packages" / package.replace("_", "-") / "src" / package
+    while parts and (place / parts[0]).is_dir():
+        place /= parts.pop(0)
+    if parts and (place / f"{parts[0]}.py").is_file():
+        place = place / f"{parts.pop(0)}.py"
+    source = place if place.is_file() else place / "__init__.py"
+    return source.is_file() and (
+        not parts or re.search(rf"\b{parts[0]}\b", source.read_text("utf-8")) is not None
+    )
 
 
 def error_classes() -> dict[str, ast.ClassDef]:
