@@ -27,6 +27,15 @@ constexpr uint64_t kMagic = 0x314d48534c454341;  // "ACELSHM1"
 constexpr unsigned kCloseOnExec = 1, kAllowSealing = 2;
 constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW;
 
+// fstat of glibc is a symbol of 2.33. The kernel's struct is the C library's on 64-bit machines.
+int plain_stat(int fd, struct stat* status) {
+#if defined(__LP64__)
+  return static_cast<int>(syscall(SYS_fstat, fd, status));
+#else
+  return fstat(fd, status);
+#endif
+}
+
 int64_t rounded_up(int64_t bytes) {
   return (bytes + kPage - 1) / kPage * kPage;
 }
@@ -79,7 +88,7 @@ int Segment::create(int32_t ranks, int64_t bytes, const uint8_t* nonce, int* fd)
 
 int Segment::map(int fd, int32_t ranks, const uint8_t* nonce) {
   struct stat file {};
-  if (fstat(fd, &file) != 0) return errno;
+  if (plain_stat(fd, &file) != 0) return errno;
   // A file of somebody else, or one whose size may change, is not ours. Only a memfd can have these seals; of files
   // that cannot be sealed, F_GET_SEALS returns -1, which has all bits.
   const int seals = fcntl(fd, F_GET_SEALS);
