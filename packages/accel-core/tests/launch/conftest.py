@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 from hypothesis import HealthCheck, settings
 
-from accel_core.launch.facts import Accelerator
+from accel_core.launch.machine import Accelerator
 from shared.topologies import build
 
 # No deadline, and no look at the time it takes to draw: machines that run tests are loaded. No database: a test leaves

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from accel_core.launch import binding
 from accel_core.launch.binding import Share
 from accel_core.launch.errors import BindingImpossible
-from accel_core.launch.topology import Core, Node, Topology
+from accel_core.launch.machine import Core, Node, Topology
 from accel_core.vendor import InvalidCpuList, format_cpu_list, parse_cpu_list
 
 
@@ -113,9 +113,9 @@ def test_one_rank_has_every_core(topology: Topology) -> None:
 def test_reserved_cores_are_whole_of_each_node_and_in_no_share(topology: Topology, reserve: int) -> None:
     if all(len(node.cores) <= reserve for node in topology.nodes):
         with pytest.raises(BindingImpossible, match="no core is left"):
-            binding.usable(topology, None, reserve)
+            binding.usable_cores(topology, None, reserve)
         return
-    usable, reserved = binding.usable(topology, None, reserve)
+    usable, reserved = binding.usable_cores(topology, None, reserve)
     assert usable.cpus() | set(reserved) == topology.cpus()
     assert usable.cpus().isdisjoint(reserved)
     for node in topology.nodes:
@@ -126,7 +126,7 @@ def test_reserved_cores_are_whole_of_each_node_and_in_no_share(topology: Topolog
 @given(topologies(), st.data())
 def test_a_core_list_is_the_universe(topology: Topology, data: st.DataObject) -> None:
     listed = data.draw(st.sets(st.sampled_from(sorted(topology.cpus())), min_size=1))
-    usable, _ = binding.usable(topology, format_cpu_list(listed), 0)
+    usable, _ = binding.usable_cores(topology, format_cpu_list(listed), 0)
     assert usable.cpus() == listed
 
 
@@ -134,7 +134,7 @@ def test_a_core_list_is_the_universe(topology: Topology, data: st.DataObject) ->
 def test_any_core_list_is_read_or_a_documented_error(text: str) -> None:
     topology = machine(4, 4)
     try:
-        usable, _ = binding.usable(topology, text, 0)
+        usable, _ = binding.usable_cores(topology, text, 0)
     except BindingImpossible:
         return
     assert usable.cpus() == parse_cpu_list(text)
@@ -167,7 +167,7 @@ def test_a_core_list_may_only_have_cores_that_exist_and_are_allowed(text: str, n
     whole = machine(4, 4)
     allowed = Topology(whole.narrowed([0, 1, 4, 5, 6]).nodes, online=tuple(range(7)), present=tuple(range(8)))
     with pytest.raises(BindingImpossible) as caught:
-        binding.usable(allowed, text, 0)
+        binding.usable_cores(allowed, text, 0)
     assert named in caught.value.found
 
 
@@ -178,8 +178,8 @@ def test_ranks_are_near_their_devices() -> None:
 
 
 def test_the_smallest_cores_are_reserved_and_of_equal_ones_the_lowest() -> None:
-    assert binding.usable(machine(4, capacities=(1024, 446)), None, 1)[1] == (1,)
-    assert binding.usable(machine(4, threads=2), None, 1)[1] == (0, 4)
+    assert binding.usable_cores(machine(4, capacities=(1024, 446)), None, 1)[1] == (1,)
+    assert binding.usable_cores(machine(4, threads=2), None, 1)[1] == (0, 4)
 
 
 def test_no_rank_crosses_nodes_where_its_share_would_not_be_larger() -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from accel_core.cli import main
-from accel_core.launch import entry, prepare
+from accel_core.isolated import call_main
+from accel_core.launch import planning
 from accel_core.launch.options import Options
 from accel_core.launch.plan import Plan
 
@@ -74,7 +75,14 @@ def test_errors_have_a_code_and_status_1(
 def test_secrets_are_named_before_they_are_written_and_the_file_is_private(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
     (tmp_path / ".deepspeed_env").write_text("WANDB_API_KEY=hunter2\nUCX_TLS=tcp\n")
-    command = [*entry.main_of(entry.LAUNCH), "--emit", "sbatch", "--num_accelerators", "1", "train.py"]
+    command = [
+        *call_main("accel_core.launch.__main__"),
+        "--emit",
+        "sbatch",
+        "--num_accelerators",
+        "1",
+        "train.py",
+    ]
     with (tmp_path / "job.sh").open("w") as job:
         done = subprocess.run(
             command, stdout=job, stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=True, timeout=300,
@@ -87,12 +95,12 @@ def test_secrets_are_named_before_they_are_written_and_the_file_is_private(tmp_p
 def test_a_config_that_deepspeed_refuses_is_named_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepare, "deepspeed_folder", lambda: tmp_path)
+    monkeypatch.setattr(planning, "deepspeed_folder", lambda: tmp_path)
     elastic = Options(script="train.py", elastic_training=True)
-    assert "refuses a config with `elasticity`" in prepare._not_elastic(elastic)[0]
-    assert prepare._not_elastic(Options(script="train.py")) == []
+    assert "refuses a config with `elasticity`" in planning._not_elastic(elastic)[0]
+    assert planning._not_elastic(Options(script="train.py")) == []
     (tmp_path / "elasticity").mkdir()
-    assert prepare._not_elastic(elastic) == []
+    assert planning._not_elastic(elastic) == []
 
 
 def test_without_a_program_the_status_is_1(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from accel_core.launch.facts import UNKNOWN, _device_nodes
+from accel_core.launch.machine import UNKNOWN, _device_nodes
 
 
 def device(*properties: object) -> SimpleNamespace:

@@ -20,20 +20,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_core.launch import emit, planning
-from accel_core.launch.emit.yaml import dump
+from accel_core.launch.emit import dump_yaml
 from accel_core.launch.errors import InvalidArguments, InvalidSelection
-from accel_core.launch.facts import Accelerator
+from accel_core.launch.machine import Accelerator
 from accel_core.launch.options import Options
 from accel_core.launch.plan import Binding, Plan, Program
-from accel_core.launch.planning import Job
 
 HOSTILE = ("$(touch injected)", "`x`", "'; exit 3; '", "ACCEL_PLAN", "a\nACCEL_PLAN\nb", "é\x7f", "$(RANK)")
 
 
 @pytest.fixture
 def plan(toy: Accelerator) -> Plan:
-    job = Job(Program(("python", "-u", "train.py"), HOSTILE), ".", master_addr="node-0", binding=Binding())
-    return planning.make(job, {"node-0": (0, 1), "node-1": (0, 1)}, {}, toy)
+    program = Program(("python", "-u", "train.py"), HOSTILE)
+    job = Plan((), "node-0", 29500, program, ".", binding=Binding())
+    return planning.arrange(job, {"node-0": (0, 1), "node-1": (0, 1)}, {}, toy, {})
 
 
 def documents(text: str) -> list[dict[str, Any]]:
@@ -161,7 +161,7 @@ _VALUES = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["a", "b"]), _VALUES, min_size=1))
 def test_yaml_is_read_as_it_was_meant(value: dict[str, Any]) -> None:
-    assert yaml.safe_load(dump(value)) == value
+    assert yaml.safe_load(dump_yaml(value)) == value
 
 
 def run_batch_script(

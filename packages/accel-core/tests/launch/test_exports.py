@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.launch import exports
+from accel_core.launch import ssh
 from accel_core.launch.errors import InvalidArguments
-from accel_core.launch.facts import Accelerator
+from accel_core.launch.machine import Accelerator
 
 
 def test_variables_are_chosen_by_prefix(toy: Accelerator) -> None:
@@ -25,7 +25,7 @@ def test_variables_are_chosen_by_prefix(toy: Accelerator) -> None:
         "UCX.BAD": "1",
         "PYTHONPATH": "/lib",
     }
-    assert exports.collect(environ, toy, "/work", ()) == {
+    assert ssh.exported_variables(environ, toy, "/work", ()) == {
         "PYTHONHASHSEED": "1",
         "PYTHONPATH": "/work:/lib",
         "TOY_FABRIC": "ib0",
@@ -38,9 +38,13 @@ def test_files_add_variables_and_the_nearer_one_wins(toy: Accelerator, tmp_path:
     for folder, text in ((home, "A=1\nB=two words=2\n"), (work, "# comment\n\nA=3\n")):
         folder.mkdir()
         (folder / ".deepspeed_env").write_text(text)
-    files = exports.files({}, home, work)
-    assert exports.collect({}, toy, "/work", files) == {"A": "3", "B": "two words=2", "PYTHONPATH": "/work"}
-    assert exports.files({"DS_ENV_FILE": "vars"}, home, work) == (home / "vars", work / "vars")
+    files = ssh.variable_files({}, home, work)
+    assert ssh.exported_variables({}, toy, "/work", files) == {
+        "A": "3",
+        "B": "two words=2",
+        "PYTHONPATH": "/work",
+    }
+    assert ssh.variable_files({"DS_ENV_FILE": "vars"}, home, work) == (home / "vars", work / "vars")
 
 
 @pytest.mark.parametrize("line", ["A", "A B=1", "=1", "A;rm=1", "A=\0"])
@@ -48,7 +52,7 @@ def test_a_wrong_line_is_named(line: str, toy: Accelerator, tmp_path: Path) -> N
     path = tmp_path / "vars"
     path.write_text(f"A=1\n{line}\n")
     with pytest.raises(InvalidArguments) as caught:
-        exports.collect({}, toy, "/work", [path])
+        ssh.exported_variables({}, toy, "/work", [path])
     assert f"{path}:2" in caught.value.found
 
 
@@ -59,9 +63,9 @@ def test_a_file_that_another_user_can_write_is_refused(toy: Accelerator, tmp_pat
         os.chown(path, 12345, 12345)
     else:
         path.chmod(0o646)
-    files = exports.files({}, tmp_path / "home", tmp_path)
+    files = ssh.variable_files({}, tmp_path / "home", tmp_path)
     with pytest.raises(InvalidArguments, match="another user can write"):
-        exports.collect({}, toy, "", files)
+        ssh.exported_variables({}, toy, "", files)
     named = {"DS_ENV_FILE": str(path)}
-    meant = exports.files(named, tmp_path / "home", tmp_path)
-    assert exports.collect(named, toy, "", meant) == {"LD_PRELOAD": "/tmp/theirs.so"}
+    meant = ssh.variable_files(named, tmp_path / "home", tmp_path)
+    assert ssh.exported_variables(named, toy, "", meant) == {"LD_PRELOAD": "/tmp/theirs.so"}

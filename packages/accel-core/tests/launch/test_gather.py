@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from accel_core.launch import entry, gather
+from accel_core.isolated import run_module
+from accel_core.launch import ssh
 from accel_core.launch.errors import HostUnreachable
-from accel_core.launch.facts import Facts
+from accel_core.launch.machine import Machine
 from accel_core.launch.options import Options
 
 FACTS = {
@@ -47,25 +48,25 @@ def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_each_host_answers(fake_ssh: Path) -> None:
-    answers = gather.remote(["worker-0", "me@[::1]"], Options(ssh_port=2222), "/work", {})
+    answers = ssh.query_hosts(["worker-0", "me@[::1]"], Options(ssh_port=2222), "/work", {})
     assert list(answers) == ["worker-0", "me@[::1]"]
-    assert answers["worker-0"] == Facts.from_json(json.dumps(FACTS))
+    assert answers["worker-0"] == Machine.from_json(json.dumps(FACTS))
     asked = [json.loads(line) for line in fake_ssh.read_text().splitlines()]
     assert {tuple(row[4:7]) for row in asked} == {("-p", "2222", "--")}
     assert {row[7] for row in asked} == {"worker-0", "me@::1"}
 
 
 def test_hosts_that_do_not_answer_are_all_named(fake_ssh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather, "ANSWER", 2)
+    monkeypatch.setattr(ssh, "ANSWER", 2)
     run = subprocess.run
 
     def patient(command: list[str], **given: Any) -> subprocess.CompletedProcess[str]:
         # On a busy machine the others, too, may need longer than that.
         return run(command, **given | {"timeout": given["timeout"] if "silent" in command else None})
 
-    monkeypatch.setattr(gather.subprocess, "run", patient)
+    monkeypatch.setattr(ssh.subprocess, "run", patient)
     with pytest.raises(HostUnreachable) as caught:
-        gather.remote(["worker-0", "dead", "silent", "old"], Options(), "/work", {})
+        ssh.query_hosts(["worker-0", "dead", "silent", "old"], Options(), "/work", {})
     dead, silent, old = caught.value.found.splitlines()
     assert dead == "dead: ssh: connect to host dead port 22: No route to host"
     assert silent == "silent: no answer within 2 s"
@@ -76,7 +77,7 @@ def test_hosts_that_do_not_answer_are_all_named(fake_ssh: Path, monkeypatch: pyt
 def test_without_ssh_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HostUnreachable, match="cannot run ssh"):
-        gather.remote(["worker-0"], Options(), "/work", {})
+        ssh.query_hosts(["worker-0"], Options(), "/work", {})
 
 
 HOSTILE = ["; touch injected", "$(touch injected)", "`touch injected`", "a'b\"c", "a\nb", "\\", "-n", "é*?"]
@@ -87,7 +88,7 @@ def test_no_value_is_interpreted_by_the_remote_shell(tmp_path: Path) -> None:
     (tmp_path / "a b; $(x)" / "env ' activate").write_text("export SOURCED=yes\n")
     exports = {f"V{number}": text for number, text in enumerate(HOSTILE)}
     show = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
-    script = gather.remote_command(
+    script = ssh.remote_command(
         [sys.executable, "-c", show, *HOSTILE],
         Options(venv_script=str(tmp_path / "a b; $(x)" / "env ' activate")),
         str(tmp_path / "a b; $(x)"),
@@ -104,10 +105,10 @@ def test_no_value_is_interpreted_by_the_remote_shell(tmp_path: Path) -> None:
 
 
 def test_which_hosts_are_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gather.socket, "gethostname", lambda: "Node7.cluster.example")
+    monkeypatch.setattr(ssh.socket, "gethostname", lambda: "Node7.cluster.example")
     own = ["localhost", "127.0.0.2", "[::1]", "me@node7", "node7.cluster.example"]
-    assert all(map(gather.is_this_host, own))
-    assert not any(map(gather.is_this_host, ["node70", "worker-0", "10.0.0.1", "[fe80::1]"]))
+    assert all(map(ssh.is_this_host, own))
+    assert not any(map(ssh.is_this_host, ["node70", "worker-0", "10.0.0.1", "[fe80::1]"]))
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def local_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_values_of_variables_are_in_no_argument_of_ssh(local_ssh: Path, tmp_path: Path) -> None:
     exports = {"WANDB_API_KEY": "hunter2", "PYTHONPATH": str(tmp_path)}
-    answers = gather.remote(["worker-0"], Options(), str(tmp_path), exports)
+    answers = ssh.query_hosts(["worker-0"], Options(), str(tmp_path), exports)
     assert list(answers) == ["worker-0"]
     assert "hunter2" not in local_ssh.read_text()
 
@@ -136,21 +137,21 @@ def test_modules_of_the_working_folder_are_not_run_for_the_facts(local_ssh: Path
     work.mkdir()
     for name in ("bisect", "queue", "runpy", "json"):
         (work / f"{name}.py").write_text("open('planted', 'w')\nraise SystemExit('planted')\n")
-    answers = gather.remote(["worker-0"], Options(), str(work), {"PYTHONPATH": f"{work}:"})
+    answers = ssh.query_hosts(["worker-0"], Options(), str(work), {"PYTHONPATH": f"{work}:"})
     assert list(answers) == ["worker-0"]
     assert not (work / "planted").exists()
 
 
 def test_a_file_for_another_host_is_its_owner_s_and_new(local_ssh: Path, tmp_path: Path) -> None:
     path = tmp_path / "job 'x'"
-    gather.write({"worker-0": str(path)}, Options(), "aGk=")
+    ssh.write_files({"worker-0": str(path)}, Options(), "aGk=")
     assert path.read_text() == "aGk=\n"
     assert path.stat().st_mode & 0o777 == 0o600
     assert "aGk=" not in local_ssh.read_text()
     link, target = tmp_path / "link", tmp_path / "target"
     link.symlink_to(target)
     with pytest.raises(HostUnreachable):
-        gather.write({"worker-0": str(link)}, Options(), "aGk=")
+        ssh.write_files({"worker-0": str(link)}, Options(), "aGk=")
     assert not target.exists()
 
 
@@ -158,6 +159,6 @@ def test_a_module_is_run_without_the_working_folder(tmp_path: Path) -> None:
     for name in ("calendar", "runpy", "datetime"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('planted')\n")
     done = subprocess.run(
-        [*entry.run_of("calendar"), "2026", "11"], cwd=tmp_path, capture_output=True, text=True, check=True
+        [*run_module("calendar"), "2026", "11"], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert "November 2026" in done.stdout

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_core.launch import hostfile
+from accel_core.launch import hosts
 from accel_core.launch.errors import InvalidHostfile
-from accel_core.launch.names import is_host_name
+from accel_core.launch.plan import is_host_name
 
 
 def test_hosts_are_read_in_the_order_of_the_file() -> None:
     text = "# two racks\n\nworker-1 slots=4\n\tworker-0\t slots=16   \nme@10.0.0.7 slots=1 # spare\r\n[fe80::1] slots=2"
-    assert list(hostfile.parse(text).items()) == [
+    assert list(hosts.parse_hostfile(text).items()) == [
         ("worker-1", 4),
         ("worker-0", 16),
         ("me@10.0.0.7", 1),
@@ -54,7 +54,7 @@ def test_a_wrong_line_is_named_with_file_number_and_text(line: str, named: str, 
     path = tmp_path / "hosts"
     path.write_text(f"worker-0 slots=4\n# comment\n{line}\nworker-9 slots=1\n")
     with pytest.raises(InvalidHostfile) as caught:
-        hostfile.read(str(path))
+        hosts.read_hostfile(str(path))
     assert f"{path}:3: {line!r}" in caught.value.found
     assert named in caught.value.found
     assert str(caught.value).startswith("[ACC-602]")
@@ -63,26 +63,26 @@ def test_a_wrong_line_is_named_with_file_number_and_text(line: str, named: str, 
 @pytest.mark.parametrize("text", ["", "\n\n", "# worker-0 slots=4\n"])
 def test_a_hostfile_without_hosts_is_refused(text: str) -> None:
     with pytest.raises(InvalidHostfile, match="no line with a host"):
-        hostfile.parse(text)
+        hosts.parse_hostfile(text)
 
 
 def test_a_named_hostfile_must_exist(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"worker-0 slots=4\n\xff\xfe")
     for path in (tmp_path / "missing", tmp_path, tmp_path / "binary", Path("\0")):
         with pytest.raises(InvalidHostfile, match="cannot read the hostfile"):
-            hostfile.read(str(path))
+            hosts.read_hostfile(str(path))
 
 
 def test_without_a_name_the_default_is_read_if_it_exists(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(hostfile, "DEFAULT", str(tmp_path / "hostfile"))
-    assert hostfile.read(None) is None
+    monkeypatch.setattr(hosts, "DEFAULT_HOSTFILE", str(tmp_path / "hostfile"))
+    assert hosts.read_hostfile(None) is None
     (tmp_path / "hostfile").write_text("worker-0 slots=2\n")
-    assert hostfile.read(None) == {"worker-0": 2}
+    assert hosts.read_hostfile(None) == {"worker-0": 2}
     (tmp_path / "hostfile").write_text("worker-0 slot=2\n")
     with pytest.raises(InvalidHostfile):
-        hostfile.read(None)
+        hosts.read_hostfile(None)
 
 
 _PIECES = st.sampled_from(
@@ -112,14 +112,14 @@ _PIECES = st.sampled_from(
 @given(st.one_of(st.text(), st.lists(_PIECES, max_size=12).map("".join)))
 def test_any_text_is_hosts_or_a_documented_error(text: str) -> None:
     try:
-        hosts = hostfile.parse(text)
+        found = hosts.parse_hostfile(text)
     except InvalidHostfile:
         return
     # Nothing that was written is lost.
     lines = [line for line in text.split("\n") if line.strip() and not line.strip().startswith("#")]
-    assert len(hosts) == len(lines)
-    for host, slots in hosts.items():
+    assert len(found) == len(lines)
+    for host, slots in found.items():
         assert is_host_name(host)
         assert not host.startswith("-")
         assert not set(host) & set(" \t;|&$`'\"\\<>()*?!~#{}\n")
-        assert 0 < slots <= hostfile.MOST_SLOTS
+        assert 0 < slots <= hosts.MOST_SLOTS

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from accel_core.launch import binding, topology
+from accel_core.launch import binding
+from accel_core.launch.machine import read_topology
 from accel_core.vendor import format_cpu_list, parse_cpu_list
 from accel_core.vendor.numa import allowed_cpus, read_nodes
 
@@ -28,16 +29,18 @@ def test_usable_nodes(machine_name: str, machines: ModuleType, root_of: Callable
 def test_first_thread_of_each_core(
     machine_name: str, machines: ModuleType, root_of: Callable[[str], Path]
 ) -> None:
-    nodes = sorted(topology.read(root_of(machine_name)).nodes, key=lambda node: node.number)
+    nodes = sorted(read_topology(root_of(machine_name)).nodes, key=lambda node: node.number)
     assert [(node.number, format_cpu_list(core.cpus[0] for core in node.cores)) for node in nodes] == [
         (row["node"], row["cores"]) for row in machines.load(machine_name)["nodes"]
     ]
 
 
 def test_expected_bindings(machine_name: str, machines: ModuleType, root_of: Callable[[str], Path]) -> None:
-    machine = topology.read(root_of(machine_name))
+    machine = read_topology(root_of(machine_name))
     for wanted in machines.load(machine_name)["bindings"]:
-        usable, reserved = binding.usable(machine, wanted.get("core_list"), wanted.get("reserve_cores", 0))
+        usable, reserved = binding.usable_cores(
+            machine, wanted.get("core_list"), wanted.get("reserve_cores", 0)
+        )
         shares = binding.divide(usable, wanted.get("ranks", len(usable.nodes)))
         found = []
         for share in shares:
@@ -54,6 +57,6 @@ def test_an_affinity_given_by_the_caller_counts_instead_of_the_process_s(
     machine_name: str, machines: ModuleType, root_of: Callable[[str], Path]
 ) -> None:
     allowed = sorted(parse_cpu_list(machines.load(machine_name)["affinity"]))[::2]
-    machine = topology.read(root_of(machine_name), allowed)
+    machine = read_topology(root_of(machine_name), allowed)
     cpus = [cpu for node in machine.nodes for core in node.cores for cpu in core.cpus]
     assert sorted(cpus) == allowed

@@ -16,7 +16,7 @@ from accel_core.launch.options import Options
 def parse(*arguments: str) -> Options:
     parser = argparse.ArgumentParser()
     options.add_arguments(parser)
-    return options.options(parser.parse_args(arguments))
+    return options.parsed(parser.parse_args(arguments))
 
 
 DEEPSPEED = (

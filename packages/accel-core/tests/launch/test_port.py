@@ -10,7 +10,7 @@ import socket
 
 import pytest
 
-from accel_core.launch import port
+from accel_core.launch import command
 from accel_core.launch.options import Options
 from accel_core.launch.plan import Host, MemoryPolicy, Plan, Program, Rank
 
@@ -25,8 +25,8 @@ def default(monkeypatch: pytest.MonkeyPatch) -> int:
         with contextlib.suppress(OSError), socket.socket() as trial:
             trial.bind(("", number))
             break
-    monkeypatch.setattr(port, "DEFAULT", number)
-    monkeypatch.setattr(port, "_TRIED", range(number, number + 1))
+    monkeypatch.setattr(command, "DEFAULT_PORT", number)
+    monkeypatch.setattr(command, "_TRIED", range(number, number + 1))
     return number
 
 
@@ -47,7 +47,10 @@ def listen(number: int) -> socket.socket:
 def test_the_second_launcher_takes_another_port_before_the_first_rank_listens(
     default: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with port.chosen(plan(default), GIVEN) as first, port.chosen(plan(default), GIVEN) as second:
+    with (
+        command.chosen_port(plan(default), GIVEN) as first,
+        command.chosen_port(plan(default), GIVEN) as second,
+    ):
         assert first.master_port == default
         assert second.master_port != default
         assert second.hosts[0].ranks[0].environment["MASTER_PORT"] == str(second.master_port)
@@ -61,14 +64,14 @@ def test_a_port_where_somebody_listens_is_passed_over_without_a_word_if_quiet(
     default: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     quiet = Options(script="x", log_level="error")
-    with listen(default), port.chosen(plan(default), quiet) as moved:
+    with listen(default), command.chosen_port(plan(default), quiet) as moved:
         assert moved.master_port != default
     assert capfd.readouterr() == ("", "")
 
 
 def test_the_port_is_free_again_when_the_job_has_ended(default: int) -> None:
     for _ in range(3):
-        with port.chosen(plan(default), GIVEN) as made:
+        with command.chosen_port(plan(default), GIVEN) as made:
             assert made.master_port == default
 
 
@@ -78,5 +81,5 @@ def test_the_port_is_free_again_when_the_job_has_ended(default: int) -> None:
     ids=["--master_port", "--plan", "--elastic_training"],
 )
 def test_a_port_that_somebody_has_named_stays(default: int, given: dict[str, object]) -> None:
-    assert port.is_free_to_choose(plan(default), GIVEN)
-    assert not port.is_free_to_choose(plan(default), Options(**{"script": "x", **given}))  # type: ignore[arg-type]
+    assert command.is_port_free_to_choose(plan(default), GIVEN)
+    assert not command.is_port_free_to_choose(plan(default), Options(**{"script": "x", **given}))  # type: ignore[arg-type]

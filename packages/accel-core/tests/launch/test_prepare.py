@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.launch import facts, gather, hostfile, prepare, table, topology
+from accel_core.launch import emit, hosts, machine, planning, ssh
 from accel_core.launch.errors import AffinityConflict, InvalidArguments, InvalidPlan, InvalidSelection
-from accel_core.launch.facts import Accelerator, Facts
+from accel_core.launch.machine import Accelerator, Machine
 from accel_core.launch.options import Options
 from accel_core.launch.plan import Plan
 
@@ -28,16 +28,16 @@ def place(
 ) -> Path:
     """A folder with a script, on a machine with two sockets, whose accelerator is the CPU."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(hostfile, "DEFAULT", str(tmp_path / "none"))
+    monkeypatch.setattr(hosts, "DEFAULT_HOSTFILE", str(tmp_path / "none"))
     (tmp_path / "train.py").write_text("")
-    here = Facts(topology.read(root_of("two-sockets")), devices=2)
-    monkeypatch.setattr(facts, "local", lambda environ=None: here)
-    monkeypatch.setattr(facts, "accelerator", lambda: host_cpu)
+    here = Machine(machine.read_topology(root_of("two-sockets")), devices=2)
+    monkeypatch.setattr(machine, "this_machine", lambda environ=None: here)
+    monkeypatch.setattr(machine, "accelerator", lambda: host_cpu)
     return tmp_path
 
 
 def make(**given: object) -> Plan:
-    return prepare.make(Options(script="train.py", **given), {})  # type: ignore[arg-type]
+    return planning.make_plan(Options(script="train.py", **given), {})  # type: ignore[arg-type]
 
 
 def ranks_by_host(plan: Plan) -> dict[str, int]:
@@ -55,8 +55,8 @@ def test_without_a_number_there_is_a_rank_on_each_numa_node() -> None:
 
 
 def test_a_visible_devices_mask_gives_the_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    masked = Facts(facts.local().topology, devices=2, mask=("4", "6", "7"))
-    monkeypatch.setattr(facts, "local", lambda environ=None: masked)
+    masked = Machine(machine.this_machine().topology, devices=2, mask=("4", "6", "7"))
+    monkeypatch.setattr(machine, "this_machine", lambda environ=None: masked)
     plan = make(include="localhost:0,2")
     assert plan.hosts[0].ranks[0].environment["TOY_VISIBLE_DEVICES"] == "4,7"
     assert ranks_by_host(make()) == {"localhost": 3}
@@ -65,19 +65,21 @@ def test_a_visible_devices_mask_gives_the_number(monkeypatch: pytest.MonkeyPatch
 
 
 def test_devices_are_the_slots(monkeypatch: pytest.MonkeyPatch, toy: Accelerator) -> None:
-    monkeypatch.setattr(facts, "accelerator", lambda: toy)
+    monkeypatch.setattr(machine, "accelerator", lambda: toy)
     assert ranks_by_host(make()) == {"localhost": 2}
     with pytest.raises(InvalidSelection):
         make(num_accelerators=3)
-    none = Facts(facts.local().topology, devices=0)
-    monkeypatch.setattr(facts, "local", lambda environ=None: none)
+    none = Machine(machine.this_machine().topology, devices=0)
+    monkeypatch.setattr(machine, "this_machine", lambda environ=None: none)
     with pytest.raises(InvalidSelection, match="no device to start ranks on"):
         make()
 
 
 def test_hosts_are_asked_unless_they_are_this_one(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "hosts").write_text("127.0.0.1 slots=2\n127.0.0.2 slots=1\n")
-    monkeypatch.setattr(gather, "remote", lambda names, *rest: {name: facts.local() for name in names})
+    monkeypatch.setattr(
+        ssh, "query_hosts", lambda names, *rest: {name: machine.this_machine() for name in names}
+    )
     assert not any(host.bound_here for host in make(hostfile="hosts").hosts)
     (place / "hosts").write_text("worker-0 slots=2\nworker-1 slots=1\n")
     assert not any(host.bound_here for host in make(hostfile="hosts").hosts)
@@ -96,7 +98,7 @@ def test_a_single_host_is_this_machine_unless_another_engine_is_asked_for(
 ) -> None:
     (place / "hosts").write_text("worker-0 slots=2\n")
     asked: list[str] = []
-    monkeypatch.setattr(gather, "remote", lambda names, *rest: asked.extend(names) or {})
+    monkeypatch.setattr(ssh, "query_hosts", lambda names, *rest: asked.extend(names) or {})
     alone = make(hostfile="hosts")
     assert (alone.master_addr, alone.hosts[0].bound_here, asked) == ("127.0.0.1", False, [])
     assert "worker-0 is the only host" in alone.notes[0]
@@ -111,34 +113,34 @@ def test_a_script_that_does_not_exist_is_found_before_hosts_are_asked(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (place / "hosts").write_text("worker-0 slots=2\nworker-1 slots=1\n")
-    monkeypatch.setattr(gather, "remote", lambda *rest: pytest.fail("a host was asked"))
+    monkeypatch.setattr(ssh, "query_hosts", lambda *rest: pytest.fail("a host was asked"))
     with pytest.raises(InvalidArguments, match=r"missing\.py"):
-        prepare.make(Options(script="missing.py", hostfile="hosts"), {})
+        planning.make_plan(Options(script="missing.py", hostfile="hosts"), {})
 
 
 def test_a_plan_is_replayed_with_another_master(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = make(bind_cores_to_rank=True)
     (place / "plan.json").write_text(plan.to_json())
-    assert prepare.load(Options(plan="plan.json")) == plan
-    moved = prepare.load(Options(plan="plan.json", master_addr="10.0.0.1", master_port=4000))
+    assert planning.load_plan(Options(plan="plan.json")) == plan
+    moved = planning.load_plan(Options(plan="plan.json", master_addr="10.0.0.1", master_port=4000))
     assert moved == plan.with_master("10.0.0.1", 4000)
     with pytest.raises(InvalidSelection, match="--node_rank 1"):
-        prepare.load(Options(plan="plan.json", no_ssh=True, node_rank=1))
+        planning.load_plan(Options(plan="plan.json", no_ssh=True, node_rank=1))
     monkeypatch.setenv("KMP_AFFINITY", "compact")
     with pytest.raises(AffinityConflict):
-        prepare.load(Options(plan="plan.json"))
+        planning.load_plan(Options(plan="plan.json"))
     with pytest.raises(InvalidPlan, match="cannot read the plan"):
-        prepare.load(Options(plan="missing.json"))
+        planning.load_plan(Options(plan="missing.json"))
 
 
 def test_an_edited_plan_with_the_same_cpus_for_two_ranks_is_refused(place: Path) -> None:
     plan = make(bind_cores_to_rank=True)
     data = json.loads(plan.to_json())
     first, second = data["hosts"][0]["ranks"]
-    assert prepare.load(Options(plan=_written(place, data))) == plan
+    assert planning.load_plan(Options(plan=_written(place, data))) == plan
     second["cpus"] = f"{first['cpus'].partition('-')[0]},{second['cpus']}"
     with pytest.raises(InvalidPlan) as error:
-        prepare.load(Options(plan=_written(place, data)))
+        planning.load_plan(Options(plan=_written(place, data)))
     assert "ranks 0 and 1 both have CPU 0" in error.value.found
     assert "--bind_cores_to_rank" in error.value.do
 
@@ -149,23 +151,23 @@ def _written(place: Path, data: object) -> str:
 
 
 def test_the_table_shows_what_the_plan_has(place: Path) -> None:
-    text = table.render(make(bind_cores_to_rank=True, num_accelerators=3, reserve_cores=1))
+    text = emit.table(make(bind_cores_to_rank=True, num_accelerators=3, reserve_cores=1))
     rows = [line.split() for line in text.splitlines()]
     assert ["0", "localhost", "0", "1", "1,9", "0", "bind", "0", "1"] in rows
     assert ["2", "localhost", "2", "3", "5-7,13-15", "1", "bind", "1", "3"] in rows
     assert "reserved on localhost: CPUs 0,4,8,12" in text
     assert "note: CPUs 3,11 of localhost belong to no rank" in text
-    assert "not bound" in table.render(make())
+    assert "not bound" in emit.table(make())
     (place / "hosts").write_text("worker-0 slots=1\n")
-    assert "decided on the host" in table.render(make(hostfile="hosts", force_multi=True, launcher="slurm"))
+    assert "decided on the host" in emit.table(make(hostfile="hosts", force_multi=True, launcher="slurm"))
 
 
 def test_the_facts_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
-    here = facts.local({"ACCEL_CPU_VISIBLE_DEVICES": "0, 3"})
+    here = machine.this_machine({"ACCEL_CPU_VISIBLE_DEVICES": "0, 3"})
     assert here.topology.cpus() <= os.sched_getaffinity(0)
     assert here.mask == ("0", "3")
-    assert Facts.from_json(here.to_json()) == here
-    described = facts.accelerator()
+    assert Machine.from_json(here.to_json()) == here
+    described = machine.accelerator()
     assert (described.name, described.ranks_are_devices) == ("cpu", False)

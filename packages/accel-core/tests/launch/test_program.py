@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.launch import program
+from accel_core.launch import planning
 from accel_core.launch.errors import InvalidArguments
 from accel_core.launch.options import Options
 
 
 def test_commands() -> None:
     python = (sys.executable, "-u")
-    assert program.make(Options("a.py", ("--lr", "1"))).command == (*python, "a.py")
-    assert program.make(Options("a.py", ("--lr", "1"))).arguments == ("--lr", "1")
-    assert program.make(Options("a.b", module=True)).command == (*python, "-m", "a.b")
-    assert program.make(Options("./a", no_python=True)).command == ("./a",)
-    assert program.make(Options("a.py")).pass_local_rank
-    assert not program.make(Options("a.py", no_local_rank=True)).pass_local_rank
+    assert planning._program(Options("a.py", ("--lr", "1"))).command == (*python, "a.py")
+    assert planning._program(Options("a.py", ("--lr", "1"))).arguments == ("--lr", "1")
+    assert planning._program(Options("a.b", module=True)).command == (*python, "-m", "a.b")
+    assert planning._program(Options("./a", no_python=True)).command == ("./a",)
+    assert planning._program(Options("a.py")).pass_local_rank
+    assert not planning._program(Options("a.py", no_local_rank=True)).pass_local_rank
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_programs_that_exist(options: Options) -> None:
-    program.check(options)
+    planning.check_program(options)
 
 
 @pytest.mark.parametrize(
@@ -64,5 +64,5 @@ def test_programs_that_exist(options: Options) -> None:
 )
 def test_programs_that_do_not_exist_are_named(options: Options, named: str) -> None:
     with pytest.raises(InvalidArguments) as caught:
-        program.check(options)
+        planning.check_program(options)
     assert named in caught.value.found

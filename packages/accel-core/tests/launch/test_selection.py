@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accel_core.launch.errors import InvalidSelection
-from accel_core.launch.selection import select
+from accel_core.launch.hosts import select
 
 POOL = {"worker-0": 4, "worker-1": 4, "me@worker-2": 2, "[::1]": 1}
 

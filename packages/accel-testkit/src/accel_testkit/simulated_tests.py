@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.launch import entry
+from accel_core.isolated import run_module
 from accel_testkit import sim
 from accel_testkit.sim import build
 
@@ -29,7 +29,7 @@ def run(key: str, *arguments: str | Path, environment: Mapping[str, str] | None 
     build.library()
     base = {name: value for name, value in os.environ.items() if not name.startswith(_OUTER)}
     done = subprocess.run(
-        [*entry.run_of("pytest"), "-q", "-p", "no:cacheprovider", *map(str, arguments)],
+        [*run_module("pytest"), "-q", "-p", "no:cacheprovider", *map(str, arguments)],
         env={**sim.environment(key, base=base), **(environment or {})},
         capture_output=True, text=True, check=False, timeout=_LIMIT,
     )  # fmt: skip

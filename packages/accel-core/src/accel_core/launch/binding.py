@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from accel_core.launch.errors import BindingImpossible
+from accel_core.launch.machine import Core, Node, Topology
 from accel_core.launch.plan import MemoryPolicy
-from accel_core.launch.topology import Core, Node, Topology
 from accel_core.vendor import InvalidCpuList, format_cpu_list, parse_cpu_list
 
 
@@ -41,7 +41,7 @@ class Share:
         return MemoryPolicy("bind", node.memory) if node.memory else MemoryPolicy()
 
 
-def usable(topology: Topology, core_list: str | None, reserve: int) -> tuple[Topology, tuple[int, ...]]:
+def usable_cores(topology: Topology, core_list: str | None, reserve: int) -> tuple[Topology, tuple[int, ...]]:
     """Return the cores for ranks, and the CPUs kept free; raises `BindingImpossible`.
 
     core_list: the CPUs of `--bind_core_list`. reserve: cores of each NUMA node that no rank may have.

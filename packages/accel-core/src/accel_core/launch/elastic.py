@@ -23,13 +23,10 @@ from torch.distributed.elastic.multiprocessing import ProcessFailure, SignalExce
 from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
 
 from accel_core import env
-from accel_core.launch import node
 from accel_core.launch.job import Job
 from accel_core.launch.options import Options
-from accel_core.launch.supervise.assignment import Assignment
-from accel_core.launch.supervise.failure import shell_code
-from accel_core.launch.supervise.supervisor import Supervisor
-from accel_core.launch.supervise.view import View
+from accel_core.launch.protocol import Assignment
+from accel_core.launch.supervisor import Supervisor, View, shell_code
 
 #: Restarts after failures; a change of hosts does not count.
 RESTARTS = 3
@@ -40,7 +37,7 @@ _MONITOR, _EXIT_BARRIER = 0.01, 30
 
 def run(job: Job, options: Options, node_rank: int, view: View) -> Supervisor:
     """Run this host's ranks until the job has ended, and return their supervisor as it was at the end."""
-    supervisor = node.supervisor(job, node_rank, view)
+    supervisor = job.supervisor(node_rank, view)
     plan = job.plan
     parameters = RendezvousParameters(
         backend="c10d",

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from accel_core.launch.plan import Plan
-from accel_core.launch.supervise.messages import Message
+from accel_core.launch.protocol import Message
 from accel_core.vendor import format_cpu_list
 
 _MOST_RANKS = 32

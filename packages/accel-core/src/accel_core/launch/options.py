@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from accel_core.launch.errors import InvalidArguments
-from accel_core.launch.names import is_address
+from accel_core.launch.plan import is_address
 
+#: PyTorch's default for rank 0.
+DEFAULT_PORT = 29500
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 EMITS = ("sbatch", "k8s", "pytorchjob", "ray")
 #: Formats whose program runs in a container image.
@@ -184,7 +186,7 @@ class _Unavailable(argparse.Action):
         parser.error(f"{self.option_strings[0]}: only the `deepspeed` command has it")
 
 
-def options(args: argparse.Namespace) -> Options:
+def parsed(args: argparse.Namespace) -> Options:
     """Return the options of parsed arguments; raises `InvalidArguments`."""
     values = {field.name: getattr(args, field.name) for field in dataclasses.fields(Options)}
     values["arguments"], values["resource"] = tuple(values["arguments"]), tuple(values["resource"])

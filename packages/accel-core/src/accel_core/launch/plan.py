@@ -3,19 +3,157 @@
 """The plan of a job as data: which rank runs where, on which cores, with which environment.
 
 Every engine carries out the same plan, so that a script sees the same variables under each of them. A plan says what
-runs; how it is started (the engine, ssh, logs) is not part of it.
+runs; how it is started (the engine, ssh, logs) is not part of it. As JSON it is checked field by field: it may
+have been edited. A field with the metadata `AS_LIST` holds ascending numbers of CPUs or NUMA nodes, and is written as
+the kernel writes them, `0-3,8`: a machine has hundreds.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
+import re
+import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from accel_core.launch.codec import AS_LIST, InvalidData, from_data, to_data
+from accel_core.errors import AccelError
 from accel_core.launch.errors import InvalidPlan
-from accel_core.launch.names import is_address, is_host_name, is_secret, is_variable_name, machine_name
+from accel_core.vendor import format_cpu_list, parse_cpu_list
+
+#: The only host of a plan that was made without a hostfile.
+LOCAL = "localhost"
+#: Names that may stand in a command line for another host have no character that a shell or ssh interprets:
+#: user@host, host, address; an IPv6 address in brackets. No leading hyphen, which ssh would take for an option.
+HOST = r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])"
+_HOST = re.compile(HOST)
+_SECRET = re.compile(
+    r"(^|_)(\w*KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|PAT|AUTH)(_|$)", re.IGNORECASE
+)
+_URL_WITH_PASSWORD = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def is_host_name(text: str) -> bool:
+    """Whether the text is the name or address of a host, with or without a user."""
+    return len(text) <= 320 and _HOST.fullmatch(text) is not None
+
+
+def is_address(text: str) -> bool:
+    """Whether the text is the name or address of a host; an IPv6 address may be without brackets."""
+    return "@" not in text and (is_host_name(text) or is_host_name(f"[{text}]"))
+
+
+def is_variable_name(text: str) -> bool:
+    """Whether every shell takes the text as the name of an environment variable."""
+    return _VARIABLE.fullmatch(text) is not None
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a variable looks like a secret: by its name, or by a password in a URL."""
+    return _SECRET.search(name) is not None or _URL_WITH_PASSWORD.search(value) is not None
+
+
+def address(host: str) -> str:
+    """Return the host's address for a connection: without user, and without the brackets of IPv6."""
+    return host.rpartition("@")[2].strip("[]")
+
+
+def machine_name(host: str) -> str:
+    """Return the host of `user@host` as it is compared: a machine has one entry, whoever logs in."""
+    return host.rpartition("@")[2].casefold()
+
+
+AS_LIST: Mapping[str, bool] = {"as_list": True}
+
+T = TypeVar("T")
+
+
+class InvalidData(ValueError):
+    """The data has another shape than the class; the text is `<path>: <found>, not <expected>`."""
+
+
+def to_data(value: Any) -> Any:
+    """Return dicts, lists and plain values for a dataclass."""
+    if dataclasses.is_dataclass(value):
+        return {
+            field.name: format_cpu_list(getattr(value, field.name))
+            if field.metadata.get("as_list")
+            else to_data(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+        }
+    if isinstance(value, tuple):
+        return [to_data(item) for item in value]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def from_data(cls: type[T], data: object, path: str) -> T:
+    """Return the dataclass for the data that `to_data` returned; raises `InvalidData`, with the path of the value."""
+    if not isinstance(data, dict):
+        raise InvalidData(f"{path}: {_shown(data)}, not an object")
+    hints = get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    if wrong := sorted(map(str, set(data) ^ set(fields))):
+        raise InvalidData(
+            f"{path}: the keys {', '.join(wrong)} are unknown or missing, not {', '.join(fields)}"
+        )
+    return cls(
+        **{
+            name: _numbers(data[name], f"{path}.{name}")
+            if field.metadata.get("as_list")
+            else _value(hints[name], data[name], f"{path}.{name}")
+            for name, field in fields.items()
+        }
+    )
+
+
+def _value(hint: Any, data: object, path: str) -> Any:
+    origin, arguments = get_origin(hint), get_args(hint)
+    if dataclasses.is_dataclass(hint):
+        return from_data(hint, data, path)  # type: ignore[arg-type]
+    if origin is types.UnionType:
+        return None if data is None else _value(arguments[0], data, path)
+    if origin is tuple and isinstance(data, list):
+        return tuple(_value(arguments[0], item, f"{path}[{index}]") for index, item in enumerate(data))
+    if origin is Mapping and isinstance(data, dict):
+        return {_value(str, key, path): _value(str, item, f"{path}.{key}") for key, item in data.items()}
+    if origin is Literal and data in arguments:
+        return data
+    # bool is an int in Python, not in JSON.
+    if isinstance(hint, type) and type(data) is hint and _is_portable(data):
+        return data
+    raise InvalidData(f"{path}: {_shown(data)}, not {_described(hint)}")
+
+
+def _is_portable(data: object) -> bool:
+    """Return whether a string can be an argument, or the value of a variable, of a process."""
+    try:
+        return b"\0" not in os.fsencode(str(data))
+    except UnicodeEncodeError:
+        return False
+
+
+def _numbers(data: object, path: str) -> tuple[int, ...]:
+    if not isinstance(data, str):
+        raise InvalidData(f"{path}: {_shown(data)}, not a list such as '0-3,8'")
+    try:
+        return tuple(sorted(parse_cpu_list(data, path)))
+    except AccelError as error:
+        raise InvalidData(f"{path}: {_shown(data)}, not a list such as '0-3,8'") from error
+
+
+def _described(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(repr, get_args(hint)))}"
+    return {str: "a string without NUL", int: "a whole number", bool: "true or false"}.get(hint, str(hint))
+
+
+def _shown(data: object) -> str:
+    text = repr(data)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
 
 #: Increased when a field changes its meaning; a plan of another version is refused.
 VERSION = 1
@@ -59,7 +197,7 @@ class Host:
     """One machine. `node_rank` is its position in the plan.
 
     bound_here: the host's topology was unknown when the plan was made, and its agent completes the ranks, by
-    `accel_core.launch.planning.complete`. unused: allowed CPUs that no rank received. reserved: those of
+    `planning.complete`. unused: allowed CPUs that no rank received. reserved: those of
     `--reserve_cores`.
     """
 

@@ -27,16 +27,16 @@ LAUNCHER = """
 import functools, json, sys
 from pathlib import Path
 from accel_core.errors import AccelError
-from accel_core.launch import run
+from accel_core.launch import command
 from accel_core.launch.options import Options
 from accel_core.launch.plan import Plan
-from accel_core.launch.supervise import failure
-run.Job = functools.partial(run.Job, grace=float(sys.argv[3]))
-failure._SLOW_END = float(sys.argv[4])
+from accel_core.launch import supervisor
+command.Job = functools.partial(command.Job, grace=float(sys.argv[3]))
+supervisor._SLOW_END = float(sys.argv[4])
 try:
     given = json.loads(sys.argv[2])
     options = Options(**{**given, "launcher_args": tuple(given.get("launcher_args", ()))})
-    sys.exit(run.run(Plan.from_json(Path(sys.argv[1]).read_text()), options))
+    sys.exit(command.carry_out(Plan.from_json(Path(sys.argv[1]).read_text()), options))
 except AccelError as error:
     print(error, file=sys.stderr)
     sys.exit(2)

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.launch import entry
-from accel_core.launch.engine_errors import EngineUnavailable, UnknownEngine
-from accel_core.launch.engines import registry
+from accel_core.launch import engines, job
+from accel_core.launch.errors import EngineUnavailable, UnknownEngine
 from accel_core.launch.job import VARIABLE, Job
 from accel_core.launch.options import Options
 
@@ -153,10 +152,10 @@ def test_the_engine_receives_this_command(start, fakes, tmp_path, monkeypatch, e
     assert launch.wait() == 0, launch.err
     given = json.loads((tmp_path / "arguments.json").read_text())
     assert "JOB_MARK" not in str(given), "the plan is not in the command line, which other users see"
-    given = ["FILE" if word.endswith("/hosts") else word for word in given]
+    given = ["FILE" if word.startswith("/dev/fd/") else word for word in given]
     given = [word for word in given if word != "--allow-run-as-root"]
-    start_of_worker = given.index(entry.WORKER[0])
-    given[start_of_worker : start_of_worker + len(entry.WORKER)] = ["WORKER"]
+    start_of_worker = given.index(job.GUARD[0])
+    given[start_of_worker : start_of_worker + len(job.GUARD)] = ["WORKER"]
     assert given == shlex.split(GOLDEN[engine])
 
 
@@ -198,12 +197,12 @@ def test_an_mpirun_of_another_mpi_is_not_used(tmp_path, monkeypatch) -> None:
     (tmp_path / "mpirun").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineUnavailable, match="of another MPI"):
-        registry.named("openmpi").check(None, Options())
+        engines.named("openmpi").check(None, Options())
 
 
 def test_an_unknown_engine_lists_the_known_ones() -> None:
     with pytest.raises(UnknownEngine, match="local, impi, openmpi, mpich, slurm, pdsh"):
-        registry.named("pdhs")
+        engines.named("pdhs")
 
 
 def test_a_package_adds_an_engine_by_an_entry_point(tmp_path, monkeypatch) -> None:
@@ -218,9 +217,9 @@ def test_a_package_adds_an_engine_by_an_entry_point(tmp_path, monkeypatch) -> No
         "class Broken:\n    pass\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    assert type(registry.named("toy")).__name__ == "Toy"
+    assert type(engines.named("toy")).__name__ == "Toy"
     with pytest.raises(UnknownEngine, match="Broken without check and supervisor"):
-        registry.named("broken")
+        engines.named("broken")
 
 
 def test_no_ssh_starts_the_ranks_of_one_host(start, tmp_path) -> None:

@@ -10,15 +10,14 @@ import subprocess
 
 import pytest
 
-from accel_core.launch import entry
-from accel_core.launch.job import Job
+from accel_core.launch.job import GUARD, Job
 
 ARGUMENTS = ("--rank-from", "PMI_RANK", "--local-rank-from", "MPI_LOCALRANKID")
 
 
 def worker(job: Job, rank: int, local_rank: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [*entry.WORKER, *ARGUMENTS],
+        [*GUARD, *ARGUMENTS],
         env={**os.environ, **job.to_environment(), "PMI_RANK": str(rank), "MPI_LOCALRANKID": str(local_rank)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

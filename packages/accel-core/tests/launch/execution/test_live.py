@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from accel_core.launch.live import LiveView
-from accel_core.launch.supervise.messages import Message
+from accel_core.launch.protocol import Message
 
 
 def shown(view: LiveView, width: int = 120) -> list[str]:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.launch.engine_errors import BindingRefused, LogUnwritable
-from accel_core.launch.supervise import bind
-from accel_core.launch.supervise.output import Output
+from accel_core.launch import guard
+from accel_core.launch.errors import BindingRefused, LogUnwritable
+from accel_core.launch.guard import Output
 
 
 def in_a_child(code: str) -> str:
@@ -34,13 +34,13 @@ def test_a_rank_runs_on_its_cpus_only_and_so_do_its_children(start) -> None:
 
 def test_cpus_outside_of_what_exists_are_refused() -> None:
     with pytest.raises(BindingRefused, match="sched_setaffinity"):
-        bind.bind_cpus([1023])
+        guard.bind_cpus([1023])
 
 
 POLICY = """
 import ctypes
-from accel_core.launch.supervise import bind
-refused = bind.bind_memory({mode!r}, {nodes!r})
+from accel_core.launch import guard
+refused = guard.bind_memory({mode!r}, {nodes!r})
 mode, mask = ctypes.c_int(), (ctypes.c_ulong * 32)()
 libc = ctypes.CDLL(None, use_errno=True)
 failed = libc.syscall({get}, ctypes.byref(mode), mask, ctypes.c_ulong(2048), None, 0)
@@ -62,7 +62,7 @@ def test_the_kernel_has_the_memory_policy_of_the_plan(mode: str, nodes: tuple[in
 
 
 def test_a_memory_policy_that_is_refused_is_said_and_does_not_stop_the_rank() -> None:
-    assert bind.bind_memory("bind", (1000,)).startswith("set_mempolicy: ")
+    assert guard.bind_memory("bind", (1000,)).startswith("set_mempolicy: ")
 
 
 def test_nodes_beyond_the_first_word_are_in_the_mask(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,8 +74,8 @@ def test_nodes_beyond_the_first_word_are_in_the_mask(monkeypatch: pytest.MonkeyP
             return 0
 
     monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: Libc())
-    monkeypatch.setattr(bind.platform, "machine", lambda: "x86_64")
-    assert bind.bind_memory("bind", (1, 64, 70)) == ""
+    monkeypatch.setattr(guard.platform, "machine", lambda: "x86_64")
+    assert guard.bind_memory("bind", (1, 64, 70)) == ""
     assert seen == [(2, [2, 1 | 1 << 6], 129)]
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.launch.engine_errors import EngineUnavailable
-from accel_core.launch.engines import registry
+from accel_core.launch import engines
+from accel_core.launch.errors import EngineUnavailable
 from accel_core.launch.options import Options
 
 PACKAGES = {"impi": "impi-rt", "mpich": "mpich", "openmpi": "openmpi-bin", "pdsh": "pdsh"}
@@ -50,7 +50,7 @@ def need(engine: str) -> None:
         not_run("pdsh")
     elif engine not in ("local", "pdsh"):
         try:
-            registry.named(engine).check(None, Options())
+            engines.named(engine).check(None, Options())
         except EngineUnavailable:
             not_run(PACKAGES[engine])
 

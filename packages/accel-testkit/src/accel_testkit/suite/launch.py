@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accel_core.launch import entry
+from accel_core.isolated import run_module
 from accel_testkit.suite.target import Target
 
 #: Guards against a hang, in seconds; nothing is measured.
@@ -57,7 +57,7 @@ class Launcher:
         return [_answer(folder, rank, process.returncode) for rank, process in enumerate(started)]
 
     def _start(self, job: str, folder: Path, more: dict[str, str]) -> subprocess.Popen[bytes]:
-        command = [*entry.run_of("accel_testkit.suite.rank"), job, str(folder)]
+        command = [*run_module("accel_testkit.suite.rank"), job, str(folder)]
         environment = dict(os.environ)
         if self.target.vendor is None:
             command.append(self.target.accelerator)

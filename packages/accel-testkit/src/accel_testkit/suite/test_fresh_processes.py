@@ -15,7 +15,7 @@ import pytest
 
 from accel_core.errors import AccelError
 from accel_core.interface import DeepSpeedAccelerator
-from accel_core.launch import entry
+from accel_core.isolated import run_module
 from accel_core.vendor import Traits
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.fresh_device import BLOCK
@@ -73,7 +73,7 @@ def _answers(target: Target, environments: Mapping[str, Mapping[str, str]], fold
     named = list(records(target.vendor)) if target.vendor else []
     started = {}
     for name, environment in environments.items():
-        command = [*entry.run_of("accel_testkit.suite.fresh_device"), str(folder / f"{name}.json")]
+        command = [*run_module("accel_testkit.suite.fresh_device"), str(folder / f"{name}.json")]
         with (folder / f"{name}.log").open("wb") as log:
             started[name] = subprocess.Popen(
                 [*command, target.accelerator, *named], env=environment, stdout=log, stderr=subprocess.STDOUT

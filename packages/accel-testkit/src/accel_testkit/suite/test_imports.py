@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from accel_core.launch import entry
+from accel_core.isolated import run_module
 from accel_core.vendor import Traits, Vendor
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.target import Target, records
@@ -36,7 +36,7 @@ def report(
     """What each step of loading the vendor brought along; see accel_testkit.suite.import_trace."""
     out = tmp_path_factory.mktemp("imports") / "report.json"
     command = [
-        *entry.run_of("accel_testkit.suite.import_trace"),
+        *run_module("accel_testkit.suite.import_trace"),
         str(out),
         target.package,
         *records(vendor),

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_core.launch import entry
+from accel_core.isolated import run_module
 from accel_core.vendor import Confirmation, Evidence, Vendor
 from accel_testkit.suite.expect import expect, expect_type
 from accel_testkit.suite.target import records
@@ -66,7 +66,7 @@ def bare(
 ) -> dict[str, Any]:
     """What the probes find where there is no torch; see accel_testkit.suite.without_torch."""
     out = tmp_path_factory.mktemp("bare") / "evidence.json"
-    command = [*entry.run_of("accel_testkit.suite.without_torch"), str(out), *records(vendor)]
+    command = [*run_module("accel_testkit.suite.without_torch"), str(out), *records(vendor)]
     done = subprocess.run(
         command, env=run_environment, capture_output=True, text=True, timeout=_LIMIT, check=False
     )
