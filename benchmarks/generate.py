@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks import results
 
 EXAMPLE = results.FOLDER.parent.parent / "examples" / "generate.py"
-LAUNCH = ("-m", "accel_core.launch", "--num_accelerators", "2", "--bind_cores_to_rank")
+LAUNCH = ("-m", "accel_launch", "--num_accelerators", "2", "--bind_cores_to_rank")
 #: {row: (launcher, flags of the example, threads of each process)}.
 CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...], int]] = {
     "shm": (LAUNCH, ("--backend", "shm"), 1),

@@ -39,7 +39,7 @@ def launch() -> list[str]:
     HELD.append(probe)
     port = str(probe.getsockname()[1])
     return [
-        "-m", "accel_core.launch", "--num_accelerators", "2", "--bind_cores_to_rank", "--master_port", port,
+        "-m", "accel_launch", "--num_accelerators", "2", "--bind_cores_to_rank", "--master_port", port,
     ]  # fmt: skip
 
 

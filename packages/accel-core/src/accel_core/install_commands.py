@@ -17,7 +17,7 @@ from accel_core import cascade
 ON_INDEX = False
 
 #: Packages of this project that are not vendor packages.
-_OWN = ("accel-core", "accel-ops", "accel-testkit")
+_OWN = ("accel-core", "accel-launch", "accel-ops", "accel-testkit")
 _KERNELS = "accel-ops"
 _WHERE = " (in a checkout of accel: its packages are on no index yet)"
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import ipaddress
 import os
 import socket
 from collections.abc import Callable
@@ -21,17 +20,6 @@ from typing import Any
 from accel_core import env
 
 _CREATE = "_create_c10d_store"
-
-
-def is_listenable(address: str) -> bool:
-    """Whether rank 0 may listen on it alone: the other hosts may know a name by another address than this host."""
-    if address == "localhost":
-        return True
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return True
 
 
 def apply() -> None:

@@ -79,7 +79,6 @@ _OWN = {
     "doctor": Source(
         "accel_core.cli.doctor.command", "show every accelerator, which one a run would use, and why"
     ),
-    "launch": Source("accel_core.launch.command", "start the ranks of a job, each on its own cores"),
     "ops": Source(
         "accel_core.cli.ops.command",
         "list, build or test the ops of the accelerator that a run would use; profile a run",
@@ -91,6 +90,7 @@ _OWN = {
 #: Sub-commands that other packages of this project add.
 _ELSEWHERE = {
     "io": "accel-ops",
+    "launch": "accel-launch",
     "new-vendor": "accel-testkit",
     "sim": "accel-testkit",
 }

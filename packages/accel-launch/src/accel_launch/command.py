@@ -1,0 +1,251 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The command `accel launch`, and `python -m accel_launch`: start the ranks of a job, each on its own cores."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from accel_core.api import CURRENT
+from accel_launch import engines, planning, ssh
+from accel_launch.engines import Engine, Local, NoSsh
+from accel_launch.errors import EngineRefused, LogUnwritable, PortInUse
+from accel_launch.job import Job
+from accel_launch.options import DEFAULT_PORT, IN_CONTAINERS, Options, add_arguments, parsed
+from accel_launch.plan import Plan
+from accel_launch.protocol import STDERR, write_all
+from accel_launch.supervisor import Plain, Supervisor, View, described, shell_code
+
+__all__ = ["add_arguments", "run"]
+
+#: Ports that are tried one after the other; after them any free one.
+_TRIED = range(DEFAULT_PORT, DEFAULT_PORT + 100)
+
+
+def carry_out(plan: Plan, options: Options) -> int:
+    """Run the job; returns the launcher's exit code. Raises an AccelError only before anything was started."""
+    engine = engines.choose(plan, options)
+    engine.check(plan, options)
+    if options.elastic_training and not isinstance(engine, (Local, NoSsh)):
+        raise _not_elastic(plan)
+    if isinstance(engine, Local) and is_port_free_to_choose(plan, options):
+        with chosen_port(plan, options) as moved:
+            return _carried_out(engine, moved, options)
+    if ssh.is_this_host(plan.hosts[0].name) and not (options.no_ssh and options.node_rank):
+        check_port(plan.master_port)
+    return _carried_out(engine, plan, options)
+
+
+def _carried_out(engine: Engine, plan: Plan, options: Options) -> int:
+    logs = _logs(options.enable_each_rank_log)
+    view, live = _view(plan, options)
+    job = Job(plan, logs=logs, status=live)
+    with _pid_file(options.save_pid), contextlib.closing(view):
+        if options.elastic_training:
+            from accel_launch import elastic  # imports torch
+
+            supervisor = elastic.run(job, options, max(options.node_rank, 0), view)
+        else:
+            supervisor = engine.supervisor(job, options, view)
+            supervisor.run()
+    code, report = outcome(supervisor)
+    if supervisor.output_error is not None:
+        lost = f"the ranks' output cannot be written: {supervisor.output_error.strerror}"
+        code, report = code or 1, "; ".join(filter(None, (lost, report)))
+    if report:
+        with contextlib.suppress(OSError):
+            write_all(STDERR, f"accel launch: {report}\n".encode())
+    return code
+
+
+def outcome(supervisor: Supervisor) -> tuple[int, str]:
+    """Return the launcher's exit code, and why it is not 0."""
+    ends, stopped_by = supervisor.ends, supervisor.stopped_by
+    if report := ends.report():
+        return ends.exit_code(stopped_by), report
+    if stopped_by is not None:
+        return ends.exit_code(stopped_by), f"stopped by {signal.Signals(stopped_by).name}"
+    silent = [rank for rank in ends.hosts if rank not in ends.ended]
+    engine_code = supervisor.engine_code
+    if engine_code is not None and (engine_code or silent):
+        ranks = f"; no end was reported of {len(silent)} of {len(ends.hosts)} ranks" if silent else ""
+        return shell_code(engine_code) or 1, f"the engine's command {described(engine_code)}{ranks}"
+    return ends.exit_code(None), ""
+
+
+def _view(plan: Plan, options: Options) -> tuple[View, bool]:
+    """Return the view, and whether the guards have to send their status."""
+    terminal = all(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
+    if options.quiet or not terminal or os.environ.get("TERM", "dumb") == "dumb":
+        return Plain(), False
+    from accel_launch.live import LiveView  # rich takes a tenth of a second to import
+
+    return LiveView(plan), True
+
+
+def _logs(folder: str | None) -> str:
+    """Return the absolute path of the folder for logs, which exists now; empty: none."""
+    if folder is None:
+        return ""
+    if not folder:
+        raise _unwritable("an empty name")
+    path = Path(folder).absolute()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise _unwritable(f"{path}: {error.strerror}") from error
+    return str(path)
+
+
+def _unwritable(found: str) -> LogUnwritable:
+    return LogUnwritable(
+        what="cannot write the ranks' logs",
+        found=found,
+        expected="a folder that you may write to, or that can be made",
+        do="give --enable_each_rank_log another folder",
+    )
+
+
+def _not_elastic(plan: Plan) -> EngineRefused:
+    return EngineRefused(
+        what="--elastic_training cannot be used with an engine that starts all hosts at once",
+        found=f"a plan for {len(plan.hosts)} hosts, or a --launcher other than local",
+        expected="hosts that come and go on their own",
+        do="run the command on each host, with --no_ssh and its --node_rank",
+    )
+
+
+@contextlib.contextmanager
+def _pid_file(wanted: bool) -> Iterator[None]:
+    """Write the launcher's pid to the file that deepspeed's `--save_pid` writes, as long as the job runs."""
+    if not wanted:
+        yield
+        return
+    path = Path(tempfile.gettempdir(), f"{os.getpid()}.deepspeed")
+    try:
+        # Not through a link that another user has laid there.
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    except OSError as error:
+        raise LogUnwritable(
+            what="cannot write the launcher's pid",
+            found=f"{path}: {error.strerror}",
+            expected="a file that does not exist yet",
+            do="remove it, or leave out --save_pid",
+        ) from error
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(str(os.getpid()))
+        write_all(1, f"launcher pid: {os.getpid()}\n".encode())
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def is_port_free_to_choose(plan: Plan, options: Options) -> bool:
+    """Whether nobody has named a port. Hosts that join an elastic job need one that they know."""
+    given = options.master_port is not None or options.plan is not None or options.elastic_training
+    return not given and plan.master_port == DEFAULT_PORT
+
+
+@contextlib.contextmanager
+def chosen_port(plan: Plan, options: Options) -> Iterator[Plan]:
+    """Yield the plan with a port that no other job of this host has, as long as the block runs."""
+    with socket.socket() as held:
+        number = _bound_port(held)
+        # Rank 0 listens seconds from now. Until then this socket keeps other launchers away: they bind without
+        # SO_REUSEADDR. torch's store binds with it, which the kernel permits as long as nobody listens.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if number != DEFAULT_PORT and options.log_level in ("debug", "info", "warning"):
+            with contextlib.suppress(OSError):
+                said = f"port {DEFAULT_PORT} is in use, so rank 0 listens on port {number}"
+                write_all(STDERR, f"accel launch: {said}\n".encode())
+        yield plan if number == DEFAULT_PORT else plan.with_master(plan.master_addr, number)
+
+
+def _bound_port(held: socket.socket) -> int:
+    for number in (*_TRIED, 0):
+        with contextlib.suppress(OSError):
+            held.bind(("", number))
+            return int(held.getsockname()[1])
+    check_port(DEFAULT_PORT)  # raises: there is no port at all
+    return DEFAULT_PORT
+
+
+def check_port(port: int) -> None:
+    """Raise PortInUse if rank 0 could not listen on the port; 0 stands for any."""
+    with socket.socket() as trial:
+        # As torch's store does: a port that a former job has left is free.
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("", port))
+            return
+        except OSError as error:
+            reason = error.strerror
+    with socket.socket() as other:
+        other.bind(("", 0))
+        free = other.getsockname()[1]
+    raise PortInUse(
+        what=f"rank 0 cannot listen on the master port {port}",
+        found=f"{reason}; another job on this host, or what is left of one",
+        expected="a port that no process listens on",
+        do=f"give a free one, such as --master_port {free}, or end the other process",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the plan or the job of a command line, or carry it out; returns the exit status.
+
+    Raises the errors of `accel_launch.errors`.
+    """
+    _open_standard_streams()
+    given = parsed(args)
+    with contextlib.nullcontext() if given.emit or given.dry_run else CURRENT.quiet():
+        plan = planning.load_plan(given) if given.plan else planning.make_plan(given)
+    if given.emit or given.dry_run:
+        return _print(plan, given)
+    for note in plan.notes if given.log_level in ("debug", "info", "warning") else ():
+        sys.stderr.write(f"accel launch: {note}\n")
+    return carry_out(plan, given)
+
+
+def _open_standard_streams() -> None:
+    """Open /dev/null in place of a standard stream that the caller has closed: other files would get its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(
+                os.open(os.devnull, os.O_RDWR), True
+            )  # the lowest free number, which is this one
+
+
+def _announce(names: list[str], where: str) -> None:
+    """Name what looks like a secret before it is written; a file that this is written to becomes private."""
+    sys.stderr.write(f"accel launch: {where} has what looks like secrets: {', '.join(names)}\n")
+    with contextlib.suppress(OSError, ValueError):
+        if stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
+            os.fchmod(sys.stdout.fileno(), 0o600)
+
+
+def _print(plan: Plan, given: Options) -> int:
+    # Imported here: a job that is started at once shall not wait for rich.
+    from accel_launch import emit
+
+    if (given.emit or given.json) and (names := plan.secrets()):
+        _announce(names, "a Secret" if given.emit in IN_CONTAINERS else "this output")
+    if given.emit:
+        sys.stdout.write(emit.render(plan, given))
+    else:
+        sys.stdout.write(plan.to_json() + "\n" if given.json else emit.table(plan))
+    return 0

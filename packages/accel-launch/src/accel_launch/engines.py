@@ -1,0 +1,427 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Engines: what starts the ranks of a plan on its hosts. Each carries out the same plan with the same guards.
+
+Another package adds one by an entry point of the group `accel.launchers`: its name is that of `--launcher`, its object
+an `Engine`. `GUARD`, `find_program` and `of_command` are for such packages, too.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import secrets
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from accel_launch import ssh
+from accel_launch.errors import EngineRefused, EngineUnavailable, UnknownEngine
+from accel_launch.job import AGENT, GUARD, Job
+from accel_launch.options import Options
+from accel_launch.plan import Plan
+from accel_launch.protocol import Assignment
+from accel_launch.supervisor import LostHost, Supervisor, View
+
+ENTRY_POINT_GROUP = "accel.launchers"
+#: Without these the Python of a guard or agent may not start; the plan's variables come later.
+_PYTHON = ("PYTHONPATH", "LD_LIBRARY_PATH")
+
+
+class Engine(Protocol):
+    """Starts the ranks of a plan."""
+
+    def check(self, plan: Plan, options: Options) -> None:
+        """Raise EngineUnavailable, EngineRefused or another AccelError if it cannot; starts no process of the job."""
+
+    def supervisor(self, job: Job, options: Options, view: View) -> Supervisor:
+        """Return the supervisor that starts the ranks of the job and waits for them."""
+
+
+def find_program(names: Sequence[str], what: str, install: str) -> str:
+    """Return the path of the first program that is on PATH; raises EngineUnavailable, with what to install."""
+    for name in names:
+        if path := shutil.which(name):
+            return path
+    raise _unavailable(what, f"no {' or '.join(names)} on PATH", install)
+
+
+def _unavailable(what: str, found: str, install: str) -> EngineUnavailable:
+    return EngineUnavailable(
+        what=f"cannot start ranks with {what}",
+        found=found,
+        expected=f"{what} on this host, and on the others of the job",
+        do=f"{install}, or choose another --launcher",
+    )
+
+
+def of_command(
+    job: Job,
+    command: Sequence[str],
+    view: View,
+    environment: Mapping[str, str] | None = None,
+    lost_host: LostHost | None = None,
+    hosts_file: int = -1,
+) -> Supervisor:
+    """Return a supervisor of a command that starts the guards of all ranks.
+
+    environment: variables that the command gets besides those of this process. lost_host: as in `Supervisor`.
+    hosts_file: descriptor that the command inherits; -1: none.
+    """
+    engine = Assignment(
+        rank=-1,
+        host="",
+        command=tuple(command),
+        environment=dict(environment or {}),
+        directory=job.plan.directory,
+        token=job.token,
+        grace=job.grace,
+        hosts_file=hosts_file,
+    )
+    return Supervisor(GUARD, [engine], os.environ, job.hosts(), view, lost_host=lost_host)
+
+
+def _hosts_file(lines: Sequence[str]) -> int:
+    """Return the descriptor of a file that has no name: nobody can replace it, and nothing is left of it."""
+    with tempfile.TemporaryFile("w") as file:
+        file.writelines(f"{line}\n" for line in lines)
+        file.seek(0)
+        return os.dup(file.fileno())
+
+
+def choose(plan: Plan, options: Options) -> Engine:
+    """Return the engine of `--no_ssh` or `--launcher`; without them `local` for one host, pdsh for several."""
+    if options.no_ssh:
+        return NoSsh()
+    several = len(plan.hosts) > 1 or options.force_multi
+    return named(options.launcher.lower() or ("pdsh" if several else "local"))
+
+
+def named(name: str) -> Engine:
+    """Return the engine of this name, our own or another package's; raises UnknownEngine."""
+    if name in _OWN:
+        return _OWN[name]()
+    points = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
+    if name not in points:
+        raise UnknownEngine(
+            what=f"no engine is called {name!r}",
+            found=f"--launcher {name}",
+            expected=f"one of {', '.join([*_OWN, *sorted(points)])}",
+            do=f"choose one of them, or install the package that has an entry point {name!r} of the group "
+            f"{ENTRY_POINT_GROUP}",
+        )
+    point = points[name]
+    try:
+        loaded = point.load()
+        engine: Engine = loaded() if isinstance(loaded, type) else loaded
+        missing = [part for part in ("check", "supervisor") if not callable(getattr(engine, part, None))]
+        if missing:
+            raise TypeError(f"{type(engine).__name__} without {' and '.join(missing)}")
+    except Exception as error:
+        raise UnknownEngine(
+            what=f"the engine {name!r} cannot be used",
+            found=f"{type(error).__name__}: {error} (from {point.value})",
+            expected="an accel_launch.engines.Engine",
+            do="upgrade or remove the package that declares it",
+        ) from error
+    return engine
+
+
+class Local:
+    """Starts the ranks of a plan with one host."""
+
+    def check(self, plan: Plan, options: Options) -> None:
+        """Raise EngineRefused if the plan has several hosts."""
+        if len(plan.hosts) > 1:
+            raise EngineRefused(
+                what="the engine local cannot start ranks on other hosts",
+                found=f"a plan for {len(plan.hosts)} hosts: {', '.join(host.name for host in plan.hosts[:4])}",
+                expected="a plan for one host",
+                do="choose another --launcher, or --no_ssh with --node_rank and run the command on each host",
+            )
+
+    def supervisor(self, job: Job, options: Options, view: View) -> Supervisor:
+        """Return a supervisor of the ranks; rank 0 reads the launcher's standard input."""
+        return job.supervisor(0, view, stdin=_own_input())
+
+
+class NoSsh:
+    """Starts the ranks of host `--node_rank`; the same command runs on each host of the plan."""
+
+    def check(self, plan: Plan, options: Options) -> None:
+        """Raise EngineRefused if the plan has no such host."""
+        if not 0 <= options.node_rank < len(plan.hosts):
+            raise EngineRefused(
+                what="--no_ssh needs the number of this host",
+                found=f"--node_rank {options.node_rank}",
+                expected=f"a number from 0 to {len(plan.hosts) - 1}, as the plan has {len(plan.hosts)} hosts",
+                do="give each host its own --node_rank",
+            )
+
+    def supervisor(self, job: Job, options: Options, view: View) -> Supervisor:
+        """Return a supervisor of this host's ranks."""
+        return job.supervisor(options.node_rank, view, stdin=_own_input())
+
+
+def _own_input() -> int:
+    """Return another number for standard input, whose own number is a guard's parent pipe; -1: there is none."""
+    try:
+        return os.dup(0)
+    except OSError:
+        return -1
+
+
+class Pdsh:
+    """pdsh: ssh to each host of the plan, where an agent runs the host's ranks.
+
+    pdsh passes no standard input on, and other users read command lines: the job, with the variables for the ranks,
+    goes ahead by ssh to a file of each host that its agent reads and removes. The connection's standard input is the
+    agent's parent pipe: it ends with pdsh.
+    """
+
+    _MOST_HOSTS = 1024
+    _EXITED = re.compile(rb"pdsh@[^:]*: ([^:\s]+): .*exited with exit code (\d+)")
+
+    def check(self, plan: Plan, options: Options) -> None:
+        """Raise EngineUnavailable without pdsh and ssh, EngineRefused for an IPv6 address."""
+        self._program()
+        if bracketed := next((host.name for host in plan.hosts if "[" in host.name), None):
+            raise EngineRefused(
+                what="pdsh cannot connect to an IPv6 address",
+                found=f"the host {bracketed}; pdsh takes brackets for a range of names",
+                expected="host names, or IPv4 addresses",
+                do="name the host in ~/.ssh/config, and use that name in the hostfile",
+            )
+        find_program(("ssh",), "pdsh over ssh", "apt install openssh-client")
+
+    def _program(self) -> str:
+        return find_program(("pdsh",), "pdsh", "apt install pdsh")
+
+    def supervisor(self, job: Job, options: Options, view: View) -> Supervisor:
+        """Return a supervisor of pdsh."""
+        environment = {"PDSH_RCMD_TYPE": "ssh"}
+        if options.ssh_port is not None:
+            former = os.environ.get("PDSH_SSH_ARGS_APPEND", "")
+            environment["PDSH_SSH_ARGS_APPEND"] = f"{former} -p {options.ssh_port}".strip()
+        # Names end in the host's: hosts may share the folder. The agent takes the file with %h.
+        path = f"/tmp/accel-job-{secrets.token_hex(16)}-"
+        names = {host.name: path + host.name.rpartition("@")[2] for host in job.plan.hosts}
+        ssh.write_files(names, options, job.to_text())
+        command = [
+            self._program(),
+            # -S: the highest exit code of the agents; -N: lines without the host's name ahead of them.
+            *("-S", "-N", "-f", str(self._MOST_HOSTS)),
+            *("-w", ",".join(host.name for host in job.plan.hosts)),
+            *options.launcher_args,
+            self.remote_command(path, options),
+        ]
+        return of_command(job, command, view, environment, self.lost_host)
+
+    @classmethod
+    def lost_host(cls, line: bytes) -> tuple[str, int] | None:
+        """Return the host and the exit code of an ssh that failed, if pdsh says so on this line; pdsh waits on."""
+        found = cls._EXITED.match(line)
+        return (found[1].decode(), int(found[2])) if found else None
+
+    @staticmethod
+    def remote_command(path: str, options: Options) -> str:
+        """Return the command line for the shell of the other hosts; pdsh replaces `%h` by the host's name."""
+        words = [f"{name}={os.environ[name]}" for name in _PYTHON if os.environ.get(name)]
+        quoted = [shlex.quote(word) for word in ("env", *words, *AGENT)]
+        source = f". {shlex.quote(options.venv_script)} && " if options.venv_script else ""
+        before = source + "exec " + " ".join(quoted)
+        return f"{before.replace('%', '%%')} %h {path}%h"
+
+
+class Slurm:
+    """Slurm: srun starts a guard for each rank, on the host of the plan, in the present allocation or in a new one."""
+
+    def check(self, plan: Plan, options: Options) -> None:
+        """Raise EngineUnavailable if there is no srun."""
+        self._program()
+
+    def _program(self) -> str:
+        return find_program(("srun",), "Slurm", "apt install slurm-client, and run on a cluster with Slurm")
+
+    def supervisor(self, job: Job, options: Options, view: View) -> Supervisor:
+        """Return a supervisor of srun."""
+        # Slurm has an order of its own for the names of an allocation. With the distribution `arbitrary`, task i
+        # runs on line i of this file.
+        hosts = _hosts_file([host.name for host, _ in job.plan.ranks()])
+        command = [
+            self._program(),
+            f"--ntasks={job.plan.world_size}",
+            f"--nodes={len(job.plan.hosts)}",
+            "--distribution=arbitrary",
+            "--export=ALL",
+            "--input=none",
+            # The plan binds ranks, not Slurm.
+            "--cpu-bind=none",
+            "--mem-bind=none",
+            "--kill-on-bad-exit=1",
+            *options.launcher_args,
+            *GUARD,
+            *("--rank-from", "SLURM_PROCID", "--local-rank-from", "SLURM_LOCALID"),
+        ]
+        environment = {**job.to_environment(), "SLURM_HOSTFILE": f"/dev/fd/{hosts}"}
+        return of_command(job, command, view, environment, hosts_file=hosts)
+
+
+class Mpi:
+    """One implementation of MPI: mpirun starts a guard for each rank. The program itself need not use MPI.
+
+    The job reaches the guards in the environment, which mpirun transfers and other users cannot read.
+
+    programs: names of its mpirun, those first that no other implementation has. says: what its `--version` says;
+    the name mpirun may be any implementation's. rank_from, local_rank_from: variables that it sets.
+    """
+
+    title: str
+    programs: tuple[str, ...]
+    says: tuple[str, ...]
+    not_says: tuple[str, ...] = ()
+    install: str
+    rank_from = "PMI_RANK"
+    local_rank_from = "MPI_LOCALRANKID"
+
+    def check(self, plan: Plan, options: Options) -> None:
+        """Raise EngineUnavailable if its mpirun is not installed."""
+        self.program()
+
+    def program(self) -> str:
+        """Return the path of its mpirun."""
+        others = []
+        # pip installs Intel MPI beside Python, whose virtual environment need not be activated.
+        places = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}{Path(sys.executable).parent}"
+        for folder in places.split(os.pathsep):
+            for name in self.programs:
+                path = shutil.which(name, path=folder)
+                if path and self._is_own(path):
+                    return path
+                others += [path] if path else []
+        paths = ", ".join(dict.fromkeys(others))
+        found = f"{paths} of another MPI" if others else f"no {self.programs[0]} on PATH"
+        raise _unavailable(self.title, found, self.install)
+
+    def _is_own(self, path: str) -> bool:
+        try:
+            answer = subprocess.run(
+                [path, "--version"], capture_output=True, text=True, timeout=20, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return False
+        text = answer.stdout + answer.stderr
+        return any(word in text for word in self.says) and not any(word in text for word in self.not_says)
+
+    def supervisor(self, job: Job, options: Options, view: View) -> Supervisor:
+        """Return a supervisor of mpirun."""
+        carried = job.to_environment()
+        slots = [f"{host.name}:{len(host.ranks)}" for host in job.plan.hosts]
+        hosts = _hosts_file(slots)
+        command = [
+            self.program(),
+            *self.placement(slots, f"/dev/fd/{hosts}", carried),
+            *self.ssh_options(options),
+            *options.launcher_args,
+            *("-n", str(job.plan.world_size)),
+            *GUARD,
+            *("--rank-from", self.rank_from, "--local-rank-from", self.local_rank_from),
+        ]
+        return of_command(job, command, view, {**carried, **self.environment(options)}, hosts_file=hosts)
+
+    def placement(self, slots: Sequence[str], file: str, carried: Mapping[str, str]) -> Sequence[str]:
+        """Return the options that place the ranks.
+
+        slots: `host:number` of each host; file: the same as lines. carried: the variables with the job.
+        """
+        raise NotImplementedError
+
+    def ssh_options(self, options: Options) -> Sequence[str]:
+        """Return the options for `--ssh_port`."""
+        return ()
+
+    def environment(self, options: Options) -> Mapping[str, str]:
+        """Return variables for mpirun."""
+        return {}
+
+
+class Hydra(Mpi):
+    """What Intel MPI and MPICH have in common: the process manager Hydra. It transfers the whole environment."""
+
+    ssh_arguments: str
+    bootstrap: str
+
+    def placement(self, slots: Sequence[str], file: str, carried: Mapping[str, str]) -> Sequence[str]:
+        """Return the options that place the ranks."""
+        # Intel MPI takes `-hosts worker-0:2` with a single host for the name `worker-0:2`.
+        return (self.bootstrap, "ssh", "-machinefile", file)
+
+    def environment(self, options: Options) -> Mapping[str, str]:
+        """Return variables for mpirun."""
+        return {self.ssh_arguments: f"-p {options.ssh_port}"} if options.ssh_port is not None else {}
+
+
+class IntelMpi(Hydra):
+    """Intel MPI, from PyPI or a system's installation."""
+
+    title = "Intel MPI"
+    programs = ("mpiexec.hydra", "mpirun")
+    says = ("Intel(R) MPI",)
+    install = "pip install impi-rt"
+    bootstrap = "-bootstrap"
+    ssh_arguments = "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"
+
+    def environment(self, options: Options) -> Mapping[str, str]:
+        """Return variables for mpirun: the plan binds ranks, not Intel MPI."""
+        return {**super().environment(options), "I_MPI_PIN": "0"}
+
+
+class Mpich(Hydra):
+    """MPICH."""
+
+    title = "MPICH"
+    programs = ("mpiexec.mpich", "mpiexec.hydra", "mpirun")
+    says = ("HYDRA build details",)
+    not_says = ("Intel(R) MPI",)
+    install = "apt install mpich (or the package of your system)"
+    bootstrap = "-launcher"
+    ssh_arguments = "HYDRA_LAUNCHER_EXTRA_ARGS"
+
+
+class OpenMpi(Mpi):
+    """Open MPI. It transfers those variables only that are named."""
+
+    title = "Open MPI"
+    programs = ("mpirun.openmpi", "mpirun")
+    says = ("Open MPI", "OpenRTE")
+    install = "apt install openmpi-bin (or the package of your system)"
+    rank_from = "OMPI_COMM_WORLD_RANK"
+    local_rank_from = "OMPI_COMM_WORLD_LOCAL_RANK"
+
+    def placement(self, slots: Sequence[str], file: str, carried: Mapping[str, str]) -> Sequence[str]:
+        """Return the options that place the ranks, and transfer the job."""
+        # Containers run as root, where Open MPI asks whether that is intended.
+        root = ("--allow-run-as-root",) if os.geteuid() == 0 else ()
+        names = (*carried, *(name for name in ("PATH", *_PYTHON) if name in os.environ))
+        exports = [word for name in names for word in ("-x", name)]
+        return (*root, "--bind-to", "none", "-H", ",".join(slots), *exports)
+
+    def ssh_options(self, options: Options) -> Sequence[str]:
+        """Return the options for `--ssh_port`."""
+        return () if options.ssh_port is None else ("--mca", "plm_rsh_args", f"-p {options.ssh_port}")
+
+
+_OWN: dict[str, type[Engine]] = {
+    "local": Local,
+    "impi": IntelMpi,
+    "openmpi": OpenMpi,
+    "mpich": Mpich,
+    "slurm": Slurm,
+    "pdsh": Pdsh,
+}

@@ -1,0 +1,60 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The machines of shared/topologies, and an accelerator whose ranks are devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping, Sequence
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from accel_launch.machine import Accelerator
+from shared.topologies import build
+
+# No deadline, and no look at the time it takes to draw: machines that run tests are loaded. No database: a test leaves
+# no trace. Each run draws the same.
+settings.register_profile(
+    "launch", deadline=None, database=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("launch")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`name` is each machine in turn."""
+    if "machine_name" in metafunc.fixturenames:
+        metafunc.parametrize("machine_name", build.machines())
+
+
+@pytest.fixture(scope="session")
+def machines() -> ModuleType:
+    return build
+
+
+@pytest.fixture(scope="session")
+def root_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """`root_of("laptop")` is a folder with that machine's /sys and /proc."""
+    written: dict[str, Path] = {}
+
+    def root(name: str) -> Path:
+        if name not in written:
+            written[name] = build.write(name, tmp_path_factory.mktemp(name))
+        return written[name]
+
+    return root
+
+
+def set_visible(environment: MutableMapping[str, str], devices: Sequence[str]) -> None:
+    environment["TOY_VISIBLE_DEVICES"] = ",".join(devices)
+
+
+@pytest.fixture
+def toy() -> Accelerator:
+    return Accelerator("toy", True, ("TOY_VISIBLE_DEVICES",), set_visible, ("TOY_",))
+
+
+@pytest.fixture
+def host_cpu() -> Accelerator:
+    return Accelerator("cpu", False, ("TOY_VISIBLE_DEVICES",), set_visible, ("OMP_",))

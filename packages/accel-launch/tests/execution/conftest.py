@@ -1,0 +1,225 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Launchers as processes of their own, on plans whose ranks are shell scripts; and what is left of a job."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_launch.plan import Host, MemoryPolicy, Plan, Program, Rank
+
+#: Runs the plan in file 1 with the options in argument 2, the grace period in argument 3, and the time that a rank
+#: with a traceback has to end in argument 4.
+LAUNCHER = """
+import functools, json, sys
+from pathlib import Path
+from accel_core.errors import AccelError
+from accel_launch import command
+from accel_launch.options import Options
+from accel_launch.plan import Plan
+from accel_launch import supervisor
+command.Job = functools.partial(command.Job, grace=float(sys.argv[3]))
+supervisor._SLOW_END = float(sys.argv[4])
+try:
+    given = json.loads(sys.argv[2])
+    options = Options(**{**given, "launcher_args": tuple(given.get("launcher_args", ()))})
+    sys.exit(command.carry_out(Plan.from_json(Path(sys.argv[1]).read_text()), options))
+except AccelError as error:
+    print(error, file=sys.stderr)
+    sys.exit(2)
+"""
+#: Long enough for a loaded machine; tests wait for what they need, not for this time.
+PATIENCE = 120.0
+
+
+@dataclass
+class Launch:
+    """A running launcher. mark: a variable that every process of the job has."""
+
+    process: subprocess.Popen[bytes]
+    mark: str
+    folder: Path
+    output: tuple[str, str] = ("", "")
+    #: What `says` has read of standard error.
+    read: bytes = b""
+
+    def wait(self, seconds: float = PATIENCE) -> int:
+        out, err = self.process.communicate(timeout=seconds)
+        self.output = (out or b"").decode(), (self.read + err).decode()
+        return self.process.returncode
+
+    def says(self, words: bytes) -> None:
+        """Wait until the launcher has written the words on standard error."""
+        assert self.process.stderr is not None
+        while words not in self.read:
+            part = os.read(self.process.stderr.fileno(), 4096)
+            assert part, self.read
+            self.read += part
+
+    @property
+    def out(self) -> str:
+        return self.output[0]
+
+    @property
+    def err(self) -> str:
+        return self.output[1]
+
+    def alive(self) -> dict[int, str]:
+        """The processes of the job and their commands, found by the mark in their environment."""
+        found = {}
+        for name in os.listdir("/proc"):
+            if not name.isdigit() or int(name) == self.process.pid:
+                continue
+            try:
+                environment = Path(f"/proc/{name}/environ").read_bytes()
+                if f"JOB_MARK={self.mark}".encode() in environment.split(b"\0"):
+                    found[int(name)] = Path(f"/proc/{name}/cmdline").read_bytes().decode().replace("\0", " ")
+            except OSError:
+                continue
+        return found
+
+    def gone_within(self, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while self.alive():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
+
+    def end(self) -> None:
+        """Kill the launcher, and what is left of its job."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+        for pid in self.alive():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+
+    def file(self, name: str) -> str:
+        """The text of a file that a rank writes in the folder, when it is there."""
+        end = time.monotonic() + PATIENCE
+        while not (self.folder / name).is_file() or not (self.folder / name).read_text().endswith("\n"):
+            assert time.monotonic() < end, f"no file {name}"
+            time.sleep(0.02)
+        return (self.folder / name).read_text()
+
+
+def make_plan(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    ranks: int = 2,
+    hosts: Sequence[str] = ("localhost",),
+    cpus: Sequence[int] = (),
+    more: Mapping[str, str] | None = None,
+    arguments: Sequence[str] = (),
+    port: int = 29500,
+) -> Plan:
+    """A plan with `ranks` ranks on each host."""
+    made = []
+    for node, name in enumerate(hosts):
+        own = []
+        for local in range(ranks):
+            number = node * ranks + local
+            environment = {
+                "RANK": str(number),
+                "LOCAL_RANK": str(local),
+                "WORLD_SIZE": str(ranks * len(hosts)),
+                "LOCAL_SIZE": str(ranks),
+                "LOCAL_WORLD_SIZE": str(ranks),
+                "CROSS_RANK": str(node),
+                "CROSS_SIZE": str(len(hosts)),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "OMP_NUM_THREADS": "1",
+                **(more or {}),
+            }
+            own.append(
+                Rank(number, local, local, "", tuple(cpus), len(cpus), (), MemoryPolicy(), environment)
+            )
+        made.append(Host(name, node, tuple(own)))
+    program = Program(tuple(command), tuple(arguments), pass_local_rank=False)
+    return Plan(tuple(made), "127.0.0.1", port, program, str(folder))
+
+
+#: Keep the ports of this process from others that ask for any free one.
+_HELD: list[socket.socket] = []
+
+
+def free_port() -> int:
+    """A port that no process listens on or gets meanwhile; other jobs of this machine use the default one."""
+    trial = socket.socket()
+    trial.bind(("", 0))
+    # As in accel_launch.port: who binds with it may listen.
+    trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    _HELD.append(trial)
+    return int(trial.getsockname()[1])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _ports_are_given_back() -> Iterator[None]:
+    yield
+    while _HELD:
+        _HELD.pop().close()
+
+
+Start = Callable[..., Launch]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a launcher: start("shell script of each rank", ranks=2, grace=…, options={…}, …)."""
+    started: list[Launch] = []
+
+    def go(
+        script: str | Sequence[str],
+        *,
+        grace: float = 5.0,
+        slow_end: float = 3.0,
+        options: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None,
+        stdin: int | None = subprocess.DEVNULL,
+        stdout: int = subprocess.PIPE,
+        terminal: int | None = None,
+        **plan: Any,
+    ) -> Launch:
+        mark = uuid.uuid4().hex
+        command = ("sh", "-c", script) if isinstance(script, str) else script
+        plan = {"port": free_port(), **plan, "more": {"JOB_MARK": mark, **plan.get("more", {})}}
+        file = tmp_path / f"plan-{mark}.json"
+        file.write_text(make_plan(command, tmp_path, **plan).to_json())
+        given = (file, json.dumps(dict(options or {})), grace, slow_end)
+        process = subprocess.Popen(
+            [sys.executable, "-c", LAUNCHER, *map(str, given)],
+            env={**os.environ, **(environment or {})},
+            stdin=stdin,
+            stdout=stdout if terminal is None else terminal,
+            stderr=subprocess.PIPE if terminal is None else terminal,
+        )
+        started.append(Launch(process, mark, tmp_path))
+        return started[-1]
+
+    yield go
+    for launch in started:
+        launch.end()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Plan]:
+    """`make_plan` for programs that run in `tmp_path`."""
+    return lambda command, **more: make_plan(command, tmp_path, **more)

@@ -1,0 +1,287 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Under each engine a plan gives the same rank map and environment. The engines are fakes; see test_real_engines."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from accel_launch import engines, job
+from accel_launch.errors import EngineUnavailable, UnknownEngine
+from accel_launch.job import VARIABLE, Job
+from accel_launch.options import Options
+
+FAKE = Path(__file__).with_name("fake_engine.py")
+PROGRAMS = {
+    "impi": "mpiexec.hydra",
+    "mpich": "mpiexec.mpich",
+    "openmpi": "mpirun.openmpi",
+    "slurm": "srun",
+    "pdsh": "pdsh",
+}
+ENGINES = ("local", *PROGRAMS)
+#: What an engine itself sets for its tasks.
+OWN = ("PMI_", "MPI_", "OMPI_", "SLURM_", "I_MPI_PIN", "PDSH_RCMD_TYPE")
+#: A program that writes its environment and arguments to a file named for its rank.
+DUMP = (
+    sys.executable,
+    "-c",
+    "import json, os, sys; json.dump([dict(os.environ), sys.argv[1:], os.getcwd(), sorted(os.sched_getaffinity(0))], "
+    "open('rank' + os.environ['RANK'] + '.json', 'w'))",
+)
+HOSTILE = [
+    "$(touch hacked)",
+    "`touch hacked`",
+    "; touch hacked #",
+    "'\"\\",
+    "two words",
+    "%h %n %%",
+    "new\nline",
+    "-x",
+    "",
+]
+
+
+@pytest.fixture
+def fakes(tmp_path: Path) -> dict[str, str]:
+    """The environment with a fake of every engine on PATH."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    record = tmp_path / "arguments.json"
+    for kind, program in PROGRAMS.items():
+        line = f'exec {shlex.join([sys.executable, str(FAKE), kind, str(record)])} "$@"'
+        (folder / program).write_text(f"#!/bin/sh\n{line}\n")
+        (folder / program).chmod(0o755)
+    # Gives the last argument to a shell, as sshd does.
+    (folder / "ssh").write_text('#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n')
+    (folder / "ssh").chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def ranks(folder: Path, count: int) -> list[list]:
+    return [json.loads((folder / f"rank{number}.json").read_text()) for number in range(count)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_each_rank_has_the_plan_s_environment_and_nothing_else(start, fakes, tmp_path, engine: str) -> None:
+    hosts = ("localhost",) if engine == "local" else ("127.0.0.1", "127.0.0.2")
+    cpu = min(os.sched_getaffinity(0))
+    count = 2 * len(hosts)
+    launch = start(DUMP, hosts=hosts, options={"launcher": engine}, environment=fakes, cpus=(cpu,))
+    assert launch.wait() == 0, launch.err
+    port = json.loads((tmp_path / f"plan-{launch.mark}.json").read_text())["master_port"]
+    for number, (environment, arguments, folder, cpus) in enumerate(ranks(tmp_path, count)):
+        planned = {
+            "RANK": str(number),
+            "LOCAL_RANK": str(number % 2),
+            "WORLD_SIZE": str(count),
+            "LOCAL_SIZE": "2",
+            "LOCAL_WORLD_SIZE": "2",
+            "CROSS_RANK": str(number // 2),
+            "CROSS_SIZE": str(len(hosts)),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": "1",
+            "JOB_MARK": launch.mark,
+        }
+        inherited = {**os.environ, **fakes, "LC_CTYPE": environment.get("LC_CTYPE", "")}
+        new = {
+            name: value
+            for name, value in environment.items()
+            if inherited.get(name) != value
+            and not name.startswith(OWN)
+            and name not in ("_", "SHLVL", "PWD", "OLDPWD")
+        }
+        assert new.pop("ACCEL_STORE_ADDRESS", "") == ("" if number else "127.0.0.1")
+        assert bool(new.pop("ACCEL_JOB_SECRET", "")) == (engine == "local")
+        assert new == {name: value for name, value in planned.items() if inherited.get(name) != value}
+        assert not [name for name in environment if name.startswith(VARIABLE)]
+        assert (arguments, folder, cpus) == ([], str(tmp_path), [cpu])
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_no_value_is_interpreted_by_a_shell(start, fakes, tmp_path, engine: str) -> None:
+    more = {f"HOSTILE_{index}": value for index, value in enumerate(HOSTILE)}
+    environment = {**fakes, "PYTHONPATH": "/no/$(touch hacked)/`touch hacked`/%h'\""}
+    options = {"launcher": engine}
+    launch = start(
+        DUMP,
+        ranks=1,
+        hosts=("127.0.0.1",),
+        options=options,
+        environment=environment,
+        arguments=HOSTILE,
+        more=more,
+    )
+    assert launch.wait() == 0, launch.err
+    found, arguments, *_ = ranks(tmp_path, 1)[0]
+    assert arguments == HOSTILE
+    assert {name: found.get(name) for name in more} == more
+    assert found["PYTHONPATH"] == environment["PYTHONPATH"]
+    assert not list(tmp_path.rglob("hacked"))
+
+
+_HYDRA = (
+    "-machinefile FILE --mine 'two words' -n 2 WORKER --rank-from PMI_RANK --local-rank-from MPI_LOCALRANKID"
+)
+GOLDEN = {
+    "impi": f"-bootstrap ssh {_HYDRA}",
+    "mpich": f"-launcher ssh {_HYDRA}",
+    "openmpi": f"--bind-to none -H 127.0.0.1:1,127.0.0.2:1 -x {VARIABLE}_0 -x PATH --mca plm_rsh_args '-p 2222' "
+    "--mine 'two words' -n 2 WORKER --rank-from OMPI_COMM_WORLD_RANK --local-rank-from OMPI_COMM_WORLD_LOCAL_RANK",
+    "slurm": "--ntasks=2 --nodes=2 --distribution=arbitrary --export=ALL --input=none --cpu-bind=none "
+    "--mem-bind=none --kill-on-bad-exit=1 --mine 'two words' WORKER --rank-from SLURM_PROCID "
+    "--local-rank-from SLURM_LOCALID",
+}
+
+
+@pytest.mark.parametrize("engine", GOLDEN)
+def test_the_engine_receives_this_command(start, fakes, tmp_path, monkeypatch, engine: str) -> None:
+    for name in ("PYTHONPATH", "LD_LIBRARY_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    options = {"launcher": engine, "launcher_args": ["--mine", "two words"], "ssh_port": 2222}
+    launch = start("true", ranks=1, hosts=("127.0.0.1", "127.0.0.2"), options=options, environment=fakes)
+    assert launch.wait() == 0, launch.err
+    given = json.loads((tmp_path / "arguments.json").read_text())
+    assert "JOB_MARK" not in str(given), "the plan is not in the command line, which other users see"
+    given = ["FILE" if word.startswith("/dev/fd/") else word for word in given]
+    given = [word for word in given if word != "--allow-run-as-root"]
+    start_of_worker = given.index(job.GUARD[0])
+    given[start_of_worker : start_of_worker + len(job.GUARD)] = ["WORKER"]
+    assert given == shlex.split(GOLDEN[engine])
+
+
+@pytest.mark.parametrize("engine", ["impi", "openmpi", "slurm", "pdsh"])
+def test_a_rank_that_fails_under_an_engine_is_named_with_its_host(start, fakes, engine: str) -> None:
+    script = '[ "$RANK" = 1 ] || { trap "" TERM; sleep 300; sleep 300; }; echo last words; exit 6'
+    hosts = ("127.0.0.1", "127.0.0.2")
+    launch = start(script, ranks=1, hosts=hosts, options={"launcher": engine}, environment=fakes, grace=1.0)
+    assert launch.wait() == 6
+    assert "rank 1 on 127.0.0.2 ended with exit code 6; its last lines:\n    last words" in launch.err
+    assert launch.gone_within(60)
+
+
+@pytest.mark.parametrize("engine", ["mpich", "slurm", "pdsh"])
+def test_nothing_is_left_when_the_launcher_of_an_engine_is_killed(start, fakes, engine: str) -> None:
+    script = "trap '' TERM; setsid sleep 301 & echo > up$RANK; sleep 302; sleep 303"
+    launch = start(
+        script, ranks=1, hosts=("127.0.0.1", "127.0.0.2"), options={"launcher": engine}, environment=fakes
+    )
+    launch.file("up0"), launch.file("up1")
+    launch.process.kill()
+    launch.wait()
+    assert launch.gone_within(60)
+
+
+@pytest.mark.parametrize("engine", PROGRAMS)
+def test_a_missing_engine_is_named_before_anything_starts(start, tmp_path, engine: str) -> None:
+    launch = start("touch started", options={"launcher": engine}, environment={"PATH": str(tmp_path)})
+    if engine == "impi" and Path(sys.executable).with_name("mpiexec.hydra").exists():
+        pytest.skip("not run: impi-rt is installed beside this Python")
+    assert launch.wait() == 2
+    assert "ACC-610" in launch.err
+    assert "install" in launch.err.partition("do:")[2]
+    assert not (tmp_path / "started").exists()
+
+
+def test_an_mpirun_of_another_mpi_is_not_used(tmp_path, monkeypatch) -> None:
+    (tmp_path / "mpirun").write_text("#!/bin/sh\necho 'HYDRA build details:'\n")
+    (tmp_path / "mpirun").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EngineUnavailable, match="of another MPI"):
+        engines.named("openmpi").check(None, Options())
+
+
+def test_an_unknown_engine_lists_the_known_ones() -> None:
+    with pytest.raises(UnknownEngine, match="local, impi, openmpi, mpich, slurm, pdsh"):
+        engines.named("pdhs")
+
+
+def test_a_package_adds_an_engine_by_an_entry_point(tmp_path, monkeypatch) -> None:
+    info = tmp_path / "toy-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: toy\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[accel.launchers]\ntoy = toy_engine:Toy\nbroken = toy_engine:Broken\n"
+    )
+    (tmp_path / "toy_engine.py").write_text(
+        "class Toy:\n    def check(self, plan, options): pass\n    def supervisor(self, *rest): return 1\n"
+        "class Broken:\n    pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert type(engines.named("toy")).__name__ == "Toy"
+    with pytest.raises(UnknownEngine, match="Broken without check and supervisor"):
+        engines.named("broken")
+
+
+def test_no_ssh_starts_the_ranks_of_one_host(start, tmp_path) -> None:
+    options = {"no_ssh": True, "node_rank": 1}
+    launch = start("echo $RANK", hosts=("worker-0", "worker-1"), options=options)
+    assert launch.wait() == 0
+    assert sorted(launch.out.split()) == ["2", "3"]
+
+
+@pytest.mark.parametrize("node_rank", [-1, 2])
+def test_no_ssh_needs_a_host_of_the_plan(start, node_rank: int) -> None:
+    launch = start("true", hosts=("worker-0", "worker-1"), options={"no_ssh": True, "node_rank": node_rank})
+    assert launch.wait() == 2
+    assert "ACC-614" in launch.err
+
+
+def test_a_master_port_in_use_is_found_before_anything_starts(start, tmp_path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        launch = start("touch started", port=other.getsockname()[1])
+        assert launch.wait() == 2
+    assert "ACC-607" in launch.err
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_job_is_the_same_after_its_way_to_another_host(make) -> None:
+    job = Job(make(["sh"], arguments=HOSTILE, ranks=600, more={"BIG": "x" * 50}))
+    assert Job.from_environment(job.to_environment()) == job
+    random = {"RANDOM": os.urandom(120_000).hex()}
+    large = Job(make(["sh"], more=random))
+    parts = large.to_environment()
+    assert len(parts) > 1
+    assert max(map(len, parts.values())) <= 100_000
+    assert Job.from_environment(parts) == large
+
+
+SECRET = "hunter2-in-a-variable"
+
+
+def test_no_process_of_a_pdsh_job_shows_a_variable_in_its_arguments(start, fakes, tmp_path) -> None:
+    record = tmp_path / "seen"
+    for name in ("pdsh", "ssh"):
+        program = Path(fakes["PATH"].partition(":")[0], name)
+        lines = program.read_text().splitlines()
+        lines.insert(1, f'printf "%s\\n" "$@" >> {record}')
+        program.write_text("\n".join(lines) + "\n")
+    # A rank that looks at the arguments of all processes of the machine.
+    script = "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' > seen$RANK; echo $WANDB_API_KEY"
+    launch = start(
+        script,
+        ranks=1,
+        hosts=("127.0.0.1", "127.0.0.2"),
+        options={"launcher": "pdsh"},
+        environment=fakes,
+        more={"WANDB_API_KEY": SECRET},
+    )
+    assert launch.wait() == 0, launch.err
+    assert launch.out.count(SECRET) == 2
+    text = record.read_text() + "".join(path.read_text() for path in tmp_path.glob("seen[01]"))
+    assert "accel-job-" in text
+    assert SECRET not in text
+    files = set(re.findall(r"/tmp/accel-job-\w+-127.0.0.[12]", text))
+    assert files
+    assert not any(map(os.path.exists, files))

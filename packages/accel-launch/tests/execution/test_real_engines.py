@@ -1,0 +1,173 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The installed engines, on this host and on two loopback addresses over ssh, with an sshd of our own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from accel_launch import engines
+from accel_launch.errors import EngineUnavailable
+from accel_launch.options import Options
+
+PACKAGES = {"impi": "impi-rt", "mpich": "mpich", "openmpi": "openmpi-bin", "pdsh": "pdsh"}
+TWO = ("127.0.0.1", "127.0.0.2")
+SSHD = "/usr/sbin/sshd"
+
+REDUCE = """
+import os
+import torch
+import torch.distributed as dist
+from accel_core import torch_threads
+
+torch_threads.finish_at_exit()
+dist.init_process_group("gloo")
+total = torch.tensor([dist.get_rank() + 1.0])
+dist.all_reduce(total)
+names = ("RANK", "LOCAL_RANK", "CROSS_RANK", "CROSS_SIZE", "LOCAL_SIZE", "WORLD_SIZE")
+print(*(os.environ[name] for name in names), int(total), flush=True)
+dist.destroy_process_group()
+"""
+MAP = "echo $RANK $LOCAL_RANK $CROSS_RANK $CROSS_SIZE $LOCAL_SIZE $WORLD_SIZE"
+
+
+def not_run(package: str) -> None:
+    """A missing package is a failure in CI and a skip elsewhere."""
+    (pytest.fail if os.environ.get("CI") else pytest.skip)(f"not run: package {package}")
+
+
+def need(engine: str) -> None:
+    if engine == "pdsh" and not shutil.which("pdsh"):
+        not_run("pdsh")
+    elif engine not in ("local", "pdsh"):
+        try:
+            engines.named(engine).check(None, Options())
+        except EngineUnavailable:
+            not_run(PACKAGES[engine])
+
+
+@pytest.fixture(scope="module")
+def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """An environment in which ssh connects to this machine's loopback addresses, whatever the user's own settings."""
+    for program, package in ((SSHD, "openssh-server"), ("ssh", "openssh-client")):
+        if not shutil.which(program):
+            not_run(package)
+    folder = tmp_path_factory.mktemp("sshd")
+    for key in ("host", "user"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / key], check=True)
+    held = socket.socket()  # keeps the port from others; sshd binds with SO_REUSEADDR
+    held.bind(("127.0.0.1", 0))
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    port = held.getsockname()[1]
+    (folder / "sshd_config").write_text(
+        f"Port {port}\nListenAddress 127.0.0.1\nListenAddress 127.0.0.2\nHostKey {folder}/host\nUsePAM no\n"
+        f"AuthorizedKeysFile {folder}/user.pub\nPidFile none\nStrictModes no\nPermitRootLogin yes\n"
+    )
+    (folder / "config").write_text(
+        f"Host *\nPort {port}\nIdentityFile {folder}/user\nIdentitiesOnly yes\nStrictHostKeyChecking no\n"
+        "UserKnownHostsFile /dev/null\nLogLevel ERROR\nBatchMode yes\n"
+    )
+    (folder / "bin").mkdir()
+    wrapper = folder / "bin" / "ssh"
+    wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/config "$@"\n')
+    wrapper.chmod(0o755)
+    if os.geteuid() == 0:
+        Path("/run/sshd").mkdir(exist_ok=True)
+    daemon = subprocess.Popen([SSHD, "-D", "-f", folder / "sshd_config", "-E", folder / "log"])
+    try:
+        for _ in range(100):
+            if subprocess.run([wrapper, TWO[1], "true"], check=False, capture_output=True).returncode == 0:
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail(f"no connection: {(folder / 'log').read_text()}")
+        yield {"PATH": f"{folder}/bin:{os.environ['PATH']}"}
+    finally:
+        daemon.terminate()
+        daemon.wait()
+        held.close()
+
+
+def rank_map(text: str) -> list[list[int]]:
+    return sorted([int(word) for word in line.split()] for line in text.splitlines() if line)
+
+
+@pytest.mark.parametrize("engine", PACKAGES)
+@pytest.mark.parametrize("hosts", [("localhost",), TWO], ids=["one-host", "two-hosts"])
+def test_ranks_are_where_the_plan_has_them(start, loopback, engine: str, hosts: tuple[str, ...]) -> None:
+    need(engine)
+    launch = start(MAP, hosts=hosts, options={"launcher": engine}, environment=loopback)
+    assert launch.wait() == 0, launch.err
+    count = len(hosts)
+    expected = [[rank, rank % 2, rank // 2, count, 2, 2 * count] for rank in range(2 * count)]
+    assert rank_map(launch.out) == expected
+    assert launch.gone_within(60)
+
+
+@pytest.mark.parametrize("engine", PACKAGES)
+def test_a_failing_rank_on_the_other_host_is_named(start, loopback, engine: str) -> None:
+    need(engine)
+    script = '[ "$RANK" = 1 ] || sleep 300; echo last words; kill -KILL $$'
+    launch = start(script, ranks=1, hosts=TWO, options={"launcher": engine}, environment=loopback)
+    assert launch.wait() == 137
+    assert (
+        "rank 1 on 127.0.0.2 was killed by SIGKILL (out of memory?); its last lines:\n    last words"
+        in launch.err
+    )
+    assert launch.gone_within(60)
+
+
+@pytest.mark.parametrize("engine", PACKAGES)
+def test_nothing_is_left_on_any_host_when_the_launcher_is_killed(start, loopback, engine: str) -> None:
+    need(engine)
+    script = "trap '' TERM; setsid sleep 301 & echo > up$RANK; sleep 302; sleep 303"
+    launch = start(script, ranks=1, hosts=TWO, options={"launcher": engine}, environment=loopback)
+    launch.file("up0"), launch.file("up1")
+    launch.process.kill()
+    launch.wait()
+    assert launch.gone_within(60), launch.alive()
+
+
+def test_a_host_that_does_not_answer_ends_the_job(start, loopback) -> None:
+    need("pdsh")
+    hosts = ("127.0.0.1", "127.0.0.3")  # where nobody listens
+    launch = start("sleep 300", ranks=1, hosts=hosts, options={"launcher": "pdsh"}, environment=loopback)
+    assert launch.wait() != 0
+    assert "127.0.0.3" in launch.err
+    assert launch.gone_within(60)
+
+
+@pytest.mark.parametrize(
+    ("engine", "hosts"),
+    [
+        ("local", ("localhost",)),
+        *(pytest.param(engine, ("localhost",), marks=pytest.mark.slow) for engine in PACKAGES),
+        *(pytest.param(engine, TWO, marks=pytest.mark.slow) for engine in PACKAGES),
+    ],
+)
+def test_ranks_reduce_through_torch_distributed(
+    start, loopback, tmp_path, engine: str, hosts: tuple[str, ...]
+) -> None:
+    need(engine)
+    (tmp_path / "reduce.py").write_text(REDUCE)
+    ranks = 2 // len(hosts)
+    launch = start(
+        (sys.executable, "-u", "reduce.py"),
+        ranks=ranks,
+        hosts=hosts,
+        options={"launcher": engine},
+        environment=loopback,
+    )
+    assert launch.wait(300) == 0, launch.err
+    count = len(hosts)
+    expected = [[rank, rank % ranks, rank // ranks, count, ranks, 2, 3] for rank in range(2)]
+    assert rank_map(launch.out) == expected

@@ -1,0 +1,215 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What holds for the cores of ranks on any machine, any allowed CPUs, any number of ranks."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_core.vendor import InvalidCpuList, format_cpu_list, parse_cpu_list
+from accel_launch import binding
+from accel_launch.binding import Share
+from accel_launch.errors import BindingImpossible
+from accel_launch.machine import Core, Node, Topology
+
+
+def machine(
+    *sizes: int, threads: int = 1, sockets: int = 1, capacities: tuple[int, ...] = (1024,)
+) -> Topology:
+    """A machine with nodes of these many cores; second threads are numbered after all cores."""
+    total = sum(sizes)
+    numbers = itertools.count()
+    kinds = itertools.cycle(capacities)
+    nodes = tuple(
+        Node(
+            number,
+            tuple(
+                Core(tuple(cpu + total * thread for thread in range(threads)), number % sockets, next(kinds))
+                for cpu in itertools.islice(numbers, size)
+            ),
+            (number,),
+            (number,),
+            (),
+        )
+        for number, size in enumerate(sizes)
+    )
+    cpus = tuple(range(total * threads))
+    return Topology(nodes, cpus, cpus)
+
+
+@st.composite
+def topologies(draw: st.DrawFn) -> Topology:
+    sizes = draw(st.lists(st.integers(1, 9), min_size=1, max_size=8))
+    whole = machine(
+        *sizes,
+        threads=draw(st.sampled_from([1, 2, 4])),
+        sockets=draw(st.sampled_from([1, 2])),
+        capacities=draw(st.sampled_from([(1024,), (1024, 446), (1024, 1010), (1024, 800, 300)])),
+    )
+    allowed = draw(st.sets(st.sampled_from(sorted(whole.cpus())), min_size=1))
+    return whole.narrowed(allowed)
+
+
+def cpus_of(shares: list[Share]) -> list[int]:
+    return [cpu for share in shares for cpu in share.cpus()]
+
+
+@given(topologies(), st.integers(1, 80), st.lists(st.one_of(st.none(), st.integers(0, 9)), max_size=8))
+def test_shares_of_any_machine(topology: Topology, ranks: int, near: list[int | None]) -> None:
+    if ranks > topology.core_count():
+        with pytest.raises(BindingImpossible, match="more ranks than cores"):
+            binding.divide(topology, ranks, near)
+        return
+    shares = binding.divide(topology, ranks, near)
+    given_cpus = cpus_of(shares)
+    assert len(shares) == ranks
+    assert len(given_cpus) == len(set(given_cpus)), "two ranks share a CPU"
+    assert set(given_cpus) <= topology.cpus()
+    for node in topology.nodes:
+        for core in node.cores:
+            owners = [share for share in shares if set(share.cpus()) & set(core.cpus)]
+            assert len(owners) <= 1, "siblings are in two ranks"
+            assert not owners or set(core.cpus) <= set(owners[0].cpus()), "a sibling is left out"
+    for share in shares:
+        assert share.cores
+        assert len(share.nodes) == 1 or ranks < len(topology.nodes), "a rank crosses nodes without need"
+
+
+@given(topologies(), st.integers(1, 80))
+def test_what_is_left_over_is_less_than_one_core_for_each_rank_of_a_node(
+    topology: Topology, ranks: int
+) -> None:
+    if ranks > topology.core_count():
+        return
+    shares = binding.divide(topology, ranks)
+    smallest = min(len(share.cores) for share in shares)
+    for node in topology.nodes:
+        own = [share for share in shares if node in share.nodes]
+        given_cores = sum(core in node.cores for share in own for core in share.cores)
+        if own:
+            assert len(node.cores) - given_cores < len(own)
+        else:
+            # A node that no rank has would have made no share larger.
+            assert len(node.cores) <= smallest or ranks < len(topology.nodes)
+
+
+@given(topologies())
+def test_as_many_ranks_as_nodes_are_one_on_each_with_all_its_cores(topology: Topology) -> None:
+    shares = binding.divide(topology, len(topology.nodes))
+    assert [share.cores for share in shares] == [node.cores for node in topology.nodes]
+
+
+@given(topologies())
+def test_one_rank_has_every_core(topology: Topology) -> None:
+    (share,) = binding.divide(topology, 1)
+    assert set(share.cpus()) == topology.cpus()
+
+
+@given(topologies(), st.integers(0, 4))
+def test_reserved_cores_are_whole_of_each_node_and_in_no_share(topology: Topology, reserve: int) -> None:
+    if all(len(node.cores) <= reserve for node in topology.nodes):
+        with pytest.raises(BindingImpossible, match="no core is left"):
+            binding.usable_cores(topology, None, reserve)
+        return
+    usable, reserved = binding.usable_cores(topology, None, reserve)
+    assert usable.cpus() | set(reserved) == topology.cpus()
+    assert usable.cpus().isdisjoint(reserved)
+    for node in topology.nodes:
+        kept = [core for core in node.cores if set(core.cpus) <= set(reserved)]
+        assert len(kept) == min(reserve, len(node.cores))
+
+
+@given(topologies(), st.data())
+def test_a_core_list_is_the_universe(topology: Topology, data: st.DataObject) -> None:
+    listed = data.draw(st.sets(st.sampled_from(sorted(topology.cpus())), min_size=1))
+    usable, _ = binding.usable_cores(topology, format_cpu_list(listed), 0)
+    assert usable.cpus() == listed
+
+
+@given(st.one_of(st.text(), st.text("0123456789,- ", max_size=12)))
+def test_any_core_list_is_read_or_a_documented_error(text: str) -> None:
+    topology = machine(4, 4)
+    try:
+        usable, _ = binding.usable_cores(topology, text, 0)
+    except BindingImpossible:
+        return
+    assert usable.cpus() == parse_cpu_list(text)
+
+
+@given(st.one_of(st.text(), st.text("0123456789,-\n", max_size=12)))
+def test_any_list_of_cpus_is_read_or_a_documented_error(text: str) -> None:
+    try:
+        cpus = parse_cpu_list(text)
+    except InvalidCpuList:
+        return
+    assert parse_cpu_list(format_cpu_list(cpus)) == cpus
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("3-1", "'3-1'"),
+        ("0-3,2-5", "'0-3,2-5'"),
+        ("4,0", "'4,0'"),
+        ("0,0", "'0,0'"),
+        ("", "''"),
+        ("0 1", "'0 1'"),
+        ("0-9", "CPUs 8-9 of '0-9' do not exist here"),
+        ("5,7", "CPUs 7 of '5,7' are offline"),
+        ("2-5", "CPUs 2-3 of '2-5' are not allowed"),
+    ],
+)
+def test_a_core_list_may_only_have_cores_that_exist_and_are_allowed(text: str, named: str) -> None:
+    whole = machine(4, 4)
+    allowed = Topology(whole.narrowed([0, 1, 4, 5, 6]).nodes, online=tuple(range(7)), present=tuple(range(8)))
+    with pytest.raises(BindingImpossible) as caught:
+        binding.usable_cores(allowed, text, 0)
+    assert named in caught.value.found
+
+
+def test_ranks_are_near_their_devices() -> None:
+    shares = binding.divide(machine(4, 4), 4, [1, 1, 0, None])
+    assert [share.nodes[0].number for share in shares] == [1, 1, 0, 0]
+    assert [len(share.cores) for share in shares] == [2, 2, 2, 2]
+
+
+def test_the_smallest_cores_are_reserved_and_of_equal_ones_the_lowest() -> None:
+    assert binding.usable_cores(machine(4, capacities=(1024, 446)), None, 1)[1] == (1,)
+    assert binding.usable_cores(machine(4, threads=2), None, 1)[1] == (0, 4)
+
+
+def test_no_rank_crosses_nodes_where_its_share_would_not_be_larger() -> None:
+    shares = binding.divide(machine(8, 1, 3), 2)
+    assert [[node.number for node in share.nodes] for share in shares] == [[0], [0]]
+    assert [[node.number for node in share.nodes] for share in binding.divide(machine(6, 1, 3), 2)] == [
+        [0],
+        [1, 2],
+    ]
+
+
+def test_of_two_equal_places_the_node_with_fewer_ranks_is_taken() -> None:
+    assert [share.nodes[0].number for share in binding.divide(machine(3, 1), 3)] == [0, 0, 1]
+
+
+def test_devices_on_a_node_without_usable_cores_do_not_hinder() -> None:
+    shares = binding.divide(machine(4, 4), 2, [7, 7])
+    assert [share.nodes[0].number for share in shares] == [0, 1]
+
+
+def test_more_devices_near_a_node_than_it_has_cores_are_spread() -> None:
+    shares = binding.divide(machine(1, 5), 3, [0, 0, 0])
+    assert [share.nodes[0].number for share in shares] == [1, 1, 1]
+
+
+def test_each_rank_has_the_same_number_of_each_kind_of_core() -> None:
+    shares = binding.divide(machine(8, capacities=(1024, 446)), 4)
+    assert [sorted(core.capacity for core in share.cores) for share in shares] == [[446, 1024]] * 4
+
+
+def test_cores_of_almost_the_same_power_are_one_kind_and_stay_neighbours() -> None:
+    shares = binding.divide(machine(4, capacities=(1024, 1010)), 2)
+    assert [share.cpus() for share in shares] == [(0, 1), (2, 3)]

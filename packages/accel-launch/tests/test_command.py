@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The command as people call it: the plan of a recorded machine, and errors before anything starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from accel_core.cli import main
+from accel_core.isolated import call_main
+from accel_launch import planning
+from accel_launch.options import Options
+from accel_launch.plan import Plan
+
+
+def launch(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "accel_launch", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, "DS_ACCELERATOR": "cpu", **environ},
+    )
+
+
+def test_a_plan_is_printed_for_the_machine_of_sysroot_and_replayed(
+    tmp_path: Path, root_of: Callable[[str], Path]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    options = ("--dry_run", "--json", "--bind_cores_to_rank", str(script), "--dry_run")
+    done = launch(*options, ACCEL_SYSROOT=str(root_of("hbm-flat")))
+    assert done.returncode == 0, done.stderr
+    plan = Plan.from_json(done.stdout)
+    assert [rank.cpus[0] for _, rank in plan.ranks()] == [0, 4]
+    assert plan.program.arguments == ("--dry_run",)
+    (tmp_path / "plan.json").write_text(done.stdout)
+    table = launch("--dry_run", "--plan", str(tmp_path / "plan.json"))
+    assert "4-7,12-15  1     preferred 3  4" in table.stdout, table.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("missing.py",), "ACC-608"),
+        (("-H", "missing", "train.py"), "ACC-602"),
+        (("--num_nodes", "2", "train.py"), "ACC-603"),
+        (("--bind_core_list", "3-1", "train.py"), "ACC-604"),
+        (("--plan", "train.py"), "ACC-605"),
+        (("--emit", "k8s", "--num_accelerators", "2", "train.py"), "ACC-608"),
+    ],
+)
+def test_errors_have_a_code_and_status_1(
+    arguments: tuple[str, ...],
+    code: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    assert main.main(["launch", *arguments]) == 1
+    captured = capsys.readouterr()
+    assert f"[{code}]" in captured.err
+    assert captured.out == ""
+
+
+def test_secrets_are_named_before_they_are_written_and_the_file_is_private(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / ".deepspeed_env").write_text("WANDB_API_KEY=hunter2\nUCX_TLS=tcp\n")
+    command = [
+        *call_main("accel_launch.__main__"),
+        "--emit",
+        "sbatch",
+        "--num_accelerators",
+        "1",
+        "train.py",
+    ]
+    with (tmp_path / "job.sh").open("w") as job:
+        done = subprocess.run(
+            command, stdout=job, stderr=subprocess.PIPE, text=True, cwd=tmp_path, check=True, timeout=300,
+            env={**os.environ, "DS_ACCELERATOR": "cpu"},
+        )  # fmt: skip
+    assert "this output has what looks like secrets: WANDB_API_KEY\n" in done.stderr
+    assert (tmp_path / "job.sh").stat().st_mode & 0o777 == 0o600
+
+
+def test_a_config_that_deepspeed_refuses_is_named_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "deepspeed_folder", lambda: tmp_path)
+    elastic = Options(script="train.py", elastic_training=True)
+    assert "refuses a config with `elasticity`" in planning._not_elastic(elastic)[0]
+    assert planning._not_elastic(Options(script="train.py")) == []
+    (tmp_path / "elasticity").mkdir()
+    assert planning._not_elastic(elastic) == []
+
+
+def test_without_a_program_the_status_is_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["launch"]) == 1
+    assert "name the script" in capsys.readouterr().err
+
+
+def test_the_warning_of_a_cpu_is_the_ranks_and_not_the_launchers(tmp_path: Path) -> None:
+    script = tmp_path / "idle.py"
+    script.write_text("")
+    environment = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
+    command = [sys.executable, "-m", "accel_launch", "--num_accelerators", "1"]
+    for option, warned in (("--quiet", False), ("--dry_run", True)):
+        done = subprocess.run(
+            [*command, option, str(script)],
+            capture_output=True, text=True, timeout=300, check=True, env=environment,
+        )  # fmt: skip
+        assert ("Setting accelerator to CPU" in done.stderr) == warned, done.stderr

@@ -1,0 +1,249 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Files for SLURM, Kubernetes and Ray."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_launch import emit, planning
+from accel_launch.emit import dump_yaml
+from accel_launch.errors import InvalidArguments, InvalidSelection
+from accel_launch.machine import Accelerator
+from accel_launch.options import Options
+from accel_launch.plan import Binding, Plan, Program
+
+HOSTILE = ("$(touch injected)", "`x`", "'; exit 3; '", "ACCEL_PLAN", "a\nACCEL_PLAN\nb", "é\x7f", "$(RANK)")
+
+
+@pytest.fixture
+def plan(toy: Accelerator) -> Plan:
+    program = Program(("python", "-u", "train.py"), HOSTILE)
+    job = Plan((), "node-0", 29500, program, ".", binding=Binding())
+    return planning.arrange(job, {"node-0": (0, 1), "node-1": (0, 1)}, {}, toy, {})
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(text))
+
+
+def lost(given: object, kept: object, path: str = "") -> Iterator[str]:
+    """Yield the paths of what `kept` lacks of `given`."""
+    if isinstance(given, dict) and isinstance(kept, dict):
+        for key, item in given.items():
+            if key in kept:
+                yield from lost(item, kept[key], f"{path}.{key}")
+            else:
+                yield f"{path}.{key}"
+    elif isinstance(given, list) and isinstance(kept, list) and len(given) == len(kept):
+        for index, item in enumerate(given):
+            yield from lost(item, kept[index], f"{path}[{index}]")
+    elif given != kept:
+        yield path
+
+
+@pytest.mark.parametrize("kind", ["k8s", "pytorchjob"])
+def test_the_config_map_holds_the_plan(kind: str, plan: Plan) -> None:
+    made = documents(
+        emit.render(plan, Options(emit=kind, image="registry.example/train:1", job_name="run-7"))
+    )
+    assert made[0]["kind"] == "ConfigMap"
+    assert Plan.from_json(made[0]["data"]["plan.json"]) == plan
+    assert made[0]["metadata"]["name"] == "run-7-plan"
+
+
+@pytest.mark.parametrize("kind", ["k8s", "pytorchjob"])
+def test_what_looks_like_a_secret_is_in_a_secret_and_nowhere_else(kind: str, plan: Plan) -> None:
+    hidden = {"WANDB_API_KEY": "hunter2", "TRACKING": "https://me:hunter2@host/x"}
+    plan = replace(
+        plan, exports={**hidden, "UCX_TLS": "tcp", "TOKENIZERS_PARALLELISM": "1", "LD_LIBRARY_PATH": "/l"}
+    )
+    config, secret, job = documents(emit.render(plan, Options(emit=kind, image="x:1")))
+    assert (secret["kind"], secret["stringData"]) == ("Secret", hidden)
+    assert "hunter2" not in json.dumps([config, job])
+    assert Plan.from_json(config["data"]["plan.json"]).exports == {
+        "UCX_TLS": "tcp",
+        "TOKENIZERS_PARALLELISM": "1",
+        "LD_LIBRARY_PATH": "/l",
+    }
+    assert f"'envFrom': [{{'secretRef': {{'name': '{secret['metadata']['name']}'}}}}]" in str(job)
+
+
+def test_a_jobset_is_one_of_the_published_models(plan: Plan) -> None:
+    models = pytest.importorskip(
+        "kubeflow_trainer_api.models", reason="not run: package kubeflow-trainer-api"
+    )
+    made = documents(
+        emit.render(plan, Options(emit="k8s", image="x:1", resource=("cpu=64", "a.example/b=2")))
+    )[1]
+    assert list(lost(made, models.JobsetV1alpha2JobSet.from_dict(made).to_dict())) == []
+    (group,) = made["spec"]["replicatedJobs"]
+    assert group["template"]["spec"]["completions"] == 2
+    pod = group["template"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"][-4:] == ["--master_addr", "accel-node-0-0.accel", "--master_port", "29500"]
+    assert container["resources"] == {"limits": {"cpu": "64", "a.example/b": "2"}}
+    made["spec"]["replicatedJobs"][0]["template"]["spec"]["parallel"] = 1
+    assert list(lost(made, models.JobsetV1alpha2JobSet.from_dict(made).to_dict())), "the check sees nothing"
+
+
+def test_a_pytorchjob_is_one_of_the_published_models(plan: Plan) -> None:
+    training = pytest.importorskip("kubeflow.training.models", reason="not run: package kubeflow-training")
+    client = pytest.importorskip("kubernetes.client").ApiClient()
+    made = documents(emit.render(plan, Options(emit="pytorchjob", image="x:1")))[1]
+    specs = made["spec"]["pytorchReplicaSpecs"]
+    assert {name: spec["replicas"] for name, spec in specs.items()} == {"Master": 1, "Worker": 1}
+    for spec in specs.values():
+        kept = _through(client, training.KubeflowOrgV1ReplicaSpec, spec)
+        assert list(lost(spec, kept)) == []
+    assert (
+        list(
+            lost(
+                made["spec"]["runPolicy"],
+                _through(client, training.KubeflowOrgV1RunPolicy, made["spec"]["runPolicy"]),
+            )
+        )
+        == []
+    )
+    alone = documents(
+        emit.render(replace(plan, hosts=plan.hosts[:1]), Options(emit="pytorchjob", image="x:1"))
+    )[1]
+    assert list(alone["spec"]["pytorchReplicaSpecs"]) == ["Master"]
+
+
+def _through(client: Any, model: type, data: dict[str, Any]) -> object:
+    """Return the data after a way through the generated model, which drops what it does not know."""
+    response = type("Response", (), {"data": json.dumps(data)})
+    return client.sanitize_for_serialization(client.deserialize(response, model))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        Options(emit="k8s"),
+        Options(emit="k8s", image="x y"),
+        Options(emit="k8s", image="x:1", job_name="a\nkind: Pod"),
+        Options(emit="k8s", image="x:1", job_name="Upper"),
+        Options(emit="k8s", image="x:1", resource=("cpu",)),
+        Options(emit="k8s", image="x:1", resource=("cpu: 1\nx=3",)),
+        Options(emit="sbatch", job_name="$(x)"),
+        Options(emit="sbatch", launcher_args=("--a\nrm -rf x",)),
+        Options(emit="ray", resource=("memory=8Gi",)),
+    ],
+)
+def test_what_cannot_be_written_is_refused(options: Options, plan: Plan) -> None:
+    with pytest.raises(InvalidArguments):
+        emit.render(plan, options)
+
+
+_VALUES = st.recursive(
+    st.one_of(st.booleans(), st.integers(), st.text("abc: -#'\"[]{}\\%@!|>é\x7f\t ", max_size=8)),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=3),
+        st.dictionaries(st.sampled_from(["a", "b.c/d"]), inner, min_size=1),
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b"]), _VALUES, min_size=1))
+def test_yaml_is_read_as_it_was_meant(value: dict[str, Any]) -> None:
+    assert yaml.safe_load(dump_yaml(value)) == value
+
+
+def run_batch_script(
+    text: str, folder: Path, nodes: int
+) -> tuple[subprocess.CompletedProcess[str], list[Any]]:
+    """Run a batch script with an srun that executes the command once for each node, and a python that records."""
+    (folder / "bin").mkdir()
+    programs = {
+        "scontrol": "#!/bin/sh\nprintf 'n7\\nn8\\n'\n",
+        "srun": (
+            "#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\n"
+            f'for n in $(seq 0 {nodes - 1}); do SLURM_NODEID=$n "$@" || exit; done\n'
+        ),
+        "python": (
+            f"#!{sys.executable}\nimport json, sys\n"
+            f"plan = open(sys.argv[sys.argv.index('--plan') + 1]).read()\n"
+            f"import os; assert os.stat(sys.argv[sys.argv.index('--plan') + 1]).st_mode & 0o777 == 0o600\n"
+            f"open({str(folder / 'started')!r}, 'a').write(json.dumps([sys.argv[1:], plan]) + '\\n')\n"
+        ),
+    }
+    for name, content in programs.items():
+        path = folder / "bin" / name
+        path.write_text(content)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    environment = {
+        **os.environ,
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "SLURM_SUBMIT_DIR": str(folder),
+        "SLURM_JOB_ID": "12",
+        "SLURM_JOB_NODELIST": "n[7-8]",
+    }
+    (folder / "job.sh").write_text(text)
+    done = subprocess.run(
+        ["bash", str(folder / "job.sh")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=False,
+    )
+    started = folder / "started"
+    rows = [json.loads(line) for line in started.read_text().splitlines()] if started.exists() else []
+    return done, rows
+
+
+def test_a_batch_script_starts_the_launcher_once_on_each_node(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    monkeypatch.setattr(sys, "executable", str(folder / "bin" / "python"))
+    text = emit.render(plan, Options(emit="sbatch", launcher_args=("--partition=cpu", "--comment=a 'b'")))
+    monkeypatch.undo()
+    assert "#SBATCH --partition=cpu\n" in text
+    assert "#SBATCH --nodes=2\n" in text
+    done, started = run_batch_script(text, folder, nodes=2)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    for number, (arguments, written) in enumerate(started):
+        assert (arguments[0], arguments[2]) == ("-c", "--plan")
+        assert arguments[4:] == ["--no_ssh", "--master_addr", "n7", "--node_rank", str(number)]
+        assert Plan.from_json(written) == plan
+    assert len(started) == 2
+    assert sorted(path.name for path in folder.iterdir()) == ["bin", "job.sh", "started"]
+
+
+def test_a_placement_for_ray(plan: Plan, toy: Accelerator) -> None:
+    visible = planning.with_devices(plan, toy)
+    placement = json.loads(emit.render(visible, Options(emit="ray", resource=("GPU=1",))))
+    assert placement["scaling_config"] == {
+        "num_workers": 4,
+        "resources_per_worker": {"CPU": 1.0, "GPU": 1.0},
+        "placement_strategy": "PACK",
+    }
+    assert placement["bundles"] == [{"CPU": 1.0, "GPU": 1.0}] * 4
+    environment = placement["ranks"][3]["runtime_env"]["env_vars"]
+    assert (environment["RANK"], environment["LOCAL_RANK"], environment["TOY_VISIBLE_DEVICES"]) == (
+        "3",
+        "1",
+        "0,1",
+    )
+    assert "MASTER_ADDR" not in environment
+    assert placement["ranks"][3]["command"][:4] == ["python", "-u", "train.py", "--local_rank=1"]
+    uneven = replace(plan, hosts=(plan.hosts[0], replace(plan.hosts[1], ranks=plan.hosts[1].ranks[:1])))
+    with pytest.raises(InvalidSelection):
+        emit.render(uneven, Options(emit="ray"))

@@ -1,0 +1,164 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Asking other hosts, by an `ssh` that this test puts on PATH."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_core.isolated import run_module
+from accel_launch import ssh
+from accel_launch.errors import HostUnreachable
+from accel_launch.machine import Machine
+from accel_launch.options import Options
+
+FACTS = {
+    "topology": {"nodes": [], "online": "0-3", "present": "0-3", "memory_only": ""},
+    "devices": 2,
+    "mask": None,
+    "device_nodes": [],
+}
+
+
+@pytest.fixture
+def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Writes its arguments to a file, and answers by the name of the host."""
+    program = tmp_path / "bin" / "ssh"
+    program.parent.mkdir()
+    program.write_text(
+        f"#!{sys.executable}\n"
+        "import json, sys, time\n"
+        f"open({str(tmp_path / 'asked')!r}, 'a').write(json.dumps(sys.argv[1:]) + '\\n')\n"
+        "host = sys.argv[sys.argv.index('--') + 1]\n"
+        "if host == 'dead': sys.exit('ssh: connect to host dead port 22: No route to host')\n"
+        "if host == 'silent': time.sleep(300)\n"
+        "if host == 'old': print('{\"devices\": 2}')\n"
+        f"else: print('Welcome!'); print({json.dumps(json.dumps(FACTS))})\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    return tmp_path / "asked"
+
+
+def test_each_host_answers(fake_ssh: Path) -> None:
+    answers = ssh.query_hosts(["worker-0", "me@[::1]"], Options(ssh_port=2222), "/work", {})
+    assert list(answers) == ["worker-0", "me@[::1]"]
+    assert answers["worker-0"] == Machine.from_json(json.dumps(FACTS))
+    asked = [json.loads(line) for line in fake_ssh.read_text().splitlines()]
+    assert {tuple(row[4:7]) for row in asked} == {("-p", "2222", "--")}
+    assert {row[7] for row in asked} == {"worker-0", "me@::1"}
+
+
+def test_hosts_that_do_not_answer_are_all_named(fake_ssh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ssh, "ANSWER", 2)
+    run = subprocess.run
+
+    def patient(command: list[str], **given: Any) -> subprocess.CompletedProcess[str]:
+        # On a busy machine the others, too, may need longer than that.
+        return run(command, **given | {"timeout": given["timeout"] if "silent" in command else None})
+
+    monkeypatch.setattr(ssh.subprocess, "run", patient)
+    with pytest.raises(HostUnreachable) as caught:
+        ssh.query_hosts(["worker-0", "dead", "silent", "old"], Options(), "/work", {})
+    dead, silent, old = caught.value.found.splitlines()
+    assert dead == "dead: ssh: connect to host dead port 22: No route to host"
+    assert silent == "silent: no answer within 2 s"
+    assert old.startswith("old: another accel-core")
+    assert caught.value.do.endswith("-- dead true")
+
+
+def test_without_ssh_the_error_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HostUnreachable, match="cannot run ssh"):
+        ssh.query_hosts(["worker-0"], Options(), "/work", {})
+
+
+HOSTILE = ["; touch injected", "$(touch injected)", "`touch injected`", "a'b\"c", "a\nb", "\\", "-n", "é*?"]
+
+
+def test_no_value_is_interpreted_by_the_remote_shell(tmp_path: Path) -> None:
+    (tmp_path / "a b; $(x)").mkdir()
+    (tmp_path / "a b; $(x)" / "env ' activate").write_text("export SOURCED=yes\n")
+    exports = {f"V{number}": text for number, text in enumerate(HOSTILE)}
+    show = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
+    script = ssh.remote_command(
+        [sys.executable, "-c", show, *HOSTILE],
+        Options(venv_script=str(tmp_path / "a b; $(x)" / "env ' activate")),
+        str(tmp_path / "a b; $(x)"),
+        exports,
+    )
+    done = subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    arguments, environment, directory = json.loads(done.stdout)
+    assert arguments == HOSTILE
+    assert {name: environment[name] for name in exports} == exports
+    assert environment["SOURCED"] == "yes"
+    assert directory == str(tmp_path / "a b; $(x)")
+    assert not list(tmp_path.rglob("injected"))
+    assert shlex.split(script)[0] == "cd"
+
+
+def test_which_hosts_are_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ssh.socket, "gethostname", lambda: "Node7.cluster.example")
+    own = ["localhost", "127.0.0.2", "[::1]", "me@node7", "node7.cluster.example"]
+    assert all(map(ssh.is_this_host, own))
+    assert not any(map(ssh.is_this_host, ["node70", "worker-0", "10.0.0.1", "[fe80::1]"]))
+
+
+@pytest.fixture
+def local_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Writes its arguments to a file, and gives the last one to a shell, as sshd does."""
+    program = tmp_path / "bin" / "ssh"
+    program.parent.mkdir()
+    record = tmp_path / "asked"
+    program.write_text(
+        f'#!/bin/sh\nprintf "%s\\n" "$@" >> {record}\nfor last; do :; done\nexec sh -c "$last"\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    return record
+
+
+def test_values_of_variables_are_in_no_argument_of_ssh(local_ssh: Path, tmp_path: Path) -> None:
+    exports = {"WANDB_API_KEY": "hunter2", "PYTHONPATH": str(tmp_path)}
+    answers = ssh.query_hosts(["worker-0"], Options(), str(tmp_path), exports)
+    assert list(answers) == ["worker-0"]
+    assert "hunter2" not in local_ssh.read_text()
+
+
+def test_modules_of_the_working_folder_are_not_run_for_the_facts(local_ssh: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    for name in ("bisect", "queue", "runpy", "json"):
+        (work / f"{name}.py").write_text("open('planted', 'w')\nraise SystemExit('planted')\n")
+    answers = ssh.query_hosts(["worker-0"], Options(), str(work), {"PYTHONPATH": f"{work}:"})
+    assert list(answers) == ["worker-0"]
+    assert not (work / "planted").exists()
+
+
+def test_a_file_for_another_host_is_its_owner_s_and_new(local_ssh: Path, tmp_path: Path) -> None:
+    path = tmp_path / "job 'x'"
+    ssh.write_files({"worker-0": str(path)}, Options(), "aGk=")
+    assert path.read_text() == "aGk=\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert "aGk=" not in local_ssh.read_text()
+    link, target = tmp_path / "link", tmp_path / "target"
+    link.symlink_to(target)
+    with pytest.raises(HostUnreachable):
+        ssh.write_files({"worker-0": str(link)}, Options(), "aGk=")
+    assert not target.exists()
+
+
+def test_a_module_is_run_without_the_working_folder(tmp_path: Path) -> None:
+    for name in ("calendar", "runpy", "datetime"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('planted')\n")
+    done = subprocess.run(
+        [*run_module("calendar"), "2026", "11"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "November 2026" in done.stdout

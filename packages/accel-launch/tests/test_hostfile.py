@@ -1,0 +1,125 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Hostfiles: what is read, and which line an error names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from accel_launch import hosts
+from accel_launch.errors import InvalidHostfile
+from accel_launch.plan import is_host_name
+
+
+def test_hosts_are_read_in_the_order_of_the_file() -> None:
+    text = "# two racks\n\nworker-1 slots=4\n\tworker-0\t slots=16   \nme@10.0.0.7 slots=1 # spare\r\n[fe80::1] slots=2"
+    assert list(hosts.parse_hostfile(text).items()) == [
+        ("worker-1", 4),
+        ("worker-0", 16),
+        ("me@10.0.0.7", 1),
+        ("[fe80::1]", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("worker-2", "`slots=` does not follow"),
+        ("worker-2 4", "`slots=` does not follow"),
+        ("worker-2 slots=", "whole number"),
+        ("worker-2 slots=four", "whole number"),
+        ("worker-2 slots=-1", "whole number"),
+        ("worker-2 slots=1.5", "whole number"),
+        ("worker-2 slots=٣", "whole number"),
+        ("worker-2 slots = 4", "`slots=` does not follow"),
+        ("worker-2 slots=0", "0 slots"),
+        ("worker-2 slots=99999", "99999 slots"),
+        ("worker-2 slots=99999999999", "too large"),
+        ("worker-2 slots=4 max_slots=8", "text follows the slots: 'max_slots=8'"),
+        ("worker-2 slots=4x", "whole number"),
+        ("worker-0 slots=4", "worker-0 is on line 1 already"),
+        ("WORKER-0 slots=4", "WORKER-0 is on line 1 already"),
+        ("me@worker-0 slots=4", "me@worker-0 is on line 1 already"),
+        ("-oProxyCommand=reboot slots=4", "not the name of a host"),
+        ("worker;reboot slots=4", "not the name of a host"),
+        ("$(reboot) slots=4", "not the name of a host"),
+        ("worker#2 slots=4", "not the name of a host"),
+    ],
+)
+def test_a_wrong_line_is_named_with_file_number_and_text(line: str, named: str, tmp_path: Path) -> None:
+    path = tmp_path / "hosts"
+    path.write_text(f"worker-0 slots=4\n# comment\n{line}\nworker-9 slots=1\n")
+    with pytest.raises(InvalidHostfile) as caught:
+        hosts.read_hostfile(str(path))
+    assert f"{path}:3: {line!r}" in caught.value.found
+    assert named in caught.value.found
+    assert str(caught.value).startswith("[ACC-602]")
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "# worker-0 slots=4\n"])
+def test_a_hostfile_without_hosts_is_refused(text: str) -> None:
+    with pytest.raises(InvalidHostfile, match="no line with a host"):
+        hosts.parse_hostfile(text)
+
+
+def test_a_named_hostfile_must_exist(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"worker-0 slots=4\n\xff\xfe")
+    for path in (tmp_path / "missing", tmp_path, tmp_path / "binary", Path("\0")):
+        with pytest.raises(InvalidHostfile, match="cannot read the hostfile"):
+            hosts.read_hostfile(str(path))
+
+
+def test_without_a_name_the_default_is_read_if_it_exists(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(hosts, "DEFAULT_HOSTFILE", str(tmp_path / "hostfile"))
+    assert hosts.read_hostfile(None) is None
+    (tmp_path / "hostfile").write_text("worker-0 slots=2\n")
+    assert hosts.read_hostfile(None) == {"worker-0": 2}
+    (tmp_path / "hostfile").write_text("worker-0 slot=2\n")
+    with pytest.raises(InvalidHostfile):
+        hosts.read_hostfile(None)
+
+
+_PIECES = st.sampled_from(
+    [
+        "worker-0",
+        "a",
+        "b",
+        " ",
+        "\t",
+        "\n",
+        "\r",
+        "slots=",
+        "slots",
+        "=",
+        "1",
+        "42",
+        "#",
+        "@",
+        "-",
+        "[::1]",
+        "\x85",
+        "é",
+    ]
+)
+
+
+@given(st.one_of(st.text(), st.lists(_PIECES, max_size=12).map("".join)))
+def test_any_text_is_hosts_or_a_documented_error(text: str) -> None:
+    try:
+        found = hosts.parse_hostfile(text)
+    except InvalidHostfile:
+        return
+    # Nothing that was written is lost.
+    lines = [line for line in text.split("\n") if line.strip() and not line.strip().startswith("#")]
+    assert len(found) == len(lines)
+    for host, slots in found.items():
+        assert is_host_name(host)
+        assert not host.startswith("-")
+        assert not set(host) & set(" \t;|&$`'\"\\<>()*?!~#{}\n")
+        assert 0 < slots <= hosts.MOST_SLOTS
