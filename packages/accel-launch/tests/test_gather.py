@@ -70,7 +70,7 @@ def test_hosts_that_do_not_answer_are_all_named(fake_ssh: Path, monkeypatch: pyt
     dead, silent, old = caught.value.found.splitlines()
     assert dead == "dead: ssh: connect to host dead port 22: No route to host"
     assert silent == "silent: no answer within 2 s"
-    assert old.startswith("old: another accel-core")
+    assert old.startswith("old: another accel-launch")
     assert caught.value.do.endswith("-- dead true")
 
 
