@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from deepspeed.ops.op_builder.npu.quantizer import NPUQuantizer
 
-from accel_core.op_builder.kernel_table import packed_arguments
-from accel_core.op_builder.quantizer import QuantizerFunctions
-from accel_core.op_builder.quantizer.kernels import KernelQuantizerFunctions
+from accel_ops.kernel_builders import packed_arguments
+from accel_ops.quantizer import QuantizerFunctions
+from accel_ops.quantizer_kernels import KernelQuantizerFunctions
 from accel_testkit.driver import HostKernels
 from benchmarks import device_gpu, device_spirv, host, results
 

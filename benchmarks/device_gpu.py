@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from accel_core.op_builder.quantizer import QuantizerFunctions
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.op_builder.kernels import KernelBuilder
+from accel_ops.quantizer import QuantizerFunctions
 
 #: Bytes that a step of Adam has to move for each float32 parameter: it reads four numbers, and writes three.
 ADAM_BYTES = 28

@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from accel_core.op_builder.kernel_table import ARGUMENTS, packed_arguments
 from accel_core.op_builder.native import find_compiler
+from accel_ops.kernel_builders import ARGUMENTS, packed_arguments
 from accel_xpu.kernels import packaged
 from accel_xpu.kernels.shim import Shim, sizes_of
 

@@ -61,7 +61,7 @@ def iteration(made: Any, batch: Any) -> tuple[float, float]:
 
 def methods(replaced: bool) -> None:
     """Replace DeepSpeed's methods, or put them back."""
-    from accel_core.upstream import speedups
+    from accel_ops.offload import speedups
 
     for name in speedups.MODULES:
         speedups.restore(sys.modules[name])

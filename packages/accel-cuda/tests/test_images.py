@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.op_builder.kernel_table import ARGUMENTS
 from accel_cuda.kernels import images
+from accel_ops.kernel_builders import ARGUMENTS
 
 PACKAGE = Path(__file__).parents[1]
 FOLDER = "packages/accel-cuda"
@@ -141,7 +141,7 @@ started = []
 starts = {"subprocess.Popen", "os.posix_spawn", "os.fork"}
 sys.addaudithook(lambda event, _: started.append(event) if event in starts else None)
 sys.path.insert(0, sys.argv[1])
-from accel_core.op_builder.quantizer import QuantizerFunctions
+from accel_ops.quantizer import QuantizerFunctions
 from accel_cuda import __file__ as installed
 from accel_cuda.op_builder.quantizer import QuantizerBuilder
 assert installed.startswith(sys.argv[1]), installed

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.op_builder.kernel_table import ARGUMENTS
 from accel_cuda.kernels import compiled_here, rtc
+from accel_ops.kernel_builders import ARGUMENTS
 
 #: Debian's: `apt install libamdhip64-5`.
 LIBRARY = "libamdhip64.so.5"

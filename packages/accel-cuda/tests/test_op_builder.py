@@ -14,9 +14,9 @@ import torch
 
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.op_builder.source_builder import SourceBuilder
-from accel_core.op_builder.steps.lion import multi_tensor_lion
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.op_builder import TABLE, toolkit
+from accel_ops.fused_optimizers import multi_tensor_lion
 
 PLAIN = {
     "FusedLambBuilder": "lamb",

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.op_builder.device_kernels import KernelNotStarted, KernelsUnusable
-from accel_core.op_builder.kernel_table import ARGUMENTS
 from accel_core.op_builder.native import find_compiler
-from accel_core.op_builder.quantizer import QuantizerFunctions
-from accel_core.op_builder.steps import adam
-from accel_core.op_builder.steps.kernels import AdamValues, LionValues, TensorTable
+from accel_ops import fused_optimizers
+from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
+from accel_ops.kernel_builders import ARGUMENTS
+from accel_ops.quantizer import QuantizerFunctions
+from accel_ops.step_kernels import AdamValues, LionValues, TensorTable
 from accel_xpu.kernels import loading, packaged, shim
 from accel_xpu.op_builder.fused import FusedAdamBuilder, FusedLionBuilder
 from accel_xpu.op_builder.quantizer import QuantizerBuilder
@@ -234,4 +234,7 @@ def test_device_that_torch_cannot_name_gives_way_to_plain_torch(
 def test_adam_without_kernels_is_plain_torch_for_mixed_types_with_the_reason(machine: Path) -> None:
     (machine / packaged.TABLE).unlink()
     builder = FusedAdamBuilder()
-    assert builder.rest() == (adam.step, "plain torch (no kernels: no SPIR-V in this install)")
+    assert builder.fallback_step() == (
+        fused_optimizers.adam_step,
+        "plain torch (no kernels: no SPIR-V in this install)",
+    )

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.op_builder.kernel_table import ARGUMENTS
-from accel_core.op_builder.steps import kernels as steps
+from accel_ops import step_kernels
+from accel_ops.kernel_builders import ARGUMENTS
 from accel_xpu.kernels.shim import sizes_of
 
 from . import runtimes, spirv_modules
@@ -78,7 +78,7 @@ def test_modules_are_the_launcher_s_kernels_with_its_arguments(wheel: dict[str, 
 
 def test_modules_have_no_contraction(wheel: dict[str, bytes]) -> None:
     # Of the kernels that add to a product: without the mode a driver may round both at once.
-    modules = [wheel[f"{name}.spv"] for name in ARGUMENTS if "asym" in name or name in steps.ARGUMENTS]
+    modules = [wheel[f"{name}.spv"] for name in ARGUMENTS if "asym" in name or name in step_kernels.ARGUMENTS]
     assert len(modules) == 20 + 18
     assert all(spirv_modules.contraction_is_off(module) for module in modules)
 

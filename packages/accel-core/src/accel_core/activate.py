@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pkgutil
 import sys
 
 _HOOKS = {
@@ -21,16 +22,6 @@ _HOOKS = {
     "deepspeed.comm.comm": "accel_core.api:on_distributed",
     "deepspeed.runtime.engine": "accel_core.upstream.nvme_checkpoint:join",
     "deepspeed.runtime.zenflow.engine": "accel_core.api:on_zenflow",
-    "deepspeed.runtime.zero.stage_1_and_2": "accel_core.api:on_zero",
-    "deepspeed.runtime.zero.stage3": "accel_core.api:on_zero",
-    **{
-        f"deepspeed.runtime.{name}": "accel_core.upstream.fast_writer:join"
-        for name in (
-            "model_checkpointing.utils",
-            "model_checkpointing.writer_factory",
-            "checkpoint_engine.fast_checkpoint_engine",
-        )
-    },
     **{
         f"deepspeed.inference.v2.modules.implementations.{name}": "accel_core.api:on_inference_v2"
         for name in (
@@ -85,5 +76,7 @@ def _register_hooks() -> None:
             # In this order: if deepspeed is imported already they run now, and the later ones need the first.
             for module in list(_HOOKS):
                 register_post_import_hook(_HOOKS.pop(module), module)
+            for module, hook in pkgutil.resolve_name("accel_core.upstream.package_patches:hooks")().items():
+                register_post_import_hook(hook, module)
         except Exception:
             logging.getLogger("accel_core").exception("accel_core is not joined to deepspeed")

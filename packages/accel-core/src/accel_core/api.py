@@ -65,8 +65,3 @@ def on_zenflow(module: ModuleType) -> None:
 def on_inference_v2(module: ModuleType) -> None:
     """Import hook of the modules of `deepspeed.inference.v2` whose functions are in InferenceCoreBuilder."""
     inference_v2.join(module, CURRENT.get)
-
-
-def on_zero(module: ModuleType) -> None:
-    """Import hook of DeepSpeed's modules whose methods may be replaced for speed."""
-    hooks.join_zero(module)

@@ -18,8 +18,8 @@ import pytest
 from packaging.version import Version
 
 from accel_core.op_builder.source_builder import deepspeed_folder
-from accel_core.upstream import patches, speedups
-from accel_core.upstream.patches import Speedup
+from accel_ops.offload import patches, speedups
+from accel_ops.offload.patches import Speedup
 
 pytestmark = pytest.mark.upstream
 _TOY = """
@@ -163,7 +163,7 @@ def test_what_needs_a_speedup_that_is_off_is_off(monkeypatch: pytest.MonkeyPatch
 
 _STATE = """
 import json, torch, deepspeed
-from accel_core.upstream import patches, speedups
+from accel_ops.offload import patches, speedups
 from deepspeed.runtime.zero.stage_1_and_2 import DeepSpeedZeroOptimizer as two
 from deepspeed.runtime.zero.stage3 import DeepSpeedZeroOptimizer_Stage3 as three
 classes = {"DeepSpeedZeroOptimizer": two}

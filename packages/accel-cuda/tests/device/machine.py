@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from accel_core.op_builder.kernel_table import ARGUMENTS
 from accel_cuda.kernels import images
+from accel_ops.kernel_builders import ARGUMENTS
 from accel_testkit.driver import libcuda
 
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.op_builder.device_kernels import KernelNotStarted, KernelsUnusable
-from accel_core.op_builder.kernel_table import ARGUMENTS
-from accel_core.op_builder.quantizer import QuantizerFunctions
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.kernels import driver, images
+from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
+from accel_ops.kernel_builders import ARGUMENTS
+from accel_ops.quantizer import QuantizerFunctions
 from accel_testkit.driver import libcuda
 
 from .machine import stand_ins, wheel

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.op_builder.quantizer import QuantizerFunctions
-from accel_core.op_builder.steps import adam, lion
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.kernels import compiled_here, hip, loading
+from accel_ops import fused_optimizers
+from accel_ops.quantizer import QuantizerFunctions
 from accel_testkit.driver import libhip
 
 from .conftest import driver_build
@@ -118,7 +118,7 @@ def test_optimizers_are_those_of_float64(kind: torch.dtype, rocm: Any) -> None:
         wanted = [[tensor.double() for tensor in column] for column in start]
         for op, given in (
             (fused_adam if states == 2 else fused_lion, lists),
-            (adam if states == 2 else lion, wanted),
+            (fused_optimizers, wanted),
         ):
             if states == 2:
                 op.multi_tensor_adam(2048, FLAG, given, 0.01, 0.9, 0.99, 1e-6, 3, 1, 1, 0.1)

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.op_builder.device_kernels import KernelNotStarted, KernelsUnusable
-from accel_core.op_builder.steps import lion
-from accel_core.op_builder.steps.kernels import ARGUMENTS, TYPES
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.kernels import driver, images
+from accel_ops import fused_optimizers
+from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
+from accel_ops.step_kernels import ARGUMENTS, TYPES
 from accel_testkit.driver.optimizers import HALVES, expect_steps_of_float64, take
 
 from .machine import stand_ins, wheel
@@ -92,12 +92,12 @@ def test_kernels_are_tried_once_a_process(works: bool, machine: Any, tmp_path: P
 def test_adam_is_all_our_kernels_where_torch_s_operators_do_not_work(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from accel_core.op_builder.steps import torch_adam
+    from accel_ops import torch_fused
 
-    monkeypatch.setattr(torch_adam, "_ARGUMENTS", ("self", "something"))
-    torch_adam.trial.cache_clear()
+    monkeypatch.setattr(torch_fused, "_ARGUMENTS", ("self", "something"))
+    torch_fused.self_check.cache_clear()
     op, reason = load("FusedAdamBuilder")
-    torch_adam.trial.cache_clear()
+    torch_fused.self_check.cache_clear()
     assert reason.startswith("kernels (image sm_90) and plain torch: torch._fused_adamw_ has other arguments")
     before = machine.accel_driver_launches()
     same_as_plain(op, (torch.float32,) * 3, states=2)
@@ -152,7 +152,7 @@ def test_captures_take_plain_torch(machine: Any) -> None:
         take(op, lists)
     assert machine.accel_driver_launches() == before
     wanted = [[torch.ones(8)] for _ in range(3)]
-    take(lion, wanted)
+    take(fused_optimizers, wanted)
     graph.replay()
     torch.testing.assert_close(lists[1][0].cpu(), wanted[1][0])
 

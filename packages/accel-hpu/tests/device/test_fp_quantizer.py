@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.op_builder.plain import FPQuantizerBuilder
 from accel_hpu import HPU_Accelerator
+from accel_ops.plain import FPQuantizerBuilder
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from accel_core.op_builder import inference
 from accel_hpu.accelerator import HPU_Accelerator
+from accel_ops import inference
 
 
 @pytest.fixture(scope="module")

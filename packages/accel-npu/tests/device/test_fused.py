@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.op_builder.steps import torch_adam
 from accel_npu import NPU_Accelerator
+from accel_ops import torch_fused
 from accel_testkit import adam_steps
 from accel_testkit.torch_fused_tests import TorchFusedAdamTests
 
@@ -26,13 +26,13 @@ class TestFusedAdam(TorchFusedAdamTests):
 def refused(monkeypatch: pytest.MonkeyPatch, *corrections: int) -> Any:
     """The step where torch's operators are wrong with or without bias correction."""
     monkeypatch.setattr(
-        torch_adam, "_wrong_step", lambda *given: "computes wrongly" if given[-1] in corrections else ""
+        torch_fused, "_wrong_step", lambda *given: "computes wrongly" if given[-1] in corrections else ""
     )
-    torch_adam.trial.cache_clear()
+    torch_fused.self_check.cache_clear()
     builder = NPU_Accelerator().create_op_builder("FusedAdamBuilder")
     loaded = builder.load()
     assert "torch.ops.npu.npu_apply_adam_w" in builder.reason
-    torch_adam.trial.cache_clear()
+    torch_fused.self_check.cache_clear()
     return loaded.multi_tensor_adam
 
 

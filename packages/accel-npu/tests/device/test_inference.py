@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.op_builder.inference.core_ops import GEGLU, SIGLU, CoreFunctions
-from accel_core.op_builder.inference.transformer import TransformerFunctions
 from accel_npu import NPU_Accelerator
+from accel_ops.inference import GEGLU, SIGLU, CoreFunctions, TransformerFunctions
 
 OPS = ("npu_rms_norm", "npu_add_rms_norm", "npu_rotary_mul", "npu_fusion_attention", "npu_swiglu")
 NONE = torch.empty(1)

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from accel_core.errors import InvalidOpArgument
-from accel_core.op_builder.quantizer import QuantizerFunctions
 from accel_npu import NPU_Accelerator
+from accel_ops.quantizer import QuantizerFunctions
 
 HALVES = [torch.float16, torch.bfloat16]
 Op = Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]]

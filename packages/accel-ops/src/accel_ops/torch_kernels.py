@@ -8,12 +8,10 @@ from ctypes import c_double
 
 import torch
 
-from accel_core.op_builder.steps import adam as plain_adam
-from accel_core.op_builder.steps.adam import AdamStep
-from accel_core.op_builder.steps.lion import multi_tensor_lion
-from accel_core.op_builder.steps.precision import Tensors as Wide
-from accel_core.op_builder.steps.precision import copy_back, wide
+from accel_ops import fused_optimizers
 from accel_ops.binding import AdamOptions
+from accel_ops.fused_optimizers import AdamStep, copy_back, multi_tensor_lion, wide
+from accel_ops.fused_optimizers import Tensors as Wide
 from accel_ops.operands import Roles
 
 _UNUSED = torch.empty(0)
@@ -22,7 +20,7 @@ _UNUSED = torch.empty(0)
 def adam(roles: Roles, o: AdamOptions) -> None:
     """Compute `accel_ops.kernels.adam`."""
     lists = [_scaled(roles, o.grad_factor), *(list(roles[role]) for role in ("params", "first", "second"))]
-    plain_adam.step(
+    fused_optimizers.adam_step(
         lists,
         AdamStep(
             _UNUSED, o.lr, o.beta1, o.beta2, o.eps, o.step, o.decoupled, o.bias_correction, o.weight_decay

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.op_builder.inference.core_ops import RELU, SIGLU, CoreFunctions
+from accel_ops.inference import RELU, SIGLU, CoreFunctions
 from accel_sdaa import SDAA_Accelerator
 
 

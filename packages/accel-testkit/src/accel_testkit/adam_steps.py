@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from accel_core.op_builder.steps.adam import multi_tensor_adam
+from accel_ops.fused_optimizers import multi_tensor_adam
 
 _SHAPES = [(1,), (31, 3), (2, 3, 4), (257,)]
 _ROUNDING = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_core.op_builder.inference import core_ops, transformer
 from accel_core.vendor import Feature
+from accel_ops import inference
 from accel_testkit import suite
 from accel_testkit.suite import device_index, inference_functions, test_op_loading, test_traits
 from accel_testkit.suite.call_signatures import public_members
@@ -89,8 +89,8 @@ def test_every_feature_has_signs_or_is_shown_in_other_processes() -> None:
 def test_every_function_of_the_inference_ops_is_listed() -> None:
     helpers = {"rotate", "attend", "dequantize"}  # of the class itself, which no caller of the op knows
     for cls, listed in (
-        (transformer.TransformerFunctions, inference_functions.TRANSFORMER),
-        (core_ops.CoreFunctions, inference_functions.CORE),
+        (inference.TransformerFunctions, inference_functions.TRANSFORMER),
+        (inference.CoreFunctions, inference_functions.CORE),
     ):
         names = {name.removesuffix("_fp32") for name in listed}
         assert names == {name for name in vars(cls) if name[0] != "_" and not name.isupper()} - helpers

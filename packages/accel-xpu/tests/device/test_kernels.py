@@ -9,7 +9,7 @@ import os
 import pytest
 import torch
 
-from accel_core.op_builder.quantizer import QuantizerFunctions
+from accel_ops.quantizer import QuantizerFunctions
 from accel_xpu import XPU_Accelerator
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.op_builder.device_kernels import KernelNotStarted
-from accel_core.op_builder.kernel_table import ARGUMENTS
-from accel_core.op_builder.quantizer import QuantizerFunctions
-from accel_core.op_builder.quantizer.kernels import KernelQuantizerFunctions
+from accel_ops.device_kernels import KernelNotStarted
+from accel_ops.kernel_builders import ARGUMENTS
+from accel_ops.quantizer import QuantizerFunctions
+from accel_ops.quantizer_kernels import KernelQuantizerFunctions
 from accel_xpu import XPU_Accelerator
 from accel_xpu.kernels import loading, packaged, shim
 

@@ -1,13 +1,44 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Base class of op builders, with the methods that DeepSpeed's engine and report call."""
+"""Base classes of op builders and of loaded ops, with what DeepSpeed's engine and report call."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from enum import Enum
 from typing import Any, ClassVar
 
-from accel_core.op_builder.routes import Route
+from accel_core.errors import FunctionNotImplemented
+
+
+class Route(Enum):
+    """What computes an op. A builder's `routes` has those that `load` tries, in order."""
+
+    IMAGE = "image"
+    SPIRV = "spir-v"
+    COMPILED = "compiled here"
+    TORCH_FUSED = "torch fused"
+    VENDOR_OP = "vendor's op"
+    HOST = "host library"
+    UPSTREAM = "DeepSpeed's source"
+    PLAIN = "plain torch"
+
+    @property
+    def meaning(self) -> str:
+        """A sentence for the documentation."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Route.IMAGE: "our kernels, as machine code for this device in the wheel",
+    Route.SPIRV: "our kernels, as SPIR-V in the wheel",
+    Route.COMPILED: "our source in the wheel, compiled once on this machine",
+    Route.TORCH_FUSED: "torch's own fused operator",
+    Route.VENDOR_OP: "operators of the vendor's runtime (`torch.ops.npu.…`), for the functions that have one",
+    Route.HOST: "a library that runs on the host: compiled in the wheel, or of the system",
+    Route.UPSTREAM: "the source in the installed DeepSpeed, compiled on this machine by the device's compiler",
+    Route.PLAIN: "torch's operators",
+}
 
 
 class OpBuilder(ABC):
@@ -65,3 +96,32 @@ class OpBuilder(ABC):
     def sources(self) -> list[str]:
         """Return the native source files; empty if the op is not compiled."""
         return []
+
+
+_TYPES = ("fp32", "fp16", "bf16")
+
+
+class OpFunctions:
+    """An op whose methods have upstream's names.
+
+    OP:    upstream's name of the op.
+    TYPED: functions that upstream has once per float type, such as `mlp_gemm_fp16`; here one method is for all.
+    Other names raise AttributeError, for which DeepSpeed falls back to its own torch code.
+    """
+
+    OP: ClassVar[str]
+    TYPED: ClassVar[frozenset[str]] = frozenset()
+
+    def __getattr__(self, name: str) -> Any:
+        base, _, dtype = name.rpartition("_")
+        if dtype in _TYPES and base in self.TYPED:
+            return getattr(self, base)
+        raise FunctionNotImplemented(
+            what=f"{self.OP} has no function {name}",
+            found="a call on an accelerator that implements only part of this op",
+            expected=f"one of {', '.join(self._names())}",
+            do="disable the feature that needs it, or let DeepSpeed use its own torch code for it",
+        )
+
+    def _names(self) -> list[str]:
+        return sorted(name for name in dir(type(self)) if name[0] != "_" and not name.isupper())

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from accel_core.vendor import Trait
 
-#: Ops that upstream has as CUDA sources (one as SYCL sources, in 0.18), and `accel_core.op_builder` in plain torch.
+#: Ops that upstream has as CUDA sources (one as SYCL sources, in 0.18), and `accel_ops` in plain torch.
 PLAIN = (
     "EvoformerAttnBuilder",
     "FPQuantizerBuilder",
@@ -32,9 +32,9 @@ CUDA_ONLY = (
 HOST = ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "PinMemoryBuilder", "UtilsBuilder")
 #: File I/O, which also runs on the host for every device; accel-ops has it.
 FILE_IO = ("AsyncIOBuilder",)
-#: Fused optimizers; `accel_core.op_builder.fused` has them in plain torch.
+#: Fused optimizers; `accel_ops.fused_optimizers` has them in plain torch.
 FUSED = ("FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder")
-#: Inference functions; `accel_core.op_builder.inference` has them in plain torch.
+#: Inference functions; `accel_ops.inference` has them in plain torch.
 INFERENCE = ("InferenceBuilder", "InferenceCoreBuilder")
 
 #: Ops that upstream has for one other device type only.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The import hooks: they replace DeepSpeed's accelerator functions, its op builders, some functions, and methods.
+"""The import hooks: they replace DeepSpeed's accelerator functions, its op builders, and some functions.
 
 An exception in an import hook would be lost, and a second `import deepspeed` would run on upstream's own CPU.
 If the bridge cannot be set up, the functions are replaced by ones that raise the error instead.
@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from accel_core import env, torch_threads
 from accel_core.errors import AccelError
 from accel_core.selection.current import CurrentAccelerator
-from accel_core.upstream import contract, distributed, ops, runner, speedups, zenflow
+from accel_core.upstream import contract, distributed, ops, runner, zenflow
 
 _log = logging.getLogger("accel_core")
 
@@ -80,12 +80,6 @@ def join_zenflow(module: ModuleType, current: CurrentAccelerator) -> None:
     if contract.is_registered():
         stock = module.configure_zenflow
         _rebind({"configure_zenflow": (stock, zenflow.checked(stock, current.get))})
-
-
-def join_zero(module: ModuleType) -> None:
-    """Replace methods of DeepSpeed's ZeRO optimizers by faster ones; see `speedups`."""
-    if contract.is_registered():
-        speedups.join(module)
 
 
 def _keep_or_warn(module: ModuleType, current: CurrentAccelerator) -> None:

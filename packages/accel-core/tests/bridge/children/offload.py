@@ -115,7 +115,7 @@ def compare(given: dict[str, Any], steps: int) -> list[Any]:
     """Train with stock methods, then with the replaced ones; `unit` in the case changes `host_path._UNIT`."""
     case = dict(given)
     unit = case.pop("unit", 2.0**-53)
-    from accel_core.upstream import host_path, speedups
+    from accel_ops.offload import host_path, speedups
 
     modules = [importlib.import_module(name) for name in speedups.MODULES]
     for module in modules:

@@ -68,7 +68,7 @@ def compare(case: dict[str, Any]) -> list[list[float]]:
     """The three lists of losses of a case."""
     from deepspeed.runtime.zenflow import zenflow_stage_1_and_2
 
-    from accel_core.upstream import speedups
+    from accel_ops.offload import speedups
 
     modules = [importlib.import_module(name) for name in speedups.MODULES]
     for module in modules:

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops that DeepSpeed has as CUDA sources, in plain torch."""
 
-from accel_core.op_builder.plain import (
+from accel_ops.plain import (
     EvoformerAttnBuilder,
     FPQuantizerBuilder,
     PackbitsBuilder,
     RandomLTDBuilder,
     SpatialInferenceBuilder,
 )
-from accel_core.op_builder.quantizer import QuantizerBuilder
+from accel_ops.quantizer import QuantizerBuilder
 
 __all__ = [
     "EvoformerAttnBuilder",

@@ -11,8 +11,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from accel_core.op_builder.device_kernels import KernelsUnusable
 from accel_cuda.kernels.library import HANDLE, LAUNCH, DeviceDriver
+from accel_ops.device_kernels import KernelsUnusable
 
 LIBRARY = "libcuda.so.1"
 #: From here on an image is loaded once for all contexts.

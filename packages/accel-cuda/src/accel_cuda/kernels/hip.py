@@ -12,8 +12,8 @@ from typing import Any
 
 from typing_extensions import override
 
-from accel_core.op_builder.device_kernels import KernelsUnusable
 from accel_cuda.kernels.library import HANDLE, LAUNCH, DeviceDriver
+from accel_ops.device_kernels import KernelsUnusable
 
 #: Names that ROCm's releases have, if the process does not hold the library yet.
 RUNTIMES = ("libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so")

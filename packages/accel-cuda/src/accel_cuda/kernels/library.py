@@ -9,7 +9,7 @@ import ctypes
 from abc import ABC, abstractmethod
 from typing import Any
 
-from accel_core.op_builder.device_kernels import KernelsUnusable
+from accel_ops.device_kernels import KernelsUnusable
 
 HANDLE = ctypes.c_void_p
 #: Of a launch: kernel, blocks and threads in three dimensions, shared memory, stream, arguments, others.

@@ -11,12 +11,11 @@ from typing import Any
 import torch
 
 from accel_core.op_builder import Route
-from accel_core.op_builder.device_kernels import KernelNotStarted, KernelsUnusable, Once
-from accel_core.op_builder.kernel_builders import KernelSource, Trial
-from accel_core.op_builder.kernel_table import packed_arguments
 from accel_cuda.kernels import compiled_here, hip, images
 from accel_cuda.kernels.driver import Driver
 from accel_cuda.kernels.library import DeviceDriver
+from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
+from accel_ops.kernel_builders import KernelSource, SelfCheck, packed_arguments
 
 #: Compute capability of a CUDA device, name of the architecture of a ROCm device.
 Architecture = tuple[int, int] | str
@@ -70,7 +69,7 @@ class LoadedKernels:
         return self._kernels[key]
 
 
-def load(trial: Trial) -> tuple[LoadedKernels, str]:
+def load(trial: SelfCheck) -> tuple[LoadedKernels, str]:
     """Return the kernels for the current device, and their route (`image sm_90`); tried once a process and device.
 
     trial: starts some of them. Raises `KernelsUnusable` with the reasons of all routes.
@@ -80,8 +79,8 @@ def load(trial: Trial) -> tuple[LoadedKernels, str]:
     return tried(trial, torch.cuda.current_device())
 
 
-@Once
-def tried(trial: Trial, device: int) -> tuple[LoadedKernels, str]:
+@MemoizedLoader
+def tried(trial: SelfCheck, device: int) -> tuple[LoadedKernels, str]:
     """Return the kernels for a device, which is the current one, and their route. Raises `KernelsUnusable`."""
     architecture = _architecture(device)
     driver: DeviceDriver = hip.Runtime() if torch.version.hip else Driver()

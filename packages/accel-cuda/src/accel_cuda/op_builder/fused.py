@@ -4,9 +4,9 @@
 
 from __future__ import annotations
 
-from accel_core.op_builder import fused, kernel_builders
 from accel_cuda.kernels.loading import SOURCE
 from accel_cuda.op_builder.kernels import or_plain
+from accel_ops import fused_optimizers, kernel_builders
 
 
 class FusedAdamBuilder(kernel_builders.FusedAdamBuilder):
@@ -22,4 +22,4 @@ class FusedLionBuilder(kernel_builders.FusedLionBuilder):
     SOURCE = SOURCE
 
 
-FusedLambBuilder = or_plain(fused.FusedLambBuilder, "fused_lamb")
+FusedLambBuilder = or_plain(fused_optimizers.FusedLambBuilder, "fused_lamb")

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from accel_core.op_builder import inference
 from accel_cuda.op_builder.kernels import or_plain
+from accel_ops import inference
 
 InferenceBuilder = or_plain(inference.InferenceBuilder, "transformer_inference")
 InferenceCoreBuilder = or_plain(inference.InferenceCoreBuilder, "inference_core_ops")

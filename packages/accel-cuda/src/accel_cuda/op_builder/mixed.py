@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from accel_core.op_builder import Route, plain
-from accel_core.op_builder.functions import OpFunctions
+from accel_core.op_builder import OpFunctions, Route
 from accel_cuda.op_builder.kernels import or_plain
+from accel_ops import plain
 
 _HALF = (torch.float16,)
 _HALVES = (torch.float16, torch.bfloat16)

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops with a fall-back to plain torch; the quantizer is in its own file, with kernels."""
 
-from accel_core.op_builder.plain import PackbitsBuilder
 from accel_cuda.op_builder.mixed import (
     EvoformerAttnBuilder,
     FPQuantizerBuilder,
@@ -10,6 +9,7 @@ from accel_cuda.op_builder.mixed import (
     SpatialInferenceBuilder,
 )
 from accel_cuda.op_builder.quantizer import QuantizerBuilder
+from accel_ops.plain import PackbitsBuilder
 
 __all__ = [
     "EvoformerAttnBuilder",

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from accel_core.op_builder import kernel_builders
 from accel_cuda.kernels.loading import SOURCE
+from accel_ops import kernel_builders
 
 
 class QuantizerBuilder(kernel_builders.QuantizerBuilder):

@@ -14,10 +14,10 @@ import torch
 from typing_extensions import override
 
 from accel_core.errors import in_short
-from accel_core.op_builder import Route, plain
-from accel_core.op_builder.fused import has_op
-from accel_core.op_builder.plain.fp_formats import FORMATS, Format
-from accel_core.op_builder.plain.fp_quantizer import FPQuantizerFunctions
+from accel_core.op_builder import Route
+from accel_ops import plain
+from accel_ops.fused_optimizers import has_op
+from accel_ops.plain.fp_quantizer import FORMATS, Format, FPQuantizerFunctions
 
 TO, FROM = "hpu.cast_to_fp8_v2", "hpu.cast_from_fp8"
 _E4M3 = FORMATS[8, 3]

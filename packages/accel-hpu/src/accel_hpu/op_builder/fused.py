@@ -9,10 +9,17 @@ from typing import Any
 
 import torch
 
-from accel_core.op_builder import fused
-from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
-from accel_core.op_builder.steps.adam import AdamStep, Lists, as_multi_tensor_adam
-from accel_core.op_builder.steps.precision import Tensors, copy_back, wide
+from accel_ops import fused_optimizers
+from accel_ops.fused_optimizers import (
+    AdamStep,
+    FusedLambBuilder,
+    FusedLionBuilder,
+    Lists,
+    Tensors,
+    as_multi_tensor_adam,
+    copy_back,
+    wide,
+)
 
 __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
@@ -72,7 +79,7 @@ def _call(lists: list[Tensors], hyper: tuple[Any, ...], decay: float) -> None:
     _mark_step_if_lazy()
 
 
-class FusedAdamBuilder(fused.FusedAdamBuilder):
+class FusedAdamBuilder(fused_optimizers.FusedAdamBuilder):
     """Adam and AdamW with optimizer_adamw."""
 
     FUSED_OP = "hpu.optimizer_adamw"

@@ -8,8 +8,8 @@ from typing import ClassVar
 
 import torch
 
-from accel_core.op_builder import inference
-from accel_core.op_builder.inference import FusedFunctions
+from accel_ops import inference
+from accel_ops.inference import FusedFunctions
 
 
 def rms_norm(vals: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Tensor:

@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
-from accel_core.op_builder.torch_fused import TorchFusedAdamBuilder
+from accel_ops.fused_optimizers import FusedLambBuilder, FusedLionBuilder
+from accel_ops.torch_fused import TorchFusedAdamBuilder
 
 __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 

@@ -9,11 +9,11 @@ from typing import ClassVar
 import torch
 from typing_extensions import override
 
-from accel_core.op_builder import Route, fused
-from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
-from accel_core.op_builder.steps.adam import AdamStep, Lists, Step
-from accel_core.op_builder.steps.adam import step as adam_in_plain_torch
-from accel_core.op_builder.torch_fused import TorchFusedAdamBuilder
+from accel_core.op_builder import Route
+from accel_ops import fused_optimizers
+from accel_ops.fused_optimizers import AdamStep, FusedLambBuilder, FusedLionBuilder, Lists, Step
+from accel_ops.fused_optimizers import adam_step as adam_in_plain_torch
+from accel_ops.torch_fused import TorchFusedAdamBuilder
 
 __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
@@ -49,6 +49,10 @@ class FusedAdamBuilder(TorchFusedAdamBuilder):
     ROUTES: ClassVar[tuple[Route, ...]] = (Route.TORCH_FUSED, Route.VENDOR_OP, Route.PLAIN)
 
     @override
-    def rest(self) -> tuple[Step, str]:
+    def fallback_step(self) -> tuple[Step, str]:
         """Return the step with npu_apply_adam_w, where this torch_npu has it."""
-        return (step, f"torch.ops.{self.FUSED_OP}") if fused.has_op(self.FUSED_OP) else super().rest()
+        return (
+            (step, f"torch.ops.{self.FUSED_OP}")
+            if fused_optimizers.has_op(self.FUSED_OP)
+            else super().fallback_step()
+        )

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import torch
 
-from accel_core.op_builder import inference
-from accel_core.op_builder.inference import FusedFunctions, attention, core_ops
+from accel_ops import inference
+from accel_ops.inference import FusedFunctions
 
-_PLAIN = core_ops.CoreFunctions()
+_PLAIN = inference.CoreFunctions()
 
 
 def rms_norm(vals: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> torch.Tensor:
@@ -47,7 +47,7 @@ def attend(
     """Attention of (batch, queries, heads, width) to (batch, keys, groups, width), groups dividing heads."""
     if bias is not None:
         # The op does not accept the shape of DeepSpeed's bias; torch does.
-        return attention.attend(query, keys, values, scale, hidden, bias)
+        return inference.attend(query, keys, values, scale, hidden, bias)
     found: torch.Tensor = torch.ops.npu.npu_fusion_attention(
         query.flatten(2), keys.flatten(2), values.flatten(2), query.shape[2], "BSH",
         atten_mask=hidden, scale=scale,
@@ -78,10 +78,10 @@ def core_rms_pre_norm(
 
 def gated_activation(output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor | None, kind: int) -> None:
     """output = activation(gate) * value, where the channels of x are interleaved: gate, value, gate, …"""
-    if kind != core_ops.SIGLU:
+    if kind != inference.SIGLU:
         _PLAIN.gated_activation(output, x, bias, kind)
         return
-    output.copy_(torch.ops.npu.npu_swiglu(core_ops.gates_then_values(x, bias), -1))
+    output.copy_(torch.ops.npu.npu_swiglu(inference.gates_then_values(x, bias), -1))
 
 
 class InferenceBuilder(inference.InferenceBuilder):

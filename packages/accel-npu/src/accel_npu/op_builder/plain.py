@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops that DeepSpeed has as CUDA sources, in plain torch; the quantizer also with torch_npu's op."""
 
-from accel_core.op_builder.plain import (
+from accel_npu.op_builder.quantizer import QuantizerBuilder
+from accel_ops.plain import (
     EvoformerAttnBuilder,
     FPQuantizerBuilder,
     PackbitsBuilder,
     RandomLTDBuilder,
     SpatialInferenceBuilder,
 )
-from accel_npu.op_builder.quantizer import QuantizerBuilder
 
 __all__ = [
     "EvoformerAttnBuilder",

@@ -14,10 +14,10 @@ import torch
 from typing_extensions import override
 
 from accel_core.errors import in_short
-from accel_core.op_builder import Route, quantizer
-from accel_core.op_builder.fused import has_op
-from accel_core.op_builder.quantizer import QuantizerFunctions
-from accel_core.op_builder.quantizer import groups as grouped
+from accel_core.op_builder import Route
+from accel_ops import quantizer
+from accel_ops.fused_optimizers import has_op
+from accel_ops.quantizer import QuantizerFunctions
 
 Pair = list[torch.Tensor]
 
@@ -58,7 +58,7 @@ class DynamicQuantFunctions(QuantizerFunctions):
         if not _takes(input_vals, groups, num_bits, quant_type) or not _divide(groups, order):
             return super().swizzle_quant(input_vals, groups, num_bits, quant_type, *order)
         integers, steps = dynamic_quant(input_vals.detach().reshape(groups, -1))
-        return [grouped.swizzled(integers, *order).view(-1), grouped.swizzled(steps, *order)]
+        return [quantizer.swizzle(integers, *order).view(-1), quantizer.swizzle(steps, *order)]
 
 
 def _takes(values: torch.Tensor, groups: int, bits: int, kind: int) -> bool:
@@ -105,7 +105,7 @@ def _trial(dtype: torch.dtype, width: int, device: str) -> str:
     case = f"npu_dynamic_quant of {str(dtype).removeprefix('torch.')} in rows of {width}"
     if integers.dtype != torch.int8 or steps.dtype != torch.float32 or integers.shape != rows.shape:
         return f"{case} returns {integers.dtype} of shape {tuple(integers.shape)} and {steps.dtype}"
-    back = grouped.dequantized(integers, steps, asymmetric=False)
+    back = quantizer.dequantize_groups(integers, steps, asymmetric=False)
     if back[1 : len(bad) + 1].isfinite().all(1).any():
         return f"{case} hides a NaN or an infinity"
     if back[0].any():

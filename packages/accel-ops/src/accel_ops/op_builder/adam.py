@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from accel_core.op_builder.functions import OpFunctions
-from accel_core.op_builder.steps.adam import AdamStep, Lists, as_multi_tensor_adam
+from accel_core.op_builder import OpFunctions
 from accel_ops import fast, kernels, library, zenflow
+from accel_ops.fused_optimizers import AdamStep, Lists, as_multi_tensor_adam
 from accel_ops.op_builder.base import HostBuilder
-from accel_ops.op_builder.fused import HostStep
+from accel_ops.op_builder.host_step import HostStep
 from accel_ops.op_builder.registry import OptimizerRegistry
 
 #: Whether the decay is decoupled, by optimizer ID: the one option that upstream does not pass at every step.

@@ -11,7 +11,7 @@ import torch
 
 from accel_ops import kernels
 from accel_ops.op_builder.base import HostBuilder
-from accel_ops.op_builder.fused import HostStep
+from accel_ops.op_builder.host_step import HostStep
 from accel_ops.op_builder.registry import OptimizerRegistry
 
 _lions: OptimizerRegistry[None] = OptimizerRegistry("lion")

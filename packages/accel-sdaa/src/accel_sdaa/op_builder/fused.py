@@ -6,9 +6,14 @@ from __future__ import annotations
 
 import torch
 
-from accel_core.op_builder import fused
-from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
-from accel_core.op_builder.steps.adam import AdamStep, Lists, as_multi_tensor_adam
+from accel_ops import fused_optimizers
+from accel_ops.fused_optimizers import (
+    AdamStep,
+    FusedLambBuilder,
+    FusedLionBuilder,
+    Lists,
+    as_multi_tensor_adam,
+)
 
 __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
@@ -23,7 +28,7 @@ def step(lists: Lists, adam: AdamStep) -> None:
     )
 
 
-class FusedAdamBuilder(fused.FusedAdamBuilder):
+class FusedAdamBuilder(fused_optimizers.FusedAdamBuilder):
     """Adam and AdamW with torch_sdaa's fused_adam."""
 
     FUSED_OP = "sdaa.fused_adam"

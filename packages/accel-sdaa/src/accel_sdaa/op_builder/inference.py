@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import torch
 from typing_extensions import override
 
-from accel_core.op_builder import inference
-from accel_core.op_builder.inference import FusedFunctions, InferenceBuilder, core_ops
+from accel_ops import inference
+from accel_ops.inference import FusedFunctions, InferenceBuilder
 
 __all__ = ["InferenceBuilder", "InferenceCoreBuilder"]
 
-_PLAIN = core_ops.CoreFunctions()
+_PLAIN = inference.CoreFunctions()
 #: The row length must be a multiple of this, according to public code that uses the op.
 _ROW = 16
 
@@ -24,11 +24,11 @@ _ROW = 16
 def gated_activation(output: torch.Tensor, x: torch.Tensor, bias: torch.Tensor | None, kind: int) -> None:
     """output = activation(gate) * value, where the channels of x are interleaved: gate, value, gate, …"""
     channels = x.shape[-1]
-    if kind != core_ops.SIGLU or channels % _ROW:
+    if kind != inference.SIGLU or channels % _ROW:
         _PLAIN.gated_activation(output, x, bias, kind)
         return
     # The input layout is (1, tokens, 1, channels), the output layout (tokens, 1, channels / 2).
-    both = core_ops.gates_then_values(x, bias).view(1, -1, 1, channels)
+    both = inference.gates_then_values(x, bias).view(1, -1, 1, channels)
     output.copy_(torch.ops.sdaa.swiglu(both, both.shape[1], 1, channels // 2).view_as(output))
 
 

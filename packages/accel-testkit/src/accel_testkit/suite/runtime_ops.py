@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
-from accel_core.op_builder.steps import torch_adam
+from accel_ops import torch_fused
 from accel_testkit.suite.inference_functions import typed
 
 #: Operators of torch that each device implements or not.
@@ -76,11 +76,11 @@ class _Without:
 @contextmanager
 def anew() -> Iterator[None]:
     """Inside, torch's operators are tried as in a new process; what is found out there is forgotten."""
-    torch_adam.trial.cache_clear()
+    torch_fused.self_check.cache_clear()
     try:
         yield
     finally:
-        torch_adam.trial.cache_clear()
+        torch_fused.self_check.cache_clear()
 
 
 @contextmanager

@@ -164,5 +164,5 @@ def _expect_near(found: list[torch.Tensor], wanted: list[Any], precision: float,
         f"{what} computes something else than float64",
         found=f"off by {apart:g} of the largest number, shapes {[tuple(each.shape) for each in found]}",
         expected=f"at most {precision:g}, shapes {[tuple(each.shape) for each in wanted]}",
-        do="compare each function with that of accel_core.op_builder.plain",
+        do="compare each function with that of accel_ops.plain",
     )

@@ -14,7 +14,7 @@ from accel_testkit.suite.holds import Holds
 
 pytestmark = pytest.mark.tier("device")
 
-_DO = "compare each function with that of accel_core.op_builder.plain"
+_DO = "compare each function with that of accel_ops.plain"
 
 _INTEGERS = (torch.int32, torch.int64)
 

@@ -86,7 +86,7 @@ def test_groups_are_sent_to_their_devices(accelerator: DeepSpeedAccelerator, op:
         "swizzle_quant puts groups elsewhere",
         found=f"another order for pipeline, nodes, devices = {order}",
         expected="groups by slice, then device, then node",
-        do="compare the order with `accel_core.op_builder.quantizer.groups.swizzled`",
+        do="compare the order with `accel_ops.quantizer.swizzle`",
     )
     out = _GROUPS // devices
     total = _unpacked(data, 4).double().view(_GROUPS, _WIDTH) * parameters.cpu().double()

@@ -15,7 +15,7 @@ from accel_testkit.suite.holds import Holds
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("QuantizerBuilder")]
 
-_DO = "compare it with `accel_core.op_builder.quantizer`"
+_DO = "compare it with `accel_ops.quantizer`"
 _GROUPS, _WIDTH = 2500, 16
 _KINDS = [("Symmetric", 8), ("Symmetric", 4), ("Asymmetric", 8), ("Asymmetric", 4)]
 

@@ -30,7 +30,7 @@ def op(accelerator: DeepSpeedAccelerator) -> Any:
 
 
 def _expect_all(holds: dict[str, Any], what: str) -> None:
-    Holds(holds).expect(f"{what} of the quantizer", "compare it with `accel_core.op_builder.quantizer`")
+    Holds(holds).expect(f"{what} of the quantizer", "compare it with `accel_ops.quantizer`")
 
 
 def _rows(groups: int, width: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -130,7 +130,7 @@ def test_refusals_name_the_function(op: Any, device: torch.device) -> None:
         "refusals of the quantizer do not say what they refuse",
         found="; ".join(wrong),
         expected="the function, then the argument and what it is",
-        do="pass the name of the function to `accel_core.op_builder.quantizer.checks`",
+        do="pass the name of the function to `accel_ops.quantizer`",
     )
 
 

@@ -40,7 +40,7 @@ def _expect(holds: bool, function: str, found: str, expected: str) -> None:
         f"{function} of the quantizer is wrong",
         found=found,
         expected=expected,
-        do="compare it with `accel_core.op_builder.quantizer`",
+        do="compare it with `accel_ops.quantizer`",
     )
 
 

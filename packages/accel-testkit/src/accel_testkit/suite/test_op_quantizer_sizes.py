@@ -97,5 +97,5 @@ def test_sizes_that_do_not_fit_are_refused(
         "the quantizer takes sizes that do not fit",
         found=f"no ValueError for {'; '.join(served)}",
         expected="a ValueError that names the size",
-        do="check the sizes before anything is computed, as `accel_core.op_builder.quantizer.checks`",
+        do="check the sizes before anything is computed, as `accel_ops.quantizer`",
     )

@@ -24,9 +24,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from accel_core.device import NoPinnedMemory, TorchDeviceAccelerator
 from accel_core.op_builder import OpTable
-from accel_core.op_builder.inference import InferenceBuilder
-from accel_core.op_builder.inference.transformer import TransformerFunctions
 from accel_core.vendor import Feature, Trait
+from accel_ops.inference import InferenceBuilder, TransformerFunctions
 
 FILES = (
     "test_asynchrony.py",

@@ -14,7 +14,7 @@ from accel_good.op_builder import TABLE
 from accel_good.op_builder.optimizers import PlainTorch
 from simulated import Good
 
-from accel_core.op_builder.steps.adam import multi_tensor_adam
+from accel_ops.fused_optimizers import multi_tensor_adam
 
 _RUNTIME = torch_npu.npu
 _ASKING = "no_waiting.asking_does_not_wait"

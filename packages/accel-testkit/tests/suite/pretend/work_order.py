@@ -12,7 +12,7 @@ from accel_good.op_builder import TABLE
 from accel_good.op_builder.optimizers import PlainTorch
 from simulated import Good
 
-from accel_core.op_builder.steps.adam import multi_tensor_adam
+from accel_ops.fused_optimizers import multi_tensor_adam
 
 _RUNTIME = torch_npu.npu
 _RESOLVED = "work_order.resolved_dependency_needs_no_wait"

@@ -10,9 +10,8 @@ import torch
 
 from accel_core.errors import in_short
 from accel_core.op_builder import Route
-from accel_core.op_builder.device_kernels import KernelNotStarted, KernelsUnusable, Once
-from accel_core.op_builder.kernel_builders import KernelSource, Trial
-from accel_core.op_builder.kernel_table import ARGUMENTS, packed_arguments
+from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
+from accel_ops.kernel_builders import ARGUMENTS, KernelSource, SelfCheck, packed_arguments
 from accel_xpu.kernels import packaged
 from accel_xpu.kernels.shim import Shim, sizes_of
 
@@ -57,7 +56,7 @@ class LoadedKernels:
         return found
 
 
-def load(trial: Trial) -> tuple[LoadedKernels, str]:
+def load(trial: SelfCheck) -> tuple[LoadedKernels, str]:
     """Return the kernels, tried on the current device, and their route. Raises `KernelsUnusable`.
 
     trial: starts some of them.
@@ -71,8 +70,8 @@ def load(trial: Trial) -> tuple[LoadedKernels, str]:
     return tried(trial, device), Route.SPIRV.value
 
 
-@Once
-def tried(trial: Trial, device: int) -> LoadedKernels:
+@MemoizedLoader
+def tried(trial: SelfCheck, device: int) -> LoadedKernels:
     """Return the kernels, tried on a device, once a process. Raises `KernelsUnusable`."""
     kernels = LoadedKernels(Shim(), packaged.modules())
     try:

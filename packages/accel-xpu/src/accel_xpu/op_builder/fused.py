@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from accel_core.op_builder import kernel_builders
-from accel_core.op_builder.fused import FusedLambBuilder
+from accel_ops import kernel_builders
+from accel_ops.fused_optimizers import FusedLambBuilder
 from accel_xpu.kernels.loading import SOURCE
 
 __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]

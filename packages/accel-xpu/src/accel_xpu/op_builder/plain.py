@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops that DeepSpeed has as CUDA sources, in plain torch; the quantizer also with kernels."""
 
-from accel_core.op_builder.plain import (
+from accel_ops.plain import (
     EvoformerAttnBuilder,
     FPQuantizerBuilder,
     PackbitsBuilder,

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from accel_core.op_builder import kernel_builders
+from accel_ops import kernel_builders
 from accel_xpu.kernels.loading import SOURCE
 
 

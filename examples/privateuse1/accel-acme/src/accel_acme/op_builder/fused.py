@@ -7,10 +7,14 @@
 from __future__ import annotations
 
 import torch
-from accel_core.op_builder import fused
-from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
-from accel_core.op_builder.steps import adam as plain
-from accel_core.op_builder.steps.adam import AdamStep, Lists, as_multi_tensor_adam
+from accel_ops import fused_optimizers
+from accel_ops.fused_optimizers import (
+    AdamStep,
+    FusedLambBuilder,
+    FusedLionBuilder,
+    Lists,
+    as_multi_tensor_adam,
+)
 
 __all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
@@ -20,7 +24,7 @@ def step(lists: Lists, adam: AdamStep) -> None:
     tensors = [tensor for group in lists for tensor in group]
     alike = all(t.dtype == torch.float32 and t.is_contiguous() for t in tensors)
     if not alike or (adam.weight_decay and not adam.adam_w_mode):
-        plain.step(lists, adam)
+        fused_optimizers.adam_step(lists, adam)
         return
     correction1 = 1 - adam.beta1**adam.step if adam.bias_correction else 1.0
     correction2 = 1 - adam.beta2**adam.step if adam.bias_correction else 1.0
@@ -40,7 +44,7 @@ def step(lists: Lists, adam: AdamStep) -> None:
         )
 
 
-class FusedAdamBuilder(fused.FusedAdamBuilder):
+class FusedAdamBuilder(fused_optimizers.FusedAdamBuilder):
     """Adam and AdamW; plain torch serves for types that the op does not take."""
 
     FUSED_OP = "acme.adamw_"

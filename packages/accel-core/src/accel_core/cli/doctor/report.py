@@ -13,7 +13,7 @@ from accel_core.cli.doctor.torch_check import Torch
 from accel_core.cli.packages import Bridge, DeepSpeed, Unmet
 from accel_core.selection.explanation import Explanation
 from accel_core.selection.select import Selection
-from accel_core.upstream.patches import Status
+from accel_core.upstream.package_patches import Status
 
 #: Increased when a field changes its meaning or is removed, not when one is added.
 SCHEMA = 1

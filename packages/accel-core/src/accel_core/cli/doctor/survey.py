@@ -23,7 +23,7 @@ from accel_core.selection.choose import Request, Step, Verdict, passed_over
 from accel_core.selection.explanation import explained
 from accel_core.selection.finding import Finding, State
 from accel_core.selection.select import Candidates, Selection, request_from_environment, walk
-from accel_core.upstream import speedups
+from accel_core.upstream import package_patches
 from accel_core.upstream.backends import StockDeepSpeed
 from accel_core.vendor import module_exists
 
@@ -62,7 +62,7 @@ def examine(seconds: float) -> Facts:
             selection=selection,
             explanation=replace(explained(selection), findings=findings),
             stuck=frozenset(children.stuck),
-            speedups=tuple(speedups.examined()) if deepspeed.version and bridge.on else (),
+            speedups=package_patches.examined() if deepspeed.version and bridge.on else (),
             outcomes={
                 "accel_core": core,
                 "deepspeed": tried.result() if tried else outcomes.of_deepspeed(torch, deepspeed, core),

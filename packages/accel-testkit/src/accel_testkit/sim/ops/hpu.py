@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from accel_core.op_builder.steps.precision import copy_back, wide
+from accel_ops.fused_optimizers import copy_back, wide
 from accel_testkit.sim import errors
 from accel_testkit.sim.ops import Declared, Ops, same_device, steps
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from accel_core.op_builder.steps.precision import copy_back, wide
+from accel_ops.fused_optimizers import copy_back, wide
 
 Tensor = torch.Tensor
 

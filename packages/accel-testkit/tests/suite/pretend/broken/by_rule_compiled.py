@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 import torch
 from accel_good.accelerator import GOOD_Accelerator
 
-from accel_core.op_builder import Route, fused, plain
+from accel_core.op_builder import Route
 from accel_core.op_builder.source_builder import SourceBuilder
+from accel_ops import fused_optimizers, plain
 from broken import breaks
 
 _log = logging.getLogger("accel_good")
@@ -66,7 +67,7 @@ class _Spatial(SourceBuilder):
 class _Lamb(_Spatial):
     NAME = "fused_lamb"
     BUILD_VAR = "DS_BUILD_FUSED_LAMB"
-    plain = fused.FusedLambBuilder
+    plain = fused_optimizers.FusedLambBuilder
 
     def load(self, verbose: bool = True) -> Any:
         return self.plain().load(verbose=verbose)

@@ -11,7 +11,7 @@ import torch
 from typing_extensions import override
 
 from accel_core.op_builder import OpBuilder, Route
-from accel_core.op_builder.steps.adam import multi_tensor_adam
+from accel_ops.fused_optimizers import multi_tensor_adam
 
 _groups: dict[int, bool] = {}
 

@@ -8,17 +8,17 @@ from typing import Any, ClassVar
 
 import torch
 
-from accel_core.op_builder.fused import FusedLambBuilder, FusedLionBuilder
-from accel_core.op_builder.inference import InferenceBuilder, InferenceCoreBuilder
-from accel_core.op_builder.plain import (
+from accel_good.op_builder.optimizers import PlainTorch
+from accel_ops.fused_optimizers import FusedLambBuilder, FusedLionBuilder
+from accel_ops.inference import InferenceBuilder, InferenceCoreBuilder
+from accel_ops.plain import (
     EvoformerAttnBuilder,
     FPQuantizerBuilder,
     PackbitsBuilder,
     RandomLTDBuilder,
     SpatialInferenceBuilder,
 )
-from accel_core.op_builder.quantizer import QuantizerBuilder
-from accel_good.op_builder.optimizers import PlainTorch
+from accel_ops.quantizer import QuantizerBuilder
 
 __all__ = [
     "EvoformerAttnBuilder",

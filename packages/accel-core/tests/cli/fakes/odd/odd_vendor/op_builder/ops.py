@@ -4,11 +4,19 @@
 
 import os
 import time
+from types import SimpleNamespace
 
-from accel_core.op_builder import fused
+from accel_core.op_builder import OpBuilder
 
 
-class FusedAdamBuilder(fused.FusedAdamBuilder):
+def multi_tensor_adam(chunk_size, flag, lists, lr, *constants):
+    """The first step of Adam changes each element by lr."""
+    for grad, param in zip(lists[0], lists[1], strict=True):
+        param.sub_(grad.sign() * lr)
+
+
+class FusedAdamBuilder(OpBuilder):
+    NAME = "fused_adam"
     loaded = prepared = False
 
     def compatibility(self):
@@ -17,7 +25,7 @@ class FusedAdamBuilder(fused.FusedAdamBuilder):
 
     def load(self, verbose=True):
         self.loaded = True
-        return super().load()
+        return SimpleNamespace(multi_tensor_adam=multi_tensor_adam)
 
     def prepare(self):
         self.prepared = True
@@ -27,13 +35,23 @@ class OddLastBuilder(FusedAdamBuilder):
     pass
 
 
-class FusedLionBuilder(fused.FusedLionBuilder):
+class FusedLionBuilder(OpBuilder):
+    NAME = "fused_lion"
+
+    def compatibility(self):
+        return True, "plain torch"
+
     def load(self, verbose=True):
         os.write(2, b"assertion failed in odd.cpp\n")
         os.abort()
 
 
-class FusedLambBuilder(fused.FusedLambBuilder):
+class FusedLambBuilder(OpBuilder):
+    NAME = "fused_lamb"
+
+    def compatibility(self):
+        return True, "plain torch"
+
     def load(self, verbose=True):
         raise OSError("libodd.so: cannot open shared object file")
 

@@ -1,0 +1,127 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's checkpoint writer (`"checkpoint": {"writer": {"type": "FAST"}}`): what it saves can be loaded.
+
+Stock DeepSpeed needs memory that torch has page-locked, which a CPU has not; it fails without the variables of its own
+launcher, and for ZeRO 0 to 2 without `data_parallel`; it writes ZeRO 0 to 2 to names with a suffix that nothing reads,
+writes over the file of a former save without truncating it, and loads with `weights_only=True`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, MutableMapping
+from types import ModuleType
+from typing import Any
+
+from accel_ops.offload import patches
+from accel_ops.offload.patches import Speedup
+
+_RELEASES = ">=0.18.7,<=0.19.8"
+_INFO = "deepspeed.runtime.model_checkpointing.utils"
+_REASON = "what the checkpoint writer saves is complete, and is found when it is loaded"
+_CHANGES = (
+    Speedup(
+        "checkpoint-writer", "deepspeed.runtime.model_checkpointing.writer_factory:CheckpointWriterFactory", _RELEASES,
+        (
+            ("_setup_for_aio", "d4802782c7a0a5ef cd9b76c76297d9c6", "fast_writer:set_up"),
+            ("create_writer", "827bc98cccfa850f", "fast_writer:create"),
+            ("release_writer", "15591b3d34b8a7f8", "fast_writer:release"),
+        ),
+        _REASON,
+    ),
+    Speedup(
+        "checkpoint-writer", "deepspeed.runtime.checkpoint_engine.fast_checkpoint_engine:FastCheckpointEngine",
+        _RELEASES, (("load", "e5e37e98668459e2", "fast_writer:load"),), _REASON,
+    ),
+)  # fmt: skip
+
+
+def join(module: ModuleType) -> None:
+    """Import hook of the modules above: methods are replaced where their source is known."""
+    if module.__name__ == _INFO:
+        module.create_universal_parallel_info = _complete(module.create_universal_parallel_info)  # type: ignore[attr-defined]
+    for change in _CHANGES:
+        if change.module == module.__name__:
+            patches.apply(change, module)
+
+
+def _complete(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `create_universal_parallel_info` that needs no launcher of DeepSpeed, and whose result has a `dp_rank`."""
+
+    @functools.wraps(stock)
+    def create_universal_parallel_info(groups: Any, has_moe_layers: bool) -> Any:
+        _name_host(os.environ)
+        info = stock(groups, has_moe_layers)
+        if not hasattr(info, "dp_rank"):
+            info.dp_rank = groups._get_sequence_data_parallel_rank()
+        return info
+
+    return create_universal_parallel_info
+
+
+def _name_host(environ: MutableMapping[str, str]) -> None:
+    """Set the number of this host and of all hosts, which torchrun, for one, does not."""
+    if "CROSS_SIZE" in environ:
+        return
+    world = int(environ.get("WORLD_SIZE", "1"))
+    local = int(environ.get("LOCAL_WORLD_SIZE") or environ.get("LOCAL_SIZE") or world)
+    environ["CROSS_SIZE"] = str(max(1, world // local))
+    environ["CROSS_RANK"] = str(int(environ.get("RANK", "0")) // local)
+
+
+def set_up(stock: Callable[..., None], factory: Any, config: Any) -> None:
+    """Give the writer a page-locked buffer of the op where the accelerator has none."""
+    from deepspeed.accelerator import get_accelerator
+    from deepspeed.ops.op_builder import AsyncIOBuilder
+    from deepspeed.runtime.swap_tensor import constants
+
+    if getattr(get_accelerator(), "torch_pins_host_memory", True):
+        stock(factory, config)
+        return
+    import torch
+
+    factory._dnvme_handle = (
+        AsyncIOBuilder()
+        .load()
+        .aio_handle(
+            block_size=config[constants.AIO_BLOCK_SIZE],
+            queue_depth=config[constants.AIO_QUEUE_DEPTH],
+            single_submit=config[constants.AIO_SINGLE_SUBMIT],
+            overlap_events=config[constants.AIO_OVERLAP_EVENTS],
+            intra_op_parallelism=config[constants.AIO_INTRA_OP_PARALLELISM],
+        )
+    )
+    example = torch.empty(0, dtype=torch.uint8)
+    factory._io_buffer = factory._dnvme_handle.new_cpu_locked_tensor(factory._io_buffer_size, example)
+
+
+def create(stock: Callable[..., Any], factory: Any, file_path: Any, optimize_dp_state: bool) -> Any:
+    """Write to a file of this rank's own, which gets its name when it is complete.
+
+    Several ranks write the same file if `data_parallel` says so. torch.save gives each of them all of it, so that
+    any of them may have the name. A file of a former save stays until then.
+    """
+    partial = f"{file_path}.{factory._data_parallel_writer.global_rank}.writing"
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(partial)  # the job ended while it was written; or a link, which shall not be followed
+    writer = stock(factory, partial, False)
+    factory._accel_saved = (partial, file_path)
+    return writer
+
+
+def release(stock: Callable[..., None], factory: Any) -> None:
+    """Give the file that the writer has closed its name."""
+    stock(factory)
+    partial, file_path = factory._accel_saved
+    if os.path.exists(partial):  # the writer MOCK writes none
+        os.replace(partial, file_path)
+
+
+def load(stock: Callable[..., Any], engine: Any, path: Any, map_location: Any = None) -> Any:
+    """Load what the engine has saved, with DeepSpeed's own classes, as TorchCheckpointEngine does."""
+    import torch
+
+    return torch.load(path, map_location=map_location, weights_only=False)

@@ -1,0 +1,302 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's quantizer by kernels of `accel/quantize.h`, with plain torch for what the kernels do not take."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from typing_extensions import override
+
+from accel_ops.device_kernels import KernelsUnusable, Lack, Launch
+from accel_ops.quantizer import Pair, QuantizerFunctions
+
+#: Types of numbers, with their names in kernels. The order is that of `Errors::type` in accel/quantize.h.
+DTYPES = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
+#: Elements of an access of a thread.
+PACK = 8
+_ALIGNMENT = 16
+#: Blocks of a launch in the first dimension; what a driver accepts in a 32-bit number.
+_MOST_BLOCKS = (1 << 31) - 1
+_WARP, _MOST_THREADS = 64, 256  # of AMD's wide warps, which are two of the others
+_POINTER, _LONG, _INT, _FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_float
+_QUANTIZE = (_POINTER, _POINTER, _POINTER, _LONG, _INT, _INT, _INT)
+_REDUCE = (_POINTER, _POINTER, _POINTER, _POINTER, _LONG, _LONG, _LONG, _INT)
+_ERRORS = (_INT, _POINTER, _FLOAT, _FLOAT)
+_FAMILIES = {
+    "quantize": (DTYPES.values(), _QUANTIZE),
+    "loco_quantize": (DTYPES.values(), (*_QUANTIZE, *_ERRORS)),
+    "dequantize": (("f32", "f16"), (_POINTER, _POINTER, _POINTER, _LONG, _LONG)),
+    "reduce": (("",), _REDUCE),
+    "loco_reduce": (("",), (*_REDUCE, *_ERRORS)),
+}
+#: {kernel: C types of its arguments}.
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "_".join(filter(None, ("accel", family, dtype, bits, kind))): types
+    for family, (dtypes, types) in _FAMILIES.items()
+    for dtype in dtypes
+    for bits in ("8", "4")
+    for kind in ("sym", "asym")
+}
+_log = logging.getLogger("accel_core")
+
+
+class KernelQuantizerFunctions(QuantizerFunctions):
+    """The loaded quantizer over kernels. What they do not take goes to plain torch, which also raises the errors.
+
+    device_type: torch's name of the kernels' devices.
+    launch: starts a kernel on the current stream of the first tensor's device.
+    lack: why plain torch computes, besides the reasons that all devices have.
+    """
+
+    def __init__(self, device_type: str, launch: Launch, lack: Lack = lambda tensor: "") -> None:
+        self._device_type, self._launch, self._lack = device_type, launch, lack
+        self._told: set[str] = set()
+
+    @override
+    def quantize(self, input_vals: torch.Tensor, groups: int, num_bits: int, quant_type: int) -> Pair:
+        fits = input_vals.dim() and input_vals.shape[-1] * num_bits % 8 == 0
+        found = self._quantized(input_vals, groups, num_bits, quant_type, (1, 1, 1)) if fits else None
+        if found is None:
+            return super().quantize(input_vals, groups, num_bits, quant_type)
+        return [found[0].view(*input_vals.shape[:-1], input_vals.shape[-1] * num_bits // 8), found[1]]
+
+    @override
+    def swizzle_quant(
+        self, input_vals: torch.Tensor, groups: int, num_bits: int, quant_type: int,
+        pipeline_size: int, nodes: int, devices_per_node: int,
+    ) -> Pair:  # fmt: skip
+        order = pipeline_size, nodes, devices_per_node
+        found = self._quantized(input_vals, groups, num_bits, quant_type, order)
+        return found or super().swizzle_quant(input_vals, groups, num_bits, quant_type, *order)
+
+    @override
+    def loco_swizzle_quant(
+        self, input_vals: torch.Tensor, error_feedback: torch.Tensor, err_beta: float, groups: int, num_bits: int,
+        quant_type: int, pipeline_size: int, nodes: int, devices_per_node: int,
+    ) -> Pair:  # fmt: skip
+        order = pipeline_size, nodes, devices_per_node
+        found = self._quantized(input_vals, groups, num_bits, quant_type, order, error_feedback, err_beta)
+        return found or super().loco_swizzle_quant(
+            input_vals, error_feedback, err_beta, groups, num_bits, quant_type, *order
+        )
+
+    @override
+    def dequantize(
+        self, quantized_data: torch.Tensor, params: torch.Tensor, groups: int, num_bits: int, quant_type: int
+    ) -> torch.Tensor:
+        made = self._dequantized(quantized_data, params, groups, num_bits, quant_type, torch.float16)
+        if made is None:
+            return super().dequantize_fp32(quantized_data, params, groups, num_bits, quant_type).half()
+        return made
+
+    @override
+    def dequantize_fp32(
+        self, quantized_data: torch.Tensor, params: torch.Tensor, groups: int, num_bits: int, quant_type: int
+    ) -> torch.Tensor:
+        made = self._dequantized(quantized_data, params, groups, num_bits, quant_type, torch.float32)
+        if made is None:
+            return super().dequantize_fp32(quantized_data, params, groups, num_bits, quant_type)
+        return made
+
+    @override
+    def quantized_reduction(
+        self, input_vals: torch.Tensor, input_scales: torch.Tensor, in_groups: int, out_groups: int, num_bits: int,
+        quant_type: int, devices_per_node: int,
+    ) -> Pair:  # fmt: skip
+        rest = in_groups, out_groups, num_bits, quant_type, devices_per_node
+        found = self._reduced(input_vals, input_scales, *rest)
+        return found or super().quantized_reduction(input_vals, input_scales, *rest)
+
+    @override
+    def loco_quantized_reduction(
+        self, input_vals: torch.Tensor, input_scales: torch.Tensor, error_feedback: torch.Tensor, err_beta: float,
+        in_groups: int, out_groups: int, num_bits: int, quant_type: int, devices_per_node: int,
+    ) -> Pair:  # fmt: skip
+        rest = in_groups, out_groups, num_bits, quant_type, devices_per_node
+        found = self._reduced(input_vals, input_scales, *rest, error_feedback, err_beta)
+        return found or super().loco_quantized_reduction(
+            input_vals, input_scales, error_feedback, err_beta, *rest
+        )
+
+    def _quantized(
+        self, values: torch.Tensor, groups: int, bits: int, kind: int, order: tuple[int, int, int],
+        error: torch.Tensor | None = None, beta: float = 0.0,
+    ) -> Pair | None:  # fmt: skip
+        columns = 1 + (int(kind) == self.Asymmetric)
+        lack = lack_of_width(values.numel(), groups, bits, order)
+        lack = lack or lack_of_numbers(self._device_type, (values, *_tensors(error, values.numel())))
+        lack = lack or self._lack(values)
+        if lack:
+            self._tell(lack)
+            return None
+        width = values.numel() // groups
+        data, parameters = _empty(values, values.numel() * bits // 8, groups, columns)
+        name = f"quantize_{DTYPES[values.dtype]}_{bits}_{_kind(columns)}"
+        self._start(name, groups, threads(width), (data, parameters, values, width, *order), error, beta)
+        return [data, parameters]
+
+    def _dequantized(
+        self, data: torch.Tensor, parameters: torch.Tensor, groups: int, bits: int, kind: int, dtype: torch.dtype
+    ) -> torch.Tensor | None:  # fmt: skip
+        columns, size = 1 + (int(kind) == self.Asymmetric), data.numel() * 8 // bits if bits else 0
+        lack = lack_of_width(size, groups, bits) or self._lack_of_integers(data, parameters, groups * columns)
+        lack = lack or self._lack(data)
+        if lack or not data.dim():
+            self._tell(lack)
+            return None
+        made = data.new_empty((*data.shape[:-1], data.shape[-1] * 8 // bits), dtype=dtype)
+        items = threads(size)
+        blocks = min(-(-size // (8 * items)), 1 << 14)
+        name = f"dequantize_{DTYPES[dtype]}_{bits}_{_kind(columns)}"
+        self._start(name, blocks, items, (made, data, parameters, size // groups, size))
+        return made
+
+    def _reduced(
+        self, data: torch.Tensor, parameters: torch.Tensor, in_groups: int, out_groups: int, bits: int, kind: int,
+        devices: int, error: torch.Tensor | None = None, beta: float = 0.0,
+    ) -> Pair | None:  # fmt: skip
+        columns, total = 1 + (int(kind) == self.Asymmetric), data.numel() * 8 // bits if bits else 0
+        lack = lack_of_width(total, in_groups, bits, (devices,))
+        size = 0 if lack else total // devices
+        lack = lack or lack_of_width(size, out_groups, bits)
+        lack = lack or self._lack_of_integers(data, parameters, in_groups * columns)
+        lack = lack or lack_of_numbers(self._device_type, _tensors(error, size))
+        lack = lack or self._lack(data)
+        if lack or not data.dim() or data.shape[-1] % devices:
+            self._tell(lack)
+            return None
+        out, made = _empty(data, data.numel() // devices, out_groups, columns)
+        width = size // out_groups
+        arguments = out, made, data, parameters, width, total // in_groups, size, devices
+        self._start(f"reduce_{bits}_{_kind(columns)}", out_groups, threads(width), arguments, error, beta)
+        return [out.view(*data.shape[:-1], data.shape[-1] // devices), made]
+
+    def _lack_of_integers(self, data: torch.Tensor, parameters: torch.Tensor, count: int) -> str:
+        if data.dtype not in (torch.int8, torch.uint8) or parameters.dtype != torch.float32:
+            return f"integers are {data.dtype} and parameters {parameters.dtype}"
+        if parameters.numel() != count:
+            return f"{parameters.numel()} parameters for {count}"
+        return lack_of_tensors(self._device_type, (data, parameters))
+
+    def _tell(self, lack: str) -> None:
+        """Say once for each reason why plain torch computes."""
+        if lack and lack not in self._told:
+            self._told.add(lack)
+            _log.info("quantizer: plain torch for some tensors: %s", lack)
+
+    def _start(
+        self, name: str, blocks: int, items: int, arguments: tuple[Any, ...],
+        error: torch.Tensor | None = None, beta: float = 0.0,
+    ) -> None:  # fmt: skip
+        if error is None:
+            self._launch(f"accel_{name}", blocks, items, arguments)
+        else:
+            with_errors = (*arguments, list(DTYPES).index(error.dtype), error, beta, 1 - beta)
+            self._launch(f"accel_loco_{name}", blocks, items, with_errors)
+
+
+def _kind(columns: int) -> str:
+    return "asym" if columns == 2 else "sym"
+
+
+def _tensors(error: torch.Tensor | None, size: int) -> tuple[torch.Tensor, ...]:
+    # Errors of another size are an error, which plain torch raises.
+    return () if error is None else (error,) if error.numel() == size else (error.new_empty(0),)
+
+
+def _empty(like: torch.Tensor, size: int, groups: int, columns: int) -> Pair:
+    # Not torch.empty: `deepspeed.zero.Init` replaces it, and what it returns then is half as large.
+    return [like.new_empty(size, dtype=torch.int8), like.new_empty((groups, columns), dtype=torch.float32)]
+
+
+def threads(width: int) -> int:
+    """Return the threads of a block for a group of this size: a multiple of the warp's width."""
+    wanted = -(-width // PACK)
+    return max(_WARP, min(_MOST_THREADS, -(-wanted // _WARP) * _WARP))
+
+
+def lack_of_width(size: int, groups: int, bits: int, order: Sequence[int] = ()) -> str:
+    """Return why a number of elements in groups is not taken.
+
+    order: factors that have to divide the groups.
+    """
+    if bits not in (4, 8):
+        return f"{bits} bits"
+    if not size:
+        return "no elements"
+    if groups < 1 or size % groups or (order and (min(order) < 1 or groups % math.prod(order))):
+        return "groups that do not divide"
+    if size // groups % PACK:
+        return f"groups of {size // groups} elements, no multiple of {PACK}"
+    if groups > _MOST_BLOCKS:
+        return f"{groups} groups, more than {_MOST_BLOCKS}"
+    return ""
+
+
+def lack_of_numbers(device_type: str, tensors: Sequence[torch.Tensor]) -> str:
+    """Return why tensors are not taken as numbers to quantize."""
+    other = [str(tensor.dtype) for tensor in tensors if tensor.dtype not in DTYPES]
+    return f"numbers of {other[0]}" if other else lack_of_tensors(device_type, tensors)
+
+
+def lack_of_tensors(device_type: str, tensors: Sequence[torch.Tensor]) -> str:
+    """Return why tensors of any type are not taken."""
+    for tensor in tensors:
+        if tensor.device.type != device_type or tensor.device != tensors[0].device:
+            return f"a tensor on {tensor.device}"
+        if tensor.layout != torch.strided or not tensor.is_contiguous() or tensor.is_neg():
+            return "a tensor that is not contiguous"
+        if not tensor.numel():
+            return "no elements"
+        if tensor.data_ptr() % _ALIGNMENT:
+            return f"a view that does not begin at a multiple of {_ALIGNMENT} bytes"
+    return ""
+
+
+def self_check(launch: Launch, device: torch.device) -> None:
+    """Quantize and dequantize numbers; raise `KernelsUnusable` if plain torch on the host computes something else."""
+
+    def into_wrong_numbers(name: str, blocks: int, items: int, arguments: tuple[Any, ...]) -> None:
+        # New memory may hold the right ones, of an earlier check: a kernel that does nothing would be believed.
+        for made in arguments[: 1 if "dequantize" in name else 2]:
+            made.fill_(85)
+        launch(name, blocks, items, arguments)
+
+    op, plain = KernelQuantizerFunctions(device.type, into_wrong_numbers), QuantizerFunctions()
+    for numbers in (_small_groups(), _wide_groups()):
+        groups, there = len(numbers), numbers.to(device)
+        for bits in (8, 4):
+            for kind in (0, 1):
+                found, wanted = (
+                    op.quantize(there, groups, bits, kind),
+                    plain.quantize(numbers, groups, bits, kind),
+                )
+                back = op.dequantize(found[0], found[1], groups, bits, kind)
+                wanted_back = plain.dequantize(wanted[0], wanted[1], groups, bits, kind)
+                pairs = [*zip(found, wanted, strict=True), (back, wanted_back)]
+                if not all(torch.equal(ours.cpu(), theirs.cpu()) for ours, theirs in pairs):
+                    raise KernelsUnusable(
+                        f"a test of {bits} bits on {device} is not what plain torch computes"
+                    )
+
+
+def _small_groups() -> torch.Tensor:
+    """Return groups of many magnitudes: their scales are quotients that an inexact division rounds wrongly."""
+    numbers = _numbers(96 * 8).view(96, 8)
+    return numbers * 2.0 ** (torch.arange(96).cpu() % 41 - 20)[:, None]
+
+
+def _wide_groups() -> torch.Tensor:
+    """Return groups for which a block has all its threads."""
+    return _numbers(2 * 2048).view(2, 2048)
+
+
+def _numbers(count: int) -> torch.Tensor:
+    # Of integers: `deepspeed.zero.Init` replaces torch's constructors, which then ignore a float type.
+    return (torch.arange(count).cpu() * 7919 % 2053 - 1026).float() / 7

@@ -1,0 +1,106 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The norm from our sums of squares has the bits of DeepSpeed's, or DeepSpeed's own is computed."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import random
+
+import pytest
+import torch
+
+from accel_ops.offload import host_path
+from accel_ops.offload.host_path import HostPath
+
+
+def _total(norms: dict[int, torch.Tensor]) -> float:
+    """What DeepSpeed makes of them."""
+    return ctypes.c_float(sum(norm.item() ** 2 for norm in norms.values())).value
+
+
+def _path(norms: dict[int, torch.Tensor], size: int) -> HostPath:
+    return HostPath(None, norms={number: (norm, size) for number, norm in norms.items()})
+
+
+def _tensor(value: float) -> torch.Tensor:
+    return torch.tensor(value, dtype=torch.double)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_totals_beside_a_rounding_boundary_are_stocks(seed: int) -> None:
+    rng = random.Random(seed)
+    base = ctypes.c_float(rng.uniform(0.1, 1e6)).value
+    step = math.ulp(base) * 2**29  # one unit of float32
+    size = rng.choice((10**3, 10**6, 10**8))
+    for direction in (-1, 1):
+        # Ours is as far from the boundary as the sums may differ, on either side; stock's is on the other one.
+        error = direction * size * 2.0**-53 * base / 2
+        middle = base + step / 2
+        ours = {1: _tensor(math.sqrt(middle + error)), 2: _tensor(math.sqrt(base * 1e-9))}
+        stock = {1: _tensor(math.sqrt(middle - error)), 2: ours[2]}
+        replaced = host_path.exact_norms(_path(ours, size), ours.items(), stock.__getitem__)
+        assert _total({**ours, **replaced}) == _total(stock)
+
+
+def test_totals_far_from_a_boundary_cost_nothing() -> None:
+    norms = {number: _tensor(math.sqrt(2.0)) for number in range(4)}
+
+    def forbidden(number: int) -> torch.Tensor:
+        raise AssertionError(number)
+
+    assert host_path.exact_norms(_path(norms, 10**6), norms.items(), forbidden) == {}
+
+
+def test_norms_that_are_not_ours_are_kept() -> None:
+    norms = {1: _tensor(1.0), 2: _tensor(2.0)}
+    path = _path({1: _tensor(1.0), 2: _tensor(2.0)}, 10**9)  # equal values, but other objects
+    assert host_path.exact_norms(path, norms.items(), norms.__getitem__) == {}
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_overflow_needs_no_second_norm(value: float) -> None:
+    norms = {1: _tensor(value), 2: _tensor(2.0)}
+    assert host_path.exact_norms(_path(norms, 10**9), norms.items(), norms.__getitem__) == {}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_slack_covers_torchs_error(dtype: torch.dtype) -> None:
+    # Equal elements: the roundings of a serial sum all go one way.
+    for value in (0.1, 1.0009765625, 3.3e-4):
+        for size in (10**3, 10**6):
+            tensor = torch.full((size,), value, dtype=dtype)
+            exact = size * tensor[0].double().item() ** 2
+            stock = tensor.double().norm(2).item() ** 2
+            assert abs(stock - exact) <= host_path._slack(exact, size)
+
+
+def test_a_stale_gradient_is_scaled_once_for_each_step() -> None:
+    path = HostPath(None, unscaled={0: 0.5}, written={0: {1}})
+    grads = {1: torch.ones(2), 2: torch.ones(2)}
+
+    def stale(written: set[int]) -> list[torch.Tensor]:
+        return [grad for number, grad in grads.items() if number not in written]
+
+    host_path.settle(path, 0, stale)
+    host_path.settle(path, 0, stale)
+    assert grads[1].tolist() == [1.0, 1.0]
+    assert grads[2].tolist() == [0.5, 0.5]
+
+
+def test_the_factor_is_what_the_method_multiplies_by() -> None:
+    scale = torch.tensor(3.0) * 7
+    assert host_path.factor_of(lambda probe: probe.mul_(1.0 / scale)) == (1.0 / scale).item()
+    assert host_path.factor_of(lambda probe: None) == 1.0
+
+
+def test_a_class_that_derives_from_deepspeeds_runs_stock_methods() -> None:
+    # SuperOffload sends the scaled gradients to another process.
+    class Derived:
+        zenflow = False
+        optimizer = None
+
+    derived = Derived()
+    assert host_path.path_of(derived).op is None
+    assert host_path.path_of(derived) is host_path.path_of(derived)
