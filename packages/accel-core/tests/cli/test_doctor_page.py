@@ -28,6 +28,9 @@ def test_the_json_of_the_page_has_the_shape_of_the_real_one(bare: Any) -> None:
     bare.torch()
     bare.deepspeed()
     bare.cpu()
+    points = {"accel.deepspeed_patch_status": {"offload": "toy_patches:rows"}}
+    bare.distribution("toy-patches", entry_points=points)
+    bare.module("toy_patches.py", "def rows(): return [('zero3-step', True, 'reason')]")
     bare.vendor("toy", devices=0, requires_dist=("torch>=2.14",))
     (block,) = re.findall(r"^```json\n(.+?)^```", PAGE, re.MULTILINE | re.DOTALL)
     report = bare.doctor().report
