@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.interface.pinned import PinnedMemoryInterface
+from accel_core.interface import PinnedMemoryInterface
 
 
 class Room(PinnedMemoryInterface):

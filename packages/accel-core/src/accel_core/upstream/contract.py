@@ -21,7 +21,7 @@ from accel_core import env
 from accel_core.cascade import CPU_KEY
 from accel_core.errors import UnsupportedUpstream
 from accel_core.install_commands import pip_install
-from accel_core.interface import DeepSpeedAccelerator, pinned
+from accel_core.interface import DeepSpeedAccelerator, PinnedMemoryInterface
 from accel_core.op_builder import OpBuilder
 from accel_core.selection import confirm, construct
 from accel_core.selection.deepspeed import DeepSpeed
@@ -70,7 +70,7 @@ def register_interface(real_accelerator: ModuleType) -> bool:
             setattr(DeepSpeedAccelerator, name, member)
     if Upstream not in construct.ACCELERATOR_BASES:
         construct.ACCELERATOR_BASES.append(Upstream)
-    pinned.PinnedMemoryInterface.host_pins = pins.upstream_pins()
+    PinnedMemoryInterface.host_pins = pins.upstream_pins()
     _registered = True
     return True
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from accel_core.interface.pinned import HostPins
+from accel_core.interface import HostPins
 from accel_core.op_builder.source_builder import deepspeed_folder
 
 

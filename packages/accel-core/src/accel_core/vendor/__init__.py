@@ -4,12 +4,11 @@
 
 from accel_core.env import JOB_SECRET, Variable
 from accel_core.lazy import lazy_exports
-from accel_core.vendor.bindings import Bindings, Collectives
-from accel_core.vendor.cpu_list import InvalidCpuList, format_cpu_list, parse_cpu_list
-from accel_core.vendor.feature import Feature
 from accel_core.vendor.interfaces import core_requirement
-from accel_core.vendor.numa import NumaNode, usable_nodes
+from accel_core.vendor.numa import InvalidCpuList, NumaNode, format_cpu_list, parse_cpu_list, usable_nodes
 from accel_core.vendor.probing import (
+    Bindings,
+    Collectives,
     device_files,
     distribution_version,
     in_range,
@@ -23,10 +22,13 @@ from accel_core.vendor.record import (
     INTERFACE_VERSION,
     Confirmation,
     Evidence,
+    Feature,
     Probe,
+    Support,
+    Trait,
+    Traits,
     Vendor,
 )
-from accel_core.vendor.traits import Support, Trait, Traits
 
 __all__ = [
     "JOB_SECRET",

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The accelerator interface, implemented with a device module `torch.<type>`.
+"""Base classes of accelerators, for any device type with a module `torch.<type>`.
 
 The device modules (torch.cuda, torch.xpu, torch.npu, torch.mlu, …) have the same functions. A vendor's class
 overrides only the methods for which its module differs.
@@ -8,20 +8,112 @@ overrides only the methods for which its module differs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+import difflib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import torch
+from typing_extensions import override
 
-from accel_core.device.graphs import Graphs
-from accel_core.device.module import DeviceModule, LazyCalls
-from accel_core.device.traits import checked_traits
-from accel_core.errors import UnsupportedBackend
+from accel_core.errors import InvalidDevice, InvalidTraits, UnsupportedBackend
+from accel_core.interface import DeepSpeedAccelerator, PinnedMemoryInterface
 from accel_core.op_builder import OpTable
+from accel_core.op_builder.names import ONE_DEVICE, UPSTREAM
 from accel_core.vendor import Feature, Trait
+
+__all__ = [
+    "DeviceModule",
+    "GraphModule",
+    "NoPinnedMemory",
+    "NoStreams",
+    "OneDeviceAccelerator",
+    "TorchDeviceAccelerator",
+]
+
+
+class DeviceModule(Protocol):
+    """Interface of `torch.<type>` (torch.cuda, torch.xpu, torch.npu, …). A device index of None is the current device.
+
+    If a runtime lacks a function, or its signature differs, override the method of the accelerator that calls it.
+    Graphs are optional (`GraphModule`). `LazyCalls` is separate because it is private.
+    """
+
+    @property
+    def Stream(self) -> Callable[..., Any]: ...
+    @property
+    def Event(self) -> Callable[..., Any]: ...
+    @property
+    def default_generators(self) -> Sequence[torch.Generator]: ...
+
+    def is_available(self) -> bool: ...
+    def device_count(self) -> int: ...
+    def current_device(self) -> int: ...
+    def set_device(self, device: int, /) -> object: ...
+    def synchronize(self, device: int | None = ..., /) -> object: ...
+    def get_device_properties(self, device: int, /) -> Any: ...
+
+    def get_rng_state(self, device: int = ..., /) -> torch.Tensor: ...
+    def set_rng_state(self, new_state: torch.Tensor, device: int = ..., /) -> object: ...
+    def manual_seed(self, seed: int, /) -> object: ...
+    def manual_seed_all(self, seed: int, /) -> object: ...
+    def initial_seed(self) -> int: ...
+
+    def stream(self, stream: Any, /) -> AbstractContextManager[Any]: ...
+    def current_stream(self, device: int | None = ..., /) -> Any: ...
+    def default_stream(self, device: int | None = ..., /) -> Any: ...
+
+    def empty_cache(self) -> object: ...
+    def memory_allocated(self, device: int | None = ..., /) -> int: ...
+    def max_memory_allocated(self, device: int | None = ..., /) -> int: ...
+    def memory_reserved(self, device: int | None = ..., /) -> int: ...
+    def max_memory_reserved(self, device: int | None = ..., /) -> int: ...
+    def memory_stats(self, device: int | None = ..., /) -> dict[str, Any]: ...
+    def reset_peak_memory_stats(self, device: int | None = ..., /) -> object: ...
+    def mem_get_info(self, device: int | None = ..., /) -> tuple[int, int]: ...
+
+    def is_bf16_supported(self) -> bool: ...
+
+
+class LazyCalls(Protocol):
+    """A private function of every device module. Separate, because mypy does not see it in torch.cuda."""
+
+    def _lazy_call(self, callable: Callable[[], Any], /) -> Any: ...
+
+
+class GraphModule(Protocol):
+    """Additional interface of a device module with graphs, besides `<TYPE>Graph` (CUDAGraph, NPUGraph, …)."""
+
+    def graph(self, graph: Any, *, pool: Any = ..., stream: Any = ...) -> AbstractContextManager[Any]: ...
+
+
+def checked_traits(device: str, traits: Mapping[str, Trait], builders: Collection[str]) -> dict[str, Trait]:
+    """Return the traits with str keys; raises InvalidTraits for a key that is neither a feature nor an op builder.
+
+    device:   device type, for the message.
+    builders: builder names of the vendor's own op table, besides DeepSpeed's.
+    """
+    known = {feature.value for feature in Feature} | {*UPSTREAM, *ONE_DEVICE, *builders}
+    by_key = {str.__str__(key): trait for key, trait in traits.items()}
+    if unknown := sorted(by_key.keys() - known):
+        near = sorted({match for key in unknown for match in difflib.get_close_matches(key, known, 3, 0.5)})
+        raise InvalidTraits(
+            what=f"the traits of {device} name what no accelerator has",
+            found=", ".join(map(repr, unknown)),
+            expected="keys of accel_core.vendor.Feature, or class names of op builders"
+            + (f"; the nearest: {', '.join(near)}" if near else ""),
+            do="correct the key in the vendor package's traits.py",
+        )
+    if wrong := sorted(key for key, trait in by_key.items() if not isinstance(trait, Trait)):
+        raise InvalidTraits(
+            what=f"the traits of {device} have values of another type",
+            found=", ".join(f"{key}: {type(by_key[key]).__name__}" for key in wrong),
+            expected="accel_core.vendor.Trait for each key",
+            do="use Trait.unsupported(reason) or Trait.not_implemented(reason)",
+        )
+    return by_key
 
 
 class _IsOfType(dict[torch.device, bool]):
@@ -36,7 +128,7 @@ class _IsOfType(dict[torch.device, bool]):
         return self[device]
 
 
-class TorchDeviceAccelerator(Graphs):
+class TorchDeviceAccelerator(DeepSpeedAccelerator):
     """An accelerator that is implemented with a torch device module.
 
     name:        the torch device type (`npu`).
@@ -239,6 +331,28 @@ class TorchDeviceAccelerator(Graphs):
     def is_triton_supported(self) -> bool:
         return False
 
+    # ------------------------------------------------------------------------------------- graphs
+    # All runtimes use the same naming: CUDAGraph, XPUGraph, NPUGraph, MLUGraph, HPUGraph.
+
+    def create_graph(self) -> Any:
+        cls = getattr(self.device_module, f"{str(self._name).upper()}Graph", None)
+        return None if cls is None else cls()
+
+    def capture_to_graph(
+        self, graph: Any, pool: Any = None, stream: Any = None
+    ) -> AbstractContextManager[Any]:
+        if graph is None:
+            return super().capture_to_graph(graph, pool, stream)
+        return cast(GraphModule, self.device_module).graph(graph, pool=pool, stream=stream)
+
+    def replay_graph(self, graph: Any) -> None:
+        if graph is not None:
+            graph.replay()
+
+    def is_current_stream_capturing(self) -> bool:
+        capturing = getattr(self.device_module, "is_current_stream_capturing", None)
+        return bool(capturing and capturing())
+
     # ------------------------------------------------------------------------------------ tensors
 
     def tensor_constructor(self, dtype: torch.dtype) -> Callable[..., torch.Tensor]:
@@ -313,3 +427,155 @@ class TorchDeviceAccelerator(Graphs):
                 do="choose one of these, or import the package that registers it first",
             )
         self._compile_backend = backend
+
+
+class NoStreams(DeepSpeedAccelerator):
+    """Mixin for devices without streams, before TorchDeviceAccelerator: work runs in the order of the calls.
+
+    Streams are None, and `is_synchronized_device()` is True: DeepSpeed creates no streams and records no events.
+    """
+
+    @override
+    def is_synchronized_device(self) -> bool:
+        return True
+
+    @property
+    @override
+    def Stream(self) -> None:
+        return None
+
+    @override
+    def stream(self, stream: Any) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    @override
+    def current_stream(self, device_index: int | None = None) -> None:
+        return None
+
+    @override
+    def default_stream(self, device_index: int | None = None) -> None:
+        return None
+
+    @override
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        return callback()
+
+
+class NoPinnedMemory(PinnedMemoryInterface):
+    """Mixin for devices that gain nothing by page-locked host memory, before TorchDeviceAccelerator.
+
+    `pin_memory` returns the tensor itself; without a copy (`make_copy=False`) a new buffer, as on other devices.
+    """
+
+    torch_pins_host_memory = False
+
+    @override
+    def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor
+
+    @override
+    def torch_empty_pinned(self, tensor: torch.Tensor, shape: Any) -> torch.Tensor:
+        return tensor.new_empty(shape)
+
+    @override
+    def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        return False
+
+
+class OneDeviceAccelerator(TorchDeviceAccelerator):
+    """Base class for runtimes with one device per process, which the launcher chooses (Gaudi, Apple's GPU).
+
+    `device(i)` and `device_name(i)` ignore the index, because callers pass local ranks; `current_device_name()` has it,
+    as the names of tensors' devices have. Every other method accepts
+    None and the current index, and raises InvalidDevice (RuntimeError) for others, as the result would be that of
+    another device. Vendors declare the trait `indexed_devices`.
+    """
+
+    @override
+    def device(self, device_index: int | None = None) -> torch.device:
+        return torch.device(self._name)
+
+    @override
+    def device_name(self, device_index: int | None = None) -> str:
+        return self._name
+
+    def checked_index(self, device_index: Any) -> int | None:
+        """Return None, the index to pass to the runtime; raises InvalidDevice for the index of another device."""
+        if device_index is None:
+            return None
+        index = device_index if isinstance(device_index, int) else torch.device(device_index).index
+        if index is not None and index != self.current_device():
+            raise InvalidDevice(
+                what=f"there is no such device of type {self._name} in this process",
+                found=f"index {index}",
+                expected=f"{self.current_device()}, the only one, or None",
+                do="leave the index out; the launcher decides which device the process has",
+            )
+        return None
+
+    # The runtime gets no index: None is the only device, too.
+
+    @override
+    def synchronize(self, device_index: int | None = None) -> None:
+        self.checked_index(device_index)
+        self.device_module.synchronize()
+
+    @override
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        self.checked_index(device_index)
+        self.device_module.set_rng_state(new_state)
+
+    @override
+    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+        self.checked_index(device_index)
+        return self.device_module.get_rng_state()
+
+    @override
+    def current_stream(self, device_index: int | None = None) -> Any:
+        self.checked_index(device_index)
+        return self.device_module.current_stream()
+
+    @override
+    def default_stream(self, device_index: int | None = None) -> Any:
+        self.checked_index(device_index)
+        return self.device_module.default_stream()
+
+    @override
+    def memory_allocated(self, device_index: int | None = None) -> int:
+        self.checked_index(device_index)
+        return self.device_module.memory_allocated()
+
+    @override
+    def max_memory_allocated(self, device_index: int | None = None) -> int:
+        self.checked_index(device_index)
+        return self.device_module.max_memory_allocated()
+
+    @override
+    def memory_reserved(self, device_index: int | None = None) -> int:
+        self.checked_index(device_index)
+        return self.device_module.memory_reserved()
+
+    @override
+    def max_memory_reserved(self, device_index: int | None = None) -> int:
+        self.checked_index(device_index)
+        return self.device_module.max_memory_reserved()
+
+    @override
+    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
+        self.checked_index(device_index)
+        return self.device_module.memory_stats()
+
+    @override
+    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
+        self.checked_index(device_index)
+        self.device_module.reset_peak_memory_stats()
+
+    @override
+    def total_memory(self, device_index: int | None = None) -> int:
+        self.checked_index(device_index)
+        return int(self.device_module.mem_get_info()[1])
+
+    @override
+    def available_memory(self, device_index: int | None = None) -> int:
+        self.checked_index(device_index)
+        return int(self.device_module.mem_get_info()[0]) + self._unused_memory()
