@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.selection import confirm
-from accel_core.selection.finding import State
+from accel_core.selection import candidates
+from accel_core.selection.candidates import State
 from accel_hpu import probe
 from accel_hpu.vendor import VENDOR
 
@@ -118,6 +118,6 @@ def test_a_runtime_that_fails_is_broken_and_says_how(machine: Path, error: str) 
     install(machine, "1.19.0")
     node(machine, "accel/accel0")
     runtime(machine, FAILURES[error] + "\n")
-    finding = confirm.confirmed(confirm.of_vendor(VENDOR), VENDOR)
-    assert finding.state is State.BROKEN
-    assert f"its runtime fails with {error}" in finding.reason
+    candidate = candidates.confirmed(candidates.of_vendor(VENDOR), VENDOR)
+    assert candidate.state is State.BROKEN
+    assert f"its runtime fails with {error}" in candidate.reason

@@ -18,7 +18,7 @@ from accel_testkit import sim
 SELECT = """
 import json, accel_core
 chosen = type(accel_core.get_accelerator()).__name__
-(hpu,) = [finding for finding in accel_core.explain().findings if finding.key == "hpu"]
+(hpu,) = [candidate for candidate in accel_core.explain().candidates if candidate.key == "hpu"]
 print(json.dumps([chosen, hpu.state.value, hpu.reason]))
 """
 

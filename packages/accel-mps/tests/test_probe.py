@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from accel_core.selection import confirm
-from accel_core.selection.finding import State
+from accel_core.selection import candidates
+from accel_core.selection.candidates import State
 from accel_mps import probe
 from accel_mps.vendor import VENDOR
 
@@ -86,6 +86,6 @@ def test_a_torch_that_fails_is_broken(
         raise error("Metal is out of order")
 
     monkeypatch.setattr(torch.mps, "is_available", fail)
-    finding = confirm.confirmed(confirm.of_vendor(VENDOR), VENDOR)
-    assert finding.state is State.BROKEN
-    assert f"its runtime fails with {error.__name__}: Metal is out of order" in finding.reason
+    candidate = candidates.confirmed(candidates.of_vendor(VENDOR), VENDOR)
+    assert candidate.state is State.BROKEN
+    assert f"its runtime fails with {error.__name__}: Metal is out of order" in candidate.reason

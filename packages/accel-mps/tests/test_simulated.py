@@ -15,7 +15,7 @@ from accel_testkit import sim
 SELECT = """
 import json, accel_core
 chosen = type(accel_core.get_accelerator()).__name__
-(mps,) = [finding for finding in accel_core.explain().findings if finding.key == "mps"]
+(mps,) = [candidate for candidate in accel_core.explain().candidates if candidate.key == "mps"]
 print(json.dumps([chosen, mps.state.value, mps.reason]))
 """
 

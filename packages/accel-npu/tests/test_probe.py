@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from accel_core.selection import confirm
-from accel_core.selection.finding import State
+from accel_core.selection import candidates
+from accel_core.selection.candidates import State
 from accel_npu.vendor import VENDOR
 from accel_testkit.fake_runtime import FakeRuntime
 
@@ -32,7 +32,7 @@ def test_evidence_is_taken_without_an_import(
     if version:
         fake_runtime.install("torch_npu", version)
     fake_runtime.device(*nodes)
-    found = confirm.of_vendor(VENDOR)
+    found = candidates.of_vendor(VENDOR)
     assert (found.state, found.runtime) == (state, runtime)
     assert told in found.reason
 
@@ -43,6 +43,6 @@ def test_a_runtime_that_fails_is_broken_and_says_how(fake_runtime: FakeRuntime, 
         "torch_npu", "2.13.0", f"raise {error}('libhccl.so: cannot open shared object file')"
     )
     fake_runtime.device(NODE)
-    found = confirm.confirmed(confirm.of_vendor(VENDOR), VENDOR)
+    found = candidates.confirmed(candidates.of_vendor(VENDOR), VENDOR)
     assert found.state is State.BROKEN
     assert found.reason == f"its runtime fails with {error}: libhccl.so: cannot open shared object file"

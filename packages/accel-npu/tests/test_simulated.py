@@ -21,7 +21,7 @@ try:
     answer["chosen"] = type(accel_core.get_accelerator()).__name__
 except AccelError as error:
     answer["error"] = [type(error).__name__, isinstance(error, ValueError), str(error)]
-(npu,) = [finding for finding in accel_core.explain().findings if finding.key == "npu" and not finding.upstream]
+(npu,) = [each for each in accel_core.explain().candidates if each.key == "npu" and not each.upstream]
 print(json.dumps({**answer, "state": npu.state.value, "reason": npu.reason}))
 """
 

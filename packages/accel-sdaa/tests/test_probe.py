@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from accel_core.selection import confirm
-from accel_core.selection.finding import State
+from accel_core.selection import candidates
+from accel_core.selection.candidates import State
 from accel_sdaa.vendor import VENDOR
 from accel_testkit.fake_runtime import FakeRuntime
 
@@ -21,7 +21,7 @@ class sdaa:
 
 def test_without_torch_sdaa_nothing_is_there(fake_runtime: FakeRuntime) -> None:
     fake_runtime.device(NODE)
-    found = confirm.of_vendor(VENDOR)
+    found = candidates.of_vendor(VENDOR)
     assert (found.state, found.runtime, found.reason) == (State.ABSENT, False, "torch_sdaa is not installed")
 
 
@@ -29,7 +29,7 @@ def test_without_torch_sdaa_nothing_is_there(fake_runtime: FakeRuntime) -> None:
 def test_torch_sdaa_and_a_card_are_worth_a_look(fake_runtime: FakeRuntime, version: str) -> None:
     fake_runtime.install("torch_sdaa", version)
     fake_runtime.device(NODE)
-    found = confirm.of_vendor(VENDOR)
+    found = candidates.of_vendor(VENDOR)
     assert (found.state, found.runtime) == (State.PENDING, True)
     assert found.reason.startswith(f"torch_sdaa {version}; ")
     assert found.reason.endswith(f"{NODE} exists")
@@ -37,7 +37,7 @@ def test_torch_sdaa_and_a_card_are_worth_a_look(fake_runtime: FakeRuntime, versi
 
 def test_without_a_card_the_wheel_is_no_device(fake_runtime: FakeRuntime) -> None:
     fake_runtime.install("torch_sdaa", "3.2.0")
-    found = confirm.of_vendor(VENDOR)
+    found = candidates.of_vendor(VENDOR)
     assert (found.state, found.runtime) == (State.ABSENT, True)
     assert "no device file dev/tcaicard[0-9]*" in found.reason
 
@@ -46,7 +46,7 @@ def test_without_a_card_the_wheel_is_no_device(fake_runtime: FakeRuntime) -> Non
 def test_a_release_that_was_not_tested_is_used_and_named(fake_runtime: FakeRuntime, version: str) -> None:
     fake_runtime.install("torch_sdaa", version)
     fake_runtime.device(NODE)
-    found = confirm.of_vendor(VENDOR)
+    found = candidates.of_vendor(VENDOR)
     assert (found.state, found.runtime) == (State.PENDING, True)
     assert f"torch_sdaa {version} was not tested; >=3.0,<4 was" in found.reason
 
@@ -57,7 +57,7 @@ def test_a_runtime_that_fails_is_broken_and_says_how(fake_runtime: FakeRuntime, 
         "torch_sdaa", "3.2.0", f"raise {error}('libsdaart.so: cannot open shared object file')"
     )
     fake_runtime.device(NODE)
-    found = confirm.confirmed(confirm.of_vendor(VENDOR), VENDOR)
+    found = candidates.confirmed(candidates.of_vendor(VENDOR), VENDOR)
     assert found.state is State.BROKEN
     assert found.reason == f"its runtime fails with {error}: libsdaart.so: cannot open shared object file"
 
@@ -69,5 +69,5 @@ def test_the_runtime_counts_devices_of_which_a_card_has_several(
     fake_runtime: FakeRuntime, usable: str, state: State, devices: int
 ) -> None:
     fake_runtime.install("torch_sdaa", "3.2.0", COUNTING.replace("True", usable))
-    found = confirm.confirmed(confirm.of_vendor(VENDOR), VENDOR)
+    found = candidates.confirmed(candidates.of_vendor(VENDOR), VENDOR)
     assert (found.state, found.devices, found.reason) == (state, devices, f"torch.sdaa counts {devices}")

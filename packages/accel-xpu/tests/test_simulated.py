@@ -27,8 +27,8 @@ for folder in sys.argv[1:]:
     sys.path.insert(0, folder)
     accelerator = accel_core.get_accelerator()
     said = accel_core.explain()
-    findings = {f.label: [f.state.value, f.reason] for f in said.findings}
-    print(json.dumps([type(accelerator).__module__, findings]), flush=True)
+    candidates = {f.label: [f.state.value, f.reason] for f in said.candidates}
+    print(json.dumps([type(accelerator).__module__, candidates]), flush=True)
     os._exit(0)
 """
 IPEX = "intel_extension_for_pytorch"
@@ -71,7 +71,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def selections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The class that is chosen and the findings, by what is installed."""
+    """The class that is chosen and the candidates, by what is installed."""
     root = tmp_path_factory.mktemp("machines")
     for machine, sources in SOURCES.items():
         (root / machine).mkdir()
@@ -101,10 +101,10 @@ def selections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_road_that_works_is_taken_and_each_other_is_explained(
     selections: dict[str, Any], machine: str, module: str, variant: str, state: str, told: str
 ) -> None:
-    chosen, findings = selections[machine]
+    chosen, candidates = selections[machine]
     assert chosen == module
-    assert findings[variant][0] == state
-    assert told in findings[variant][1]
+    assert candidates[variant][0] == state
+    assert told in candidates[variant][1]
 
 
 def test_class_on_a_device() -> None:

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from accel_core.selection.current import CurrentAccelerator
-from accel_core.selection.explanation import Explanation, explain_current
+from accel_core.selection.current import CurrentAccelerator, Explanation, explain_current
 from accel_core.upstream import cpu_info, hooks, inference_v2
 from accel_core.upstream.backends import StockDeepSpeed
 

@@ -9,6 +9,9 @@ installed. Everything else about a vendor is stated by its package; what DeepSpe
 
 from __future__ import annotations
 
+import importlib.metadata
+import re
+import shlex
 from dataclasses import dataclass
 
 
@@ -74,3 +77,38 @@ def priority(key: str, variant: str = "") -> int:
         if entry.variant == variant or not variant:
             return entry.priority
     raise KeyError(f"{key} {variant}".strip())
+
+
+# ------------------------------------------------------------------------------ how to install them
+
+#: Whether the packages of this project are on the package index; until then `pip install accel-cpu` would fail.
+ON_INDEX = False
+
+_KERNELS = "accel-ops"  # every vendor package requires it
+_VENDORS = {entry.distribution for entry in CASCADE}
+_OWN = {*_VENDORS, "accel-core", _KERNELS, "accel-testkit"}
+_WHERE = " (in a checkout of accel: its packages are on no index yet)"
+
+
+def pip_install(*requirements: str, options: str = "") -> str:
+    """Return the command that installs these packages; it can be run as printed.
+
+    requirements: names, with or without version ranges; other projects' packages come from the index.
+    options:      options of `pip install`, such as `--upgrade`.
+    """
+    names = [re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0] for requirement in requirements]
+    from_checkout = set() if ON_INDEX else _OWN.intersection(names)
+    arguments = [
+        f"./packages/{name}" if name in from_checkout else shlex.quote(requirement)
+        for name, requirement in zip(names, requirements, strict=True)
+    ]
+    if from_checkout & _VENDORS and not _installed(_KERNELS):
+        arguments.insert(0, f"./packages/{_KERNELS}")
+    return " ".join(["pip install", *filter(None, [options]), *arguments]) + _WHERE * bool(from_checkout)
+
+
+def _installed(name: str) -> bool:
+    try:
+        return bool(importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return False

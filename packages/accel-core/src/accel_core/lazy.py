@@ -47,8 +47,8 @@ def _lacks_a_name(error: ImportError) -> bool:
 def _newer_core_needed(package: str, error: ImportError) -> ImportError:
     from importlib.metadata import PackageNotFoundError, version
 
+    from accel_core.cascade import pip_install
     from accel_core.errors import InterfaceMismatch
-    from accel_core.install_commands import pip_install
 
     try:
         installed = version("accel-core")

@@ -37,7 +37,7 @@ _AGREE = """
     said = accel_core.explain()
     assert said.chosen == "{key}"
     assert "DeepSpeed's own backend" in said.how
-    state = next(f.state.value for f in said.findings if f.key == "{key}")
+    state = next(f.state.value for f in said.candidates if f.key == "{key}")
     assert state == "deferred", state
 """
 
@@ -83,7 +83,7 @@ def test_an_importable_wheel_without_a_device_is_not_detected(children: Any, tmp
         """
         import accel_core
         said = accel_core.explain()
-        supa = next(finding for finding in said.findings if finding.key == "supa")
+        supa = next(candidate for candidate in said.candidates if candidate.key == "supa")
         assert said.chosen != "supa"
         assert (supa.state.value, supa.devices) == ("absent", 0), supa
         """,

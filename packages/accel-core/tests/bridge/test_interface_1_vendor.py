@@ -28,7 +28,7 @@ WRITTEN_FOR = {
 EXPLAINED = """
 import json, accel_core
 said = accel_core.explain()
-print(json.dumps({"chosen": said.chosen, "states": {f.label: f.state.value for f in said.findings}}))
+print(json.dumps({"chosen": said.chosen, "states": {f.label: f.state.value for f in said.candidates}}))
 """
 REFUSED = """
 import json, accel_core

@@ -37,7 +37,7 @@ __getattr__ = deprecated_names(__name__, {"runtime_evidence": "accel_core.vendor
 EXPLAINED = """
 import json, accel_core
 said = accel_core.explain()
-toy = next(f for f in said.findings if f.key == "toy")
+toy = next(f for f in said.candidates if f.key == "toy")
 print(json.dumps({"chosen": said.chosen, "priority": toy.priority, "reason": toy.reason}))
 """
 

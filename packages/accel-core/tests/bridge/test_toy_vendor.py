@@ -13,7 +13,7 @@ _EXPLAINED = """
 import json, accel_core
 said = accel_core.explain()
 print(json.dumps({"chosen": said.chosen, "error": said.error,
-                  "states": {f.label: [f.state.value, f.devices, f.reason] for f in said.findings}}))
+                  "states": {f.label: [f.state.value, f.devices, f.reason] for f in said.candidates}}))
 """
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core.cli.doctor import advice
-from accel_core.selection.finding import State
+from accel_core.selection.candidates import State
 
 PAGE = (Path(__file__).resolve().parents[4] / "docs/doctor.md").read_text(encoding="utf-8")
 

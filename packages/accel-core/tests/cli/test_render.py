@@ -13,25 +13,24 @@ from accel_core.cli.doctor import advice, render
 from accel_core.cli.doctor.report import Facts, Report
 from accel_core.cli.doctor.torch_check import Torch
 from accel_core.cli.packages import Bridge, DeepSpeed
+from accel_core.selection.candidates import Candidate, State
 from accel_core.selection.choose import Request, Step, Verdict
-from accel_core.selection.explanation import explained
-from accel_core.selection.finding import Finding, State
-from accel_core.selection.select import Selection
+from accel_core.selection.current import Selection, explained
 
-CPU = Finding(
+CPU = Candidate(
     "cpu", 0, State.CHOSEN, "NUMA nodes: 2 [all usable]", package="accel-cpu", version="0.1.0", devices=2
 )
-NPU = Finding(
+NPU = Candidate(
     "npu", 700, State.BROKEN, "its runtime fails with OSError: no driver", error="Traceback: line\n"
 )
-XPU = Finding(
+XPU = Candidate(
     "xpu", 900, State.NOT_INSTALLED, "accel-xpu is not installed", variant="ipex", package="accel-xpu"
 )
 
 
-def report(*findings: Finding, torch: Torch | None = None) -> Report:
-    chosen = next((finding for finding in findings if finding.state is State.CHOSEN), None)
-    selection = Selection(Request(), Verdict(Step.CONSTRUCT, chosen, findings))
+def report(*candidates: Candidate, torch: Torch | None = None) -> Report:
+    chosen = next((candidate for candidate in candidates if candidate.state is State.CHOSEN), None)
+    selection = Selection(Request(), Verdict(Step.CONSTRUCT, chosen, candidates))
     facts = Facts(
         python={"version": "3.11.7", "executable": "/usr/bin/python", "platform": "Linux"},
         core="0.1.0",

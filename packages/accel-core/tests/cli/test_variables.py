@@ -11,7 +11,7 @@ import pytest
 
 from accel_core import env
 from accel_core.cli.main import main
-from accel_core.selection.discover import Discovery
+from accel_core.selection.candidates import Discovery
 from accel_core.vendor import INTERFACE_VERSION, Vendor
 
 PAGE = Path(__file__).resolve().parents[4] / "docs/environment.md"

@@ -24,7 +24,7 @@ import pytest
 
 from accel_core import cascade, errors
 from accel_core.api import CURRENT
-from accel_core.selection.finding import Finding
+from accel_core.selection.candidates import Candidate
 
 _VENDOR = """\
 from accel_core.vendor import Vendor
@@ -121,15 +121,15 @@ class Machine:
         """Clear the choice, so that the next call selects anew."""
         CURRENT.set(None)
 
-    def findings(self) -> tuple[Finding, ...]:
+    def candidates(self) -> tuple[Candidate, ...]:
         """What the selection found out."""
         _, selection = CURRENT.state()
         assert selection is not None
-        return selection.verdict.findings
+        return selection.verdict.candidates
 
-    def finding(self, label: str) -> Finding:
+    def candidate(self, label: str) -> Candidate:
         """What the selection found out about one candidate."""
-        (found,) = [finding for finding in self.findings() if finding.label == label]
+        (found,) = [candidate for candidate in self.candidates() if candidate.label == label]
         return found
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import accel_core
-from accel_core import install_commands
+from accel_core import cascade
 from accel_core.errors import AccelError, InterfaceMismatch, NotAnAccelerator
 
 REPOSITORY = Path(__file__).resolve().parents[4]
@@ -101,24 +101,21 @@ def test_the_command_to_install_names_the_checkout_while_nothing_is_on_an_index(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     where = "(in a checkout of accel: its packages are on no index yet)"
-    assert (
-        install_commands.pip_install("accel-core", options="-U")
-        == f"pip install -U ./packages/accel-core {where}"
-    )
-    assert install_commands.pip_install("torch>=2.14") == "pip install 'torch>=2.14'"
-    assert install_commands.pip_install("their-card") == "pip install their-card"
-    monkeypatch.setattr(install_commands, "ON_INDEX", True)
-    assert install_commands.pip_install("accel-npu") == "pip install accel-npu"
+    assert cascade.pip_install("accel-core", options="-U") == f"pip install -U ./packages/accel-core {where}"
+    assert cascade.pip_install("torch>=2.14") == "pip install 'torch>=2.14'"
+    assert cascade.pip_install("their-card") == "pip install their-card"
+    monkeypatch.setattr(cascade, "ON_INDEX", True)
+    assert cascade.pip_install("accel-npu") == "pip install accel-npu"
 
 
 def test_a_vendor_package_comes_with_the_one_that_it_requires(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(install_commands, "_installed", lambda name: False)
-    command = install_commands.pip_install("accel-npu")
+    monkeypatch.setattr(cascade, "_installed", lambda name: False)
+    command = cascade.pip_install("accel-npu")
     assert command.startswith("pip install ./packages/accel-ops ./packages/accel-npu (")
 
 
 def test_pip_accepts_the_command() -> None:
-    command = install_commands.pip_install("accel-mlu").partition(" (")[0]
+    command = cascade.pip_install("accel-mlu").partition(" (")[0]
     dry = ["--dry-run", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
     done = subprocess.run(
         [sys.executable, "-m", *shlex.split(command), *dry],
@@ -130,7 +127,7 @@ def test_pip_accepts_the_command() -> None:
 def test_no_message_says_pip_install_of_ours_by_itself() -> None:
     ours = re.compile(r"pip install (-\S+ )*accel-(core|cpu|cuda|xpu|npu|hpu|mlu|sdaa|mps|host)\b")
     for file in (REPOSITORY / "packages/accel-core/src/accel_core").rglob("*.py"):
-        if file.name != "install_commands.py":
+        if file.name != "cascade.py":
             assert not ours.search(file.read_text(encoding="utf-8")), file
 
 

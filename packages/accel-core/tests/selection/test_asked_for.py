@@ -18,7 +18,7 @@ from accel_core.errors import (
     StrictSelection,
     UnknownAccelerator,
 )
-from accel_core.selection.finding import State
+from accel_core.selection.candidates import State
 
 REQUIRES = {
     "xpu.external": "XPU_Accelerator requires intel_extension_for_deepspeed",
@@ -157,7 +157,7 @@ def test_asking_for_the_cpu_needs_no_warning(
     monkeypatch.setenv("ACCEL_STRICT", "1")
     assert machine.select().device_name() == "cpu"
     assert caplog.messages == []
-    assert machine.finding("npu").state is State.OUTRANKED
+    assert machine.candidate("npu").state is State.OUTRANKED
 
 
 def test_tie_is_refused_with_both_names_and_the_variable_that_settles_it(
@@ -211,12 +211,12 @@ def test_what_stands_below_the_chosen_one_is_neither_asked_nor_imported(machine:
     machine.install("hpu")
     machine.install("mlu", confirm="raise KeyboardInterrupt('asked after the choice')")
     assert machine.select().device_name() == "hpu"
-    assert machine.finding("mlu").state is State.OUTRANKED
-    assert machine.finding("mlu").reason == "its runtime is installed"
+    assert machine.candidate("mlu").state is State.OUTRANKED
+    assert machine.candidate("mlu").reason == "its runtime is installed"
 
 
 def test_repeated_third_party_key_of_the_cascade_takes_its_place(machine: Any) -> None:
     machine.install("cuda", package="their-cuda", priority=650)
     machine.install("mlu")
     assert machine.select().device_name() == "cuda"
-    assert machine.finding("cuda").package == "their-cuda"
+    assert machine.candidate("cuda").package == "their-cuda"

@@ -12,7 +12,7 @@ import torch
 
 from accel_core.api import CURRENT
 from accel_core.errors import AcceleratorBroken, AcceleratorUnavailable, NoAccelerator, StrictSelection
-from accel_core.selection.finding import State
+from accel_core.selection.candidates import State
 
 FAILURES = {
     "ImportError": "raise ImportError('libtorch_npu.so')",
@@ -38,7 +38,7 @@ def test_constructor_that_raises_makes_the_candidate_broken_and_detection_goes_o
     machine.install("npu", init=FAILURES[failure])
     machine.install("mlu")
     assert machine.select().device_name() == "mlu"
-    found = machine.finding("npu")
+    found = machine.candidate("npu")
     assert found.state is State.BROKEN
     assert found.reason.startswith(f"its accelerator cannot be constructed: {failure}: ")
     assert FAILURES[failure] in found.error
@@ -49,7 +49,7 @@ def test_constructor_that_raises_makes_the_candidate_broken_and_detection_goes_o
 def test_missing_methods_are_named_and_detection_goes_on(machine: Any) -> None:
     machine.install("npu", accelerator=_LACKS_METHODS)
     assert machine.select().device_name() == "cpu"
-    reason = machine.finding("npu").reason
+    reason = machine.candidate("npu").reason
     assert "methods are missing: " in reason
     assert {"device_count", "memory_allocated", "create_op_builder"} <= set(reason.replace(",", "").split())
     assert "is_available" not in reason
@@ -71,7 +71,7 @@ def test_accelerator_class_that_is_none_is_broken_and_detection_goes_on(
 ) -> None:
     machine.install("npu", accelerator=text)
     assert machine.select().device_name() == "cpu"
-    assert told in machine.finding("npu").reason
+    assert told in machine.candidate("npu").reason
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_device_that_only_deepspeed_serves_is_left_to_its_own_backend(
     own = object()
     deepspeed.setattr(CURRENT.deepspeed, "accelerator", {"supa": own}.__getitem__)
     assert machine.select() is own
-    assert machine.finding("supa").state is State.DEFERRED
+    assert machine.candidate("supa").state is State.DEFERRED
 
 
 def test_backend_of_deepspeed_that_can_not_be_made_is_broken_and_detection_goes_on(
@@ -138,7 +138,7 @@ def test_backend_of_deepspeed_that_can_not_be_made_is_broken_and_detection_goes_
 ) -> None:
     deepspeed.setattr(CURRENT.deepspeed, "accelerator", _failing)
     assert machine.select().device_name() == "cpu"
-    assert "no such backend: supa" in machine.finding("supa").reason
+    assert "no such backend: supa" in machine.candidate("supa").reason
 
 
 def test_asking_for_a_backend_of_deepspeed_that_can_not_be_made_gives_its_failure(

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Vendor packages whose entry point cannot be used: each is a finding, none stops the others."""
+"""Vendor packages whose entry point cannot be used: each is a candidate, none stops the others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from accel_core.errors import AcceleratorBroken, StrictSelection
-from accel_core.selection.discover import discover
-from accel_core.selection.finding import State
+from accel_core.selection.candidates import State, discover
 from accel_core.vendor import INTERFACE_VERSION
 
 FAILURES = {
@@ -34,7 +33,7 @@ def test_vendor_that_fails_to_import_is_told_in_the_warning_of_the_fall_back(
 ) -> None:
     machine.install("npu", vendor=FAILURES[failure])
     assert machine.select().device_name() == "cpu"
-    found = machine.finding("npu")
+    found = machine.candidate("npu")
     assert found.state is State.BROKEN
     assert "ACC-101" in found.reason
     assert f"{failure}: " in found.reason
@@ -82,13 +81,13 @@ def test_strict_refuses_to_run_beside_a_vendor_that_fails_to_import(
 def test_entry_point_that_is_not_a_vendor_is_named_with_its_type(machine: Any, text: str, kind: str) -> None:
     machine.install("npu", vendor=text)
     assert machine.select().device_name() == "cpu"
-    assert f"fake_accel_npu.vendor:VENDOR is a {kind}" in machine.finding("npu").reason
+    assert f"fake_accel_npu.vendor:VENDOR is a {kind}" in machine.candidate("npu").reason
 
 
 def test_entry_point_that_names_nothing_is_broken(machine: Any) -> None:
     machine.install("npu", vendor="THE_VENDOR = 1")
     assert machine.select().device_name() == "cpu"
-    assert "has no attribute 'VENDOR'" in machine.finding("npu").reason
+    assert "has no attribute 'VENDOR'" in machine.candidate("npu").reason
 
 
 @pytest.mark.parametrize("slip", ["priority='high'", "priority=None", "key=''", "key=None"])
@@ -96,7 +95,7 @@ def test_vendor_without_a_key_or_a_priority_is_broken_and_stops_nobody(machine: 
     machine.install("npu", vendor=f"from accel_core.vendor import Vendor\nVENDOR = {_record(slip)}")
     machine.install("mlu")
     assert machine.select().device_name() == "mlu"
-    reason = machine.finding("npu").reason
+    reason = machine.candidate("npu").reason
     assert "a vendor needs a key" in reason or "of the vendor 'npu' has to be an integer" in reason
 
 
@@ -144,7 +143,7 @@ def test_vendor_of_another_interface_is_named_with_both_sides(
     machine.install("npu", vendor=vendor.replace("{", "{{").replace("}", "}}"))
     machine.install("mlu")
     assert machine.select().device_name() == "mlu"
-    reason = machine.finding("npu").reason
+    reason = machine.candidate("npu").reason
     assert "ACC-102" in reason
     assert f"accel-npu 1.2 {written_for}" in reason
     assert "pip install --upgrade ./packages/accel-core ./packages/" in reason
@@ -156,7 +155,7 @@ def test_vendor_of_another_interface_is_named_with_both_sides(
 def test_vendor_of_another_interface_is_told_the_number_of_this_one(machine: Any) -> None:
     machine.install("npu", vendor=_RECORD.format(more=f", interface={INTERFACE_VERSION + 1}"))
     machine.select()
-    error = machine.finding("npu").error
+    error = machine.candidate("npu").error
     assert f"is written for interface {INTERFACE_VERSION + 1}" in error
     assert f"interface {INTERFACE_VERSION}, that of the installed accel-core" in error
 
@@ -166,7 +165,7 @@ def test_record_that_fails_by_a_mistake_of_its_own_is_not_taken_for_another_inte
     machine.install("mlu", vendor="int(None)\n")
     machine.select()
     for key in ("npu", "mlu"):
-        assert "ACC-101" in machine.finding(key).reason
+        assert "ACC-101" in machine.candidate(key).reason
 
 
 def test_two_packages_for_one_key_are_both_named_and_neither_is_used(
@@ -175,7 +174,7 @@ def test_two_packages_for_one_key_are_both_named_and_neither_is_used(
     machine.install("npu")
     machine.install("npu", package="other-npu")
     assert machine.select().device_name() == "cpu"
-    reason = machine.finding("npu").reason
+    reason = machine.candidate("npu").reason
     assert "ACC-103" in reason
     assert "accel-npu and other-npu" in reason
     monkeypatch.setenv("DS_ACCELERATOR", "npu")
@@ -199,7 +198,9 @@ def test_broken_package_stays_known_beside_a_good_one_with_its_key(
     machine.install("npu")
     machine.install("npu", package="old-npu", vendor=FAILURES["OSError"])
     assert machine.select().device_name() == "npu"
-    states = {finding.package: finding.state for finding in machine.findings() if finding.key == "npu"}
+    states = {
+        candidate.package: candidate.state for candidate in machine.candidates() if candidate.key == "npu"
+    }
     assert states == {"accel-npu": State.CHOSEN, "old-npu": State.BROKEN}
     monkeypatch.setenv("ACCEL_STRICT", "1")
     machine.forget()

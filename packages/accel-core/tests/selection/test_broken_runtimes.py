@@ -16,7 +16,7 @@ import pytest
 import accel_core
 from accel_core.api import CURRENT
 from accel_core.errors import AcceleratorBroken, StrictSelection
-from accel_core.selection.finding import State
+from accel_core.selection.candidates import State
 
 FAILURES = {
     "ImportError": "raise ImportError('libascendcl.so: cannot open shared object file')",
@@ -38,7 +38,7 @@ def test_failing_runtime_is_broken_and_told_in_the_warning_of_the_fall_back(
 ) -> None:
     machine.install("npu", **{question: FAILURES[failure]})
     assert machine.select().device_name() == "cpu"
-    found = machine.finding("npu")
+    found = machine.candidate("npu")
     assert found.state is State.BROKEN
     assert f"fails with {failure}: " in found.reason
     assert FAILURES[failure] in found.error
@@ -69,7 +69,7 @@ def test_strict_refuses_to_run_beside_a_failing_runtime(
     monkeypatch.setenv("ACCEL_STRICT", "1")
     error = machine.refused(StrictSelection)
     assert error.what == "ACCEL_STRICT=1 refuses mlu beside broken ones"
-    assert error.found == f"npu: broken: {machine.finding('npu').reason}"
+    assert error.found == f"npu: broken: {machine.candidate('npu').reason}"
     assert failure in error.found
 
 
@@ -85,8 +85,8 @@ def test_asking_for_a_failing_runtime_gives_its_failure(
     assert isinstance(error, ValueError)
     assert "NPU_Accelerator requires torch_npu" in error.what
     assert f"fails with {failure}" in error.found
-    assert machine.finding("mlu").state is State.PENDING
-    told = {finding.label: finding.state for finding in accel_core.explain().findings}
+    assert machine.candidate("mlu").state is State.PENDING
+    told = {candidate.label: candidate.state for candidate in accel_core.explain().candidates}
     assert told["mlu"] is State.OUTRANKED
 
 
@@ -100,7 +100,7 @@ def test_asked_road_that_fails_gives_way_to_the_next_road_and_is_told(
     machine.install("xpu", package="xpu-native", priority=800, record=native, confirm=counts)
     monkeypatch.setenv("DS_ACCELERATOR", "xpu")
     assert machine.select().device_name() == "xpu"
-    assert machine.finding("xpu (native)").state is State.CHOSEN
+    assert machine.candidate("xpu (native)").state is State.CHOSEN
     assert caplog.messages[0].startswith("xpu (ipex) is broken and was passed over: ")
     no_device = "DS_ACCELERATOR=xpu is chosen though no device is present: counts 0. "
     assert [text.startswith(no_device) for text in caplog.messages[1:]] == [True] * (not devices)
@@ -110,20 +110,20 @@ def test_asked_road_that_fails_gives_way_to_the_next_road_and_is_told(
 def test_runtime_that_answers_nonsense_is_broken(machine: Any, answer: str) -> None:
     machine.install("npu", confirm=f"return {answer}")
     assert machine.select().device_name() == "cpu"
-    assert machine.finding("npu").state is State.BROKEN
+    assert machine.candidate("npu").state is State.BROKEN
 
 
 def test_probe_that_lacks_a_question_is_broken(machine: Any) -> None:
     module = machine.install("npu")
     (machine.site / module / "probe.py").write_text("def evidence(): return 3")
     assert machine.select().device_name() == "cpu"
-    assert machine.finding("npu").state is State.BROKEN
+    assert machine.candidate("npu").state is State.BROKEN
 
 
 def test_runtime_that_asks_for_the_accelerator_while_it_is_asked_is_broken(machine: Any) -> None:
     machine.install("npu", confirm="import accel_core; return accel_core.get_accelerator()")
     assert machine.select().device_name() == "cpu"
-    assert "while the accelerator was being selected" in machine.finding("npu").reason
+    assert "while the accelerator was being selected" in machine.candidate("npu").reason
 
 
 # -------------------------------------------------------------------------------- hanging, interrupted
@@ -143,7 +143,7 @@ class _GoOn(logging.Handler):
 def test_hanging_runtime_is_named_with_the_variable_that_skips_it_while_the_run_waits(
     machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("accel_core.selection.confirm.SLOW", 0.05)
+    monkeypatch.setattr("accel_core.selection.candidates.SLOW", 0.05)
     handler = _GoOn()
     monkeypatch.setattr(logging.root, "handlers", [*logging.root.handlers, handler])  # after caplog's
     monkeypatch.setattr("builtins.told_while_waiting", handler.told, raising=False)
@@ -158,7 +158,7 @@ def test_skipped_runtime_is_not_asked(machine: Any, monkeypatch: pytest.MonkeyPa
     machine.install("npu", confirm="raise KeyboardInterrupt('asked in spite of ACCEL_SKIP')")
     monkeypatch.setenv("ACCEL_SKIP", "npu")
     assert machine.select().device_name() == "cpu"
-    assert machine.finding("npu").state is State.BLOCKED
+    assert machine.candidate("npu").state is State.BLOCKED
 
 
 def test_interrupt_passes_through_and_the_next_call_selects_anew(machine: Any) -> None:
@@ -178,7 +178,7 @@ _SHOW = """
 import accel_core
 from accel_core.api import CURRENT
 print(accel_core.get_accelerator().device_name())
-print(*[f"{f.label}: {f.state.value}: {f.reason}" for f in CURRENT.state()[1].verdict.findings], sep="\\n")
+print(*[f"{f.label}: {f.state.value}: {f.reason}" for f in CURRENT.state()[1].verdict.candidates], sep="\\n")
 """
 
 

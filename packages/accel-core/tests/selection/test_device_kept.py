@@ -12,7 +12,7 @@ import pytest
 
 from accel_core.api import CURRENT
 from accel_core.errors import AcceleratorBroken, StrictSelection
-from accel_core.selection.finding import State
+from accel_core.selection.candidates import State
 
 DEVICE = "return Evidence(True, True, 'its device file exists')"
 RECORD = """\
@@ -72,10 +72,10 @@ def test_deepspeeds_own_backend_takes_the_place_with_one_warning(
     if asked:
         monkeypatch.setenv("DS_ACCELERATOR", asked)
     assert machine.select() is own
-    assert machine.finding("npu (deepspeed)").state is State.DEFERRED
+    assert machine.candidate("npu (deepspeed)").state is State.DEFERRED
     (warning,) = caplog.messages
     assert warning.startswith("npu is left to DeepSpeed's own backend, because accel-npu")
-    assert machine.finding("npu").reason in warning
+    assert machine.candidate("npu").reason in warning
     assert "pip " in warning
 
 
@@ -84,7 +84,7 @@ def test_without_a_backend_that_works_it_is_an_error(machine: Any, davinci: None
     install(machine)
     error = machine.refused(AcceleratorBroken)
     assert error.what == "npu cannot be used, and the device is in this machine"
-    assert error.found == f"npu: broken: {machine.finding('npu').reason}"
+    assert error.found == f"npu: broken: {machine.candidate('npu').reason}"
     assert "pip " in error.do + error.found
     assert "DS_ACCELERATOR=cpu" in error.do
     assert "ACCEL_SKIP=npu" in error.do
@@ -137,7 +137,7 @@ def test_a_device_that_another_runtime_blocks_is_not_exchanged_for_the_cpu(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.install("npu", evidence=DEVICE, record="privateuse1='npu'")
-    monkeypatch.setattr("accel_core.selection.select.confirm.privateuse1_holder", lambda: "stale")
+    monkeypatch.setattr("accel_core.selection.current.privateuse1_holder", lambda: "stale")
     assert "ACCEL_SKIP=stale" in machine.refused(AcceleratorBroken).found
 
 
@@ -153,21 +153,21 @@ def test_devices_that_the_user_has_hidden_are_not_lost(machine: Any, own: object
     PACKAGES["another interface"](machine)
     monkeypatch.setattr("torch.npu", type("npu", (), _counting(0)))
     assert machine.select().device_name() == "cpu"
-    assert machine.finding("npu (deepspeed)").state is State.ABSENT
+    assert machine.candidate("npu (deepspeed)").state is State.ABSENT
 
 
 def test_a_package_that_works_is_chosen_before_deepspeeds_backend(machine: Any, own: object) -> None:
     machine.install("npu")
     machine.install("npu", package="old-npu", vendor="raise OSError('libfoo.so')")
     assert machine.select().device_name() == "npu"
-    assert "npu (deepspeed)" not in {finding.label for finding in machine.findings()}
+    assert "npu (deepspeed)" not in {candidate.label for candidate in machine.candidates()}
 
 
 def test_a_package_whose_variants_cannot_be_imported_is_known_by_its_key(machine: Any, own: object) -> None:
     machine.install("xpu", vendor="raise OSError('libsycl.so')")
     machine.distribution("accel-xpu", "xpu.ipex = fake_accel_xpu.vendor:IPEX")
     machine.select()
-    assert machine.finding("xpu (ipex)").priority == 900
+    assert machine.candidate("xpu (ipex)").priority == 900
 
 
 def test_a_render_node_of_another_maker_is_no_device(machine: Any) -> None:

@@ -92,7 +92,7 @@ def test_explaining_a_failure_gives_its_text_and_findings(machine: Any, asked: l
     assert explanation.chosen == ""
     assert explanation.error == str(explanation)
     assert explanation.error.startswith("[ACC-203] ")
-    assert "npu" in {finding.key for finding in explanation.findings}
+    assert "npu" in {candidate.key for candidate in explanation.candidates}
     assert asked == [1]
 
 

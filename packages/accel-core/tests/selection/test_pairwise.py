@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import pytest
 from allpairspy import AllPairs
 
+from accel_core.selection.candidates import Candidate, State
 from accel_core.selection.choose import Request, Step, Verdict, choose
-from accel_core.selection.finding import Finding, State
 
 GONE, ABSENT, NO_DEVICE, PRESENT = "no such package", "absent", "no device", "present"
 BROKEN = "broken before it is asked"
@@ -67,7 +67,7 @@ FACTORS: Any = Case(
 DETECTION = FACTORS._replace(asked=[None])
 
 
-class Candidate(NamedTuple):
+class Contender(NamedTuple):
     """One candidate as the rules see it. slot: the name under which it claims PrivateUse1."""
 
     key: str
@@ -97,16 +97,16 @@ class Expected(NamedTuple):
     asked: list[str]
 
 
-def candidates(case: Case) -> list[Candidate]:
+def candidates(case: Case) -> list[Contender]:
     """Highest priority first; of equals, those that yield come first."""
     everyone = [
-        Candidate("xpu", 800, case.native, yields=("cuda",)),
-        Candidate("npu", case.npu_priority, case.npu, slot="npu"),
-        Candidate("mlu", 300, case.mlu, slot="mlu"),
-        Candidate("supa", 250, case.supa, slot="supa"),
-        Candidate("cuda", 200, case.cuda),
-        Candidate("toy", case.toy_priority, case.toy, yields=case.toy_yields),
-        Candidate("cpu", 0, case.cpu),
+        Contender("xpu", 800, case.native, yields=("cuda",)),
+        Contender("npu", case.npu_priority, case.npu, slot="npu"),
+        Contender("mlu", 300, case.mlu, slot="mlu"),
+        Contender("supa", 250, case.supa, slot="supa"),
+        Contender("cuda", 200, case.cuda),
+        Contender("toy", case.toy_priority, case.toy, yields=case.toy_yields),
+        Contender("cpu", 0, case.cpu),
     ]
     there = [c for c in everyone if c.mode != GONE]
     return sorted(there, key=lambda c: (-c.priority, not c.yields))
@@ -120,7 +120,7 @@ def expected(case: Case) -> Expected:
     return detected(case, everyone) if case.asked is None else overridden(case, everyone)
 
 
-def overridden(case: Case, everyone: list[Candidate]) -> Expected:
+def overridden(case: Case, everyone: list[Contender]) -> Expected:
     """DS_ACCELERATOR wins over priorities, ACCEL_SKIP and ACCEL_STRICT."""
     mine = next((c for c in everyone if c.key == case.asked), None)
     if mine is None:
@@ -141,14 +141,14 @@ def overridden(case: Case, everyone: list[Candidate]) -> Expected:
     return Expected("ACC-202" if mine.mode == ABSENT else "ACC-203", [], asked)
 
 
-def detected(case: Case, everyone: list[Candidate]) -> Expected:
+def detected(case: Case, everyone: list[Contender]) -> Expected:
     """Down the cascade: who is passed over, who is asked, who may have it."""
     left = [c for c in everyone if c.key not in case.skip]
     slot = case.claimed
-    asked: list[Candidate] = []
+    asked: list[Contender] = []
     winner = None
 
-    def ask(mine: Candidate) -> bool:
+    def ask(mine: Contender) -> bool:
         nonlocal slot
         free = not mine.slot or slot in ("", mine.slot)
         if mine.hopeful and free and mine not in asked:
@@ -177,7 +177,7 @@ def detected(case: Case, everyone: list[Candidate]) -> Expected:
     return Expected(taken, typo + told if isinstance(taken, tuple) else [], _keys(asked))
 
 
-def served(case: Case, mine: Candidate) -> tuple[str, Step] | str:
+def served(case: Case, mine: Contender) -> tuple[str, Step] | str:
     """By its package, else by a DeepSpeed that has a backend for it, else by nobody."""
     if not mine.bare:
         return mine.key, Step.CONSTRUCT
@@ -186,29 +186,29 @@ def served(case: Case, mine: Candidate) -> tuple[str, Step] | str:
     return "ACC-207" if mine.key == "cpu" else "ACC-202"
 
 
-def _keys(asked: list[Candidate]) -> list[str]:
+def _keys(asked: list[Contender]) -> list[str]:
     return sorted(c.key for c in asked)
 
 
 # ------------------------------------------------------------------------------------------------- drive
 
 
-def evidence(mine: Candidate) -> Finding:
-    """The finding about a candidate before anybody has asked its runtime."""
+def evidence(mine: Contender) -> Candidate:
+    """The candidate about a candidate before anybody has asked its runtime."""
     state = State.PENDING if mine.hopeful else State.ABSENT
     if mine.mode == BROKEN:
         state = State.BROKEN
     if mine.mode == BARE_NO_DEVICE:
         state = State.NOT_INSTALLED
-    return Finding(
+    return Candidate(
         mine.key, mine.priority, state, mine.mode, package=f"accel-{mine.key}", requires=f"{mine.key} requires …",
         runtime=mine.mode not in (ABSENT, BROKEN), upstream=mine.bare, privateuse1=mine.slot,
         yields_to=mine.yields,
     )  # fmt: skip
 
 
-def answer(mine: Candidate) -> Finding:
-    """The finding after its runtime was asked."""
+def answer(mine: Contender) -> Candidate:
+    """The candidate after its runtime was asked."""
     states = {PRESENT: State.PRESENT, BARE: State.PRESENT, NO_DEVICE: State.ABSENT}
     return replace(evidence(mine), state=states.get(mine.mode, State.BROKEN))
 
@@ -216,36 +216,38 @@ def answer(mine: Candidate) -> Finding:
 def driven(case: Case, backwards: bool) -> tuple[Verdict, list[str]]:
     """Walk as the driver does; a runtime that is imported claims the PrivateUse1 slot if it is free."""
     people = {mine.key: mine for mine in candidates(case)}
-    findings = [evidence(mine) for mine in people.values()]
+    known = [evidence(mine) for mine in people.values()]
     if backwards:
-        findings.reverse()
+        known.reverse()
     request = Request(case.asked, case.strict, case.skip, case.claimed, case.deepspeed)
     asked: list[str] = []
     while True:
-        verdict = choose(findings, request)
+        verdict = choose(known, request)
         if verdict.step is not Step.CONFIRM:
             return verdict, asked
-        assert verdict.finding is not None
-        key = verdict.finding.key
+        assert verdict.candidate is not None
+        key = verdict.candidate.key
         assert key not in asked, f"{key} is asked again: {case}"
         asked.append(key)
-        findings = [*(f for f in findings if f.key != key), answer(people[key])]
+        known = [*(f for f in known if f.key != key), answer(people[key])]
         request = replace(request, claimed=request.claimed or people[key].slot)
 
 
 def check(case: Case, backwards: bool) -> None:
     wanted = expected(case)
     verdict, asked = driven(case, backwards)
-    outcome = verdict.error.code if verdict.error else (verdict.finding and verdict.finding.key, verdict.step)
+    outcome = (
+        verdict.error.code if verdict.error else (verdict.candidate and verdict.candidate.key, verdict.step)
+    )
     assert (outcome, sorted(asked)) == (wanted.outcome, wanted.asked), case
     assert len(verdict.warnings) == len(wanted.warnings), (case, verdict.warnings)
     for warning, beginning in zip(sorted(verdict.warnings), sorted(wanted.warnings), strict=True):
         assert warning.startswith(beginning), case
-    assert (verdict.finding is None) == (verdict.step is Step.FAIL) == (verdict.error is not None)
+    assert (verdict.candidate is None) == (verdict.step is Step.FAIL) == (verdict.error is not None)
     if verdict.error is None:
         taken = State.DEFERRED if verdict.step is Step.DEFER else State.CHOSEN
-        assert [f.key for f in verdict.findings if f.state is taken] == [verdict.finding.key]
-        assert all(f.state not in (State.PENDING, State.PRESENT) for f in verdict.findings)
+        assert [f.key for f in verdict.candidates if f.state is taken] == [verdict.candidate.key]
+        assert all(f.state not in (State.PENDING, State.PRESENT) for f in verdict.candidates)
 
 
 @pytest.mark.parametrize("backwards", [False, True])

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import pytest
 
 from accel_core import cascade
+from accel_core.selection.candidates import Candidate, State
 from accel_core.selection.choose import Request, Step, Verdict, choose
-from accel_core.selection.finding import Finding, State
 
 ABSENT, NO_DEVICE, PRESENT = MODES = range(3)
 
@@ -87,12 +87,12 @@ def _labels(indices: set[int]) -> list[str]:
 # ------------------------------------------------------------------------------------------------- drive
 
 
-def _evidence(label: str) -> dict[int, Finding]:
+def _evidence(label: str) -> dict[int, Candidate]:
     """A candidate before anybody has asked its runtime."""
     key, _, variant = label.removesuffix(")").partition(" (")
     row = next(row for row in cascade.entries(key) if row.variant == variant)
     slot, yields_to = key if key in ("npu", "sdaa", "mlu") else "", ("cuda",) if variant == "native" else ()
-    pending = Finding(
+    pending = Candidate(
         key, row.priority, State.PENDING, "its evidence", variant, row.distribution, "1.0", row.sentence(),
         runtime=True, privateuse1=slot, yields_to=yields_to,
     )  # fmt: skip
@@ -115,25 +115,25 @@ CONFIRMED = {
 
 def driven(machine: Machine, request: Request) -> tuple[Verdict, list[str]]:
     """Walk as the driver does: ask the runtime that `choose` names, put its answer in, choose again."""
-    findings = [evidence[mode] for evidence, mode in zip(EVIDENCE, machine, strict=True)]
+    candidates = [evidence[mode] for evidence, mode in zip(EVIDENCE, machine, strict=True)]
     asked: list[str] = []
     while True:
-        verdict = choose(findings, request)
+        verdict = choose(candidates, request)
         if verdict.step is not Step.CONFIRM:
             return verdict, asked
-        assert verdict.finding is not None
-        label = verdict.finding.label
+        assert verdict.candidate is not None
+        label = verdict.candidate.label
         assert label not in asked, f"{label} is asked again on {machine}"
         asked.append(label)
         answer = CONFIRMED[label][machine[ORDER.index(label)]]
-        findings = [*(f for f in findings if f.label != label), answer]
+        candidates = [*(f for f in candidates if f.label != label), answer]
 
 
 def outcome(machine: Machine, request: Request) -> Outcome:
     verdict, asked = driven(machine, request)
-    winner = verdict.finding.label if verdict.finding else ""
+    winner = verdict.candidate.label if verdict.candidate else ""
     assert verdict.step is (Step.CONSTRUCT if winner else Step.FAIL), (machine, verdict)
-    state = {finding.label: finding.state for finding in verdict.findings}
+    state = {candidate.label: candidate.state for candidate in verdict.candidates}
     return Outcome(
         winner,
         sorted(asked, key=ORDER.index),

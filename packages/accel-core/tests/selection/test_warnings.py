@@ -111,8 +111,8 @@ def test_an_interrupt_passes_through_and_says_what_was_interrupted(machine: Any,
 def test_what_is_no_exception_breaks_its_vendor_and_no_one_else(machine: Any, part: str) -> None:
     machine.install("npu", **{part: "raise type('Fatal', (BaseException,), {})('no driver')"})
     assert machine.select().device_name() == "cpu"
-    assert machine.finding("npu").state.value == "broken"
-    assert "Fatal: no driver" in machine.finding("npu").reason
+    assert machine.candidate("npu").state.value == "broken"
+    assert "Fatal: no driver" in machine.candidate("npu").reason
 
 
 def test_vendor_packages_without_runtime_and_device_are_named_in_one_line(

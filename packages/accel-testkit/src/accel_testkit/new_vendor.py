@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from accel_core import cascade, install_commands
+from accel_core import cascade
 from accel_core.cli.status import working
 from accel_core.errors import AccelError
-from accel_core.selection.discover import discover
+from accel_core.selection.candidates import discover
 from accel_testkit import shared
 
 #: The template's questions: how an answer must look, and the same in words.
@@ -187,7 +187,7 @@ def _next_steps(key: str, target: Path, simulated: bool, *, has_url: bool) -> st
         for number, (step, why) in enumerate(steps, 1)
     ]
     return (
-        f"made {target}\n\nNext:\n{''.join(lines)}\n{_WHEELS if not install_commands.ON_INDEX else ''}"
+        f"made {target}\n\nNext:\n{''.join(lines)}\n{_WHEELS if not cascade.ON_INDEX else ''}"
         f"How each part works: {shared.page('writing-a-vendor')}\n"
     )
 
@@ -197,5 +197,5 @@ def _host() -> list[tuple[str, str]]:
     try:
         importlib.metadata.version("accel-ops")
     except importlib.metadata.PackageNotFoundError:
-        return [(install_commands.pip_install("accel-ops"), "the package needs it")]
+        return [(cascade.pip_install("accel-ops"), "the package needs it")]
     return []

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from accel_core.declared import declaring_package
 from accel_core.errors import InvalidCommand
+from accel_core.vendor.probing import declaring_package
 
 ENTRY_POINT_GROUP = "accel.commands"
 
@@ -101,7 +101,7 @@ def missing(name: str) -> InvalidCommand | None:
     package = _ELSEWHERE.get(name)
     if package is None:
         return None
-    from accel_core.install_commands import pip_install  # not needed to run a command
+    from accel_core.cascade import pip_install  # not needed to run a command
     from accel_core.vendor import distribution_version
 
     version = distribution_version(package)

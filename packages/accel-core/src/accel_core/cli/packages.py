@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from packaging.requirements import InvalidRequirement, Requirement
 
 from accel_core import env
-from accel_core.declared import declaring_package
+from accel_core.cascade import pip_install
 from accel_core.errors import InvalidEnvironment
-from accel_core.install_commands import pip_install
 from accel_core.upstream.contract import SUPPORTED, TRIED
 from accel_core.vendor import ENTRY_POINT_GROUP, distribution_version, in_range, module_exists
+from accel_core.vendor.probing import declaring_package
 
 #: Entry points of this group are called at the end of `import torch`.
 TORCH_GROUP = "torch.backends"

@@ -8,7 +8,7 @@ import argparse
 import json
 
 from accel_core.env import VARIABLES, Variable
-from accel_core.selection.discover import discover
+from accel_core.selection.candidates import discover
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,28 +1,267 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The current accelerator of a process."""
+"""The current accelerator of a process: select, construct and keep it, and explain the choice."""
 
 from __future__ import annotations
 
 import copy
+import importlib
+import importlib.metadata
+import inspect
 import logging
+import pkgutil
+import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from accel_core import env
-from accel_core.cascade import SUPPORTED_ACCELERATOR_LIST
+from accel_core.cascade import CPU_KEY, SUPPORTED_ACCELERATOR_LIST
 from accel_core.errors import AccelError, NoAccelerator, NotAnAccelerator, in_short
-from accel_core.selection.announce import is_worker
-from accel_core.selection.construct import validated
-from accel_core.selection.deepspeed import DeepSpeed
-from accel_core.selection.select import Selection, select
-
-if TYPE_CHECKING:
-    from accel_core.interface import DeepSpeedAccelerator
+from accel_core.interface import DeepSpeedAccelerator
+from accel_core.selection import messages
+from accel_core.selection.candidates import (
+    Candidate,
+    CandidateSet,
+    DeepSpeed,
+    State,
+    about_to,
+    is_worker,
+    privateuse1_holder,
+)
+from accel_core.selection.choose import Request, Step, Verdict, choose
+from accel_core.vendor import ENTRY_POINT_GROUP, Vendor, module_exists
 
 _log = logging.getLogger("accel_core")
+#: Base classes whose instances are accelerators. The upstream bridge adds DeepSpeed's own.
+ACCELERATOR_BASES: list[type] = [DeepSpeedAccelerator]
+
+#: Number of missing methods that an error message lists.
+_NAMED = 5
+
+
+def construct(vendor: Vendor) -> Any:
+    """Return a new accelerator of a vendor. Raises NotAnAccelerator, or what its import or constructor raises."""
+    cls = pkgutil.resolve_name(vendor.accelerator)
+    refuse_missing_methods(cls, vendor.accelerator)
+    accelerator = validated(cls())
+    if untested := _untested(vendor):
+        level = logging.WARNING if env.is_local_rank_zero() else logging.DEBUG
+        _log.log(level, "%s. If something fails that the device can do, try a tested release.", untested)
+    return accelerator
+
+
+def _untested(vendor: Vendor) -> str:
+    """Return what a user has to know about the release of the runtime; empty if nothing."""
+    try:
+        return vendor.evidence().untested
+    except Exception:
+        return ""  # a chosen vendor whose probe fails was asked for: the selection has said so
+
+
+def refuse_missing_methods(cls: Any, name: str) -> None:
+    """Raise NotAnAccelerator, with the names of all abstract methods, if a class does not implement them."""
+    missing = sorted(getattr(cls, "__abstractmethods__", ()))
+    if inspect.isclass(cls) and missing:
+        raise NotAnAccelerator(
+            what=f"{name} cannot be instantiated",
+            found=f"{len(missing)} {'method is' if len(missing) == 1 else 'methods are'} missing: {', '.join(missing)}",
+            expected="every abstract method of the accelerator interface",
+            do="use a release of that package made for this accel-core and deepspeed",
+        )
+
+
+def validated(accelerator: Any) -> Any:
+    """Return the object if it is an accelerator; else raise NotAnAccelerator with the missing methods."""
+    if isinstance(accelerator, tuple(ACCELERATOR_BASES)):
+        return accelerator
+    missing = sorted(
+        (name for name in DeepSpeedAccelerator.__abstractmethods__ if not hasattr(accelerator, name)),
+        key=str.swapcase,  # methods before tensor types
+    )
+    listed = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
+    hint = "an instance, not the class: add ()" if inspect.isclass(accelerator) else "an accelerator object"
+    raise NotAnAccelerator(
+        what="set_accelerator() was given something that is not an accelerator",
+        found=f"{accelerator!r} of type {type(accelerator).__name__}"
+        + (
+            f", without {len(missing)} methods of an accelerator ({listed})"
+            if missing
+            else ", which does not derive from DeepSpeedAccelerator"
+        ),
+        expected=f"{hint}, derived from accel_core.DeepSpeedAccelerator or deepspeed's",
+        do=_instead_of(accelerator),
+    )
+
+
+def _instead_of(given: Any) -> str:
+    """What a user gives in place of a key, a class or another object."""
+    own = "; a class of your own derives from accel_core.TorchDeviceAccelerator"
+    if inspect.isclass(given):
+        return f"give an instance: {given.__name__}(){own}"
+    if isinstance(given, str) and (instance := _instance(given)):
+        by_key = (
+            f"`with accel_core.using({given!r})`; or set DS_ACCELERATOR={given} before the program starts"
+        )
+        return f"give an instance: {instance}; or {by_key}"
+    instance = _instance(CPU_KEY) or "the class that its README names"
+    return f"give an instance of a vendor package's class, such as {instance}{own}"
+
+
+def _instance(key: str) -> str:
+    """Return the code that makes an accelerator of an installed vendor; empty if none has this key."""
+    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=key):
+        try:
+            module, _, name = point.load().accelerator.partition(":")
+        except Exception:
+            continue  # the doctor reports it
+        return f"`from {module} import {name}`, then {name}()"
+    return ""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The outcome of a selection: the verdict, and the accelerator unless it failed."""
+
+    request: Request
+    verdict: Verdict
+    accelerator: Any = None
+
+
+def request_from_environment(upstream: frozenset[str] | None) -> Request:
+    """Return the request that DS_ACCELERATOR and the ACCEL_* variables describe."""
+    return Request(
+        asked=env.DS_ACCELERATOR.raw(),
+        strict=env.STRICT.on(),
+        skip=env.SKIP.names(),
+        claimed=privateuse1_holder(),
+        upstream=upstream,
+    )
+
+
+def select(
+    deepspeed: DeepSpeed,
+    after_importing_deepspeed: Callable[[], Any],
+    deepspeed_asked: Callable[[], bool],
+    key: str | None = None,
+) -> Selection:
+    """Select and construct the accelerator.
+
+    after_importing_deepspeed: imports deepspeed, whose import selects, and returns the accelerator it selected.
+    deepspeed_asked: returns whether an import of deepspeed has called `get_accelerator()` since the last call.
+    key: what to choose in place of DS_ACCELERATOR's.
+    The error of a failed selection is in the verdict, not raised.
+    """
+    if error := _torch_fails():
+        return Selection(Request(), Verdict(Step.FAIL, None, (), error=messages.torch_fails(error)))
+    candidates = CandidateSet(deepspeed)
+    maker = _Maker(candidates, deepspeed, after_importing_deepspeed, deepspeed_asked)
+
+    def ask(candidate: Candidate) -> tuple[Candidate, str]:
+        return candidates.confirm(candidate), privateuse1_holder()
+
+    request = request_from_environment(deepspeed.keys())
+    return run_selection(
+        candidates, request if key is None else replace(request, asked=key), ask, maker.build
+    )
+
+
+@dataclass(frozen=True)
+class _Maker:
+    """Constructor of accelerators; the fields are the arguments of `select`."""
+
+    candidates: CandidateSet
+    deepspeed: DeepSpeed
+    after_importing_deepspeed: Callable[[], Any]
+    deepspeed_asked: Callable[[], bool]
+
+    def build(self, candidate: Candidate) -> Any:
+        """Return the accelerator of a candidate, or a candidate with the error."""
+        vendor = self.candidates.vendor(candidate)
+        deepspeed_first = vendor is None or vendor.imports_deepspeed
+        try:
+            try:
+                return self._made(candidate, vendor, deepspeed_first)
+            except Exception:
+                if deepspeed_first or not self.deepspeed_asked():
+                    raise
+            # The class derives from DeepSpeed's own without `imports_deepspeed` in its record. Try again with
+            # deepspeed imported first, as in a program that begins with deepspeed.
+            return self._made(candidate, vendor, True)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return _unbuildable(candidate, error, "" if vendor is None else _advice(vendor))
+
+    def _made(self, candidate: Candidate, vendor: Vendor | None, deepspeed_first: bool) -> Any:
+        accelerator = self.after_importing_deepspeed() if deepspeed_first else None
+        if accelerator is not None:
+            return accelerator
+        with about_to(f"import and construct the accelerator of {candidate.label}"):
+            return self.deepspeed.accelerator(candidate.key) if vendor is None else construct(vendor)
+
+
+def run_selection(
+    candidates: CandidateSet,
+    request: Request,
+    ask: Callable[[Candidate], tuple[Candidate, str]],
+    build: Callable[[Candidate], Any],
+) -> Selection:
+    """Execute the steps that `choose` returns: a run in its own process, the doctor in child processes.
+
+    ask:   confirms a candidate; returns the candidate and the backend that holds torch's PrivateUse1 slot.
+    build: returns the accelerator of a candidate, or a candidate with the error.
+    """
+    while True:
+        verdict = choose(candidates.all, request)
+        candidate = verdict.candidate
+        if verdict.step is Step.FAIL or candidate is None:
+            return Selection(request, verdict)
+        if verdict.step is Step.CONFIRM:
+            answer, claimed = ask(candidate)
+            candidates.put(answer)
+            request = replace(request, claimed=claimed)
+            continue
+        accelerator = build(candidate)
+        if isinstance(accelerator, Candidate):
+            candidates.put(accelerator)
+            continue
+        return Selection(request, verdict, accelerator)
+
+
+def _torch_fails() -> BaseException | None:
+    """Return the exception of `import torch`; None if it works or torch is not installed."""
+    if "torch" in sys.modules or not module_exists("torch"):
+        return None
+    try:
+        with about_to("import torch, and the backend extensions that it calls"):
+            importlib.import_module("torch")
+        return None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return error
+
+
+def _advice(vendor: Vendor) -> str:
+    """Return the advice if the class derives from DeepSpeed's own and its module was imported before deepspeed."""
+    name = vendor.accelerator.partition(":")[0]
+    half_imported = getattr(getattr(sys.modules.get(name), "__spec__", None), "_initializing", False)
+    return f"import deepspeed before {name}" if vendor.imports_deepspeed and half_imported else ""
+
+
+def _unbuildable(candidate: Candidate, error: BaseException, advice: str) -> Candidate:
+    cause = in_short(error) if isinstance(error, AccelError) else f"{type(error).__name__}: {error}"
+    return replace(
+        candidate,
+        state=State.BROKEN,
+        reason=f"its accelerator cannot be constructed: {cause}",
+        error="".join(traceback.format_exception(error)),
+        advice=advice,
+    )
 
 
 class CurrentAccelerator:
@@ -228,3 +467,77 @@ def _reentered() -> AccelError:
         expected="vendor modules that do not call get_accelerator() while they are imported",
         do="call get_accelerator() in the vendor's functions, not while its modules are imported",
     )
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The chosen accelerator, the reason, and the state of every candidate.
+
+    chosen: key of the accelerator in use; empty if the selection failed.
+    how:    the reason in one sentence.
+    error:  the text of the error, if the selection failed.
+    """
+
+    chosen: str
+    how: str
+    candidates: tuple[Candidate, ...] = ()
+    warnings: tuple[str, ...] = ()
+    error: str = ""
+
+    def __str__(self) -> str:
+        if self.error:
+            return self.error
+        lines = [f"accelerator: {self.chosen} ({self.how})"]
+        reported = [
+            f for f in self.candidates if f.state not in (State.NOT_INSTALLED, State.CHOSEN, State.DEFERRED)
+        ]
+        telling = [f for f in reported if messages.is_telling(f)]
+        lines += [
+            f"  {candidate.label}: {candidate.state.value}: {candidate.reason}" for candidate in telling
+        ]
+        if others := ", ".join(f.label for f in reported if f not in telling):
+            lines.append(f"  neither runtime nor device: {others}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the explanation as plain data, for JSON."""
+        return {
+            "chosen": self.chosen,
+            "how": self.how,
+            "error": self.error,
+            "warnings": list(self.warnings),
+            "candidates": [candidate_to_dict(candidate) for candidate in self.candidates],
+        }
+
+
+def candidate_to_dict(candidate: Candidate) -> dict[str, Any]:
+    """Return a candidate as plain data, for JSON."""
+    return {**asdict(candidate), "state": candidate.state.value, "label": candidate.label}
+
+
+def explain_current(current: CurrentAccelerator) -> Explanation:
+    """Explain the accelerator in use, selecting it if necessary. Does not raise for a failed selection."""
+    try:
+        current.get()
+    except AccelError as error:
+        _, selection = current.state()
+        return explained(selection) if selection else Explanation("", "selection failed", error=str(error))
+    accelerator, selection = current.state()
+    if selection is None or selection.verdict.candidate is None:
+        return Explanation(str(accelerator.device_name()), "set by the program")
+    return explained(selection)
+
+
+def explained(selection: Selection) -> Explanation:
+    """Explain the outcome of a selection."""
+    verdict = selection.verdict
+    chosen = verdict.candidate
+    if verdict.error is not None or chosen is None:
+        # The other candidates are not confirmed in this process.
+        candidates = tuple(
+            f.now(State.OUTRANKED) if f.state is State.PENDING else f for f in verdict.candidates
+        )
+        return Explanation("", "selection failed", candidates, (), str(verdict.error))
+    asked = f"DS_ACCELERATOR={selection.request.asked}" if selection.request.asked is not None else "detected"
+    own = ", DeepSpeed's own backend" if chosen.upstream else f", {chosen.package} {chosen.version}".rstrip()
+    return Explanation(chosen.key, f"{asked}{own}: {chosen.reason}", verdict.candidates, verdict.warnings)

@@ -8,7 +8,7 @@ import difflib
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
-from accel_core.cascade import CPU_KEY, SUPPORTED_ACCELERATOR_LIST, entries
+from accel_core.cascade import CPU_KEY, SUPPORTED_ACCELERATOR_LIST, entries, pip_install
 from accel_core.errors import (
     AcceleratorBroken,
     AcceleratorUnavailable,
@@ -20,29 +20,30 @@ from accel_core.errors import (
     UnknownAccelerator,
     in_short,
 )
-from accel_core.install_commands import pip_install
-from accel_core.selection.finding import Finding, State
+from accel_core.selection.candidates import Candidate, State
 
 _SEE = "run `accel doctor` for every candidate and its reason"
 
 
-def _listed(findings: Iterable[Finding]) -> str:
-    return "\n".join(f"{finding.label}: {finding.state.value}: {finding.reason}" for finding in findings)
+def _listed(candidates: Iterable[Candidate]) -> str:
+    return "\n".join(
+        f"{candidate.label}: {candidate.state.value}: {candidate.reason}" for candidate in candidates
+    )
 
 
-def _reportable(findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings about installed packages and devices, without the rest of the cascade."""
-    return [f for f in findings if f.key != CPU_KEY and f.state is not State.NOT_INSTALLED]
+def _reportable(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the candidates about installed packages and devices, without the rest of the cascade."""
+    return [f for f in candidates if f.key != CPU_KEY and f.state is not State.NOT_INSTALLED]
 
 
-def is_telling(finding: Finding) -> bool:
+def is_telling(candidate: Candidate) -> bool:
     """Whether a candidate that was not chosen could have been: not that its runtime is absent like its device."""
-    return finding.state is not State.ABSENT or finding.runtime or finding.hardware is True
+    return candidate.state is not State.ABSENT or candidate.runtime or candidate.hardware is True
 
 
-def unknown(key: str, findings: Iterable[Finding], upstream: AbstractSet[str] | None) -> AccelError:
+def unknown(key: str, candidates: Iterable[Candidate], upstream: AbstractSet[str] | None) -> AccelError:
     """Error: DS_ACCELERATOR is empty or unknown."""
-    installed = {finding.key for finding in findings} | set(upstream or ())
+    installed = {candidate.key for candidate in candidates} | set(upstream or ())
     valid = [*SUPPORTED_ACCELERATOR_LIST, *sorted(installed - set(SUPPORTED_ACCELERATOR_LIST))]
     # Keys are short: with a lower cutoff `gpu` would be near to one that differs in a letter.
     near = difflib.get_close_matches(key, valid, 2, 0.8)
@@ -55,7 +56,7 @@ def unknown(key: str, findings: Iterable[Finding], upstream: AbstractSet[str] | 
     )
 
 
-def unavailable(key: str, candidates: Sequence[Finding], upstream: AbstractSet[str] | None) -> AccelError:
+def unavailable(key: str, candidates: Sequence[Candidate], upstream: AbstractSet[str] | None) -> AccelError:
     """Error: DS_ACCELERATOR names an accelerator whose package or runtime is missing, broken or blocked."""
     broken = [candidate for candidate in candidates if candidate.state in (State.BROKEN, State.BLOCKED)]
     cls = AcceleratorBroken if broken else AcceleratorUnavailable
@@ -87,7 +88,7 @@ def unavailable(key: str, candidates: Sequence[Finding], upstream: AbstractSet[s
     )
 
 
-def _install_runtimes(candidates: Iterable[Finding]) -> str:
+def _install_runtimes(candidates: Iterable[Candidate]) -> str:
     """How to install the runtimes, as the vendors' records say; several if a key has variants."""
     told = {candidate.label: candidate.advice for candidate in candidates if candidate.advice}
     if len(told) == 1:
@@ -95,7 +96,7 @@ def _install_runtimes(candidates: Iterable[Finding]) -> str:
     return "\nor ".join(f"for {label}: {advice}" for label, advice in told.items())
 
 
-def unserved(winner: Finding, upstream: AbstractSet[str] | None) -> AccelError:
+def unserved(winner: Candidate, upstream: AbstractSet[str] | None) -> AccelError:
     """Error: a device has no vendor package, and the installed DeepSpeed has no backend for it."""
     packages = [entry.distribution for entry in entries(winner.key) if entry.distribution]
     own = (
@@ -128,31 +129,31 @@ def torch_fails(error: BaseException) -> AccelError:
     )
 
 
-def nothing_at_all(findings: Iterable[Finding]) -> AccelError:
+def nothing_at_all(candidates: Iterable[Candidate]) -> AccelError:
     """Error: no accelerator is present, not even the CPU."""
     return NoAccelerator(
         what="no accelerator can be chosen",
-        found=_listed(findings) or "no vendor package installed",
+        found=_listed(candidates) or "no vendor package installed",
         expected="at least one accelerator that is present",
         do=f"{pip_install('accel-cpu')}, and take `cpu` out of ACCEL_SKIP",
     )
 
 
-def ambiguous(tied: Sequence[Finding]) -> AccelError:
+def ambiguous(tied: Sequence[Candidate]) -> AccelError:
     """Error: two present accelerators have equal priority."""
-    names = " and ".join(f"{finding.label} ({finding.package or 'deepspeed'})" for finding in tied)
+    names = " and ".join(f"{candidate.label} ({candidate.package or 'deepspeed'})" for candidate in tied)
     return AmbiguousAccelerator(
         what="two accelerators have the same right to be chosen",
         found=f"{names}, both present, both with priority {tied[0].priority}",
         expected="one present accelerator of the highest priority",
-        do=f"choose one: DS_ACCELERATOR={tied[0].key} (or {', '.join(finding.key for finding in tied[1:])})",
+        do=f"choose one: DS_ACCELERATOR={tied[0].key} (or {', '.join(candidate.key for candidate in tied[1:])})",
     )
 
 
-def strict(findings: Iterable[Finding], winner: Finding, fallback: bool) -> AccelError:
+def strict(candidates: Iterable[Candidate], winner: Candidate, fallback: bool) -> AccelError:
     """Error under ACCEL_STRICT=1: a fall-back to the CPU, or a broken candidate."""
-    reported = _reportable(findings)
-    broken = [finding for finding in reported if finding.state is State.BROKEN]
+    reported = _reportable(candidates)
+    broken = [candidate for candidate in reported if candidate.state is State.BROKEN]
     return StrictSelection(
         what="ACCEL_STRICT=1 refuses "
         + ("a fall-back to CPU" if fallback else f"{winner.label} beside broken ones"),
@@ -170,30 +171,30 @@ def blocked(claimed: str) -> str:
     )
 
 
-def broken(finding: Finding) -> str:
+def broken(candidate: Candidate) -> str:
     """Warning: an accelerator is chosen, and another candidate is broken."""
-    return f"{finding.label} is broken and was passed over: {finding.reason}; {_SEE}"
+    return f"{candidate.label} is broken and was passed over: {candidate.reason}; {_SEE}"
 
 
-def left_to_deepspeed(finding: Finding) -> str:
+def left_to_deepspeed(candidate: Candidate) -> str:
     """Warning: an installed package cannot be used, and DeepSpeed's own backend is chosen in its place."""
-    package = f"{finding.package} {finding.version}".strip()
+    package = f"{candidate.package} {candidate.version}".strip()
     return (
-        f"{finding.label} is left to DeepSpeed's own backend, because {package} cannot be used: {finding.reason}; "
-        f"{_repair(finding)}{_SEE}"
+        f"{candidate.label} is left to DeepSpeed's own backend, because {package} cannot be used: {candidate.reason}; "
+        f"{_repair(candidate)}{_SEE}"
     )
 
 
-def _repair(finding: Finding) -> str:
+def _repair(candidate: Candidate) -> str:
     """What to install in place of a broken package; empty if the reason says it."""
-    if finding.reason.startswith("[ACC-1") or finding.upstream:
+    if candidate.reason.startswith("[ACC-1") or candidate.upstream:
         return ""
-    return f"{finding.advice or pip_install(finding.package, options='--upgrade')}; "
+    return f"{candidate.advice or pip_install(candidate.package, options='--upgrade')}; "
 
 
-def device_lost(lost: Sequence[Finding]) -> AccelError:
+def device_lost(lost: Sequence[Candidate]) -> AccelError:
     """Error: a device is in this machine, and neither its package nor DeepSpeed's own backend can use it."""
-    keys = list(dict.fromkeys(finding.key for finding in lost))
+    keys = list(dict.fromkeys(candidate.key for candidate in lost))
     repairs = "".join(dict.fromkeys(map(_repair, lost)))
     return AcceleratorBroken(
         what=f"{' and '.join(keys)} cannot be used, and the device is in this machine",
@@ -204,7 +205,7 @@ def device_lost(lost: Sequence[Finding]) -> AccelError:
     )
 
 
-def no_device(candidate: Finding) -> str:
+def no_device(candidate: Candidate) -> str:
     """Warning: the requested accelerator has a runtime but no device, as on a login node."""
     return (
         f"DS_ACCELERATOR={candidate.key} is chosen though no device is present: {candidate.reason}. What needs a "
@@ -213,11 +214,11 @@ def no_device(candidate: Finding) -> str:
     )
 
 
-def cpu_fallback(findings: Iterable[Finding]) -> str:
+def cpu_fallback(candidates: Iterable[Candidate]) -> str:
     """Warning: no other accelerator than the CPU is present."""
-    reported = _reportable(findings)
-    telling = [finding for finding in reported if is_telling(finding)]
-    others = ", ".join(finding.label for finding in reported if not is_telling(finding))
+    reported = _reportable(candidates)
+    telling = [candidate for candidate in reported if is_telling(candidate)]
+    others = ", ".join(candidate.label for candidate in reported if not is_telling(candidate))
     why = ": no other accelerator's package or device was found."
     if telling:
         why = ":\n" + _listed(telling) + (f"\nneither runtime nor device: {others}" if others else "")

@@ -18,15 +18,12 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 
 from accel_core import env
-from accel_core.cascade import CPU_KEY
+from accel_core.cascade import CPU_KEY, pip_install
 from accel_core.errors import UnsupportedUpstream
-from accel_core.install_commands import pip_install
 from accel_core.interface import DeepSpeedAccelerator, PinnedMemoryInterface
 from accel_core.op_builder import OpBuilder
-from accel_core.selection import confirm, construct
-from accel_core.selection.deepspeed import DeepSpeed
-from accel_core.selection.discover import discover
-from accel_core.selection.finding import State
+from accel_core.selection import candidates, current
+from accel_core.selection.candidates import DeepSpeed, State
 from accel_core.upstream import pins
 from accel_core.vendor import Vendor, distribution_version, in_range
 
@@ -68,8 +65,8 @@ def register_interface(real_accelerator: ModuleType) -> bool:
     for name, member in vars(Upstream).items():
         if not hasattr(DeepSpeedAccelerator, name):
             setattr(DeepSpeedAccelerator, name, member)
-    if Upstream not in construct.ACCELERATOR_BASES:
-        construct.ACCELERATOR_BASES.append(Upstream)
+    if Upstream not in current.ACCELERATOR_BASES:
+        current.ACCELERATOR_BASES.append(Upstream)
     PinnedMemoryInterface.host_pins = pins.upstream_pins()
     _registered = True
     return True
@@ -80,12 +77,12 @@ def without_cpu(stock: Callable[[], Any], deepspeed: DeepSpeed) -> Callable[[], 
 
     For a DeepSpeed that `register_interface` refused. It is `stock` itself if no installed vendor serves such a device.
     """
-    vendors = [each for each in discover().vendors if each.key not in (deepspeed.keys() or ())]
+    vendors = [each for each in candidates.discover().vendors if each.key not in (deepspeed.keys() or ())]
 
     def is_here(vendor: Vendor) -> bool:
-        found = confirm.of_vendor(vendor)
+        found = candidates.of_vendor(vendor)
         if found.hardware is None and found.state is State.PENDING:
-            return confirm.confirmed(found, vendor).state is State.PRESENT
+            return candidates.confirmed(found, vendor).state is State.PRESENT
         return bool(found.hardware)
 
     @functools.wraps(stock)

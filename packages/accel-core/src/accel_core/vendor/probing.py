@@ -4,11 +4,11 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +21,8 @@ from packaging.version import InvalidVersion, Version
 from accel_core import env
 from accel_core.vendor.record import Evidence
 
+_ASSIGNED = re.compile(r"""^(\w+)\s*(?::[^=\n]+)?=\s*["']([^"'\n]*)["']""", re.MULTILINE)
+
 
 def distribution_version(name: str) -> str | None:
     """Return the version of an installed distribution, None if it is not installed."""
@@ -28,6 +30,12 @@ def distribution_version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def declaring_package(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
+    """Return name and version of the package that declares an entry point."""
+    dist = point.dist
+    return (dist.name, dist.version) if dist is not None else (point.value.partition(".")[0], "")
 
 
 def module_exists(name: str) -> bool:
@@ -99,17 +107,12 @@ def torch_build(attribute: str) -> str | None:
 
 
 def _texts_in(version_file: Path) -> dict[str, str]:
+    """Return the texts that are assigned in a `version.py`: `cuda: Optional[str] = '12.4'`."""
     try:
-        tree = ast.parse(version_file.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError):
+        text = version_file.read_text(encoding="utf-8")
+    except OSError:
         return {}
-    fields: dict[str, str] = {}
-    for node in tree.body:
-        targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
-        value = getattr(node, "value", None)
-        if isinstance(value, ast.Constant) and isinstance(value.value, str):
-            fields.update({target.id: value.value for target in targets if isinstance(target, ast.Name)})
-    return fields
+    return dict(_ASSIGNED.findall(text))
 
 
 class Collectives(NamedTuple):

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from accel_core.selection.construct import construct, refuse_missing_methods, validated
-from accel_core.selection.discover import discover
+from accel_core.selection.candidates import discover
+from accel_core.selection.current import construct, refuse_missing_methods, validated
 from accel_core.vendor import ENTRY_POINT_GROUP, Traits, Vendor
 
 
@@ -66,7 +66,7 @@ def _vendor(key: str) -> Vendor:
     discovery = discover()
     variants = [vendor for vendor in discovery.vendors if key in (vendor.key, vendor.label)]
     if not variants:
-        reasons = "".join(f"\n  {finding.reason}" for finding in discovery.broken if finding.key == key)
+        reasons = "".join(f"\n  {candidate.reason}" for candidate in discovery.broken if candidate.key == key)
         raise pytest.UsageError(
             f"no vendor with the key {key!r} can be used; installed vendors: {_installed()}{reasons}"
         )

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_core.selection.construct import ACCELERATOR_BASES
+from accel_core.selection.current import ACCELERATOR_BASES
 from accel_core.vendor import Support, Trait, Traits
 from accel_testkit.suite.call_signatures import public_members, signature_problem
 from accel_testkit.suite.expect import expect, expect_type

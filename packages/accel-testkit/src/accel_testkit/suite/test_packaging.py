@@ -13,7 +13,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from accel_core.selection.discover import discover
+from accel_core.selection.candidates import discover
 from accel_core.vendor import ENTRY_POINT_GROUP, Vendor, core_requirement
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.target import records

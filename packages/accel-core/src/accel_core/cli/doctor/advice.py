@@ -12,13 +12,12 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from accel_core import env
-from accel_core.cascade import CPU_KEY
+from accel_core.cascade import CPU_KEY, pip_install
 from accel_core.cli.doctor import outcomes
 from accel_core.cli.doctor.report import Facts, Remark
 from accel_core.cli.packages import AUTOLOAD, TORCH_GROUP, Unmet
 from accel_core.errors import InvalidEnvironment
-from accel_core.install_commands import pip_install
-from accel_core.selection.finding import Finding, State
+from accel_core.selection.candidates import Candidate, State
 from accel_core.upstream.contract import TRIED, TRIED_TORCH
 from accel_core.vendor import distribution_version
 
@@ -32,14 +31,14 @@ def problems(facts: Facts) -> Iterator[Remark]:
     yield from map(_unmet, facts.unmet)
     yield from _deepspeed(facts)
     if facts.torch.imports or facts.torch.without_vendors:
-        for finding in facts.explanation.findings:
-            yield from _candidate(finding, facts)
+        for candidate in facts.explanation.candidates:
+            yield from _candidate(candidate, facts)
         yield from _selection(facts)
 
 
 def notes(facts: Facts) -> Iterator[Remark]:
     """Yield remarks that are not problems."""
-    chosen = facts.selection.verdict.finding
+    chosen = facts.selection.verdict.candidate
     if not facts.deepspeed.version:
         found = "it is not installed; accel_core's own functions work without it"
         yield Remark(
@@ -53,11 +52,11 @@ def notes(facts: Facts) -> Iterator[Remark]:
             advice = "import accel_core first in the program; or unset it, if `import torch` works then"
         yield Remark("bridge-off", "bridge", facts.bridge.reason, advice)
     yield from _untried(facts)
-    for finding in facts.explanation.findings:
-        if finding.deprecated:
-            found = f"{finding.package} {finding.version}: {finding.deprecated}"
-            upgrade = pip_install(finding.package, options="--upgrade")
-            yield Remark("old-interface", finding.label, found, upgrade)
+    for candidate in facts.explanation.candidates:
+        if candidate.deprecated:
+            found = f"{candidate.package} {candidate.version}: {candidate.deprecated}"
+            upgrade = pip_install(candidate.package, options="--upgrade")
+            yield Remark("old-interface", candidate.label, found, upgrade)
     if chosen is None:
         return
     if chosen.key == CPU_KEY and facts.selection.request.asked is None:
@@ -161,27 +160,27 @@ def _deepspeed(facts: Facts) -> Iterator[Remark]:
         yield Remark("bridge-broken", "bridge", facts.bridge.reason, facts.bridge.repair)
 
 
-def _candidate(finding: Finding, facts: Facts) -> Iterator[Remark]:
-    skip = f"export {env.SKIP.name}={finding.key}"
-    if finding.state is State.BROKEN and finding.reason.startswith("[ACC-1"):
-        found, _, advice = finding.reason.rpartition("; ")  # the advice is the last part
-        yield Remark("entry-point", finding.label, found, advice)
-    elif finding.state is State.BROKEN and finding.label in facts.stuck:
-        found = f"{finding.reason}; a run would fail in the same way"
-        yield Remark("candidate-stuck", finding.label, found, f"{skip} passes over it")
-    elif finding.state is State.BROKEN:
-        repair = _library(finding.error) or "repair or reinstall its runtime"
+def _candidate(candidate: Candidate, facts: Facts) -> Iterator[Remark]:
+    skip = f"export {env.SKIP.name}={candidate.key}"
+    if candidate.state is State.BROKEN and candidate.reason.startswith("[ACC-1"):
+        found, _, advice = candidate.reason.rpartition("; ")  # the advice is the last part
+        yield Remark("entry-point", candidate.label, found, advice)
+    elif candidate.state is State.BROKEN and candidate.label in facts.stuck:
+        found = f"{candidate.reason}; a run would fail in the same way"
+        yield Remark("candidate-stuck", candidate.label, found, f"{skip} passes over it")
+    elif candidate.state is State.BROKEN:
+        repair = _library(candidate.error) or "repair or reinstall its runtime"
         advice = _alternatives(repair, f"{skip} to pass over it")
-        yield Remark("candidate-broken", finding.label, finding.reason, advice)
-    elif finding.state is State.BLOCKED and finding.devices:
+        yield Remark("candidate-broken", candidate.label, candidate.reason, advice)
+    elif candidate.state is State.BLOCKED and candidate.devices:
         holder = facts.selection.request.claimed
         off = f"{_OFF} and " if facts.torch.claimed else ""
-        advice = f"{off}{skip.replace(finding.key, holder)}" if holder else "uninstall the other runtime"
-        yield Remark("candidate-blocked", finding.label, finding.reason, advice)
-    elif finding.state is State.CHOSEN and finding.devices == 0:
-        found = f"DS_ACCELERATOR names it, and no device is present: {finding.reason}"
+        advice = f"{off}{skip.replace(candidate.key, holder)}" if holder else "uninstall the other runtime"
+        yield Remark("candidate-blocked", candidate.label, candidate.reason, advice)
+    elif candidate.state is State.CHOSEN and candidate.devices == 0:
+        found = f"DS_ACCELERATOR names it, and no device is present: {candidate.reason}"
         advice = "nothing on a login node; elsewhere look at the device's driver, or unset DS_ACCELERATOR"
-        yield Remark("no-device", finding.label, found, advice)
+        yield Remark("no-device", candidate.label, found, advice)
 
 
 def _selection(facts: Facts) -> Iterator[Remark]:
@@ -190,7 +189,7 @@ def _selection(facts: Facts) -> Iterator[Remark]:
         yield Remark("environment", "selection", f"{error.what}: {error.found}", error.do)
     elif error is not None:
         yield Remark("selection", "selection", error.what, error.do)
-    keys = {finding.key for finding in facts.explanation.findings}
+    keys = {candidate.key for candidate in facts.explanation.candidates}
     unknown_keys = [key for key in facts.selection.request.skip if key not in keys]
     if unknown_keys:
         found = f"{env.SKIP.name} names {', '.join(unknown_keys)}, which is no candidate here"

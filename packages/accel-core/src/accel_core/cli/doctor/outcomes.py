@@ -15,7 +15,7 @@ from accel_core.cli import child
 from accel_core.cli.doctor.children import Children
 from accel_core.cli.doctor.torch_check import Torch
 from accel_core.cli.packages import Bridge, DeepSpeed
-from accel_core.selection.select import Selection
+from accel_core.selection.current import Selection
 from accel_core.upstream import program
 
 

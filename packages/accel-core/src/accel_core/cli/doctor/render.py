@@ -16,7 +16,7 @@ from rich.text import Text
 
 from accel_core.cli.doctor.outcomes import Outcome
 from accel_core.cli.doctor.report import Remark, Report
-from accel_core.selection.finding import State
+from accel_core.selection.candidates import State
 
 #: Narrower than this, devices share a column with the state.
 _WIDE = 120
@@ -49,9 +49,9 @@ def _print(console: Console, report: Report) -> None:
     console.print(_versions(report))
     blank = [""] if console.width == _UNLIMITED else []  # the bordered table has blank lines of its own
     console.print(*blank, _candidates(report, console.width), *blank, sep="\n")
-    for finding in report.facts.explanation.findings:
-        if finding.state is State.BROKEN and finding.error:
-            _print_traceback(console, finding.label, finding.error)
+    for candidate in report.facts.explanation.candidates:
+        if candidate.state is State.BROKEN and candidate.error:
+            _print_traceback(console, candidate.label, candidate.error)
     if report.facts.torch.error:
         _print_traceback(console, "import torch", report.facts.torch.error)
     # The verdict ends with the whole error of a failed selection, its advice included.
@@ -93,19 +93,19 @@ def _candidates(report: Report, width: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD if width < _UNLIMITED else None, pad_edge=False, padding=(0, 2, 0, 0))
     for title in ("accelerator", "state", "devices", "why") if wide else ("accelerator", "state", "why"):
         table.add_column(title, no_wrap=title != "why", overflow="fold")
-    for finding in report.facts.explanation.findings:
-        state = Text(finding.state.value, _STYLES.get(finding.state, ""))
-        package = f"{finding.package} {finding.version}" if finding.version else ""
-        devices = "" if finding.devices is None else str(finding.devices)
+    for candidate in report.facts.explanation.candidates:
+        state = Text(candidate.state.value, _STYLES.get(candidate.state, ""))
+        package = f"{candidate.package} {candidate.version}" if candidate.version else ""
+        devices = "" if candidate.devices is None else str(candidate.devices)
         # For an absent device the release of its package does not matter.
-        named = package and (wide or finding.state is not State.ABSENT)
-        why = Text(f"{package}: {finding.reason}" if named else finding.reason)
+        named = package and (wide or candidate.state is not State.ABSENT)
+        why = Text(f"{package}: {candidate.reason}" if named else candidate.reason)
         if wide:
-            table.add_row(Text(finding.label), state, devices, why)
+            table.add_row(Text(candidate.label), state, devices, why)
         else:
             if devices:
                 state.append(f"\n{devices} device{'' if devices == '1' else 's'}")
-            table.add_row(Text(finding.label), state, why)
+            table.add_row(Text(candidate.label), state, why)
     return table
 
 

@@ -11,9 +11,8 @@ from typing import Any
 from accel_core.cli.doctor.outcomes import Outcome
 from accel_core.cli.doctor.torch_check import Torch
 from accel_core.cli.packages import Bridge, DeepSpeed, Unmet
-from accel_core.selection.explanation import Explanation
-from accel_core.selection.select import Selection
-from accel_core.upstream.package_patches import Status
+from accel_core.selection.current import Explanation, Selection
+from accel_core.upstream.patches import Status
 
 #: Increased when a field changes its meaning or is removed, not when one is added.
 SCHEMA = 1
@@ -33,7 +32,7 @@ class Remark:
 class Facts:
     """Everything that was found in the environment.
 
-    explanation: the accelerator that a run would choose; its findings include the results of the children.
+    explanation: the accelerator that a run would choose; its candidates include the results of the children.
     selection:   the selection that it explains.
     stuck:       labels of candidates that hang, kill or interrupt their process.
     outcomes:    what `get_accelerator()` of `accel_core` and of `deepspeed` returns.

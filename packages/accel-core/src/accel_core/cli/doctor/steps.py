@@ -16,9 +16,7 @@ from accel_core import api, env
 from accel_core.cli.packages import TORCH_GROUP
 from accel_core.cli.worker import serve
 from accel_core.errors import AccelError
-from accel_core.selection.confirm import privateuse1_holder
-from accel_core.selection.finding import Finding, State
-from accel_core.selection.select import Candidates
+from accel_core.selection.candidates import Candidate, CandidateSet, State, privateuse1_holder
 
 
 def torch() -> dict[str, Any]:
@@ -46,7 +44,7 @@ def extension(name: str) -> dict[str, Any]:
 
 
 def confirm(key: str, variant: str, replaces: str) -> dict[str, Any]:
-    """Confirm one candidate: import its runtime and count devices. replaces: as in `Finding`."""
+    """Confirm one candidate: import its runtime and count devices. replaces: as in `Candidate`."""
     try:
         candidates = _candidates()
         return _answer(candidates.confirm(_find(candidates, key, variant, replaces)))
@@ -56,51 +54,51 @@ def confirm(key: str, variant: str, replaces: str) -> dict[str, Any]:
 
 def construct(key: str, variant: str, replaces: str) -> dict[str, Any]:
     """Construct the accelerator with the code of a run under DS_ACCELERATOR=key."""
-    finding = _find(_candidates(), key, variant, replaces)
-    os.environ[env.DS_ACCELERATOR.name] = finding.key
+    candidate = _find(_candidates(), key, variant, replaces)
+    os.environ[env.DS_ACCELERATOR.name] = candidate.key
     api.set_accelerator(None)
     try:
         cls = type(api.get_accelerator())
     except KeyboardInterrupt as error:
         return {"interrupted": _described(error)["reason"]}
     except AccelError as error:
-        return _answer(_broken(finding, str(error), error.what))
+        return _answer(_broken(candidate, str(error), error.what))
     _, selection = api.CURRENT.state()
-    chosen = selection.verdict.finding if selection else None
+    chosen = selection.verdict.candidate if selection else None
     if chosen and chosen.replaces and not replaces:
-        return _answer(_broken(finding, "", "its accelerator cannot be constructed"))
-    return {**_answer(finding.now(State.CHOSEN)), "accelerator": f"{cls.__module__}:{cls.__qualname__}"}
+        return _answer(_broken(candidate, "", "its accelerator cannot be constructed"))
+    return {**_answer(candidate.now(State.CHOSEN)), "accelerator": f"{cls.__module__}:{cls.__qualname__}"}
 
 
 @functools.cache
-def _candidates() -> Candidates:
-    return Candidates(api.CURRENT.deepspeed)
+def _candidates() -> CandidateSet:
+    return CandidateSet(api.CURRENT.deepspeed)
 
 
-def _find(candidates: Candidates, key: str, variant: str, replaces: str) -> Finding:
+def _find(candidates: CandidateSet, key: str, variant: str, replaces: str) -> Candidate:
     if replaces:
         return candidates.of_deepspeed(key, variant, replaces)
     # A package that cannot be imported may have the same key.
-    able = (finding for finding in candidates.findings if finding.state is not State.BROKEN)
-    return next(finding for finding in able if (finding.key, finding.variant) == (key, variant))
+    able = (candidate for candidate in candidates.all if candidate.state is not State.BROKEN)
+    return next(candidate for candidate in able if (candidate.key, candidate.variant) == (key, variant))
 
 
-def _broken(finding: Finding, error: str, reason: str) -> Finding:
+def _broken(candidate: Candidate, error: str, reason: str) -> Candidate:
     _, selection = api.CURRENT.state()
-    same = (finding.key, finding.variant, finding.upstream, State.BROKEN)
-    for other in selection.verdict.findings if selection else ():
+    same = (candidate.key, candidate.variant, candidate.upstream, State.BROKEN)
+    for other in selection.verdict.candidates if selection else ():
         if (other.key, other.variant, other.upstream, other.state) == same:
             return other
-    return replace(finding, state=State.BROKEN, reason=reason, error=error)
+    return replace(candidate, state=State.BROKEN, reason=reason, error=error)
 
 
-def _answer(finding: Finding) -> dict[str, Any]:
+def _answer(candidate: Candidate) -> dict[str, Any]:
     return {
-        "state": finding.state.value,
-        "reason": finding.reason,
-        "devices": finding.devices,
-        "runtime": finding.runtime,
-        "error": finding.error,
+        "state": candidate.state.value,
+        "reason": candidate.reason,
+        "devices": candidate.devices,
+        "runtime": candidate.runtime,
+        "error": candidate.error,
         "claimed": privateuse1_holder(),
     }
 

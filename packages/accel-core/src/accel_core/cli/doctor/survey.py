@@ -19,11 +19,15 @@ from accel_core.cli.doctor.report import Facts
 from accel_core.cli.doctor.torch_check import Torch
 from accel_core.cli.worker import Worker
 from accel_core.errors import InvalidEnvironment
+from accel_core.selection.candidates import Candidate, CandidateSet, State
 from accel_core.selection.choose import Request, Step, Verdict, passed_over
-from accel_core.selection.explanation import explained
-from accel_core.selection.finding import Finding, State
-from accel_core.selection.select import Candidates, Selection, request_from_environment, walk
-from accel_core.upstream import package_patches
+from accel_core.selection.current import (
+    Selection,
+    explained,
+    request_from_environment,
+    run_selection,
+)
+from accel_core.upstream import speedups
 from accel_core.upstream.backends import StockDeepSpeed
 from accel_core.vendor import module_exists
 
@@ -39,7 +43,7 @@ def examine(seconds: float) -> Facts:
         )
         worker = _worker()
         with redirect_stdout(sys.stderr):  # output of a vendor's module must not get into the JSON
-            candidates = Candidates(StockDeepSpeed())
+            candidates = CandidateSet(StockDeepSpeed())
         torch = _torch(worker, seconds * SLOW_STEP_FACTOR)
         children = Children(seconds, worker if torch.imports else None, torch.claimed)
         try:
@@ -47,7 +51,7 @@ def examine(seconds: float) -> Facts:
         finally:
             children.close()
         core = outcomes.of_core(torch, selection, children)
-        findings = _completed(selection, children, pool)
+        completed = _completed(selection, children, pool)
         return Facts(
             python={
                 "version": platform.python_version(),
@@ -60,7 +64,7 @@ def examine(seconds: float) -> Facts:
             bridge=bridge,
             unmet=tuple(packages.unmet()),
             selection=selection,
-            explanation=replace(explained(selection), findings=findings),
+            explanation=replace(explained(selection), candidates=completed),
             stuck=frozenset(children.stuck),
             speedups=package_patches.examined() if deepspeed.version and bridge.on else (),
             outcomes={
@@ -88,42 +92,44 @@ def _torch(worker: Worker | None, seconds: float) -> Torch:
     return torch
 
 
-def _select(candidates: Candidates, children: Children, claimed: str) -> Selection:
+def _select(candidates: CandidateSet, children: Children, claimed: str) -> Selection:
     try:
         request = request_from_environment(StockDeepSpeed().keys())
     except InvalidEnvironment as error:
-        return Selection(Request(), Verdict(Step.FAIL, None, tuple(candidates.findings), error=error))
-    return walk(candidates, replace(request, claimed=claimed), children.confirm, children.build)
+        return Selection(Request(), Verdict(Step.FAIL, None, tuple(candidates.all), error=error))
+    return run_selection(candidates, replace(request, claimed=claimed), children.confirm, children.build)
 
 
-def _completed(selection: Selection, children: Children, pool: ThreadPoolExecutor) -> tuple[Finding, ...]:
-    """Return the findings, with the candidates that the selection did not reach confirmed in parallel."""
-    findings = [_as_reported(finding, selection.request) for finding in selection.verdict.findings]
-    waiting = [f for f in findings if _waits(f, selection.request) and f.label not in children.answers]
+def _completed(selection: Selection, children: Children, pool: ThreadPoolExecutor) -> tuple[Candidate, ...]:
+    """Return the candidates, with the candidates that the selection did not reach confirmed in parallel."""
+    candidates = [_as_reported(candidate, selection.request) for candidate in selection.verdict.candidates]
+    waiting = [f for f in candidates if _waits(f, selection.request) and f.label not in children.answers]
     answers = dict(children.answers)
     answers |= {f.label: answer for f, answer in zip(waiting, pool.map(children.alone, waiting), strict=True)}
     return tuple(
-        _with_answer(finding, answers[finding.label]) if _waits(finding, selection.request) else finding
-        for finding in findings
+        _with_answer(candidate, answers[candidate.label])
+        if _waits(candidate, selection.request)
+        else candidate
+        for candidate in candidates
     )
 
 
-def _as_reported(finding: Finding, request: Request) -> Finding:
-    if finding.key == request.asked or finding.state in (State.CHOSEN, State.DEFERRED):
-        return finding
-    return passed_over(finding, request)
+def _as_reported(candidate: Candidate, request: Request) -> Candidate:
+    if candidate.key == request.asked or candidate.state in (State.CHOSEN, State.DEFERRED):
+        return candidate
+    return passed_over(candidate, request)
 
 
-def _waits(finding: Finding, request: Request) -> bool:
-    waits = finding.state in (State.PENDING, State.OUTRANKED, State.BLOCKED, State.DEFERRED)
-    return waits and finding.devices is None and finding.key not in request.skip
+def _waits(candidate: Candidate, request: Request) -> bool:
+    waits = candidate.state in (State.PENDING, State.OUTRANKED, State.BLOCKED, State.DEFERRED)
+    return waits and candidate.devices is None and candidate.key not in request.skip
 
 
-def _with_answer(finding: Finding, answer: Finding) -> Finding:
-    if finding.state is State.PENDING or (
-        finding.state is State.OUTRANKED and answer.state is not State.PRESENT
+def _with_answer(candidate: Candidate, answer: Candidate) -> Candidate:
+    if candidate.state is State.PENDING or (
+        candidate.state is State.OUTRANKED and answer.state is not State.PRESENT
     ):
         return answer
-    if finding.state is State.BLOCKED:
-        return replace(finding, devices=answer.devices)
-    return replace(finding, devices=answer.devices, reason=f"{finding.reason}; {answer.reason}")
+    if candidate.state is State.BLOCKED:
+        return replace(candidate, devices=answer.devices)
+    return replace(candidate, devices=answer.devices, reason=f"{candidate.reason}; {answer.reason}")

@@ -9,7 +9,7 @@ import pkgutil
 
 from accel_core.cli.ops.rows import MISSING, Row
 from accel_core.op_builder.table import OpTable
-from accel_core.selection.discover import discover
+from accel_core.selection.candidates import discover
 
 
 def table_in(package: str) -> OpTable:

@@ -1,0 +1,570 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The candidates of a selection: found by entry point, their evidence without imports, and what their runtimes say.
+
+A faulty package is a candidate, too: a broken one, with the reason.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import importlib
+import importlib.metadata
+import logging
+import sys
+import threading
+import traceback
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Any, Protocol
+
+from accel_core import cascade, env
+from accel_core.cascade import CascadeEntry, pip_install
+from accel_core.errors import (
+    AccelError,
+    DuplicateVendor,
+    InterfaceMismatch,
+    InvalidEnvironment,
+    InvalidVendor,
+    in_short,
+)
+from accel_core.vendor import (
+    ENTRY_POINT_GROUP,
+    Probe,
+    Vendor,
+    distribution_version,
+    interfaces,
+)
+from accel_core.vendor.probing import declaring_package
+
+
+class State(Enum):
+    """State of a candidate; `accel doctor` prints the values."""
+
+    #: There is evidence; the runtime has not been imported yet.
+    PENDING = "pending"
+    PRESENT = "present"
+    CHOSEN = "chosen"
+    #: Another candidate was chosen or requested first.
+    OUTRANKED = "outranked"
+    #: No runtime, or a runtime without a device (see `Candidate.runtime`).
+    ABSENT = "absent"
+    BROKEN = "broken"
+    #: Another runtime holds the PrivateUse1 slot, or ACCEL_SKIP names it.
+    BLOCKED = "blocked"
+    #: Left to DeepSpeed's own backend.
+    DEFERRED = "deferred"
+    #: No installed package supports it.
+    NOT_INSTALLED = "not-installed"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One candidate of the cascade.
+
+    requires: a sentence such as `NPU_Accelerator requires torch_npu`.
+    runtime:  its runtime is installed (whether or not there is a device).
+    hardware: its device files are there (whether or not there is a runtime); None if unknown.
+    upstream: DeepSpeed's own backend; no installed package supports it, or none that can be used.
+    replaces: the installed package that cannot be used, where DeepSpeed's own backend is a candidate in its place.
+    devices:  number of usable devices, None before they are counted.
+    error:    the traceback of a broken candidate.
+    advice:   what to do about a broken candidate or a missing runtime, if known.
+    deprecated: a sentence about the older interface number for which its package is written; empty if there is none.
+    """
+
+    key: str
+    priority: int
+    state: State
+    reason: str
+    variant: str = ""
+    package: str = ""
+    version: str = ""
+    requires: str = ""
+    runtime: bool = False
+    hardware: bool | None = None
+    upstream: bool = False
+    replaces: str = ""
+    devices: int | None = None
+    privateuse1: str = ""
+    yields_to: tuple[str, ...] = ()
+    error: str = ""
+    advice: str = ""
+    deprecated: str = ""
+
+    @property
+    def label(self) -> str:
+        """The key, with what distinguishes it from others of that key: `xpu (native)`, `npu (deepspeed)`."""
+        details = ", ".join(filter(None, (self.variant, self.replaces and "deepspeed")))
+        return f"{self.key} ({details})" if details else self.key
+
+    def now(self, state: State, reason: str | None = None) -> Candidate:
+        """Return the same candidate in another state."""
+        return replace(self, state=state, reason=self.reason if reason is None else reason)
+
+
+class Backend(Probe, Protocol):
+    """Probe of one of DeepSpeed's own backends."""
+
+    @property
+    def privateuse1(self) -> str:
+        """The name under which its runtime claims torch's PrivateUse1 slot; empty if it does not."""
+        ...
+
+    @property
+    def yields_to(self) -> tuple[str, ...]:
+        """Keys that are chosen instead of it if they are present."""
+        ...
+
+
+class DeepSpeed(Protocol):
+    """The installed DeepSpeed, or its absence."""
+
+    def keys(self) -> frozenset[str] | None:
+        """Return the keys of its backends; None if it is not installed."""
+        ...
+
+    def backend(self, key: str, variant: str) -> Backend:
+        """Return the probe for an entry of the cascade without an installed vendor package."""
+        ...
+
+    def accelerator(self, key: str) -> Any:
+        """Return a new instance of DeepSpeed's own accelerator class for a key."""
+        ...
+
+    def load(self) -> None:
+        """Import deepspeed, which calls `get_accelerator()`."""
+        ...
+
+    def importing(self) -> bool:
+        """Return whether deepspeed is being imported."""
+        ...
+
+    def launching(self) -> bool:
+        """Return whether this process is one of DeepSpeed's launcher."""
+        ...
+
+
+_log = logging.getLogger("accel_core")
+
+
+@contextmanager
+def about_to(step: str) -> Iterator[None]:
+    """Log the next step, on stderr under ACCEL_VERBOSE=1, and again if it is interrupted (Ctrl-C)."""
+    _log.debug("about to %s", step)
+    if _verbose():
+        _write(f"accel_core: about to {step}\n")
+    try:
+        yield
+    except KeyboardInterrupt:
+        _log.warning("interrupted while it was about to %s", step)
+        raise
+
+
+def is_worker() -> bool:
+    """Whether this is a child of multiprocessing that is no rank, such as a worker of a DataLoader.
+
+    Workers are daemons. While a child imports the program's module at its start, the parent has run that module.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    if process is None:
+        return False
+    current = process.current_process()
+    return bool(current.daemon or getattr(current, "_inheriting", False))
+
+
+def _verbose() -> bool:
+    try:
+        return env.VERBOSE.on()
+    except InvalidEnvironment:
+        return True  # an invalid value still shows that more output is wanted
+
+
+def _write(line: str) -> None:
+    if sys.stderr is None:
+        return
+    sys.stderr.write(line)
+    sys.stderr.flush()
+    if not faulthandler.is_enabled():
+        try:
+            faulthandler.enable()
+        except (OSError, ValueError, AttributeError):
+            pass  # a notebook's stderr has no file descriptor
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """The usable vendors, and a candidate for each entry point that cannot be used."""
+
+    vendors: tuple[Vendor, ...]
+    broken: tuple[Candidate, ...]
+
+
+def discover(entry_points: Iterable[importlib.metadata.EntryPoint] | None = None) -> Discovery:
+    """Load all vendor records. Does not raise: a faulty package becomes a candidate."""
+    if entry_points is None:
+        entry_points = importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)
+    vendors: list[Vendor] = []
+    broken: list[Candidate] = []
+    for point in _distinct(entry_points):
+        try:
+            vendor = _load(point)
+        except AccelError as error:
+            broken.append(_unloadable(point, error))
+            continue
+        if vendor.interface in interfaces.supported():
+            vendors.append(interfaces.adapted(vendor))
+        else:
+            broken.append(_unusable([vendor], _mismatch(point, f"interface {vendor.interface}")))
+    return _without_duplicates(vendors, broken)
+
+
+def _distinct(points: Iterable[importlib.metadata.EntryPoint]) -> list[importlib.metadata.EntryPoint]:
+    # An editable install beside a wheel of the same version lists its entry points twice.
+    seen = {(point.name, point.value, declaring_package(point)[0]): point for point in points}
+    return [seen[name] for name in sorted(seen)]
+
+
+def _load(point: importlib.metadata.EntryPoint) -> Vendor:
+    package, version = declaring_package(point)
+    try:
+        with about_to(f"import {point.value.partition(':')[0]}, the vendor record of {package}"):
+            vendor = point.load()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        if written_for := _older_interface(error):
+            raise _mismatch(point, written_for) from error
+        raise InvalidVendor(
+            what=f"the vendor entry point {point.name!r} of {package} cannot be imported",
+            found=f"{type(error).__name__}: {error} (from {point.value})",
+            expected="an import without side effects that gives an accel_core.Vendor",
+            do=f"reinstall or remove it: pip uninstall {package}",
+        ) from error
+    if not isinstance(vendor, Vendor):
+        raise InvalidVendor(
+            what=f"the vendor entry point {point.name!r} of {package} is not a vendor",
+            found=f"{point.value} is a {type(vendor).__name__}",
+            expected="an instance of accel_core.Vendor",
+            do=f'point the entry at the record, as in `{point.name} = "package.vendor:VENDOR"`',
+        )
+    return replace(vendor, distribution=vendor.distribution or package, version=version or vendor.version)
+
+
+def _older_interface(error: BaseException) -> str:
+    """Describe the interface of a package whose record fails to load because of it; empty for other failures."""
+    # The package may also import a name that only a newer core has.
+    if isinstance(error, ImportError) and (error.name or "").partition(".")[0] == "accel_core":
+        return f"an interface that has what this one lacks ({error})"
+    if isinstance(error, TypeError) and "Vendor.__init__()" in str(error):
+        return f"an interface whose Vendor record has other fields ({error})"
+    return ""
+
+
+def _mismatch(point: importlib.metadata.EntryPoint, written_for: str) -> InterfaceMismatch:
+    package, version = declaring_package(point)
+    needs = [
+        text for text in (point.dist.requires or () if point.dist else ()) if text.startswith("accel-core")
+    ]
+    core = distribution_version("accel-core") or "of unknown version"
+    own, *older = map(str, interfaces.supported())
+    takes = f" and takes {older[0]}" if older else ""
+    return InterfaceMismatch(
+        what=f"{package} was built for another version of the accelerator interface",
+        # Names both versions, because the line of a candidate has no "expected".
+        found=f"{package} {version} is written for {written_for}; accel-core {core} has interface {own}{takes}"
+        + (f", and the package asks for {needs[0]}" if needs else ""),
+        expected=f"interface {' or '.join((own, *older))}, that of the installed accel-core",
+        do=pip_install("accel-core", package, options="--upgrade"),
+    )
+
+
+def _without_duplicates(vendors: list[Vendor], broken: list[Candidate]) -> Discovery:
+    claims: dict[tuple[str, str], list[Vendor]] = defaultdict(list)
+    for vendor in vendors:
+        claims[vendor.key, vendor.variant].append(vendor)
+    for (key, _), claimants in claims.items():
+        if len(claimants) > 1:
+            names = " and ".join(sorted(vendor.distribution for vendor in claimants))
+            error = DuplicateVendor(
+                what=f"more than one package provides the accelerator {claimants[0].label!r}",
+                found=names,
+                expected=f"one package for the key {key!r}",
+                do=f"pip uninstall one of {names}",
+            )
+            broken.append(_unusable(claimants, error))
+    alone = tuple(claimants[0] for claimants in claims.values() if len(claimants) == 1)
+    return Discovery(alone, tuple(broken))
+
+
+def _unloadable(point: importlib.metadata.EntryPoint, error: AccelError) -> Candidate:
+    package, version = declaring_package(point)
+    key, variant = _named_by(point)
+    entries = [entry for entry in cascade.entries(key) if variant in ("", entry.variant)]
+    return Candidate(
+        key=key,
+        priority=entries[0].priority if entries else cascade.priority(cascade.CPU_KEY) - 1,
+        state=State.BROKEN,
+        reason=_line(error),
+        variant=variant,
+        package=package,
+        version=version,
+        requires=_requires(key),
+        error="".join(traceback.format_exception(error)),
+    )
+
+
+def _named_by(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
+    """Return key and variant by the name of an entry point: its key, or key and variant (`xpu.ipex`)."""
+    key, _, variant = point.name.rpartition(".")
+    if any(entry.variant == variant for entry in cascade.entries(key)):
+        return key, variant
+    return point.name, ""
+
+
+def _unusable(vendors: list[Vendor], error: AccelError) -> Candidate:
+    """Return the candidate about records that can be loaded and not be used."""
+    first = vendors[0]
+    return Candidate(
+        key=first.key,
+        priority=max(vendor.priority for vendor in vendors),
+        state=State.BROKEN,
+        reason=_line(error),
+        variant=first.variant,
+        package=" and ".join(sorted(vendor.distribution for vendor in vendors)),
+        version=first.version if len(vendors) == 1 else "",
+        requires=_requires(first.key),
+        hardware=any(map(_sees_hardware, vendors)) or None,
+        error=str(error),
+    )
+
+
+def _sees_hardware(vendor: Vendor) -> bool:
+    """Whether the probe of a record that cannot be used still says that its device is there. Does not raise."""
+    try:
+        with about_to(f"look for the device of {vendor.label}, whose package cannot be used"):
+            return vendor.evidence().hardware is True
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
+        return False
+
+
+def _requires(key: str) -> str:
+    return next((entry.sentence() for entry in cascade.entries(key)), "")
+
+
+def _line(error: AccelError) -> str:
+    return f"[{error.code}] {error.what}: {error.found}; {error.do}"
+
+
+#: Seconds after which a slow runtime is logged.
+SLOW = 10.0
+
+_log = logging.getLogger("accel_core")
+
+
+def of_vendor(vendor: Vendor) -> Candidate:
+    """Return the candidate about an installed vendor, from its evidence."""
+    entries = [e for e in cascade.entries(vendor.key) if e.variant == vendor.variant or not vendor.variant]
+    candidate = Candidate(
+        key=vendor.key,
+        variant=vendor.variant,
+        priority=vendor.priority,
+        state=State.PENDING,
+        reason="",
+        package=vendor.distribution,
+        version=vendor.version or distribution_version(vendor.distribution) or "",
+        requires=entries[0].sentence()
+        if entries
+        else f"{vendor.accelerator.rpartition(':')[2]} requires {vendor.requires}",
+        privateuse1=vendor.privateuse1,
+        yields_to=vendor.yields_to,
+        advice=vendor.how_to_install(),
+        deprecated=interfaces.deprecation(vendor.interface),
+    )
+    return _with_evidence(candidate, vendor)
+
+
+def of_backend(entry: CascadeEntry, backend: Backend, replaces: str = "") -> Candidate:
+    """Return the candidate about DeepSpeed's own backend for an entry of the cascade.
+
+    backend: its probe. replaces: the installed package in whose place it is a candidate.
+    """
+    candidate = Candidate(
+        key=entry.key,
+        variant=entry.variant,
+        priority=entry.priority,
+        state=State.PENDING,
+        reason="",
+        package=entry.distribution,
+        requires=entry.sentence(),
+        privateuse1=backend.privateuse1,
+        yields_to=backend.yields_to,
+        upstream=True,
+        replaces=replaces,
+    )
+    return _with_evidence(candidate, backend)
+
+
+def of_entry(entry: CascadeEntry, backend: Backend, keys: frozenset[str] | None) -> Candidate:
+    """Return the candidate about an entry of the cascade that no installed package serves.
+
+    backend: the probe of DeepSpeed's own backend for it. keys: the backends of the installed DeepSpeed.
+    """
+    seen = of_backend(entry, backend)
+    if seen.state is State.PENDING:
+        return seen
+    served = (
+        f"{entry.distribution} is not installed" if entry.distribution else "no package of ours serves it"
+    )
+    missing = f"{served}; {seen.reason}"
+    if seen.runtime and entry.key in (keys or ()):
+        missing += "; DeepSpeed's own backend can be selected by name"
+    return seen.now(State.NOT_INSTALLED, missing)
+
+
+def _with_evidence(candidate: Candidate, probe: Probe | Vendor) -> Candidate:
+    try:
+        with about_to(f"look for evidence of {_named(candidate)}"):
+            evidence = probe.evidence()
+        possible = evidence.runtime and evidence.hardware is not False
+        state = State.PENDING if possible else State.ABSENT
+        return replace(
+            candidate,
+            state=state,
+            reason=evidence.reason,
+            runtime=evidence.runtime,
+            hardware=evidence.hardware,
+            advice="" if evidence.runtime else candidate.advice,
+        )
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return _failed(candidate, error, "its search for evidence")
+
+
+def confirmed(candidate: Candidate, probe: Probe | Vendor) -> Candidate:
+    """Return the candidate after importing the runtime and counting devices: present, absent or broken."""
+    try:
+        with about_to(f"import the runtime of {_named(candidate)}"), _named_when_slow(candidate):
+            answer = probe.confirm()
+        state = State.PRESENT if answer.devices > 0 else State.ABSENT
+        return replace(candidate, state=state, reason=answer.reason, devices=answer.devices, runtime=True)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        return _failed(candidate, error, "its runtime")
+
+
+def _named(candidate: Candidate) -> str:
+    package = (
+        f"{candidate.package} {candidate.version}".strip() if candidate.version else "DeepSpeed's own backend"
+    )
+    return f"{candidate.label} ({package})"
+
+
+def _failed(candidate: Candidate, error: BaseException, part: str) -> Candidate:
+    reason = f"{part} fails with {type(error).__name__}"
+    if first := in_short(error):
+        reason += f": {first}"
+    return replace(
+        candidate,
+        state=State.BROKEN,
+        reason=reason,
+        error="".join(traceback.format_exception(error)),
+        advice="",
+    )
+
+
+@contextmanager
+def _named_when_slow(candidate: Candidate) -> Iterator[None]:
+    text = "still waiting for the runtime of %s after %g s; ACCEL_SKIP=%s passes over it"
+    timer = threading.Timer(SLOW, _log.warning, (text, candidate.label, SLOW, candidate.key))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # the thread must not exist if the program forks right after the selection
+
+
+def privateuse1_holder() -> str:
+    """Return the backend that holds torch's PrivateUse1 slot in this process; empty while it is free."""
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(torch, "_C"):
+        return ""
+    name = str(torch._C._get_privateuse1_backend_name())
+    return "" if name == "privateuseone" else name
+
+
+class CandidateSet:
+    """The candidates of a selection, and the probe of each candidate."""
+
+    def __init__(self, deepspeed: DeepSpeed) -> None:
+        discovery = discover()
+        self._deepspeed, self._keys = deepspeed, deepspeed.keys()
+        self._vendors: dict[tuple[str, str], Vendor] = {(v.key, v.variant): v for v in discovery.vendors}
+        served = {vendor.key for vendor in discovery.vendors} | {
+            candidate.key for candidate in discovery.broken
+        }
+        self.all = [
+            of_entry(entry, deepspeed.backend(entry.key, entry.variant), self._keys)
+            for entry in cascade.ENTRIES
+            if entry.key not in served
+        ]
+        for candidate in [*map(of_vendor, discovery.vendors), *discovery.broken]:
+            self.put(candidate)
+
+    def confirm(self, candidate: Candidate) -> Candidate:
+        """Import the candidate's runtime in this process and count its devices."""
+        vendor = self.vendor(candidate)
+        return confirmed(candidate, vendor or self._deepspeed.backend(candidate.key, candidate.variant))
+
+    def put(self, answer: Candidate) -> None:
+        """Replace the candidate about the same candidate, or add it.
+
+        For a package that cannot be used DeepSpeed's own backends say whether the device is there, and become
+        candidates in its place.
+        """
+        same = _identity(answer)
+        self.all = [candidate for candidate in self.all if _identity(candidate) != same]
+        if answer.state is State.BROKEN and not answer.upstream:
+            owns = self._own_backends(answer)
+            if any(own.hardware for own in owns):
+                answer = replace(answer, hardware=True)
+            self.all += [own for own in owns if self._needed(own)]
+        self.all.append(answer)
+
+    def _own_backends(self, broken: Candidate) -> list[Candidate]:
+        return [
+            self.of_deepspeed(entry.key, entry.variant, broken.package)
+            for entry in cascade.entries(broken.key)
+            if broken.variant in ("", entry.variant)
+        ]
+
+    def _needed(self, own: Candidate) -> bool:
+        """Whether DeepSpeed has this backend, its runtime is there, and no package that works serves the same."""
+        served = any(
+            _identity(f) == _identity(own)
+            or (f.key == own.key and f.variant in ("", own.variant) and f.state is not State.BROKEN)
+            for f in self.all
+        )
+        return own.key in (self._keys or ()) and own.state is State.PENDING and not served
+
+    def of_deepspeed(self, key: str, variant: str, replaces: str) -> Candidate:
+        """Return the candidate about DeepSpeed's own backend in the place of a package."""
+        (entry,) = (entry for entry in cascade.entries(key) if entry.variant == variant)
+        return of_backend(entry, self._deepspeed.backend(key, variant), replaces)
+
+    def vendor(self, candidate: Candidate) -> Vendor | None:
+        """Return the vendor record of a candidate; None for a backend of DeepSpeed."""
+        return None if candidate.upstream else self._vendors.get((candidate.key, candidate.variant))
+
+
+def _identity(candidate: Candidate) -> tuple[str, str, str, bool]:
+    return candidate.key, candidate.variant, candidate.package, candidate.upstream
