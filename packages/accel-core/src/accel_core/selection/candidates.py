@@ -364,8 +364,6 @@ def _line(error: AccelError) -> str:
 #: Seconds after which a slow runtime is logged.
 SLOW = 10.0
 
-_log = logging.getLogger("accel_core")
-
 
 def of_vendor(vendor: Vendor) -> Candidate:
     """Return the candidate about an installed vendor, from its evidence."""
