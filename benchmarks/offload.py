@@ -21,8 +21,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from accel_core.cli.ops.bars import stacked
 from benchmarks import results
+from benchmarks.bars import stacked
 
 WIDTH = 4096
 #: ZeRO stage, type, threads.

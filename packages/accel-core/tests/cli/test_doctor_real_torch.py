@@ -10,10 +10,10 @@ from typing import Any
 EXAMINE = """
 import json
 from dataclasses import asdict
-from accel_core.cli.doctor import torch_check
-from accel_core.cli.worker import Worker
-worker = Worker(torch_check.STEPS)
-print(json.dumps(asdict(torch_check.examine(worker.ask(120, "torch"), 120))))
+from accel_core.cli.doctor import examine
+from accel_core.cli.child import Worker
+worker = Worker(examine.STEPS)
+print(json.dumps(asdict(examine.examine_torch(worker.ask(120, "torch"), 120))))
 worker.close()
 """
 

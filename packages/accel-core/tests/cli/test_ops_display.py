@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.cli.ops.attempts import Selected, Tried, Waiting
-from accel_core.cli.ops.display import progress
-from accel_core.cli.ops.rows import Row
+from accel_core.cli.ops.attempts import Selected, Tried, Waiting, progress
+from accel_core.cli.ops.listing import Row
 
 from .conftest import Environment
 

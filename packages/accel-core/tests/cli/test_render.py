@@ -9,10 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from accel_core.cli.doctor import advice, render
-from accel_core.cli.doctor.report import Facts, Report
-from accel_core.cli.doctor.torch_check import Torch
-from accel_core.cli.packages import Bridge, DeepSpeed
+from accel_core.cli.doctor import advice, command
+from accel_core.cli.doctor.command import Report
+from accel_core.cli.doctor.examine import Bridge, DeepSpeed, Facts, Torch
 from accel_core.selection.candidates import Candidate, State
 from accel_core.selection.choose import Request, Step, Verdict
 from accel_core.selection.current import Selection, explained
@@ -45,7 +44,7 @@ def report(*candidates: Candidate, torch: Torch | None = None) -> Report:
 
 
 def shown(capsys: pytest.CaptureFixture[str], told: Report) -> str:
-    render.show(told)
+    command.show(told)
     return capsys.readouterr().out
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.cli.worker import Worker
+from accel_core.cli.child import Worker
 
 ANSWERS = """
 import os
 import time
 
-from accel_core.cli.worker import serve
+from accel_core.cli.child import serve
 
 
 def until(path):

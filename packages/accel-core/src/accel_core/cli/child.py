@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Child processes that may crash, hang or print: start, kill, describe their end; run source text in one.
+"""Child processes that may crash, hang or print: run source text in one, or a worker that handles requests in sequence.
 
-A child leads its own process group and its working directory is temporary. `cli/worker.py` sends several requests
-to one process.
+A child leads its own process group and its working directory is temporary. Requests and replies have a pipe of their
+own, because runtimes print on stdout and read stdin.
 """
 
 from __future__ import annotations
@@ -13,14 +13,21 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 #: Number of characters that are kept of a child's output, from its end.
 _KEPT = 4000
+#: Interval at which a silent child is checked.
+_POLL_SECONDS = 0.1
+#: First lines of a dump of Python's faulthandler; the runtime's own output precedes them.
+_FAULT = ("Fatal Python error", "Thread 0x", "Current thread 0x")
 
 
 @dataclass(frozen=True)
@@ -46,19 +53,112 @@ def ask_source(source: str, *, seconds: float) -> Reply:
     """
     with TemporaryDirectory(prefix="accel-") as folder:
         answer_path, output = Path(folder, "answer.json"), Path(folder, "output")
-        process = start(["-c", source, "--answer", str(answer_path)], output)
+        process = _start(["-c", source, "--answer", str(answer_path)], output)
         try:
             status = process.wait(seconds)
         except subprocess.TimeoutExpired:
             status = None
         finally:
-            kill_group(process)
+            _kill_group(process)
         answer = json.loads(answer_path.read_text(encoding="utf-8")) if answer_path.exists() else {}
-        failure = ending(status, seconds) if status != 0 or not answer else ""
-        return Reply(answer, failure, end_of(output))
+        failure = _ending(status, seconds) if status != 0 or not answer else ""
+        return Reply(answer, failure, _end_of(output))
 
 
-def start(
+class Worker:
+    """Runs `python -m module`, which calls `serve`. A worker cannot be used after a failed reply."""
+
+    def __init__(self, module: str, **environment: str) -> None:
+        self._folder = TemporaryDirectory(prefix="accel-")
+        self._output = Path(self._folder.name, "output")
+        self._pipe, theirs = Pipe()
+        #: Bytes that were printed before the request.
+        self._printed = 0
+        with theirs:
+            number = theirs.fileno()
+            self._process = _start(["-m", module, str(number)], self._output, environment, (number,))
+
+    def ask(self, seconds: float, what: str, *arguments: str) -> Reply:
+        """Send a request and wait up to `seconds` for the reply."""
+        self.send(what, *arguments)
+        return self.receive(seconds)
+
+    def send(self, what: str, *arguments: str) -> None:
+        """Send a request; `receive` returns the reply."""
+        self._printed = self._output.stat().st_size
+        try:
+            self._pipe.send((what, *arguments))
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # the child has ended; `receive` returns how
+
+    def receive(self, seconds: float) -> Reply:
+        """Return the reply. A child that does not reply within `seconds` is killed with its process group."""
+        self.wait(seconds)
+        return self.reply(seconds)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait up to `seconds`; returns True if there is a reply or the child has ended."""
+        deadline = time.monotonic() + seconds
+        while True:
+            # A child process of the child may keep the pipe open.
+            ended = self._process.poll() is not None
+            left = deadline - time.monotonic()
+            if self._pipe.poll(0 if ended else max(0, min(left, _POLL_SECONDS))) or ended:
+                return True
+            if left <= 0:
+                return False
+
+    def reply(self, seconds: float) -> Reply:
+        """Return the reply for which `wait` has waited; if there is none after `seconds`, kill the child."""
+        try:
+            if self._pipe.poll():
+                return Reply(self._pipe.recv())
+        except (EOFError, ConnectionResetError):
+            self._wait_a_moment()
+        failure = _ending(self._process.poll(), seconds)
+        _kill_group(self._process)
+        reply = Reply({}, failure, _end_of(self._output), self._last_line())
+        self.close()
+        return reply
+
+    def close(self) -> None:
+        """End the process; calling again does nothing."""
+        if not self._pipe.closed:
+            _kill_group(self._process)
+            self._pipe.close()
+            self._folder.cleanup()
+
+    def _last_line(self) -> str:
+        """Return the last line printed since the request, before any dump of faulthandler."""
+        last = ""
+        for line in self._output.read_bytes()[self._printed :].decode("utf-8", "replace").splitlines():
+            if line.startswith(_FAULT):
+                break
+            last = line.strip() or last
+        return last
+
+    def _wait_a_moment(self) -> None:
+        # The pipe is closed shortly before the process ends.
+        try:
+            self._process.wait(1.0)
+        except subprocess.TimeoutExpired:
+            pass
+
+
+def serve(handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
+    """In the child of a `Worker`: handle requests until the pipe is closed."""
+    pipe = Connection(int(sys.argv[1]))
+    os.set_inheritable(pipe.fileno(), False)
+    try:
+        while True:
+            what, *arguments = pipe.recv()
+            pipe.send(handlers[what](*arguments))
+    except EOFError:
+        # Exit without exit handlers: a runtime that fails at exit does not change the replies.
+        os._exit(0)
+
+
+def _start(
     arguments: Sequence[str],
     output: Path,
     more: Mapping[str, str] | None = None,
@@ -88,12 +188,11 @@ def start(
         )
 
 
-def end_of(output: Path) -> str:
-    """Return the end of a child's output."""
+def _end_of(output: Path) -> str:
     return output.read_text(encoding="utf-8", errors="replace")[-_KEPT:]
 
 
-def kill_group(process: subprocess.Popen[bytes]) -> None:
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill the process group that a child leads, and wait for the child."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
@@ -102,7 +201,7 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def ending(status: int | None, seconds: float) -> str:
+def _ending(status: int | None, seconds: float) -> str:
     """Describe how a child without a result ended; a status of None means killed after `seconds`."""
     if status is None:
         return f"did not answer within {seconds:g} s"

@@ -1,17 +1,158 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Entry of the command `accel`. Only the module of the sub-command that is called is imported."""
+"""Entry of the command `accel`, and its sub-commands: core's own, and those that other packages add by entry point.
+
+A package adds one as ::
+
+    [project.entry-points."accel.commands"]
+    sim = "accel_testkit.sim:COMMAND"
+
+where the object, or module, has `add_arguments(parser)` and `run(args) -> int`. It is imported only when it
+is called, so that a broken one does not affect the others. The first line of the module's docstring, after its
+last ": ", is the summary in `accel --help`.
+"""
 
 from __future__ import annotations
 
 import argparse
+import ast
+import importlib.metadata
+import importlib.util
 import os
+import pkgutil
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
 
 from accel_core.__about__ import __version__
-from accel_core.cli import commands
-from accel_core.errors import AccelError
+from accel_core.errors import AccelError, InvalidCommand
+from accel_core.vendor.probing import declaring_package
+
+ENTRY_POINT_GROUP = "accel.commands"
+
+
+class Command(Protocol):
+    """One sub-command."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare its options."""
+        ...
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Run the sub-command; returns the exit status."""
+        ...
+
+
+@dataclass(frozen=True)
+class Source:
+    """A declared sub-command: dotted name, summary in one line, and the package that declares it."""
+
+    target: str
+    summary: str
+    package: str = "accel-core"
+
+    def attach(self, parser: argparse.ArgumentParser) -> Command:
+        """Import the sub-command and add its options to the parser; raises `InvalidCommand`."""
+        try:
+            command: Any = pkgutil.resolve_name(self.target)
+            missing = [
+                part for part in ("add_arguments", "run") if not callable(getattr(command, part, None))
+            ]
+            if missing:
+                raise self._invalid(f"{type(command).__name__} without {' and '.join(missing)}")
+            command.add_arguments(parser)
+        except InvalidCommand:
+            raise
+        except (Exception, SystemExit) as error:
+            raise self._invalid(f"{type(error).__name__}: {error}") from error
+        loaded: Command = command
+        return loaded
+
+    def _invalid(self, found: str) -> InvalidCommand:
+        return InvalidCommand(
+            what=f"the sub-command of {self.package} cannot be used",
+            found=f"{found} (from {self.target})",
+            expected="an object with add_arguments(parser) and run(args) -> int",
+            do=f"upgrade or remove it: pip uninstall {self.package}",
+        )
+
+
+_OWN = {
+    "doctor": Source(
+        "accel_core.cli.doctor.command", "show every accelerator, which one a run would use, and why"
+    ),
+    "ops": Source(
+        "accel_core.cli.ops.command",
+        "list, build or test the ops of the accelerator that a run would use; profile a run",
+    ),
+    "env": Source("accel_core.cli.variables", "list the environment variables and their present values"),
+}
+
+
+#: Sub-commands that other packages of this project add.
+_ELSEWHERE = {
+    "io": "accel-ops",
+    "launch": "accel-launch",
+    "new-vendor": "accel-testkit",
+    "sim": "accel-testkit",
+}
+
+
+def missing(name: str) -> InvalidCommand | None:
+    """Return the error for a sub-command of a package that is not installed; None if no package of ours adds it."""
+    package = _ELSEWHERE.get(name)
+    if package is None:
+        return None
+    from accel_core.cascade import pip_install  # not needed to run a command
+    from accel_core.vendor import distribution_version
+
+    version = distribution_version(package)
+    return InvalidCommand(
+        what=f"`accel {name}` needs {package}",
+        found=f"{package} {version} without it" if version else f"{package} is not installed",
+        expected=f"a package that adds {name!r} to `accel`",
+        do=pip_install(package, options="--upgrade" if version else ""),
+    )
+
+
+def available() -> tuple[dict[str, Source], list[str]]:
+    """Return the sub-commands by name, and a remark for each duplicate. Imports none of them."""
+    found = dict(_OWN)
+    remarks = []
+    for point in sorted(
+        importlib.metadata.entry_points(group=ENTRY_POINT_GROUP), key=lambda p: (p.name, p.value)
+    ):
+        package = declaring_package(point)[0]
+        summary = _summary(point.module) or f"from the package {package}"
+        source = Source(point.value, summary, package)
+        former = found.setdefault(point.name, source)
+        if former != source:
+            remarks.append(
+                f"the command {point.name!r} of {source.package} is left out: {former.package} has it"
+            )
+    return found, remarks
+
+
+def _summary(module: str) -> str:
+    """Return the summary in the docstring of a module without importing it; empty if there is none."""
+    try:
+        source = _source(*module.split("."))
+        document = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) if source else None
+    except (ImportError, OSError, SyntaxError, ValueError):
+        return ""
+    return (document or "").partition("\n")[0].rpartition(": ")[2].rstrip(".")
+
+
+def _source(top: str, *rest: str) -> Path | None:
+    spec = importlib.util.find_spec(top)
+    if spec is None or not rest:
+        return Path(spec.origin) if spec and spec.origin else None
+    modules = [Path(root, *rest) for root in spec.submodule_search_locations or ()]
+    files = [file for path in modules for file in (path.with_suffix(".py"), path / "__init__.py")]
+    return next(filter(Path.is_file, files), None)
+
 
 _INTERRUPTED = 130
 _WRONG_USAGE = 2
@@ -43,15 +184,15 @@ def _run(arguments: Sequence[str]) -> int:
     parser.add_argument("--version", action="version", version=f"accel-core {__version__}")
     slots = parser.add_subparsers(metavar="command")
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
-    called: commands.Command | None = None
-    found, remarks = commands.available()
+    called: Command | None = None
+    found, remarks = available()
     for name, source in sorted(found.items()):
         slot = slots.add_parser(name, help=source.summary, description=source.summary)
         if name == wanted:
             called = source.attach(slot)
     for remark in remarks:
         print(f"accel: {remark}", file=sys.stderr)
-    if wanted is not None and wanted not in found and (error := commands.missing(wanted)):
+    if wanted is not None and wanted not in found and (error := missing(wanted)):
         print(error, file=sys.stderr)
         return _WRONG_USAGE
     parsed = parser.parse_args(arguments)

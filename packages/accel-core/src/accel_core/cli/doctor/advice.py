@@ -6,20 +6,30 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from accel_core import env
-from accel_core.cascade import CPU_KEY, pip_install
-from accel_core.cli.doctor import outcomes
-from accel_core.cli.doctor.report import Facts, Remark
-from accel_core.cli.packages import AUTOLOAD, TORCH_GROUP, Unmet
+from accel_core.cascade import CPU_KEY
+from accel_core.cli.doctor.examine import AUTOLOAD, TORCH_GROUP, Facts, Unmet, needs_a_run, pip_install
 from accel_core.errors import InvalidEnvironment
 from accel_core.selection.candidates import Candidate, State
 from accel_core.upstream.contract import TRIED, TRIED_TORCH
 from accel_core.vendor import distribution_version
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A problem or a note: stable code, subject, what was found, and one line of advice."""
+
+    code: str
+    subject: str
+    found: str
+    advice: str
+
 
 _OFF = f"export {AUTOLOAD}=0"
 _MISSING_LIBRARY = re.compile(r"(\S+\.so[.\d]*): cannot open shared object file|Library not loaded: (\S+)")
@@ -151,7 +161,7 @@ def _deepspeed(facts: Facts) -> Iterator[Remark]:
         advice = f"pip install 'deepspeed{deepspeed.supported}', or {pip_install('accel-core', options='--upgrade')}"
         yield Remark("deepspeed-version", "deepspeed", found, advice)
     outcome = facts.outcomes.get("deepspeed")
-    if outcome and outcome.error and facts.torch.imports and outcomes.needs_a_run(facts.bridge, deepspeed):
+    if outcome and outcome.error and facts.torch.imports and needs_a_run(facts.bridge, deepspeed):
         found = f"a program that imports it ends in {outcome.error}"
         own = "DeepSpeed chooses by itself here: " if not facts.bridge.on else ""
         repair = _library(outcome.error) or f"{own}run `python -c 'import deepspeed'` for the whole error"

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any
 
 from accel_core import api, env
-from accel_core.cli.packages import TORCH_GROUP
-from accel_core.cli.worker import serve
+from accel_core.cli.child import serve
+from accel_core.cli.doctor.examine import TORCH_GROUP
 from accel_core.errors import AccelError
 from accel_core.selection.candidates import Candidate, CandidateSet, State, privateuse1_holder
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 
 from accel_core.cli.ops import profile
-from accel_core.cli.ops.rows import FAILED, MISSING, Row
+from accel_core.cli.ops.listing import FAILED, MISSING, Row, listed, with_packages
 from accel_core.errors import UnknownBuilder
 
 #: Time limit of one op, which may have to be compiled.
@@ -56,11 +56,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from accel_core.cli.ops import display
-    from accel_core.cli.ops.listing import listed
+    from accel_core.cli.ops import attempts
 
     try:
-        with display.selecting(quiet=args.json):
+        with attempts.selecting(quiet=args.json):
             from accel_core.api import get_accelerator
 
             accelerator = get_accelerator()
@@ -72,17 +71,17 @@ def _list(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(device, rows)
     else:
-        display.show(device, _with_packages(rows, args.builders))
+        attempts.show(device, _with_packages(rows, args.builders))
     return 0
 
 
 def _try(args: argparse.Namespace) -> int:
     """Load the ops in a child process, and run them for `test`. This process does not import torch."""
-    from accel_core.cli.ops import attempts, display
+    from accel_core.cli.ops import attempts
 
     device = ""
     rows: dict[str, Row] = {}
-    with display.progress(args.action, quiet=args.json) as progress:
+    with attempts.progress(args.action, quiet=args.json) as progress:
         for event in attempts.attempts(args.builders, args.action, args.timeout):
             if isinstance(event, attempts.Refused):
                 progress.stop()
@@ -103,9 +102,7 @@ def _try(args: argparse.Namespace) -> int:
 
 def _with_packages(rows: Iterable[Row], named: Sequence[str]) -> list[Row]:
     """Add to each named builder that is missing the installed packages that have it."""
-    from accel_core.cli.ops import tables
-
-    return [tables.with_packages(row) if row.builder in named else row for row in rows]
+    return [with_packages(row) if row.builder in named else row for row in rows]
 
 
 def _print_json(device: str, rows: Iterable[Row]) -> None:

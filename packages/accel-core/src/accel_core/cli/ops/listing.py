@@ -1,17 +1,78 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The builders of an accelerator: DeepSpeed's names, and those of its package's own op table."""
+"""The builders of an accelerator: DeepSpeed's names, and those of its package's own op table.
+
+The op tables of the other installed vendor packages say which of them has an op that is missing. Imports no runtime.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
+import pkgutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from accel_core.cli.ops import tables
-from accel_core.cli.ops.rows import MISSING, SERVED, Row
 from accel_core.errors import UnknownBuilder
 from accel_core.op_builder.names import UPSTREAM
+from accel_core.op_builder.table import OpTable
+from accel_core.selection.candidates import discover
+
+SERVED, MISSING, OK, FAILED = "served", "missing", "ok", "failed"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One op.
+
+    builder: name of the builder class.
+    op:      upstream's name of the op (`fused_adam`); `deepspeed_not_implemented` for a missing one.
+    state:   served or missing; ok or failed once it was tried.
+    reason:  where the op comes from, or why it is missing or failed.
+    seconds: the time that loading took; None if it was not loaded.
+    """
+
+    builder: str
+    op: str
+    state: str
+    reason: str
+    seconds: float | None = None
+
+
+def table_in(package: str) -> OpTable:
+    """Return `TABLE` of an op builder package; an empty table if it has none or cannot be imported."""
+    try:
+        table = pkgutil.resolve_name(f"{package}:TABLE")
+    except (Exception, SystemExit):
+        table = None
+    return table if isinstance(table, OpTable) else OpTable(package, {})
+
+
+def packages_with(builder: str) -> dict[str, str]:
+    """Return the packages whose op table has the builder, each with the key of its accelerator.
+
+    The table is `TABLE` of `op_builder` in the package of the accelerator class, as in the template of vendor packages.
+    """
+    found: dict[str, str] = {}
+    for vendor in discover().vendors:
+        package = vendor.accelerator.partition(":")[0].partition(".")[0]
+        if builder in table_in(f"{package}.op_builder"):
+            found.setdefault(vendor.distribution, vendor.key)
+    return dict(sorted(found.items()))
+
+
+def with_packages(row: Row) -> Row:
+    """Add to a missing row the packages that have the op for another accelerator."""
+    packages = packages_with(row.builder) if row.state == MISSING else {}
+    if not packages:
+        return row
+    return dataclasses.replace(row, reason=f"{row.reason}; {sentence(packages)}")
+
+
+def sentence(packages: dict[str, str]) -> str:
+    """Return a sentence with the packages and the accelerator of each."""
+    return " and ".join(f"{package} has it for {key}" for package, key in packages.items())
 
 
 def listed(accelerator: Any, names: Sequence[str]) -> list[Row]:
@@ -19,7 +80,7 @@ def listed(accelerator: Any, names: Sequence[str]) -> list[Row]:
 
     Raises UnknownBuilder.
     """
-    known = (*UPSTREAM, *sorted(tables.table_in(accelerator.op_builder_dir()).keys() - set(UPSTREAM)))
+    known = (*UPSTREAM, *sorted(table_in(accelerator.op_builder_dir()).keys() - set(UPSTREAM)))
     unknown = [name for name in names if name not in known]
     if unknown:
         raise _unknown(unknown, known, accelerator.device_name())
@@ -38,8 +99,8 @@ def _unknown(names: Sequence[str], known: Sequence[str], device: str) -> Unknown
     near, facts = [], []
     for name in names:
         near += [match for match in _near(name, known) if match not in near]
-        packages = tables.packages_with(name)
-        facts.append(f"{name!r}" + (f" ({tables.sentence(packages)})" if packages else ""))
+        packages = packages_with(name)
+        facts.append(f"{name!r}" + (f" ({sentence(packages)})" if packages else ""))
     return UnknownBuilder(
         what=f"{device} has no such op builder",
         found="; ".join(facts),

@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Table
 
 from accel_core import env
-from accel_core.cli.ops import bars
 from accel_core.errors import NothingProfiled
 
 #: The first iterations allocate memory.
@@ -27,7 +26,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip", type=int, default=SKIP, metavar="N", help=f"first iterations to leave out ({SKIP})"
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="write a stacked bar as SVG")
     parser.add_argument(
         "--json", action="store_true", help="print a JSON object after the script's own output"
     )
@@ -53,8 +51,6 @@ def run(args: argparse.Namespace) -> int:
     parts = {name: 1e3 * seconds for name, seconds in profile.mean(max(args.skip, 0)).items()}
     counted = len(profile.iterations) - max(args.skip, 0)
     title = f"{Path(args.script).name}: mean of {counted} iterations"
-    if args.plot:
-        args.plot.write_text(bars.stacked({"iteration": parts}, title), encoding="utf-8")
     if args.json:
         print(json.dumps({"iterations": counted, "milliseconds": parts}))
     else:

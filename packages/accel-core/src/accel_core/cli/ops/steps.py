@@ -10,9 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from accel_core import api
-from accel_core.cli.ops.listing import listed
-from accel_core.cli.ops.rows import FAILED, OK, Row
-from accel_core.cli.worker import serve
+from accel_core.cli.child import serve
+from accel_core.cli.ops.listing import FAILED, OK, Row, listed
 from accel_core.errors import AccelError, UnknownBuilder, in_short
 
 
