@@ -86,7 +86,7 @@ ON_INDEX = False
 
 _KERNELS = "accel-ops"  # every vendor package requires it
 _VENDORS = {entry.distribution for entry in CASCADE}
-_OWN = {*_VENDORS, "accel-core", _KERNELS, "accel-testkit"}
+_OWN = {*_VENDORS, "accel-core", "accel-launch", _KERNELS, "accel-testkit"}
 _WHERE = " (in a checkout of accel: its packages are on no index yet)"
 
 

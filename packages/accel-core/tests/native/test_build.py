@@ -36,7 +36,7 @@ def test_a_changed_header_or_flag_is_another_library(source: Source, monkeypatch
     keys = {source.key(), Source(source.name, source.units, source.folders, ("-g",)).key()}
     (source.folders[0] / "answer.h").write_text("#define ANSWER 43\n")
     keys.add(source.key())
-    monkeypatch.setattr("accel_core.native.source.FLAGS", ("-std=c++20", "-fPIC"))
+    monkeypatch.setattr("accel_core.native.compiler.FLAGS", ("-std=c++20", "-fPIC"))
     keys.add(source.key())
     assert len(keys) == 4
 

@@ -20,7 +20,6 @@ import pytest
 
 from accel_core.errors import CacheUnusable
 from accel_core.native import Source, build, compiler, trust
-from accel_core.native import cache as cache_of_the_user
 
 _LIBRARY = """
 import sys
@@ -126,11 +125,11 @@ def test_the_folder_does_not_depend_on_where_a_program_is_started(
     monkeypatch.setattr(sys, "platform", "linux")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv(variable, value)
-    assert cache_of_the_user.default() == tmp_path / found
+    assert trust.default_cache() == tmp_path / found
     for name, relative in (("ACCEL_CACHE_DIR", "mine"), ("HOME", "home")):
         monkeypatch.setenv(name, relative)
         with pytest.raises(CacheUnusable, match="relative"):
-            cache_of_the_user.default()
+            trust.default_cache()
         monkeypatch.delenv("ACCEL_CACHE_DIR", raising=False)
 
 

@@ -13,7 +13,7 @@ import pytest
 from users import ATTACKER, VICTIM, Scene, as_user, folder
 
 from accel_core.errors import CacheUnusable
-from accel_core.native import build, torch_extensions
+from accel_core.native import build, trust
 
 
 def test_who_has_the_file_open_for_writing_changes_nothing(scene: Scene) -> None:
@@ -130,7 +130,7 @@ def test_an_extension_of_torch_that_another_user_can_have_written_is_refused(
 
     def check() -> str:
         try:
-            torch_extensions.check("cpu_adam")
+            trust.check_torch_extension("cpu_adam")
         except CacheUnusable as error:
             return error.found
         return "nothing"

@@ -30,8 +30,8 @@ from typing import TypeVar
 import filelock
 
 from accel_core.errors import BuildFailed, CacheUnusable
-from accel_core.native import cache, compiler, image, trust
-from accel_core.native.source import Source
+from accel_core.native import compiler, trust
+from accel_core.native.compiler import Source
 
 _WORK = "build-"
 #: Prefix of folders of builds without the lock. They are not removed, as the build may still be running.
@@ -89,7 +89,7 @@ def load(path: Path, loader: Callable[[str], Loaded]) -> Loaded:
         content = trust.read(folder, path.name, path.parent)
     if not _is_whole(path.name, content):
         raise OSError(f"{path} is damaged")
-    return image.load(content, path.name.partition("-")[0], loader)
+    return trust.load_from_memory(content, path.name.partition("-")[0], loader)
 
 
 @contextlib.contextmanager
@@ -99,7 +99,7 @@ def private(source: Source) -> Iterator[Path]:
     Raises BuildFailed, and CacheUnusable where others can write the folder for temporary files.
     """
     with tempfile.TemporaryDirectory(
-        prefix="accel-", dir=cache.temporary(), ignore_cleanup_errors=True
+        prefix="accel-", dir=trust.temporary_folder(), ignore_cleanup_errors=True
     ) as folder:
         target = Path(folder) / f"{source.name}.so"
         compiler.compile_library(source, target)
@@ -116,7 +116,7 @@ def _place(source: Source) -> tuple[Path, str]:
     """Return the library's folder, and the beginning of its file name, with the compiler if there is one."""
     command = compiler.find()
     # A read-only cache can be used if it has the library.
-    home = cache.folder(write=False) / source.key()
+    home = trust.cache_folder(write=False) / source.key()
     return home, f"{source.name}-{compiler.identity(command)}" if command else source.name
 
 

@@ -5,17 +5,25 @@
 A path is followed folder by folder, each opened relative to the descriptor of the one before and checked through its
 own descriptor. So nothing can be exchanged between the check and the use: a folder or link that another user owns, or
 that others can write, is refused, and inside the others only this user and root can exchange anything. A file is read
-through the descriptor that was checked.
+through the descriptor that was checked, and the dynamic loader gets a copy of it in memory.
+
+Here are also the folders that this applies to: the cache of libraries built on this machine, the folder for temporary
+files, and that of torch's extensions.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
+import mmap
 import os
 import stat
-from collections.abc import Iterator
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 from accel_core import env
 from accel_core.errors import CacheUnusable
@@ -184,3 +192,136 @@ def _check_file(status: os.stat_result, path: Path, *, sealed: bool = False) -> 
         _check(status, path, remove=True)
     if status.st_nlink > 1:  # under its other name it may be where others can write
         raise unusable(f"{path} has {status.st_nlink} names (hard links)", remove=path)
+
+
+def default_cache() -> Path:
+    """Return ACCEL_CACHE_DIR, or `accel` in the platform's cache folder of the user; raises `CacheUnusable`.
+
+    `~` is the home folder. A relative XDG_CACHE_HOME is ignored, as its specification has it.
+    """
+    try:
+        path = Path(env.CACHE_DIR.get()).expanduser() if env.CACHE_DIR.get() else _of_the_platform()
+    except RuntimeError as error:  # a user without HOME and without an entry in passwd, as in containers
+        raise unusable(str(error)) from error
+    if not path.is_absolute():  # it would be another one in each folder where a program is started
+        raise unusable(f"{path} is a relative path")
+    return path
+
+
+def _of_the_platform() -> Path:
+    if sys.platform == "darwin":
+        return Path.home() / "Library/Caches/accel"
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".cache") / "accel"
+
+
+def cache_folder(*, write: bool = True) -> Path:
+    """Return the cache folder, created if missing; raises `CacheUnusable` if others can write it.
+
+    write: also raise if this process cannot write it.
+    """
+    path = default_cache()
+    _check_user()
+    try:
+        with opened(path, create=True):
+            pass
+    except CacheUnusable:
+        raise
+    except OSError as error:
+        raise unusable(f"{path}: {error.strerror or error}") from error
+    if write and not os.access(path, os.W_OK | os.X_OK):
+        raise unusable(f"{path} cannot be written")
+    return path
+
+
+def temporary_folder() -> Path:
+    """Return the folder for temporary files, which nobody else can move; raises `CacheUnusable` if there is none."""
+    problems = []
+    for path in map(Path, (tempfile.gettempdir(), "/tmp", "/var/tmp")):
+        try:
+            with opened(path, shared=True):
+                return path
+        except CacheUnusable as error:
+            problems.append(error)
+        except OSError as error:
+            problems.append(unusable(f"{path}: {error.strerror or error}"))
+    raise problems[0]
+
+
+def _check_user() -> None:
+    if not hasattr(os, "geteuid"):
+        raise unusable(f"no users and owners of files on {sys.platform}")
+    if os.getuid() != os.geteuid():  # the environment is that of another user
+        raise unusable(
+            f"this process belongs to user {os.getuid()} and has the rights of user {os.geteuid()}"
+        )
+
+
+Loaded = TypeVar("Loaded")
+_DESCRIPTORS = Path("/proc/self/fd")
+_number = itertools.count()
+
+
+def load_from_memory(content: bytes, name: str, loader: Callable[[str], Loaded]) -> Loaded:
+    """Return what `loader` makes of the path of a file with this content; the file is gone afterwards.
+
+    loader: maps the file, as ctypes.CDLL does.
+    """
+    with contextlib.ExitStack() as stack:
+        path = _in_memory(content, name, stack) or _in_private_folder(content, name, stack)
+        return loader(path)
+
+
+def _in_memory(content: bytes, name: str, stack: contextlib.ExitStack) -> str | None:
+    """Return the path of a file without a name, None where the system has none or maps no code from it."""
+    if not hasattr(os, "memfd_create") or not _DESCRIPTORS.is_dir():
+        return None
+    try:
+        file = stack.enter_context(os.fdopen(os.memfd_create(name), "wb"))
+        file.write(content)
+        file.flush()
+        mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC).close()
+    except OSError:
+        return None
+    # The loader returns the earlier library for a path that it knows, and numbers of descriptors are used again.
+    return f"{_DESCRIPTORS}/{'./' * next(_number)}{file.fileno()}"
+
+
+def _in_private_folder(content: bytes, name: str, stack: contextlib.ExitStack) -> str:
+    folder = tempfile.TemporaryDirectory(prefix="accel-", dir=temporary_folder(), ignore_cleanup_errors=True)
+    path = Path(stack.enter_context(folder)) / f"{name}.so"
+    path.write_bytes(content)
+    return str(path)
+
+
+def check_torch_extension(name: str) -> None:
+    """Make the folder of an extension if it is missing; raise CacheUnusable if another user can have written it."""
+    try:
+        path = _torch_folder(name)
+        check_tree(path)
+    except CacheUnusable as error:
+        raise CacheUnusable(
+            what=f"torch's extension {name} is not loaded",
+            found=error.found,
+            expected=error.expected,
+            do=f"delete {path} and take write permission on the folders above from others (chmod go-w), "
+            "or set TORCH_EXTENSIONS_DIR to a folder of your own",
+        ) from None
+    except OSError as error:
+        raise CacheUnusable(
+            what=f"torch's extension {name} cannot be kept",
+            found=f"{error.filename or name}: {error.strerror or error}",
+            expected="a folder that can be written",
+            do="set TORCH_EXTENSIONS_DIR to a folder of your own",
+        ) from error
+
+
+def _torch_folder(name: str) -> Path:
+    """Return torch's build folder. torch makes it with the permissions of the umask, here with none for others."""
+    from torch.utils import cpp_extension
+
+    before = os.umask(0o077)
+    try:
+        return Path(cpp_extension._get_build_directory(name, verbose=False))
+    finally:
+        os.umask(before)

@@ -12,8 +12,8 @@ from accel_core.native.build import library as build_library
 from accel_core.native.build import load as load_library
 from accel_core.native.build import private as build_for_this_process
 from accel_core.native.build import published as built_library
+from accel_core.native.compiler import Source as NativeSource
 from accel_core.native.compiler import find as find_compiler
-from accel_core.native.source import Source as NativeSource
 
 __all__ = [
     "NativeSource",

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from accel_core.errors import UpstreamMissing
-from accel_core.native import torch_extensions
-from accel_core.op_builder.base import OpBuilder, Route
+from accel_core.native import trust
+from accel_core.op_builder.base import OpBuilder
+from accel_core.op_builder.routes import Route
 
 
 def deepspeed_folder() -> Path | None:
@@ -62,7 +63,7 @@ class SourceBuilder(OpBuilder):
                 do='pip install deepspeed ninja and a C++ compiler, or use a torch optimizer (`"torch_adam": true`)',
             )
         builder = cls()
-        torch_extensions.check(builder.name)
+        trust.check_torch_extension(builder.name)
         return builder.load(verbose=verbose)
 
     def _upstream_class(self) -> Any:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from accel_core import env
-from accel_core.native import cache, trust
+from accel_core.native import trust
 from accel_testkit.sim import behaviours, settings, vendor_tools, vendors
 from accel_testkit.sim.vendors import SimVendor
 
@@ -72,7 +72,7 @@ def environment(
 
 def _without_outer(base: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without the files of the device that it has."""
-    inside = f"{cache.default() / _STUBS}{os.sep}"
+    inside = f"{trust.default_cache() / _STUBS}{os.sep}"
     result = {}
     for name, value in base.items():
         if inside not in value:
@@ -86,7 +86,7 @@ def _folder(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> Path:
     tools = {f"{_TOOLS}/{name}": text for name, text in vendor_tools.scripts(vendor).items()}
     files = {**_packages(vendor, chosen), **_metadata(vendor), **_system(vendor, devices), **tools}
     digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
-    parent = cache.folder() / _STUBS
+    parent = trust.cache_folder() / _STUBS
     target = parent / f"{vendor.key}-{digest}"
     if target.is_dir():
         trust.check_tree(target)  # it is put on the path of Python
