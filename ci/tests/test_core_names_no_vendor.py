@@ -12,7 +12,7 @@ from accel_core.cascade import CPU_KEY, ENTRIES
 
 CORE = Path(__file__).parents[2] / "packages/accel-core/src/accel_core"
 #: Core's one table of vendors, and DeepSpeed's own backends, whose keys are the same.
-TABLES = (CORE / "cascade.py", CORE / "upstream/backend_table.py")
+TABLES = (CORE / "cascade.py", CORE / "upstream/backends.py")
 #: "cpu" is torch's name for host memory, too.
 KEYS = {entry.key for entry in ENTRIES} - {CPU_KEY}
 

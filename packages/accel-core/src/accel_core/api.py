@@ -43,7 +43,7 @@ def on_builder_import(module: ModuleType) -> None:
 
 def on_cpu_info(module: ModuleType) -> None:
     """Import hook of `cpuinfo` (py-cpuinfo)."""
-    cpu_info.join_cpu_info(module)
+    cpu_info.patch_cpu_info(module)
 
 
 def on_distributed(module: ModuleType) -> None:

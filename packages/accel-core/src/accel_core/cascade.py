@@ -4,7 +4,7 @@
 
 It gives the order in which accelerators are tried, and the sentence for a vendor whose package is not
 installed. Everything else about a vendor is stated by its package; what DeepSpeed's own backends need is in
-`accel_core.upstream.backend_table`.
+`accel_core.upstream.backends`.
 """
 
 from __future__ import annotations

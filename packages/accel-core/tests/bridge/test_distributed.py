@@ -187,18 +187,3 @@ def test_a_job_on_a_machine_without_the_device_ends_with_the_explanation(childre
     """
     ended = children.run(snippet, [toy], DS_ACCELERATOR="toy", TOY_DEVICES="0")
     assert ended.report == "NoDeviceForCollectives"
-
-
-@pytest.mark.parametrize(("rank", "said"), [("0", 2), ("1", 1)])
-def test_one_rank_of_a_host_says_that_its_collectives_were_built(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: str, said: int
-) -> None:
-    module = ModuleType("deepspeed.comm.torch")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setenv("LOCAL_RANK", rank)
-
-    def stock() -> None:
-        exec("print('DeepSpeed x.shm built successfully'); print('a fault')", vars(module))
-
-    distributed.explained(stock, lambda: Accelerator(1))()
-    assert len(capsys.readouterr().out.splitlines()) == said

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`deepspeed.init_distributed` with explanations: no device or no backend for the collectives, a wrong count of ranks.
 
-DeepSpeed's own function does the work, and its result and its errors are not changed.
+DeepSpeed's own function does the work, and its result and its errors are not changed. A program that no launcher
+started becomes a job of one rank.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import functools
 import inspect
 import logging
 import os
+import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 from accel_core import env, store_address
 from accel_core.errors import NoBackendForCollectives, NoDeviceForCollectives, in_short
 from accel_core.op_builder import NotImplementedBuilder
-from accel_core.upstream import world_of_one
+from accel_core.vendor import module_exists
 
 _log = logging.getLogger("accel_core")
 
@@ -26,14 +28,13 @@ _log = logging.getLogger("accel_core")
 def explained(stock: Callable[..., None], current: Callable[[], Any]) -> Callable[..., None]:
     """Return `init_distributed` that explains why it fails without a device, and warns of accelerate's count.
 
-    Without a launcher it makes a job of one rank (`world_of_one`).
+    Without a launcher it makes a job of one rank (`single_process_env`).
     """
 
     @functools.wraps(stock)
     def init_distributed(*args: Any, **kwargs: Any) -> None:
-        _say_once_a_host()
         bound = _bound(stock, args, kwargs)
-        added = world_of_one.prepare(bound)
+        added = single_process_env(bound)
         try:
             if added:
                 store_address.apply()
@@ -76,19 +77,6 @@ def _flat(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(output_tensor, input_tensor, *args, **kwargs)
 
     return gather
-
-
-def _say_once_a_host() -> None:
-    """Let only the first rank of a host print which library DeepSpeed has loaded for its collectives."""
-    module = sys.modules.get("deepspeed.comm.torch")
-    if module is None or env.is_local_rank_zero():
-        return
-
-    def quieter(*values: object, **options: Any) -> None:
-        if not (values and str(values[0]).endswith("built successfully")):
-            print(*values, **options)  # noqa: T201  # DeepSpeed's own
-
-    vars(module)["print"] = quieter
 
 
 def _bound(stock: Callable[..., None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -199,3 +187,64 @@ def _warn_if_torch_has_no_accelerator(accel: Any) -> None:
         "accel names it",
         name,
     )
+
+
+#: One of these is set for each process that a launcher started.
+_LAUNCHERS = (
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK"),
+    *(
+        "PMI_RANK",
+        "PMIX_RANK",
+        "MPI_LOCALRANKID",
+        "OMPI_COMM_WORLD_RANK",
+        "MV2_COMM_WORLD_RANK",
+        "PALS_RANKID",
+    ),
+    # DeepSpeed finds the ranks of these services by variables of theirs.
+    *("AZUREML_EXPERIMENT_ID", "SM_TRAINING_ENV"),
+)
+#: Slurm sets its variables in batch scripts, too; a number of tasks in a step is set by srun.
+_SLURM_TASKS = "SLURM_STEP_NUM_TASKS"
+
+
+def single_process_env(
+    arguments: Mapping[str, Any], environ: MutableMapping[str, str] = os.environ
+) -> tuple[str, ...]:
+    """Set the variables of a job of one rank if nothing else says which rank this is; return the names of those set.
+
+    Without them DeepSpeed asks mpi4py which rank it is, and ends with "No module named 'mpi4py'".
+
+    arguments: those of `deepspeed.init_distributed`, with defaults.
+    """
+    if _is_launched(environ) or not _asks_mpi(arguments) or module_exists("mpi4py"):
+        return ()
+    torch = sys.modules.get("torch.distributed")
+    if torch is not None and torch.is_available() and torch.is_initialized():
+        return ()
+    variables = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    if "MASTER_ADDR" not in environ:
+        variables[env.STORE_ADDRESS.name] = variables["MASTER_ADDR"]  # nobody else has to reach the store
+    added = tuple(name for name in variables if name not in environ)
+    environ.update({name: variables[name] for name in added})
+    _log.info("no launcher has set RANK and WORLD_SIZE: this process is a job of one rank")
+    return added
+
+
+def _is_launched(environ: Mapping[str, str]) -> bool:
+    return any(name in environ for name in _LAUNCHERS) or environ.get(_SLURM_TASKS, "1") != "1"
+
+
+def _asks_mpi(arguments: Mapping[str, Any]) -> bool:
+    return bool(
+        arguments.get("auto_mpi_discovery", True)
+        and arguments.get("dist_init_required") is not False
+        and arguments.get("rank", -1) == -1
+        and arguments.get("world_size", -1) == -1
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from accel_core.upstream import distributed, world_of_one
+from accel_core.upstream import distributed
 
 NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "ACCEL_STORE_ADDRESS")
 
 
 @pytest.fixture(autouse=True)
 def without_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world_of_one, "module_exists", lambda name: False)
+    monkeypatch.setattr(distributed, "module_exists", lambda name: False)
 
 
 def test_without_a_launcher_the_variables_of_one_rank_are_set() -> None:
     environ = {"HOME": "/root"}
-    assert world_of_one.prepare({}, environ) == NAMES
+    assert distributed.single_process_env({}, environ) == NAMES
     assert {name: environ[name] for name in NAMES[:4]} == {
         "RANK": "0",
         "WORLD_SIZE": "1",
@@ -36,7 +36,7 @@ def test_without_a_launcher_the_variables_of_one_rank_are_set() -> None:
 
 def test_an_address_that_is_set_stays() -> None:
     environ = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "4000"}
-    assert world_of_one.prepare({}, environ) == NAMES[:3]
+    assert distributed.single_process_env({}, environ) == NAMES[:3]
     assert (environ["MASTER_ADDR"], environ["MASTER_PORT"]) == ("10.0.0.1", "4000")
 
 
@@ -54,12 +54,12 @@ def test_an_address_that_is_set_stays() -> None:
 )
 def test_a_process_of_a_launcher_is_left_alone(launched: dict[str, str]) -> None:
     environ = dict(launched)
-    assert world_of_one.prepare({}, environ) == ()
+    assert distributed.single_process_env({}, environ) == ()
     assert environ == launched
 
 
 def test_a_batch_script_of_slurm_is_a_job_of_one() -> None:
-    assert world_of_one.prepare({}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}) == NAMES
+    assert distributed.single_process_env({}, {"SLURM_PROCID": "0", "SLURM_NTASKS": "8"}) == NAMES
 
 
 @pytest.mark.parametrize(
@@ -68,24 +68,24 @@ def test_a_batch_script_of_slurm_is_a_job_of_one() -> None:
     ids=lambda arguments: next(iter(arguments)),
 )
 def test_arguments_that_say_it_are_left_alone(arguments: dict[str, Any]) -> None:
-    assert world_of_one.prepare(arguments, {}) == ()
+    assert distributed.single_process_env(arguments, {}) == ()
 
 
 def test_mpi4py_finds_the_rank_where_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world_of_one, "module_exists", lambda name: name == "mpi4py")
-    assert world_of_one.prepare({}, {}) == ()
+    monkeypatch.setattr(distributed, "module_exists", lambda name: name == "mpi4py")
+    assert distributed.single_process_env({}, {}) == ()
 
 
 def test_a_process_group_that_exists_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = ModuleType("torch.distributed")
     fake.is_available = fake.is_initialized = lambda: True  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "torch.distributed", fake)
-    assert world_of_one.prepare({}, {}) == ()
+    assert distributed.single_process_env({}, {}) == ()
 
 
 def test_a_failure_leaves_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(dist_backend: str) -> None:
-        raise ValueError(world_of_one.os.environ["RANK"])
+        raise ValueError(distributed.os.environ["RANK"])
 
     class Device:
         def device_count(self) -> int:
@@ -95,7 +95,7 @@ def test_a_failure_leaves_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ValueError, match=r"^0$"):
         distributed.explained(failing, Device)("gloo")
-    assert not [name for name in NAMES if name in world_of_one.os.environ]
+    assert not [name for name in NAMES if name in distributed.os.environ]
 
 
 @pytest.mark.upstream
