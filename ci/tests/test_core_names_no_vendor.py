@@ -27,6 +27,6 @@ def vendor_names(source: str) -> Iterator[int]:
 def test_core_names_no_vendor_outside_its_tables() -> None:
     sources = [path for path in CORE.rglob("*.py") if path not in TABLES]
     named = [f"{path.name}:{line}" for path in sources for line in vendor_names(path.read_text("utf-8"))]
-    assert len(sources) > 50
+    assert len(sources) > 20
     assert named == []
     assert list(vendor_names('if key == "npu":\n    pass')) == [1]
