@@ -10,6 +10,23 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+#: What packages raise, catch and format. Core's other errors are here, too, and are core's own.
+__all__ = [
+    "AccelError",
+    "BuildFailed",
+    "CacheUnusable",
+    "FunctionNotImplemented",
+    "InvalidDevice",
+    "InvalidEnvironment",
+    "InvalidOpArgument",
+    "LibraryMismatch",
+    "NotAnAccelerator",
+    "OpFailed",
+    "OpNotImplemented",
+    "UnsupportedBackend",
+    "in_short",
+]
+
 
 class AccelError(Exception):
     """Base class of all errors of this project."""
