@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 
 from accel_core.errors import UpstreamMissing
 from accel_core.native import trust
-from accel_core.op_builder.base import OpBuilder
-from accel_core.op_builder.routes import Route
+from accel_core.op_builder.base import OpBuilder, Route
 
 
 def deepspeed_folder() -> Path | None:
