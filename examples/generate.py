@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from byte_lm import ranks
 from byte_lm.errors import has_four_parts
-from byte_lm.life import working
+from byte_lm.progress import working
 from sharded_lm.options import parse
 
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C has ended

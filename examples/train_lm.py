@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from byte_lm import ranks
 from byte_lm.errors import has_four_parts
 from byte_lm.job import read_job
-from byte_lm.life import working
+from byte_lm.progress import working
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -1,12 +1,14 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Real text as bytes: which files are read, in which order, and which of them are kept for validation."""
+"""Real text as bytes: which files are read, which are kept for validation, and the entropy that a model must beat."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import sysconfig
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -145,3 +147,10 @@ def cut_last_part(files: dict[str, bytes]) -> dict[str, bytes]:
     ((name, text),) = files.items()
     cut = int(len(text) * (1 - VALIDATION_SHARE))
     return {name: text[:cut], "(end)": text[cut:]}
+
+
+def unigram_entropy(text: bytes) -> float:
+    """Entropy of the byte frequencies of `text` in bits per byte; raises ValueError for empty text."""
+    if not text:
+        raise ValueError("the entropy of no bytes is not defined")
+    return -sum(n / len(text) * math.log2(n / len(text)) for n in Counter(text).values())

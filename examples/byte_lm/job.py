@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from byte_lm import checkpoint, ranks
 from byte_lm.checkpoint import State
 from byte_lm.corpus import Corpus, load_corpus
-from byte_lm.engine_config import Config, engine_config
-from byte_lm.options import parse
+from byte_lm.options import Config, engine_config, parse
 from byte_lm.report import check_plotting, check_writable
 
 

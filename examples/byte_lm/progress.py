@@ -1,10 +1,13 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is seen of a run while it trains: a live bar on a terminal, a line now and then elsewhere."""
+"""What is seen of a run: a bar or lines while it trains, signs of life of steps without progress of their own."""
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 from rich.console import Console
@@ -15,6 +18,8 @@ from rich.progress import (
     TaskProgressColumn,
     TextColumn,
 )
+
+from byte_lm import ranks
 
 EVALUATIONS = 6  # evenly, the last one at the end
 SILENCE = 1.5  # seconds
@@ -84,3 +89,25 @@ class TrainingProgress:
             seconds += self.validated / self.validations * max(ahead, 0)
         minutes, seconds = divmod(round(seconds), 60)
         return f"{minutes}:{seconds:02d}"
+
+
+@contextmanager
+def working(on: str) -> Iterator[None]:
+    """Say what this step is, and while it lasts, how long it has; only on the rank that prints."""
+    if not ranks.speaks():
+        yield
+        return
+    print(f"{on} …", flush=True)
+    ended = threading.Event()
+    thread = threading.Thread(target=_remind, args=(ended, time.monotonic()), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _remind(ended: threading.Event, began: float) -> None:
+    while not ended.wait(SILENCE):
+        print(f"      {time.monotonic() - began:.0f} s so far", flush=True)

@@ -15,17 +15,12 @@ from deepspeed.accelerator import get_accelerator
 from rich.console import Console
 
 from byte_lm import checkpoint, ranks, report
-from byte_lm.batches import TrainingWindows, validation_windows
-from byte_lm.corpus import SEPARATOR
-from byte_lm.entropy import unigram_entropy
+from byte_lm.corpus import SEPARATOR, unigram_entropy
 from byte_lm.errors import BadInput, has_four_parts
-from byte_lm.generation import generate, printable
 from byte_lm.job import Job
-from byte_lm.life import working
-from byte_lm.model import ByteGPT, ModelShape
-from byte_lm.progress import TrainingProgress
-from byte_lm.schedule import Schedule
-from byte_lm.training import Trainer, mean_over_ranks
+from byte_lm.model import ByteGPT, ModelShape, generate, printable
+from byte_lm.progress import TrainingProgress, working
+from byte_lm.training import Schedule, Trainer, TrainingWindows, mean_over_ranks, validation_windows
 
 VALIDATION_WINDOWS = 256
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The training loop and the validation loss, over an engine that DeepSpeed has made."""
+"""Batches, learning rate, and the training loop with its validation, over an engine that DeepSpeed has made."""
 
 from __future__ import annotations
 
@@ -16,10 +16,77 @@ from deepspeed import comm
 from torch import Tensor
 
 from byte_lm import ranks
-from byte_lm.batches import TrainingWindows, stack
 from byte_lm.checkpoint import State
 from byte_lm.progress import EVALUATIONS, TrainingProgress
-from byte_lm.schedule import Schedule, rate_factor
+
+
+class TrainingWindows:
+    """Every window of the text once an epoch, shuffled; no state, so a step number is a position in the data."""
+
+    def __init__(self, text: bytes, context: int, seed: int) -> None:
+        self.text, self.context, self.seed = as_tensor(text), context, seed
+        self.count = (len(text) - 1) // context
+        self._order: tuple[int, Tensor] = (-1, torch.empty(0))
+
+    def batch(self, first: int, size: int) -> tuple[Tensor, Tensor]:
+        """Inputs and targets, each (size, context) of int64: windows number `first` and on since the start."""
+        return stack([self._window(number) for number in range(first, first + size)])
+
+    def _window(self, number: int) -> Tensor:
+        epoch, place = divmod(number, self.count)
+        if self._order[0] != epoch:
+            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + epoch)
+            self._order = epoch, torch.randperm(self.count, generator=generator)
+        start = int(self._order[1][place]) * self.context
+        return self.text[start : start + self.context + 1]
+
+
+def validation_windows(text: bytes, context: int, most: int, ranks: int) -> list[Tensor]:
+    """At most `most` windows of context + 1 bytes, evenly spread over the text, as many for each rank."""
+    tensor, count = as_tensor(text), (len(text) - 1) // context
+    used = min(count, most) // ranks * ranks
+    starts = [i * count // used * context for i in range(used)]
+    return [tensor[start : start + context + 1] for start in starts]
+
+
+def stack(windows: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of the windows: targets are the inputs one byte later."""
+    batch = torch.stack(windows).long()
+    return batch[:, :-1], batch[:, 1:]
+
+
+def as_tensor(text: bytes) -> Tensor:
+    """The bytes as one uint8 tensor that owns its memory."""
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
+
+
+WARMUP = 0.05
+LAST_RATE = 0.05
+SETTLED = 10  # steps after which the pace can be judged
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """A run of `steps`, begun or resumed at step `first`, that has `seconds` for what is left (None: no limit)."""
+
+    steps: int
+    first: int = 0
+    seconds: float | None = None
+
+    def progress(self, step: int, elapsed: float) -> float:
+        """Share of the run that is behind, 0 to 1; on a machine too slow for all steps the clock decides."""
+        counted = step / self.steps
+        if self.seconds is None or step - self.first < SETTLED:
+            return counted
+        start = self.first / self.steps
+        return min(max(counted, start + (1 - start) * elapsed / self.seconds), 1.0)
+
+
+def rate_factor(progress: float) -> float:
+    """Learning rate as a share of its peak: a linear warm-up, then a cosine down to LAST_RATE."""
+    cosine = 0.5 * (1 + math.cos(math.pi * progress))
+    return min(progress / WARMUP, 1.0) * (LAST_RATE + (1 - LAST_RATE) * cosine)
+
 
 EVALUATION_BATCH = 16
 

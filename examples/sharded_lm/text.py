@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from byte_lm.errors import BadInput
-from byte_lm.generation import printable
+from byte_lm.model import printable
 from transformers import AutoTokenizer
 
 

@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Windows of text: a step's batch is known from its number, and an epoch shows all text once."""
-
 from __future__ import annotations
 
+import pytest
 import torch
-from byte_lm.batches import TrainingWindows, validation_windows
+from byte_lm.training import LAST_RATE, SETTLED, Schedule, TrainingWindows, rate_factor, validation_windows
 
 TEXT = bytes(range(256)) * 5  # 1280 bytes: 79 windows of 16
 
@@ -43,3 +42,36 @@ def test_ranks_validate_on_as_many_windows_each() -> None:
     spread = validation_windows(TEXT, 16, most=10, ranks=3)
     assert [int(window[0]) for window in spread] == [i * 79 // 9 * 16 % 256 for i in range(9)]
     assert {len(window) for window in spread} == {17}
+
+
+def test_in_good_time_the_clock_changes_nothing() -> None:
+    schedule = Schedule(steps=100, seconds=50)
+    assert [schedule.progress(step, elapsed=0.3 * step) for step in range(101)] == [
+        s / 100 for s in range(101)
+    ]
+
+
+def test_a_slow_machine_ends_in_time_and_early() -> None:
+    schedule = Schedule(steps=100, seconds=50)
+    assert schedule.progress(30, elapsed=25) == 0.5
+    assert schedule.progress(60, elapsed=50) == 1.0
+
+
+def test_a_slow_first_step_is_no_reason_to_hurry() -> None:
+    assert Schedule(steps=100, seconds=50).progress(SETTLED - 1, elapsed=45) == (SETTLED - 1) / 100
+
+
+def test_a_resumed_run_has_the_time_for_what_is_left() -> None:
+    schedule = Schedule(steps=100, first=60, seconds=50)
+    assert schedule.progress(60, elapsed=0) == 0.6
+    assert schedule.progress(60 + SETTLED, elapsed=25) == pytest.approx(0.8)
+
+
+def test_the_rate_rises_to_its_peak_and_falls_to_its_floor() -> None:
+    rates = [rate_factor(step / 1000) for step in range(1001)]
+    top = rates.index(max(rates))
+    assert rates[0] == 0
+    assert rates[:top] == sorted(rates[:top])
+    assert rates[top:] == sorted(rates[top:], reverse=True)
+    assert rates[top] > 0.98
+    assert rates[-1] == pytest.approx(LAST_RATE)

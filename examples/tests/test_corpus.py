@@ -1,14 +1,13 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The text: the same files in the same order every time, and none on both sides of the split."""
-
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 
 import pytest
-from byte_lm.corpus import SEPARATOR, VALIDATION_SHARE, load_corpus, read_start
+from byte_lm.corpus import SEPARATOR, VALIDATION_SHARE, load_corpus, read_start, unigram_entropy
 from byte_lm.errors import BadInput
 
 PLENTY = 10**9
@@ -78,3 +77,21 @@ def test_the_default_text_is_the_standard_library_without_installed_packages() -
 def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=f"found:    {tmp_path}: "):
         read_start(tmp_path, 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "bits"), [(b"aaaa", 0), (b"abab", 1), (bytes(range(256)), 8), (b"aaab", 0.811278)]
+)
+def test_known_values(text: bytes, bits: float) -> None:
+    assert unigram_entropy(text) == pytest.approx(bits, abs=1e-6)
+
+
+def test_it_is_the_mean_surprise_of_real_text() -> None:
+    text = Path(__file__).read_bytes()
+    surprise = [-math.log2(text.count(byte) / len(text)) for byte in text]
+    assert unigram_entropy(text) == pytest.approx(sum(surprise) / len(surprise), rel=1e-12)
+
+
+def test_no_text_has_no_entropy() -> None:
+    with pytest.raises(ValueError, match="not defined"):
+        unigram_entropy(b"")

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from byte_lm.generation import generate, printable
-from byte_lm.model import ByteGPT, ModelShape
+from byte_lm.model import ByteGPT, ModelShape, generate, printable
 
 SHAPE = ModelShape(context=24, layers=2, heads=2, width=16)
 

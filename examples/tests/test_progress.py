@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 import io
+import re
+import threading
+import time
 
 import pytest
 from byte_lm import progress
-from byte_lm.progress import EVALUATIONS, TrainingProgress
+from byte_lm.progress import EVALUATIONS, TrainingProgress, working
 from rich.console import Console
 
 
@@ -76,3 +79,44 @@ def test_a_terminal_shows_the_time_left_in_its_bar(clock: Clock) -> None:
         assert shown.bar.tasks[0].fields["left"] == "0:10 left"
         shown.validating(0.5)
         assert shown.bar.tasks[0].description == "validating: 50%"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "SILENCE", 0.02)
+
+
+def wait_for(text: str, capsys: pytest.CaptureFixture[str]) -> str:
+    shown, deadline = "", time.monotonic() + 60
+    while text not in shown and time.monotonic() < deadline:
+        time.sleep(0.01)
+        shown += capsys.readouterr().out
+    return shown
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_step_is_named_and_lives_until_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    with working("importing"):
+        shown = wait_for("so far\n", capsys)
+    assert re.match(r"importing …\n      \d+ s so far\n", shown)
+    capsys.readouterr()
+    time.sleep(0.1)
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.usefixtures("impatient")
+def test_an_error_ends_the_signs_of_life() -> None:
+    before = threading.active_count()
+    with pytest.raises(KeyError), working("reading"):
+        raise KeyError("x")
+    assert threading.active_count() <= before  # another test's thread may have ended meanwhile
+
+
+@pytest.mark.usefixtures("impatient")
+def test_only_the_rank_that_prints_speaks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    with working("importing"):
+        time.sleep(0.1)
+    assert capsys.readouterr().out == ""
