@@ -37,6 +37,7 @@ MORE = (
     "packages/accel-launch/tests/execution/*",
     "packages/accel-ops/tests/io/*",
     "packages/accel-ops/tests/test_[dfisz]*.py",
+    "packages/accel-sim/tests/*",
     "packages/accel-testkit/tests/*",
     "packages/accel-xpu/tests/spirv/*",
     "packages/accel-xpu/tests/test_packaged.py",

@@ -23,7 +23,7 @@ from deepspeed.ops.op_builder.npu.quantizer import NPUQuantizer
 from accel_ops.kernel_builders import packed_arguments
 from accel_ops.quantizer import QuantizerFunctions
 from accel_ops.quantizer_kernels import KernelQuantizerFunctions
-from accel_testkit.driver import HostKernels
+from accel_sim.driver import HostKernels
 from benchmarks import device_gpu, device_spirv, host, results
 
 NAME, TITLE = "device", "Ops for devices"
@@ -35,7 +35,7 @@ _GPU = """`python -m benchmarks.device` on a machine with a GPU measures this pa
 _CPU = """Medians of {rounds} interleaved rounds. *plain* is the quantizer in plain torch, as most devices compute it; \
 *compiled* the same through torch.compile, after a first call of {first}; *upstream's* the torch code of DeepSpeed \
 {release} for npu, which truncates instead of rounding; *kernel* the source of our device kernels on \
-`accel_testkit.driver`, which runs the threads of a block one at a time to find faults in kernels: no device and no \
+`accel_sim.driver`, which runs the threads of a block one at a time to find faults in kernels: no device and no \
 host uses it. It has a {fibers}th of the numbers, and its time is multiplied by {fibers}. Results of *compiled* and \
 *kernel* are those of *plain* to the last bit: {same}. {spirv}"""
 _SPIRV = """*spir-v* is the same source as accel-xpu packages it, on Intel's OpenCL for CPUs (intel-sycl-rt {}), and \

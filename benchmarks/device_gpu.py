@@ -71,7 +71,7 @@ def lack() -> str:
     """Return why there is nothing to measure on; empty if there is a GPU."""
     if not torch.cuda.is_available():
         return f"torch {torch.__version__} sees no CUDA device"
-    from accel_testkit.sim.simulation import current
+    from accel_sim.simulation import current
 
     return "the CUDA device of this process is simulated" if current() else ""
 

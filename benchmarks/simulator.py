@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from accel_testkit import sim
+import accel_sim
 from benchmarks import results
 
 _TEXT = """\
@@ -94,7 +94,7 @@ def worker(rounds: int) -> None:
 def main() -> None:
     """Write docs/results/simulator.md and .json."""
     options = results.arguments(__doc__)
-    environment = sim.environment(_DEVICE, base={**os.environ, "OMP_NUM_THREADS": "1"})
+    environment = accel_sim.environment(_DEVICE, base={**os.environ, "OMP_NUM_THREADS": "1"})
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.simulator", "--worker", str(options.rounds)]
     root = Path(__file__).resolve().parents[1]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=root)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from accel_testkit import sim
+import accel_sim
 
 DEVICES = ("npu", "hpu", "mlu", "xpu", "cuda")
 KINDS = ("single", "ranks")
@@ -50,7 +50,7 @@ def outcomes(kind: str, device: str, names: Iterable[str] = ()) -> Outcomes:
 
 def _environment(device: str) -> dict[str, str]:
     base = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": device}
-    return base if device == "cpu" else sim.environment(device, base=base)
+    return base if device == "cpu" else accel_sim.environment(device, base=base)
 
 
 def difference(found: list[float], reference: list[float]) -> float:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from accel_testkit import sim
+import accel_sim
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "examples" / "lightning_program.py"
@@ -58,7 +58,7 @@ def test_lightning_trains_as_plain_pytorch_does(key: str, ranks: int, stage: int
     base |= {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(PROGRAM), "--devices", str(ranks), "--stage", str(stage)],
-        env=base | {"DS_ACCELERATOR": "cpu"} if key == "cpu" else sim.environment(key, devices=ranks, base=base),
+        env=base | {"DS_ACCELERATOR": "cpu"} if key == "cpu" else accel_sim.environment(key, devices=ranks, base=base),
         capture_output=True, text=True, check=False, timeout=540,
     )  # fmt: skip
     lines = [line for line in done.stdout.splitlines() if line.startswith('{"losses"')]

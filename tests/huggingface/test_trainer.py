@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from accel_testkit import sim
-from accel_testkit.sim import build, vendors
+import accel_sim
+from accel_sim import build, vendors
 
 pytestmark = pytest.mark.skipif(
     sys.version_info < (3, 11),
@@ -40,7 +40,7 @@ def _environment(key: str) -> dict[str, str]:
     if key == "cpu":
         return base
     build.library()
-    return sim.environment(key, base=base)
+    return accel_sim.environment(key, base=base)
 
 
 def _run(

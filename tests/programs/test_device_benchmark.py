@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_testkit import sim
+import accel_sim
 from benchmarks import device
 
 ROOT = Path(__file__).parents[2]
@@ -22,7 +22,7 @@ def test_part_for_gpus_has_a_row_for_each_goal() -> None:
     base = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_S", "DS_ACC"))}
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.device", "--try"],
-        env=sim.environment("cuda", base=base), cwd=ROOT, capture_output=True, text=True, check=False,
+        env=accel_sim.environment("cuda", base=base), cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     goals = [line.split(" | ")[3] for line in done.stdout.splitlines()[2:]]

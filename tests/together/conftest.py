@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
+import accel_sim
 from accel_core import env
-from accel_testkit import new_vendor, sim
-from accel_testkit.sim import build, settings, vendors
+from accel_sim import build, settings, vendors
+from accel_testkit import new_vendor
 
 DETECT = Path(__file__).with_name("detect.py")
 PACKAGES = {f"accel-{key}" for key in ("xpu", "npu", "sdaa", "mps", "hpu", "mlu", "cuda", "cpu")}
@@ -74,7 +75,7 @@ class Machine:
         """
         for key in keys:
             vendor = vendors.find(key)
-            environment = sim.environment(key, devices=2, behaviour=behaviour, base={})
+            environment = accel_sim.environment(key, devices=2, behaviour=behaviour, base={})
             stand_in = Path(environment["PYTHONPATH"])
             of_torch = not vendor.packages
             skip = () if autoload or of_torch else ("entry_points.txt",)

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import torch
 
+import accel_sim
 from accel_core import get_accelerator
-from accel_testkit import sim
 
 accelerator = get_accelerator()
 accelerator.set_device(int(os.environ.get("LOCAL_RANK", "0")))
 held = -1
 if accelerator.device_name() != "cpu":
     torch.ones(1, device=accelerator.current_device_name())
-    held = sim.physical_device()
+    held = accel_sim.physical_device()
 Path(os.environ["HELD"], os.environ.get("RANK", "0")).write_text(str(held))

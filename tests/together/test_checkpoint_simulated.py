@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_testkit import sim
+import accel_sim
 
 #: Arguments: the device's type, and the folder. torch's own reader reads what ours wrote, and the reverse.
 _PROGRAM = """
@@ -132,7 +132,7 @@ def test_an_engine_continues_from_what_the_fast_writer_saved(
     base = _without_launch_variables()
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", _FAST_WRITER, str(tmp_path), json.dumps(stages), "{}"],
-        env=base | {"DS_ACCELERATOR": "cpu"} if key == "cpu" else sim.environment(key, base=base),
+        env=base | {"DS_ACCELERATOR": "cpu"} if key == "cpu" else accel_sim.environment(key, base=base),
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
@@ -157,7 +157,7 @@ def test_two_ranks_continue_from_what_the_fast_writer_saved(tmp_path: Path, opti
 def test_tensors_of_a_device_are_saved_and_loaded(tmp_path: Path, key: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", _PROGRAM, key, str(tmp_path / "saved")],
-        env=sim.environment(key, devices=2, base=_without_launch_variables()),
+        env=accel_sim.environment(key, devices=2, base=_without_launch_variables()),
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]

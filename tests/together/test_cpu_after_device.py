@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
-from accel_testkit import sim
-from accel_testkit.sim import build
+import accel_sim
+from accel_sim import build
 
 pytestmark = pytest.mark.upstream
 
@@ -49,6 +49,6 @@ def test_collectives_of_the_cpu_after_those_of_a_device_work_as_the_error_says()
     base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM],
-        env=sim.environment("npu", base=base), capture_output=True, text=True, check=False, timeout=300,
+        env=accel_sim.environment("npu", base=base), capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.stdout.splitlines()[-1:] == ["cpu:gloo,npu:hccl"], done.stderr

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from accel_testkit import sim
+import accel_sim
 
 CHILDREN = Path(__file__).parents[2] / "packages" / "accel-core" / "tests" / "bridge" / "children"
 _COMMON = {"clip": 0.5, "optimizer": "AdamW"}
@@ -40,7 +40,7 @@ def test_losses_on_a_device_are_those_of_stock_deepspeed(tmp_path: Path) -> None
     }
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],
-        env=sim.environment("npu", base=base), capture_output=True, text=True, check=False, timeout=300,
+        env=accel_sim.environment("npu", base=base), capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     for case, (stock, replaced, fused, norms) in zip(

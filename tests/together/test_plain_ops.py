@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from accel_testkit import sim
+import accel_sim
 
 pytestmark = pytest.mark.upstream
 
@@ -75,7 +75,7 @@ def test_stock_functions_compute_what_float64_does(key: str) -> None:
     base = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM],
-        env=sim.environment(key, base=base), capture_output=True, text=True, check=False, timeout=300,
+        env=accel_sim.environment(key, base=base), capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     apart = json.loads(done.stdout.splitlines()[-1])

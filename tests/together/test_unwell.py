@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from accel_testkit import surface
-from accel_testkit.sim import behaviours
+from accel_sim import behaviours, surface
 
 #: A runtime that takes torch's PrivateUse1 slot and then fails.
 CLAIMS_AND_FAILS = """

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from accel_testkit import sim
-from accel_testkit.sim import vendors
-from accel_testkit.sim.visible_devices import uuid
+import accel_sim
+from accel_sim import vendors
+from accel_sim.visible_devices import uuid
 
 pytestmark = [pytest.mark.upstream]
 
@@ -80,7 +80,7 @@ def started(vendor: str, mask: str, launcher: str, folder: Path) -> tuple[list[i
     for simulated in vendors.VENDORS:
         for name in simulated.visible:
             kept.pop(name, None)
-    environment = sim.environment(vendor, devices=DEVICES, base=kept) | {
+    environment = accel_sim.environment(vendor, devices=DEVICES, base=kept) | {
         "HELD": str(folder),
         "OMP_NUM_THREADS": "1",
     }

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from accel_testkit import sim
+import accel_sim
+from accel_sim import build
 from accel_testkit.engine.quantized import PLAIN, QUANTIZED, STEPS, TRUNCATED, WEIGHTS
-from accel_testkit.sim import build
 from accel_testkit.suite.launch import Launcher
 from accel_testkit.suite.target import named
 
@@ -30,7 +30,7 @@ def losses(folder: Path, key: str, dtype: str, *kinds: str, nodes: int = NODES) 
     base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     if key != "cpu":
         build.library()
-        base = sim.environment(key, base=base, devices=DEVICES)
+        base = accel_sim.environment(key, base=base, devices=DEVICES)
     answers = Launcher(named(key, ""), folder).run(
         "accel_testkit.engine.quantized",
         nodes * DEVICES,

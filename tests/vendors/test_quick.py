@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_testkit import sim
+import accel_sim
 from ci import feature_matrix
 from ci.feature_matrix import Results
 
@@ -30,7 +30,7 @@ def shown(claimed: Results, folder: Path, *arguments: str) -> Results:
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--accel", claimed.key, "--results", str(file)]
     done = subprocess.run(
         [sys.executable, *command, *arguments],
-        env=sim.environment(claimed.key, base=base) if claimed.simulated else base,
+        env=accel_sim.environment(claimed.key, base=base) if claimed.simulated else base,
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert file.is_file(), done.stdout[-2000:] + done.stderr[-2000:]
@@ -53,7 +53,7 @@ def test_every_module_of_a_vendor_package_imports_on_its_device(claimed: Results
     base = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
     done = subprocess.run(
         [sys.executable, "-c", IMPORT_ALL, f"accel_{claimed.key}"],
-        env=sim.environment(claimed.key, base=base) if claimed.simulated else base,
+        env=accel_sim.environment(claimed.key, base=base) if claimed.simulated else base,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]

@@ -133,7 +133,7 @@ def test_an_installed_wheel_has_an_image_for_each_device_without_a_compiler(
 _QUANTIZES = """
 import sys
 import torch
-from accel_testkit.driver import libcuda
+from accel_sim.driver import libcuda
 driver = libcuda.load()  # built by another process, which had a compiler
 driver.accel_driver_set(2, 12080, 90)
 torch.cuda.get_device_capability = lambda device: (9, 0)
@@ -160,11 +160,11 @@ print(builder.reason, driver.accel_driver_launches() - before)
 @needs_nvrtc
 @pytest.mark.skipif("ACCEL_SIM" in os.environ, reason="not run: in the simulated process")
 def test_an_installed_wheel_quantizes_without_a_compiler(site: Path) -> None:
-    from accel_testkit import sim
+    import accel_sim
 
-    environment = sim.environment("cuda", base=dict(os.environ))
+    environment = accel_sim.environment("cuda", base=dict(os.environ))
     # The emulated driver and the simulated device, into the cache: that of the user, which other tests fill, too.
-    warm = "import torch; from accel_testkit.driver import libcuda; libcuda.load(); torch.ones(1).to('cuda')"
+    warm = "import torch; from accel_sim.driver import libcuda; libcuda.load(); torch.ones(1).to('cuda')"
     subprocess.run([sys.executable, "-c", warm], env=environment, check=True, capture_output=True)
     left = {name: value for name, value in environment.items() if name not in ("CXX", "CC", "CUDA_HOME")}
     done = subprocess.run(
@@ -240,7 +240,7 @@ def test_emulated_driver_takes_the_real_images(wheel: dict[str, bytes], tmp_path
         "import pathlib, sys, torch\n"
         "from accel_cuda.kernels import images\n"
         "from accel_cuda.op_builder.quantizer import QuantizerBuilder\n"
-        "from accel_testkit.driver import libcuda\n"
+        "from accel_sim.driver import libcuda\n"
         "images.FOLDER = pathlib.Path(sys.argv[1])\n"
         "driver = libcuda.load()\n"
         "for capability in (90, 80, 120):\n"
@@ -253,11 +253,11 @@ def test_emulated_driver_takes_the_real_images(wheel: dict[str, bytes], tmp_path
         "    builder.load()\n"
         "    print(builder.reason)\n"
     )
-    from accel_testkit import sim
+    import accel_sim
 
     done = subprocess.run(
         [sys.executable, "-c", program, str(folder)],
-        env=sim.environment("cuda", base=dict(os.environ)),
+        env=accel_sim.environment("cuda", base=dict(os.environ)),
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout.split("\n")[:3] == ["image sm_90", "image sm_80", "image sm_120"], done.stderr[-2000:]

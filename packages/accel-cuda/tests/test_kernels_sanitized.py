@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from accel_testkit import sim
-from accel_testkit.driver import trials
+import accel_sim
+from accel_sim.driver import trials
 
 DEVICE = Path(__file__).with_name("device")
 
@@ -26,7 +26,7 @@ def run(*tests: str, headers: Path | None = None) -> subprocess.CompletedProcess
     settings = {"ACCEL_TEST_FLAGS": " ".join(trials.SANITIZED), "ACCEL_TEST_HEADERS": str(headers or "")}
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-s", "-p", "no:xdist", *(str(DEVICE / test) for test in tests)],
-        env=sim.environment("cuda", base={**base, **settings}),
+        env=accel_sim.environment("cuda", base={**base, **settings}),
         capture_output=True, text=True, check=False, timeout=1500,
     )  # fmt: skip
 

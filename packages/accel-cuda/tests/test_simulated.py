@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from accel_testkit import sim
+import accel_sim
 
 
 def test_class_on_a_device() -> None:
@@ -17,7 +17,7 @@ def test_class_on_a_device() -> None:
     base = {name: value for name, value in os.environ.items() if name not in unset}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", str(Path(__file__).with_name("device"))],
-        env=sim.environment("cuda", base={**base, "OMP_NUM_THREADS": "1"}),
+        env=accel_sim.environment("cuda", base={**base, "OMP_NUM_THREADS": "1"}),
         capture_output=True, text=True, check=False, timeout=550,
     )  # fmt: skip
     assert not done.returncode, done.stdout[-4000:]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from accel_testkit import sim
+import accel_sim
 
 SELECT = """
 import json, accel_core
@@ -29,7 +29,7 @@ def run(*command: str, behaviour: tuple[str, ...] = (), **variables: str) -> sub
     base = {name: value for name, value in os.environ.items() if name not in unset} | variables
     return subprocess.run(
         [sys.executable, "-W", "ignore", *command],
-        env=sim.environment("hpu", base=base, behaviour=behaviour),
+        env=accel_sim.environment("hpu", base=base, behaviour=behaviour),
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 

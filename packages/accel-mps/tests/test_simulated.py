@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from accel_testkit import sim
+import accel_sim
 
 SELECT = """
 import json, accel_core
@@ -26,7 +26,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     base = {name: value for name, value in os.environ.items() if name not in unset}
     return subprocess.run(
         [sys.executable, "-W", "ignore", *command],
-        env=sim.environment("mps", base=base),
+        env=accel_sim.environment("mps", base=base),
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from accel_testkit import sim
+import accel_sim
 
 SELECT = """
 import json, sys, accel_core
@@ -32,7 +32,7 @@ def run(*command: str, behaviour: tuple[str, ...] = (), **variables: str) -> sub
     base = {name: value for name, value in os.environ.items() if name not in unset} | variables
     return subprocess.run(
         [sys.executable, "-W", "ignore", *command],
-        env=sim.environment("npu", base=base, behaviour=behaviour),
+        env=accel_sim.environment("npu", base=base, behaviour=behaviour),
         capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
 

@@ -19,9 +19,7 @@ SHOW = "from deepspeed.accelerator import get_accelerator; print(type(get_accele
     "first", ["import torch_npu, accel_npu", "import torch, torch_npu", "import deepspeed"]
 )
 def test_deepspeed_has_this_accelerator_whatever_is_imported_first(first: str) -> None:
-    sim = pytest.importorskip(
-        "accel_testkit.sim", reason="not run: package accel-testkit; tox -e npu runs it"
-    )
+    sim = pytest.importorskip("accel_sim", reason="not run: package accel-testkit; tox -e npu runs it")
     base = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", f"{first}; {SHOW}"],

@@ -25,16 +25,15 @@ def build(source: Path, out: Path, target: str) -> Path:
 
 
 @pytest.mark.parametrize("through_sdist", [False, True])
-def test_template_and_surfaces_are_in_the_wheel(through_sdist: bool, tmp_path: Path) -> None:
+def test_template_is_in_the_wheel(through_sdist: bool, tmp_path: Path) -> None:
     source = PACKAGE
     if through_sdist:
         shutil.unpack_archive(build(PACKAGE, tmp_path / "sdist", "sdist"), tmp_path / "unpacked")
         (source,) = (tmp_path / "unpacked").iterdir()
     with zipfile.ZipFile(build(source, tmp_path / "wheel", "wheel")) as archive:
         packed = {name: archive.read(name) for name in archive.namelist()}
-    for folder in ("template", "surfaces", "csrc"):
-        files = [path for path in (SHARED / folder).rglob("*") if path.is_file()]
-        assert files
-        for path in files:
-            name = f"accel_testkit/{path.relative_to(SHARED).as_posix()}"
-            assert packed.get(name) == path.read_bytes(), name
+    files = [path for path in (SHARED / "template").rglob("*") if path.is_file()]
+    assert files
+    for path in files:
+        name = f"accel_testkit/{path.relative_to(SHARED).as_posix()}"
+        assert packed.get(name) == path.read_bytes(), name

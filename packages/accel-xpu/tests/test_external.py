@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from accel_core.errors import NotAnAccelerator
-from accel_testkit import surface
+from accel_sim import surface
 from accel_xpu import external
 
 pytestmark = pytest.mark.upstream

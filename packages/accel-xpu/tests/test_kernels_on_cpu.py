@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_testkit import sim
+import accel_sim
 
 from . import runtimes
 
@@ -35,7 +35,7 @@ def test_kernels_on_the_cpu(release: str, images: Path, tmp_path: Path) -> None:
     base = {**os.environ, **variables, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", str(HERE / "spirv")],
-        env=sim.environment("xpu", base=base), capture_output=True, text=True, check=False, timeout=1800,
+        env=accel_sim.environment("xpu", base=base), capture_output=True, text=True, check=False, timeout=1800,
     )  # fmt: skip
     assert not done.returncode, done.stdout[-4000:] + done.stderr[-2000:]
     assert " passed" in done.stdout

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from accel_testkit import sim, surface
+import accel_sim
+from accel_sim import surface
 
 HERE = Path(__file__).parent
 #: Each case selects in a fork of one process that has imported torch.
@@ -59,7 +60,7 @@ def environment() -> dict[str, str]:
     """A simulated XPU, and nobody's wish for another accelerator."""
     unset = ("DS_ACCELERATOR", "ACCEL_SKIP", "ACCEL_STRICT")
     base = {name: value for name, value in os.environ.items() if name not in unset}
-    return sim.environment("xpu", base={**base, "OMP_NUM_THREADS": "1"})
+    return accel_sim.environment("xpu", base={**base, "OMP_NUM_THREADS": "1"})
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -50,13 +50,13 @@ def test_a_command_whose_package_is_missing_is_answered_with_the_package(bare: A
             result = bare.run(name, "--list")
             assert result.status == 2
             assert result.err.startswith(f"[ACC-105] `accel {name}` needs {project.parent.name}\n")
-            assert f"pip install ./packages/{project.parent.name}" in result.err
+            assert f" ./packages/{project.parent.name}" in result.err
             assert "invalid choice" not in result.err
 
 
 def test_a_command_that_an_older_release_of_its_package_lacks_is_answered_with_an_upgrade(bare: Any) -> None:
-    bare.distribution("accel-testkit", "0.0.1")
-    assert "pip install --upgrade ./packages/accel-testkit" in bare.run("sim").err
+    bare.distribution("accel-sim", "0.0.1")
+    assert "pip install --upgrade ./packages/accel-sim" in bare.run("sim").err
 
 
 def test_version_and_usage(capsys: pytest.CaptureFixture[str]) -> None:

@@ -272,7 +272,7 @@ Written by `python -m pytest packages/accel-core/tests/situations --situations d
 a test. In each situation three processes (or as many as a launcher starts) ran side by side: `accel doctor --json`;
 a program that asks `accel_core` before anything is imported; and one that imports torch and deepspeed and asks
 `deepspeed.accelerator`. The doctor's word is right when both programs ended as it says. Devices and runtimes are
-simulated (`accel sim` of accel-testkit, or small packages of the test); torch {torch}, deepspeed {deepspeed} and the
+simulated (`accel sim` of accel-sim, or small packages of the test); torch {torch}, deepspeed {deepspeed} and the
 processes are real.
 
 | situation | doctor: problems and notes | both programs, or accel_core's | DeepSpeed's, where it differs | right |

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from accel_cuda.kernels import compiled_here, images, loading
-from accel_testkit.driver import libcuda
+from accel_sim.driver import libcuda
 
 from .machine import stand_ins, wheel
 

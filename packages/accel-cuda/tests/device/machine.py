@@ -11,7 +11,7 @@ from pathlib import Path
 
 from accel_cuda.kernels import images
 from accel_ops.kernel_builders import ARGUMENTS
-from accel_testkit.driver import libcuda
+from accel_sim.driver import libcuda
 
 
 def wheel(folder: Path, contents: dict[str, bytes]) -> None:

@@ -19,7 +19,7 @@ from accel_cuda.kernels import driver, images
 from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
 from accel_ops.kernel_builders import ARGUMENTS
 from accel_ops.quantizer import QuantizerFunctions
-from accel_testkit.driver import libcuda
+from accel_sim.driver import libcuda
 
 from .machine import stand_ins, wheel
 

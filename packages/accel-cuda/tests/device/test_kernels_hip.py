@@ -18,7 +18,7 @@ from accel_cuda import CUDA_Accelerator
 from accel_cuda.kernels import compiled_here, hip, loading
 from accel_ops import fused_optimizers
 from accel_ops.quantizer import QuantizerFunctions
-from accel_testkit.driver import libhip
+from accel_sim.driver import libhip
 
 from .conftest import driver_build
 

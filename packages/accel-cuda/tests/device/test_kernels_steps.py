@@ -17,7 +17,7 @@ from accel_cuda.kernels import driver, images
 from accel_ops import fused_optimizers
 from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
 from accel_ops.step_kernels import ARGUMENTS, TYPES
-from accel_testkit.driver.optimizers import HALVES, expect_steps_of_float64, take
+from accel_testkit.optimizer_steps import HALVES, expect_steps_of_float64, take
 
 from .machine import stand_ins, wheel
 

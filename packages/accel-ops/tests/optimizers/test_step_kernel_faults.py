@@ -11,8 +11,8 @@ import pytest
 
 from accel_ops.kernel_builders import packed_arguments
 from accel_ops.step_kernels import KernelSteps
-from accel_testkit.driver import HostKernels, KernelFault
-from accel_testkit.driver.trials import planted, run_sanitized, with_any_threads
+from accel_sim.driver import HostKernels, KernelFault
+from accel_sim.driver.trials import planted, run_sanitized, with_any_threads
 
 from .step_cases import CASES
 
@@ -67,7 +67,7 @@ def test_kernels_are_clean_under_the_sanitizers(tmp_path: Path) -> None:
         "from step_cases import CASES\n"
         "from accel_ops.kernel_builders import packed_arguments\n"
         "from accel_ops.step_kernels import KernelSteps\n"
-        "from accel_testkit.driver import HostKernels, trials\n"
+        "from accel_sim.driver import HostKernels, trials\n"
         "kernels = HostKernels(packed_arguments, flags=trials.SANITIZED)\n"
         "draw = random.Random('sanitized')\n"
         "for number in range(100):\n"

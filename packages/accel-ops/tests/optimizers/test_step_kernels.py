@@ -15,8 +15,8 @@ from accel_ops import fused_optimizers, step_kernels
 from accel_ops.fused_optimizers import AdamStep
 from accel_ops.kernel_builders import packed_arguments
 from accel_ops.step_kernels import ARGUMENTS, TENSORS, KernelSteps, tables
-from accel_testkit.driver import HostKernels
-from accel_testkit.driver.trials import with_any_threads
+from accel_sim.driver import HostKernels
+from accel_sim.driver.trials import with_any_threads
 
 from .step_cases import CASES, KINDS
 

@@ -12,8 +12,8 @@ import pytest
 
 from accel_ops.kernel_builders import packed_arguments
 from accel_ops.quantizer_kernels import KernelQuantizerFunctions
-from accel_testkit.driver import HostKernels, KernelFault, host_kernels
-from accel_testkit.driver.trials import planted, run_sanitized, with_any_threads
+from accel_sim.driver import HostKernels, KernelFault, host_kernels
+from accel_sim.driver.trials import planted, run_sanitized, with_any_threads
 
 from .test_random_cases import CASES
 
@@ -89,7 +89,7 @@ def test_kernels_are_clean_under_the_sanitizers(tmp_path: Path) -> None:
         "from quantizer.test_random_cases import CASES\n"
         "from accel_ops.kernel_builders import packed_arguments\n"
         "from accel_ops.quantizer_kernels import KernelQuantizerFunctions\n"
-        "from accel_testkit.driver import HostKernels, trials\n"
+        "from accel_sim.driver import HostKernels, trials\n"
         "kernels = HostKernels(packed_arguments, flags=trials.SANITIZED)\n"
         "op = KernelQuantizerFunctions('cpu', kernels.launch)\n"
         "for number in range(120):\n"

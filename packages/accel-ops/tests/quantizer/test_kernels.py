@@ -17,8 +17,8 @@ from accel_ops.device_kernels import KernelsUnusable
 from accel_ops.kernel_builders import ARGUMENTS, packed_arguments
 from accel_ops.quantizer import QuantizerFunctions
 from accel_ops.quantizer_kernels import KernelQuantizerFunctions, self_check
-from accel_testkit.driver import HostKernels
-from accel_testkit.driver.trials import with_any_threads
+from accel_sim.driver import HostKernels
+from accel_sim.driver.trials import with_any_threads
 
 from .test_random_cases import CASES
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from accel_core.native import compiler
-from accel_testkit import shared
+from accel_sim import shared
 
 PROGRAM = """
 #include <cstdint>

@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 def render(answers: Mapping[str, Any], target: Path) -> None:
     """Write the package; answers that are left out are the template's. Raises `NoTemplateEngine`."""
     typed = {name: int(value) if name == "priority" else value for name, value in answers.items()}
-    _template_engine().run_copy(str(shared.folder("template")), target, data=typed, defaults=True, quiet=True)
+    _template_engine().run_copy(str(shared.template()), target, data=typed, defaults=True, quiet=True)
 
 
 def _template_engine() -> Any:

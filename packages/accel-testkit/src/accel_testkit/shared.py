@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Data folders and pages that the build copies from the workspace's shared/ and docs/: see hatch_build.py."""
+"""The template and the pages that the build copies from the workspace's shared/ and docs/: see hatch_build.py."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 _PACKAGE = Path(__file__).parent
 
 
-def folder(name: str) -> Path:
-    """Return the folder: in the package, or in the workspace of an editable install."""
-    packaged = _PACKAGE / name
-    return packaged if packaged.is_dir() else _workspace() / "shared" / name
+def template() -> Path:
+    """Return the folder of the template: in the package, or in the workspace of an editable install."""
+    packaged = _PACKAGE / "template"
+    return packaged if packaged.is_dir() else _workspace() / "shared/template"
 
 
 def page(name: str) -> Path:

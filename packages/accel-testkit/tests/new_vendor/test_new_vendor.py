@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+import accel_sim
 from accel_core.cli.main import main
-from accel_testkit import new_vendor, shared, sim
-from accel_testkit.sim import build
+from accel_sim import build
+from accel_testkit import new_vendor, shared
 
 KEY = "newvendor"
 
@@ -43,7 +44,7 @@ def device(folder: Path, run: Run, tmp_path_factory: pytest.TempPathFactory) -> 
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
     done = run("pip", "install", *options, "--target", str(site), str(folder))
     assert done.returncode == 0, done.stderr
-    return sim.environment(str(folder / "tests" / "simulated.json"), base={"PYTHONPATH": str(site)})
+    return accel_sim.environment(str(folder / "tests" / "simulated.json"), base={"PYTHONPATH": str(site)})
 
 
 def test_doctor_chooses_the_new_vendor_on_its_device(device: dict[str, str], run: Run) -> None:
@@ -224,7 +225,7 @@ def test_a_missing_accel_ops_is_one_of_the_steps(
 
 
 def test_the_command_has_an_option_for_every_question() -> None:
-    text = (shared.folder("template") / "copier.yml").read_text(encoding="utf-8")
+    text = (shared.template() / "copier.yml").read_text(encoding="utf-8")
     questions = {
         name
         for name, question in yaml.safe_load(text).items()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from accel_testkit import sim
-from accel_testkit.sim import build
+import accel_sim
+from accel_sim import build
 
 PRETEND = Path(__file__).with_name("pretend")
 
@@ -30,7 +30,7 @@ def test_variants_are_noticed_on_a_simulated_device(tmp_path: Path) -> None:
     }
     done = subprocess.run(
         [sys.executable, "-m", "simulated", str(out)],
-        env=sim.environment("npu", base=base),
+        env=accel_sim.environment("npu", base=base),
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -14,7 +14,7 @@ import torch
 
 from accel_ops.device_kernels import KernelNotStarted
 from accel_ops.step_kernels import TYPES, KernelSteps
-from accel_testkit.driver.optimizers import HALVES, expect_steps_of_float64, take
+from accel_testkit.optimizer_steps import HALVES, expect_steps_of_float64, take
 from accel_xpu import XPU_Accelerator
 from accel_xpu.kernels import loading, packaged, shim
 

@@ -1,7 +1,7 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
 // One dialect for kernels, and what it means to each compiler: CUDA (NVRTC, nvcc), HIP (hipRTC, hipcc), SYCL, and C++ for
-// the host, where accel-testkit's driver runs the threads of a block as fibers. A kernel is a free function over pointers
+// the host, where accel-sim's driver runs the threads of a block as fibers. A kernel is a free function over pointers
 // and plain scalars; a block of threads works on one `group()`. Compile without contraction of a * b + c
 // (--fmad=false, -ffp-contract=off): all devices compute the same bits.
 #pragma once

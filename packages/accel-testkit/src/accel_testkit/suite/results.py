@@ -154,7 +154,7 @@ class Recorder:
 
 def simulated() -> str:
     """Return the key of the vendor whose device is simulated in this process; empty on a real one."""
-    module: Any = sys.modules.get("accel_testkit.sim.simulation")
+    module: Any = sys.modules.get("accel_sim.simulation")
     simulation = module.current() if module is not None else None
     return simulation.vendor.key if simulation is not None else ""
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.sim import current
+from accel_sim import current
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.op_steps import STEPS
 from accel_testkit.suite.witness import Witness, late_copies

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.sim import current, execution_modes
+from accel_sim import current, execution_modes
 
 _SIZE = 1024
 _VALUE = 7.0

@@ -1,0 +1,173 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Compare fused operators with float64: random shapes and types, backward, and the error for host tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+
+from accel_sim.checks import Device, expect, raises
+
+FLOATS = (torch.float32, torch.bfloat16, torch.float16)
+#: Roundings of its type that a result may be off by: two in a row, the second of a sum; and through long sums.
+FEW, MANY = 4, 40
+
+
+class Random:
+    """Random numbers, shapes and tensors from a seed, so that a failure can be reproduced."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def number(self, low: int, high: int) -> int:
+        """Return an integer in [low, high]."""
+        return int(torch.randint(low, high + 1, (1,), generator=self.generator))
+
+    def shape(self, dimensions: int | None = None, last: int | None = None) -> tuple[int, ...]:
+        """Return sizes of 1 to 9."""
+        count = self.number(1, 4) if dimensions is None else dimensions
+        sizes = [self.number(1, 9) for _ in range(count)]
+        return (*sizes[:-1], sizes[-1] if last is None else last)
+
+    def tensor(self, shape: tuple[int, ...], dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Return normally distributed numbers; some tensors are views with gaps."""
+        wide = torch.randn((*shape[:-1], shape[-1] * 2), generator=self.generator).to(dtype)
+        return wide[..., ::2] if self.number(0, 1) else wide[..., ::2].contiguous()
+
+
+def cases(count: int) -> Iterator[tuple[Random, torch.dtype]]:
+    """Yield a number of random cases in each floating type."""
+    for seed in range(count):
+        for number, dtype in enumerate(FLOATS):
+            yield Random(100 * seed + number), dtype
+
+
+def close(
+    found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype | None = None, roundings: int = FEW
+) -> None:
+    """Raise AssertionError unless both agree within a number of roundings of the type."""
+    expect(
+        found.shape == expected.shape, f"found shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
+    )
+    kind = dtype or found.dtype
+    allowed = roundings * torch.finfo(kind).eps * (expected.abs() + expected.abs().mean() + 1e-3)
+    off = (found.cpu().double() - expected).abs() > allowed
+    expect(
+        not off.any(),
+        f"found {found.cpu()[off][:3].tolist()}, expected {expected[off][:3].tolist()} ({kind})",
+    )
+
+
+def double(value: Any) -> Any:
+    """Return tensors on the host in float64, other values as they are."""
+    change = lambda t: t.detach().cpu().double() if t.is_floating_point() else t.detach().cpu()  # noqa: E731
+    return _pytree.tree_map_only(torch.Tensor, change, value)
+
+
+def here(d: Device, value: Any) -> Any:
+    """Return copies on the device, with the same strides."""
+    return _pytree.tree_map_only(torch.Tensor, lambda t: t.detach().to(d.type), value)
+
+
+def agrees(
+    d: Device, op: Any, reference: Callable[..., Any], *arguments: Any, backward: bool = False, **options: Any
+) -> None:
+    """Raise AssertionError unless results and gradients agree with the reference in float64 and host tensors raise."""
+    given = here(d, arguments)
+    starts = [t for t in _pytree.tree_leaves(given) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    wide = double(arguments)
+    ends = [t for t in _pytree.tree_leaves(wide) if isinstance(t, torch.Tensor) and t.is_floating_point()]
+    for tensor in (*starts, *ends) if backward else ():
+        tensor.requires_grad_()
+    found = _pytree.tree_leaves(op(*given, **options))
+    expected = _pytree.tree_leaves(reference(*wide, **options))
+    for mine, theirs in zip(found, expected, strict=False):
+        if isinstance(mine, torch.Tensor) and theirs is not None:
+            close(mine.detach(), theirs.detach())
+    if backward:
+        found[0].float().square().sum().backward()
+        expected[0].square().sum().backward()
+        for mine, theirs in zip(starts, ends, strict=True):
+            assert mine.grad is not None
+            assert theirs.grad is not None
+            close(mine.grad, theirs.grad, min_precision(starts), MANY)
+    raises(lambda: op(*arguments, **options), NotImplementedError, "CPU")
+
+
+def min_precision(tensors: list[torch.Tensor]) -> torch.dtype:
+    """Return the coarsest floating type of the tensors."""
+    return max((t.dtype for t in tensors), key=lambda kind: torch.finfo(kind).eps)
+
+
+def changes(
+    d: Device,
+    call: Callable[[list[Any]], Any],
+    reference: Callable[[list[Any]], None],
+    tensors: list[Any],
+    in_out: int,
+) -> None:
+    """Raise AssertionError unless the call changes the last `in_out` entries as the reference, and no others."""
+    given, wide = here(d, tensors), double(tensors)
+    call(given)
+    reference(wide)
+    first = len(tensors) - in_out
+    for mine, theirs in zip(
+        _pytree.tree_leaves(given[first:]), _pytree.tree_leaves(wide[first:]), strict=True
+    ):
+        close(mine, theirs)
+    for mine, before in zip(
+        _pytree.tree_leaves(given[:first]), _pytree.tree_leaves(tensors[:first]), strict=True
+    ):
+        expect(torch.equal(mine.cpu(), before), "an argument that is only read was changed")
+    raises(lambda: call(_pytree.tree_map(lambda t: t, tensors)), NotImplementedError, "CPU")
+    mixed = here(d, tensors)
+    mixed[-1] = _pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, mixed[-1])
+    raises(lambda: call(mixed), RuntimeError, "same device")
+
+
+def adam64(
+    grad: Any, param: Any, m: Any, v: Any, *, lr: float, betas: tuple[float, float], eps: float, decay: float,
+    decoupled: bool, step: int, corrects: bool = True,
+) -> None:  # fmt: skip
+    """Kingma and Ba, arXiv:1412.6980, with the decay of Loshchilov and Hutter, arXiv:1711.05101; in place."""
+    g = grad if decoupled else grad + decay * param
+    m.copy_(betas[0] * m + (1 - betas[0]) * g)
+    v.copy_(betas[1] * v + (1 - betas[1]) * g * g)
+    first, second = (1 - betas[0] ** step, 1 - betas[1] ** step) if corrects else (1.0, 1.0)
+    shrunk = param * (1 - lr * decay) if decoupled else param
+    param.copy_(shrunk - lr * (m / first) / ((v / second).sqrt() + eps))
+
+
+def lamb64(grad: Any, param: Any, m: Any, v: Any, *, o: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """You et al., arXiv:1904.00962: the direction, the norms of parameter and direction; the moments in place."""
+    g = grad / o["clip"]
+    m.copy_(o["beta1"] * m + (1 - o["beta1"] if o["averaging"] else 1.0) * g)
+    v.copy_(o["beta2"] * v + (1 - o["beta2"]) * g * g)
+    direction = (m / o["first"]) / ((v / o["second"]).sqrt() + o["eps"]) + o["decay"] * param
+    return direction, math.sqrt((param * param).sum()), math.sqrt((direction * direction).sum())
+
+
+def sgd64(
+    grad: Any, param: Any, buffer: Any, *, lr: float, momentum: float, dampening: float, decay: float, nesterov: bool,
+    first: bool,
+) -> None:  # fmt: skip
+    """torch.optim.SGD's arithmetic, in place."""
+    g = grad + decay * param
+    if momentum:
+        buffer.copy_(g if first else momentum * buffer + (1 - dampening) * g)
+        g = g + momentum * buffer if nesterov else buffer
+    param.copy_(param - lr * g)
+
+
+def optimizer_lists(random: Random, dtype: torch.dtype, lists: int = 4) -> list[list[torch.Tensor]]:
+    """Gradients, parameters, first moments, second moments (not negative) of three tensors."""
+    shapes = [random.shape() for _ in range(3)]
+    found = [[random.tensor(shape, dtype) for shape in shapes] for _ in range(lists)]
+    if lists == 4:
+        found[3] = [each.abs() for each in found[3]]
+    return found

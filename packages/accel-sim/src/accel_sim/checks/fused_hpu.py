@@ -1,0 +1,204 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""torch.ops.hpu, and the optimizers over it, against float64."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import math
+import os
+from typing import Any
+
+import torch
+from torch import nn
+
+from accel_sim.checks import Checks, Device, expect
+from accel_sim.checks.fused import adam64, agrees, cases, changes, close, lamb64, optimizer_lists
+
+CHECKS = Checks()
+LAZY = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
+
+
+@CHECKS
+def optimizer_adamw(d: Device) -> None:
+    for random, dtype in cases(6):
+        step, decay = random.number(1, 5), 0.1 * random.number(0, 1)
+        size = 0.01 * math.sqrt(1 - 0.99**step) / (1 - 0.9**step)
+
+        def call(given: list[Any], s: Any = (size, decay)) -> None:
+            device = given[0][0].device
+            kept = 1 - 0.01 * s[1]
+            keeps = (kept,) if LAZY else (torch.tensor([kept], device=device), kept != 1)
+            negative = torch.tensor([-s[0]], device=device)
+            torch.ops.hpu.optimizer_adamw(*given, negative, 0.9, 0.99, 0.0, *keeps)
+
+        def reference(given: list[Any], s: Any = (step, decay)) -> None:
+            for each in zip(*given, strict=True):
+                adam64(*each, lr=0.01, betas=(0.9, 0.99), eps=0.0, decay=s[1], decoupled=True, step=s[0])
+
+        changes(d, call, reference, optimizer_lists(random, dtype), in_out=3)
+
+
+@CHECKS
+def optimizer_ema(d: Device) -> None:
+    if LAZY:
+        expect(not hasattr(torch.ops.hpu, "optimizer_ema"), "lazy mode has no optimizer_ema")
+        return
+    for random, dtype in cases(4):
+
+        def call(given: list[Any]) -> None:
+            torch.ops.hpu.optimizer_ema(*given, torch.tensor([0.75], device=given[0][0].device))
+
+        def reference(given: list[Any]) -> None:
+            for now, average in zip(*given, strict=True):
+                average.copy_(0.75 * average + 0.25 * now)
+
+        changes(d, call, reference, optimizer_lists(random, dtype, 2), in_out=1)
+
+
+@CHECKS
+def optimizer_lamb_fused_norm(d: Device) -> None:
+    def reference(tensors: list[Any], limit: float) -> Any:
+        return torch.tensor(
+            [max(1.0, math.sqrt(sum(float((t * t).sum()) for t in tensors)) / limit)]
+        ).double()
+
+    for random, dtype in cases(6):
+        tensors = optimizer_lists(random, dtype, 1)[0]
+        agrees(d, torch.ops.hpu.optimizer_lamb_fused_norm, reference, tensors, float(random.number(1, 20)))
+
+
+@CHECKS
+def optimizer_lamb_phase1(d: Device) -> None:
+    for random, dtype in cases(6):
+        decay, averaging, step = 0.1 * random.number(0, 1), random.number(0, 1), random.number(1, 5)
+        grads, weights, m, v = optimizer_lists(random, dtype)
+        norms, lengths = ([torch.zeros(1) for _ in grads] for _ in range(2))
+        directions = [torch.zeros(each.shape) for each in grads]
+        corrections = [1 - 0.9**step, 1 - 0.99**step]
+
+        def call(given: list[Any], s: Any = (averaging, decay, corrections)) -> None:
+            device = given[0][0].device
+            clip, first, second = (torch.tensor(each, device=device) for each in (2.0, *s[2]))
+            torch.ops.hpu.optimizer_lamb_phase1(*given, clip, s[0], 0.9, 0.99, 1e-6, first, second, s[1])
+
+        def reference(given: list[Any], s: Any = (averaging, decay, corrections)) -> None:
+            o = {"clip": 2.0, "beta1": 0.9, "beta2": 0.99, "averaging": s[0], "first": s[2][0], "second": s[2][1],
+                 "eps": 1e-6, "decay": s[1]}  # fmt: skip
+            for grad, weight, m, v, norm, length, direction in zip(*given, strict=True):
+                made, weight_norm, made_norm = lamb64(grad, weight, m, v, o=o)
+                direction.copy_(made)
+                norm.fill_(weight_norm)
+                length.fill_(made_norm)
+
+        changes(d, call, reference, [grads, weights, m, v, norms, lengths, directions], in_out=5)
+
+
+@CHECKS
+def optimizer_lamb_phase2(d: Device) -> None:
+    for random, dtype in cases(6):
+        decay, always = 0.1 * random.number(0, 1), bool(random.number(0, 1))
+        weights, directions = optimizer_lists(random, dtype, 2)
+        norms, lengths = ([torch.tensor([float(random.number(0, 3))]) for _ in weights] for _ in range(2))
+
+        def call(given: list[Any], s: Any = (decay, always)) -> None:
+            directions, lengths, norms, weights = given
+            step = torch.tensor(-0.1, device=weights[0].device)
+            torch.ops.hpu.optimizer_lamb_phase2(weights, lengths, norms, directions, step, *s)
+
+        def reference(given: list[Any], s: Any = (decay, always)) -> None:
+            for direction, length, norm, weight in zip(*given, strict=True):
+                ratio = float(norm / length) if (s[0] or s[1]) and norm > 0 and length > 0 else 1.0
+                weight.sub_(0.1 * ratio * direction)
+
+        changes(d, call, reference, [directions, lengths, norms, weights], in_out=1)
+
+
+@CHECKS
+def cast_to_fp8_v2(d: Device) -> None:
+    for random, dtype in cases(4):
+        x = random.tensor(random.shape(2), dtype).to(d.type) * 100
+        wide = x.cpu().double()
+        columns = (torch.rand(x.shape[1], generator=random.generator) + 0.5).tolist()
+        for kind in (torch.float8_e4m3fn, torch.float8_e5m2):
+            top = torch.finfo(kind).max
+            for scale, shape in (
+                (None, None),
+                (torch.tensor(3.0, device=d.type), None),
+                (3.0, None),
+                (columns, [1, -1]),
+            ):
+                factor = 1.0 if scale is None else torch.as_tensor(scale).cpu().float().double()
+                found, largest = torch.ops.hpu.cast_to_fp8_v2(x, scale, False, True, kind, shape)
+                wanted = (wide * factor).clamp(-top, top)
+                error = (found.cpu().double() - wanted).abs()
+                # Half a step of the format, or of its smallest numbers.
+                allowed = (wanted.abs() * torch.finfo(kind).eps / 2).clamp(
+                    min=torch.finfo(kind).smallest_normal
+                )
+                expect(found.dtype == kind and bool((error <= allowed * 1.01).all()), f"{kind} {scale}")
+                close(largest, wide.abs().max())
+
+
+@CHECKS
+def cast_from_fp8(d: Device) -> None:
+    for random, dtype in cases(4):
+        x = random.tensor(random.shape(2)).to(torch.float8_e4m3fn).to(d.type)
+        for scale in (None, torch.tensor(0.5, device=d.type), 0.5):
+            found = torch.ops.hpu.cast_from_fp8(x, scale, dtype)
+            expect(found.dtype == dtype)
+            close(found, x.cpu().double() * (1.0 if scale is None else 0.5))
+
+
+@CHECKS
+def rms_norm(d: Device) -> None:
+    def reference(x: Any, gamma: Any, epsilon: float) -> Any:
+        root = torch.sqrt((x * x).mean(-1, keepdim=True) + epsilon)
+        return x / root * gamma, 1 / root
+
+    for random, dtype in cases(6):
+        shape = random.shape(3)
+        tensors = random.tensor(shape, dtype), random.tensor(shape[-1:], dtype)
+        agrees(d, torch.ops.hpu.rms_norm, reference, *tensors, 1e-5)
+
+
+@CHECKS
+def rotary_pos_embedding(d: Device) -> None:
+    def reference(x: Any, sin: Any, cos: Any, _ids: None, _offset: int, mode: int) -> Any:
+        turned, half = torch.empty_like(x), x.shape[-1] // 2
+        if mode == 0:
+            turned[..., :half], turned[..., half:] = -x[..., half:], x[..., :half]
+        else:
+            turned[..., ::2], turned[..., 1::2] = -x[..., 1::2], x[..., ::2]
+        return x * cos + turned * sin
+
+    for random, dtype in cases(4):
+        batch, length, heads = random.shape(3)
+        x = random.tensor((batch, length, heads, 8), dtype)
+        sin, cos = (random.tensor((1, length, 1, 8), dtype) for _ in range(2))
+        for mode in (0, 1):
+            agrees(d, torch.ops.hpu.rotary_pos_embedding, reference, x, sin, cos, None, 0, mode)
+
+
+@CHECKS
+def optimizers_of_hpex(d: Device) -> None:
+    optimizers: Any = importlib.import_module("habana_frameworks.torch.hpex.optimizers")
+    torch.manual_seed(0)
+    plain = nn.Linear(5, 3)
+    fused = copy.deepcopy(plain).to(d.type)
+    theirs = torch.optim.AdamW(plain.parameters(), lr=0.1, eps=1e-12, weight_decay=0.1)
+    mine = optimizers.FusedAdamW(fused.parameters(), lr=0.1, eps=1e-12, weight_decay=0.1)
+    for _ in range(3):
+        for p, q in zip(plain.parameters(), fused.parameters(), strict=True):
+            p.grad = torch.randn_like(p)
+            q.grad = p.grad.to(d.type)
+        theirs.step()
+        mine.step()
+    for p, q in zip(plain.parameters(), fused.parameters(), strict=True):
+        close(q.detach(), p.detach().double())
+    before = fused.weight.detach().clone()
+    optimizers.FusedLamb(fused.parameters(), lr=0.1).step()
+    # A first step with decay goes a tenth of the weight's own length.
+    length = float((fused.weight - before).detach().norm() / before.norm())
+    expect(abs(length - 0.1) < 1e-5, f"a LAMB step of {length} of the weight, expected 0.1")

@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""torch.ops.torch_mlu against float64."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from accel_sim.checks import Checks, Device, expect
+from accel_sim.checks.fused import adam64, agrees, cases, changes, lamb64, optimizer_lists, sgd64
+
+CHECKS = Checks()
+
+
+@CHECKS
+def fused_adam(d: Device) -> None:
+    for random, dtype in cases(6):
+        mode, corrects, step = random.number(0, 1), random.number(0, 1), random.number(1, 5)
+        flag = torch.zeros(1, dtype=torch.int32)
+
+        def call(given: list[Any], settings: Any = (step, mode, corrects)) -> None:
+            expect(torch.ops.torch_mlu.fused_adam(*given, 0.01, 0.9, 0.99, 1e-6, *settings, 0.1))
+
+        def reference(given: list[Any], settings: Any = (step, mode, corrects)) -> None:
+            for each in zip(*given[1:], strict=True):
+                adam64(*each, lr=0.01, betas=(0.9, 0.99), eps=1e-6, decay=0.1, decoupled=settings[1] == 1,
+                       step=settings[0], corrects=bool(settings[2]))  # fmt: skip
+
+        changes(d, call, reference, [flag, *optimizer_lists(random, dtype)], in_out=3)
+
+
+@CHECKS
+def fused_lamb(d: Device) -> None:
+    for random, dtype in cases(6):
+        nvlamb, averaging, step = bool(random.number(0, 1)), random.number(0, 1), random.number(1, 5)
+        decay, limit = 0.1 * random.number(0, 1), random.number(1, 20)
+        lists = optimizer_lists(random, dtype)
+        norm = torch.tensor([float(random.number(1, 20))])
+
+        def call(given: list[Any], s: Any = (step, decay, averaging, limit, nvlamb)) -> None:
+            torch.ops.torch_mlu.fused_lamb(
+                given[0].int(),
+                *given[1:],
+                0.01,
+                0.9,
+                0.99,
+                1e-6,
+                s[0],
+                1,
+                s[1],
+                s[2],
+                1,
+                given[0],
+                s[3],
+                s[4],
+            )
+
+        def reference(given: list[Any], s: Any = (step, decay, averaging, limit, nvlamb)) -> None:
+            o = {"clip": max(1.0, float(given[0]) / s[3]), "beta1": 0.9, "beta2": 0.99, "averaging": s[2],
+                 "first": 1 - 0.9 ** s[0], "second": 1 - 0.99 ** s[0], "eps": 1e-6, "decay": s[1]}  # fmt: skip
+            for grad, param, m, v in zip(*given[1:], strict=True):
+                direction, weight, length = lamb64(grad, param, m, v, o=o)
+                ratio = weight / length if (s[4] or s[1]) and weight and length else 1.0
+                param.sub_(0.01 * ratio * direction)
+
+        changes(d, call, reference, [norm, *lists], in_out=3)
+
+
+@CHECKS
+def fused_sgd(d: Device) -> None:
+    for random, dtype in cases(6):
+        first, nesterov = bool(random.number(0, 1)), bool(random.number(0, 1))
+        lists = optimizer_lists(random, dtype, 3)
+
+        def call(given: list[Any], s: Any = (nesterov, first)) -> None:
+            flag = torch.zeros(1, dtype=torch.int32, device=given[0][0].device)
+            none = [None] * len(given[0])
+            torch.ops.torch_mlu.fused_sgd(flag, *given, none, 0.1, 0.9, 0.2, 0.01, *s, False, 1.0)
+
+        def reference(given: list[Any], s: Any = (nesterov, first)) -> None:
+            for each in zip(*given, strict=True):
+                sgd64(*each, lr=0.01, momentum=0.9, dampening=0.2, decay=0.1, nesterov=s[0], first=s[1])
+
+        changes(d, call, reference, lists, in_out=2)
+
+
+@CHECKS
+def fused_l2_norm(d: Device) -> None:
+    def reference(_flag: Any, tensors: list[Any], per_tensor: bool) -> Any:
+        norms = [math.sqrt((each * each).sum()) for each in tensors]
+        return torch.tensor([math.hypot(*norms)]), torch.tensor(
+            norms if per_tensor else [], dtype=torch.float64
+        )
+
+    flag = torch.zeros(1, dtype=torch.int32)
+    for random, dtype in cases(4):
+        tensors = [random.tensor(random.shape(), dtype) for _ in range(random.number(1, 4))]
+        for each in (True, False):
+            agrees(d, torch.ops.torch_mlu.fused_l2_norm, reference, flag, tensors, each)

@@ -1,0 +1,104 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel sim npu -- python train.py`: run a program on a simulated device of that vendor."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+from typing import NoReturn
+
+from accel_sim import behaviours, build, stub_packages, vendors
+
+LIMITS = (
+    "A simulated device proves wiring, contracts and arithmetic. It says nothing about speed, about the vendor's"
+    " driver, compiler and kernels, or about what happens asynchronously."
+)
+
+#: Exit statuses of a shell.
+_NOT_EXECUTABLE, _NOT_FOUND = 126, 127
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.description = f"Run a program as if on an accelerator. {LIMITS}"
+    parser.add_argument(
+        "device", nargs="?", help="its key, or a JSON file that describes it (--list shows ours)"
+    )
+    _add_options(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="-- and the program with its arguments")
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--devices", type=int, help="number of devices (default 2)")
+    parser.add_argument("--memory", help="memory of each device, as 8GiB (default 16GiB)")
+    parser.add_argument("--behaviour", action="append", default=[], help="a vendor behaviour to switch on")
+    parser.add_argument(
+        "--race", action="store_true", help="unordered accesses to the same memory raise DataRace"
+    )
+    parser.add_argument(
+        "--deferred",
+        action="store_true",
+        help="asynchronous copies and collectives complete as late as allowed",
+    )
+    parser.add_argument("--list", action="store_true", help="show devices and behaviours")
+
+
+def _split(args: argparse.Namespace) -> list[str]:
+    """Parse the options behind the device, which argparse does not; return the program's command line."""
+    words = list(args.command)
+    if not words or not words[0].startswith("-"):
+        return words  # argparse has taken the `--` in front of the program; a later one is the program's
+    at = words.index("--") if "--" in words else len(words)
+    parser = argparse.ArgumentParser(prog="accel sim")
+    _add_options(parser)
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    parser.parse_args(words[:at], namespace=args)
+    return [*args.command, *words[at:]] if args.command else words[at + 1 :]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Build the device if need be, and replace this process by the program; returns only without a program."""
+    command = _split(args)
+    if args.list or args.device is None:
+        sys.stdout.write(_listing())
+        return 0
+    environment = stub_packages.environment(
+        args.device,
+        devices=args.devices,
+        memory=args.memory,
+        behaviour=args.behaviour,
+        race=args.race,
+        deferred=args.deferred,
+    )
+    if command and shutil.which(command[0], path=environment.get("PATH")) is None:
+        sys.stderr.write(f"accel sim: {command[0]}: not found, or not executable\n")
+        return _NOT_FOUND
+    library = build.library()
+    if not command:
+        sys.stdout.write(f"{library}\n")
+        return 0
+    try:
+        _become(command, environment)
+    except OSError as error:
+        sys.stderr.write(f"accel sim: {command[0]}: {error.strerror}\n")
+        return _NOT_EXECUTABLE
+
+
+def _become(command: list[str], environment: dict[str, str]) -> NoReturn:
+    """Replace this process by the program: signals, terminal and exit status are the program's own."""
+    for ignored_by_python in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored_by_python, signal.SIG_DFL)
+    os.execvpe(command[0], command, environment)
+
+
+def _listing() -> str:
+    lines = [LIMITS, "", "devices:"]
+    for vendor in vendors.VENDORS:
+        lines.append(f"  {vendor.key:5} {vendor.device_name}, collectives {vendor.collectives}")
+    lines += ["", "behaviours:"]
+    lines += [f"  {behaviour.name:22} {behaviour.sentence}" for behaviour in behaviours.BEHAVIOURS]
+    return "\n".join(lines) + "\n"

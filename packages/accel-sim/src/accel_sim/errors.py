@@ -1,0 +1,58 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The errors of simulated devices."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from accel_core.errors import AccelError
+
+
+class UnknownDevice(AccelError, ValueError):
+    """No simulated device has this name."""
+
+    code = "ACC-701"
+
+
+class AlreadySimulating(AccelError, RuntimeError):
+    """A process can simulate one kind of device."""
+
+    code = "ACC-702"
+
+
+class SimulatorBuildFailed(AccelError, RuntimeError):
+    """The simulated device's C++ cannot be compiled here."""
+
+    code = "ACC-703"
+
+
+class NotSimulated(AccelError, NotImplementedError):
+    """A name that the vendor's real module has and the simulation does not implement."""
+
+    code = "ACC-704"
+
+
+class InvalidSetting(AccelError, ValueError):
+    """An environment variable of the simulation has an invalid value."""
+
+    code = "ACC-705"
+
+
+class DataRace(AccelError, RuntimeError):
+    """Race mode found two unordered accesses to the same memory, one of which writes."""
+
+    code = "ACC-708"
+
+
+def raise_not_simulated(full: str) -> NoReturn:
+    """Raise `NotSimulated` for a name that exists on the real device.
+
+    full: the name as users write it, `torch.npu.npurt`.
+    """
+    raise NotSimulated(
+        what=f"{full} is not simulated",
+        found="a call of it on a simulated device",
+        expected="a name that the simulation implements: docs/simulated-devices.md lists them",
+        do="run this part on the real device, or add it to accel_sim",
+    )

@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Race mode and deferred mode, which check that a program orders its work as a real device needs it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from accel_sim.settings import Settings
+
+#: Methods that read a host tensor's memory without calling an operator.
+READERS = ("numpy", "tolist")
+
+
+def enable(native: Any, settings: Settings) -> None:
+    """Enable the modes that the settings ask for."""
+    native.enable_modes(settings.race, settings.deferred)
+    if settings.race:
+        here = Path(__file__)
+        native.hide_frames([f"{Path(torch.__file__).parent}/", f"{here.parent / 'runtime'}/", str(here)])
+        for name in READERS:
+            setattr(torch.Tensor, name, _watched(native, name))
+
+
+@contextlib.contextmanager
+def deferred(native: Any, settings: Settings) -> Iterator[None]:
+    """Inside, asynchronous copies complete as late as the order of work allows; afterwards all are complete."""
+    if settings.deferred:
+        yield
+        return
+    native.set_deferred(True, settings.race)
+    try:
+        yield
+    finally:
+        native.set_deferred(False, settings.race)
+
+
+def _watched(native: Any, name: str) -> Any:
+    original = getattr(torch.Tensor, name)
+
+    def read(self: torch.Tensor, *arguments: Any, **options: Any) -> Any:
+        if type(self) in (torch.Tensor, torch.nn.Parameter):
+            native.host_reads(f"Tensor.{name}", self)
+        return original(self, *arguments, **options)
+
+    read.__name__, read.__qualname__, read.__doc__ = name, f"Tensor.{name}", original.__doc__
+    return read

@@ -1,0 +1,114 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The vendors' fused operators: the real schemas, computed with plain torch; one module a vendor.
+
+They are registered for the simulated device only: host tensors fail as on the real one. Half-precision tensors are
+computed in float32 and rounded once.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from accel_sim import surface
+from accel_sim.simulation import Simulation
+
+
+@dataclass(frozen=True)
+class Op:
+    """One overload of a fused operator.
+
+    schema:         as the vendor registers it, without the namespace; from its surface, which names the source.
+    run:            the same in plain torch.
+    confirmed:      False where no schema is public and it was inferred from calls.
+    differentiable: the vendor has a backward for it; otherwise torch raises when one is asked for.
+    """
+
+    schema: str
+    run: Callable[..., Any]
+    confirmed: bool = True
+    differentiable: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name and overload: `npu_apply_adam_w.out`."""
+        return self.schema.partition("(")[0]
+
+
+@dataclass(frozen=True)
+class Ops:
+    """The fused operators of a vendor, as `torch.ops.<namespace>`."""
+
+    namespace: str
+    table: Sequence[Op]
+
+
+class Declared:
+    """Creates the operators of a namespace with the schemas of a surface."""
+
+    def __init__(self, vendor: str, namespace: str) -> None:
+        self.namespace = namespace
+        self._names = surface.load(vendor).names
+
+    def __call__(
+        self, name: str, run: Callable[..., Any], *, having: str = "", differentiable: bool = False
+    ) -> Op:
+        """Return the operator `name` or `name.overload`. having: text that only the wanted schema has."""
+        entry = self._names[f"torch.ops.{self.namespace}.{name.partition('.')[0]}"]
+        for schema in entry.signature.split("; "):
+            if schema.startswith(f"{self.namespace}::{name}(") and having in schema:
+                confirmed = not entry.note.startswith("schema unconfirmed")
+                return Op(schema.partition("::")[2], run, confirmed, differentiable)
+        raise KeyError(name)
+
+
+VENDORS = ("npu", "mlu", "sdaa", "hpu")
+
+_registered: list[Any] = []  # torch forgets a library's operators with the library
+
+
+def of(key: str) -> Ops:
+    """Return the operators of a vendor; an empty table where its packages call none."""
+    if key not in VENDORS:
+        return Ops(key, ())
+    ops: Ops = importlib.import_module(f"{__name__}.{key}").OPS
+    return ops
+
+
+def register(simulation: Simulation) -> None:
+    """Register the vendor's operators under `torch.ops`."""
+    ops = of(simulation.type)
+    if not ops.table:
+        return
+    key = "PrivateUse1" if simulation.vendor.claims else simulation.type.upper()
+    make_library: Any = torch.library.Library
+    library = make_library(ops.namespace, "DEF")
+    for op in ops.table:
+        library.define(op.schema)
+        library.impl(op.name, op.run, key)
+        if op.differentiable:  # its parts have the backward
+            library.impl(op.name, op.run, f"Autograd{key}")
+    _registered.append(library)
+
+
+def packets(simulation: Simulation) -> dict[str, Any]:
+    """Return the operators by name, as in the vendor's package: `torch_npu.npu_rms_norm`."""
+    ops = of(simulation.type)
+    namespace = getattr(torch.ops, ops.namespace)
+    return {name: getattr(namespace, name) for name in {op.name.partition(".")[0] for op in ops.table}}
+
+
+def same_device(name: str, *tensors: torch.Tensor) -> None:
+    """Raise torch's error for tensors on several devices before anything is changed."""
+    first = tensors[0].device
+    for tensor in tensors:
+        if tensor.device != first:
+            raise RuntimeError(
+                f"Expected all tensors to be on the same device, but found at least two devices, {first} and "
+                f"{tensor.device}! (when checking arguments of {name})"
+            )

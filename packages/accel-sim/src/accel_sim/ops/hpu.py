@@ -1,0 +1,186 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""torch.ops.hpu: optimizers, casts to 8 bits, norm and rotary embedding.
+
+Schemas: github.com/HabanaAI/gaudi-pytorch-bridge v1.19.0; they are others in lazy mode. What they compute: its tests.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from accel_ops.fused_optimizers import copy_back, wide
+from accel_sim import errors
+from accel_sim.ops import Declared, Ops, same_device, steps
+
+Tensor = torch.Tensor
+Tensors = list[Tensor]
+_LAZY = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
+
+
+def optimizer_adamw_lazy(
+    gradient_vec: Tensors, weight_vec: Tensors, exp_avg_vec: Tensors, exp_avg_sq_vec: Tensors, neg_step_t: Tensor,
+    beta1: float, beta2: float, epsilon: float, weight_decay: float, exp_avg_scales: Tensors | None = None,
+    exp_avg_sq_scales: Tensors | None = None,
+) -> None:  # fmt: skip
+    """AdamW. neg_step_t: minus the step size, with both corrections; weight_decay: the factor of the weights."""
+    _adamw(gradient_vec, weight_vec, exp_avg_vec, exp_avg_sq_vec, neg_step_t, (beta1, beta2, epsilon), weight_decay,
+           exp_avg_scales)  # fmt: skip
+
+
+def optimizer_adamw_eager(
+    gradient_vec: Tensors, weight_vec: Tensors, exp_avg_vec: Tensors, exp_avg_sq_vec: Tensors, neg_step_t: Tensor,
+    beta1: float, beta2: float, epsilon: float, weight_decay: Tensor, has_weight_decay: bool,
+    exp_avg_scales: Tensors | None = None, exp_avg_sq_scales: Tensors | None = None,
+) -> None:  # fmt: skip
+    """AdamW with the factor of the weights as a tensor."""
+    kept: Any = weight_decay if has_weight_decay else 1.0
+    _adamw(gradient_vec, weight_vec, exp_avg_vec, exp_avg_sq_vec, neg_step_t, (beta1, beta2, epsilon), kept,
+           exp_avg_scales)  # fmt: skip
+
+
+def _adamw(
+    grads: Tensors, weights: Tensors, exp_avgs: Tensors, exp_avg_sqs: Tensors, neg_step: Tensor,
+    constants: tuple[float, float, float], kept: Any, scales: Tensors | None,
+) -> None:  # fmt: skip
+    if scales is not None:
+        errors.raise_not_simulated("torch.ops.hpu.optimizer_adamw with moments in 8 bits")
+    beta1, beta2, epsilon = constants
+    same_device("optimizer_adamw", neg_step, *grads, *weights, *exp_avgs, *exp_avg_sqs)
+    for each in zip(weights, grads, exp_avgs, exp_avg_sqs, strict=True):
+        p, g, m, v = wide(each)
+        m.mul_(beta1).add_(g, alpha=1 - beta1)
+        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        p.mul_(kept).add_(neg_step * m / v.sqrt().add_(epsilon))
+        copy_back([each[0], *each[2:]], [p, m, v])
+
+
+def optimizer_lamb_fused_norm(grad: Tensors, max_norm: float) -> Tensor:
+    """Return the divisor by which the gradients' common norm becomes at most max_norm."""
+    norm = torch.stack([each.float().norm() for each in grad]).norm().reshape(1)
+    return torch.where(norm > max_norm, norm / max_norm, 1.0).to(grad[0].dtype)
+
+
+def optimizer_lamb_phase1(
+    gradients: Tensors, weights: Tensors, exp_avg: Tensors, exp_avg_sq: Tensors, out_weight_norms: Tensors,
+    out_adam_norms: Tensors, out_adam_steps: Tensors, clip_global_grad_norm: Tensor, grad_averaging: int, beta1: float,
+    beta2: float, epsilon: float, bias_correction1: Tensor, bias_correction2: Tensor, weight_decay: float,
+) -> None:  # fmt: skip
+    """Update the moments; compute the direction and the norms of weights and direction."""
+    same_device(
+        "optimizer_lamb_phase1", clip_global_grad_norm, *gradients, *weights, *exp_avg, *exp_avg_sq, *out_weight_norms,
+        *out_adam_norms, *out_adam_steps,
+    )  # fmt: skip
+    for i, (grad, weight) in enumerate(zip(gradients, weights, strict=True)):
+        direction = steps.lamb_direction(
+            weight, grad.float() / clip_global_grad_norm, exp_avg[i], exp_avg_sq[i], beta1=beta1, beta2=beta2,
+            epsilon=epsilon, decay=weight_decay, decoupled=True, averaging=bool(grad_averaging),
+            correction1=bias_correction1, correction2=bias_correction2,
+        )  # fmt: skip
+        out_adam_steps[i].copy_(direction)
+        out_weight_norms[i].copy_(weight.float().norm())
+        out_adam_norms[i].copy_(direction.norm())
+
+
+def optimizer_lamb_phase2(
+    weights: Tensors, adam_norms: Tensors, weight_norms: Tensors, adam_steps: Tensors, neg_step: Tensor, wd: float,
+    use_lamb: bool,
+) -> None:  # fmt: skip
+    """Apply the step, scaled by the trust ratio where there is decay or use_lamb is set."""
+    same_device("optimizer_lamb_phase2", neg_step, *weights, *adam_norms, *weight_norms, *adam_steps)
+    for weight, adam_norm, weight_norm, step in zip(
+        weights, adam_norms, weight_norms, adam_steps, strict=True
+    ):
+        update = step.float() * neg_step
+        if wd or use_lamb:
+            update = update * steps.trust_ratio(weight_norm.float(), adam_norm.float())
+        weight.detach().copy_(weight.float() + update)
+
+
+def optimizer_ema(model_inputs: Tensors, updated_ema: Tensors, decay: Tensor) -> None:
+    """Moving averages of the floating tensors."""
+    for now, average in zip(model_inputs, updated_ema, strict=True):
+        if average.is_floating_point():
+            average.copy_(average.float() * decay + now.float() * (1 - decay))
+
+
+def _scaled(input: Tensor, scale: Any, scale_shape: list[int] | None) -> Tensor:
+    if scale is None:
+        return input.float()
+    factor = torch.tensor(scale).to(input.device) if not isinstance(scale, Tensor) else scale
+    return input.float() * (factor.reshape(scale_shape) if scale_shape else factor).float()
+
+
+def cast_to_fp8_v2(
+    input: Tensor, scale: Any = None, stochastic_rounding: bool = False, is_amax: bool = False,
+    dtype: torch.dtype | None = None, scale_shape: list[int] | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """input * scale in 8 bits, values beyond the range at its ends; the largest magnitude of the input if asked."""
+    if stochastic_rounding:
+        errors.raise_not_simulated("torch.ops.hpu.cast_to_fp8_v2 with stochastic rounding")
+    kind = torch.float8_e5m2 if dtype is None else dtype
+    limit = torch.finfo(kind).max
+    cast = _scaled(input, scale, scale_shape).clamp(-limit, limit).to(kind)
+    return cast, input.float().abs().max() if is_amax else input.new_empty(0, dtype=torch.float32)
+
+
+def cast_from_fp8(
+    input: Tensor, scale: Any, out_dtype: torch.dtype, scale_shape: list[int] | None = None
+) -> Tensor:
+    """input * scale in that type."""
+    return _scaled(input, scale, scale_shape).to(out_dtype)
+
+
+def rms_norm(data_in: Tensor, gamma: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    """Over the last dimension; also the reciprocal root mean squares, in float32."""
+    x = data_in.float()
+    inverse = (x.square().mean(-1, keepdim=True) + epsilon).rsqrt()
+    return (x * inverse * gamma.float()).to(data_in.dtype), inverse
+
+
+def rotary_pos_embedding(
+    input: Tensor, sin: Tensor, cos: Tensor, position_ids: Tensor | None, offset: int, mode: int
+) -> Tensor:
+    """input * cos + rotated(input) * sin. mode: 0 turns halves, 1 pairs."""
+    if position_ids is not None or offset:
+        errors.raise_not_simulated("torch.ops.hpu.rotary_pos_embedding with position ids or an offset")
+    x = input.float()
+    if mode == 0:
+        first, second = x.chunk(2, -1)
+        turned = torch.cat((-second, first), -1)
+    else:
+        turned = torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+    return (x * cos.float() + turned * sin.float()).to(input.dtype)
+
+
+_op = Declared("hpu", "hpu")
+
+_OPTIMIZERS = (
+    (_op("optimizer_adamw", optimizer_adamw_lazy, having="float weight_decay"),)
+    if _LAZY
+    else (
+        _op("optimizer_adamw", optimizer_adamw_eager, having="Tensor weight_decay"),
+        _op("optimizer_ema", optimizer_ema),
+    )
+)
+_CASTS = tuple(
+    _op(f"{name}{overload}", run)
+    for name, run in (("cast_to_fp8_v2", cast_to_fp8_v2), ("cast_from_fp8", cast_from_fp8))
+    for overload in ("", ".scalar", ".scalar_list")
+)
+
+OPS = Ops(
+    "hpu",
+    (
+        *_OPTIMIZERS,
+        _op("optimizer_lamb_fused_norm", optimizer_lamb_fused_norm),
+        _op("optimizer_lamb_phase1", optimizer_lamb_phase1),
+        _op("optimizer_lamb_phase2", optimizer_lamb_phase2),
+        *_CASTS,
+        _op("rms_norm", rms_norm),
+        _op("rotary_pos_embedding", rotary_pos_embedding),
+    ),
+)

@@ -1,0 +1,153 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""torch.ops.npu and torch_npu: what accel-npu and DeepSpeed's own NPU builders call.
+
+Schemas: torch_npu 2.13.0, as it registers them. What they compute: documents and tests of github.com/Ascend/op-plugin,
+master 517f2e7d.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+import torch
+from torch.nn import functional
+
+from accel_sim import errors
+from accel_sim.ops import Declared, Ops, same_device, steps
+from accel_sim.ops.npu_attention import npu_fusion_attention
+
+Tensor = torch.Tensor
+
+
+def npu_apply_adam_w(*_arguments: Any) -> NoReturn:
+    """Raise: the real operator has a schema and no kernel."""
+    raise RuntimeError("npu_apply_adam_w is not implemented for Tensor")
+
+
+def npu_apply_adam_w_out(
+    beta1_power: float, beta2_power: float, lr: float, weight_decay: float, beta1: float, beta2: float,
+    epsilon: float, grad: Tensor, max_grad_norm: Tensor | None, amsgrad: bool | None, maximize: bool | None,
+    *, out: list[Tensor],
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """AdamW; multiplies the powers of beta by beta before it corrects with them."""
+    if amsgrad:
+        errors.raise_not_simulated("torch.ops.npu.npu_apply_adam_w with amsgrad")
+    param, exp_avg, exp_avg_sq = out
+    same_device("npu_apply_adam_w", grad, param, exp_avg, exp_avg_sq)
+    steps.adam(
+        param, -grad if maximize else grad, exp_avg, exp_avg_sq, lr=lr, beta1=beta1, beta2=beta2,
+        epsilon=epsilon, decay=weight_decay, decoupled=True,
+        correction1=1 - beta1_power * beta1, correction2=1 - beta2_power * beta2,
+    )  # fmt: skip
+    return param, exp_avg, exp_avg_sq
+
+
+def npu_rms_norm(input: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, Tensor]:
+    """Over the dimensions of gamma; also the reciprocal root mean squares, in float32."""
+    over = tuple(range(-gamma.dim(), 0))
+    x = input.float()
+    scale = (x.square().mean(over, keepdim=True) + epsilon).rsqrt()
+    return (x * scale * gamma.float()).to(input.dtype), scale
+
+
+def npu_add_rms_norm(
+    x1: Tensor, x2: Tensor, gamma: Tensor, epsilon: float = 1e-6
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The norm of the sum, the reciprocal root mean squares, the sum."""
+    total = x1 + x2
+    normed, scale = npu_rms_norm(total, gamma, epsilon)
+    return normed, scale, total
+
+
+def _rotated(x: Tensor, mode: str) -> Tensor:
+    if mode == "half":
+        first, second = x.chunk(2, -1)
+        return torch.cat((-second, first), -1)
+    if mode != "interleave":
+        raise RuntimeError(f"rotary_mode must be half or interleave, found {mode}")
+    return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+
+
+def npu_rotary_mul(
+    input: Tensor, r1: Tensor, r2: Tensor, rotary_mode: str = "half", rotate: Tensor | None = None
+) -> Tensor:
+    """input * r1 + rotated(input) * r2."""
+    x = input.float()
+    turned = x @ rotate.float() if rotate is not None else _rotated(x, rotary_mode)
+    return (x * r1.float() + turned * r2.float()).to(input.dtype)
+
+
+def npu_apply_rotary_pos_emb(
+    query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, layout: str = "BSND", rotary_mode: str = "half"
+) -> tuple[Tensor, Tensor]:
+    """The rotary embedding of both."""
+    if layout not in ("BSND", "TND"):
+        errors.raise_not_simulated(f"torch.ops.npu.npu_apply_rotary_pos_emb with layout {layout}")
+    return npu_rotary_mul(query, cos, sin, rotary_mode), npu_rotary_mul(key, cos, sin, rotary_mode)
+
+
+def npu_swiglu(input: Tensor, dim: int = -1) -> Tensor:
+    """silu of the first half times the second."""
+    first, second = input.float().chunk(2, dim)
+    return (functional.silu(first) * second).to(input.dtype)
+
+
+def npu_geglu(
+    input: Tensor, dim: int = -1, approximate: int = 1, activate_left: bool = False
+) -> tuple[Tensor, Tensor]:
+    """One half times the gelu of the other, and that gelu. approximate: 0 none, 1 tanh."""
+    left, right = input.float().chunk(2, dim)
+    gate, value = (left, right) if activate_left else (right, left)
+    gelu = functional.gelu(gate, approximate="tanh" if approximate else "none")
+    return (value * gelu).to(input.dtype), gelu.to(input.dtype)
+
+
+def npu_dtype_cast(input: Tensor, dtype: int, input_dtype: int | None = None) -> Tensor:
+    """Tensor.to."""
+    return input.to(_DTYPES[dtype], copy=True)
+
+
+def npu_scatter(input: Tensor, indices: Tensor, updates: Tensor, dim: int) -> Tensor:
+    """A copy of the input in which each index along the dimension has its update."""
+    return input.scatter(dim, indices.long().unsqueeze(dim), updates.unsqueeze(dim))
+
+
+def npu_dynamic_quant(
+    input: Tensor, *, smooth_scales: Tensor | None = None, group_index: Tensor | None = None,
+    dst_type: int | None = None, quant_mode: str = "pertoken", dst_type_max: float = 0.0,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Integers of each row by its own step, max|x| / 127, and the steps in float32."""
+    special = smooth_scales is not None or group_index is not None or quant_mode != "pertoken" or dst_type_max
+    if special or dst_type not in (None, 1):
+        errors.raise_not_simulated("torch.ops.npu.npu_dynamic_quant with anything but its input and int8")
+    if input.dim() < 2 or input.dtype not in (torch.float16, torch.bfloat16):
+        raise RuntimeError(f"npu_dynamic_quant: {input.dim()} dimensions of {input.dtype}")
+    x = input.float()
+    steps = x.abs().amax(-1) / 127
+    return (x / steps.unsqueeze(-1)).round().nan_to_num(0.0, 0.0, 0.0).to(torch.int8), steps
+
+
+_DTYPES = {
+    0: torch.uint8, 1: torch.int8, 2: torch.int16, 3: torch.int32, 4: torch.int64, 5: torch.float16, 6: torch.float32,
+    7: torch.float64, 11: torch.bool, 15: torch.bfloat16,
+}  # fmt: skip
+
+_op = Declared("npu", "npu")
+OPS = Ops(
+    "npu",
+    (
+        _op("npu_apply_adam_w", npu_apply_adam_w),
+        _op("npu_apply_adam_w.out", npu_apply_adam_w_out),
+        _op("npu_rms_norm", npu_rms_norm, differentiable=True),
+        _op("npu_add_rms_norm", npu_add_rms_norm),
+        _op("npu_rotary_mul", npu_rotary_mul, differentiable=True),
+        _op("npu_apply_rotary_pos_emb", npu_apply_rotary_pos_emb),
+        _op("npu_swiglu", npu_swiglu, differentiable=True),
+        _op("npu_geglu", npu_geglu, differentiable=True),
+        _op("npu_dtype_cast", npu_dtype_cast, differentiable=True),
+        _op("npu_scatter", npu_scatter),
+        _op("npu_dynamic_quant", npu_dynamic_quant),
+        _op("npu_fusion_attention", npu_fusion_attention, differentiable=True),
+    ),
+)

@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""torch.ops.sdaa. torch_sdaa is closed: the schemas are inferred from public calls, which the surface names."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional
+
+from accel_sim import errors
+from accel_sim.ops import Declared, Ops, same_device, steps
+
+Tensor = torch.Tensor
+Tensors = list[Tensor]
+
+
+def fused_adam(
+    grads: Tensors, params: Tensors, exp_avgs: Tensors, exp_avg_sqs: Tensors, max_exp_avg_sqs: Tensors,
+    beta1: float, beta2: float, eps: float, lr: float, weight_decay: float, adam_w_mode: int, step: int,
+    bias_correction: int,
+) -> None:  # fmt: skip
+    """Adam or AdamW. What the fifth list is for is not known; DeepSpeed leaves it empty."""
+    if max_exp_avg_sqs:
+        errors.raise_not_simulated("torch.ops.sdaa.fused_adam with a fifth list of tensors")
+    same_device("fused_adam", *grads, *params, *exp_avgs, *exp_avg_sqs)
+    for grad, param, exp_avg, exp_avg_sq in zip(grads, params, exp_avgs, exp_avg_sqs, strict=True):
+        steps.adam(
+            param, grad, exp_avg, exp_avg_sq, lr=lr, beta1=beta1, beta2=beta2, epsilon=eps, decay=weight_decay,
+            decoupled=bool(adam_w_mode),
+            correction1=1 - beta1**step if bias_correction else 1.0,
+            correction2=1 - beta2**step if bias_correction else 1.0,
+        )  # fmt: skip
+
+
+def fused_sgd(
+    grads: Tensors, params: Tensors, momentum_buffers: Tensors, weight_decay: float, momentum: float, lr: float,
+    dampening: float, nesterov: bool, is_first: bool,
+) -> None:  # fmt: skip
+    """SGD with momentum."""
+    same_device("fused_sgd", *grads, *params, *momentum_buffers)
+    for grad, param, buffer in zip(grads, params, momentum_buffers, strict=True):
+        steps.sgd(
+            param, grad, buffer, lr=lr, momentum=momentum, dampening=dampening, decay=weight_decay,
+            nesterov=nesterov, first=is_first,
+        )  # fmt: skip
+
+
+def swiglu(self: Tensor, seq_lens: int, num_head: int, hidden_size: int) -> Tensor:
+    """silu(self[..., :H]) * self[..., H:]: contiguous (1, S, B, 2 H) to (S, B, H)."""
+    if not self.is_contiguous() or tuple(self.shape) != (1, seq_lens, num_head, 2 * hidden_size):
+        raise RuntimeError(
+            f"swiglu needs a contiguous tensor of (1, {seq_lens}, {num_head}, {2 * hidden_size}), "
+            f"found {tuple(self.shape)}"
+        )
+    first, second = self[0].float().chunk(2, -1)
+    return (functional.silu(first) * second).to(self.dtype)
+
+
+_op = Declared("sdaa", "sdaa")
+
+OPS = Ops("sdaa", (_op("fused_adam", fused_adam), _op("fused_sgd", fused_sgd), _op("swiglu", swiglu)))

@@ -1,0 +1,53 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Data types: what the device computes with, autocast, and the old tensor classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from accel_sim.simulation import Simulation
+
+TENSORS = {
+    "BFloat16Tensor": torch.bfloat16, "BoolTensor": torch.bool, "ByteTensor": torch.uint8,
+    "CharTensor": torch.int8, "DoubleTensor": torch.float64, "FloatTensor": torch.float32,
+    "HalfTensor": torch.float16, "IntTensor": torch.int32, "LongTensor": torch.int64,
+    "ShortTensor": torch.int16,
+}  # fmt: skip
+
+
+def exports(simulation: Simulation) -> dict[str, Any]:
+    """Return the names that this module adds to the vendor's module."""
+    kind = simulation.type
+    return {
+        "is_bf16_supported": lambda: simulation.devices > 0,
+        "is_bf16_available": lambda: simulation.devices > 0,
+        "get_amp_supported_dtype": lambda: [torch.float16, torch.bfloat16, torch.float32],
+        "get_autocast_dtype": lambda: torch.get_autocast_dtype(kind),
+        "is_autocast_enabled": lambda: torch.is_autocast_enabled(kind),
+        "set_autocast_dtype": lambda dtype: torch.set_autocast_dtype(kind, dtype),
+        "set_autocast_enabled": lambda enable: torch.set_autocast_enabled(kind, enable),
+        **{name: _tensor_class(name, dtype, kind) for name, dtype in TENSORS.items()},
+    }
+
+
+class _TensorType(type):
+    """`torch.npu.FloatTensor`: a call creates a tensor, isinstance compares dtype and device."""
+
+    dtype: torch.dtype
+    kind: str
+
+    def __call__(cls, *arguments: Any) -> torch.Tensor:
+        sizes = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], torch.Size) else arguments
+        if all(isinstance(size, int) for size in sizes):
+            return torch.empty(tuple(sizes), dtype=cls.dtype, device=cls.kind)
+        return torch.tensor(arguments[0], dtype=cls.dtype, device=cls.kind)
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, torch.Tensor) and value.dtype == cls.dtype and value.device.type == cls.kind
+
+
+def _tensor_class(name: str, dtype: torch.dtype, kind: str) -> type:
+    return _TensorType(name, (), {"dtype": dtype, "kind": kind, "__module__": f"torch.{kind}"})

@@ -1,0 +1,203 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Streams and events: subclasses of torch's own."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import torch
+
+from accel_sim import surface
+from accel_sim.errors import raise_not_simulated
+from accel_sim.runtime.indices import Indices
+from accel_sim.simulation import Simulation
+
+
+class StreamContext:
+    """A context in which a stream and its device are current."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.before: list[Any] = []
+
+    def __enter__(self) -> None:
+        if self.stream is None:
+            return
+        device = torch.accelerator.current_device_index()
+        self.before = [device, torch.accelerator.current_stream(self.stream.device_index)]
+        torch.accelerator.set_stream(self.stream)
+
+    def __exit__(self, *_error: object) -> None:
+        if self.stream is None:
+            return
+        device, stream = self.before
+        torch.accelerator.set_stream(stream)
+        torch.accelerator.set_device_index(device)
+
+
+#: The native handle's attribute is called after the device type, on xpu after SYCL's word.
+_HANDLES = {"xpu": ("sycl_queue", "sycl_event")}
+#: Lowest and highest priority of a stream; a lower number comes first.
+_PRIORITIES = {"cuda": (0, -5), "xpu": (1, -1)}
+#: What torch's own classes have, and no device here does.
+_PROCESSES = ("from_ipc_handle", "ipc_handle")
+
+
+def exports(simulation: Simulation) -> dict[str, Any]:
+    """Return the names that this module adds to the vendor's module."""
+    indices = Indices(simulation)
+    Event = _event_class(simulation)
+    Stream = _stream_class(simulation, Event)
+    for kind in (Event, Stream):
+        _refuse_the_rest(simulation, kind)
+
+    def at(stream_id: int, device: Any) -> Any:
+        index = indices.queued(device)
+        kind = torch.accelerator.current_stream(index).device_type
+        return Stream(stream_id=stream_id, device_index=index, device_type=kind)
+
+    def current_stream(device: Any = None) -> Any:
+        return at(torch.accelerator.current_stream(indices.queued(device)).stream_id, device)
+
+    def default_stream(device: Any = None) -> Any:
+        return at(0, device)
+
+    def set_stream(stream: Any) -> None:
+        if stream is not None:
+            torch.accelerator.set_stream(stream)
+
+    return {
+        "Stream": Stream,
+        "Event": Event,
+        "StreamContext": StreamContext,
+        "stream": StreamContext,
+        "current_stream": current_stream,
+        "default_stream": default_stream,
+        "set_stream": set_stream,
+    }
+
+
+def _refuse_the_rest(simulation: Simulation, kind: Any) -> None:
+    """Give a class the attributes of the real one that are not simulated: they raise NotSimulated."""
+    full = f"{simulation.vendor.module}.{kind.__name__}"
+    for name, entry in surface.load(simulation.vendor.surface).children(full).items():
+        if hasattr(kind, name) and name not in _PROCESSES:
+            continue
+
+        def absent(*_args: Any, _full: str = f"{full}.{name}", **_kwargs: Any) -> Any:
+            raise_not_simulated(_full)
+
+        setattr(kind, name, absent if entry.kind == "method" else property(absent))
+
+
+def _event_class(simulation: Simulation) -> Any:
+    native = simulation.native
+
+    class Event(torch.Event):
+        """A marker in a stream."""
+
+        def __new__(
+            cls, enable_timing: bool = False, blocking: bool = False, interprocess: bool = False
+        ) -> Any:
+            flags = {"enable_timing": enable_timing, "blocking": blocking, "interprocess": interprocess}
+            return super().__new__(cls, simulation.type, **flags)
+
+        def __init__(self, enable_timing: bool = False, *_args: Any, **_kwargs: Any) -> None:
+            self.timed = enable_timing
+
+        def record(self, stream: Any = None) -> None:
+            super().record(torch.accelerator.current_stream() if stream is None else stream)
+
+        def wait(self, stream: Any = None) -> None:
+            super().wait(torch.accelerator.current_stream() if stream is None else stream)
+
+        def elapsed_time(self, end_event: Any) -> float:
+            if not (self.timed and end_event.timed):
+                raise RuntimeError("Both events must be created with argument 'enable_timing=True'.")
+            # torch.Event takes no subclass here.
+            return float(native.event_elapsed_ms(self.event_id, end_event.event_id))
+
+        def __repr__(self) -> str:
+            state = f"{self.event_id:#x}" if self.event_id else "uninitialized"
+            return f"<torch.{simulation.type}.Event {state}>"
+
+    _add_event_names(simulation, Event)
+    return Event
+
+
+def _add_event_names(simulation: Simulation, Event: Any) -> None:
+    """Add the names that one vendor's events have, and those that are called after the vendor."""
+    handle = _HANDLES.get(simulation.type, ("", f"{simulation.type}_event"))[1]
+    setattr(Event, handle, property(lambda self: self.event_id))
+    Event._as_parameter_ = property(lambda self: ctypes.c_void_p(self.event_id))
+    if simulation.type == "npu":
+        Event.recorded_time = lambda self: simulation.native.event_time_us(self.event_id)
+    if simulation.type == "mlu":  # in microseconds
+        Event.hardware_time = lambda self, end_event: 1000 * self.elapsed_time(end_event)
+
+
+def _stream_class(simulation: Simulation, Event: Any) -> Any:
+    simulated, priorities = simulation.simulated, _Priorities(simulation.type)
+
+    class Stream(torch.Stream):
+        """A queue of work on a device."""
+
+        def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Any:
+            if kwargs:
+                return super().__new__(cls, priority=priority, **kwargs)
+            if device is None or simulation.vendor.one_device:  # Habana's does not look at it
+                stream = super().__new__(cls, simulation.type, priority=priority)
+            else:
+                with simulated["device"](device):
+                    stream = super().__new__(cls, simulation.type, priority=priority)
+            priorities.keep(stream, priority)
+            return stream
+
+        def record_event(self, event: Any = None) -> Any:
+            event = Event() if event is None else event
+            event.record(self)
+            return event
+
+        def wait_event(self, event: Any) -> None:
+            event.wait(self)
+
+        def wait_stream(self, stream: Any) -> None:
+            event = Event()
+            event.record(stream)
+            event.wait(self)
+
+    _add_stream_names(simulation, Stream, priorities)
+    return Stream
+
+
+class _Priorities:
+    """The priorities of streams, which all objects of the same stream have in common."""
+
+    def __init__(self, kind: str) -> None:
+        self.range = _PRIORITIES.get(kind, (0, -1))
+        self.by_stream: dict[int, int] = {}
+
+    def keep(self, stream: Any, priority: int) -> None:
+        least, greatest = self.range
+        self.by_stream[stream.stream_id] = max(greatest, min(least, priority))
+
+    def of(self, stream: Any) -> int:
+        return self.by_stream.get(stream.stream_id, 0)
+
+
+def _add_stream_names(simulation: Simulation, Stream: Any, priorities: _Priorities) -> None:
+    """Add the names that one vendor's streams have, and those that are called after the vendor."""
+    handle = _HANDLES.get(simulation.type, (f"{simulation.type}_stream", ""))[0]
+
+    def __repr__(self: Any) -> str:
+        return f"<torch.{simulation.type}.Stream device={self.device} {handle}={self.native_handle:#x}>"
+
+    setattr(Stream, handle, property(lambda self: self.native_handle))
+    Stream._as_parameter_ = property(lambda self: ctypes.c_void_p(self.native_handle))
+    Stream.priority = property(priorities.of)
+    Stream.priority_range = staticmethod(lambda: priorities.range)
+    Stream.__repr__ = __repr__
+    if simulation.type == "hpu":
+        Stream.id = lambda self: self.stream_id

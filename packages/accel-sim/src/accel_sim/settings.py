@@ -1,0 +1,81 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of a simulated device: environment variables, so that child processes inherit them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from accel_core.vendor import Variable
+from accel_sim.errors import InvalidSetting
+
+DEVICE = Variable("ACCEL_SIM", "", "The device that this process simulates; set by `accel sim`.")
+DEVICES = Variable("ACCEL_SIM_DEVICES", "2", "Number of simulated devices.")
+MEMORY = Variable(
+    "ACCEL_SIM_MEMORY", "16GiB", "Memory of each simulated device, in bytes or with KiB, MiB, GiB."
+)
+STRICT = Variable("ACCEL_SIM_STRICT", "1", "0: host and device tensors may mix, which no accelerator allows.")
+BEHAVIOUR = Variable(
+    "ACCEL_SIM_BEHAVIOUR", "", "Comma-separated vendor behaviours to switch on: see `accel sim --list`."
+)
+RACE = Variable("ACCEL_SIM_RACE", "0", "1: two accesses to the same memory that nothing orders are an error.")
+DEFER = Variable(
+    "ACCEL_SIM_DEFER",
+    "0",
+    "1: asynchronous copies and collectives complete as late as the order of work allows.",
+)
+
+VARIABLES = (DEVICE, DEVICES, MEMORY, STRICT, BEHAVIOUR, RACE, DEFER)
+
+_UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+MAX_DEVICES = 64
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of this process. memory: bytes a device."""
+
+    devices: int
+    memory: int
+    strict: bool
+    behaviours: frozenset[str]
+    race: bool
+    deferred: bool
+
+
+def read() -> Settings:
+    """Return the settings from the environment. Raises `InvalidSetting`."""
+    return Settings(
+        count(DEVICES.get()),
+        size(MEMORY.get()),
+        STRICT.on(),
+        frozenset(BEHAVIOUR.names()),
+        RACE.on(),
+        DEFER.on(),
+    )
+
+
+def count(text: str) -> int:
+    """Return a number of devices. Raises `InvalidSetting`."""
+    if not text.isdecimal() or int(text) > MAX_DEVICES:
+        raise _invalid(DEVICES, text, f"a number from 0 to {MAX_DEVICES}")
+    return int(text)
+
+
+def size(text: str) -> int:
+    """Return a device's memory in bytes. Raises `InvalidSetting`."""
+    match = re.fullmatch(r"(\d+)\s*([KMG]iB)?", text.strip(), re.IGNORECASE)
+    if match is None:
+        raise _invalid(MEMORY, text, "bytes, or a number with KiB, MiB or GiB, as 8GiB")
+    return int(match[1]) * _UNITS[(match[2] or "").upper()]
+
+
+def _invalid(variable: Variable, text: str, expected: str) -> InvalidSetting:
+    option = {DEVICES: "--devices", MEMORY: "--memory"}[variable]
+    return InvalidSetting(
+        what="the simulated device cannot be set up",
+        found=f"{variable.name}={text!r}",
+        expected=expected,
+        do=f"correct or unset {variable.name}; it is `accel sim {option}`",
+    )

@@ -1,0 +1,70 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The state of the simulation in this process: which vendor, with which settings, under which module."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+from accel_sim.settings import Settings
+from accel_sim.vendors import SimVendor
+
+
+@dataclass
+class Simulation:
+    """The device that this process simulates.
+
+    native:    the compiled extension module.
+    physical:  the machine's numbers of the visible devices.
+    module:    the vendor's device module, `torch.<type>`.
+    simulated: what the module's functions and classes do, by name; the rest of its surface raises NotSimulated.
+    """
+
+    vendor: SimVendor
+    settings: Settings
+    native: Any
+    physical: tuple[int, ...]
+    module: ModuleType
+    simulated: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def devices(self) -> int:
+        """The number of visible devices."""
+        return len(self.physical)
+
+    @property
+    def type(self) -> str:
+        """torch's device type."""
+        return self.vendor.key
+
+
+_current: Simulation | None = None
+
+
+def current() -> Simulation | None:
+    """Return the simulation of this process, None where there is none."""
+    return _current
+
+
+def set_current(simulation: Simulation) -> None:
+    """Keep the simulation of this process; only `activation.activate` calls this."""
+    global _current
+    _current = simulation
+
+
+def physical_device() -> int:
+    """Return the machine's number of the current device of this process; -1: it has none, or simulates none."""
+    simulation = current()
+    if simulation is None or not simulation.physical:
+        return -1
+    if simulation.vendor.one_device:
+        # As Habana's plugin chooses the module of a rank.
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        return simulation.physical[local] if local < len(simulation.physical) else -1
+    torch: Any = sys.modules["torch"]
+    index: int = torch.accelerator.current_device_index()
+    return simulation.physical[index]

@@ -1,0 +1,75 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a stub package runs when it is imported: `import torch_npu` activates the simulated device."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+from accel_sim import behaviours, settings, vendors
+
+
+def populate(name: str) -> None:
+    """Fill the package of that name, which is being imported, and everything below it."""
+    behaviours.fail(name, settings.read().behaviours)
+    torch = _import_torch()
+
+    from accel_sim import activation, package_names, surface, vendor_module
+
+    top = name.partition(".")[0]
+    vendor = vendors.of_package(top)
+    active = activation.activate(vendor.key)
+    package = sys.modules[name]
+    simulated = package_names.exports(active, name)
+    sys.modules[f"{name}.{vendor.key}"] = active.module
+    vendor_module.fill(package, name, surface.load(vendor.surface), {**simulated, vendor.key: active.module})
+    setattr(package, vendor.key, getattr(torch, vendor.key))
+    inside = f"torch.{vendor.key}."
+    for each in [each for each in sys.modules if each.startswith(inside)]:
+        sys.modules[f"{name}.{vendor.key}.{each.removeprefix(inside)}"] = sys.modules[each]
+
+
+def transfer() -> None:
+    """Let programs that say cuda run on npu; what importing torch_npu.contrib.transfer_to_npu does."""
+    from accel_sim import simulation, transfer_to_npu
+
+    active = simulation.current()
+    assert active is not None
+    transfer_to_npu.transfer(active)
+
+
+def _import_torch() -> Any:
+    # As torch_npu does: torch would call the entry point of the package that is being imported.
+    before = os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD")
+    os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+    try:
+        return importlib.import_module("torch")
+    finally:
+        if before is None:
+            del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
+        else:
+            os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = before
+
+
+def activate_in_torch() -> None:
+    """Activate a device whose module is torch's own; called at the end of `import torch`."""
+    from accel_sim import activation
+
+    key = settings.DEVICE.get()
+    # One with a package of its own comes with the import of that.
+    if key and not vendors.find(key).packages:
+        activation.activate(key)
+
+
+def fail_import(name: str) -> None:
+    """Raise what the import of the real package raises."""
+    behaviours.fail(name, settings.read().behaviours)
+    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def autoload(name: str) -> None:
+    """Import a runtime; the target of its entry point."""
+    importlib.import_module(name)

@@ -1,0 +1,173 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Stub packages under the vendors' real import names, in a folder on the PYTHONPATH of child processes.
+
+The folder is made from the vendor table: packages that call `stub_import.populate`, their metadata for
+importlib.metadata, device files for `ACCEL_SYSROOT`, and the vendors' command-line tools, first on PATH.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+
+from accel_core import env
+from accel_core.native import trust
+from accel_sim import behaviours, settings, vendor_tools, vendors
+from accel_sim.vendors import SimVendor
+
+#: A folder in the cache.
+_STUBS = "stub_packages"
+_HEAD = "from accel_sim import stub_import\n\n"
+_TOOLS = "tools"
+_POPULATE = _HEAD + "stub_import.populate(__name__)\n"
+
+
+def environment(
+    key: str,
+    *,
+    devices: int | None = None,
+    memory: str | int | None = None,
+    behaviour: Iterable[str] = (),
+    race: bool = False,
+    deferred: bool = False,
+    base: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Return the environment in which child processes have the device. memory: bytes, or text as `8GiB`.
+
+    key: one of ours, or a JSON file that describes the device.
+    race, deferred: the modes of docs/simulated-devices.md that check the order of work.
+    The device of an outer `accel sim` is replaced. Raises `InvalidSetting`, `UnknownDevice`.
+    """
+    vendor = vendors.find(key)
+    result = _without_outer(os.environ if base is None else base)
+    if devices is not None:
+        result[settings.DEVICES.name] = str(devices)
+    if memory is not None:
+        result[settings.MEMORY.name] = str(memory)
+    if race:
+        result[settings.RACE.name] = "1"
+    if deferred:
+        result[settings.DEFER.name] = "1"
+    chosen = frozenset(behaviour)
+    behaviours.check(chosen)
+    if chosen:
+        result[settings.BEHAVIOUR.name] = ",".join(sorted(chosen))
+    count = settings.count(result.get(settings.DEVICES.name, settings.DEVICES.default))
+    settings.size(result.get(settings.MEMORY.name, settings.MEMORY.default))
+    folder = _folder(vendor, count, chosen)
+    result[settings.DEVICE.name] = vendors.setting(key)
+    result["PYTHONPATH"] = os.pathsep.join(filter(None, [str(folder), result.get("PYTHONPATH", "")]))
+    result["PATH"] = os.pathsep.join(filter(None, [str(folder / _TOOLS), result.get("PATH", os.defpath)]))
+    result[env.SYSROOT.name] = str(folder / "sysroot")
+    result.update(
+        {name: value.format(sysroot=folder / "sysroot") for name, value in vendor.environment.items()}
+    )
+    return result
+
+
+def _without_outer(base: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without the files of the device that it has."""
+    inside = f"{trust.default_cache() / _STUBS}{os.sep}"
+    result = {}
+    for name, value in base.items():
+        if inside not in value:
+            result[name] = value
+        elif paths := [path for path in value.split(os.pathsep) if not path.startswith(inside)]:
+            result[name] = os.pathsep.join(paths)
+    return result
+
+
+def _folder(vendor: SimVendor, devices: int, chosen: frozenset[str]) -> Path:
+    tools = {f"{_TOOLS}/{name}": text for name, text in vendor_tools.scripts(vendor).items()}
+    files = {**_packages(vendor, chosen), **_metadata(vendor), **_system(vendor, devices), **tools}
+    digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()[:16]
+    parent = trust.cache_folder() / _STUBS
+    target = parent / f"{vendor.key}-{digest}"
+    if target.is_dir():
+        trust.check_tree(target)  # it is put on the path of Python
+        return target
+    parent.mkdir(mode=0o700, exist_ok=True)
+    work = Path(tempfile.mkdtemp(dir=parent))
+    for name, text in files.items():
+        path = work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        if name in tools:
+            path.chmod(0o755)
+    try:
+        work.rename(target)
+    except OSError:  # another process was first
+        shutil.rmtree(work)
+        trust.check_tree(target)
+    return target
+
+
+def _packages(vendor: SimVendor, chosen: frozenset[str]) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for package in vendor.packages:
+        if package == "habana_frameworks":
+            files |= {
+                f"{package}/__init__.py": "",
+                f"{package}/torch/__init__.py": _POPULATE,
+                f"{package}/autoload/__init__.py": _HEAD + _habana_autoload(),
+            }
+        else:
+            version = f"__version__ = {vendor.distribution[1]!r}\n"
+            autoload = "\n\ndef _autoload():\n    pass  # importing it is all\n"
+            folder = PurePosixPath(*package.split("."))
+            files |= {f"{parent}/__init__.py": "" for parent in folder.parents[:-1]}
+            files[f"{folder}/__init__.py"] = _POPULATE + version + autoload
+    if vendor.key == "npu":
+        files["torch_npu/contrib/transfer_to_npu.py"] = _HEAD + "stub_import.transfer()\n"
+    if vendor.key == "xpu" and "xpu.ipex-other-torch" in chosen:
+        files["intel_extension_for_pytorch/__init__.py"] = _HEAD + "stub_import.fail_import(__name__)\n"
+    return files
+
+
+def _habana_autoload() -> str:
+    return (
+        "import os\n\n\ndef __autoload():\n"
+        "    if os.environ.get('PT_HPU_AUTOLOAD', '0' if os.environ.get('PT_HPU_LAZY_MODE', '1') == '1' else '1') "
+        "== '1':\n        stub_import.autoload('habana_frameworks.torch')\n"
+    )
+
+
+def _metadata(vendor: SimVendor) -> dict[str, str]:
+    name, version = vendor.distribution
+    folder = f"{name}-{version}.dist-info"
+    files = {
+        f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        "Summary: stub of accel-sim for a simulated device\n",
+        f"{folder}/top_level.txt": "".join(f"{package}\n" for package in vendor.packages),
+        f"{folder}/INSTALLER": "accel-sim\n",
+    }
+    if vendor.entry_point[0]:
+        files[f"{folder}/entry_points.txt"] = "[torch.backends]\n{} = {}\n".format(*vendor.entry_point)
+    if vendor.key == "hpu":  # Habana's compiler; the simulated one compiles nothing
+        files[f"{folder}/entry_points.txt"] += (
+            "\n[torch_dynamo_backends]\nhpu_backend = torch._dynamo.backends.debugging:eager\n"
+        )
+    return files
+
+
+def _system(vendor: SimVendor, devices: int) -> dict[str, str]:
+    files = {"sysroot/README": "Device files of a simulated machine; ACCEL_SYSROOT points here.\n"}
+    for number in range(devices):
+        files |= {f"sysroot/{node.format(number)}": "" for node in vendor.device_nodes}
+    if vendor.torch_build:
+        # What is installed is a torch for CPUs; evidence reads the build from here.
+        lines = (f"{name} = {value!r}\n" for name, value in vendor.torch_build.items())
+        files["sysroot/torch/version.py"] = "".join(lines)
+    if vendor.key == "npu":
+        files[f"sysroot/{_ASCEND}/ascend_toolkit_install.info"] = (
+            "package_name=Ascend-cann-toolkit\nversion=8.3.RC1\n"
+        )
+    return files
+
+
+_ASCEND = "usr/local/Ascend/ascend-toolkit/latest"

@@ -1,0 +1,172 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The table of simulated vendors, and vendors described in a file."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from accel_sim import settings
+from accel_sim.errors import InvalidSetting, UnknownDevice
+
+
+@dataclass(frozen=True)
+class SimVendor:
+    """One vendor's device and how its PyTorch runtime presents it.
+
+    key:           what users call it; also torch's device type.
+    claims:        the runtime takes torch's PrivateUse1 slot under the key.
+    surface:       surfaces/<surface>.json lists the names of its module.
+    module:        the prefix of the device module's names there.
+    packages:      the real top-level packages, which a stub replaces; none where torch has the module.
+    distribution:  the stub's name and version for importlib.metadata.
+    entry_point:   what `import torch` calls, in the group torch.backends.
+    collectives:   its backend of torch.distributed.
+    device_name:   what it calls its hardware.
+    visible:       the variable that restricts the devices; ascending: its ids must ascend; own_order: devices
+                   keep the machine's order, whatever the variable's; uuids: it takes names of devices, too.
+    device_nodes:  device files, {} is the number of the device.
+    generators:    default generators: 0 is one a device.
+    one_device:    a process has one device, whichever index it sets.
+    orders_data:   work on the same memory runs in the order of the calls, whatever its streams.
+    torch_build:   fields of torch.version that its build of torch has; other builds serve vendors with packages.
+    properties:    fields of its device properties beside name and total_memory.
+    environment:   variables that the vendor's installation sets; {sysroot} is the simulated machine's root.
+    """
+
+    key: str
+    surface: str
+    module: str
+    collectives: str
+    device_name: str
+    claims: bool = False
+    packages: tuple[str, ...] = ()
+    distribution: tuple[str, str] = ("", "")
+    entry_point: tuple[str, str] = ("", "")
+    visible: tuple[str, ...] = ()
+    ascending: bool = False
+    own_order: bool = False
+    uuids: bool = False
+    device_nodes: tuple[str, ...] = ()
+    generators: int = 0
+    max_devices: int = 64
+    one_device: bool = False
+    orders_data: bool = False
+    torch_build: dict[str, str] = field(default_factory=dict)
+    properties: dict[str, object] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+#: For devices whose module is torch's own: nothing but `import torch` activates them.
+_IN_TORCH = ("accel_sim", "accel_sim.stub_import:activate_in_torch")
+
+VENDORS = (
+    SimVendor(
+        "npu", "npu", "torch.npu", "hccl", "Ascend910B2 (simulated)", claims=True,
+        packages=("torch_npu",), distribution=("torch_npu", "2.13.0"), entry_point=("torch_npu", "torch_npu:_autoload"),
+        visible=("ASCEND_RT_VISIBLE_DEVICES",), ascending=True, device_nodes=("dev/davinci{}",),
+        properties={"multi_processor_count": 24, "cube_core_num": 24, "vector_core_num": 48,
+                    "L2_cache_size": 192 << 20, "major": 0, "minor": 0, "warp_size": 32},
+        environment={"ASCEND_HOME_PATH": "{sysroot}/usr/local/Ascend/ascend-toolkit/latest"},
+    ),
+    SimVendor(
+        "mlu", "mlu", "torch.mlu", "cncl", "MLU590 (simulated)", claims=True,
+        packages=("torch_mlu",), distribution=("torch_mlu", "1.25.0"),
+        visible=("CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+        device_nodes=("dev/cambricon_dev{}",),
+        properties={"multi_processor_count": 48, "cluster_count": 12, "core_num_per_cluster": 4,
+                    "isa_version": 592, "major": 5, "minor": 0, "supports_linear_memory": True},
+    ),
+    SimVendor(
+        "sdaa", "sdaa", "torch.sdaa", "tccl", "TECO_AICARD_01 (simulated)", claims=True,
+        packages=("torch_sdaa",), distribution=("torch_sdaa", "3.2.0"), visible=("SDAA_VISIBLE_DEVICES",),
+        device_nodes=("dev/tcaicard{}",),
+        properties={"major": 3, "minor": 0, "multi_processor_count": 32},
+    ),
+    SimVendor(
+        "hpu", "hpu", "habana_frameworks.torch.hpu", "hccl", "GAUDI3 (simulated)",
+        packages=("habana_frameworks",), distribution=("habana_torch_plugin", "1.19.0"),
+        entry_point=("device_backend", "habana_frameworks.autoload:__autoload"),
+        visible=("HABANA_VISIBLE_MODULES",), device_nodes=("dev/accel/accel{}",), generators=1, one_device=True,
+        orders_data=True,  # resolves_data_dependency() of DeepSpeed's class for hpu
+    ),
+    SimVendor(
+        "xpu", "xpu", "torch.xpu", "xccl", "Intel(R) Data Center GPU Max 1550 (simulated)",
+        distribution=("accel_sim_xpu", "0"), entry_point=_IN_TORCH,
+        visible=("ZE_AFFINITY_MASK",), own_order=True, device_nodes=("dev/dri/renderD{}",),
+        torch_build={"xpu": "20250302"},
+        properties={"platform_name": "simulated", "max_compute_units": 448, "gpu_eu_count": 448, "has_fp64": True,
+                    "has_fp16": True, "has_atomic64": True, "has_bfloat16_conversions": True,
+                    "has_subgroup_matrix_multiply_accumulate": True, "max_work_group_size": 1024,
+                    "max_num_sub_groups": 64, "sub_group_sizes": [16, 32], "gpu_subslice_count": 56,
+                    "vendor": "Intel(R) Corporation", "type": "gpu", "driver_version": "simulated"},
+    ),
+    SimVendor(
+        "cuda", "cuda", "torch.cuda", "nccl", "NVIDIA H100 (simulated)",
+        distribution=("accel_sim_cuda", "0"), entry_point=_IN_TORCH,
+        visible=("CUDA_VISIBLE_DEVICES",), uuids=True, device_nodes=("dev/nvidia{}",), torch_build={"cuda": "12.8"},
+        properties={"multi_processor_count": 132, "major": 9, "minor": 0, "warp_size": 32, "is_integrated": False},
+    ),
+    SimVendor(
+        "mps", "mps", "torch.mps", "gloo", "Apple M (simulated)",
+        distribution=("accel_sim_mps", "0"), entry_point=_IN_TORCH,
+        device_nodes=("System/Library/Frameworks/Metal.framework",), max_devices=1,
+    ),
+)  # fmt: skip
+
+
+#: What a description need not say: a back end that claims PrivateUse1 has torch.cuda's names.
+_DESCRIBED = {"surface": "cuda", "module": "torch.cuda"}
+_SUFFIX = ".json"
+
+
+def find(name: str) -> SimVendor:
+    """Return the vendor of a key, or the one described in a JSON file. Raises `UnknownDevice`."""
+    if name.endswith(_SUFFIX):
+        return _read(Path(name).absolute())
+    for vendor in _all():
+        if vendor.key == name:
+            return vendor
+    raise UnknownDevice(
+        what="this device cannot be simulated",
+        found=repr(name),
+        expected=f"one of {', '.join(vendor.key for vendor in VENDORS)}, or a file *{_SUFFIX} that describes one",
+        do="choose one of these; docs/simulated-devices.md in accel's repository describes such a file",
+    )
+
+
+def of_package(name: str) -> SimVendor:
+    """Return the vendor whose runtime has this top-level package."""
+    return next(v for v in _all() if name in {package.partition(".")[0] for package in v.packages})
+
+
+def setting(name: str) -> str:
+    """Return the value of ACCEL_SIM for child processes: a key, or an absolute path."""
+    return str(Path(name).absolute()) if name.endswith(_SUFFIX) else name
+
+
+def _all() -> tuple[SimVendor, ...]:
+    name = settings.DEVICE.get()
+    return (find(name), *VENDORS) if name.endswith(_SUFFIX) else VENDORS
+
+
+@cache
+def _read(path: Path) -> SimVendor:
+    try:
+        fields: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return SimVendor(**_DESCRIBED | {name: _frozen(value) for name, value in fields.items()})
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise InvalidSetting(
+            what="a simulated device cannot be made from its description",
+            found=f"{path}: {type(error).__name__}: {error}",
+            expected="a JSON object with key, collectives, device_name and other fields of SimVendor",
+            do="correct the file; docs/simulated-devices.md has an example",
+        ) from error
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,233 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The device is compiled once, whoever asks; what goes wrong is said in four parts and leaves nothing behind."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from accel_core.errors import CacheUnusable
+from accel_sim import build, build_progress
+from accel_sim.errors import SimulatorBuildFailed
+
+#: Writes what it was asked to make, and notes that it was called.
+COMPILER = """#!/bin/sh
+echo called >> "$LOG"
+{first}
+while [ "$1" != -o ]; do shift; done
+echo made > "$2"
+"""
+
+
+class Pipe(io.StringIO):
+    """What a writer takes for a file that is no terminal."""
+
+    def seen(self, words):
+        """Whether it shows these words before long."""
+        until = time.monotonic() + 60
+        while words not in self.getvalue() and time.monotonic() < until:
+            time.sleep(0.001)
+        return words in self.getvalue()
+
+
+class Screen(Pipe):
+    """A terminal, as far as a writer can see."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache of this test's own."""
+    monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    """`compiler("exit 1")` puts a pretended compiler in place; its log has a line for each call."""
+    log, numbers = tmp_path / "log", itertools.count()
+
+    def put(first: str = "") -> None:
+        program = tmp_path / f"c++{next(numbers)}"  # the last one may still run
+        program.write_text(COMPILER.format(first=first), encoding="utf-8")
+        program.chmod(0o755)
+        monkeypatch.setenv("CXX", str(program))
+        monkeypatch.setenv("LOG", str(log))
+
+    put()
+    return put
+
+
+def _calls(tmp_path):
+    return (tmp_path / "log").read_text(encoding="utf-8").count("called")
+
+
+def _left(cache):
+    return [path.name for path in cache.rglob("*") if path.is_file() and path.name != ".lock"]
+
+
+def test_several_that_ask_at_once_compile_once(cache, compiler, tmp_path):
+    compiler("sleep 0.1")
+    with ThreadPoolExecutor() as pool:
+        found = list(pool.map(lambda _: build.library(), range(4)))
+    assert len(set(found)) == 1
+    assert found[0].is_relative_to(cache)
+    assert _calls(tmp_path) == len(build.UNITS) + 1
+
+
+def test_of_several_processes_one_builds_and_the_others_say_that_they_wait(cache, compiler, tmp_path):
+    compiler(f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
+    program = (
+        "from accel_sim import build, build_progress\nbuild_progress.PATIENCE = 0.05\nprint(build.library())"
+    )
+    command = [sys.executable, "-c", program]
+    texts = [tmp_path / f"said{number}" for number in range(3)]
+    started = []
+    for text in texts:
+        with text.open("w") as said:
+            started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=said, text=True))
+
+    def saying(words):
+        return sum(words in text.read_text(encoding="utf-8") for text in texts)
+
+    until = time.monotonic() + 120
+    while saying("waiting for another process") < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    (tmp_path / "go").touch()
+    ended = [process.communicate(timeout=300)[0] for process in started]
+    assert len(set(ended)) == 1
+    assert _calls(tmp_path) == len(build.UNITS) + 1
+    assert saying("compiling the simulated device") == 1
+    assert saying("waiting for another process") == 2
+
+
+def test_every_word_of_the_compiler_counts(cache, compiler, monkeypatch):
+    program, paths = os.environ["CXX"], set()
+    for command in (program, f"{program} -m64", f"env {program}"):
+        monkeypatch.setenv("CXX", command)
+        paths.add(build.library())
+    assert len(paths) == 3
+
+
+def test_what_does_not_compile_says_why_and_is_tried_again(cache, compiler, capfd):
+    compiler("echo 'unit.cpp:7: error: no such thing' >&2; exit 1")
+    with pytest.raises(SimulatorBuildFailed, match=r"found: +unit.cpp:7: error: no such thing"):
+        build.library()
+    assert _left(cache) == []
+    assert "ready after" not in capfd.readouterr().err
+    compiler()
+    assert build.library().is_file()
+
+
+def test_build_in_a_pipe_writes_the_start_signs_of_life_each_unit_and_the_end(
+    cache, compiler, monkeypatch, tmp_path
+):
+    compiler(f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
+    monkeypatch.setattr(build_progress, "PATIENCE", 0.05)
+    monkeypatch.setattr(build_progress, "INTERVAL", 0.05)
+    pipe = Pipe()
+    monkeypatch.setattr(sys, "stderr", pipe)
+    with ThreadPoolExecutor(1) as pool:
+        building = pool.submit(build.library)
+        pipe.seen("accel sim: building ")
+        (tmp_path / "go").touch()
+        building.result()
+    first, *lines, last = pipe.getvalue().splitlines()
+    assert first.startswith("accel sim: compiling the simulated device for torch ")
+    assert any(line.startswith("accel sim: building ") and "0 of 2 done" in line for line in lines)
+    assert not any("linking, 0 of 2" in line for line in lines)
+    assert [line.partition(", ")[2][:6] for line in lines if " built, " in line] == ["1 of 2", "2 of 2"]
+    assert last.startswith("accel sim: ready after ")
+    assert not any("\r" in line for line in (first, *lines, last))
+
+
+def test_library_that_is_there_is_found_without_a_word(cache, compiler, capfd):
+    build.library()
+    capfd.readouterr()
+    build.library()
+    assert capfd.readouterr().err == ""
+
+
+def test_signs_of_life_in_a_pipe_come_at_least_every_ten_seconds():
+    assert build_progress.INTERVAL + build_progress.PATIENCE < 10
+
+
+def test_terminal_has_one_line_that_is_written_over(monkeypatch):
+    monkeypatch.setattr(build_progress, "PATIENCE", 0.01)
+    monkeypatch.setattr(build_progress, "REFRESH", 0.01)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    screen = Screen()
+    with build_progress.BuildProgress("accel sim", screen) as progress:
+        progress.begin(1, "compiling")
+        progress.part("device")
+        assert screen.seen("building device, 0 of 1 done")
+        progress.done("device")
+    assert screen.getvalue().count("\n") == 3  # start, unit, end: the rest is written over
+    assert screen.getvalue().split("\n")[-2].startswith("\r\x1b[Kaccel sim: ready after ")
+
+
+def test_only_the_first_rank_of_a_machine_reports(cache, compiler, monkeypatch, capfd):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    build.library()
+    assert capfd.readouterr().err == ""
+
+
+def test_build_goes_on_when_nobody_reads_its_progress(cache, compiler, monkeypatch):
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    assert build.library().is_file()
+
+
+@pytest.mark.parametrize("arguments", [["--list"], ["--help"], ["npu"]])
+def test_command_does_not_import_torch_itself(cache, compiler, arguments):
+    command = [sys.executable, "-X", "importtime", "-m", "accel_core.cli", "sim", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert not done.returncode, done.stderr
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "accel_sim.build" in imported
+    assert "torch" not in imported
+
+
+def test_builder_that_is_killed_blocks_nobody(cache, compiler, tmp_path):
+    compiler("kill -9 $PPID; exit 1")
+    program = "from accel_sim import build; build.library()"
+    killed = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=300)
+    assert killed.returncode == -9, killed.stderr
+    compiler()
+    assert build.library().read_text(encoding="utf-8") == "made\n"
+
+
+def test_machine_without_a_compiler_is_told_what_to_install(cache, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    command = [sys.executable, "-m", "accel_core.cli", "sim", "npu", "--", sys.executable]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode != 0
+    what, *parts = done.stderr.splitlines()
+    assert what == "[ACC-703] the simulated device cannot be built"
+    assert [part.split(":")[0].strip() for part in parts] == ["found", "expected", "do"]
+    assert "no C++ compiler 'c++' on PATH" in parts[0]
+    assert "apt install g++" in parts[2]
+
+
+def test_compiler_that_was_asked_for_and_is_not_there_is_named(cache, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler -O2")
+    with pytest.raises(SimulatorBuildFailed, match="no-such-compiler"):
+        build.library()
+
+
+def test_cache_of_another_user_is_refused(cache, monkeypatch):
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    with pytest.raises(CacheUnusable, match="belongs to user"):
+        build.library()

@@ -1,0 +1,147 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The vendors' command-line tools of a simulated machine."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+
+import pytest
+
+import accel_sim
+from accel_sim.vendor_tools import answer
+
+#: A command of each tool, and what stands in its output once a device, as programs look for it.
+COUNTED = {
+    "npu-smi info": r"^\| \d+ +Ascend910B2 ",
+    "npu-smi info -l": r"NPU ID +: \d+",
+    "npu-smi info -m": r"^\t\d+ +\d+ +\d+ ",
+    "hl-smi": r"GAUDI3",
+    "hl-smi -L": r"Module ID\s+:\s+(\d+)",  # DeepSpeed's tests
+    "hl-smi -Q index,module_id -f csv,noheader": r"^\d+, \d+$",
+    "nvidia-smi": r"NVIDIA H100 \(simulated\)",
+    "nvidia-smi -L": r"^GPU \d+: ",
+    "nvidia-smi --list-gpus": r"^GPU \d+: ",
+    "nvidia-smi --query-gpu=name,memory.total --format=csv,noheader,nounits": r"^NVIDIA H100 \(simulated\), 16384$",
+    "xpu-smi discovery": r"Device Name: ",
+    "xpu-smi discovery -j": r'"device_id": \d+',
+    "clinfo": r"Device Type.*GPU",  # DeepSpeed's tests
+    "clinfo -l": r"-- Device #\d+: ",
+    "cnmon": r"MLU590",
+    "teco-smi": r"TECO_AICARD_01",
+}
+OWNERS = {
+    "npu": "npu-smi",
+    "hpu": "hl-smi",
+    "cuda": "nvidia-smi",
+    "xpu": "clinfo",
+    "mlu": "cnmon",
+    "sdaa": "teco-smi",
+}
+
+
+@pytest.mark.parametrize("command", COUNTED)
+def test_tool_shows_each_device_and_says_that_it_is_simulated(command, monkeypatch):
+    monkeypatch.setenv("ACCEL_SIM_DEVICES", "3")
+    name, *arguments = command.split()
+    status, text, error = answer(name, arguments)
+    assert (status, error) == (0, "")
+    assert len(re.findall(COUNTED[command], text, re.MULTILINE)) == 3, text
+    assert "(simulated)" in text or "noheader" in command
+
+
+def test_total_of_npu_smi_stands_where_deepspeed_reads_it(monkeypatch):
+    monkeypatch.setenv("ACCEL_SIM_DEVICES", "5")
+    text = answer("npu-smi", ["info", "-l"])[1]
+    assert int(text.strip().split("\n")[0].split(":")[1].strip()) == 5
+
+
+def test_discovery_is_json(monkeypatch):
+    monkeypatch.setenv("ACCEL_SIM_DEVICES", "2")
+    assert [d["device_id"] for d in json.loads(answer("xpu-smi", ["discovery", "-j"])[1])["device_list"]] == [
+        0,
+        1,
+    ]
+
+
+def test_lines_of_a_table_are_equally_wide(monkeypatch):
+    monkeypatch.setenv("ACCEL_SIM_DEVICES", "2")
+    for command in ("npu-smi info", "hl-smi", "nvidia-smi", "xpu-smi discovery", "cnmon", "teco-smi"):
+        name, *arguments = command.split()
+        lines = answer(name, arguments)[1].splitlines()
+        assert {len(line) for line in lines} == {len(lines[0])}, "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("nvidia-smi --query-gpu=memory.total --format=csv", "memory.total [MiB]\n8192 MiB\n8192 MiB\n"),
+        ("nvidia-smi --query-gpu=index --format=csv,noheader -i 1", "1\n"),
+        ("nvidia-smi --query-gpu count --format csv,noheader --id=0", "2\n"),
+        ("hl-smi -Q module_id,memory.free -f csv", "module_id, memory.free [MiB]\n0, 8192 MiB\n1, 8192 MiB\n"),
+        ("hl-smi --query-aip=index --format=csv,noheader,nounits -i 0000:11:00.0", "1\n"),
+    ],
+)  # fmt: skip
+def test_query_shows_the_fields_that_are_asked(command, expected, monkeypatch):
+    monkeypatch.setenv("ACCEL_SIM_DEVICES", "2")
+    monkeypatch.setenv("ACCEL_SIM_MEMORY", "8GiB")
+    name, *arguments = command.split()
+    assert answer(name, arguments) == (0, expected, "")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "npu-smi", "npu-smi info -x", "hl-smi --wings", "hl-smi -Q wings -f csv", "hl-smi -Q index",
+        "nvidia-smi --wings", "nvidia-smi --query-gpu=wings --format=csv", "nvidia-smi --query-gpu=name",
+        "nvidia-smi --query-gpu=name --format=csv -i 7", "xpu-smi", "xpu-smi discovery wings", "cnmon wings",
+        "teco-smi wings",
+    ],
+)  # fmt: skip
+def test_unknown_argument_is_an_error(command):
+    name, *arguments = command.split()
+    status, text, error = answer(name, arguments)
+    assert status != 0
+    assert text or error
+
+
+def test_clinfo_ignores_an_unknown_argument_with_a_warning():
+    status, text, error = answer("clinfo", ["--wings"])
+    assert (status, error) == (0, "ignoring unknown command-line parameter --wings\n")
+    assert text == answer("clinfo", [])[1]
+
+
+def test_machine_without_a_device_says_so(monkeypatch):
+    monkeypatch.setenv("ACCEL_SIM_DEVICES", "0")
+    assert answer("nvidia-smi", ["-L"]) == (6, "No devices were found\n", "")
+    assert answer("hl-smi", []) == (1, "no AIPs available\n", "")
+    assert answer("npu-smi", ["info", "-l"])[1].strip().endswith(": 0")
+
+
+@pytest.mark.parametrize(
+    "key", ["npu", *(pytest.param(k, marks=pytest.mark.slow) for k in OWNERS if k != "npu")]
+)
+def test_tools_on_path_agree_with_torch(key, python):
+    commands = [command for command in COUNTED if command.startswith(OWNERS[key])]
+    source = f"""
+import json, subprocess, torch
+import accel_sim
+accel_sim.activate({key!r})
+texts = [subprocess.check_output(command, shell=True, text=True) for command in {commands!r}]
+print(json.dumps([torch.{key}.device_count(), texts]))
+"""
+    done = python(key, source, devices=3)
+    count, texts = json.loads(done.stdout)
+    for command, text in zip(commands, texts, strict=True):
+        assert len(re.findall(COUNTED[command], text, re.MULTILINE)) == count == 3, text
+
+
+def test_machine_has_only_the_tools_of_its_vendor():
+    path = accel_sim.environment("xpu", devices=2)["PATH"]
+    found = subprocess.run(
+        ["/bin/sh", "-c", "command -v xpu-smi; command -v npu-smi"],
+        env={"PATH": path.split(":")[0]}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert found.stdout.split("/")[-1].strip() == "xpu-smi"
