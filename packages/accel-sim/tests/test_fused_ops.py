@@ -1,55 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The vendors' fused operators: real schemas, results as in float64, and only on their vendor's device."""
+"""Where the vendors' fused operators are, and what they do not take; `device/` has their arithmetic."""
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
-
-import pytest
-
-from accel_sim import ops, surface
-
-DOCUMENT = Path(__file__).resolve().parents[4] / "docs" / "simulated-devices.md"
-
-
-def _checks_of(key):
-    return importlib.import_module(f"accel_sim.checks.fused_{key}").CHECKS.by_name
-
-
-def _names(key):
-    return {op.name.partition(".")[0] for op in ops.of(key).table}
-
-
-@pytest.mark.parametrize(
-    ("key", "lazy", "check"),
-    [
-        (key, lazy, check)
-        for key in ops.VENDORS
-        for lazy in (("1", "0") if key == "hpu" else ("1",))
-        for check in _checks_of(key)
-    ],
-)
-def test_fused_op_equals_float64_and_refuses_host_tensors(fused, key, lazy, check):
-    assert not fused(key, lazy)[check]
-
-
-@pytest.mark.parametrize("key", ops.VENDORS)
-def test_every_fused_op_is_checked_and_documented(key):
-    assert _names(key) <= set(_checks_of(key))
-    text = DOCUMENT.read_text(encoding="utf-8")
-    for name in _names(key):
-        assert f"`{name}`" in text, name
-
-
-@pytest.mark.parametrize("key", ops.VENDORS)
-def test_schemas_are_the_surfaces_and_only_those_of_sdaa_are_unconfirmed(key):
-    names = surface.load(key).names
-    for op in ops.of(key).table:
-        known = names[f"torch.ops.{ops.of(key).namespace}.{op.name.partition('.')[0]}"]
-        assert op.schema in known.signature
-        assert op.confirmed == (key != "sdaa")
+from accel_sim import surface
 
 
 def test_torch_npu_offers_them_under_its_own_name_with_the_real_schema(python):

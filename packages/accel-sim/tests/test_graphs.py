@@ -6,20 +6,6 @@ from __future__ import annotations
 
 import pytest
 
-from accel_sim.checks import graph_captures
-from accel_sim.checks import graphs as graph_checks
-
-QUICK = ("npu",)
-KEYS = ("npu", "mlu", "xpu", "cuda")
-
-
-@pytest.mark.parametrize(
-    "key", [key if key in QUICK else pytest.param(key, marks=pytest.mark.slow) for key in KEYS]
-)
-@pytest.mark.parametrize("check", [*graph_checks.CHECKS.by_name, *graph_captures.CHECKS.by_name])
-def test_graphs_work_as_on_hardware(graphs, key, check):
-    assert not graphs(key)[check]
-
 
 def test_hpu_runs_what_it_captures_unless_told_not_to(python):
     source = """

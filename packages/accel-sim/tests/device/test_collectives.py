@@ -1,25 +1,56 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Every collective, between the ranks of a group that `torchrun` or `spawn` has started."""
+"""Collectives and transfers between the ranks that torchrun has started, synchronous and asynchronous."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Iterator
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from accel_sim.checks import Checks, Device, expect, same
-from accel_sim.checks.ranks import NO_AVERAGE, here, mine
+from accel_sim import vendors
 
-CHECKS = Checks()
+from .support import Device, raises, same
+
+#: Device types whose collectives have no average (csrc/distributed/rules.cpp).
+NO_AVERAGE = ("mlu", "hpu")
 
 
-@CHECKS
-def all_reduce(_: Device) -> None:
+#: What real backends raise for arguments that they do not take.
+REFUSED = (RuntimeError, TypeError, ValueError)
+
+
+def here() -> tuple[int, int, torch.device]:
+    """Return this rank, the number of ranks, and this rank's device."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    device = torch.accelerator.current_accelerator()
+    assert device is not None
+    return rank, size, torch.device(device.type, torch.accelerator.current_device_index())
+
+
+def mine(*shape: int, value: float | None = None, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return a tensor on this rank's device, filled with the value, or with the rank."""
+    rank, _, device = here()
+    return torch.full(shape, rank if value is None else value, dtype=dtype, device=device)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _group(device: Device) -> Iterator[None]:
+    dist.init_process_group(vendors.find(device.type).collectives, timeout=timedelta(seconds=60))
+    torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]) % device.count)
+    yield
+    dist.destroy_process_group()
+
+
+def test_all_reduce() -> None:
     rank, size, device = here()
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32):
         tensor = mine(4, value=rank + 1, dtype=dtype)
@@ -32,8 +63,7 @@ def all_reduce(_: Device) -> None:
         same(tensor, [expected] * 3)
 
 
-@CHECKS
-def all_gather_into_tensor(_: Device) -> None:
+def test_all_gather_into_tensor() -> None:
     _rank, size, device = here()
     expected = [float(i) for i in range(size) for _ in range(3)]
     whole = torch.zeros(size * 3, device=device)
@@ -46,8 +76,7 @@ def all_gather_into_tensor(_: Device) -> None:
     same(part, expected)
 
 
-@CHECKS
-def all_gather(_: Device) -> None:
+def test_all_gather() -> None:
     rank, size, device = here()
     outputs = [torch.zeros(2, device=device) for _ in range(size)]
     dist.all_gather(outputs, mine(2))
@@ -57,8 +86,7 @@ def all_gather(_: Device) -> None:
     same(torch.cat(outputs), [float(i) for i in range(size) for _ in range(i + 1)])
 
 
-@CHECKS
-def reduce_scatter(_: Device) -> None:
+def test_reduce_scatter() -> None:
     rank, size, device = here()
     for dtype in (torch.float32, torch.bfloat16, torch.int32):
         output = torch.zeros(3, device=device, dtype=dtype)
@@ -69,42 +97,31 @@ def reduce_scatter(_: Device) -> None:
     same(output, [size * (rank + (size - 1) / 2)] * 2)
 
 
-def _refused(call: Callable[[], object], words: str) -> None:
-    """The call raises these words on each rank, ahead of any exchange."""
-    try:
-        call()
-    except (RuntimeError, TypeError, ValueError) as error:
-        expect(words in str(error), f"{words!r} is not in {error}")
-    else:
-        raise AssertionError(f"it is accepted: {words}")
-
-
-@CHECKS
-def what_real_backends_refuse(d: Device) -> None:
+def test_what_real_backends_refuse() -> None:
     """Of what gloo would do with the tensors' bytes; csrc/distributed/rules.cpp has the sources."""
     _rank, size, device = here()
     flags, shorts = mine(2, dtype=torch.int32), mine(2, dtype=torch.int16)
     for op in (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR):
-        _refused(partial(dist.all_reduce, flags, op=op), "Cannot use ReduceOp.B")
-    if d.type in NO_AVERAGE:
-        _refused(lambda: dist.all_reduce(mine(2), op=dist.ReduceOp.AVG), "Cannot use ReduceOp.AVG")
-    if d.type in ("cuda", "xpu", "mlu", "hpu"):
-        _refused(lambda: dist.broadcast(shorts, 0), "data type is not supported")
+        raises(partial(dist.all_reduce, flags, op=op), REFUSED, "Cannot use ReduceOp.B")
+    if device.type in NO_AVERAGE:
+        raises(lambda: dist.all_reduce(mine(2), op=dist.ReduceOp.AVG), REFUSED, "Cannot use ReduceOp.AVG")
+    if device.type in ("cuda", "xpu", "mlu", "hpu"):
+        raises(lambda: dist.broadcast(shorts, 0), REFUSED, "data type is not supported")
     group: Any = dist.group.WORLD
     columns = [[torch.zeros(2, 1, device=device) for _ in range(size)]]
     options = dist.GatherOptions()
     options.rootRank = dist.get_rank()
-    _refused(lambda: group.gather(columns, [mine(2)], options), "invalid tensor type or size")
-    _refused(
+    raises(lambda: group.gather(columns, [mine(2)], options), REFUSED, "invalid tensor type or size")
+    raises(
         lambda: dist.reduce_scatter_tensor(mine(2, dtype=torch.int32), mine(2 * size)),
+        REFUSED,
         "must have the same type",
     )
     uneven = [mine(3 + i) for i in range(size)]
-    _refused(lambda: dist.reduce_scatter(mine(2), uneven), "must have the same size")
+    raises(lambda: dist.reduce_scatter(mine(2), uneven), REFUSED, "must have the same size")
 
 
-@CHECKS
-def shapes_that_real_backends_accept(_: Device) -> None:
+def test_shapes_that_real_backends_accept() -> None:
     """Only the number of elements counts where one tensor is gathered, which gloo is stricter about."""
     _rank, size, device = here()
     whole = torch.zeros(size * 2, device=device)
@@ -112,8 +129,7 @@ def shapes_that_real_backends_accept(_: Device) -> None:
     same(whole, [float(i) for i in range(size) for _ in range(2)])
 
 
-@CHECKS
-def broadcast(_: Device) -> None:
+def test_broadcast() -> None:
     rank, _size, device = here()
     scalar = torch.tensor(float(rank), device=device)
     dist.broadcast(scalar, 0)
@@ -124,8 +140,7 @@ def broadcast(_: Device) -> None:
     dist.barrier()
 
 
-@CHECKS
-def all_to_all(_: Device) -> None:
+def test_all_to_all() -> None:
     rank, size, device = here()
     output = torch.zeros(size * 2, device=device)
     dist.all_to_all_single(output, torch.arange(size * 2, device=device).float() + 10 * rank)
@@ -139,8 +154,7 @@ def all_to_all(_: Device) -> None:
     same(torch.cat(outputs), [10.0 * i + rank for i in range(size) for _ in range(2)])
 
 
-@CHECKS
-def to_and_from_one(_: Device) -> None:
+def test_to_and_from_one() -> None:
     rank, size, device = here()
     total = mine(2, value=rank + 1)
     dist.reduce(total, 0)
@@ -154,8 +168,7 @@ def to_and_from_one(_: Device) -> None:
     same(output, [float(rank)] * 2)
 
 
-@CHECKS
-def coalesced(_: Device) -> None:
+def test_coalesced() -> None:
     coalescing: Any = distributed_c10d._coalescing_manager
     _rank, size, device = here()
     tensors = [mine(3) + i for i in range(3)]
@@ -173,19 +186,17 @@ def coalesced(_: Device) -> None:
     same(outputs[1], [float(i) for i in range(size) for _ in range(2)])
 
 
-@CHECKS
-def objects(_: Device) -> None:
+def test_objects() -> None:
     rank, size, _device = here()
     found: list[Any] = [None] * size
     dist.all_gather_object(found, {"rank": rank})
-    expect(found[1] == {"rank": 1})
+    assert found[1] == {"rank": 1}
     texts = [f"from {rank}"]
     dist.broadcast_object_list(texts, 0)
-    expect(texts == ["from 0"])
+    assert texts == ["from 0"]
 
 
-@CHECKS
-def groups(_: Device) -> None:
+def test_groups() -> None:
     _rank, size, _device = here()
     group = dist.new_group(list(range(size)))
     tensor = mine(1, value=1)
@@ -193,8 +204,7 @@ def groups(_: Device) -> None:
     same(tensor, [float(size)])
 
 
-@CHECKS
-def functional(_: Device) -> None:
+def test_functional() -> None:
     from torch.distributed import _functional_collectives
 
     rank, size, _device = here()
@@ -203,8 +213,7 @@ def functional(_: Device) -> None:
     same(result + 0, [size * (size + 1) / 2] * 2)
 
 
-@CHECKS
-def data_parallel(_: Device) -> None:
+def test_data_parallel() -> None:
     _rank, size, device = here()
     torch.manual_seed(0)
     module = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4).to(device))
@@ -216,8 +225,7 @@ def data_parallel(_: Device) -> None:
     same(gathered[0], torch.full((4, 4), float(size - 1)))
 
 
-@CHECKS
-def data_parallel_through_a_hook(_: Device) -> None:
+def test_data_parallel_through_a_hook() -> None:
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
     rank, size, device = here()
@@ -227,8 +235,7 @@ def data_parallel_through_a_hook(_: Device) -> None:
     same(module.module.weight.grad, torch.full((4, 4), float(size + 1)))
 
 
-@CHECKS
-def fully_sharded(d: Device) -> None:
+def test_fully_sharded() -> None:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -238,10 +245,10 @@ def fully_sharded(d: Device) -> None:
     sharded = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 8))
     sharded.load_state_dict(host.state_dict())
     sharded.to(device)
-    mesh = init_device_mesh(d.type, (size,))
+    mesh = init_device_mesh(device.type, (size,))
     for part in (*sharded, sharded):
         # Not every device's collectives have an average, which is FSDP2's default.
-        fully_shard(part, mesh=mesh).set_force_sum_reduction_for_comms(enable=d.type in NO_AVERAGE)
+        fully_shard(part, mesh=mesh).set_force_sum_reduction_for_comms(enable=device.type in NO_AVERAGE)
     optimizers = [torch.optim.AdamW(module.parameters()) for module in (host, sharded)]
     for seed in range(3):
         given = torch.randn(4, 8, generator=torch.Generator().manual_seed(seed))
@@ -252,4 +259,97 @@ def fully_sharded(d: Device) -> None:
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
-        expect(abs(losses[0].item() - losses[1].item()) < 1e-6, "the losses differ from the CPU's")
+        assert abs(losses[0].item() - losses[1].item()) < 1e-6, "the losses differ from the CPU's"
+
+
+def test_asynchronous() -> None:
+    _rank, size, _device = here()
+    tensors = [mine(1000, value=i) for i in range(8)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    for work in works:
+        assert work is not None
+        work.wait()
+    for i, tensor in enumerate(tensors):
+        same(tensor, [i * size] * 1000)
+    dropped = mine(10, value=1)
+    dist.all_reduce(dropped, async_op=True)
+    torch.accelerator.synchronize()
+    same(dropped, [size] * 10)
+
+
+def test_send_and_receive() -> None:
+    rank, _size, _device = here()
+    tensor = mine(3)
+    if rank == 0:
+        dist.send(tensor, 1)
+    elif rank == 1:
+        assert dist.recv(tensor) == 0, "the sender is not named"
+        same(tensor, [0.0] * 3)
+    torch.accelerator.synchronize()
+    dist.barrier()
+
+
+def test_transfers_complete_by_themselves() -> None:
+    rank, size, device = here()
+    output = torch.zeros(3, device=device)
+    works = [dist.isend(mine(3), (rank + 1) % size), dist.irecv(output, (rank - 1) % size)]
+    torch.accelerator.synchronize()
+    for work in works:
+        assert work is not None
+        assert work.is_completed(), "a device that was synchronized still has work"
+        assert work.wait()
+        assert work.wait(), "a work cannot be waited for again"
+    same(output, [float((rank - 1) % size)] * 3)
+
+
+def test_batch_of_transfers() -> None:
+    rank, size, device = here()
+    outputs = [torch.zeros(3, device=device) for _ in range(2)]
+    batch = []
+    for tag, output in enumerate(outputs):
+        batch.append(dist.P2POp(dist.isend, mine(3) + tag, (rank + 1) % size))
+        batch.append(dist.P2POp(dist.irecv, output, (rank - 1) % size))
+    for work in dist.batch_isend_irecv(batch):
+        work.wait()
+    torch.accelerator.synchronize()
+    for tag, output in enumerate(outputs):
+        same(output, [float((rank - 1) % size + tag)] * 3)
+
+
+def test_future_does_not_wait() -> None:
+    """Rank 1 takes part only once rank 0 has the future."""
+    rank, size, device = here()
+    has_average = device.type not in NO_AVERAGE
+    op = dist.ReduceOp.AVG if has_average else dist.ReduceOp.SUM
+    summed, received, go = mine(3), mine(2, value=-1), mine(1)
+    total = (size - 1) / 2 if has_average else size * (size - 1) / 2
+    if rank == 0:
+        works = dist.all_reduce(summed, op=op, async_op=True), dist.irecv(received, 1)
+        assert works[0]
+        assert works[1]
+        sums, transfer = works[0].get_future(), works[1].get_future()
+        assert not sums.done(), "a future is done before the others take part"
+        assert not transfer.done(), "a future is done before the others take part"
+        doubled = sums.then(lambda done: done.value()[0] * 2)
+        dist.send(go, 1)
+        same(doubled.wait(), [2 * total] * 3)
+        same(transfer.wait()[0], [1.0] * 2)
+    elif rank == 1:
+        dist.recv(go, 0)
+        dist.all_reduce(summed, op=op)
+        dist.send(mine(2), 0)
+    else:
+        dist.all_reduce(summed, op=op)
+    same(summed, [total] * 3)
+
+
+def test_finished_work_holds_no_memory() -> None:
+    before = torch.accelerator.memory_allocated()
+    tensor = mine(1 << 20)
+    dist.all_reduce(tensor)
+    del tensor
+    # gloo's thread lets go a moment after it has said that it is done.
+    until = time.monotonic() + 10
+    while torch.accelerator.memory_allocated() > before and time.monotonic() < until:
+        time.sleep(0.001)
+    assert torch.accelerator.memory_allocated() <= before, "a finished collective is kept in memory"

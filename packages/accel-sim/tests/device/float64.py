@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from accel_sim.checks import Device, expect, raises
+from .support import Device, raises
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 #: Roundings of its type that a result may be off by: two in a row, the second of a sum; and through long sums.
@@ -51,15 +51,14 @@ def close(
     found: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype | None = None, roundings: int = FEW
 ) -> None:
     """Raise AssertionError unless both agree within a number of roundings of the type."""
-    expect(
-        found.shape == expected.shape, f"found shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
+    assert found.shape == expected.shape, (
+        f"found shape {tuple(found.shape)}, expected {tuple(expected.shape)}"
     )
     kind = dtype or found.dtype
     allowed = roundings * torch.finfo(kind).eps * (expected.abs() + expected.abs().mean() + 1e-3)
     off = (found.cpu().double() - expected).abs() > allowed
-    expect(
-        not off.any(),
-        f"found {found.cpu()[off][:3].tolist()}, expected {expected[off][:3].tolist()} ({kind})",
+    assert not off.any(), (
+        f"found {found.cpu()[off][:3].tolist()}, expected {expected[off][:3].tolist()} ({kind})"
     )
 
 
@@ -69,16 +68,21 @@ def double(value: Any) -> Any:
     return _pytree.tree_map_only(torch.Tensor, change, value)
 
 
-def here(d: Device, value: Any) -> Any:
+def here(device: Device, value: Any) -> Any:
     """Return copies on the device, with the same strides."""
-    return _pytree.tree_map_only(torch.Tensor, lambda t: t.detach().to(d.type), value)
+    return _pytree.tree_map_only(torch.Tensor, lambda t: t.detach().to(device.type), value)
 
 
 def agrees(
-    d: Device, op: Any, reference: Callable[..., Any], *arguments: Any, backward: bool = False, **options: Any
+    device: Device,
+    op: Any,
+    reference: Callable[..., Any],
+    *arguments: Any,
+    backward: bool = False,
+    **options: Any,
 ) -> None:
     """Raise AssertionError unless results and gradients agree with the reference in float64 and host tensors raise."""
-    given = here(d, arguments)
+    given = here(device, arguments)
     starts = [t for t in _pytree.tree_leaves(given) if isinstance(t, torch.Tensor) and t.is_floating_point()]
     wide = double(arguments)
     ends = [t for t in _pytree.tree_leaves(wide) if isinstance(t, torch.Tensor) and t.is_floating_point()]
@@ -105,14 +109,14 @@ def min_precision(tensors: list[torch.Tensor]) -> torch.dtype:
 
 
 def changes(
-    d: Device,
+    device: Device,
     call: Callable[[list[Any]], Any],
     reference: Callable[[list[Any]], None],
     tensors: list[Any],
     in_out: int,
 ) -> None:
     """Raise AssertionError unless the call changes the last `in_out` entries as the reference, and no others."""
-    given, wide = here(d, tensors), double(tensors)
+    given, wide = here(device, tensors), double(tensors)
     call(given)
     reference(wide)
     first = len(tensors) - in_out
@@ -123,9 +127,9 @@ def changes(
     for mine, before in zip(
         _pytree.tree_leaves(given[:first]), _pytree.tree_leaves(tensors[:first]), strict=True
     ):
-        expect(torch.equal(mine.cpu(), before), "an argument that is only read was changed")
+        assert torch.equal(mine.cpu(), before), "an argument that is only read was changed"
     raises(lambda: call(_pytree.tree_map(lambda t: t, tensors)), NotImplementedError, "CPU")
-    mixed = here(d, tensors)
+    mixed = here(device, tensors)
     mixed[-1] = _pytree.tree_map_only(torch.Tensor, torch.Tensor.cpu, mixed[-1])
     raises(lambda: call(mixed), RuntimeError, "same device")
 

@@ -9,31 +9,27 @@ from typing import Any
 
 import torch
 
-from accel_sim.checks import Checks, Device, expect
-from accel_sim.checks.fused import adam64, agrees, cases, changes, lamb64, optimizer_lists, sgd64
-
-CHECKS = Checks()
+from .float64 import adam64, agrees, cases, changes, lamb64, optimizer_lists, sgd64
+from .support import Device
 
 
-@CHECKS
-def fused_adam(d: Device) -> None:
+def test_fused_adam(device: Device) -> None:
     for random, dtype in cases(6):
         mode, corrects, step = random.number(0, 1), random.number(0, 1), random.number(1, 5)
         flag = torch.zeros(1, dtype=torch.int32)
 
         def call(given: list[Any], settings: Any = (step, mode, corrects)) -> None:
-            expect(torch.ops.torch_mlu.fused_adam(*given, 0.01, 0.9, 0.99, 1e-6, *settings, 0.1))
+            assert torch.ops.torch_mlu.fused_adam(*given, 0.01, 0.9, 0.99, 1e-6, *settings, 0.1)
 
         def reference(given: list[Any], settings: Any = (step, mode, corrects)) -> None:
             for each in zip(*given[1:], strict=True):
                 adam64(*each, lr=0.01, betas=(0.9, 0.99), eps=1e-6, decay=0.1, decoupled=settings[1] == 1,
                        step=settings[0], corrects=bool(settings[2]))  # fmt: skip
 
-        changes(d, call, reference, [flag, *optimizer_lists(random, dtype)], in_out=3)
+        changes(device, call, reference, [flag, *optimizer_lists(random, dtype)], in_out=3)
 
 
-@CHECKS
-def fused_lamb(d: Device) -> None:
+def test_fused_lamb(device: Device) -> None:
     for random, dtype in cases(6):
         nvlamb, averaging, step = bool(random.number(0, 1)), random.number(0, 1), random.number(1, 5)
         decay, limit = 0.1 * random.number(0, 1), random.number(1, 20)
@@ -66,11 +62,10 @@ def fused_lamb(d: Device) -> None:
                 ratio = weight / length if (s[4] or s[1]) and weight and length else 1.0
                 param.sub_(0.01 * ratio * direction)
 
-        changes(d, call, reference, [norm, *lists], in_out=3)
+        changes(device, call, reference, [norm, *lists], in_out=3)
 
 
-@CHECKS
-def fused_sgd(d: Device) -> None:
+def test_fused_sgd(device: Device) -> None:
     for random, dtype in cases(6):
         first, nesterov = bool(random.number(0, 1)), bool(random.number(0, 1))
         lists = optimizer_lists(random, dtype, 3)
@@ -84,11 +79,10 @@ def fused_sgd(d: Device) -> None:
             for each in zip(*given, strict=True):
                 sgd64(*each, lr=0.01, momentum=0.9, dampening=0.2, decay=0.1, nesterov=s[0], first=s[1])
 
-        changes(d, call, reference, lists, in_out=2)
+        changes(device, call, reference, lists, in_out=2)
 
 
-@CHECKS
-def fused_l2_norm(d: Device) -> None:
+def test_fused_l2_norm(device: Device) -> None:
     def reference(_flag: Any, tensors: list[Any], per_tensor: bool) -> Any:
         norms = [math.sqrt((each * each).sum()) for each in tensors]
         return torch.tensor([math.hypot(*norms)]), torch.tensor(
@@ -99,4 +93,4 @@ def fused_l2_norm(d: Device) -> None:
     for random, dtype in cases(4):
         tensors = [random.tensor(random.shape(), dtype) for _ in range(random.number(1, 4))]
         for each in (True, False):
-            agrees(d, torch.ops.torch_mlu.fused_l2_norm, reference, flag, tensors, each)
+            agrees(device, torch.ops.torch_mlu.fused_l2_norm, reference, flag, tensors, each)

@@ -13,15 +13,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from accel_sim.checks import Checks, Device, expect
-from accel_sim.checks.fused import adam64, agrees, cases, changes, close, lamb64, optimizer_lists
+from .float64 import adam64, agrees, cases, changes, close, lamb64, optimizer_lists
+from .support import Device
 
-CHECKS = Checks()
 LAZY = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
 
 
-@CHECKS
-def optimizer_adamw(d: Device) -> None:
+def test_optimizer_adamw(device: Device) -> None:
     for random, dtype in cases(6):
         step, decay = random.number(1, 5), 0.1 * random.number(0, 1)
         size = 0.01 * math.sqrt(1 - 0.99**step) / (1 - 0.9**step)
@@ -37,13 +35,12 @@ def optimizer_adamw(d: Device) -> None:
             for each in zip(*given, strict=True):
                 adam64(*each, lr=0.01, betas=(0.9, 0.99), eps=0.0, decay=s[1], decoupled=True, step=s[0])
 
-        changes(d, call, reference, optimizer_lists(random, dtype), in_out=3)
+        changes(device, call, reference, optimizer_lists(random, dtype), in_out=3)
 
 
-@CHECKS
-def optimizer_ema(d: Device) -> None:
+def test_optimizer_ema(device: Device) -> None:
     if LAZY:
-        expect(not hasattr(torch.ops.hpu, "optimizer_ema"), "lazy mode has no optimizer_ema")
+        assert not hasattr(torch.ops.hpu, "optimizer_ema"), "lazy mode has no optimizer_ema"
         return
     for random, dtype in cases(4):
 
@@ -54,11 +51,10 @@ def optimizer_ema(d: Device) -> None:
             for now, average in zip(*given, strict=True):
                 average.copy_(0.75 * average + 0.25 * now)
 
-        changes(d, call, reference, optimizer_lists(random, dtype, 2), in_out=1)
+        changes(device, call, reference, optimizer_lists(random, dtype, 2), in_out=1)
 
 
-@CHECKS
-def optimizer_lamb_fused_norm(d: Device) -> None:
+def test_optimizer_lamb_fused_norm(device: Device) -> None:
     def reference(tensors: list[Any], limit: float) -> Any:
         return torch.tensor(
             [max(1.0, math.sqrt(sum(float((t * t).sum()) for t in tensors)) / limit)]
@@ -66,11 +62,12 @@ def optimizer_lamb_fused_norm(d: Device) -> None:
 
     for random, dtype in cases(6):
         tensors = optimizer_lists(random, dtype, 1)[0]
-        agrees(d, torch.ops.hpu.optimizer_lamb_fused_norm, reference, tensors, float(random.number(1, 20)))
+        agrees(
+            device, torch.ops.hpu.optimizer_lamb_fused_norm, reference, tensors, float(random.number(1, 20))
+        )
 
 
-@CHECKS
-def optimizer_lamb_phase1(d: Device) -> None:
+def test_optimizer_lamb_phase1(device: Device) -> None:
     for random, dtype in cases(6):
         decay, averaging, step = 0.1 * random.number(0, 1), random.number(0, 1), random.number(1, 5)
         grads, weights, m, v = optimizer_lists(random, dtype)
@@ -92,11 +89,10 @@ def optimizer_lamb_phase1(d: Device) -> None:
                 norm.fill_(weight_norm)
                 length.fill_(made_norm)
 
-        changes(d, call, reference, [grads, weights, m, v, norms, lengths, directions], in_out=5)
+        changes(device, call, reference, [grads, weights, m, v, norms, lengths, directions], in_out=5)
 
 
-@CHECKS
-def optimizer_lamb_phase2(d: Device) -> None:
+def test_optimizer_lamb_phase2(device: Device) -> None:
     for random, dtype in cases(6):
         decay, always = 0.1 * random.number(0, 1), bool(random.number(0, 1))
         weights, directions = optimizer_lists(random, dtype, 2)
@@ -112,20 +108,19 @@ def optimizer_lamb_phase2(d: Device) -> None:
                 ratio = float(norm / length) if (s[0] or s[1]) and norm > 0 and length > 0 else 1.0
                 weight.sub_(0.1 * ratio * direction)
 
-        changes(d, call, reference, [directions, lengths, norms, weights], in_out=1)
+        changes(device, call, reference, [directions, lengths, norms, weights], in_out=1)
 
 
-@CHECKS
-def cast_to_fp8_v2(d: Device) -> None:
+def test_cast_to_fp8_v2(device: Device) -> None:
     for random, dtype in cases(4):
-        x = random.tensor(random.shape(2), dtype).to(d.type) * 100
+        x = random.tensor(random.shape(2), dtype).to(device.type) * 100
         wide = x.cpu().double()
         columns = (torch.rand(x.shape[1], generator=random.generator) + 0.5).tolist()
         for kind in (torch.float8_e4m3fn, torch.float8_e5m2):
             top = torch.finfo(kind).max
             for scale, shape in (
                 (None, None),
-                (torch.tensor(3.0, device=d.type), None),
+                (torch.tensor(3.0, device=device.type), None),
                 (3.0, None),
                 (columns, [1, -1]),
             ):
@@ -137,22 +132,21 @@ def cast_to_fp8_v2(d: Device) -> None:
                 allowed = (wanted.abs() * torch.finfo(kind).eps / 2).clamp(
                     min=torch.finfo(kind).smallest_normal
                 )
-                expect(found.dtype == kind and bool((error <= allowed * 1.01).all()), f"{kind} {scale}")
+                assert found.dtype == kind
+                assert (error <= allowed * 1.01).all(), f"{kind} {scale}"
                 close(largest, wide.abs().max())
 
 
-@CHECKS
-def cast_from_fp8(d: Device) -> None:
+def test_cast_from_fp8(device: Device) -> None:
     for random, dtype in cases(4):
-        x = random.tensor(random.shape(2)).to(torch.float8_e4m3fn).to(d.type)
-        for scale in (None, torch.tensor(0.5, device=d.type), 0.5):
+        x = random.tensor(random.shape(2)).to(torch.float8_e4m3fn).to(device.type)
+        for scale in (None, torch.tensor(0.5, device=device.type), 0.5):
             found = torch.ops.hpu.cast_from_fp8(x, scale, dtype)
-            expect(found.dtype == dtype)
+            assert found.dtype == dtype
             close(found, x.cpu().double() * (1.0 if scale is None else 0.5))
 
 
-@CHECKS
-def rms_norm(d: Device) -> None:
+def test_rms_norm(device: Device) -> None:
     def reference(x: Any, gamma: Any, epsilon: float) -> Any:
         root = torch.sqrt((x * x).mean(-1, keepdim=True) + epsilon)
         return x / root * gamma, 1 / root
@@ -160,11 +154,10 @@ def rms_norm(d: Device) -> None:
     for random, dtype in cases(6):
         shape = random.shape(3)
         tensors = random.tensor(shape, dtype), random.tensor(shape[-1:], dtype)
-        agrees(d, torch.ops.hpu.rms_norm, reference, *tensors, 1e-5)
+        agrees(device, torch.ops.hpu.rms_norm, reference, *tensors, 1e-5)
 
 
-@CHECKS
-def rotary_pos_embedding(d: Device) -> None:
+def test_rotary_pos_embedding(device: Device) -> None:
     def reference(x: Any, sin: Any, cos: Any, _ids: None, _offset: int, mode: int) -> Any:
         turned, half = torch.empty_like(x), x.shape[-1] // 2
         if mode == 0:
@@ -178,21 +171,20 @@ def rotary_pos_embedding(d: Device) -> None:
         x = random.tensor((batch, length, heads, 8), dtype)
         sin, cos = (random.tensor((1, length, 1, 8), dtype) for _ in range(2))
         for mode in (0, 1):
-            agrees(d, torch.ops.hpu.rotary_pos_embedding, reference, x, sin, cos, None, 0, mode)
+            agrees(device, torch.ops.hpu.rotary_pos_embedding, reference, x, sin, cos, None, 0, mode)
 
 
-@CHECKS
-def optimizers_of_hpex(d: Device) -> None:
+def test_optimizers_of_hpex(device: Device) -> None:
     optimizers: Any = importlib.import_module("habana_frameworks.torch.hpex.optimizers")
     torch.manual_seed(0)
     plain = nn.Linear(5, 3)
-    fused = copy.deepcopy(plain).to(d.type)
+    fused = copy.deepcopy(plain).to(device.type)
     theirs = torch.optim.AdamW(plain.parameters(), lr=0.1, eps=1e-12, weight_decay=0.1)
     mine = optimizers.FusedAdamW(fused.parameters(), lr=0.1, eps=1e-12, weight_decay=0.1)
     for _ in range(3):
         for p, q in zip(plain.parameters(), fused.parameters(), strict=True):
             p.grad = torch.randn_like(p)
-            q.grad = p.grad.to(d.type)
+            q.grad = p.grad.to(device.type)
         theirs.step()
         mine.step()
     for p, q in zip(plain.parameters(), fused.parameters(), strict=True):
@@ -201,4 +193,4 @@ def optimizers_of_hpex(d: Device) -> None:
     optimizers.FusedLamb(fused.parameters(), lr=0.1).step()
     # A first step with decay goes a tenth of the weight's own length.
     length = float((fused.weight - before).detach().norm() / before.norm())
-    expect(abs(length - 0.1) < 1e-5, f"a LAMB step of {length} of the weight, expected 0.1")
+    assert abs(length - 0.1) < 1e-5, f"a LAMB step of {length} of the weight, expected 0.1"

@@ -9,10 +9,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from accel_sim.checks import Checks, Device, expect, raises
-from accel_sim.checks.fused import FLOATS, MANY, adam64, agrees, cases, changes, close, double, here
-
-CHECKS = Checks()
+from .float64 import FLOATS, MANY, adam64, agrees, cases, changes, close, double, here
+from .support import Device, raises
 
 
 def _ops() -> Any:
@@ -21,8 +19,7 @@ def _ops() -> Any:
     return torch_npu
 
 
-@CHECKS
-def npu_apply_adam_w(d: Device) -> None:
+def test_npu_apply_adam_w(device: Device) -> None:
     for random, dtype in cases(6):
         shape, step = random.shape(), random.number(1, 5)
         decay = 0.1 * random.number(0, 1)
@@ -36,8 +33,8 @@ def npu_apply_adam_w(d: Device) -> None:
         def reference(given: list[Any], step: int = step, decay: float = decay) -> None:
             adam64(*given, lr=0.01, betas=(0.9, 0.99), eps=1e-6, decay=decay, decoupled=True, step=step)
 
-        changes(d, call, reference, tensors, in_out=3)
-    one = torch.ones(2, device=d.type)
+        changes(device, call, reference, tensors, in_out=3)
+    one = torch.ones(2, device=device.type)
     raises(lambda: torch.ops.npu.npu_apply_adam_w(0.9, 0.9, 1, 0, 0.9, 0.9, 1, one, None, None, None), RuntimeError,
             "not implemented for Tensor")  # fmt: skip
 
@@ -48,17 +45,15 @@ def _rms_norm(x: Any, gamma: Any, epsilon: float = 1e-6) -> tuple[Any, Any]:
     return x / root * gamma, 1 / root
 
 
-@CHECKS
-def npu_rms_norm(d: Device) -> None:
+def test_npu_rms_norm(device: Device) -> None:
     for random, dtype in cases(6):
         shape = random.shape(3)
         gamma = shape[-random.number(1, 2) :]
-        agrees(d, _ops().npu_rms_norm, _rms_norm, random.tensor(shape, dtype), random.tensor(gamma, dtype), 1e-5,
+        agrees(device, _ops().npu_rms_norm, _rms_norm, random.tensor(shape, dtype), random.tensor(gamma, dtype), 1e-5,
                backward=True)  # fmt: skip
 
 
-@CHECKS
-def npu_add_rms_norm(d: Device) -> None:
+def test_npu_add_rms_norm(device: Device) -> None:
     def reference(x1: Any, x2: Any, gamma: Any, epsilon: float) -> Any:
         # The sum is rounded to the type of the inputs before the norm.
         total = (x1 + x2).to(kind).double()
@@ -67,7 +62,7 @@ def npu_add_rms_norm(d: Device) -> None:
     for random, kind in cases(6):
         shape = random.shape(3)
         tensors = [random.tensor(each, kind) for each in (shape, shape, shape[-1:])]
-        agrees(d, _ops().npu_add_rms_norm, reference, *tensors, 1e-5)
+        agrees(device, _ops().npu_add_rms_norm, reference, *tensors, 1e-5)
 
 
 def _turned(x: Any, mode: str) -> Any:
@@ -84,43 +79,39 @@ def _rotary(x: Any, r1: Any, r2: Any, mode: str = "half") -> Any:
     return x * r1 + _turned(x, mode) * r2
 
 
-@CHECKS
-def npu_rotary_mul(d: Device) -> None:
+def test_npu_rotary_mul(device: Device) -> None:
     for random, dtype in cases(6):
         size = 2 * random.number(1, 5)
         batch, length, heads = random.shape(3)
         x = random.tensor((batch, length, heads, size), dtype)
         r1, r2 = (random.tensor((1, length, 1, size), dtype) for _ in range(2))
         for mode in ("half", "interleave"):
-            agrees(d, _ops().npu_rotary_mul, _rotary, x, r1, r2, mode, backward=True)
-    raises(lambda: _ops().npu_rotary_mul(*here(d, (x, r1, r2)), "other"), RuntimeError, "rotary_mode")
+            agrees(device, _ops().npu_rotary_mul, _rotary, x, r1, r2, mode, backward=True)
+    raises(lambda: _ops().npu_rotary_mul(*here(device, (x, r1, r2)), "other"), RuntimeError, "rotary_mode")
 
 
-@CHECKS
-def npu_apply_rotary_pos_emb(d: Device) -> None:
+def test_npu_apply_rotary_pos_emb(device: Device) -> None:
     def reference(q: Any, k: Any, cos: Any, sin: Any, _layout: str, mode: str) -> Any:
         return _rotary(q, cos, sin, mode), _rotary(k, cos, sin, mode)
 
     for random, dtype in cases(4):
         batch, length, heads = random.shape(3)
         tensors = [random.tensor((batch, length, n, 8), dtype) for n in (heads, 1, 1, 1)]
-        agrees(d, _ops().npu_apply_rotary_pos_emb, reference, *tensors, "BSND", "half")
+        agrees(device, _ops().npu_apply_rotary_pos_emb, reference, *tensors, "BSND", "half")
 
 
-@CHECKS
-def npu_swiglu(d: Device) -> None:
+def test_npu_swiglu(device: Device) -> None:
     def reference(x: Any, dim: int) -> Any:
         first, second = torch.chunk(x, 2, dim)
         return first / (1 + torch.exp(-first)) * second
 
     for random, dtype in cases(6):
         shape = random.shape(3, last=2 * random.number(1, 5))
-        agrees(d, _ops().npu_swiglu, reference, random.tensor(shape, dtype), -1, backward=True)
-        agrees(d, _ops().npu_swiglu, reference, random.tensor((2, 4, 3), dtype), 1)
+        agrees(device, _ops().npu_swiglu, reference, random.tensor(shape, dtype), -1, backward=True)
+        agrees(device, _ops().npu_swiglu, reference, random.tensor((2, 4, 3), dtype), 1)
 
 
-@CHECKS
-def npu_geglu(d: Device) -> None:
+def test_npu_geglu(device: Device) -> None:
     def reference(x: Any, dim: int, approximate: int, left: bool) -> Any:
         first, second = torch.chunk(x, 2, dim)
         gate, value = (first, second) if left else (second, first)
@@ -131,14 +122,20 @@ def npu_geglu(d: Device) -> None:
         x = random.tensor(random.shape(2, last=2 * random.number(1, 5)), dtype)
         for approximate in (0, 1):
             agrees(
-                d, _ops().npu_geglu, reference, x, -1, approximate, bool(random.number(0, 1)), backward=True
+                device,
+                _ops().npu_geglu,
+                reference,
+                x,
+                -1,
+                approximate,
+                bool(random.number(0, 1)),
+                backward=True,
             )
 
 
-@CHECKS
-def fused_ops_are_captured_in_graphs(d: Device) -> None:
-    x, gamma = torch.randn(4, 8, device=d.type), torch.randn(8, device=d.type)
-    states = [torch.randn(4, 8, device=d.type).abs() for _ in range(3)]
+def test_fused_ops_are_captured_in_graphs(device: Device) -> None:
+    x, gamma = torch.randn(4, 8, device=device.type), torch.randn(8, device=device.type)
+    states = [torch.randn(4, 8, device=device.type).abs() for _ in range(3)]
     expected = [state.clone() for state in states]
 
     def step(states: list[Any]) -> Any:
@@ -152,23 +149,22 @@ def fused_ops_are_captured_in_graphs(d: Device) -> None:
     for _ in range(2):
         x.add_(1)
         graph.replay()
-        expect(torch.equal(normed.cpu(), step(expected).cpu()))
+        assert torch.equal(normed.cpu(), step(expected).cpu())
     for mine, theirs in zip(states, expected, strict=True):
-        expect(torch.equal(mine.cpu(), theirs.cpu()))
+        assert torch.equal(mine.cpu(), theirs.cpu())
 
 
-@CHECKS
-def npu_dtype_cast(d: Device) -> None:
+def test_npu_dtype_cast(device: Device) -> None:
     for random, dtype in cases(2):
-        x = random.tensor(random.shape(), dtype).to(d.type)
+        x = random.tensor(random.shape(), dtype).to(device.type)
         for kind in (*FLOATS, torch.int32):
             found = _ops().npu_dtype_cast(x, kind)
-            expect(found.dtype == kind and torch.equal(found.cpu(), x.cpu().to(kind)))
+            assert found.dtype == kind
+            assert torch.equal(found.cpu(), x.cpu().to(kind))
     raises(lambda: _ops().npu_dtype_cast(torch.ones(1), torch.int32), NotImplementedError, "CPU")
 
 
-@CHECKS
-def npu_scatter(d: Device) -> None:
+def test_npu_scatter(device: Device) -> None:
     for random, dtype in cases(4):
         rows, columns = random.shape(2)
         x, updates = random.tensor((rows, columns), dtype), random.tensor((columns,), dtype)
@@ -180,24 +176,24 @@ def npu_scatter(d: Device) -> None:
                 result[row, column] = updates[column]
             return result
 
-        agrees(d, _ops().npu_scatter, reference, x, where, updates, 0)
+        agrees(device, _ops().npu_scatter, reference, x, where, updates, 0)
 
 
-@CHECKS
-def npu_dynamic_quant(d: Device) -> None:
+def test_npu_dynamic_quant(device: Device) -> None:
     for random, dtype in cases(4):
         if dtype == torch.float32:
             continue
         x = random.tensor(random.shape(3), dtype)
         x[..., 0] = 2.0
-        integers, steps = _ops().npu_dynamic_quant(x.to(d.type))
+        integers, steps = _ops().npu_dynamic_quant(x.to(device.type))
         wide = x.double()
         close(steps, wide.abs().amax(-1) / 127)
         off = (integers.cpu() * steps.cpu().double().unsqueeze(-1) - wide).abs()
-        expect(integers.dtype == torch.int8 and bool((off <= steps.cpu().unsqueeze(-1) * 0.50001).all()))
-    ties = torch.tensor([[127.0, 0.5, 1.5, 2.5, -0.5, -1.5]], dtype=torch.float16, device=d.type)
-    expect(
-        _ops().npu_dynamic_quant(ties)[0].tolist() == [[127, 0, 2, 2, 0, -2]], "ties go to the even integer"
+        assert integers.dtype == torch.int8
+        assert bool((off <= steps.cpu().unsqueeze(-1) * 0.50001).all())
+    ties = torch.tensor([[127.0, 0.5, 1.5, 2.5, -0.5, -1.5]], dtype=torch.float16, device=device.type)
+    assert _ops().npu_dynamic_quant(ties)[0].tolist() == [[127, 0, 2, 2, 0, -2]], (
+        "ties go to the even integer"
     )
     raises(lambda: _ops().npu_dynamic_quant(ties.float()), RuntimeError, "float32")
     raises(lambda: _ops().npu_dynamic_quant(ties.cpu()), NotImplementedError, "CPU")
@@ -215,8 +211,7 @@ def _attention(q: Any, k: Any, v: Any, mask: Any, scale: float) -> Any:
     return result
 
 
-@CHECKS
-def npu_fusion_attention(d: Device) -> None:
+def test_npu_fusion_attention(device: Device) -> None:
     to_layout = {"BNSD": (0, 1, 2, 3), "BSND": (0, 2, 1, 3), "BSH": (0, 2, 1, 3), "SBH": (2, 0, 1, 3)}
     for random, dtype in cases(4):
         batch, kv_heads, length = random.shape(3)
@@ -225,16 +220,16 @@ def npu_fusion_attention(d: Device) -> None:
         mask = torch.ones(length, length, dtype=torch.bool).triu(1)
         expected = _attention(double(q), double(k), double(v), mask, 0.5)
         for layout, order in to_layout.items():
-            given = [here(d, each).permute(order) for each in (q, k, v)]
+            given = [here(device, each).permute(order) for each in (q, k, v)]
             wanted = expected.permute(order)
             if len(layout) == 3:
                 given, wanted = [each.flatten(-2) for each in given], wanted.flatten(-2)
-            for options in ({"atten_mask": mask.to(d.type)}, {"sparse_mode": 2}, {"sparse_mode": 3}):
+            for options in ({"atten_mask": mask.to(device.type)}, {"sparse_mode": 2}, {"sparse_mode": 3}):
                 found = _ops().npu_fusion_attention(*given, heads, layout, scale=0.5, **options)
                 close(found[0], wanted, roundings=MANY)
-                expect(found[1].shape == found[2].shape == (batch, heads, length, 8))
+                assert found[1].shape == found[2].shape == (batch, heads, length, 8)
     raises(lambda: _ops().npu_fusion_attention(q, k, v, heads, "BNSD"), NotImplementedError, "CPU")
-    leaves = [torch.randn(1, 2, 3, 4, device=d.type, requires_grad=True) for _ in range(3)]
+    leaves = [torch.randn(1, 2, 3, 4, device=device.type, requires_grad=True) for _ in range(3)]
     _ops().npu_fusion_attention(*leaves, 2, "BNSD", scale=0.5)[0].square().sum().backward()
     wide = [leaf.detach().cpu().double().requires_grad_() for leaf in leaves]
     plain: Any = functional.scaled_dot_product_attention(wide[0], wide[1], wide[2], scale=0.5)

@@ -8,14 +8,11 @@ from typing import Any
 
 import torch
 
-from accel_sim.checks import Checks, Device
-from accel_sim.checks.fused import adam64, agrees, cases, changes, optimizer_lists, sgd64
-
-CHECKS = Checks()
+from .float64 import adam64, agrees, cases, changes, optimizer_lists, sgd64
+from .support import Device
 
 
-@CHECKS
-def fused_adam(d: Device) -> None:
+def test_fused_adam(device: Device) -> None:
     for random, dtype in cases(6):
         decoupled, corrects, step = random.number(0, 1), random.number(0, 1), random.number(1, 5)
 
@@ -27,11 +24,10 @@ def fused_adam(d: Device) -> None:
                 adam64(*each, lr=0.01, betas=(0.9, 0.99), eps=1e-6, decay=0.1, decoupled=bool(s[0]), step=s[1],
                        corrects=bool(s[2]))  # fmt: skip
 
-        changes(d, call, reference, optimizer_lists(random, dtype), in_out=3)
+        changes(device, call, reference, optimizer_lists(random, dtype), in_out=3)
 
 
-@CHECKS
-def fused_sgd(d: Device) -> None:
+def test_fused_sgd(device: Device) -> None:
     for random, dtype in cases(6):
         nesterov, first = bool(random.number(0, 1)), bool(random.number(0, 1))
 
@@ -42,11 +38,10 @@ def fused_sgd(d: Device) -> None:
             for each in zip(*given, strict=True):
                 sgd64(*each, lr=0.01, momentum=0.9, dampening=0.2, decay=0.1, nesterov=s[0], first=s[1])
 
-        changes(d, call, reference, optimizer_lists(random, dtype, 3), in_out=2)
+        changes(device, call, reference, optimizer_lists(random, dtype, 3), in_out=2)
 
 
-@CHECKS
-def swiglu(d: Device) -> None:
+def test_swiglu(device: Device) -> None:
     def reference(x: Any, _length: int, _heads: int, size: int) -> Any:
         gate, value = x[0, ..., :size], x[0, ..., size:]
         return gate / (1 + torch.exp(-gate)) * value
@@ -54,4 +49,4 @@ def swiglu(d: Device) -> None:
     for random, dtype in cases(6):
         length, heads, size = random.shape(3)
         x = random.tensor((1, length, heads, 2 * size), dtype).contiguous()
-        agrees(d, torch.ops.sdaa.swiglu, reference, x, length, heads, size)
+        agrees(device, torch.ops.sdaa.swiglu, reference, x, length, heads, size)

@@ -1,0 +1,349 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Memory, storages, views, random numbers, streams; sparse and quantized tensors, rare dtypes, DLPack."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import warnings
+from typing import Any
+
+import torch
+from torch import nn
+
+from .support import Device, raises, same
+
+accelerator = torch.accelerator
+
+
+def test_factories(device: Device) -> None:
+    assert torch.ones(2, device=device.type).device == device.first
+    for make in (torch.arange, torch.eye, torch.zeros):
+        same(make(5, device=device.type), make(5))
+    same(torch.linspace(0, 1, 5, device=device.type), torch.linspace(0, 1, 5))
+    with torch.device(device.type):
+        assert torch.ones(1).device == device.first
+
+
+def test_memory_is_counted(device: Device) -> None:
+    before = accelerator.memory_allocated()
+    tensor = torch.empty(1 << 20, device=device.type)
+    assert accelerator.memory_allocated() == before + (4 << 20)
+    del tensor
+    assert accelerator.memory_allocated() == before
+    assert accelerator.max_memory_allocated() >= before + (4 << 20)
+    accelerator.reset_peak_memory_stats()
+    assert accelerator.max_memory_allocated() == before
+
+
+def test_results_of_operators_are_counted(device: Device) -> None:
+    tensor = torch.ones(1 << 20, device=device.type)
+    before = accelerator.memory_allocated()
+    kept = tensor + 1
+    assert accelerator.memory_allocated() == before + (4 << 20)
+    assert kept[0].item() == 2
+
+
+def test_memory_runs_out(device: Device) -> None:
+    raises(
+        lambda: torch.empty(device.memory + 1, dtype=torch.uint8, device=device.type),
+        torch.OutOfMemoryError,
+        "Tried",
+    )
+
+
+def test_devices_do_not_mix(device: Device) -> None:
+    here = torch.ones(2, device=device.type)
+    raises(lambda: here + torch.ones(2), RuntimeError, "on the same device")
+    raises(lambda: here @ torch.ones(2), RuntimeError, "on the same device")
+    same(here * torch.tensor(2.0), [2.0, 2.0])
+    same(here[torch.tensor([1, 0])], [1.0, 1.0])
+    raises(lambda: torch.ones(2)[here.long()], RuntimeError, "same device as the indexed tensor")
+
+
+def test_second_device(device: Device) -> None:
+    if device.count < 2:
+        return
+    there = torch.ones(2, device=f"{device.type}:1")
+    assert (there + there).device.index == 1
+    same(there.to(device.first), there)
+    raises(lambda: there + there.to(device.first), RuntimeError, "on the same device")
+
+
+def test_host_can_not_read(device: Device) -> None:
+    raises(lambda: torch.ones(1, device=device.type).numpy(), TypeError)
+
+
+def test_generators_give_the_cpu_numbers(device: Device) -> None:
+    here, host = torch.Generator(device.type).manual_seed(1), torch.Generator().manual_seed(1)
+    same(torch.rand(3, device=device.type, generator=here), torch.rand(3, generator=host))
+    state = here.get_state()
+    first = torch.rand(2, device=device.type, generator=here)
+    here.set_state(state)
+    same(torch.rand(2, device=device.type, generator=here), first)
+
+
+def test_torch_manual_seed(device: Device) -> None:
+    torch.manual_seed(5)
+    first = torch.randn(3, device=device.type)
+    torch.manual_seed(5)
+    same(torch.randn(3, device=device.type), first)
+
+
+def test_module_manual_seed(device: Device) -> None:
+    def draw() -> torch.Tensor:
+        device.module.manual_seed(5)
+        return nn.functional.dropout(torch.ones(50, device=device.type))
+
+    same(draw(), draw())
+
+
+def test_fork_rng(device: Device) -> None:
+    with torch.random.fork_rng(devices=[0], device_type=device.type):
+        first = torch.rand(2, device=device.type)
+    same(torch.rand(2, device=device.type), first)
+
+
+def test_pinned_memory(device: Device) -> None:
+    pinned = torch.ones(3).pin_memory()
+    assert pinned.is_pinned()
+    assert not torch.ones(3).is_pinned()
+    same(pinned.to(device.type, non_blocking=True), pinned)
+
+
+def test_data_loader_pins(device: Device) -> None:
+    for batch in torch.utils.data.DataLoader(torch.arange(8.0), batch_size=4, pin_memory=True):  # type: ignore[arg-type]
+        assert batch.is_pinned()
+
+
+def test_streams_and_events(device: Device) -> None:
+    stream: Any = torch.Stream(device.type)
+    event: Any = torch.Event(device.type, enable_timing=True)
+    event.record(stream)
+    stream.wait_event(event)
+    event.synchronize()
+    assert event.query()
+    tensor: Any = torch.ones(1, device=device.type)
+    tensor.record_stream(stream)
+    accelerator.synchronize()
+
+
+def test_views(device: Device) -> None:
+    tensor = torch.arange(12.0, device=device.type).view(3, 4)
+    tensor.t()[1:3].add_(1)
+    assert tensor[0, 1].item() == 2
+    cuts: tuple[Any, ...] = (
+        lambda t: t[:, ::2],
+        lambda t: t.unfold(1, 2, 1),
+        lambda t: t.t().reshape(-1),
+        lambda t: t.diag(),
+    )
+    for view in cuts:
+        same(view(tensor), view(tensor.cpu()))
+
+
+def test_out_arguments(device: Device) -> None:
+    out = torch.empty(0, device=device.type)
+    torch.add(torch.ones(3, device=device.type), 1, out=out)
+    same(out, [2.0, 2.0, 2.0])
+    assert out.untyped_storage().nbytes() == 12
+
+
+def test_storages_resize(device: Device) -> None:
+    tensor = torch.ones(4, device=device.type)
+    before = accelerator.memory_allocated()
+    tensor.untyped_storage().resize_(0)
+    assert tensor.untyped_storage().nbytes() == 0
+    assert accelerator.memory_allocated() < before
+    tensor.untyped_storage().resize_(16)
+    same(tensor.fill_(2), [2.0] * 4)
+    assert tensor.resize_(8).shape == (8,)
+
+
+def test_data_is_exchanged(device: Device) -> None:
+    parameter, moved = nn.Parameter(torch.ones(2)), torch.ones(2).to(device.type)
+    parameter.data = moved
+    assert parameter.device == device.first
+    assert parameter.data_ptr() == moved.data_ptr()
+    other = torch.empty(0, device=device.type)
+    take: Any = other.set_
+    same(take(moved), moved)
+    same(take(moved.untyped_storage(), 0, (2,), (1,)), moved)
+
+
+def test_modules_keep_their_parameters(device: Device) -> None:
+    module = nn.Linear(2, 2)
+    weight = module.weight
+    module.to(device.type)
+    assert module.weight is weight, "module.to() made a new Parameter"
+
+
+def test_indexing(device: Device) -> None:
+    tensor = torch.arange(6.0, device=device.type)
+    same(tensor[torch.tensor([1, 3])], [1.0, 3.0])
+    tensor[torch.tensor([0], device=device.type)] = 9
+    tensor[tensor > 4] = 0
+    same(tensor, [0.0, 1, 2, 3, 4, 0])
+
+
+def test_save_and_load(device: Device) -> None:
+    tensor = torch.arange(3.0, device=device.type)
+    file = io.BytesIO()
+    torch.save(tensor, file)
+    for place, expected in ((None, device.type), (device.type, device.type), ("cpu", "cpu")):
+        file.seek(0)
+        loaded = torch.load(file, map_location=place)
+        same(loaded, tensor)
+        assert loaded.device.type == expected
+
+
+def test_copies_and_pickles(device: Device) -> None:
+    tensor = torch.arange(3.0, device=device.type)
+    same(copy.deepcopy(tensor), tensor)
+    same(pickle.loads(pickle.dumps(tensor)), tensor)
+
+
+def test_complex_numbers(device: Device) -> None:
+    tensor = torch.tensor([1 + 2j, 3 - 1j])
+    here = tensor.to(device.type)
+    same(here.conj().resolve_conj(), tensor.conj().resolve_conj())
+    same(here.conj() @ here, tensor.conj() @ tensor)
+    same(here.imag, tensor.imag)
+
+
+def test_type_names(device: Device) -> None:
+    name = torch.ones(1, device=device.type).type()
+    assert torch.ones(1).type(name).device == device.first
+
+
+def _both(device: Device, run: Any) -> tuple[Any, Any]:
+    torch.manual_seed(3)
+    here = run(device.type)
+    torch.manual_seed(3)
+    return here, run("cpu")
+
+
+def test_sparse_tensors(device: Device) -> None:
+    def run(place: str) -> torch.Tensor:
+        made = torch.sparse_coo_tensor(
+            torch.tensor([[0, 2, 2]]), torch.tensor([1.0, 2.0, 3.0]), (4,), device=place
+        )
+        assert made.device.type == place
+        doubled = made + made
+        assert doubled.coalesce().is_coalesced()
+        return doubled.to_dense() + made.cpu().to(place).to_dense()
+
+    same(*_both(device, run))
+
+
+def test_sparse_gradients(device: Device) -> None:
+    def run(place: str) -> torch.Tensor:
+        table: Any = nn.Embedding.from_pretrained(torch.ones(6, 2), freeze=False, sparse=True).to(place)
+        optimizers: tuple[Any, ...] = (
+            torch.optim.SparseAdam(table.parameters(), lr=0.1),
+            torch.optim.SGD(table.parameters(), 0.1),
+        )
+        for optimizer in optimizers:
+            for _ in range(2):  # the second one is added to the first
+                table(torch.tensor([1, 2, 2], device=place)).sum().backward()
+            grad: Any = table.weight.grad
+            assert grad.is_sparse
+            optimizer.step()
+            optimizer.zero_grad()
+        found: torch.Tensor = table.weight.detach()
+        return found
+
+    same(*_both(device, run))
+
+
+def test_nested_tensors(device: Device) -> None:
+    parts = [torch.ones(2, 3), torch.ones(3, 3)]
+    torch.nested.nested_tensor(parts, device=device.type).to_padded_tensor(0.0)
+
+
+def test_quantized_tensors(device: Device) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        host = torch.quantize_per_tensor(torch.tensor([-1.0, 0.5, 2.0]), 0.1, 2, torch.qint8)
+        here: Any = host.to(device.type)
+        assert here.device == device.first
+        assert here.is_quantized
+        assert here.q_scale() == 0.1
+        same(here.int_repr(), host.int_repr())
+        same(here.cpu().dequantize(), host.dequantize())
+        made = torch.quantize_per_tensor(
+            torch.tensor([-1.0, 0.5, 2.0], device=device.type), 0.1, 2, torch.qint8
+        )
+    same(made.dequantize(), host.dequantize())
+
+
+def test_integer_histogram(device: Device) -> None:
+    counts = torch.histc(
+        torch.tensor([1, 2, 2, 5], dtype=torch.int32, device=device.type), bins=8, min=0, max=7
+    )
+    assert counts.dtype == torch.int32
+    same(counts, [0, 1, 2, 0, 0, 1, 0, 0])
+
+
+def test_half_fft(device: Device) -> None:
+    if device.type != "cuda":  # torch refuses it for the others
+        return
+    signal = torch.arange(8.0)
+    found = torch.fft.rfft(signal.to(device.type, torch.half))
+    assert found.dtype == torch.complex32
+    assert torch.allclose(
+        torch.view_as_real(found.cpu()).float(), torch.view_as_real(torch.fft.rfft(signal)), rtol=1e-2
+    )
+    back = torch.fft.irfft(found)
+    assert back.dtype == torch.half
+    assert torch.allclose(back.cpu().float(), signal, atol=1e-2)
+
+
+def test_ctc_loss(device: Device) -> None:
+    def run(place: str) -> torch.Tensor:
+        scores = torch.randn(12, 2, 5).to(place).requires_grad_()
+        targets = torch.tensor([[1, 2, 3], [4, 1, 1]], device=place)
+        lengths = torch.tensor([12, 12]), torch.tensor([3, 2])
+        loss = nn.functional.ctc_loss(scores.log_softmax(2), targets, *lengths)
+        loss.backward()
+        gradient = scores.grad
+        assert gradient is not None
+        return gradient
+
+    same(*_both(device, run))
+
+
+def test_dlpack(device: Device) -> None:
+    if device.type in ("hpu", "sdaa"):  # DLPack has no type of hpu; what sdaa does is not known
+        return
+    tensor = torch.arange(4.0, device=device.type)
+    shared = torch.utils.dlpack.from_dlpack(torch.utils.dlpack.to_dlpack(tensor))  # type: ignore[attr-defined]
+    shared += 1
+    assert shared.device == device.first
+    same(tensor, [1.0, 2.0, 3.0, 4.0])
+
+
+def test_attention_without_data(device: Device) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        query = torch.empty(1, 2, 16, 8, device=device.type, requires_grad=True)
+        found = nn.functional.scaled_dot_product_attention(query, query, query, is_causal=True)
+    assert found.shape == (1, 2, 16, 8)
+    assert found.device == device.first
+
+
+def test_flexible_attention(device: Device) -> None:
+    if device.type not in ("hpu", "xpu", "cuda"):  # torch refuses the others
+        return
+    from torch.nn.attention.flex_attention import flex_attention
+
+    def run(place: str) -> torch.Tensor:
+        query = torch.randn(1, 2, 16, 8).to(place)
+        found: Any = flex_attention(query, query, query, score_mod=lambda score, *_: score * 0.5)
+        return torch.as_tensor(found)
+
+    warnings.simplefilter("ignore")
+    same(*_both(device, run))

@@ -1,0 +1,188 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Layers, autograd, autocast, optimizers, and the transformations on top of them."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from .support import Device, same
+
+
+def _alike(device: Device, module: nn.Module, given: torch.Tensor) -> None:
+    """Check that results and gradients are bitwise those of the CPU."""
+    there = copy.deepcopy(module).to(device.type)
+    host, here = module(given), there(given.to(device.type))
+    same(here, host)
+    host.sum().backward()
+    here.sum().backward()
+    for mine, theirs in zip(module.parameters(), there.parameters(), strict=True):
+        if mine.grad is not None and theirs.grad is not None:
+            same(theirs.grad, mine.grad)
+
+
+def test_autograd(device: Device) -> None:
+    leaf = torch.ones(3, device=device.type, requires_grad=True)
+    loss: Any = (leaf * leaf).sum()
+    loss.backward()
+    assert leaf.grad is not None
+    same(leaf.grad, [2.0] * 3)
+
+
+def test_convolutions(device: Device) -> None:
+    torch.manual_seed(0)
+    _alike(device, nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
+           torch.randn(2, 3, 8, 8))  # fmt: skip
+    _alike(device, nn.ConvTranspose1d(2, 3, 3), torch.randn(1, 2, 5))
+
+
+def test_embeddings_and_norms(device: Device) -> None:
+    _alike(device, nn.Sequential(nn.Embedding(5, 4), nn.LayerNorm(4), nn.GELU()), torch.tensor([1, 2]))
+    _alike(device, nn.GroupNorm(2, 4), torch.randn(2, 4, 3))
+
+
+def test_attention(device: Device) -> None:
+    attend: Any = nn.functional.scaled_dot_product_attention
+    host = [torch.randn(1, 2, 8, 4, requires_grad=True) for _ in range(3)]
+    here = [tensor.detach().to(device.type).requires_grad_() for tensor in host]
+    first, second = attend(*host, is_causal=True), attend(*here, is_causal=True)
+    same(second, first)
+    for result in (first, second):
+        result.sum().backward()
+    for mine, theirs in zip(host, here, strict=True):
+        same(theirs.grad, mine.grad)  # type: ignore[arg-type]
+    mask = torch.ones(8, 8, dtype=torch.bool).tril()
+    same(attend(*here, attn_mask=mask.to(device.type)), attend(*host, attn_mask=mask))
+
+
+def test_recurrent_cells(device: Device) -> None:
+    # The CPU has a kernel of its own for these: equal up to rounding.
+    for kind in (nn.LSTM, nn.GRU):
+        module = kind(3, 4)
+        there, given = copy.deepcopy(module).to(device.type), torch.randn(5, 1, 3)
+        torch.testing.assert_close(there(given.to(device.type))[0].cpu(), module(given)[0])
+
+
+def test_autocast(device: Device) -> None:
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        tensor = torch.ones(2, 2, device=device.type)
+        assert (tensor @ tensor).dtype == torch.bfloat16
+        assert nn.functional.linear(tensor, tensor).dtype == torch.bfloat16
+        assert (tensor @ tensor).softmax(0).dtype == torch.float32
+
+
+def test_gradient_scaler(device: Device) -> None:
+    module = nn.Linear(2, 2).to(device.type)
+    optimizer, scaler = torch.optim.SGD(module.parameters(), 0.1), torch.amp.GradScaler(device.type)
+    scaler.scale(module(torch.ones(1, 2, device=device.type)).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def _adamw(device: Device, **options: Any) -> None:
+    torch.manual_seed(0)
+    host = nn.Linear(4, 4)
+    here = copy.deepcopy(host).to(device.type)
+    optimizers = (torch.optim.AdamW(host.parameters(), foreach=False),
+                  torch.optim.AdamW(here.parameters(), **options))  # fmt: skip
+    for _ in range(3):
+        for module, optimizer, place in zip((host, here), optimizers, ("cpu", device.type), strict=True):
+            module(torch.ones(1, 4, device=place)).pow(2).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    torch.testing.assert_close(here.weight.cpu(), host.weight, rtol=1e-6, atol=0)
+
+
+def test_adamw(device: Device) -> None:
+    _adamw(device)
+
+
+def test_adamw_foreach(device: Device) -> None:
+    _adamw(device, foreach=True)
+
+
+def test_adamw_fused(device: Device) -> None:
+    _adamw(device, fused=True)
+
+
+def test_gradients_are_clipped(device: Device) -> None:
+    module = nn.Linear(2, 2).to(device.type)
+    module(torch.ones(1, 2, device=device.type)).sum().backward()
+    norm = nn.utils.clip_grad_norm_(module.parameters(), 0.1)
+    assert norm.device == device.first
+
+
+def test_function_transforms(device: Device) -> None:
+    same(torch.func.vmap(lambda x: x * 2)(torch.ones(3, device=device.type)), [2.0] * 3)
+    same(torch.func.grad(lambda x: (x**2).sum())(torch.ones(2, device=device.type)), [2.0] * 2)
+
+
+def test_forward_mode(device: Device) -> None:
+    from torch.autograd import forward_ad
+
+    with forward_ad.dual_level():
+        make: Any = forward_ad.make_dual
+        unpack: Any = forward_ad.unpack_dual
+        dual = make(torch.ones(2, device=device.type), torch.ones(2, device=device.type))
+        same(unpack(dual * dual).tangent, [2.0] * 2)
+
+
+def test_activation_checkpoints(device: Device) -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    for reentrant in (False, True):
+        leaf = torch.ones(64, device=device.type, requires_grad=True)
+        result = checkpoint(lambda x: nn.functional.dropout(x * 2), leaf, use_reentrant=reentrant)
+        result.sum().backward()
+        assert leaf.grad is not None
+        same(leaf.grad * 1.0, result.detach())
+
+
+def test_compiles(device: Device) -> None:
+    function = torch.compile(lambda x: (x * 2).relu().sum(), backend="aot_eager")
+    same(function(torch.ones(3, device=device.type)), 6.0)
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=r"(?s)ACC-704.*'eager' or 'aot_eager'"):
+        torch.compile(lambda x: x * 2, backend="inductor")(torch.ones(3, device=device.type))
+
+
+def test_linear_algebra(device: Device) -> None:
+    host = torch.randn(3, 3)
+    here = host.to(device.type)
+    calls: tuple[Any, ...] = (
+        torch.linalg.inv,
+        torch.linalg.eigvals,
+        torch.fft.fft,
+        torch.unique,
+        torch.nonzero,
+    )
+    for call in calls:
+        same(call(here), call(host))
+    same(here.sort().indices, host.sort().indices)
+    same(torch.einsum("ij,jk->ik", here, here), torch.einsum("ij,jk->ik", host, host))
+
+
+def test_operators_on_lists(device: Device) -> None:
+    tensors = [torch.ones(2, device=device.type) for _ in range(3)]
+    torch._foreach_mul_(tensors, 2)
+    same(tensors[2], [2.0, 2.0])
+    assert torch._foreach_norm(tensors)[0].device == device.first
+
+
+def test_packed_sequences(device: Device) -> None:
+    packed = nn.utils.rnn.pack_padded_sequence(torch.ones(3, 2, 1, device=device.type), torch.tensor([3, 2]))
+    assert packed.data.device == device.first
+    assert packed.batch_sizes.device.type == "cpu", "the sizes of a packed sequence belong to the host"
+
+
+def test_accelerator_module(device: Device) -> None:
+    current = torch.accelerator.current_accelerator()
+    assert current is not None
+    assert current.type == device.type
+    assert torch.accelerator.device_count() == device.module.device_count()
+    assert torch.accelerator.is_available()
+    torch.accelerator.empty_cache()

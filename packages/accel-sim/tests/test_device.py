@@ -1,0 +1,79 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The tests of `device/`, in a process of each simulated device."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import accel_sim
+from accel_sim import ops, surface, vendors
+
+HERE = Path(__file__).parent
+DOCUMENT = HERE.parents[2] / "docs/simulated-devices.md"
+KEYS = [vendor.key for vendor in vendors.VENDORS]
+#: torch has no kernels of its collectives for mps, and its gloo takes no mps tensors.
+WITH_COLLECTIVES = [key for key in KEYS if key != "mps"]
+QUICK = ("npu",)
+
+
+def run(key: str, *files: str, launcher: tuple[str, ...] = (), **variables: str) -> None:
+    """Run files of `device/`; none of their tests fails, but for the gaps in their conftest."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", *launcher, "-m", "pytest", "-q", "-x",
+         *(str(HERE / "device" / file) for file in files)],
+        env=accel_sim.environment(key, base={**kept, "OMP_NUM_THREADS": "1", **variables}),
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+
+
+def marked(keys: list[str]) -> list[object]:
+    return [key if key in QUICK else pytest.param(key, marks=pytest.mark.slow) for key in keys]
+
+
+@pytest.mark.parametrize("key", marked(KEYS))
+def test_features_are_those_of_the_cpu(key: str) -> None:
+    run(key, "test_tensors.py", "test_training.py")
+
+
+@pytest.mark.parametrize("key", marked(["npu", "mlu", "xpu", "cuda"]))
+def test_graphs_work_as_on_hardware(key: str) -> None:
+    run(key, "test_graphs.py")
+
+
+@pytest.mark.parametrize("key", marked(WITH_COLLECTIVES))
+def test_collectives_give_the_right_numbers(key: str) -> None:
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    run(key, "test_collectives.py", launcher=launcher)
+
+
+@pytest.mark.parametrize(
+    ("key", "lazy"), [(key, lazy) for key in ops.VENDORS for lazy in (("1", "0") if key == "hpu" else ("1",))]
+)
+def test_fused_ops_equal_float64_and_refuse_host_tensors(key: str, lazy: str) -> None:
+    run(key, f"test_fused_{key}.py", PT_HPU_LAZY_MODE=lazy)
+
+
+@pytest.mark.parametrize("key", ops.VENDORS)
+def test_every_fused_op_is_tested_and_documented(key: str) -> None:
+    tests = (HERE / f"device/test_fused_{key}.py").read_text(encoding="utf-8")
+    page = DOCUMENT.read_text(encoding="utf-8")
+    for name in {op.name.partition(".")[0] for op in ops.of(key).table}:
+        assert f"def test_{name}(" in tests
+        assert f"`{name}`" in page
+
+
+@pytest.mark.parametrize("key", ops.VENDORS)
+def test_schemas_are_the_surfaces_and_only_those_of_sdaa_are_unconfirmed(key: str) -> None:
+    names = surface.load(key).names
+    for op in ops.of(key).table:
+        known = names[f"torch.ops.{ops.of(key).namespace}.{op.name.partition('.')[0]}"]
+        assert op.schema in known.signature
+        assert op.confirmed == (key != "sdaa")
