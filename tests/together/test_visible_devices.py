@@ -17,7 +17,7 @@ import pytest
 
 import accel_sim
 from accel_sim import vendors
-from accel_sim.visible_devices import uuid
+from accel_sim.vendors import uuid
 
 pytestmark = [pytest.mark.upstream]
 

@@ -133,8 +133,8 @@ def test_an_installed_wheel_has_an_image_for_each_device_without_a_compiler(
 _QUANTIZES = """
 import sys
 import torch
-from accel_sim.driver import libcuda
-driver = libcuda.load()  # built by another process, which had a compiler
+from accel_sim.driver import emulated
+driver = emulated.load(emulated.LIBCUDA)  # built by another process, which had a compiler
 driver.accel_driver_set(2, 12080, 90)
 torch.cuda.get_device_capability = lambda device: (9, 0)
 started = []
@@ -164,7 +164,8 @@ def test_an_installed_wheel_quantizes_without_a_compiler(site: Path) -> None:
 
     environment = accel_sim.environment("cuda", base=dict(os.environ))
     # The emulated driver and the simulated device, into the cache: that of the user, which other tests fill, too.
-    warm = "import torch; from accel_sim.driver import libcuda; libcuda.load(); torch.ones(1).to('cuda')"
+    load = "from accel_sim.driver import emulated; emulated.load(emulated.LIBCUDA)"
+    warm = f"import torch; {load}; torch.ones(1).to('cuda')"
     subprocess.run([sys.executable, "-c", warm], env=environment, check=True, capture_output=True)
     left = {name: value for name, value in environment.items() if name not in ("CXX", "CC", "CUDA_HOME")}
     done = subprocess.run(
@@ -240,9 +241,9 @@ def test_emulated_driver_takes_the_real_images(wheel: dict[str, bytes], tmp_path
         "import pathlib, sys, torch\n"
         "from accel_cuda.kernels import images\n"
         "from accel_cuda.op_builder.quantizer import QuantizerBuilder\n"
-        "from accel_sim.driver import libcuda\n"
+        "from accel_sim.driver import emulated\n"
         "images.FOLDER = pathlib.Path(sys.argv[1])\n"
-        "driver = libcuda.load()\n"
+        "driver = emulated.load(emulated.LIBCUDA)\n"
         "for capability in (90, 80, 120):\n"
         "    driver.accel_driver_set(2, 12080, capability)\n"
         "    torch.cuda.get_device_capability = lambda device: divmod(capability, 10)\n"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from accel_sim import behaviours, vendors, visible_devices
+from accel_sim import behaviours, vendors
 
 
 def test_torch_itself_fails_to_import_when_cann_is_missing(python):
@@ -36,7 +36,7 @@ except BaseException as error:
     ("ids", "count"), [("0,1,3", 3), ("3,1", 1), ("", 0), ("a", 0), ("0,9", 1), ("1,1", 1), ("0", 1)]
 )
 def test_ids_of_visible_ascend_devices_ascend(ids, count):
-    assert len(visible_devices.listed(vendors.find("npu"), 4, {"ASCEND_RT_VISIBLE_DEVICES": ids})) == count
+    assert len(vendors.visible_devices(vendors.find("npu"), 4, {"ASCEND_RT_VISIBLE_DEVICES": ids})) == count
 
 
 def test_runtime_counts_the_visible_devices(python):

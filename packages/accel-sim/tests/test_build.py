@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from accel_core.errors import CacheUnusable
-from accel_sim import build, build_progress
+from accel_sim import build
 from accel_sim.errors import SimulatorBuildFailed
 
 #: Writes what it was asked to make, and notes that it was called.
@@ -87,9 +87,7 @@ def test_several_that_ask_at_once_compile_once(cache, compiler, tmp_path):
 
 def test_of_several_processes_one_builds_and_the_others_say_that_they_wait(cache, compiler, tmp_path):
     compiler(f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
-    program = (
-        "from accel_sim import build, build_progress\nbuild_progress.PATIENCE = 0.05\nprint(build.library())"
-    )
+    program = "from accel_sim import build\nbuild.PATIENCE = 0.05\nprint(build.library())"
     command = [sys.executable, "-c", program]
     texts = [tmp_path / f"said{number}" for number in range(3)]
     started = []
@@ -133,8 +131,8 @@ def test_build_in_a_pipe_writes_the_start_signs_of_life_each_unit_and_the_end(
     cache, compiler, monkeypatch, tmp_path
 ):
     compiler(f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
-    monkeypatch.setattr(build_progress, "PATIENCE", 0.05)
-    monkeypatch.setattr(build_progress, "INTERVAL", 0.05)
+    monkeypatch.setattr(build, "PATIENCE", 0.05)
+    monkeypatch.setattr(build, "INTERVAL", 0.05)
     pipe = Pipe()
     monkeypatch.setattr(sys, "stderr", pipe)
     with ThreadPoolExecutor(1) as pool:
@@ -159,15 +157,15 @@ def test_library_that_is_there_is_found_without_a_word(cache, compiler, capfd):
 
 
 def test_signs_of_life_in_a_pipe_come_at_least_every_ten_seconds():
-    assert build_progress.INTERVAL + build_progress.PATIENCE < 10
+    assert build.INTERVAL + build.PATIENCE < 10
 
 
 def test_terminal_has_one_line_that_is_written_over(monkeypatch):
-    monkeypatch.setattr(build_progress, "PATIENCE", 0.01)
-    monkeypatch.setattr(build_progress, "REFRESH", 0.01)
+    monkeypatch.setattr(build, "PATIENCE", 0.01)
+    monkeypatch.setattr(build, "REFRESH", 0.01)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     screen = Screen()
-    with build_progress.BuildProgress("accel sim", screen) as progress:
+    with build.BuildProgress("accel sim", screen) as progress:
         progress.begin(1, "compiling")
         progress.part("device")
         assert screen.seen("building device, 0 of 1 done")

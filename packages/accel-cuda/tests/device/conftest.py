@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from accel_cuda.kernels import compiled_here, images, loading
-from accel_sim.driver import libcuda
+from accel_sim.driver import emulated
 
 from .machine import stand_ins, wheel
 
@@ -37,6 +37,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(images, "FOLDER", tmp_path)
     monkeypatch.setattr(compiled_here, "_PACKAGES", ())
     wheel(tmp_path, stand_ins(75, 80, 90, 100, 120))
-    emulated = libcuda.load(*driver_build())
-    emulated.accel_driver_set(torch.cuda.device_count(), 12080, 90)
-    return emulated
+    driver = emulated.load(emulated.LIBCUDA, *driver_build())
+    driver.accel_driver_set(torch.cuda.device_count(), 12080, 90)
+    return driver

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from accel_cuda.kernels import images
 from accel_ops.kernel_builders import ARGUMENTS
-from accel_sim.driver import libcuda
+from accel_sim.driver import emulated
 
 
 def wheel(folder: Path, contents: dict[str, bytes]) -> None:
@@ -24,4 +24,4 @@ def wheel(folder: Path, contents: dict[str, bytes]) -> None:
 
 
 def stand_ins(*architectures: int, kernels: Iterable[str] = ARGUMENTS) -> dict[str, bytes]:
-    return {f"sm_{number}": libcuda.stand_in(number, kernels) for number in architectures}
+    return {f"sm_{number}": emulated.stand_in(number, kernels) for number in architectures}

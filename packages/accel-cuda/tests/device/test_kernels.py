@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The quantizer's kernels from image to result, on the emulated driver of accel-testkit."""
+"""The quantizer's kernels from image to result, on the emulated driver of accel-sim."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from accel_cuda.kernels import driver, images
 from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
 from accel_ops.kernel_builders import ARGUMENTS
 from accel_ops.quantizer import QuantizerFunctions
-from accel_sim.driver import libcuda
+from accel_sim.driver import emulated
 
 from .machine import stand_ins, wheel
 
@@ -129,7 +129,7 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "truncated": (truncated, "the image sm_90 is damaged or of another build"),
     "not of CUDA": (foreign, "CUDA_ERROR_INVALID_IMAGE"),
     "of another architecture": (
-        lambda folder: wheel(folder, {"sm_90": libcuda.stand_in(80, ARGUMENTS)}), "CUDA_ERROR_NO_BINARY_FOR_GPU"
+        lambda folder: wheel(folder, {"sm_90": emulated.stand_in(80, ARGUMENTS)}), "CUDA_ERROR_NO_BINARY_FOR_GPU"
     ),
     "without a kernel": (
         lambda folder: wheel(folder, stand_ins(90, kernels=["accel_other"])), "CUDA_ERROR_NOT_FOUND"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels on ROCm, from hipRTC to result, on the emulated HIP runtime of accel-testkit."""
+"""Kernels on ROCm, from hipRTC to result, on the emulated HIP runtime of accel-sim."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from accel_cuda import CUDA_Accelerator
 from accel_cuda.kernels import compiled_here, hip, loading
 from accel_ops import fused_optimizers
 from accel_ops.quantizer import QuantizerFunctions
-from accel_sim.driver import libhip
+from accel_sim.driver import emulated
 
 from .conftest import driver_build
 
@@ -36,11 +36,11 @@ def rocm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         torch.cuda, "get_device_properties", lambda device: SimpleNamespace(gcnArchName=TARGET)
     )
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path))
-    emulated = libhip.load(*driver_build())
-    emulated.accel_driver_set(torch.cuda.device_count(), 0, 0)
-    emulated.accel_driver_set_architecture(TARGET.encode())
+    runtime = emulated.load(emulated.LIBHIP, *driver_build())
+    runtime.accel_driver_set(torch.cuda.device_count(), 0, 0)
+    runtime.accel_driver_set_architecture(TARGET.encode())
     loading._architecture.cache_clear()
-    yield emulated
+    yield runtime
     loading._architecture.cache_clear()
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizers' kernels from image to result, on the emulated driver of accel-testkit."""
+"""The optimizers' kernels from image to result, on the emulated driver of accel-sim."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import pytest
 
 from accel_ops.kernel_builders import packed_arguments
 from accel_ops.quantizer_kernels import KernelQuantizerFunctions
-from accel_sim.driver import HostKernels, KernelFault, host_kernels
+from accel_sim.driver import HostKernels, KernelFault, source
 from accel_sim.driver.trials import planted, run_sanitized, with_any_threads
 
 from .test_random_cases import CASES
@@ -105,4 +105,4 @@ def test_kernels_are_clean_under_the_sanitizers(tmp_path: Path) -> None:
 
 def test_sources_of_the_kernels_are_part_of_the_key(tmp_path: Path) -> None:
     planted(tmp_path / "include", *FAULTS["truncation"])
-    assert host_kernels.source(tmp_path / "include").key() != host_kernels.source().key()
+    assert source(tmp_path / "include").key() != source().key()

@@ -32,7 +32,5 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "activate":
-        importlib.import_module(
-            "torch"
-        )  # its entry point may import `activation`, too
+        importlib.import_module("torch")  # its entry point may import `activation`, too
     return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -27,7 +27,6 @@ from accel_sim import (
     surface,
     vendor_module,
     vendors,
-    visible_devices,
 )
 from accel_sim.errors import AlreadySimulating
 from accel_sim.simulation import Simulation, current, set_current
@@ -56,7 +55,7 @@ def activate(key: str) -> Simulation:
 
 def _start(vendor: SimVendor) -> Simulation:
     chosen = settings.read()
-    physical = visible_devices.listed(vendor, chosen.devices, os.environ)[: vendor.max_devices]
+    physical = vendors.visible_devices(vendor, chosen.devices, os.environ)[: vendor.max_devices]
     native = _load()
     if vendor.claims:
         backend_registration.rename_privateuse1_backend(vendor.key)

@@ -1,12 +1,19 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Names of a vendor's packages outside its device module: versions, steps of lazy mode, type queries."""
+"""Names of a vendor's packages outside its device module: hpu's optimizers, the transfer from cuda to npu."""
 
 from __future__ import annotations
 
+import functools
+import math
+import os
+from collections.abc import Callable
 from typing import Any
 
-from accel_sim import habana_optimizers, ops
+import torch
+from torch.utils import _device
+
+from accel_sim import ops
 from accel_sim.simulation import Simulation
 
 
@@ -30,8 +37,8 @@ def _habana() -> dict[str, Any]:
         "mark_step": lambda *_a, **_k: None,
         "_mark_step_if_lazy": lambda *_a, **_k: None,
         "initialize_distributed_hpu": lambda: _ranks(),
-        "FusedAdamW": habana_optimizers.FusedAdamW,
-        "FusedLamb": habana_optimizers.FusedLamb,
+        "FusedAdamW": FusedAdamW,
+        "FusedLamb": FusedLamb,
     }
 
 
@@ -40,3 +47,196 @@ def _ranks() -> tuple[int, int, int]:
 
     return tuple(int(os.environ.get(name, default)) for name, default in
                  (("WORLD_SIZE", "1"), ("RANK", "0"), ("LOCAL_RANK", "0")))  # type: ignore[return-value]  # fmt: skip
+
+
+_LAZY = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
+
+
+def _loss_of(closure: Callable[[], Any] | None) -> Any:
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
+
+
+class FusedAdamW(torch.optim.Optimizer):
+    """AdamW with one operator call a parameter group. Moments in another type than the weights are not simulated."""
+
+    def __init__(
+        self, params: Any, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-6,
+        weight_decay: float = 0.0, bias_correction: bool = True, moments_dtype: Any = None,
+    ) -> None:  # fmt: skip
+        if moments_dtype is not None:
+            from accel_sim.errors import raise_not_simulated
+
+            raise_not_simulated("hpex.optimizers.FusedAdamW with moments_dtype")
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "betas": betas,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "bias_correction": bias_correction,
+            },
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step on every parameter that has a gradient."""
+        loss = _loss_of(closure)
+        for group in self.param_groups:
+            if weights := [p for p in group["params"] if p.grad is not None]:
+                self._step(group, weights)
+        return loss
+
+    def _step(self, group: dict[str, Any], weights: list[torch.Tensor]) -> None:
+        first, second = _states(self.state, weights)
+        group["step"] = group.get("step", 0) + 1
+        beta1, beta2 = group["betas"]
+        size = group["lr"]
+        if group["bias_correction"]:
+            size *= math.sqrt(1 - beta2 ** group["step"]) / (1 - beta1 ** group["step"])
+        kept = 1 - group["weight_decay"] * group["lr"]
+        like: Any = {"dtype": weights[0].dtype, "device": weights[0].device}
+        decay = (kept,) if _LAZY else (torch.tensor([kept], **like), kept != 1.0)
+        torch.ops.hpu.optimizer_adamw(
+            [p.grad for p in weights], [p.data for p in weights], first, second, torch.tensor([-size], **like), beta1,
+            beta2, group["eps"], *decay,
+        )  # fmt: skip
+
+
+class FusedLamb(torch.optim.Optimizer):
+    """LAMB in two phases, with the gradients clipped to a common norm."""
+
+    def __init__(
+        self, params: Any, lr: float = 1e-3, bias_correction: bool = True, betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6, weight_decay: float = 0.01, amsgrad: bool = False, adam_w_mode: bool = True,
+        grad_averaging: bool = True, set_grad_none: bool = True, max_grad_norm: float | None = 1.0,
+        use_lamb: bool = False, fused: bool = False, dtype: Any = None,
+    ) -> None:  # fmt: skip
+        if amsgrad:
+            raise RuntimeError("FusedLamb does not support the AMSGrad variant.")
+        self.max_grad_norm, self.use_lamb = max_grad_norm, use_lamb
+        super().__init__(
+            params,
+            {
+                "lr": lr,
+                "bias_correction": bias_correction,
+                "betas": betas,
+                "eps": eps,
+                "weight_decay": weight_decay,
+                "grad_averaging": grad_averaging,
+            },
+        )
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step on every parameter that has a gradient."""
+        loss = _loss_of(closure)
+        grads = [p.grad for group in self.param_groups for p in group["params"] if p.grad is not None]
+        if not grads:
+            return loss
+        clip = torch.ones(1, device=grads[0].device)
+        if self.max_grad_norm is not None:
+            clip = torch.ops.hpu.optimizer_lamb_fused_norm(grads, self.max_grad_norm)
+        for group in self.param_groups:
+            if weights := [p for p in group["params"] if p.grad is not None]:
+                self._step(group, weights, clip)
+        return loss
+
+    def _step(self, group: dict[str, Any], weights: list[torch.Tensor], clip: torch.Tensor) -> None:
+        first, second = _states(self.state, weights)
+        group["step"] = group.get("step", 0) + 1
+        device = weights[0].device
+        corrections = [
+            torch.tensor(1 - beta ** group["step"] if group["bias_correction"] else 1.0, device=device)
+            for beta in group["betas"]
+        ]
+        data = [p.data for p in weights]
+        norms, update_norms = ([p.new_empty(1) for p in data] for _ in range(2))
+        updates = [torch.empty_like(p) for p in data]
+        torch.ops.hpu.optimizer_lamb_phase1(
+            [p.grad for p in weights], data, first, second, norms, update_norms, updates, clip,
+            int(group["grad_averaging"]), *group["betas"], group["eps"], *corrections, group["weight_decay"],
+        )  # fmt: skip
+        torch.ops.hpu.optimizer_lamb_phase2(
+            data, update_norms, norms, updates, torch.tensor(-group["lr"], device=device), group["weight_decay"],
+            self.use_lamb,
+        )  # fmt: skip
+
+
+def _states(state: Any, weights: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return the first and second moments, created as zeros."""
+    for p in weights:
+        if not state[p]:
+            state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+    return [state[p]["exp_avg"] for p in weights], [state[p]["exp_avg_sq"] for p in weights]
+
+
+_DEVICES = ("device", "device_type", "map_location", "device_id")
+_TENSOR = (
+    "new_empty",
+    "new_empty_strided",
+    "new_full",
+    "new_ones",
+    "new_tensor",
+    "new_zeros",
+    "to",
+    "pin_memory",
+)
+_MORE = ("load", "set_default_device", "rand_like", "randn_like", "randint_like", "ones_like", "zeros_like",
+         "full_like", "empty_like", "get_device_module")  # fmt: skip
+_DONE = "_accel_transferred"
+
+
+def transfer(simulation: Simulation) -> None:
+    """Do it, once a process."""
+    if getattr(torch, _DONE, False):
+        return
+    setattr(torch, _DONE, True)
+    module: Any = simulation.module
+    for name in dir(torch.cuda):
+        if not name.startswith("__") and hasattr(module, name):
+            setattr(torch.cuda, name, getattr(module, name))
+    constructors = {function.__name__ for function in _device._device_constructors()}
+    for name in (*constructors, *_MORE):
+        _wrap(torch, name, _npu)
+    for name in _TENSOR:
+        _wrap(torch.Tensor, name, _npu)
+    for name in ("to", "to_empty"):
+        _wrap(torch.nn.Module, name, _npu)
+    kinds: tuple[Any, ...] = (torch.Tensor, torch.nn.Module)
+    for kind in kinds:
+        kind.cuda = kind.npu
+    kinds[0].is_cuda = kinds[0].is_npu
+    _wrap(torch.distributed, "init_process_group", _hccl)
+    _wrap(torch.distributed, "new_group", _hccl)
+    _wrap(torch.autocast, "__init__", _npu)
+
+
+def _wrap(owner: Any, name: str, changed: Callable[[Any], Any]) -> None:
+    original = getattr(owner, name, None)
+    if original is None:
+        return
+
+    @functools.wraps(original)
+    def call(*arguments: Any, **options: Any) -> Any:
+        given = {
+            key: changed(value) if key in (*_DEVICES, "backend") else value for key, value in options.items()
+        }
+        return original(*map(changed, arguments), **given)
+
+    setattr(owner, name, call)
+
+
+def _npu(value: Any) -> Any:
+    if isinstance(value, str) and "cuda" in value:
+        return value.replace("cuda", "npu")
+    if isinstance(value, torch.device) and value.type == "cuda":
+        return torch.device("npu", value.index) if value.index is not None else torch.device("npu")
+    return value
+
+
+def _hccl(value: Any) -> Any:
+    return _npu(value.replace("nccl", "hccl")) if isinstance(value, str) else value

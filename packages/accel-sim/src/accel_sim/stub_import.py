@@ -34,11 +34,11 @@ def populate(name: str) -> None:
 
 def transfer() -> None:
     """Let programs that say cuda run on npu; what importing torch_npu.contrib.transfer_to_npu does."""
-    from accel_sim import simulation, transfer_to_npu
+    from accel_sim import package_names, simulation
 
     active = simulation.current()
     assert active is not None
-    transfer_to_npu.transfer(active)
+    package_names.transfer(active)
 
 
 def _import_torch() -> Any:

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The table of simulated vendors, and vendors described in a file."""
+"""The table of simulated vendors, those described in a file, and the devices that a variable leaves visible."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -170,3 +171,30 @@ def _read(path: Path) -> SimVendor:
 
 def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
+
+
+def visible_devices(vendor: SimVendor, present: int, environment: Mapping[str, str]) -> tuple[int, ...]:
+    """Return the machine's numbers of the visible devices; the first of the vendor's variables that is set decides."""
+    for variable in vendor.visible:
+        if variable in environment:
+            found = _visible(environment[variable], present, vendor)
+            return tuple(sorted(found) if vendor.own_order else found)
+    return tuple(range(present))
+
+
+def uuid(number: int) -> str:
+    """Return the name of a device of the machine, where the vendor's variable takes names."""
+    return f"GPU-{number:08x}-0000-4000-8000-000000000000"
+
+
+def _visible(text: str, present: int, vendor: SimVendor) -> list[int]:
+    """Return the ids before the first that is unknown, repeats, or (Ascend) does not ascend."""
+    names = {uuid(number): number for number in range(present)} if vendor.uuids else {}
+    seen: list[int] = []
+    for part in text.split(","):
+        item = part.strip()
+        number = int(item) if item.isdigit() else names.get(item, present)
+        if number >= present or number in seen or (vendor.ascending and seen and number <= seen[-1]):
+            break
+        seen.append(number)
+    return seen

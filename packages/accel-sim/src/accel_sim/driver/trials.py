@@ -15,7 +15,7 @@ from typing import Any
 
 from accel_core.native import compiler
 from accel_sim import shared
-from accel_sim.driver.host_kernels import HostKernels
+from accel_sim.driver import HostKernels
 
 HEADERS = shared.folder("csrc") / "include"
 #: Flags of the compiler for address and undefined behaviour.

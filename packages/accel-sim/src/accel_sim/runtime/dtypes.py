@@ -1,13 +1,15 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Data types: what the device computes with, autocast, and the old tensor classes."""
+"""Data types, typed tensor classes, and mixed precision: torch's own, for the vendor's device."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 
+from accel_sim.errors import raise_not_simulated
 from accel_sim.simulation import Simulation
 
 TENSORS = {
@@ -30,6 +32,7 @@ def exports(simulation: Simulation) -> dict[str, Any]:
         "set_autocast_dtype": lambda dtype: torch.set_autocast_dtype(kind, dtype),
         "set_autocast_enabled": lambda enable: torch.set_autocast_enabled(kind, enable),
         **{name: _tensor_class(name, dtype, kind) for name, dtype in TENSORS.items()},
+        **_amp(simulation),
     }
 
 
@@ -51,3 +54,51 @@ class _TensorType(type):
 
 def _tensor_class(name: str, dtype: torch.dtype, kind: str) -> type:
     return _TensorType(name, (), {"dtype": dtype, "kind": kind, "__module__": f"torch.{kind}"})
+
+
+_WITH_AMP = ("npu", "mlu")
+
+
+def _amp(simulation: Simulation) -> dict[str, Any]:
+    """Return the names that this module adds; torch.cuda.amp is torch's own already."""
+    if simulation.type not in _WITH_AMP:
+        return {}
+    kind = simulation.type
+    precision: Any = torch.amp
+
+    class autocast(torch.amp.autocast_mode.autocast):
+        """torch.autocast for this device."""
+
+        def __init__(
+            self, enabled: bool = True, dtype: torch.dtype = torch.float16, cache_enabled: bool = True
+        ) -> None:
+            super().__init__(kind, enabled=enabled, dtype=dtype, cache_enabled=cache_enabled)
+
+    def custom_fwd(fwd: Any = None, *, cast_inputs: Any = None) -> Any:
+        return precision.custom_fwd(fwd, device_type=kind, cast_inputs=cast_inputs)
+
+    return {
+        "autocast": autocast,
+        "GradScaler": _scaler(kind),
+        "custom_fwd": custom_fwd,
+        "custom_bwd": functools.partial(precision.custom_bwd, device_type=kind),
+        "amp_definitely_not_available": lambda: simulation.devices == 0,
+    }
+
+
+def _scaler(kind: str) -> type:
+    names = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
+
+    class GradScaler(torch.amp.GradScaler):
+        """torch's GradScaler for this device."""
+
+        def __init__(
+            self, *numbers: float, dynamic: bool = True, enabled: bool = True, **options: Any
+        ) -> None:
+            if kind != "npu" and (dynamic is not True or len(numbers) > len(names)):
+                raise TypeError(f"GradScaler takes {', '.join(names)} and enabled")
+            if not dynamic:
+                raise_not_simulated("torch.npu.amp.GradScaler(dynamic=False)")
+            super().__init__(kind, enabled=enabled, **{**dict(zip(names, numbers, strict=False)), **options})
+
+    return GradScaler

@@ -1,18 +1,20 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs: the vendor's class and capture context over the native recorder."""
+"""Graphs: the vendors' classes and capture contexts, graphed callables, and the wrapped modules of hpu."""
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils import _pytree
 
 from accel_sim import surface
 from accel_sim.errors import raise_not_simulated
-from accel_sim.runtime import graphed_callables, hpu_graphs
 from accel_sim.simulation import Simulation
 
 #: The vendors whose graphs are torch's own Python code over a native class: its names in torch._C.
@@ -34,10 +36,10 @@ def exports(simulation: Simulation) -> dict[str, Any]:
     graph_class = _class(simulation, name)
     names: dict[str, Any] = {name: graph_class, "graph": contexts[simulation.type](simulation), **capturing}
     if simulation.type == "hpu":
-        names |= hpu_graphs.exports(graph_class, names["graph"])
+        names |= _wrappers(graph_class, names["graph"])
     else:
         names["graph_pool_handle"] = lambda: simulation.native.graph_pool_handle()
-        names["make_graphed_callables"] = graphed_callables.maker(simulation, graph_class, names["graph"])
+        names["make_graphed_callables"] = _callables_maker(simulation, graph_class, names["graph"])
     return names
 
 
@@ -169,3 +171,196 @@ def _hpu_graph(simulation: Simulation) -> type:
             )
 
     return graph
+
+
+Tensors = tuple[Any, ...]
+
+
+@dataclass
+class _Part:
+    """One callable with the memory that its graphs work on."""
+
+    call: Any
+    arguments: Tensors
+    unused: bool
+    forward: Any
+    backward: Any
+    leaves: list[Any] = field(init=False)
+    inputs: Tensors = field(init=False)  # the leaves of the arguments, then the parameters
+    outputs: Tensors = ()
+    shape: Any = None
+    grads_out: Tensors = ()
+    grads_in: Tensors = ()
+
+    def __post_init__(self) -> None:
+        self.leaves = _pytree.tree_leaves(self.arguments)
+        parameters = self.call.parameters() if isinstance(self.call, torch.nn.Module) else ()
+        self.inputs = (*self.leaves, *parameters)
+
+    def warm_up(self) -> None:
+        outputs = _pytree.tree_leaves(self.call(*self.arguments))
+        self.differentiate(outputs, [torch.empty_like(each) for each in outputs if each.requires_grad])
+
+    def differentiate(self, outputs: Any, grads: Any) -> Tensors:
+        ends = [each for each in outputs if each.requires_grad]
+        starts = [each for each in self.inputs if each.requires_grad]
+        if not ends:
+            return ()
+        return torch.autograd.grad(ends, starts, grads, only_inputs=True, allow_unused=self.unused)
+
+    def capture_forward(self, capture: Callable[[Any], Any]) -> None:
+        with capture(self.forward):
+            result = self.call(*self.arguments)
+        leaves, self.shape = _pytree.tree_flatten(result)
+        self.outputs = tuple(leaves)
+
+    def capture_backward(self, capture: Callable[[Any], Any]) -> None:
+        self.grads_out = tuple(torch.empty_like(o) if o.requires_grad else None for o in self.outputs)
+        if all(grad is None for grad in self.grads_out):
+            self.grads_in = tuple(None for _ in self.inputs)
+            return
+        with capture(self.backward):
+            grads = iter(self.differentiate(self.outputs, [g for g in self.grads_out if g is not None]))
+        self.grads_in = tuple(next(grads) if each.requires_grad else None for each in self.inputs)
+
+    def finished(self) -> Callable[..., Any]:
+        node = _node(self)
+        parameters = self.inputs[len(self.leaves) :]
+
+        def graphed(*arguments: Any) -> Any:
+            return _pytree.tree_unflatten(
+                node.apply(*_pytree.tree_leaves(arguments), *parameters), self.shape
+            )
+
+        if not isinstance(self.call, torch.nn.Module):
+            return graphed
+        module, training, plain = self.call, self.call.training, self.call.forward
+        module.forward = lambda *arguments: (graphed if module.training == training else plain)(*arguments)
+        return module
+
+
+def _node(part: _Part) -> Any:
+    class Graphed(torch.autograd.Function):
+        @staticmethod
+        def forward(_ctx: Any, *inputs: Any) -> Any:
+            for static, given in zip(part.leaves, inputs, strict=False):
+                if static.data_ptr() != given.data_ptr():
+                    static.copy_(given)
+            part.forward.replay()
+            return tuple(each.detach() for each in part.outputs)
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(_ctx: Any, *grads: Any) -> Any:
+            for static, given in zip(part.grads_out, grads, strict=True):
+                if static is not None and static.data_ptr() != given.data_ptr():
+                    static.copy_(given)
+            part.backward.replay()
+            return tuple(each if each is None else each.detach() for each in part.grads_in)
+
+    return Graphed
+
+
+def _callables_maker(simulation: Simulation, graph_class: Any, capture: Any) -> Callable[..., Any]:
+    """The vendor's `make_graphed_callables`."""
+
+    def make_graphed_callables(
+        callables: Any,
+        sample_args: Any,
+        num_warmup_iters: int = 3,
+        allow_unused_input: bool = False,
+        pool: Any = None,
+    ) -> Any:
+        one = not isinstance(callables, tuple)
+        calls, samples = ((callables,), (sample_args,)) if one else (callables, sample_args)
+        shared = simulation.native.graph_pool_handle() if pool is None else pool
+        parts = [
+            _Part(call, arguments, allow_unused_input, graph_class(), graph_class())
+            for call, arguments in zip(calls, samples, strict=True)
+        ]
+        torch.accelerator.synchronize()
+        with simulation.simulated["StreamContext"](simulation.simulated["Stream"]()):
+            for part in parts:
+                for _ in range(num_warmup_iters):
+                    part.warm_up()
+        torch.accelerator.synchronize()
+        for part in parts:
+            part.capture_forward(lambda graph: capture(graph, pool=shared))
+        for part in reversed(parts):
+            part.capture_backward(lambda graph: capture(graph, pool=shared))
+        finished = tuple(part.finished() for part in parts)
+        return finished[0] if one else finished
+
+    return make_graphed_callables
+
+
+_CaptureContext = Callable[[Any], Any]
+
+
+class _Cache:
+    """The graphs of one function, by shapes and types of its inputs."""
+
+    def __init__(
+        self, function: Callable[..., Any], graph_class: Any, capture: _CaptureContext, most: int | None
+    ) -> None:
+        self.function, self.graph_class, self.capture, self.most = function, graph_class, capture, most
+        self.graphs: dict[Any, tuple[Any, list[Any], Any]] = {}
+
+    def call(self, *arguments: Any, **options: Any) -> Any:
+        """_CaptureContext at the first call with such inputs, and replay at later ones."""
+        leaves, shape = _pytree.tree_flatten((arguments, options))
+        key = (str(shape), *map(_kind, leaves))
+        known = self.graphs.get(key)
+        if known is None:
+            if self.most is not None and len(self.graphs) >= self.most:
+                return self.function(*arguments, **options)
+            return self._captured(key, leaves, shape)
+        graph, static, result = known
+        for here, given in zip(static, leaves, strict=True):
+            if isinstance(here, torch.Tensor):
+                here.copy_(given)
+        graph.replay()
+        return result
+
+    def _captured(self, key: Any, leaves: list[Any], shape: Any) -> Any:
+        static = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        arguments, options = _pytree.tree_unflatten(static, shape)
+        graph = self.graph_class()
+        with torch.no_grad(), self.capture(graph):
+            result = self.function(*arguments, **options)
+        self.graphs[key] = graph, static, result
+        return result
+
+
+def _kind(leaf: Any) -> Any:
+    return (tuple(leaf.shape), leaf.dtype, str(leaf.device)) if isinstance(leaf, torch.Tensor) else repr(leaf)
+
+
+def _called_like(function: Callable[..., Any], cache: _Cache) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        return cache.call(*arguments, **options)
+
+    return call
+
+
+def _wrappers(graph_class: Any, capture: _CaptureContext) -> dict[str, Any]:
+    """Return the functions over the vendor's graph class and its capture context."""
+
+    def wrap_in_hpu_graph(
+        module: Any, asynchronous: bool = False, disable_tensor_cache: bool = False, dry_run: bool = False,
+        max_graphs: int | None = None,
+    ) -> Any:  # fmt: skip
+        cache = _Cache(module.forward, graph_class, capture, max_graphs)
+        module.forward = _called_like(module.forward, cache)
+        module.clear_cache = cache.graphs.clear
+        module.clear_inputs = lambda: None
+        return module
+
+    def wrap_in_hpu_graph_func(
+        func: Any, asynchronous: bool = False, disable_tensor_cache: bool = False, dry_run: bool = False,
+        max_graphs: int | None = None,
+    ) -> Any:  # fmt: skip
+        return _called_like(func, _Cache(func, graph_class, capture, max_graphs))
+
+    return {"wrap_in_hpu_graph": wrap_in_hpu_graph, "wrap_in_hpu_graph_func": wrap_in_hpu_graph_func}

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from accel_sim.runtime import memory
-from accel_sim.runtime.indices import Indices
+from accel_sim.runtime.device import Indices
 from accel_sim.simulation import Simulation
 
 

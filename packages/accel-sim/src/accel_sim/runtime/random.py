@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from accel_sim.runtime.indices import Indices
+from accel_sim.runtime.device import Indices
 from accel_sim.simulation import Simulation
 
 

@@ -11,7 +11,7 @@ import torch
 
 from accel_sim import surface
 from accel_sim.errors import raise_not_simulated
-from accel_sim.runtime.indices import Indices
+from accel_sim.runtime.device import Indices
 from accel_sim.simulation import Simulation
 
 
