@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+import accel_sim
 from accel_core.op_builder import OpBuilder, Route
 from accel_core.op_builder.source_builder import deepspeed_folder
-from accel_testkit import sim
 from ci import feature_matrix, workspace
 from ci.tests.repository import HEADER, Repository
 
@@ -230,7 +230,7 @@ def test_loaded_ops_take_a_route_that_they_tell(key: str) -> None:
     base = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_S", "DS_ACC"))}
     done = subprocess.run(
         [sys.executable, "-m", "accel_core.cli", "ops", "build", "--json"],
-        env=sim.environment(key, base=base), capture_output=True, text=True, check=False,
+        env=accel_sim.environment(key, base=base), capture_output=True, text=True, check=False,
     )  # fmt: skip
     rows = [row for row in json.loads(done.stdout)["ops"] if row["state"] == "ok"]
     assert rows
