@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from accel_ops.fused_optimizers import copy_back, wide
 from accel_sim import errors
 from accel_sim.ops import Declared, Ops, same_device, steps
+from accel_sim.ops.steps import copy_back, wide
 
 Tensor = torch.Tensor
 Tensors = list[Tensor]

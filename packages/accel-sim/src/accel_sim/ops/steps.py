@@ -4,11 +4,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
-from accel_ops.fused_optimizers import copy_back, wide
-
 Tensor = torch.Tensor
+
+
+def wide(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return detached tensors of at least 32 bits as they are, and float32 copies of others."""
+    detached = (tensor.detach() for tensor in tensors)
+    return [tensor if tensor.dtype.itemsize >= 4 else tensor.float() for tensor in detached]
+
+
+def copy_back(narrow: Sequence[Tensor], computed: Sequence[Tensor]) -> None:
+    """Copy the float32 copies that `wide` made back into the original tensors, rounded."""
+    for original, copy in zip(narrow, computed, strict=True):
+        if original.dtype != copy.dtype:
+            original.detach().copy_(copy)
 
 
 def adam(
