@@ -85,8 +85,9 @@ def priority(key: str, variant: str = "") -> int:
 ON_INDEX = False
 
 _KERNELS = "accel-ops"  # every vendor package requires it
+_SIMULATOR, _TESTKIT = "accel-sim", "accel-testkit"  # which requires both
 _VENDORS = {entry.distribution for entry in CASCADE}
-_OWN = {*_VENDORS, "accel-core", "accel-launch", _KERNELS, "accel-testkit"}
+_OWN = {*_VENDORS, "accel-core", "accel-launch", _KERNELS, _SIMULATOR, _TESTKIT}
 _WHERE = " (in a checkout of accel: its packages are on no index yet)"
 
 
@@ -102,8 +103,10 @@ def pip_install(*requirements: str, options: str = "") -> str:
         f"./packages/{name}" if name in from_checkout else shlex.quote(requirement)
         for name, requirement in zip(names, requirements, strict=True)
     ]
-    if from_checkout & _VENDORS and not _installed(_KERNELS):
-        arguments.insert(0, f"./packages/{_KERNELS}")
+    needed = {_KERNELS} if from_checkout & {*_VENDORS, _TESTKIT} else set()
+    if _TESTKIT in from_checkout:
+        needed.add(_SIMULATOR)
+    arguments[:0] = [f"./packages/{name}" for name in sorted(needed) if not _installed(name)]
     return " ".join(["pip install", *filter(None, [options]), *arguments]) + _WHERE * bool(from_checkout)
 
 

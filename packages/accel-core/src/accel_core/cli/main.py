@@ -5,7 +5,7 @@
 A package adds one as ::
 
     [project.entry-points."accel.commands"]
-    sim = "accel_testkit.sim:COMMAND"
+    sim = "accel_sim.cli"
 
 where the object, or module, has `add_arguments(parser)` and `run(args) -> int`. It is imported only when it
 is called, so that a broken one does not affect the others. The first line of the module's docstring, after its
@@ -96,7 +96,7 @@ _ELSEWHERE = {
     "io": "accel-ops",
     "launch": "accel-launch",
     "new-vendor": "accel-testkit",
-    "sim": "accel-testkit",
+    "sim": "accel-sim",
 }
 
 
