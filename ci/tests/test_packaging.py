@@ -104,7 +104,6 @@ OF_A_REPOSITORY = (".github/", ".gitignore", "CONTRIBUTING.md", "changelog.d/+",
 OPTIONAL = (
     "tests/simulated.json",
     "op_builder/fused.py",
-    "op_builder/inference.py",
     "device/test_inference.py",
 )
 #: The CPU is on every machine.

@@ -38,7 +38,7 @@ def test_deepspeed_finds_the_table_s_builders_and_no_others_in_the_package(cpu: 
     found = [
         name
         for _, stem, _ in pkgutil.iter_modules(package.__path__)
-        for name in vars(importlib.import_module(f"{package.__name__}.{stem}"))
+        for name in importlib.import_module(f"{package.__name__}.{stem}").__dir__()
         if name.endswith("Builder")
     ]
     assert sorted(found) == sorted(TABLE)

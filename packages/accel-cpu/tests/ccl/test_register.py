@@ -13,7 +13,7 @@ import torch.distributed as dist
 from accel_core.errors import AccelError
 from accel_core.vendor import Bindings
 from accel_cpu.ccl import communicator, library, register
-from accel_cpu.op_builder.comm import CCLCommBuilder
+from accel_cpu.ccl.builder import CCLCommBuilder
 
 
 class _Backends:

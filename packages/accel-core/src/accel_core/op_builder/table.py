@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from accel_core.errors import InvalidOpTable
@@ -16,20 +16,13 @@ from accel_core.vendor import Trait
 class OpTable(Mapping[str, str]):
     """A read-only mapping `{"CPUAdamBuilder": "accel_cpu.op_builder.cpu_adam:CPUAdamBuilder"}`.
 
-    package: the op_builder package of the vendor, of which DeepSpeed imports every module.
+    package: what `op_builder_dir()` returns. DeepSpeed imports every module of that package and takes the names that
+        end in Builder; in that of `accel_ops.table` they are those of the current accelerator.
     """
 
     def __init__(self, package: str, builders: Mapping[str, str]) -> None:
         self.package = package
         self._builders = dict(builders)
-
-    @classmethod
-    def from_modules(cls, package: str, **modules: Sequence[str]) -> OpTable:
-        """Return a table from lists of builders by module of the package, such as `host=names.HOST`."""
-        return cls(
-            package,
-            {name: f"{package}.{module}:{name}" for module, names in modules.items() for name in names},
-        )
 
     def __getitem__(self, class_name: str) -> str:
         return self._builders[class_name]

@@ -112,6 +112,6 @@ def _builders_of(accelerator: Any) -> list[Any]:
     for _, stem, _ in pkgutil.iter_modules([str(Path(str(package.__file__)).parent)]):
         if stem not in ("all_ops", "builder"):
             module = importlib.import_module(f"{package.__name__}.{stem}")
-            names.update(dict.fromkeys(name for name in vars(module) if name.endswith("Builder")))
+            names.update(dict.fromkeys(name for name in module.__dir__() if name.endswith("Builder")))
     created = (accelerator.create_op_builder(name) for name in names)
     return [builder for builder in created if builder is not None]

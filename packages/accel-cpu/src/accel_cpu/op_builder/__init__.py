@@ -2,14 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ops of the CPU; what is missing has its reason in `accel_cpu.traits`."""
 
-from accel_core.op_builder import OpTable
-from accel_core.op_builder.names import FILE_IO, FUSED, HOST, INFERENCE, PLAIN
+from accel_ops.table import op_table
 
-TABLE = OpTable.from_modules(
-    __name__,
-    host=(*HOST, *FILE_IO),
-    fused=FUSED,
-    inference=INFERENCE,
-    plain=PLAIN,
-    comm=("CCLCommBuilder", "ShareMemCommBuilder"),
+TABLE = op_table(
+    {
+        "accel_ops.op_builder": ("FusedAdamBuilder", "FusedLionBuilder"),
+        "accel_cpu.ccl.builder": ("CCLCommBuilder",),
+        "accel_cpu.shm.inference": ("ShareMemCommBuilder",),
+    }
 )

@@ -2,9 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ops of CUDA devices: torch's operators, our kernels, DeepSpeed's own sources, and plain torch behind them."""
 
-from accel_core.op_builder import OpTable
-from accel_core.op_builder.names import CUDA_ONLY, FILE_IO, FUSED, HOST, INFERENCE, PLAIN
+from accel_core.op_builder.names import CUDA_ONLY, FUSED, INFERENCE
+from accel_ops.table import op_table
 
-TABLE = OpTable.from_modules(
-    __name__, host=(*HOST, *FILE_IO), fused=FUSED, inference=INFERENCE, plain=PLAIN, kernels=CUDA_ONLY
+TABLE = op_table(
+    {
+        f"{__name__}.fused": FUSED,
+        f"{__name__}.inference": INFERENCE,
+        f"{__name__}.kernels": CUDA_ONLY,
+        f"{__name__}.mixed": (
+            "EvoformerAttnBuilder",
+            "FPQuantizerBuilder",
+            "RandomLTDBuilder",
+            "SpatialInferenceBuilder",
+        ),
+        f"{__name__}.quantizer": ("QuantizerBuilder",),
+    }
 )

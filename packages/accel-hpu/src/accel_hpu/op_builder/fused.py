@@ -12,16 +12,12 @@ import torch
 from accel_ops import fused_optimizers
 from accel_ops.fused_optimizers import (
     AdamStep,
-    FusedLambBuilder,
-    FusedLionBuilder,
     Lists,
     Tensors,
     as_multi_tensor_adam,
     copy_back,
     wide,
 )
-
-__all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
 #: The largest float32 below 1; larger factors are rounded to 1.
 _BELOW_ONE = 1 - 2**-24

@@ -13,13 +13,9 @@ import torch
 from accel_ops import fused_optimizers
 from accel_ops.fused_optimizers import (
     AdamStep,
-    FusedLambBuilder,
-    FusedLionBuilder,
     Lists,
     as_multi_tensor_adam,
 )
-
-__all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
 
 def step(lists: Lists, adam: AdamStep) -> None:

@@ -2,7 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ops of the Apple GPU; what is missing has its reason in `accel_mps.traits`."""
 
-from accel_core.op_builder import OpTable
-from accel_core.op_builder.names import FILE_IO, FUSED, HOST, INFERENCE, PLAIN
+from accel_ops.table import op_table
 
-TABLE = OpTable.from_modules(__name__, host=(*HOST, *FILE_IO), fused=FUSED, inference=INFERENCE, plain=PLAIN)
+TABLE = op_table(
+    {
+        f"{__name__}.fused": ("FusedAdamBuilder",),
+    }
+)

@@ -4,10 +4,7 @@
 
 from __future__ import annotations
 
-from accel_ops.fused_optimizers import FusedLambBuilder, FusedLionBuilder
 from accel_ops.torch_fused import TorchFusedAdamBuilder
-
-__all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
 
 class FusedAdamBuilder(TorchFusedAdamBuilder):

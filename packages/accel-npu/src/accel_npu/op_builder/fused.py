@@ -11,11 +11,9 @@ from typing_extensions import override
 
 from accel_core.op_builder import Route
 from accel_ops import fused_optimizers
-from accel_ops.fused_optimizers import AdamStep, FusedLambBuilder, FusedLionBuilder, Lists, Step
+from accel_ops.fused_optimizers import AdamStep, Lists, Step
 from accel_ops.fused_optimizers import adam_step as adam_in_plain_torch
 from accel_ops.torch_fused import TorchFusedAdamBuilder
-
-__all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
 
 def step(lists: Lists, adam: AdamStep) -> None:

@@ -12,9 +12,7 @@ import torch
 from typing_extensions import override
 
 from accel_ops import inference
-from accel_ops.inference import FusedFunctions, InferenceBuilder
-
-__all__ = ["InferenceBuilder", "InferenceCoreBuilder"]
+from accel_ops.inference import FusedFunctions
 
 _PLAIN = inference.CoreFunctions()
 #: The row length must be a multiple of this, according to public code that uses the op.

@@ -28,7 +28,7 @@ def found_by_upstream(accelerator: DeepSpeedAccelerator) -> list[str]:
     for _, stem, _ in pkgutil.iter_modules(package.__path__):
         if stem not in ("all_ops", "builder"):
             module = importlib.import_module(f"{package.__name__}.{stem}")
-            found.update(dict.fromkeys(name for name in vars(module) if name.endswith("Builder")))
+            found.update(dict.fromkeys(name for name in module.__dir__() if name.endswith("Builder")))
     return sorted(found)
 
 

@@ -5,10 +5,7 @@
 from __future__ import annotations
 
 from accel_ops import kernel_builders
-from accel_ops.fused_optimizers import FusedLambBuilder
 from accel_xpu.kernels.loading import SOURCE
-
-__all__ = ["FusedAdamBuilder", "FusedLambBuilder", "FusedLionBuilder"]
 
 
 class FusedAdamBuilder(kernel_builders.FusedAdamBuilder):

@@ -5,8 +5,17 @@
 from accel_core.op_builder import OpTable
 from accel_core.op_builder.names import INFERENCE, PLAIN
 
-TABLE = OpTable.from_modules(
-    __name__,
-    optimizers=("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "FusedAdamBuilder"),
-    others=("FusedLambBuilder", "FusedLionBuilder", *INFERENCE, *PLAIN, "PinMemoryBuilder", "UtilsBuilder"),
+_MODULES = {
+    "optimizers": ("CPUAdagradBuilder", "CPUAdamBuilder", "CPULionBuilder", "FusedAdamBuilder"),
+    "others": (
+        "FusedLambBuilder",
+        "FusedLionBuilder",
+        *INFERENCE,
+        *PLAIN,
+        "PinMemoryBuilder",
+        "UtilsBuilder",
+    ),
+}
+TABLE = OpTable(
+    __name__, {name: f"{__name__}.{module}:{name}" for module, names in _MODULES.items() for name in names}
 )

@@ -1,7 +1,0 @@
-# SPDX-FileCopyrightText: accel contributors
-# SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's inference functions in plain torch."""
-
-from accel_ops.inference import InferenceBuilder, InferenceCoreBuilder
-
-__all__ = ["InferenceBuilder", "InferenceCoreBuilder"]
