@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,12 @@ def test_every_tool_knows_every_package() -> None:
         m for part in tool["mypy"]["overrides"] if part.get("enable_error_code") for m in part["module"]
     }
     assert strict == {f"{module}.*" for module in vendors}
+
+
+def test_each_pattern_of_make_test_more_names_files() -> None:
+    patterns = re.findall(r'^    "(.+)",$', (ROOT / "conftest.py").read_text(encoding="utf-8"), re.MULTILINE)
+    assert "tests/*" in patterns
+    assert [pattern for pattern in patterns if not [*ROOT.glob(pattern)]] == []
 
 
 def test_a_package_needs_what_its_requirements_need(repository: Repository) -> None:
