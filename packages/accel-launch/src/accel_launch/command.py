@@ -23,7 +23,7 @@ from accel_launch.job import Job
 from accel_launch.options import DEFAULT_PORT, IN_CONTAINERS, Options, add_arguments, parsed
 from accel_launch.plan import Plan
 from accel_launch.protocol import STDERR, write_all
-from accel_launch.supervisor import Plain, Supervisor, View, described, shell_code
+from accel_launch.supervisor import Supervisor, View, described, shell_code
 
 __all__ = ["add_arguments", "run"]
 
@@ -86,7 +86,7 @@ def _view(plan: Plan, options: Options) -> tuple[View, bool]:
     """Return the view, and whether the guards have to send their status."""
     terminal = all(stream is not None and stream.isatty() for stream in (sys.stdout, sys.stderr))
     if options.quiet or not terminal or os.environ.get("TERM", "dumb") == "dumb":
-        return Plain(), False
+        return View(), False
     from accel_launch.live import LiveView  # rich takes a tenth of a second to import
 
     return LiveView(plan), True

@@ -303,17 +303,16 @@ class Guard:
     def _watch(self) -> int:
         """Return the rank's wait status when it has ended."""
         for stream in self._output.streams:
-            self._selector.register(stream.descriptor, selectors.EVENT_READ, stream)
+            read = functools.partial(self._read, stream)
+            self._selector.register(stream.descriptor, selectors.EVENT_READ, read)
         usage, next_status = Usage(), time.monotonic() + _STATUS
         while (status := self._reaped()) is None:
             ready = self._selector.select(_IDLE)
             for key, _ in ready:
-                if isinstance(key.data, Lines):
-                    self._read(key.data)
-                else:
-                    key.data()
+                key.data()
             if not ready:
-                self._flush()
+                for stream in self._output.streams:
+                    stream.flush()
             now = time.monotonic()
             if now >= self._deadline:
                 send_group(signal.SIGKILL, self._pid)
@@ -323,24 +322,14 @@ class Guard:
         return status
 
     def _read(self, stream: Lines) -> None:
-        try:
-            open_ = stream.read()
-        except OSError:  # Nobody reads our output: the rank shall get the same error.
-            open_ = False
-        if not open_:
+        if not stream.read():
             self._selector.unregister(stream.descriptor)
             self._output.streams.remove(stream)
             os.close(stream.descriptor)
 
-    def _flush(self) -> None:
-        for stream in self._output.streams:
-            with contextlib.suppress(OSError):
-                stream.flush()
-
     def _drain(self) -> None:
         for stream in self._output.streams:
-            with contextlib.suppress(OSError):
-                stream.drain()
+            stream.drain()
 
     def _reaped(self) -> int | None:
         """Reap the children that have ended; returns the status of the rank if it is one of them."""

@@ -15,6 +15,7 @@ from rich.text import Text
 from accel_core.vendor import format_cpu_list
 from accel_launch.plan import Plan
 from accel_launch.protocol import Message
+from accel_launch.supervisor import View
 
 _MOST_RANKS = 32
 
@@ -46,7 +47,7 @@ _OPTIONAL, _WIDEST = ("device", "cores", "host"), 24
 _LAST_LINE = 24
 
 
-class LiveView:
+class LiveView(View):
     """Shows output as it comes, and what each rank does below it."""
 
     def __init__(self, plan: Plan, console: Console | None = None) -> None:

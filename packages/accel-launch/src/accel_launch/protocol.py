@@ -158,29 +158,37 @@ class Lines:
         os.set_blocking(descriptor, False)
 
     def read(self) -> bool:
-        """Pass on what has arrived, at most 64 KiB; returns False at the end of the pipe."""
+        """Pass on what has arrived, at most 64 KiB.
+
+        Returns False at the end of the pipe, and if nobody takes the lines: the writer shall get the same error.
+        """
         try:
             data = os.read(self.descriptor, _CHUNK)
         except BlockingIOError:
             return True
         except OSError:
             data = b""
-        self._split(data)
-        if not data or len(self._rest) > _CHUNK:
-            self.flush()
+        try:
+            self._split(data)
+            if not data or len(self._rest) > _CHUNK:
+                self._take_rest()
+        except OSError:
+            return False
         return bool(data)
 
     def drain(self) -> None:
         """Pass on everything that is in the pipe now, without waiting for more."""
-        try:
+        with contextlib.suppress(OSError):
             while data := os.read(self.descriptor, _CHUNK):
                 self._split(data)
-        except OSError:
-            pass
         self.flush()
 
     def flush(self) -> None:
         """Pass on an unfinished line: a prompt, a progress bar."""
+        with contextlib.suppress(OSError):
+            self._take_rest()
+
+    def _take_rest(self) -> None:
         rest, self._rest = self._rest, b""
         if rest:
             self._take(rest)

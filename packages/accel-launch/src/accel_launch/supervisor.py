@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import selectors
 import signal
@@ -18,7 +19,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Protocol
 
 from accel_launch.protocol import (
     PASSED_ON,
@@ -39,11 +39,12 @@ from accel_launch.protocol import (
 )
 
 
-class View(Protocol):
-    """Shows the output, and what the ranks do."""
+class View:
+    """Where the output and the messages of the ranks go: here lines are written as they come."""
 
     def line(self, target: int, line: bytes) -> None:
         """Show a line of output; target: `STDOUT` or `STDERR`. Raises OSError if nobody reads it."""
+        write_all(target, line)
 
     def message(self, message: Message) -> None:
         """Note what a guard said."""
@@ -52,21 +53,7 @@ class View(Protocol):
         """Leave the terminal as it was."""
 
 
-class Plain:
-    """Writes lines as they come."""
-
-    def line(self, target: int, line: bytes) -> None:
-        """Write the line."""
-        write_all(target, line)
-
-    def message(self, message: Message) -> None:
-        """Nothing to show."""
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-
-class Relay(Plain):
+class Relay(View):
     """Passes messages on to the launcher on another host."""
 
     def __init__(self, token: str) -> None:
@@ -220,7 +207,6 @@ class GuardProcess:
         )
         for descriptor in (parent_pipe, out_end, err_end):
             os.close(descriptor)
-        self.pid = self._process.pid
         self.streams = [
             Lines(out, lambda line: take(assignment, STDOUT, line)),
             Lines(err, lambda line: take(assignment, STDERR, line)),
@@ -240,18 +226,6 @@ class GuardProcess:
         """Read no more of a stream."""
         self.streams.remove(stream)
         os.close(stream.descriptor)
-
-    def flush(self) -> None:
-        """Pass on unfinished lines."""
-        for stream in self.streams:
-            with contextlib.suppress(OSError):
-                stream.flush()
-
-    def drain(self) -> None:
-        """Pass on what it wrote before it ended."""
-        for stream in self.streams:
-            with contextlib.suppress(OSError):
-                stream.drain()
 
     def cut(self) -> None:
         """End its parent pipe: it then ends its rank within few seconds."""
@@ -342,7 +316,8 @@ class Supervisor:
             guarded = GuardProcess(self._guard, assignment, self._environment, self._take)
             self._running.append(guarded)
             for stream in guarded.streams:
-                self._selector.register(stream.descriptor, selectors.EVENT_READ, (guarded, stream))
+                read = functools.partial(self._read, guarded, stream)
+                self._selector.register(stream.descriptor, selectors.EVENT_READ, read)
             if self.stopped_by is not None:  # A signal came while the guards were being started.
                 guarded.send(signal.SIGTERM)
 
@@ -350,13 +325,10 @@ class Supervisor:
         """Handle what has happened, waiting for it at most 0.2 s."""
         ready = self._selector.select(_IDLE)
         for key, _ in ready:
-            if isinstance(key.data, tuple):
-                self._read(*key.data)
-            else:
-                key.data()
+            key.data()
         for guarded in list(self._running):
-            if not ready:
-                guarded.flush()
+            for stream in () if ready else guarded.streams:
+                stream.flush()
             code = guarded.exit_code()
             if code is not None:
                 self._ended(guarded, code)
@@ -420,18 +392,14 @@ class Supervisor:
                     self.ends.lost(rank, code, time.monotonic(), self._deadline != _NEVER)
 
     def _read(self, guarded: GuardProcess, stream: Lines) -> None:
-        try:
-            open_ = stream.read()
-        except OSError:  # Nobody reads our output: the ranks shall get the same error.
-            open_ = False
-        if not open_:
+        if not stream.read():
             self._selector.unregister(stream.descriptor)
             guarded.close(stream)
 
     def _ended(self, guarded: GuardProcess, code: int) -> None:
         self._running.remove(guarded)
-        guarded.drain()
         for stream in list(guarded.streams):
+            stream.drain()
             self._selector.unregister(stream.descriptor)
             guarded.close(stream)
         guarded.cut()
