@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`--elastic_training`: torch elastic decides which hosts take part and starts anew when that changes or a rank fails.
+"""`--elastic_training`: torch elastic decides which hosts take part, and restarts ranks when that changes or one fails.
 
 Its agent has the rendezvous and the restarts; the ranks are run by our guards, bound as in the plan.
 """
@@ -62,7 +62,8 @@ def run(job: Job, options: Options, node_rank: int, view: View) -> Supervisor:
         agent = RankAgent(spec, supervisor)
         supervisor.on_stop = agent.interrupted
         try:
-            agent.run()
+            if supervisor.stopped_by is None:  # A signal may have come while the store was made.
+                agent.run()
         except SignalException:
             pass  # `stopped_by` of the supervisor has it.
         finally:

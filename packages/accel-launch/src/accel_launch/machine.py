@@ -47,7 +47,6 @@ class Memory:
     usable: nodes with memory that this process may use. fast: by node with CPUs, its nodes with faster memory."""
 
     usable: frozenset[int]
-    memory_only: tuple[int, ...]
     fast: dict[int, tuple[int, ...]]
 
 
@@ -77,7 +76,7 @@ def read_memory(root: Path, *, complete: bool, allowed: Collection[int]) -> Memo
         faster = _faster(root, number, home)
         if paired if faster is None else faster:
             fast.setdefault(home, []).append(number)
-    return Memory(frozenset(usable), tuple(memory_only), {home: tuple(own) for home, own in fast.items()})
+    return Memory(frozenset(usable), {home: tuple(own) for home, own in fast.items()})
 
 
 def _home(root: Path, number: int, nodes: list[tuple[int, frozenset[int]]]) -> int | None:
@@ -159,13 +158,12 @@ class Topology:
     """The usable part of a machine.
 
     nodes: by socket, then number. online: all CPUs that are switched on, present: all that the machine has; both for
-    messages. memory_only: nodes without CPUs.
+    messages.
     """
 
     nodes: tuple[Node, ...]
     online: tuple[int, ...] = field(metadata=AS_LIST)
     present: tuple[int, ...] = field(metadata=AS_LIST)
-    memory_only: tuple[int, ...] = field(default=(), metadata=AS_LIST)
 
     def cpus(self) -> frozenset[int]:
         """Return all usable hardware threads."""
@@ -205,7 +203,6 @@ def read_topology(root: Path, allowed: Iterable[int] | None = None) -> Topology:
         nodes=tuple(sorted(built, key=lambda node: (node.cores[0].socket, node.number))),
         online=tuple(sorted(online)),
         present=tuple(sorted(present | online)),
-        memory_only=described.memory_only,
     )
 
 

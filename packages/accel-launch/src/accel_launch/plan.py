@@ -208,6 +208,11 @@ class Host:
     unused: tuple[int, ...] = field(default=(), metadata=AS_LIST)
     reserved: tuple[int, ...] = field(default=(), metadata=AS_LIST)
 
+    def with_variables(self, variables: Mapping[str, str]) -> Host:
+        """Return the host with these variables in the environment of each rank."""
+        ranks = (replace(rank, environment={**rank.environment, **variables}) for rank in self.ranks)
+        return replace(self, ranks=tuple(ranks))
+
 
 @dataclass(frozen=True)
 class Program:
@@ -266,16 +271,8 @@ class Plan:
     def with_master(self, address: str, port: int) -> Plan:
         """Return the plan with another address and port of the first host, in the ranks' environment, too."""
         variables = {"MASTER_ADDR": address, "MASTER_PORT": str(port)}
-        hosts = (
-            replace(
-                host,
-                ranks=tuple(
-                    replace(rank, environment={**rank.environment, **variables}) for rank in host.ranks
-                ),
-            )
-            for host in self.hosts
-        )
-        return replace(self, master_addr=address, master_port=port, hosts=tuple(hosts))
+        hosts = tuple(host.with_variables(variables) for host in self.hosts)
+        return replace(self, master_addr=address, master_port=port, hosts=hosts)
 
     def to_json(self) -> str:
         """Return the plan as indented JSON; `from_json` reads it."""

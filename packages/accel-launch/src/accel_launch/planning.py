@@ -128,8 +128,7 @@ def with_devices(plan: Plan, accelerator: Accelerator) -> Plan:
     for host in plan.hosts:
         visible: dict[str, str] = {}
         accelerator.set_visible(visible, [str(rank.slot) for rank in host.ranks])
-        ranks = (replace(rank, environment={**rank.environment, **visible}) for rank in host.ranks)
-        hosts.append(replace(host, ranks=tuple(ranks)) if host.bound_here else host)
+        hosts.append(host.with_variables(visible) if host.bound_here else host)
     return replace(plan, hosts=tuple(hosts))
 
 
@@ -147,28 +146,16 @@ def _completed(
     visible: dict[str, str] = {}
     if devices is not None:
         accelerator.set_visible(visible, devices)
-    host = replace(
-        host,
-        bound_here=False,
-        ranks=tuple(
-            replace(
-                rank,
-                device=devices[rank.local_rank] if devices and accelerator.ranks_are_devices else "",
-                environment={**rank.environment, **visible},
-            )
-            for rank in host.ranks
-        ),
-    )
+    names = devices if devices and accelerator.ranks_are_devices else [""] * len(host.ranks)
+    ranks = (replace(rank, device=name) for rank, name in zip(host.ranks, names, strict=True))
+    host = replace(host, bound_here=False, ranks=tuple(ranks)).with_variables(visible)
     if plan.binding:
         return _bound(plan.binding, host, machine, environ)
     if environ.get("OMP_NUM_THREADS") or not machine.topology.nodes:
         return host
     # Without binding each rank would start a thread for every core of the machine.
-    threads = {"OMP_NUM_THREADS": str(max(machine.topology.core_count() // len(host.ranks), 1))}
-    return replace(
-        host,
-        ranks=tuple(replace(rank, environment={**rank.environment, **threads}) for rank in host.ranks),
-    )
+    threads = max(machine.topology.core_count() // len(host.ranks), 1)
+    return host.with_variables({"OMP_NUM_THREADS": str(threads)})
 
 
 def _devices(host: Host, machine: Machine, accelerator: Accelerator) -> list[str] | None:
@@ -325,7 +312,7 @@ def _check_own_cpus(plan: Plan) -> None:
                     what=f"two ranks of {host.name} would run on the same CPUs",
                     found=f"ranks {owners[shared[0]]} and {rank.rank} both have CPU {format_cpu_list(shared)}",
                     expected="CPUs of its own for each rank that is bound",
-                    do="correct `cpus` of these ranks in the plan, or make it anew with --bind_cores_to_rank",
+                    do="correct `cpus` of these ranks in the plan, or make it again with --bind_cores_to_rank",
                 )
             owners.update(dict.fromkeys(rank.cpus, rank.rank))
 

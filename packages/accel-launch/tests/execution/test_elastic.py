@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`--elastic_training`: ranks start anew after a failure, and when a host joins; torch elastic decides."""
+"""`--elastic_training`: ranks are restarted after a failure, and when a host joins; torch elastic decides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("torch", reason="not run: package torch")
 
 
-def test_after_a_failure_all_ranks_start_anew(start) -> None:
+def test_after_a_failure_all_ranks_are_restarted(start) -> None:
     script = (
         'echo "$TORCHELASTIC_RESTART_COUNT: $RANK of $WORLD_SIZE, $CROSS_RANK of $CROSS_SIZE"; '
         "echo > said$TORCHELASTIC_RESTART_COUNT$RANK; "
