@@ -83,8 +83,8 @@ def test_a_stale_gradient_is_scaled_once_for_each_step() -> None:
     def stale(written: set[int]) -> list[torch.Tensor]:
         return [grad for number, grad in grads.items() if number not in written]
 
-    host_path.settle(path, 0, stale)
-    host_path.settle(path, 0, stale)
+    host_path.rescale_stale_grads(path, 0, stale)
+    host_path.rescale_stale_grads(path, 0, stale)
     assert grads[1].tolist() == [1.0, 1.0]
     assert grads[2].tolist() == [0.5, 0.5]
 

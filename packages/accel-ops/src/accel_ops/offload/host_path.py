@@ -165,7 +165,9 @@ def factor_of(unscale: Callable[[torch.Tensor], object]) -> float:
     return probe.item()
 
 
-def settle(path: HostPath, group: int, stale: Callable[[set[int]], Iterable[torch.Tensor]]) -> None:
+def rescale_stale_grads(
+    path: HostPath, group: int, stale: Callable[[set[int]], Iterable[torch.Tensor]]
+) -> None:
     """Scale the gradients of a group that no backward has written since a step applied its factor without writing it.
 
     DeepSpeed writes the scaled gradients, and steps with them again where a parameter gets no new one.

@@ -174,7 +174,7 @@ def unscale(stock: Stock, self: Any, grads: Any, total_norm: Any) -> None:
     if group is None or not self.cpu_offload:
         stock(self, grads, total_norm)
         return
-    host_path.settle(path, group, functools.partial(_others, self, group))
+    host_path.rescale_stale_grads(path, group, functools.partial(_others, self, group))
     if self.torch_autocast_gradscaler or not host_path.fusable(self.optimizer, grads[0], path):
         stock(self, grads, total_norm)
         return

@@ -93,7 +93,7 @@ def unscale(stock: Stock, self: Any, sub_group_id: int, total_norm: Any) -> None
     """Leave the factor to the kernel of the step, where there is one."""
     path = path_of(self)
     if self.offload_optimizer and not self._swappable_optimizer_subgroup(sub_group_id):
-        host_path.settle(path, sub_group_id, functools.partial(_others, self, sub_group_id))
+        host_path.rescale_stale_grads(path, sub_group_id, functools.partial(_others, self, sub_group_id))
     if not _fusable(self, path, sub_group_id):
         stock(self, sub_group_id, total_norm)
         return
