@@ -3,7 +3,7 @@
 """Entry point: torch calls `autoload` at the end of `import torch` (entry point group torch.backends).
 
 torch turns any exception raised here into a failed `import torch`, so nothing here raises. No accelerator is
-selected: import hooks are registered by name, and their code is loaded together with deepspeed.
+selected: a finder waits for `import deepspeed`, which loads the code of the hooks.
 """
 
 from __future__ import annotations
@@ -13,26 +13,7 @@ import os
 import pkgutil
 import sys
 
-_HOOKS = {
-    "deepspeed.accelerator.real_accelerator": "accel_core.api:on_accelerator",
-    "deepspeed.ops.op_builder": "accel_core.api:on_op_builder",
-    "deepspeed.launcher.runner": "accel_core.api:on_runner",
-    "deepspeed.compile.util": "accel_core.api:on_builder_import",
-    "deepspeed.ops.pin_memory": "accel_core.api:on_builder_import",
-    "deepspeed.comm.comm": "accel_core.api:on_distributed",
-    "deepspeed.runtime.engine": "accel_core.upstream.nvme_checkpoint:join",
-    "deepspeed.runtime.zenflow.engine": "accel_core.api:on_zenflow",
-    **{
-        f"deepspeed.inference.v2.modules.implementations.{name}": "accel_core.api:on_inference_v2"
-        for name in (
-            "linear.blas_fp_linear",
-            "post_norm.cuda_post_ln",
-            "pre_norm.cuda_pre_ln",
-            "pre_norm.cuda_pre_rms",
-        )
-    },
-    "cpuinfo": "accel_core.api:on_cpu_info",
-}
+_registered = False
 
 
 class _DeepSpeedImportFinder:
@@ -69,14 +50,14 @@ def register() -> None:
 
 
 def _register_hooks() -> None:
-    if _HOOKS:
+    global _registered
+    if not _registered:
+        _registered = True
         try:
             from wrapt import register_post_import_hook
 
-            # In this order: if deepspeed is imported already they run now, and the later ones need the first.
-            for module in list(_HOOKS):
-                register_post_import_hook(_HOOKS.pop(module), module)
-            for module, hook in pkgutil.resolve_name("accel_core.upstream.package_patches:hooks")().items():
+            # In the table's order: if deepspeed is imported already they run now, and the later ones need the first.
+            for module, hook in pkgutil.resolve_name("accel_core.api:import_hooks")():
                 register_post_import_hook(hook, module)
         except Exception:
             logging.getLogger("accel_core").exception("accel_core is not joined to deepspeed")

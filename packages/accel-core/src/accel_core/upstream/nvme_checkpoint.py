@@ -7,22 +7,12 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from accel_core import env
 from accel_core.errors import UnloadableCheckpoint
-from accel_core.upstream import contract
 
 _log = logging.getLogger("accel_core")
-
-
-def join(module: ModuleType) -> None:
-    """Import hook of `deepspeed.runtime.engine`."""
-    if contract.is_registered():
-        engine = module.DeepSpeedEngine
-        engine.load_checkpoint = warning(engine.load_checkpoint)
-        engine._load_zero_checkpoint = refusing(engine._load_zero_checkpoint)
 
 
 def refusing(stock: Callable[..., Any]) -> Callable[..., Any]:
