@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DeepSpeedAccelerator", "HostPins", "PinnedMemoryInterface"]
+__all__ = ["DeepSpeedAccelerator", "PinnedAllocator", "PinnedMemoryInterface"]
 
 _HOST = "cpu"  # torch's name for host memory, not the vendor of that name
 
 
-class HostPins(Protocol):
+class PinnedAllocator(Protocol):
     """An alternative allocator of page-locked memory that takes precedence; DeepSpeed 0.19 has one."""
 
     def active(self) -> Any:
@@ -45,7 +45,7 @@ class PinnedMemoryInterface(ABC):
     """
 
     #: Set by the bridge; active if DS_PIN_MEMORY_BACKEND chooses DeepSpeed's native allocator.
-    host_pins: ClassVar[HostPins | None] = None
+    host_pins: ClassVar[PinnedAllocator | None] = None
     #: Whether torch's `pin_memory` locks pages on this device.
     torch_pins_host_memory: bool = True
 

@@ -28,7 +28,7 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Any:
         accelerator = SimpleNamespace(visible_devices_envs=lambda: [NAME], traits=dict.fromkeys(traits))
         functions = ("parse_args", "parse_inclusion_exclusion", "fetch_hostfile")
         module: Any = SimpleNamespace(**{name: getattr(stock, name) for name in functions})
-        runner.join(module, lambda: accelerator)
+        runner.patch(module, lambda: accelerator)
         args = module.parse_args([*options, "train.py"])
         return dict(
             module.parse_inclusion_exclusion({"localhost": len(mask.split(","))}, args.include, args.exclude)

@@ -20,11 +20,11 @@ from packaging.specifiers import SpecifierSet
 from accel_core import env
 from accel_core.cascade import CPU_KEY, pip_install
 from accel_core.errors import UnsupportedUpstream
-from accel_core.interface import DeepSpeedAccelerator, PinnedMemoryInterface
+from accel_core.interface import DeepSpeedAccelerator, PinnedAllocator, PinnedMemoryInterface
 from accel_core.op_builder import OpBuilder
+from accel_core.op_builder.source_builder import deepspeed_folder
 from accel_core.selection import candidates, current
 from accel_core.selection.candidates import DeepSpeed, State
-from accel_core.upstream import pins
 from accel_core.vendor import Vendor, distribution_version, in_range
 
 #: Releases of DeepSpeed that the tests use.
@@ -67,7 +67,7 @@ def register_interface(real_accelerator: ModuleType) -> bool:
             setattr(DeepSpeedAccelerator, name, member)
     if Upstream not in current.ACCELERATOR_BASES:
         current.ACCELERATOR_BASES.append(Upstream)
-    PinnedMemoryInterface.host_pins = pins.upstream_pins()
+    PinnedMemoryInterface.host_pins = upstream_pins()
     _registered = True
     return True
 
@@ -120,3 +120,32 @@ def _unsupported_release(version: str, missing: list[str]) -> UnsupportedUpstrea
         do=f"{pip_install('accel-core', options='--upgrade')}, or pip install 'deepspeed{SUPPORTED}'; "
         "DeepSpeed's own detection serves until then",
     )
+
+
+class UpstreamPins:
+    """DeepSpeed 0.19's own page-locked allocator (DS_PIN_MEMORY_BACKEND) and its accounting.
+
+    It uses deepspeed.utils at each call, because the backend may be chosen late.
+    """
+
+    def active(self) -> Any:
+        """Return upstream's allocator if the user has chosen it, else None."""
+        from deepspeed.utils.pin_memory import get_active_native_pinned_memory
+
+        return get_active_native_pinned_memory()
+
+    def track(self, nbytes: int) -> None:
+        """Add the bytes to upstream's accounting of locked memory."""
+        from deepspeed.utils.pin_memory_tracker import track_pinned_memory
+
+        track_pinned_memory(nbytes)
+
+
+def upstream_pins() -> PinnedAllocator | None:
+    """Return DeepSpeed's allocator of locked memory; None for releases without one (0.18)."""
+    folder = deepspeed_folder()
+    if folder is None or not all(
+        (folder / "utils" / f"{name}.py").is_file() for name in ("pin_memory", "pin_memory_tracker")
+    ):
+        return None
+    return UpstreamPins()

@@ -79,7 +79,7 @@ def patch_distributed(module: ModuleType, current: CurrentAccelerator) -> None:
 
 def patch_runner(module: ModuleType, current: CurrentAccelerator) -> None:
     """Replace functions of `deepspeed.launcher.runner`, which has just been imported."""
-    runner.join(module, current.get)
+    runner.patch(module, current.get)
 
 
 def patch_zenflow(module: ModuleType, current: CurrentAccelerator) -> None:

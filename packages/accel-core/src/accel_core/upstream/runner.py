@@ -21,7 +21,7 @@ _HOST = "localhost"
 Slots = Mapping[str, Sequence[int | str]]
 
 
-def join(module: Any, current: Callable[[], Any]) -> None:
+def patch(module: Any, current: Callable[[], Any]) -> None:
     """Replace two functions of `deepspeed.launcher.runner`, which has just been imported."""
     if hasattr(module, "parse_args") and hasattr(module, "parse_inclusion_exclusion"):
         mask = _Mask(module, current)
