@@ -45,7 +45,7 @@ def test_runtime_counts_the_visible_devices(python):
     assert done.stdout.strip() == "2", done.stderr
 
 
-def test_npu_has_no_capability_unless_told(python):
+def test_npu_has_no_capability_unless_it_is_set(python):
     source = """
 import os, torch, torch_npu
 print(torch.npu.get_device_capability(), torch.npu.default_generators)

@@ -106,7 +106,7 @@ def test_of_several_processes_one_builds_and_the_others_say_that_they_wait(cache
     assert len(set(ended)) == 1
     assert _calls(tmp_path) == len(build.UNITS) + 1
     assert saying("compiling the simulated device") == 1
-    assert saying("waiting for another process") == 2
+    assert saying("waiting for another process") >= 2  # under load the builder, too, before it begins
 
 
 def test_every_word_of_the_compiler_counts(cache, compiler, monkeypatch):
@@ -206,7 +206,7 @@ def test_builder_that_is_killed_blocks_nobody(cache, compiler, tmp_path):
     assert build.library().read_text(encoding="utf-8") == "made\n"
 
 
-def test_machine_without_a_compiler_is_told_what_to_install(cache, monkeypatch):
+def test_error_without_a_compiler_says_what_to_install(cache, monkeypatch):
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CXX", raising=False)
     command = [sys.executable, "-m", "accel_core.cli", "sim", "npu", "--", sys.executable]

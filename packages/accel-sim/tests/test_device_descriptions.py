@@ -46,7 +46,7 @@ print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=Tru
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reason"),
     [
         (None, "No such file"),
         ("{", "JSONDecodeError"),
@@ -55,11 +55,11 @@ print(subprocess.run([sys.executable, "-c", code], capture_output=True, text=Tru
         (json.dumps({**CARD, "wings": 2}), "wings"),
     ],
 )
-def test_description_that_can_not_be_used_is_named(tmp_path, text, told):
+def test_description_that_can_not_be_used_is_named(tmp_path, text, reason):
     file = tmp_path / "card.json"
     if text is not None:
         file.write_text(text)
-    with pytest.raises(InvalidSetting, match=told) as caught:
+    with pytest.raises(InvalidSetting, match=reason) as caught:
         accel_sim.environment(str(file))
     assert str(file) in str(caught.value)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 
-def test_hpu_runs_what_it_captures_unless_told_not_to(python):
+def test_hpu_runs_what_it_captures_unless_it_is_a_dry_run(python):
     source = """
 import torch, habana_frameworks.torch.hpu as hpu
 x = torch.ones(2, device="hpu")
