@@ -86,11 +86,11 @@ def cpu(side: int, rounds: int) -> tuple[str, list[dict[str, Any]]]:
         seconds = host.medians(calls, rounds, numbers.numel())
         seconds["kernel"] *= FIBERS
         rows.append(_row(name, numbers.numel(), seconds))
-    told = " and ".join((", ".join(f"{s:.0f} s" for s in first[:-1]), f"{first[-1]:.0f} s"))
+    stated = " and ".join((", ".join(f"{s:.0f} s" for s in first[:-1]), f"{first[-1]:.0f} s"))
     release = results.circumstances()["deepspeed"]
     text = _CPU.format(
         rounds=rounds,
-        first=told,
+        first=stated,
         release=release,
         fibers=FIBERS,
         same="yes" if same else "**no**",

@@ -77,8 +77,8 @@ def lack() -> str:
 
 
 def _row(what: str, route: str, figure: str, goal: str, reached: bool | None) -> dict[str, Any]:
-    told = {True: "yes", False: "**no**", None: "not run"}[reached]
-    return {"measured": what, "route": route, "figure": figure, "goal": goal, "reached": told}
+    reported = {True: "yes", False: "**no**", None: "not run"}[reached]
+    return {"measured": what, "route": route, "figure": figure, "goal": goal, "reached": reported}
 
 
 def _medians(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:

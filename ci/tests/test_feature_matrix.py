@@ -210,8 +210,8 @@ def test_stock_deepspeed_s_builders_are_those_in_the_data(key: str) -> None:
         pytest.skip(f"not run: DeepSpeed {data['release']} is not installed")
     found = builders_in(folder / "ops" / "op_builder" / ("" if key == "cuda" else key))
     assert found | (HOST if key == "cuda" else set()) == set(data["builders"][key])
-    told = {name.partition(".")[2] for name in data["faults"] if name.startswith(f"{key}.")}
-    assert told <= set(data["builders"][key])
+    reported = {name.partition(".")[2] for name in data["faults"] if name.startswith(f"{key}.")}
+    assert reported <= set(data["builders"][key])
 
 
 #: How the reason of a loaded builder begins, by route.

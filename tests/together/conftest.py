@@ -194,11 +194,11 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     rows = {(row[0], row[1]): dict(zip(columns[2:], row[2:], strict=True)) for row in table[2:]}
     for kind in ("passed", "failed"):
         for report in terminalreporter.getreports(kind):
-            told = {name: str(value) for name, value in report.user_properties}
-            if report.when == "call" and "cell" in told:
-                cell = told["cell"].replace("|", "/")
-                row = rows.setdefault((told["vendor"], told["mask"]), {})
-                row[told["launcher"]] = cell if report.passed else f"**wrong**: {cell}"
+            reported = {name: str(value) for name, value in report.user_properties}
+            if report.when == "call" and "cell" in reported:
+                cell = reported["cell"].replace("|", "/")
+                row = rows.setdefault((reported["vendor"], reported["mask"]), {})
+                row[reported["launcher"]] = cell if report.passed else f"**wrong**: {cell}"
     columns = list(dict.fromkeys([*columns, *(name for row in rows.values() for name in row)]))
     versions = {name: importlib.metadata.version(name) for name in ("torch", "deepspeed")}
     text = _HEAD.format(**versions) + f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}\n"

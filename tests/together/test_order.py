@@ -44,15 +44,15 @@ def test_the_chosen_one_is_explained_with_all_that_it_outranks(machine: Any) -> 
     assert found.answer["same"]
     lines = found.answer["text"].splitlines()
     assert lines[0] == "accelerator: npu (detected, accel-npu 0.1.0: torch.npu counts 2)"
-    told = {line.strip().partition(":")[0]: line for line in lines[1:]}
+    reported = {line.strip().partition(":")[0]: line for line in lines[1:]}
     for key, evidence in {
         "sdaa": "torch_sdaa 3.2.0; dev/tcaicard0 exists",
         "hpu": "habana-torch-plugin 1.19.0; dev/accel/accel0 exists",
         "mlu": "torch_mlu 1.25.0; dev/cambricon_dev0 exists",
     }.items():
-        assert told[key].startswith(f"  {key}: outranked: ")
-        assert evidence.split("; ")[0] in told[key]
-        assert evidence.split("; ")[1].removeprefix("dev/") in told[key]
+        assert reported[key].startswith(f"  {key}: outranked: ")
+        assert evidence.split("; ")[0] in reported[key]
+        assert evidence.split("; ")[1].removeprefix("dev/") in reported[key]
 
 
 @pytest.mark.parametrize("key", ["sdaa", "hpu", "mlu", "cpu"])

@@ -87,12 +87,12 @@ def test_missing_compiler_is_told(cuda_home: Any) -> None:
     assert "nvcc is not on PATH" in toolkit.lack()
 
 
-@pytest.mark.parametrize(("version", "told"), [("12.4.1", ""), ("", ""), ("11.8.0", "is CUDA 11.8.0")])
-def test_compiler_has_to_be_of_torch_s_major_version(version: str, told: str, cuda_home: Any) -> None:
+@pytest.mark.parametrize(("version", "reported"), [("12.4.1", ""), ("", ""), ("11.8.0", "is CUDA 11.8.0")])
+def test_compiler_has_to_be_of_torch_s_major_version(version: str, reported: str, cuda_home: Any) -> None:
     cuda_home(version, variable="CUDA_PATH")
     lack = toolkit.lack()
-    assert told in lack
-    assert bool(lack) is bool(told)
+    assert reported in lack
+    assert bool(lack) is bool(reported)
 
 
 def test_rocm_compiles_with_hipcc(cuda_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:

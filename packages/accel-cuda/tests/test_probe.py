@@ -32,7 +32,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
 
 
 @pytest.mark.parametrize(
-    ("node", "build", "told"),
+    ("node", "build", "reported"),
     [
         ("nvidia0", {"cuda": "12.8"}, "cuda 12.8"),
         ("dxg", {"cuda": "12.8"}, "dxg exists"),
@@ -40,12 +40,12 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., No
     ],
 )
 def test_build_and_device_file_are_evidence(
-    node: str, build: dict[str, str], told: str, machine: Callable[..., None]
+    node: str, build: dict[str, str], reported: str, machine: Callable[..., None]
 ) -> None:
     machine(node, **build)
     evidence = probe.evidence()
     assert (evidence.runtime, evidence.hardware) == (True, True)
-    assert told in evidence.reason
+    assert reported in evidence.reason
 
 
 def test_build_for_cpus_is_no_runtime(machine: Callable[..., None]) -> None:
@@ -81,13 +81,13 @@ def test_counting_asks_nvml_and_leaves_the_driver_alone(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(
-    ("mask", "told"), [("", "CUDA_VISIBLE_DEVICES=(empty)"), ("3", "CUDA_VISIBLE_DEVICES=3")]
+    ("mask", "reported"), [("", "CUDA_VISIBLE_DEVICES=(empty)"), ("3", "CUDA_VISIBLE_DEVICES=3")]
 )
-def test_mask_stands_in_the_reason(mask: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mask_stands_in_the_reason(mask: str, reported: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", mask)
     answer = probe.confirm()
     assert answer.devices == 0
-    assert told in answer.reason
+    assert reported in answer.reason
 
 
 @pytest.mark.parametrize("name", shims.KNOWN)

@@ -12,7 +12,7 @@ CN, MLU = "CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"
 
 
 @pytest.mark.parametrize(
-    ("cn", "mlu", "first", "told"),
+    ("cn", "mlu", "first", "reported"),
     [
         (None, None, MLU, ""),
         (None, "0,1", MLU, ""),
@@ -23,7 +23,7 @@ CN, MLU = "CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"
     ],
 )
 def test_the_variable_that_decides_comes_first(
-    cn: str | None, mlu: str | None, first: str, told: str, monkeypatch: pytest.MonkeyPatch
+    cn: str | None, mlu: str | None, first: str, reported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in ((CN, cn), (MLU, mlu)):
         if value is None:
@@ -32,4 +32,4 @@ def test_the_variable_that_decides_comes_first(
             monkeypatch.setenv(name, value)
     assert visible.variables()[0] == first
     assert set(visible.variables()) == {CN, MLU}
-    assert visible.overruled() == told
+    assert visible.overruled() == reported

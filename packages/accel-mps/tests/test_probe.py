@@ -47,14 +47,16 @@ def test_a_mac_may_have_a_gpu(mac: Path) -> None:
     assert (evidence.runtime, evidence.hardware) == (True, None)
 
 
-@pytest.mark.parametrize(("version", "told"), [(None, "torch is not installed"), ("2.4.1", "torch 2.4.1")])
+@pytest.mark.parametrize(
+    ("version", "reported"), [(None, "torch is not installed"), ("2.4.1", "torch 2.4.1")]
+)
 def test_a_torch_that_is_missing_or_too_old_is_named(
-    mac: Path, torch_is: object, version: str | None, told: str
+    mac: Path, torch_is: object, version: str | None, reported: str
 ) -> None:
     torch_is(version)  # type: ignore[operator]
     evidence = probe.evidence()
     assert not evidence.runtime
-    assert told in evidence.reason
+    assert reported in evidence.reason
 
 
 def test_evidence_imports_nothing(mac: Path, monkeypatch: pytest.MonkeyPatch) -> None:

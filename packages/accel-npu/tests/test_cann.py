@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The CANN version is read where it is installed, and its absence is told rather than raised."""
+"""The CANN version is read where it is installed, and its absence is reported rather than raised."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def toolkit(home: Path, text: str, arch: str = "aarch64") -> None:
 def test_the_version_stands_in_the_install_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     toolkit(tmp_path, "package_name=Ascend-cann-toolkit\nversion=8.1.RC1\ninnerversion=V100\n")
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
-    assert cann.told() == f"CANN 8.1.RC1 in {tmp_path}"
+    assert cann.cann_status() == f"CANN 8.1.RC1 in {tmp_path}"
 
 
 @pytest.mark.parametrize("home", [None, "", "/no/such/folder"])
@@ -29,7 +29,7 @@ def test_an_unset_or_wrong_home_is_told(home: str | None, monkeypatch: pytest.Mo
     monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
     if home is not None:
         monkeypatch.setenv("ASCEND_HOME_PATH", home)
-    reason = cann.told()
+    reason = cann.cann_status()
     assert "ASCEND_HOME_PATH" in reason
     assert "set_env.sh" in reason
 
@@ -41,5 +41,5 @@ def test_a_folder_without_a_version_is_told(
     if text is not None:
         toolkit(tmp_path, text)
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path))
-    reason = cann.told()
+    reason = cann.cann_status()
     assert "install.info" in reason

@@ -15,7 +15,7 @@ NODE = "dev/davinci0"
 
 
 @pytest.mark.parametrize(
-    ("version", "nodes", "state", "runtime", "told"),
+    ("version", "nodes", "state", "runtime", "reported"),
     [
         ("", [NODE], State.ABSENT, False, "torch_npu is not installed"),
         ("2.13.0", [NODE], State.PENDING, True, "torch_npu 2.13.0; ASCEND_HOME_PATH is not set"),
@@ -25,7 +25,7 @@ NODE = "dev/davinci0"
     ],
 )
 def test_evidence_is_taken_without_an_import(
-    version: str, nodes: list[str], state: State, runtime: bool, told: str,
+    version: str, nodes: list[str], state: State, runtime: bool, reported: str,
     fake_runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
@@ -34,7 +34,7 @@ def test_evidence_is_taken_without_an_import(
     fake_runtime.device(*nodes)
     found = candidates.of_vendor(VENDOR)
     assert (found.state, found.runtime) == (state, runtime)
-    assert told in found.reason
+    assert reported in found.reason
 
 
 @pytest.mark.parametrize("error", ["ImportError", "RuntimeError", "OSError"])

@@ -31,9 +31,9 @@ def test_a_good_variable_has_no_fault(value: str, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    ("value", "told"), [("1,0", "do not ascend"), ("0,0", "do not ascend"), ("0,x", "other than")]
+    ("value", "reported"), [("1,0", "do not ascend"), ("0,0", "do not ascend"), ("0,x", "other than")]
 )
-def test_a_bad_variable_is_told(value: str, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_variable_is_told(value: str, reported: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(visible.VARIABLE, value)
-    assert told in visible.fault()
+    assert reported in visible.fault()
     assert value in visible.fault()

@@ -60,7 +60,7 @@ def test_torch_without_graphs_is_a_trait(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    ("devices", "backend", "told"),
+    ("devices", "backend", "reported"),
     [
         (["xpu"], "ccl", "serves this torch"),
         (["cpu"], "xccl", "for cpu, not for xpu"),
@@ -68,7 +68,7 @@ def test_torch_without_graphs_is_a_trait(monkeypatch: pytest.MonkeyPatch) -> Non
     ],
 )
 def test_oneccl_is_used_where_its_bindings_serve_xpu(
-    devices: list[str] | None, backend: str, told: str, tmp_path: Path
+    devices: list[str] | None, backend: str, reported: str, tmp_path: Path
 ) -> None:
     if devices:
         (tmp_path / "oneccl_bindings_for_pytorch.py").write_text(BINDINGS.format(devices=devices))
@@ -80,4 +80,4 @@ def test_oneccl_is_used_where_its_bindings_serve_xpu(
     assert not done.returncode, done.stderr
     name, reason = json.loads(done.stdout)
     assert name == backend
-    assert told in reason
+    assert reported in reason

@@ -65,9 +65,9 @@ def test_import_beside_another_torch_fails_with_both_versions(
     ipex("2.8.0", OTHER_TORCH)
     with pytest.raises(ImportError) as raised:
         probe.confirm()
-    told = str(raised.value)
-    assert "made for torch 2.8, this is torch" in told
-    assert "AttributeError: module 'os' has no attribute 'exit'" in told
+    reported = str(raised.value)
+    assert "made for torch 2.8, this is torch" in reported
+    assert "AttributeError: module 'os' has no attribute 'exit'" in reported
     assert capsys.readouterr().out == "", "detection prints nothing"
 
 

@@ -92,7 +92,7 @@ def test_machine_without_a_device_takes_plain_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("versions", "told"),
+    ("versions", "reported"),
     [
         ((), "this process has no libsycl: this torch is not built for XPU"),
         (("7.1.0",), "no shim for libsycl.so.7: there are those for 8, 9"),
@@ -102,10 +102,10 @@ def test_machine_without_a_device_takes_plain_torch() -> None:
     ids=["none", "older", "newer", "two"],
 )
 def test_libsycl_of_the_process_that_no_shim_is_for_gives_way_to_plain_torch(
-    machine: Path, versions: tuple[str, ...], told: str
+    machine: Path, versions: tuple[str, ...], reported: str
 ) -> None:
     hold(*versions)
-    assert reason().startswith(f"plain torch: {told}")
+    assert reason().startswith(f"plain torch: {reported}")
 
 
 @pytest.mark.parametrize("version", ["8.0.0", "8", "9.0.0", "9.0.0 (deleted)"])
@@ -168,11 +168,11 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_install_that_cannot_be_used_gives_way_to_plain_torch(fault: str, machine: Path) -> None:
-    damage, told = FAULTS[fault]
+    damage, reported = FAULTS[fault]
     damage(machine)
     found = reason()
     assert found.startswith("plain torch: ")
-    assert told in found
+    assert reported in found
 
 
 def test_library_without_our_functions_gives_way_to_plain_torch(machine: Path) -> None:
@@ -212,11 +212,11 @@ def test_kernels_that_do_not_work_are_tried_once_a_process(builder: Any, machine
         return str(made.reason)
 
     (machine / packaged.TABLE).rename(machine / "gone")
-    told = reason()
-    assert told == "plain torch: no SPIR-V in this install"
+    reported = reason()
+    assert reported == "plain torch: no SPIR-V in this install"
     (machine / "gone").rename(machine / packaged.TABLE)
     (machine / "libaccel_sycl9.so").unlink()
-    assert reason() == told
+    assert reason() == reported
     loading.tried.forget()
     assert reason().startswith("plain torch: the shim for libsycl.so.9 cannot be read")
 

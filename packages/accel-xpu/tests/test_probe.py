@@ -24,7 +24,7 @@ def torch_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize(
-    ("version", "build", "told"),
+    ("version", "build", "reported"),
     [
         (None, None, "torch is not installed"),
         ("2.7.1+xpu", "20250101", "torch 2.7.1+xpu is installed, >=2.8"),
@@ -32,12 +32,12 @@ def torch_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     ],
 )
 def test_torch_that_can_not_serve_is_told(
-    version: str | None, build: str | None, told: str, torch_of: Callable[..., None]
+    version: str | None, build: str | None, reported: str, torch_of: Callable[..., None]
 ) -> None:
     torch_of(version, build)
     evidence = probe.evidence()
     assert not evidence.runtime
-    assert told in evidence.reason
+    assert reported in evidence.reason
 
 
 @pytest.mark.parametrize("version", ["2.8.0+xpu", "2.10.0+xpu", "2.13.0.dev20260101+xpu"])
@@ -52,7 +52,7 @@ def test_torch_with_xpu_and_a_node_of_intel_s_is_evidence(
 
 
 @pytest.mark.parametrize(
-    ("vendor", "present", "told"),
+    ("vendor", "present", "reported"),
     [
         ("0x8086", True, "renderD128 exists"),
         ("", True, "renderD128 exists"),
@@ -60,12 +60,12 @@ def test_torch_with_xpu_and_a_node_of_intel_s_is_evidence(
     ],
 )
 def test_render_nodes_of_other_vendors_are_no_evidence(
-    vendor: str, present: bool, told: str, render_node: Callable[[str], None]
+    vendor: str, present: bool, reported: str, render_node: Callable[[str], None]
 ) -> None:
     render_node(vendor)
     presence = hardware.presence()
     assert presence.present is present
-    assert told in presence.reason
+    assert reported in presence.reason
 
 
 def test_machine_without_a_node_has_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

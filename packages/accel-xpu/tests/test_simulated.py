@@ -86,7 +86,7 @@ def selections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("machine", "module", "variant", "state", "told"),
+    ("machine", "module", "variant", "state", "reported"),
     [
         ("nothing", "accel_xpu.accelerator", "xpu (native)", "chosen", "torch.xpu counts 2"),
         ("nothing", "accel_xpu.accelerator", "xpu (ipex)", "absent", "is not installed"),
@@ -100,12 +100,12 @@ def selections(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 )  # fmt: skip
 @pytest.mark.upstream
 def test_road_that_works_is_taken_and_each_other_is_explained(
-    selections: dict[str, Any], machine: str, module: str, variant: str, state: str, told: str
+    selections: dict[str, Any], machine: str, module: str, variant: str, state: str, reported: str
 ) -> None:
     chosen, candidates = selections[machine]
     assert chosen == module
     assert candidates[variant][0] == state
-    assert told in candidates[variant][1]
+    assert reported in candidates[variant][1]
 
 
 def test_class_on_a_device() -> None:

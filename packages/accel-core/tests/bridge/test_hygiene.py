@@ -179,11 +179,11 @@ def test_a_broken_wrapt_is_told_and_takes_nothing_down(
     children: Any, toy: Path, tmp_path: Path, breakage: str
 ) -> None:
     (tmp_path / "wrapt.py").write_text(breakage)
-    told = children.run(
+    reported = children.run(
         "import torch, deepspeed, agreement; agreement.untouched(); assert torch.ones(1) == 1",
         [tmp_path, toy],
     )
-    assert "accel_core is not joined to deepspeed" in told.err
+    assert "accel_core is not joined to deepspeed" in reported.err
 
 
 def test_a_broken_accel_core_does_not_take_import_torch_down(

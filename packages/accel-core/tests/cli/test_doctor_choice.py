@@ -190,9 +190,9 @@ def test_a_run_in_the_same_environment_chooses_the_same(healthy: Any) -> None:
     healthy.vendor("toy", 1900)
     script = "import json, accel_core; print(json.dumps(accel_core.explain().to_dict()))"
     healthy.module("script.py", script)
-    told = healthy.doctor().report
+    reported = healthy.doctor().report
     run = healthy.python_module("script").report
-    assert (told["chosen"], told["how"]) == (run["chosen"], run["how"])
-    doctor_states = {c["label"]: c["state"] for c in told["candidates"]}
+    assert (reported["chosen"], reported["how"]) == (run["chosen"], run["how"])
+    doctor_states = {c["label"]: c["state"] for c in reported["candidates"]}
     assert doctor_states == {c["label"]: c["state"] for c in run["candidates"]}
-    assert told["candidates"][0].keys() == run["candidates"][0].keys()
+    assert reported["candidates"][0].keys() == run["candidates"][0].keys()

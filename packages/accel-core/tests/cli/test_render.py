@@ -43,8 +43,8 @@ def report(*candidates: Candidate, torch: Torch | None = None) -> Report:
     return Report(facts, tuple(advice.problems(facts)), tuple(advice.notes(facts)))
 
 
-def shown(capsys: pytest.CaptureFixture[str], told: Report) -> str:
-    command.show(told)
+def shown(capsys: pytest.CaptureFixture[str], reported: Report) -> str:
+    command.show(reported)
     return capsys.readouterr().out
 
 
@@ -98,9 +98,11 @@ def test_when_torch_fails_it_says_that_no_run_can_start(capsys: pytest.CaptureFi
 
 
 def test_the_error_of_a_failed_selection_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
-    told = report(NPU)
-    told = replace(
-        told,
-        facts=replace(told.facts, explanation=replace(told.facts.explanation, error="[ACC-201] x\n  do: y")),
+    reported = report(NPU)
+    reported = replace(
+        reported,
+        facts=replace(
+            reported.facts, explanation=replace(reported.facts.explanation, error="[ACC-201] x\n  do: y")
+        ),
     )
-    assert "[ACC-201] x\n  do: y" in shown(capsys, told)
+    assert "[ACC-201] x\n  do: y" in shown(capsys, reported)

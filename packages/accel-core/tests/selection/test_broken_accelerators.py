@@ -56,7 +56,7 @@ def test_missing_methods_are_named_and_detection_goes_on(machine: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("", "has no attribute 'Fake_Accelerator'"),
         ("import torch_npu_of_another_world", "ModuleNotFoundError"),
@@ -67,11 +67,11 @@ def test_missing_methods_are_named_and_detection_goes_on(machine: Any) -> None:
     ],
 )
 def test_accelerator_class_that_is_none_is_broken_and_detection_goes_on(
-    machine: Any, text: str, told: str
+    machine: Any, text: str, reported: str
 ) -> None:
     machine.install("npu", accelerator=text)
     assert machine.select().device_name() == "cpu"
-    assert told in machine.candidate("npu").reason
+    assert reported in machine.candidate("npu").reason
 
 
 @pytest.mark.parametrize(

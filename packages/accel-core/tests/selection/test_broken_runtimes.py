@@ -86,8 +86,8 @@ def test_asking_for_a_failing_runtime_gives_its_failure(
     assert "NPU_Accelerator requires torch_npu" in error.what
     assert f"fails with {failure}" in error.found
     assert machine.candidate("mlu").state is State.PENDING
-    told = {candidate.label: candidate.state for candidate in accel_core.explain().candidates}
-    assert told["mlu"] is State.OUTRANKED
+    reported = {candidate.label: candidate.state for candidate in accel_core.explain().candidates}
+    assert reported["mlu"] is State.OUTRANKED
 
 
 @pytest.mark.parametrize("devices", [0, 2])
@@ -134,10 +134,10 @@ class _GoOn(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told = threading.Event()
+        self.reported = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.told.set()
+        self.reported.set()
 
 
 def test_hanging_runtime_is_named_with_the_variable_that_skips_it_while_the_run_waits(
@@ -146,7 +146,7 @@ def test_hanging_runtime_is_named_with_the_variable_that_skips_it_while_the_run_
     monkeypatch.setattr("accel_core.selection.candidates.SLOW", 0.05)
     handler = _GoOn()
     monkeypatch.setattr(logging.root, "handlers", [*logging.root.handlers, handler])  # after caplog's
-    monkeypatch.setattr("builtins.told_while_waiting", handler.told, raising=False)
+    monkeypatch.setattr("builtins.told_while_waiting", handler.reported, raising=False)
     machine.install("npu", confirm="return Confirmation(int(told_while_waiting.wait(60)), 'at last')")
     assert machine.select().device_name() == "npu"
     (warning,) = caplog.messages

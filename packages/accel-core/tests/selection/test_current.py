@@ -83,18 +83,18 @@ def test_refused_object_leaves_a_failed_selection_failed(
 def test_an_accelerator_that_a_listener_refuses_is_not_left_half_set(
     machine: Any, accelerator: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Any] = []
+    reported: list[Any] = []
 
     def refuse(new: Any) -> None:
         if new is accelerator:
             raise RuntimeError("its op table is broken")
 
     former = machine.select()
-    monkeypatch.setattr(CURRENT, "_listeners", [told.append, refuse])
+    monkeypatch.setattr(CURRENT, "_listeners", [reported.append, refuse])
     with pytest.raises(RuntimeError, match="op table"):
         accel_core.set_accelerator(accelerator)
     assert accel_core.get_accelerator() is former
-    assert told == [accelerator, former]
+    assert reported == [accelerator, former]
     assert accel_core.explain().how != "set by the program"
 
 

@@ -173,8 +173,10 @@ def detected(case: Case, everyone: list[Contender]) -> Expected:
     taken = served(case, winner)
     unknown_keys = [key for key in case.skip if key not in {c.key for c in everyone}]
     typo = [f"ACCEL_SKIP names {', '.join(unknown_keys)}, which is no candidate"] if unknown_keys else []
-    told = ["Setting accelerator to CPU"] if winner.key == "cpu" else [f"{key} is broken" for key in broken]
-    return Expected(taken, typo + told if isinstance(taken, tuple) else [], _keys(asked))
+    reported = (
+        ["Setting accelerator to CPU"] if winner.key == "cpu" else [f"{key} is broken" for key in broken]
+    )
+    return Expected(taken, typo + reported if isinstance(taken, tuple) else [], _keys(asked))
 
 
 def served(case: Case, mine: Contender) -> tuple[str, Step] | str:

@@ -212,19 +212,19 @@ def test_the_run_ends_as_the_doctor_says_through_both_doors(
     row.prepare(situation.site)
     reports, ended = situation.outcome(row.variables, row.start, row.patience)
     core, upstream = ended["accel_core"], ended["deepspeed"]
-    told = [remark for kind in ("problems", "notes") for remark in reports[0][kind]]
-    codes = [remark["code"] for remark in told]
+    reported = [remark for kind in ("problems", "notes") for remark in reports[0][kind]]
+    codes = [remark["code"] for remark in reported]
     tell = dict(request.node.user_properties)
     tell |= {"number": number, "situation": row.what, "accel_core": core[0].in_words()}
     differs = outcome(core[0]) != outcome(upstream[0])
     tell |= {"deepspeed": upstream[0].in_words() if differs else ""}
     tell["verdict"] = ", ".join(codes) or "healthy"
     request.node.user_properties[:] = list(tell.items())
-    assert set(row.codes) <= set(codes), told
+    assert set(row.codes) <= set(codes), reported
     for report in reports:
         for door, results in ended.items():
             for result in results:
-                assert agrees(report["run"][door], result), (door, report["run"][door], result, told)
+                assert agrees(report["run"][door], result), (door, report["run"][door], result, reported)
     assert differs == row.apart
 
 
@@ -233,16 +233,16 @@ def outcome(ended: Any) -> str:
     return ended.accelerator or "no accelerator"
 
 
-def agrees(told: dict[str, str], ended: Any) -> bool:
+def agrees(reported: dict[str, str], ended: Any) -> bool:
     """Whether the doctor's word about one door is what a program met there."""
     if ended.accelerator:
-        return told == {"accelerator": ended.accelerator, "error": ""}
-    if told["accelerator"] or not told["error"]:
+        return reported == {"accelerator": ended.accelerator, "error": ""}
+    if reported["accelerator"] or not reported["error"]:
         return False
     if ended.death == "hangs":
-        return "did not answer" in told["error"]
+        return "did not answer" in reported["error"]
     if ended.death:
-        return str(ended.death) in told["error"]
+        return str(ended.death) in reported["error"]
     # Which of an error's causes stands first depends on who caught it; the last words have to be there.
-    cause = told["error"].removeprefix("`import torch`: ").rpartition("its process ")[2]
+    cause = reported["error"].removeprefix("`import torch`: ").rpartition("its process ")[2]
     return cause in ended.traceback

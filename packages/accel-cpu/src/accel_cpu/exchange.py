@@ -22,7 +22,7 @@ _SHOWN = 1000
 
 
 def shown(text: str) -> str:
-    """Return what another rank told as a part of a message: short, on one line, nothing for a terminal."""
+    """Return another rank's text as a part of a message: short, on one line, nothing for a terminal."""
     return "".join(each if each.isprintable() else "?" for each in text[:_SHOWN])
 
 
@@ -35,7 +35,7 @@ class Exchange:
     def __init__(self, store: Any, rank: int, ranks: int, *topics: str) -> None:
         self._store, self._rank, self._ranks, self._topics = store, rank, ranks, iter(topics)
         self._secret = JOB_SECRET.get().encode()
-        #: A hash of all that was told so far: what ranks of another group said is refused, too.
+        #: A hash of all texts so far: those of another group's ranks are refused, too.
         self._told = b""
 
     def tell(self, text: str) -> list[str]:

@@ -63,7 +63,7 @@ def test_a_rank_that_tells_nonsense_costs_shared_memory_and_no_more() -> None:
     store.set("joined/0", "")
     joined = rendezvous.join(store, 1, 2)
     assert joined.handle is None
-    assert joined.reason == "rank 0 told what cannot be read: not the facts of a rank"
+    assert joined.reason == "rank 0 wrote what cannot be read: not the facts of a rank"
 
 
 def test_what_another_rank_tells_is_shown_in_short_and_without_commands_for_a_terminal() -> None:
@@ -171,9 +171,9 @@ def test_ranks_get_what_each_told(secret: str, monkeypatch: pytest.MonkeyPatch) 
     for thread in threads:
         thread.join(60)
     assert got == [[["first of 0", "first of 1"], ["second of 0", "second of 1"]]] * 2
-    told = store.get("first/1").decode()
-    assert told.endswith("first of 1")
-    assert ("s" * 64) not in told
+    reported = store.get("first/1").decode()
+    assert reported.endswith("first of 1")
+    assert ("s" * 64) not in reported
 
 
 def test_a_text_of_another_group_or_rank_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +183,7 @@ def test_a_text_of_another_group_or_rank_is_refused(monkeypatch: pytest.MonkeyPa
     store.set("first/0", signed._code("first", 1, "text") + "text")  # rank 1's, as rank 0's
     with pytest.raises(StoreTampered):
         Exchange(store, 1, 2, "first").tell("text")
-    # In a second topic, the code of a group in which something else was told before.
+    # In a second topic, the code of a group in which something else was written before.
     store.set("first/0", signed._code("first", 0, "a") + "a")
     exchange = Exchange(store, 1, 2, "first", "second")
     assert exchange.tell("b") == ["a", "b"]

@@ -143,11 +143,11 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_image_that_cannot_be_used_gives_way_to_plain_torch(fault: str, machine: Any, tmp_path: Path) -> None:
-    damage, told = FAULTS[fault]
+    damage, reported = FAULTS[fault]
     damage(tmp_path)
     op, reason = load()
     assert reason.startswith("plain torch: ")
-    assert told in reason
+    assert reported in reason
     assert "no NVRTC beside torch" in reason
     values = torch.randn(2, 8)
     same(op.quantize(values.cuda(), 2, 8, 0), PLAIN.quantize(values, 2, 8, 0))

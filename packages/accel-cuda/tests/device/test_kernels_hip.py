@@ -107,10 +107,10 @@ def test_kernels_run_on_the_current_stream(rocm: Any) -> None:
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16], ids=str)
 def test_optimizers_are_those_of_float64(kind: torch.dtype, rocm: Any) -> None:
-    fused_adam, told = load("FusedAdamBuilder")
-    assert f"; kernels (compiled here: {TARGET}) and plain torch for mixed types" in told
-    fused_lion, told = load("FusedLionBuilder")
-    assert told == f"compiled here: {TARGET}"
+    fused_adam, reported = load("FusedAdamBuilder")
+    assert f"; kernels (compiled here: {TARGET}) and plain torch for mixed types" in reported
+    fused_lion, reported = load("FusedLionBuilder")
+    assert reported == f"compiled here: {TARGET}"
     before = rocm.accel_driver_launches()
     for states in (2, 1):
         start = [[torch.rand(5000).to(dtype)] for dtype in (kind, kind, *[torch.float32] * states)]

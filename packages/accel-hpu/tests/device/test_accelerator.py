@@ -147,10 +147,10 @@ def test_pinned_memory_is_locked_for_hpu(
     assert accelerator.is_pinned(accelerator.pin_empty(3, dtype=torch.float32))
     # torch 2.5 does not count hpu among its accelerators, and has to be told the device.
     monkeypatch.delattr(torch, "accelerator")
-    told: list[Any] = []
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *device: told.append(device) or self)
+    reported: list[Any] = []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self, *device: reported.append(device) or self)
     HPU_Accelerator().pin_memory(torch.ones(3))
-    assert told == [("hpu",)]
+    assert reported == [("hpu",)]
 
 
 def test_a_failed_construction_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,7 +148,7 @@ def truncated(scaled: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("cast", "told"),
+    ("cast", "reported"),
     [
         (cast_to(truncated), "plain torch: hpu.cast_to_fp8_v2 does not round to the nearest number of e4m3"),
         (cast_to(lambda scaled: scaled / 2), "plain torch: hpu.cast_to_fp8_v2 does not round"),
@@ -160,12 +160,12 @@ def truncated(scaled: torch.Tensor) -> torch.Tensor:
     ids=["truncates", "another scale", "Gaudi 2"],
 )
 def test_range_and_rounding_of_the_cast_are_found_out(
-    cast: Any, told: str, monkeypatch: pytest.MonkeyPatch
+    cast: Any, reported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.ops.hpu, "cast_to_fp8_v2", cast)
     ours = builder()
     op = ours.load()
-    assert told in ours.reason
+    assert reported in ours.reason
     val = numbers(torch.bfloat16).to("hpu")
     data = quantized(op, val)
     plain = FPQuantizerBuilder().load()

@@ -12,7 +12,7 @@ HOME_VARIABLE = "ASCEND_HOME_PATH"
 _VERSION = re.compile(r"^\s*version\s*=\s*(\S+)", re.MULTILINE)
 
 
-def told() -> str:
+def cann_status() -> str:
     """Return the version in `ascend_*_install.info` under ASCEND_HOME_PATH, or what is missing. Does not raise."""
     home = os.environ.get(HOME_VARIABLE)
     if not home:

@@ -14,7 +14,7 @@ DEVICE_FILES = ("dev/davinci[0-9]*",)
 
 def evidence() -> Evidence:
     """Check distribution, version range, CANN and /dev/davinci*; imports nothing."""
-    return runtime_evidence("torch_npu", TORCH_NPU, DEVICE_FILES, cann.told())
+    return runtime_evidence("torch_npu", TORCH_NPU, DEVICE_FILES, cann.cann_status())
 
 
 def confirm() -> Confirmation:

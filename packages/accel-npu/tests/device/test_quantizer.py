@@ -155,7 +155,7 @@ def raising(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize(
-    ("variant", "told"),
+    ("variant", "reported"),
     [
         (rounded_by(torch.trunc), "does not round to nearest"),
         (rounded_by(torch.floor), "does not round to nearest"),
@@ -167,13 +167,13 @@ def raising(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     ids=["truncates", "rounds down", "another step", "skips NaN", "fails", "another type"],
 )
 def test_an_op_that_computes_something_else_is_left_alone(
-    variant: Op, told: str, monkeypatch: pytest.MonkeyPatch
+    variant: Op, reported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.ops.npu, "npu_dynamic_quant", variant)
     ours = builder()
     op = ours.load()
     assert ours.reason.startswith("plain torch: ")
-    assert told in ours.reason
+    assert reported in ours.reason
     rows = numbers(4, 8, torch.float16)
     wanted = QuantizerFunctions().quantize(rows, 4, 8, 0)
     found = op.quantize(rows.to("npu"), 4, 8, 0)

@@ -120,19 +120,19 @@ def doing_nothing(*arguments: Any, **named: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("operator", "told"),
+    ("operator", "reported"),
     [
         (raising, "raises NotImplementedError: Could not run"),
         (doing_nothing, "computes wrongly in torch.float32"),
     ],
 )
 def test_an_operator_that_fails_its_trial_is_not_used(
-    operator: Any, told: str, monkeypatch: pytest.MonkeyPatch
+    operator: Any, reported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch, "_fused_adamw_", operator)
     builder = Builder()
     assert builder.load().multi_tensor_adam is fused_optimizers.multi_tensor_adam
-    assert builder.reason.startswith("plain torch: torch._fused_adamw_ " + told)
+    assert builder.reason.startswith("plain torch: torch._fused_adamw_ " + reported)
     assert "keys" not in builder.reason
 
 

@@ -156,7 +156,7 @@ def test_nothing_gives_nothing(op: Any, shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ({"k": torch.zeros(1, 2, 6, 2, 4)}, "k of shape (1, 2, 6, 2, 4)"),
         ({"v": torch.zeros(1, 2, 5, 2, 4, dtype=torch.float16)}, "v of torch.float16"),
@@ -167,7 +167,7 @@ def test_nothing_gives_nothing(op: Any, shape: tuple[int, ...]) -> None:
         ({"o": torch.zeros(1, 2, 5, 2, 3)}, "o of shape (1, 2, 5, 2, 3)"),
     ],
 )
-def test_tensors_that_do_not_fit_are_told(op: Any, change: dict[str, torch.Tensor], told: str) -> None:
+def test_tensors_that_do_not_fit_are_told(op: Any, change: dict[str, torch.Tensor], reported: str) -> None:
     q = torch.zeros(1, 2, 5, 2, 4)
     given = {
         "q": q,
@@ -180,4 +180,4 @@ def test_tensors_that_do_not_fit_are_told(op: Any, change: dict[str, torch.Tenso
     }
     with pytest.raises(InvalidOpArgument) as error:
         op.attention(*{**given, **change}.values())
-    assert told in str(error.value)
+    assert reported in str(error.value)

@@ -73,17 +73,17 @@ def test_each_code_is_the_nearest_number(
     data = quantized(op, val, size, form)
     exact = val.double().numpy()
     step = np.abs(exact).max(1, keepdims=True) / FORMATS[form]
-    told = data[:, -4:].numpy().copy().view(np.float32).astype(np.float64)
-    np.testing.assert_allclose(told, np.maximum(step, 2.0**-126), rtol=1e-6)
+    reported = data[:, -4:].numpy().copy().view(np.float32).astype(np.float64)
+    np.testing.assert_allclose(reported, np.maximum(step, 2.0**-126), rtol=1e-6)
     numbers = all_numbers(form)
     codes = codes_in(data, form[0])
     signed = numbers[codes % len(numbers)] * np.where(codes >= len(numbers), -1, 1)
-    scaled = exact / told
+    scaled = exact / reported
     above = np.searchsorted(numbers, np.abs(scaled)).clip(1, len(numbers) - 1)
     nearest = np.minimum(*(np.abs(np.abs(scaled) - numbers[near]) for near in (above - 1, above)))
     assert (np.abs(signed - scaled) <= nearest + 1e-6 * np.abs(scaled)).all()
     found = back(op, data, val, size, form).double().numpy()
-    wanted = torch.from_numpy((signed * told).astype(np.float32)).to(dtype).double().numpy()
+    wanted = torch.from_numpy((signed * reported).astype(np.float32)).to(dtype).double().numpy()
     np.testing.assert_array_equal(found, wanted)
 
 
@@ -214,7 +214,7 @@ def test_other_numbers_of_bits_are_told(op: Any, arguments: tuple[int, int]) -> 
 
 def test_arguments_that_do_not_fit_are_told(op: Any) -> None:
     out = torch.ones(1, 20, dtype=torch.uint8)
-    for given, told in (
+    for given, reported in (
         ((out, torch.ones(16), 0), "groups of 0"),
         ((out, torch.ones(16, dtype=torch.int8), 16), "torch.int8"),
         ((out.float(), torch.ones(16), 16), "out of torch.float32"),
@@ -222,7 +222,7 @@ def test_arguments_that_do_not_fit_are_told(op: Any) -> None:
     ):
         with pytest.raises(InvalidOpArgument) as error:
             op.quantize(*given, 0, 8, 3)
-        assert told in str(error.value)
+        assert reported in str(error.value)
     with pytest.raises(InvalidOpArgument, match="whole groups for each index"):
         op.selective_dequantize(torch.ones(3, 16), out, torch.tensor([0, 0]), 16, 3, 4)
     with pytest.raises(InvalidOpArgument, match=r"torch\.float32 of shape"):

@@ -46,7 +46,7 @@ def test_part_and_strides_are_followed(op: Any) -> None:
 
 def test_arguments_that_do_not_fit_are_told(op: Any) -> None:
     data = torch.zeros(2, dtype=torch.uint8)
-    for call, told in (
+    for call, reported in (
         (lambda: op.packbits(data, 2, 0), "torch.uint8"),
         (lambda: op.packbits(torch.ones(2), 3, 0), "input_size = 3"),
         (lambda: op.unpackbits(torch.ones(2), 2, 0), "torch.float32"),
@@ -54,4 +54,4 @@ def test_arguments_that_do_not_fit_are_told(op: Any) -> None:
     ):
         with pytest.raises(InvalidOpArgument) as error:
             call()
-        assert told in str(error.value)
+        assert reported in str(error.value)

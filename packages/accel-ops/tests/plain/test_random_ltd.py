@@ -104,7 +104,7 @@ def test_nothing_gives_nothing(op: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "told"),
+    ("name", "arguments", "reported"),
     [
         ("token_gather", (torch.ones(2, 3), torch.zeros(2, 1, dtype=torch.int32), True), "activations of shape (2, 3)"),
         ("token_gather", (torch.ones(2, 3, 4), torch.zeros(3, 1, dtype=torch.int32), True), "(3, 1)"),
@@ -125,7 +125,7 @@ def test_nothing_gives_nothing(op: Any) -> None:
         ("mask_gather_gpt", (torch.ones(2, 1, 3, 3), 4), "truncated_seq_len = 4"),
     ],
 )  # fmt: skip
-def test_arguments_that_do_not_fit_are_told(op: Any, name: str, arguments: Any, told: str) -> None:
+def test_arguments_that_do_not_fit_are_told(op: Any, name: str, arguments: Any, reported: str) -> None:
     with pytest.raises(InvalidOpArgument) as error:
         getattr(op, name)(*arguments)
-    assert told in str(error.value)
+    assert reported in str(error.value)

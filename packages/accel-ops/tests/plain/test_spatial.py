@@ -61,7 +61,7 @@ def test_nothing_gives_nothing(op: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "reported"),
     [
         ((torch.ones(2, 3), torch.ones(3)), "activation of shape (2, 3)"),
         ((torch.ones(2, 3, 4), torch.ones(3)), "bias of shape (3,)"),
@@ -71,8 +71,8 @@ def test_nothing_gives_nothing(op: Any) -> None:
         ((torch.ones(2, 3, 4), torch.ones(4), torch.ones(2, 3, 4).half()), "other of torch.float16"),
     ],
 )
-def test_tensors_that_do_not_fit_are_told(op: Any, arguments: Any, told: str) -> None:
+def test_tensors_that_do_not_fit_are_told(op: Any, arguments: Any, reported: str) -> None:
     function = op.nhwc_bias_add if len(arguments) == 2 else op.nhwc_bias_add_add
     with pytest.raises(InvalidOpArgument) as error:
         function(*arguments)
-    assert told in str(error.value)
+    assert reported in str(error.value)

@@ -52,7 +52,7 @@ def test_plain_torch_s_own_training_passes(name: str, ranks: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "told"),
+    ("name", "change", "reported"),
     [
         ("fp32 stage 3", add("losses", 5, 2e-6), "differently from plain PyTorch"),
         ("fp32 stage 3", add("losses", 5, float("nan")), "differently from plain PyTorch"),
@@ -61,10 +61,10 @@ def test_plain_torch_s_own_training_passes(name: str, ranks: int) -> None:
         ("fp16 stage 2", lambda found: found["skipped"].__setitem__(0, False), "GradScaler"),
     ],
 )
-def test_a_difference_on_one_rank_fails(name: str, change: Change, told: str) -> None:
+def test_a_difference_on_one_rank_fails(name: str, change: Change, reported: str) -> None:
     comparison, _ = compared(BY_NAME[name])
     # One rank: the losses of two are averaged, their scales are not.
-    with pytest.raises(pytest.fail.Exception, match=told):
+    with pytest.raises(pytest.fail.Exception, match=reported):
         comparison.with_plain_torch(answers(BY_NAME[name], 1, change))
 
 

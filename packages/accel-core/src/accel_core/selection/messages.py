@@ -90,10 +90,10 @@ def unavailable(key: str, candidates: Sequence[Candidate], upstream: AbstractSet
 
 def _install_runtimes(candidates: Iterable[Candidate]) -> str:
     """How to install the runtimes, as the vendors' records say; several if a key has variants."""
-    told = {candidate.label: candidate.advice for candidate in candidates if candidate.advice}
-    if len(told) == 1:
-        return next(iter(told.values()))
-    return "\nor ".join(f"for {label}: {advice}" for label, advice in told.items())
+    stated = {candidate.label: candidate.advice for candidate in candidates if candidate.advice}
+    if len(stated) == 1:
+        return next(iter(stated.values()))
+    return "\nor ".join(f"for {label}: {advice}" for label, advice in stated.items())
 
 
 def unserved(winner: Candidate, upstream: AbstractSet[str] | None) -> AccelError:

@@ -114,7 +114,7 @@ def _read(texts: Sequence[str]) -> tuple[list[Facts], str]:
         try:
             facts.append(Facts.from_text(text))
         except ValueError as error:
-            return [], f"rank {rank} told what cannot be read: {shown(str(error))}"
+            return [], f"rank {rank} wrote what cannot be read: {shown(str(error))}"
     return facts, ""
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from shm_jobs import default_store, told, wait_until_told, while_it_waits
+from shm_jobs import default_store, reported, wait_until_told, while_it_waits
 
 
 def _said(call: Callable[[], Any]) -> str:
@@ -70,7 +70,7 @@ def aborted(rank: int, ranks: int) -> list[Any]:
 
     def abort() -> None:
         group.abort()
-        told("aborted")
+        reported("aborted")
 
     if rank == 0:
         while_it_waits(abort)

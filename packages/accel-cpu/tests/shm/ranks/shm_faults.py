@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from shm_jobs import told, wait_until_told, while_it_waits
+from shm_jobs import reported, wait_until_told, while_it_waits
 
 
 def _reduce_for(seconds: float, size: int = 300_000) -> None:
@@ -54,7 +54,7 @@ def waits_for_nobody(rank: int, ranks: int) -> None:
     try:
         dist.barrier(group=group)
     finally:
-        told("gave up")
+        reported("gave up")
 
 
 def _call(what: str) -> None:
@@ -125,7 +125,7 @@ def interrupted(rank: int, ranks: int) -> str:
     try:
         dist.barrier()
     except (KeyboardInterrupt, RuntimeError) as error:
-        told("interrupted")
+        reported("interrupted")
         return f"{type(error).__name__}: {error}"
     finally:
         dist.destroy_process_group()

@@ -66,7 +66,7 @@ def run(
                 child.join()
 
 
-def told(what: str) -> None:
+def reported(what: str) -> None:
     """Tell the other ranks of the job; see `wait_until_told`."""
     default_store().set(what, "yes")
 

@@ -190,15 +190,15 @@ def _page() -> tuple[torch.Tensor, int, int]:
 def test_registered_memory_can_be_given_back(accelerator: DeepSpeedAccelerator) -> None:
     """A page is registered, given back and registered again; or `register_host_memory` returns False each time."""
     memory, address, size = _page()
-    told = []
+    reported = []
     for _ in range(2):
-        told.append(accelerator.register_host_memory(address, size))
-        if told[-1]:
+        reported.append(accelerator.register_host_memory(address, size))
+        if reported[-1]:
             accelerator.unregister_host_memory(address)
     expect(
-        told in ([True, True], [False, False]),
+        reported in ([True, True], [False, False]),
         "register_host_memory() does not tell whether the memory is registered",
-        found=f"{told} for one page of {memory.nbytes} bytes, which was given back in between",
+        found=f"{reported} for one page of {memory.nbytes} bytes, which was given back in between",
         expected="[True, True], or [False, False] where nothing is registered",
         do="return True for what was registered, and undo that in unregister_host_memory()",
     )

@@ -27,8 +27,8 @@ def test_statistics_are_whole(accelerator: DeepSpeedAccelerator, device: torch.d
     kept = [torch.ones(1 << 16, device=device) for _ in range(3)]
     del kept[1]
     module, holds = getattr(torch, accelerator.device_name(), None), Holds()
-    told = getattr(module, "memory_stats", dict)
-    theirs: dict[str, Any] = told()
+    reported = getattr(module, "memory_stats", dict)
+    theirs: dict[str, Any] = reported()
     stats = accelerator.memory_stats()
     lacks = sorted(set(theirs) - set(stats))
     holds[f"what the runtime tells: {', '.join(lacks)}"] = not lacks

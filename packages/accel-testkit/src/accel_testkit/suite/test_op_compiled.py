@@ -187,12 +187,12 @@ def test_kernels_that_do_not_compile_are_told(
         loaded = builder.load(verbose=False)
     finally:
         logging.getLogger().removeHandler(warnings)
-    told = [text for text in warnings.texts if "ninja: build stopped" in text]
+    reported = [text for text in warnings.texts if "ninja: build stopped" in text]
     lacking = sorted(usual.difference(dir(loaded)))
     expect(
-        len(told) == 1 and told[0].startswith(builder.name) and not lacking,
+        len(reported) == 1 and reported[0].startswith(builder.name) and not lacking,
         f"{builder.name} does not fall back to plain torch when its compilation fails",
-        found=f"warnings {told}; without {lacking}",
+        found=f"warnings {reported}; without {lacking}",
         expected="one warning that begins with the op's name and has the error, and the functions of plain torch",
         do="catch what the compilation raises, and log it",
     )

@@ -100,10 +100,10 @@ def test_fused_steps_are_steps(
     plain[0][0] *= 0.25
     step.call(op, plain, values)
     copy = torch.full((1029,), torch.nan, dtype=dtype)
-    told: list[tuple[int, int, bool]] = []
+    reported: list[tuple[int, int, bool]] = []
 
     def copied(begin: int, end: int) -> None:
-        told.append((begin, end, not copy[begin:end].isnan().any()))
+        reported.append((begin, end, not copy[begin:end].isnan().any()))
 
     stepping = offered.fused(grad_factor=0.25, copy=copy, copied=copied)
     _call_fused(step, stepping, fused, values)
@@ -113,8 +113,8 @@ def test_fused_steps_are_steps(
         )
     holds.same("the gradient stays", fused[0][0], _numbers(1029, torch.float32, 0).abs())
     holds.same("the copy is rounded to nearest", copy, fused[1][0].to(dtype))
-    holds[f"pieces follow each other to the end: {told}"] = _cover(told, 1029)
-    holds["each piece is complete when it is told"] = all(whole for _, _, whole in told)
+    holds[f"pieces follow each other to the end: {reported}"] = _cover(reported, 1029)
+    holds["each piece is complete when it is told"] = all(whole for _, _, whole in reported)
     holds[f"updates counts: {stepping.updates}"] = stepping.updates == 1
     holds.expect(f"fused() of {name}", _DO)
 
@@ -133,6 +133,6 @@ def _call_fused(
     step.call(Passing(), lists, values)
 
 
-def _cover(told: list[tuple[int, int, bool]], size: int) -> bool:
-    ends = [0, *(end for _, end, _ in told)]
-    return [begin for begin, _, _ in told] == ends[:-1] and ends[-1] == size
+def _cover(reported: list[tuple[int, int, bool]], size: int) -> bool:
+    ends = [0, *(end for _, end, _ in reported)]
+    return [begin for begin, _, _ in reported] == ends[:-1] and ends[-1] == size

@@ -41,8 +41,8 @@ def test_op_serves_without_the_runtime_s(accelerator: DeepSpeedAccelerator, name
         reasons = before, getattr(builder, "reason", "plain torch")
     # What computes it now: plain torch, or another operator of the runtime.
     instead = [f"torch.ops.{op}" for op in still.names] or ["plain torch"]
-    told = all(any(way in reason for way in instead) for reason in reasons)
-    serves = not still.names & called.names and difference <= 1 and told
+    reported = all(any(way in reason for way in instead) for reason in reasons)
+    serves = not still.names & called.names and difference <= 1 and reported
     named = any(f"torch.ops.{op} " in f"{reason} " for op in called.names for reason in reasons)
     lacks = all(f"no torch.ops.{op}" in reason for op in called.names for reason in reasons if op in reason)
     expect(
@@ -74,9 +74,9 @@ def test_operator_that_works_is_used(accelerator: DeepSpeedAccelerator, name: st
         CALLS[name](op, device)
     idle = sorted(tried.names - used.names)
     # The operators of a simulated device work; a real one's may be wrong.
-    told = not results.simulated() and f"{idle[0] if idle else ''}" in str(getattr(builder, "reason", ""))
+    reported = not results.simulated() and f"{idle[0] if idle else ''}" in str(getattr(builder, "reason", ""))
     expect(
-        not idle or told,
+        not idle or reported,
         f"{name} does not use what it has tried",
         found=f"{', '.join(idle)}; the reason is {getattr(builder, 'reason', '')!r}",
         expected="calls of these operators by the functions of the op",

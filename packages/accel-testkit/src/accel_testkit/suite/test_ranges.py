@@ -87,7 +87,7 @@ class _Profiler:
     """The package nvtx, as it keeps what it is told: through the objects of domains, and through its own functions."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str | None, str | None, str | None]] = []
+        self.reported: list[tuple[str | None, str | None, str | None]] = []
 
     def get_domain(self, name: str) -> Any:
         return SimpleNamespace(
@@ -96,7 +96,7 @@ class _Profiler:
                 category,
             ),
             push_range=lambda message, category=None: self._push(name, message, category),
-            pop_range=lambda: self.told.append((name, None, None)),
+            pop_range=lambda: self.reported.append((name, None, None)),
         )
 
     def push_range(
@@ -106,13 +106,13 @@ class _Profiler:
         domain: str | None = None,
         category: str | None = None,
     ) -> None:
-        self.told.append((domain, message, category))
+        self.reported.append((domain, message, category))
 
     def pop_range(self, domain: str | None = None) -> None:
-        self.told.append((domain, None, None))
+        self.reported.append((domain, None, None))
 
     def _push(self, domain: str, message: Any, category: str | None) -> None:
-        self.told.append((domain, *(message if isinstance(message, tuple) else (message, category))))
+        self.reported.append((domain, *(message if isinstance(message, tuple) else (message, category))))
 
 
 def test_domain_gets_its_ranges(accelerator: DeepSpeedAccelerator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,9 +133,9 @@ def test_domain_gets_its_ranges(accelerator: DeepSpeedAccelerator, monkeypatch: 
         (first, None, None),
     ]
     expect(
-        profiler.told == wanted,
+        profiler.reported == wanted,
         "ranges do not reach the domain that they are for",
-        found=repr(profiler.told),
+        found=repr(profiler.reported),
         expected=repr(wanted),
         do="ask nvtx for the domain, and pass message and category on; or leave supports_nvtx_domain False",
     )
