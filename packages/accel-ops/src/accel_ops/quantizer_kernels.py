@@ -282,7 +282,7 @@ def self_check(launch: Launch, device: torch.device) -> None:
                 pairs = [*zip(found, wanted, strict=True), (back, wanted_back)]
                 if not all(torch.equal(ours.cpu(), theirs.cpu()) for ours, theirs in pairs):
                     raise KernelsUnusable(
-                        f"a test of {bits} bits on {device} is not what plain torch computes"
+                        f"a trial of {bits} bits on {device} is not what plain torch computes"
                     )
 
 

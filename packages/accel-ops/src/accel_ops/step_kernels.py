@@ -258,7 +258,7 @@ def _compare(optimizer: str, kinds: _Kinds, found: _Lists, wanted: _Lists) -> No
     for ours, theirs in zip(found[1:], wanted[1:], strict=True):
         if not _near(ours[0].cpu(), theirs[0]):
             where = f"{TYPES[kinds]} on {ours[0].device}"
-            raise KernelsUnusable(f"a test step of {optimizer} in {where} is not what plain torch computes")
+            raise KernelsUnusable(f"a trial step of {optimizer} in {where} is not what plain torch computes")
 
 
 def _near(ours: torch.Tensor, wanted: torch.Tensor) -> bool:
