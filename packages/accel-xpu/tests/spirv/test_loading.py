@@ -21,7 +21,7 @@ from accel_xpu.kernels import loading, packaged, shim
 
 from .damage import rewrite
 
-sys.path.insert(0, str(Path(__file__).parents[4] / "packages/accel-core/tests"))
+sys.path.insert(0, str(Path(__file__).parents[4] / "packages/accel-ops/tests"))
 from quantizer.test_random_cases import CASES
 
 PLAIN = QuantizerFunctions()

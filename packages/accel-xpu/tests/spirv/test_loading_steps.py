@@ -20,7 +20,7 @@ from accel_xpu.kernels import loading, packaged, shim
 
 from .damage import ADD, DIVIDE, GREATER, LESS, MULTIPLY, SUBTRACT, replaced, rewrite
 
-sys.path.insert(0, str(Path(__file__).parents[4] / "packages/accel-core/tests/foreach"))
+sys.path.insert(0, str(Path(__file__).parents[4] / "packages/accel-ops/tests/optimizers"))
 from step_cases import CASES
 
 LAUNCHES = len(TYPES)
