@@ -24,7 +24,7 @@ TRIAD_BYTES = 16
 
 
 def medians(calls: dict[str, Callable[[], Any]], rounds: int, size: int) -> dict[str, float]:
-    """Median seconds a call on `size` elements; in every round the contenders take turns, in an order drawn anew.
+    """Median seconds a call on `size` elements; in every round the contenders take turns, in a new random order.
 
     Each is called once untimed before: it would else find in the caches what the one before it left there.
     """

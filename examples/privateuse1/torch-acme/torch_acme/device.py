@@ -119,7 +119,7 @@ def memory_stats(device: torch.device | str | int | None = None) -> dict[str, in
 
 
 def reset_peak_memory_stats(device: torch.device | str | int | None = None) -> None:
-    """Begin the peak anew, at what is in use."""
+    """Reset the peak to what is in use."""
     _C.reset_peak(_index(device))
 
 

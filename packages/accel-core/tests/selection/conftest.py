@@ -118,7 +118,7 @@ class Machine:
         return whole(caught.value)
 
     def forget(self) -> None:
-        """Clear the choice, so that the next call selects anew."""
+        """Clear the choice, so that the next call selects again."""
         CURRENT.set(None)
 
     def candidates(self) -> tuple[Candidate, ...]:

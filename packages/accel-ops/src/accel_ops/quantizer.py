@@ -115,7 +115,7 @@ class QuantizerFunctions(OpFunctions):
         quant_type: int,
         devices_per_node: int,
     ) -> Pair:
-        """Return the sum over the devices' parts of the input, quantized anew in `out_groups` groups."""
+        """Return the sum over the devices' parts of the input, quantized again in `out_groups` groups."""
         what = "quantized_reduction"
         rows = _sum(
             what, input_vals, input_scales, in_groups, out_groups, num_bits, quant_type, devices_per_node

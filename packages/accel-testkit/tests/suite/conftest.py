@@ -125,7 +125,7 @@ def _one_look_at_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def _deepspeed() -> None:
     """Import DeepSpeed with a good accelerator: it asks for the ops of the accelerator, which a broken one fails at.
 
-    The table of its report too, which core makes anew for each accelerator that is set, once it is there.
+    The table of its report too, which core makes again for each accelerator that is set, once it is there.
     """
     importlib.import_module("deepspeed")
     importlib.import_module("deepspeed.ops.op_builder.all_ops")

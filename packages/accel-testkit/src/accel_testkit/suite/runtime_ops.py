@@ -74,7 +74,7 @@ class _Without:
 
 
 @contextmanager
-def anew() -> Iterator[None]:
+def reloaded_ops() -> Iterator[None]:
     """Inside, torch's operators are tried as in a new process; what is found out there is forgotten."""
     torch_fused.self_check.cache_clear()
     try:

@@ -167,7 +167,7 @@ def test_asking_leaves_the_cache(accelerator: DeepSpeedAccelerator) -> None:
         all(now > once - _SEEN for once, now in zip(before, after, strict=True)),
         "asking for memory figures changes the allocator",
         found=f"{before[0]} bytes reserved and {before[1]} at most allocated before, {after} after it",
-        expected="no less: a cache that is emptied is allocated anew in the next step",
+        expected="no less: a cache that is emptied is allocated again in the next step",
         do="ask the allocator, and change nothing",
     )
 

@@ -15,7 +15,7 @@ from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder import Route
 from accel_testkit.suite import results
 from accel_testkit.suite.expect import expect
-from accel_testkit.suite.runtime_ops import CALLS, Called, Change, anew, apart, hidden
+from accel_testkit.suite.runtime_ops import CALLS, Called, Change, apart, hidden, reloaded_ops
 
 pytestmark = pytest.mark.tier("device")
 
@@ -27,12 +27,12 @@ _OPS = [pytest.param(name, marks=pytest.mark.needs(name)) for name in CALLS]
 def test_op_serves_without_the_runtime_s(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """Without the operators that it calls, an op says so, and computes the same or is incompatible."""
     builder, device = accelerator.create_op_builder(name), accelerator.device()
-    with anew(), Called() as called:
+    with reloaded_ops(), Called() as called:
         wanted = CALLS[name](builder.load(), device)
     if not called.names:
         return  # it calls none
     builder, found = accelerator.create_op_builder(name), ""
-    with hidden(called.names), anew(), Called() as still:
+    with hidden(called.names), reloaded_ops(), Called() as still:
         compatible, before = builder.is_compatible(), getattr(builder, "reason", "plain torch")
         try:
             difference = apart(name, CALLS[name](builder.load(), device), wanted)
@@ -61,7 +61,7 @@ def test_operator_that_works_is_used(accelerator: DeepSpeedAccelerator, name: st
     promised = Route.VENDOR_OP in getattr(builder, "routes", tuple)() and _PROMISED.search(
         str(getattr(builder, "reason", ""))
     )
-    with anew(), Called() as tried:
+    with reloaded_ops(), Called() as tried:
         op = builder.load()
     expect(
         tried.names or not promised,
@@ -132,7 +132,7 @@ _SPOILED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def test_operator_that_is_wrong_is_not_used(accelerator: DeepSpeedAccelerator, name: str, how: str) -> None:
     """If an operator that `load` tries is wrong or fails, the op computes without it, and the reason names it."""
     builder, device = accelerator.create_op_builder(name), accelerator.device()
-    with anew(), Called() as called:
+    with reloaded_ops(), Called() as called:
         op = builder.load()
     if not called.names:
         return  # it tries none
@@ -140,7 +140,7 @@ def test_operator_that_is_wrong_is_not_used(accelerator: DeepSpeedAccelerator, n
     builder = accelerator.create_op_builder(name)
     found: Any = ""
     # An optimizer's step is tried on a single number, which is the largest one.
-    with anew(), Called(_SPOILED[how], how != "small", called.names):
+    with reloaded_ops(), Called(_SPOILED[how], how != "small", called.names):
         try:
             found = apart(name, CALLS[name](builder.load(), device), wanted)
         except Exception as error:
