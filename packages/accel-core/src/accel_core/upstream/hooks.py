@@ -151,7 +151,7 @@ def import_hooks(current: CurrentAccelerator) -> list[tuple[str, Callable[[Modul
         ("deepspeed.accelerator.real_accelerator", lambda module: patch_accelerator(module, current)),
         *((name, guarded(patch)) for name, patch in _PATCHES.items()),
         ("cpuinfo", cpu_info.patch_cpu_info),
-        *package_patches.hooks().items(),
+        *package_patches.hooks(),
     ]
 
 

@@ -33,9 +33,9 @@ class Status:
     reason: str
 
 
-def hooks() -> dict[str, Callable[[ModuleType], None]]:
-    """Return the import hook of each module of DeepSpeed that a package changes."""
-    return {point.name: _hook(point) for point in importlib.metadata.entry_points(group=GROUP)}
+def hooks() -> list[tuple[str, Callable[[ModuleType], None]]]:
+    """Return (module of DeepSpeed, import hook) for each module that a package changes; several may change one."""
+    return [(point.name, _hook(point)) for point in importlib.metadata.entry_points(group=GROUP)]
 
 
 def _hook(point: importlib.metadata.EntryPoint) -> Callable[[ModuleType], None]:
