@@ -23,7 +23,7 @@ from memory import limit, peak, return_freed_memory
 from timing import Clock
 
 sys.path.append(str(Path(__file__).parents[1]))
-from byte_lm.life import working
+from byte_lm.progress import working
 
 #: Of a parameter: bf16 value, float32 value, two states of Adam.
 STATE_BYTES = 2 + 4 + 4 + 4
