@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The stock `deepspeed` command looks for its launcher, and torch for ninja, on PATH.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test test-more test-again test-all bench check lint types layers clean
+.PHONY: help demo test test-more test-again test-all safety-net bench check lint types layers clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -49,6 +49,21 @@ test-again: $(BIN)/.ready ## the tests that failed in test-more, one at a time
 test-all: $(BIN)/.ready check ## everything, with the full storms, and each package in its own tox environment
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 	$(BIN)/tox run
+
+# For a change that keeps behaviour: run it before and after. docs/results/situations.md must come out as it is.
+safety-net: $(BIN)/.ready ## selection, bridge and situations; suite and engine of all eight against docs/results (40 minutes)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow" --situations docs/results/situations.md \
+	    packages/accel-core/tests/situations packages/accel-core/tests/selection packages/accel-core/tests/bridge
+	git diff --exit-code docs/results/situations.md
+	mkdir -p runs/safety-net
+	set -e; for key in cpu cuda hpu mlu mps npu sdaa xpu; do \
+	    sim="accel sim $$key --"; [ $$key != cpu ] || sim=; results=; \
+	    for part in suite engine; do \
+	        file=runs/safety-net/$$key.$$part.json; results="$$results $$file"; \
+	        $$sim $(BIN)/python -m pytest -q -p no:cacheprovider --pyargs accel_testkit.$$part --accel $$key --results $$file; \
+	    done; \
+	    $(BIN)/python -m ci.feature_matrix compare $$results; \
+	done
 
 bench: $(BIN)/.ready ## the tables in docs/results
 	$(BIN)/python -m benchmarks.imports
