@@ -170,7 +170,7 @@ def lamb(
     p.sub_(update.mul_(ratio), alpha=lr * correction)
     copy_back([param, exp_avg, exp_avg_sq], [p, m, v])
     if param_copy.numel():
-        param_copy.copy_(p)
+        param_copy.detach().copy_(p)  # DeepSpeed passes the model's parameters
     return ratio
 
 
