@@ -248,11 +248,12 @@ def test_lamb_returns_its_ratio_and_fills_its_copy(
     for values in step.schedule():
         before = _lists(step, [(33, 5)], (torch.float32, torch.float32), generator)
         grad, param, first, second = (tensors[0].to(place, torch.float32) for tensors in before)
-        copy = torch.zeros_like(param, dtype=torch.float16)
+        # As DeepSpeed passes it: a parameter of the model.
+        copy = torch.zeros_like(param, dtype=torch.float16, requires_grad=True)
         ratio = op_steps.lamb(op, [grad, param, first, second], copy, {**values, **settings})
         wanted = step.wanted(*(tensors[0] for tensors in before), **values, **settings)
         found = ratio.item() if isinstance(ratio, torch.Tensor) and ratio.numel() == 1 else repr(ratio)
-        copied = float((copy.double() - param.double()).abs().max())
+        copied = float((copy.detach().double() - param.double()).abs().max())
         expect(
             isinstance(found, float)
             and abs(found - float(wanted[3])) < 1e-4 * float(wanted[3])
