@@ -59,7 +59,10 @@ def test_a_step_of_lamb_agrees_with_float64(dtype: torch.dtype) -> None:
         mode, correct, decay = draw.randint(0, 1), draw.randint(0, 1), draw.choice([0.0, 0.1])
         shape = draw.choice(SHAPES)
         p, m, g = (drawn(shape, dtype) for _ in range(3))
-        v, copy = drawn(shape, dtype).abs() + 1, draw.choice([torch.empty(0), torch.zeros(shape, requires_grad=True)])
+        v, copy = (
+            drawn(shape, dtype).abs() + 1,
+            draw.choice([torch.empty(0), torch.zeros(shape, requires_grad=True)]),
+        )
         gs, m64 = g.double() / scale, m.double()
         m64 = b1 * m64 + (1 - b1) * gs
         v64 = b2 * v.double() + (1 - b2) * gs * gs
