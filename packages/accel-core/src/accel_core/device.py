@@ -153,7 +153,8 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         self._name: str = name
         self._communication_backend_name: str = collectives
         self._compile_backend: str = compile_backend
-        self._ops = ops
+        #: The ops of the device.
+        self.op_table = ops
         self.traits: Mapping[str, Trait] = checked_traits(name, traits or {}, ops)
         self.device_module: DeviceModule = getattr(torch, name) if device_module is None else device_module
         self._is_own = _IsOfType(name)
@@ -393,10 +394,10 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
     # ---------------------------------------------------------------------------------------- ops
 
     def op_builder_dir(self) -> str:
-        return self._ops.package
+        return self.op_table.package
 
     def get_op_builder(self, class_name: str) -> Any:
-        return self._ops.builder(class_name, self._name, self.traits)
+        return self.op_table.builder(class_name, self._name, self.traits)
 
     def create_op_builder(self, class_name: str) -> Any:
         return self.get_op_builder(class_name)()

@@ -8,4 +8,4 @@ from accel_core import get_accelerator
 
 
 def __dir__() -> list[str]:
-    return list(getattr(get_accelerator(), "_ops", ()))
+    return list(getattr(get_accelerator(), "op_table", ()))

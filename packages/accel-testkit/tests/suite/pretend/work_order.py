@@ -73,7 +73,7 @@ class AdamIsInTheDefaultStream(Good):
 
     def __init__(self) -> None:
         super().__init__()
-        self._ops = TABLE
+        self.op_table = TABLE
 
     def get_op_builder(self, class_name: str) -> Any:
         return _InTheDefaultStream if class_name == "FusedAdamBuilder" else super().get_op_builder(class_name)

@@ -80,7 +80,7 @@ def listed(accelerator: Any, names: Sequence[str]) -> list[Row]:
 
     Raises UnknownBuilder.
     """
-    known = (*UPSTREAM, *sorted(set(getattr(accelerator, "_ops", ())) - set(UPSTREAM)))
+    known = (*UPSTREAM, *sorted(set(getattr(accelerator, "op_table", ())) - set(UPSTREAM)))
     unknown = [name for name in names if name not in known]
     if unknown:
         raise _unknown(unknown, known, accelerator.device_name())

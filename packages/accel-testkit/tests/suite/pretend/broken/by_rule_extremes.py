@@ -246,7 +246,7 @@ class Served(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
         self.traits = {name: trait for name, trait in TRAITS.items() if name != "AsyncIOBuilder"}
-        self._ops = OpTable(
+        self.op_table = OpTable(
             TABLE.package, {**TABLE, "AsyncIOBuilder": f"{TABLE.package}.files:AsyncIOBuilder"}
         )
 

@@ -24,7 +24,7 @@ def _with(**builders: str) -> type[GOOD_Accelerator]:
     class Changed(GOOD_Accelerator):
         def __init__(self) -> None:
             super().__init__()
-            self._ops = OpTable(TABLE.package, {**TABLE, **builders})
+            self.op_table = OpTable(TABLE.package, {**TABLE, **builders})
 
     return Changed
 
