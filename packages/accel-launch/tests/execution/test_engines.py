@@ -10,6 +10,7 @@ import re
 import shlex
 import socket
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -220,6 +221,18 @@ def test_a_package_adds_an_engine_by_an_entry_point(tmp_path, monkeypatch) -> No
     assert type(engines.named("toy")).__name__ == "Toy"
     with pytest.raises(UnknownEngine, match="Broken without check and supervisor"):
         engines.named("broken")
+
+
+def test_the_hosts_of_a_job_are_in_no_file_that_another_user_could_replace(tmp_path, monkeypatch) -> None:
+    tmp_path.chmod(0o777)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    descriptor = engines._hosts_file(["one", "two"])
+    try:
+        assert os.fstat(descriptor).st_nlink == 0
+        assert not list(tmp_path.iterdir())
+        assert Path(f"/dev/fd/{descriptor}").read_text() == "one\ntwo\n"
+    finally:
+        os.close(descriptor)
 
 
 def test_no_ssh_starts_the_ranks_of_one_host(start, tmp_path) -> None:
