@@ -36,7 +36,7 @@ FAULTS = {
     "decay forgotten": ("keep * p - step_size", "p - step_size"),
     "weights of Lion's means exchanged": ("c = beta1 * m + rest1 * g", "c = beta2 * m + rest2 * g"),
     "a sign of zero": ("c > 0.0f ? 1.0f", "c >= 0.0f ? 1.0f"),
-    "NaN hidden": ("c < 0.0f ? -1.0f : c;", "c < 0.0f ? -1.0f : 0.0f;"),
+    "NaN hidden": ("c == 0.0f ? at_zero : c;", "c == 0.0f ? at_zero : 0.0f;"),
 }  # fmt: skip
 QUICK = ("no elements after the last pack",)
 
