@@ -26,7 +26,7 @@ SIZES = [16, 256] + [1 << power for power in range(10, 27, 2)] + [100 << 20]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 #: Bytes a parameter, states in float32: param and grad read, param written; states read and written.
 BYTES = {"fp32": 28, "bf16": 2 * 3 + 4 * 4}
-GOAL_TRIAD, GOAL_RATIO = 0.85, 0.97
+GOAL_TRIAD = 0.85
 STEP = (3, 1e-3, 0.9, 0.999, 1e-8, 0.01, True)
 
 

@@ -343,12 +343,6 @@ def swizzle(rows: torch.Tensor, pipeline: int, nodes: int, devices: int) -> torc
     return parts.permute(2, 1, 0, *range(3, parts.dim())).reshape(rows.shape)
 
 
-def unswizzle(rows: torch.Tensor, pipeline: int, nodes: int, devices: int) -> torch.Tensor:
-    """Return rows in the order before `swizzle`."""
-    parts = rows.view(pipeline, devices, nodes, -1, *rows.shape[1:])
-    return parts.permute(2, 1, 0, *range(3, parts.dim())).reshape(rows.shape)
-
-
 #: DeepSpeed adds it to the range of a group, so that a group of zeros is not divided by zero.
 _SMALL = 1e-5
 
