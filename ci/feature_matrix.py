@@ -4,7 +4,7 @@
 
 python -m ci.feature_matrix record suite.json engine.json    keep what runs with --results showed, and write the pages
 python -m ci.feature_matrix compare suite.json engine.json   does a run show what is kept? exits with 1 if not
-python -m ci.feature_matrix write                            write conformance.md, routes.md and the README's table
+python -m ci.feature_matrix write                            write both pages and the README's table
 
 Why: pytest reports one run; these pages keep the runs of eight devices, and compare a new run with what was kept.
 """
@@ -27,9 +27,9 @@ from ci.problem import Problem, report
 from ci.workspace import Package
 
 KEPT = Path("docs/results/conformance")
-CONFORMANCE, ROUTES = Path("docs/results/conformance.md"), Path("docs/results/routes.md")
+CONFORMANCE, IMPLEMENTATIONS = Path("docs/results/conformance.md"), Path("docs/results/implementations.md")
 SUITE = "packages/accel-testkit/src/accel_testkit/suite"
-#: The builders of stock DeepSpeed, for the table of routes.
+#: The builders of stock DeepSpeed, for the table of implementations.
 UPSTREAM_OPS = Path("ci/upstream_ops.toml")
 SCHEMA = 1
 PASSED, FAILED = "passed", "failed"
@@ -60,13 +60,13 @@ DeepSpeed's own CPU accelerator to the last bit, on one rank and on two. A figur
 trains differently from plain PyTorch on every accelerator ([why](../upstream.md)); *same bits* is missing where the
 optimizer is the accelerator's own op.
 """
-_ROUTES = """\
-# Routes
+_IMPLEMENTATIONS = """\
+# Implementations
 
-What computes each op on each accelerator. `load()` takes the first route that works there, and `accel ops build` shows
+What computes each op on each accelerator. `load()` takes the first that works there, and `accel ops build` shows
 which it is and why the ones before it are not; `accel ops list` shows what to expect. Under it, in italics, is what
 stock DeepSpeed {release} has for that accelerator. Made by `python -m ci.feature_matrix write` from the builders'
-`routes()` and `ci/upstream_ops.toml`; do not edit.
+`implementations()` and `ci/upstream_ops.toml`; do not edit.
 
 This is what the packages contain, not what was run on a device: for that see
 [device kernels](../device-kernels.md#what-was-run) and [ops](../ops.md).
@@ -204,7 +204,7 @@ def written(root: Path) -> Iterator[tuple[Path, str]]:
     """The pages and the text that each should have."""
     kept, packages = load(root), workspace.load(root)
     yield root / CONFORMANCE, conformance(checklist(root), kept)
-    yield root / ROUTES, routes(list(packages), workspace.read_toml(root / UPSTREAM_OPS))
+    yield root / IMPLEMENTATIONS, implementations(list(packages), workspace.read_toml(root / UPSTREAM_OPS))
     readme = root / "README.md"
     yield readme, in_readme(readme.read_text(encoding="utf-8"), packages.values(), kept)
 
@@ -303,26 +303,31 @@ def _engine(result: Results, name: str) -> str:
     return ", ".join(words + (["same bits"] if found["identical"] else [])) or PASSED
 
 
-def routes(packages: Iterable[str], upstream: Mapping[str, Any]) -> str:
+def implementations(packages: Iterable[str], upstream: Mapping[str, Any]) -> str:
     """The page of what computes each op, beside stock DeepSpeed's own support."""
-    from accel_core.op_builder import Route
+    from accel_core.op_builder import Implementation
     from accel_core.op_builder.names import ONE_DEVICE, UPSTREAM
 
     keys = [key for key in sorted(upstream["builders"]) if f"accel-{key}" in packages]
-    meanings = [[route.value, route.meaning] for route in Route]
+    meanings = [[each.value, each.meaning] for each in Implementation]
     meanings.append(["–", "the op is missing, with the [reason](conformance.md#declared)"])
     rows = []
     for op in (*UPSTREAM, *ONE_DEVICE):
         builders = {key: builder(key, op) for key in keys}
         ours = {
-            key: ", ".join(r.value for r in cls.routes()) if cls else "–" for key, cls in builders.items()
+            key: ", ".join(r.value for r in cls.implementations()) if cls else "–"
+            for key, cls in builders.items()
         }
         rows.append([f"`{op}`", *(f"{ours[key]}<br>*{_stock(upstream, key, op)}*" for key in keys)])
     faults = [
         f"- `{key.partition('.')[2]}` on {key.partition('.')[0]} {fault}."
         for key, fault in upstream["faults"].items()
     ]
-    parts = [_ROUTES.format(release=upstream["release"]), *_table(["route", "what computes"], meanings), ""]
+    parts = [
+        _IMPLEMENTATIONS.format(release=upstream["release"]),
+        *_table(["implementation", "what computes"], meanings),
+        "",
+    ]
     parts += [
         *_table(["op", *keys], rows),
         "",

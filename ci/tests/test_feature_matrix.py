@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import accel_sim
-from accel_core.op_builder import OpBuilder, Route
+from accel_core.op_builder import OpBuilder, Implementation
 from accel_core.op_builder.source_builder import deepspeed_folder
 from ci import feature_matrix, workspace
 from ci.tests.repository import HEADER, Repository
@@ -214,19 +214,19 @@ def test_stock_deepspeed_s_builders_are_those_in_the_data(key: str) -> None:
     assert reported <= set(data["builders"][key])
 
 
-#: How the reason of a loaded builder begins, by route.
+#: How the reason of a loaded builder begins, by implementation.
 _BEGINS = {
-    Route.IMAGE: "image",
-    Route.SPIRV: "spir-v",
-    Route.TORCH_FUSED: "torch._fused",
-    Route.VENDOR_OP: "torch.ops",
-    Route.PLAIN: "plain torch",
+    Implementation.IMAGE: "image",
+    Implementation.SPIRV: "spir-v",
+    Implementation.TORCH_FUSED: "torch._fused",
+    Implementation.VENDOR_OP: "torch.ops",
+    Implementation.PLAIN: "plain torch",
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", SIMULATED)
-def test_loaded_ops_take_a_route_that_they_tell(key: str) -> None:
+def test_loaded_ops_take_an_implementation_that_they_name(key: str) -> None:
     base = {name: value for name, value in os.environ.items() if not name.startswith(("ACCEL_S", "DS_ACC"))}
     done = subprocess.run(
         [sys.executable, "-m", "accel_core.cli", "ops", "build", "--json"],
@@ -237,5 +237,5 @@ def test_loaded_ops_take_a_route_that_they_tell(key: str) -> None:
     for row in rows:
         cls: type[OpBuilder] = feature_matrix.builder(key, row["builder"])
         reason = row["reason"].removeprefix("loaded; ").lower()
-        taken = [route for route, begins in _BEGINS.items() if reason.startswith(begins)]
-        assert set(taken) <= set(cls.routes()), row
+        taken = [each for each, begins in _BEGINS.items() if reason.startswith(begins)]
+        assert set(taken) <= set(cls.implementations()), row

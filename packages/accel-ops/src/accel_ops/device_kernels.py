@@ -20,7 +20,7 @@ _T = TypeVar("_T")
 
 
 class KernelsUnusable(Exception):
-    """Kernels cannot be loaded or started; the text is the reason to take another route."""
+    """Kernels cannot be loaded or started; the text is the reason to use another implementation."""
 
 
 class KernelNotStarted(AccelError, RuntimeError):

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from accel_core.op_builder import OpBuilder, Route
+from accel_core.op_builder import Implementation, OpBuilder
 
 Tensors = list[torch.Tensor]
 
@@ -195,9 +195,9 @@ class FusedBuilder(OpBuilder):
     fused: Callable[..., Any]
 
     @classmethod
-    def routes(cls) -> tuple[Route, ...]:
+    def implementations(cls) -> tuple[Implementation, ...]:
         """Return the fused op, if the vendor has one, and plain torch."""
-        return (Route.VENDOR_OP, Route.PLAIN) if cls.FUSED_OP else (Route.PLAIN,)
+        return (Implementation.VENDOR_OP, Implementation.PLAIN) if cls.FUSED_OP else (Implementation.PLAIN,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True: plain torch is used if the fused op is missing."""

@@ -26,7 +26,7 @@ import torch
 from torch.nn import functional
 
 from accel_core.errors import FunctionNotImplemented
-from accel_core.op_builder import OpBuilder, OpFunctions, Route
+from accel_core.op_builder import Implementation, OpBuilder, OpFunctions
 from accel_ops.fused_optimizers import has_op
 
 #: Values of deepspeed.inference.v2.inference_utils.ActivationType.
@@ -462,9 +462,9 @@ class FunctionsBuilder(OpBuilder):
     FUSED: ClassVar[FusedFunctions] = {}
 
     @classmethod
-    def routes(cls) -> tuple[Route, ...]:
+    def implementations(cls) -> tuple[Implementation, ...]:
         """Return the runtime's ops, if it has some of the functions, and plain torch."""
-        return (Route.VENDOR_OP, Route.PLAIN) if cls.FUSED else (Route.PLAIN,)
+        return (Implementation.VENDOR_OP, Implementation.PLAIN) if cls.FUSED else (Implementation.PLAIN,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True: plain torch is used if an op is missing."""

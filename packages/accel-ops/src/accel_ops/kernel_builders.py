@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import torch
 from typing_extensions import override
 
-from accel_core.op_builder import Route
+from accel_core.op_builder import Implementation
 from accel_ops import fused_optimizers, quantizer, quantizer_kernels, step_kernels, torch_fused
 from accel_ops.device_kernels import KernelsUnusable, Launch, packed
 from accel_ops.fused_optimizers import Step
@@ -46,14 +46,14 @@ class KernelSource(NamedTuple):
 
     device_type: torch's name of the devices (`xpu`).
     what:        the kernels in words, before they are loaded (`kernels (SPIR-V)`).
-    routes:      those of the kernels, in order.
-    load:        returns the kernels after a self check, and their route. Raises `KernelsUnusable`.
+    implementations:      those of the kernels, in order.
+    load:        returns the kernels after a self check, and the name of their implementation. Raises `KernelsUnusable`.
     capturing:   whether a graph is being captured, so that nothing can be tried.
     """
 
     device_type: str
     what: str
-    routes: tuple[Route, ...]
+    implementations: tuple[Implementation, ...]
     load: Callable[[SelfCheck], tuple[Kernels, str]]
     capturing: Callable[[], bool]
 
@@ -77,8 +77,8 @@ class KernelRoutes(_Base):
 
     @override
     @classmethod
-    def routes(cls) -> tuple[Route, ...]:
-        return (*cls.SOURCE.routes, Route.PLAIN)
+    def implementations(cls) -> tuple[Implementation, ...]:
+        return (*cls.SOURCE.implementations, Implementation.PLAIN)
 
     @override
     def compatibility(self) -> tuple[bool, str]:
@@ -130,8 +130,8 @@ class FusedAdamBuilder(torch_fused.TorchFusedAdamBuilder):
 
     @override
     @classmethod
-    def routes(cls) -> tuple[Route, ...]:
-        return (Route.TORCH_FUSED, *cls.SOURCE.routes, Route.PLAIN)
+    def implementations(cls) -> tuple[Implementation, ...]:
+        return (Implementation.TORCH_FUSED, *cls.SOURCE.implementations, Implementation.PLAIN)
 
     @override
     def expected(self) -> str:

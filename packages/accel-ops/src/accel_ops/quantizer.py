@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import torch
 
 from accel_core.errors import InvalidOpArgument
-from accel_core.op_builder import OpBuilder, OpFunctions, Route
+from accel_core.op_builder import Implementation, OpBuilder, OpFunctions
 
 Pair = list[torch.Tensor]
 
@@ -275,7 +275,7 @@ class QuantizerBuilder(OpBuilder):
 
     NAME = "quantizer"
     BUILD_VAR = "DS_BUILD_QUANTIZER"
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.PLAIN,)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.PLAIN,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True: plain torch runs everywhere."""

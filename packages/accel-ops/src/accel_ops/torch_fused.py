@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from typing_extensions import override
 
-from accel_core.op_builder import Route
+from accel_core.op_builder import Implementation
 from accel_ops.fused_optimizers import (
     AdamStep,
     FusedAdamBuilder,
@@ -215,7 +215,7 @@ class TorchFusedAdamBuilder(FusedAdamBuilder):
     """
 
     DEVICE_TYPE: ClassVar[str]
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.TORCH_FUSED, Route.PLAIN)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.TORCH_FUSED, Implementation.PLAIN)
 
     def __init__(self, name: str | None = None) -> None:
         super().__init__(name)
@@ -236,8 +236,8 @@ class TorchFusedAdamBuilder(FusedAdamBuilder):
 
     @override
     @classmethod
-    def routes(cls) -> tuple[Route, ...]:
-        return cls.ROUTES
+    def implementations(cls) -> tuple[Implementation, ...]:
+        return cls.IMPLEMENTATIONS
 
     @override
     def compatibility(self) -> tuple[bool, str]:

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from accel_core.errors import FunctionNotImplemented
 
 
-class Route(Enum):
-    """What computes an op. A builder's `routes` has those that `load` tries, in order."""
+class Implementation(Enum):
+    """What computes an op. A builder's `implementations` has those that `load` tries, in order."""
 
     IMAGE = "image"
     SPIRV = "spir-v"
@@ -30,28 +30,28 @@ class Route(Enum):
 
 
 _MEANINGS = {
-    Route.IMAGE: "our kernels, as machine code for this device in the wheel",
-    Route.SPIRV: "our kernels, as SPIR-V in the wheel",
-    Route.COMPILED: "our source in the wheel, compiled once on this machine",
-    Route.TORCH_FUSED: "torch's own fused operator",
-    Route.VENDOR_OP: "operators of the vendor's runtime (`torch.ops.npu.…`), for the functions that have one",
-    Route.HOST: "a library that runs on the host: compiled in the wheel, or of the system",
-    Route.UPSTREAM: "the source in the installed DeepSpeed, compiled on this machine by the device's compiler",
-    Route.PLAIN: "torch's operators",
+    Implementation.IMAGE: "our kernels, as machine code for this device in the wheel",
+    Implementation.SPIRV: "our kernels, as SPIR-V in the wheel",
+    Implementation.COMPILED: "our source in the wheel, compiled once on this machine",
+    Implementation.TORCH_FUSED: "torch's own fused operator",
+    Implementation.VENDOR_OP: "operators of the vendor's runtime (`torch.ops.npu.…`), for the functions that have one",
+    Implementation.HOST: "a library that runs on the host: compiled in the wheel, or of the system",
+    Implementation.UPSTREAM: "the source in the installed DeepSpeed, compiled on this machine by the device's compiler",
+    Implementation.PLAIN: "torch's operators",
 }
 
 
 class OpBuilder(ABC):
     """Builder of one op: `load` returns an object with upstream's functions.
 
-    `NAME` is upstream's name of the op (`cpu_adam`), `BUILD_VAR` its build switch. `ROUTES` is what `load` tries, in
-    order; a class with a `load` of its own states it. `is_compatible` starts no process, compiles nothing and does not
-    raise; `reason` explains its result.
+    `NAME` is upstream's name of the op (`cpu_adam`), `BUILD_VAR` its build switch. `IMPLEMENTATIONS` is what `load`
+    tries, in order; a class with a `load` of its own states it. `is_compatible` starts no process, compiles nothing
+    and does not raise; `reason` explains its result.
     """
 
     NAME: ClassVar[str]
     BUILD_VAR: ClassVar[str] = ""
-    ROUTES: ClassVar[tuple[Route, ...]] = ()
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = ()
 
     def __init__(self, name: str | None = None) -> None:
         self.name = self.NAME if name is None else name
@@ -63,9 +63,9 @@ class OpBuilder(ABC):
         return self._verdict()[1]
 
     @classmethod
-    def routes(cls) -> tuple[Route, ...]:
+    def implementations(cls) -> tuple[Implementation, ...]:
         """Return what `load` tries to compute the op with, in order, where the device and its runtime have it."""
-        return cls.ROUTES
+        return cls.IMPLEMENTATIONS
 
     def is_compatible(self, verbose: bool = False) -> bool:
         """Return whether `load` will succeed on this machine."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from accel_core.errors import UpstreamMissing
 from accel_core.native import trust
-from accel_core.op_builder.base import OpBuilder, Route
+from accel_core.op_builder.base import Implementation, OpBuilder
 
 
 def deepspeed_folder() -> Path | None:
@@ -32,7 +32,7 @@ class SourceBuilder(OpBuilder):
     """
 
     UPSTREAM: ClassVar[tuple[str, ...]]
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.UPSTREAM,)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.UPSTREAM,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return whether DeepSpeed has the sources, and a compiler and ninja are on PATH."""

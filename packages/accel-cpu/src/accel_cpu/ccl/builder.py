@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from accel_core.op_builder import OpBuilder, Route
+from accel_core.op_builder import Implementation, OpBuilder
 from accel_cpu.ccl import library
 from accel_cpu.ccl.register import NAME, register_backend
 
@@ -79,7 +79,7 @@ class CCLCommBuilder(OpBuilder):
 
     NAME = "deepspeed_ccl_comm"
     BUILD_VAR = "DS_BUILD_CCL_COMM"
-    ROUTES = (Route.HOST,)
+    IMPLEMENTATIONS = (Implementation.HOST,)
 
     @override
     def compatibility(self) -> tuple[bool, str]:

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from accel_core.op_builder import OpBuilder, Route
+from accel_core.op_builder import Implementation, OpBuilder
 from accel_cpu.shm.register import NAME, register_backend
 
 
@@ -53,7 +53,7 @@ class ShareMemCommBuilder(OpBuilder):
 
     NAME = "deepspeed_shm_comm"
     BUILD_VAR = "DS_BUILD_SHM_COMM"
-    ROUTES = (Route.HOST, Route.COMPILED)
+    IMPLEMENTATIONS = (Implementation.HOST, Implementation.COMPILED)
 
     @override
     def compatibility(self) -> tuple[bool, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from accel_core.op_builder import Route
+from accel_core.op_builder import Implementation
 from accel_cuda.kernels import compiled_here, hip, images
 from accel_cuda.kernels.driver import Driver
 from accel_cuda.kernels.library import DeviceDriver
@@ -70,9 +70,9 @@ class LoadedKernels:
 
 
 def load(trial: SelfCheck) -> tuple[LoadedKernels, str]:
-    """Return the kernels for the current device, and their route (`image sm_90`); tried once a process and device.
+    """Return the kernels for the current device, and their name (`image sm_90`); tried once a process and device.
 
-    trial: starts some of them. Raises `KernelsUnusable` with the reasons of all routes.
+    trial: starts some of them. Raises `KernelsUnusable` with the reasons of all implementations.
     """
     if not torch.cuda.is_available():
         raise KernelsUnusable("no device")
@@ -81,7 +81,7 @@ def load(trial: SelfCheck) -> tuple[LoadedKernels, str]:
 
 @MemoizedLoader
 def tried(trial: SelfCheck, device: int) -> tuple[LoadedKernels, str]:
-    """Return the kernels for a device, which is the current one, and their route. Raises `KernelsUnusable`."""
+    """Return the kernels for a device, which is the current one, and their name. Raises `KernelsUnusable`."""
     architecture = _architecture(device)
     driver: DeviceDriver = hip.Runtime() if torch.version.hip else Driver()
     reasons = []
@@ -117,5 +117,9 @@ def _architecture(device: int) -> Architecture:
 
 
 SOURCE = KernelSource(
-    "cuda", "kernels (image, else compiled here)", (Route.IMAGE, Route.COMPILED), load, capturing
+    "cuda",
+    "kernels (image, else compiled here)",
+    (Implementation.IMAGE, Implementation.COMPILED),
+    load,
+    capturing,
 )

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from typing_extensions import override
 
-from accel_core.op_builder import OpBuilder, Route
+from accel_core.op_builder import Implementation, OpBuilder
 from accel_core.op_builder.source_builder import SourceBuilder
 from accel_cuda.op_builder import toolkit
 
@@ -35,7 +35,7 @@ class KernelOrPlainBuilder(KernelBuilder):
     """
 
     plain: ClassVar[type[OpBuilder]]
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.UPSTREAM, Route.PLAIN)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.UPSTREAM, Implementation.PLAIN)
 
     @override
     def compatibility(self) -> tuple[bool, str]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from accel_core.op_builder import OpFunctions, Route
+from accel_core.op_builder import Implementation, OpFunctions
 from accel_cuda.op_builder.kernels import or_plain
 from accel_ops import plain
 
@@ -31,7 +31,7 @@ class Mixed:
     plain: ClassVar[Any]
     reads: ClassVar[Reads]
     types: ClassVar[Sequence[torch.dtype]]
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.UPSTREAM, Route.PLAIN)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.UPSTREAM, Implementation.PLAIN)
 
     def load(self, verbose: bool = True) -> Any:
         """Return an object with upstream's functions."""

@@ -14,7 +14,7 @@ import torch
 from typing_extensions import override
 
 from accel_core.errors import in_short
-from accel_core.op_builder import Route
+from accel_core.op_builder import Implementation
 from accel_ops import plain
 from accel_ops.fused_optimizers import has_op
 from accel_ops.plain.fp_quantizer import FORMATS, Format, FPQuantizerFunctions
@@ -125,7 +125,7 @@ def _wrong_numbers(dtype: torch.dtype, device: str) -> str:
 class FPQuantizerBuilder(plain.FPQuantizerBuilder):
     """Weights in few bits with an exponent, for QuantizedParameter, QuantizedLinear and LoRA."""
 
-    ROUTES = (Route.VENDOR_OP, Route.PLAIN)
+    IMPLEMENTATIONS = (Implementation.VENDOR_OP, Implementation.PLAIN)
     _trial: tuple[float, bool, str] | None = None
 
     @override

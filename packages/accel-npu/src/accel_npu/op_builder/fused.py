@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from typing_extensions import override
 
-from accel_core.op_builder import Route
+from accel_core.op_builder import Implementation
 from accel_ops import fused_optimizers
 from accel_ops.fused_optimizers import AdamStep, Lists, Step
 from accel_ops.fused_optimizers import adam_step as adam_in_plain_torch
@@ -44,7 +44,11 @@ class FusedAdamBuilder(TorchFusedAdamBuilder):
 
     DEVICE_TYPE = "npu"
     FUSED_OP = "npu.npu_apply_adam_w"
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.TORCH_FUSED, Route.VENDOR_OP, Route.PLAIN)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (
+        Implementation.TORCH_FUSED,
+        Implementation.VENDOR_OP,
+        Implementation.PLAIN,
+    )
 
     @override
     def fallback_step(self) -> tuple[Step, str]:

@@ -14,7 +14,7 @@ import torch
 from typing_extensions import override
 
 from accel_core.errors import in_short
-from accel_core.op_builder import Route
+from accel_core.op_builder import Implementation
 from accel_ops import quantizer
 from accel_ops.fused_optimizers import has_op
 from accel_ops.quantizer import QuantizerFunctions
@@ -126,7 +126,7 @@ def _wrong_numbers(case: str, rows: torch.Tensor, integers: torch.Tensor, steps:
 class QuantizerBuilder(quantizer.QuantizerBuilder):
     """Quantization in groups for ZeRO++ (qwZ, hpZ, qgZ, LoCo) and for weights."""
 
-    ROUTES = (Route.VENDOR_OP, Route.PLAIN)
+    IMPLEMENTATIONS = (Implementation.VENDOR_OP, Implementation.PLAIN)
     _lack: str | None = None
 
     @override

@@ -7,14 +7,18 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-from accel_core.op_builder import OpBuilder, Route
+from accel_core.op_builder import Implementation, OpBuilder
 from accel_ops import library
 
 
 class HostBuilder(OpBuilder):
     """A builder whose op always works, with the library or in plain torch; `reason` says which of them."""
 
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.HOST, Route.COMPILED, Route.PLAIN)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (
+        Implementation.HOST,
+        Implementation.COMPILED,
+        Implementation.PLAIN,
+    )
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True, and where the library comes from."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 
-from accel_core.op_builder import OpBuilder, Route
+from accel_core.op_builder import Implementation, OpBuilder
 
 
 def cast_to_byte_tensor(
@@ -34,7 +34,7 @@ class UtilsBuilder(OpBuilder):
 
     NAME = "utils"
     BUILD_VAR = "DS_BUILD_UTILS"
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.PLAIN,)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.PLAIN,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True, and torch's module."""

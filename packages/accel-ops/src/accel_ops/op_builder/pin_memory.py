@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from accel_core.op_builder import OpBuilder, Route
+from accel_core.op_builder import Implementation, OpBuilder
 from accel_ops.pinned_memory import MEMORY
 
 
@@ -38,7 +38,7 @@ class PinMemoryBuilder(OpBuilder):
 
     NAME = "pin_memory"
     BUILD_VAR = "DS_BUILD_PIN_MEMORY"
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.HOST,)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.HOST,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True, and the functions that it uses."""

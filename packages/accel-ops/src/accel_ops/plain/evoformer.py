@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from accel_core.op_builder import OpBuilder, OpFunctions, Route
+from accel_core.op_builder import Implementation, OpBuilder, OpFunctions
 from accel_ops.plain import checks
 
 #: Scores that are kept at a time, at most, where a row has fewer: 64 MiB in float32.
@@ -177,7 +177,7 @@ class EvoformerAttnBuilder(OpBuilder):
 
     NAME = "evoformer_attn"
     BUILD_VAR = "DS_BUILD_EVOFORMER_ATTN"
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.PLAIN,)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.PLAIN,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True: plain torch runs everywhere."""

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 from torch.nn import functional
 
-from accel_core.op_builder import OpBuilder, OpFunctions, Route
+from accel_core.op_builder import Implementation, OpBuilder, OpFunctions
 from accel_ops.plain import checks
 
 
@@ -266,7 +266,7 @@ class FPQuantizerBuilder(OpBuilder):
 
     NAME = "fp_quantizer"
     BUILD_VAR = "DS_BUILD_FP_QUANTIZER"
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.PLAIN,)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.PLAIN,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True: plain torch runs everywhere."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from accel_core.op_builder import OpBuilder, OpFunctions, Route
+from accel_core.op_builder import Implementation, OpBuilder, OpFunctions
 from accel_ops.plain import checks
 
 _BITS = tuple(range(7, -1, -1))
@@ -61,7 +61,7 @@ class PackbitsBuilder(OpBuilder):
 
     NAME = "pack_bits"
     BUILD_VAR = "DS_BUILD_PACK_BITS"
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.PLAIN,)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.PLAIN,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True: plain torch runs everywhere."""
@@ -162,7 +162,7 @@ class RandomLTDBuilder(OpBuilder):
 
     NAME = "random_ltd"
     BUILD_VAR = "DS_BUILD_RANDOM_LTD"
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.PLAIN,)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.PLAIN,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True: plain torch runs everywhere."""
@@ -228,7 +228,7 @@ class SpatialInferenceBuilder(OpBuilder):
 
     NAME = "spatial_inference"
     BUILD_VAR = "DS_BUILD_SPATIAL_INFERENCE"
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.PLAIN,)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.PLAIN,)
 
     def compatibility(self) -> tuple[bool, str]:
         """Return True: plain torch runs everywhere."""

@@ -15,7 +15,7 @@ import torch
 from typing_extensions import override
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_core.op_builder import Route
+from accel_core.op_builder import Implementation
 from accel_core.op_builder.source_builder import SourceBuilder
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.holds import Holds
@@ -99,8 +99,8 @@ def compiler(
 def _builder(accelerator: DeepSpeedAccelerator, name: str) -> Any:
     """Return a builder whose ops DeepSpeed's kernels or plain torch serve; None if the vendor has no such builder."""
     builder = accelerator.create_op_builder(name)
-    routes = tuple(getattr(builder, "ROUTES", ()))
-    both = Route.UPSTREAM in routes and Route.PLAIN in routes
+    implementations = tuple(getattr(builder, "IMPLEMENTATIONS", ()))
+    both = Implementation.UPSTREAM in implementations and Implementation.PLAIN in implementations
     return builder if both and isinstance(builder, SourceBuilder) and hasattr(builder, "plain") else None
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Op routes: what a builder says of where its op comes from is whole, and is where it comes from."""
+"""Op implementations: what a builder says of where its op comes from is whole, and is where it comes from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_core.op_builder import Route
+from accel_core.op_builder import Implementation
 from accel_core.op_builder.names import UPSTREAM
 from accel_testkit.suite import op_steps, results
 from accel_testkit.suite.expect import expect
@@ -51,12 +51,13 @@ def test_reasons_are_whole(accelerator: DeepSpeedAccelerator, name: str) -> None
         absent = [op for op in _ABSENT.findall(reason) if _exists(op) or results.simulated()]
         if absent:
             problems.append(f"{', '.join(absent)} {when} load(): they are there, or no runtime has them")
-        routes: tuple[Route, ...] = getattr(builder, "routes", tuple)()
-        if hasattr(builder, "routes") and (not routes or ("plain torch" in reason) > (Route.PLAIN in routes)):
-            problems.append(f"no route, or none for plain torch: {routes}, {reason!r}")
-        if bool(_OP.search(reason)) and Route.VENDOR_OP not in routes:
-            problems.append(f"an op of the runtime in {reason!r}, and not in the routes {routes}")
-        unused = Route.VENDOR_OP in routes and not _OP.search(reason)
+        stated: tuple[Implementation, ...] = getattr(builder, "implementations", tuple)()
+        unstated = "plain torch" in reason and Implementation.PLAIN not in stated
+        if hasattr(builder, "implementations") and (not stated or unstated):
+            problems.append(f"no implementation, or none for plain torch: {stated}, {reason!r}")
+        if bool(_OP.search(reason)) and Implementation.VENDOR_OP not in stated:
+            problems.append(f"an op of the runtime in {reason!r}, and not in the implementations {stated}")
+        unused = Implementation.VENDOR_OP in stated and not _OP.search(reason)
         if unused and results.simulated():
             problems.append(f"no op of a runtime that has it: {reason!r} {when} load()")
     expect(
@@ -79,7 +80,7 @@ def test_named_ops_of_the_runtime_compute(
 ) -> None:
     """The ops of the runtime that a builder names are called when its functions are."""
     builder = accelerator.create_op_builder(name)
-    if Route.VENDOR_OP not in getattr(builder, "routes", tuple)():
+    if Implementation.VENDOR_OP not in getattr(builder, "implementations", tuple)():
         return
     called: set[str] = set()
     for op in _OP.findall(str(builder.reason)):

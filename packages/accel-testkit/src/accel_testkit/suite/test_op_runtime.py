@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_core.op_builder import Route
+from accel_core.op_builder import Implementation
 from accel_testkit.suite import results
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.runtime_ops import CALLS, Called, Change, apart, hidden, reloaded_ops
@@ -58,7 +58,7 @@ def test_op_serves_without_the_runtime_s(accelerator: DeepSpeedAccelerator, name
 def test_operator_that_works_is_used(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """What `load` tries on the device is used if it works, and otherwise the reason says why it is not."""
     builder, device = accelerator.create_op_builder(name), accelerator.device()
-    promised = Route.VENDOR_OP in getattr(builder, "routes", tuple)() and _PROMISED.search(
+    promised = Implementation.VENDOR_OP in getattr(builder, "implementations", tuple)() and _PROMISED.search(
         str(getattr(builder, "reason", ""))
     )
     with reloaded_ops(), Called() as tried:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from accel_core.errors import in_short
-from accel_core.op_builder import Route
+from accel_core.op_builder import Implementation
 from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
 from accel_ops.kernel_builders import ARGUMENTS, KernelSource, SelfCheck, packed_arguments
 from accel_xpu.kernels import packaged
@@ -57,7 +57,7 @@ class LoadedKernels:
 
 
 def load(trial: SelfCheck) -> tuple[LoadedKernels, str]:
-    """Return the kernels, tried on the current device, and their route. Raises `KernelsUnusable`.
+    """Return the kernels, tried on the current device, and the name of their implementation. Raises `KernelsUnusable`.
 
     trial: starts some of them.
     """
@@ -67,7 +67,7 @@ def load(trial: SelfCheck) -> tuple[LoadedKernels, str]:
         device = torch.xpu.current_device()
     except RuntimeError as error:
         raise KernelsUnusable(in_short(error)) from error
-    return tried(trial, device), Route.SPIRV.value
+    return tried(trial, device), Implementation.SPIRV.value
 
 
 @MemoizedLoader
@@ -97,4 +97,4 @@ def capturing() -> bool:
     return bool(capturing()) if capturing else False
 
 
-SOURCE = KernelSource("xpu", "kernels (SPIR-V)", (Route.SPIRV,), load, capturing)
+SOURCE = KernelSource("xpu", "kernels (SPIR-V)", (Implementation.SPIRV,), load, capturing)

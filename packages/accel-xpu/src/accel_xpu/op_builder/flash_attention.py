@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 from typing_extensions import override
 
-from accel_core.op_builder import OpBuilder, Route
+from accel_core.op_builder import Implementation, OpBuilder
 
 
 class FlashAttention:
@@ -36,7 +36,7 @@ class FlashAttentionBuilder(OpBuilder):
 
     NAME = "flash_attn"
     BUILD_VAR = "DS_BUILD_FlashAttention"
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.PLAIN,)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.PLAIN,)
 
     @override
     def compatibility(self) -> tuple[bool, str]:

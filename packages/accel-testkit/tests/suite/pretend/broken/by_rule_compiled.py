@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from accel_good.accelerator import GOOD_Accelerator
 
-from accel_core.op_builder import Route
+from accel_core.op_builder import Implementation
 from accel_core.op_builder.source_builder import SourceBuilder
 from accel_ops import fused_optimizers, plain
 from broken import breaks
@@ -44,7 +44,7 @@ class _Spatial(SourceBuilder):
     NAME = "spatial_inference"
     BUILD_VAR = "DS_BUILD_SPATIAL_INFERENCE"
     UPSTREAM = ("deepspeed.ops.op_builder.spatial_inference.SpatialInferenceBuilder",)
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.UPSTREAM, Route.PLAIN)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.UPSTREAM, Implementation.PLAIN)
     plain = plain.SpatialInferenceBuilder
     chooses, tells = True, True
 

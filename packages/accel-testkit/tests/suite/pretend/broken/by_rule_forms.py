@@ -13,7 +13,7 @@ import torch.distributed as dist
 from accel_good.accelerator import GOOD_Accelerator
 
 from accel_core.errors import InvalidOpArgument
-from accel_core.op_builder import Route
+from accel_core.op_builder import Implementation
 from broken import Site, breaks
 from broken.by_rule_ops import register_calls, with_builder
 
@@ -186,7 +186,7 @@ breaks("op_routes.named_ops_of_the_runtime_compute[FusedLionBuilder]", name="Nam
     with_builder(
         "FusedLionBuilder",
         compatibility=lambda self: (True, "torch.ops.aten.relu"),
-        routes=classmethod(lambda cls: (Route.VENDOR_OP, Route.PLAIN)),
+        implementations=classmethod(lambda cls: (Implementation.VENDOR_OP, Implementation.PLAIN)),
     )
 )
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from typing_extensions import override
 
-from accel_core.op_builder import OpBuilder, Route
+from accel_core.op_builder import Implementation, OpBuilder
 from accel_ops.fused_optimizers import multi_tensor_adam
 
 _groups: dict[int, bool] = {}
@@ -19,7 +19,7 @@ _groups: dict[int, bool] = {}
 class PlainTorch(OpBuilder):
     """A builder whose op is always there."""
 
-    ROUTES: ClassVar[tuple[Route, ...]] = (Route.PLAIN,)
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.PLAIN,)
     FUNCTIONS: ClassVar[dict[str, Any]]
 
     @override
