@@ -186,12 +186,6 @@ class NoBackendForCollectives(AccelError, RuntimeError, AssertionError, ValueErr
     code = "ACC-304"
 
 
-class UnloadableCheckpoint(AccelError, RuntimeError):
-    """DeepSpeed cannot load a checkpoint into this engine, and would fail after it has changed a part."""
-
-    code = "ACC-305"
-
-
 class OpNotImplemented(AccelError, ValueError, NotImplementedError):
     """The accelerator does not have the op that was loaded. Upstream raises ValueError here."""
 
@@ -241,7 +235,7 @@ class NothingProfiled(AccelError, RuntimeError):
 
 
 class InvalidZenFlow(AccelError, ValueError):
-    """DeepSpeed's configuration asks for ZenFlow with what it cannot train: an optimizer, an op, options of fp16."""
+    """DeepSpeed's configuration asks for ZenFlow with options of fp16 that give losses of NaN."""
 
     code = "ACC-409"
 

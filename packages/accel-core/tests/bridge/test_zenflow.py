@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""ZenFlow trains on the CPU accelerator, with and without its overlapped step, or is refused at `initialize`."""
+"""ZenFlow trains on the CPU accelerator, with and without its overlapped step; losses of NaN are refused."""
 
 from __future__ import annotations
 
@@ -63,11 +63,6 @@ def test_losses_are_stocks_in_all_cases(children: Any, tmp_path: Path, stage: in
 
 _ONE_RANK = {"DS_ACCELERATOR": "cpu", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
 _ONE_RANK |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
-_WITHOUT_FUNCTIONS = """
-    from types import SimpleNamespace
-    from accel_ops.op_builder import CPUAdamBuilder
-    CPUAdamBuilder.functions = lambda self: SimpleNamespace(create_adam=print, destroy_adam=print)
-"""
 
 
 def test_the_update_interval_auto_does_not_divide_losses_by_zero(children: Any, tmp_path: Path) -> None:
@@ -80,30 +75,11 @@ def test_the_update_interval_auto_does_not_divide_losses_by_zero(children: Any, 
 
 
 @pytest.mark.parametrize(
-    ("case", "before", "found"),
-    [
-        ({"stage": 2, "overlap": True, "optimizer": "Lion"}, "", "the optimizer lion"),
-        ({"stage": 2, "overlap": False, "optimizer": "Adagrad"}, "", "the optimizer adagrad"),
-        (
-            {"stage": 1, "overlap": True},
-            _WITHOUT_FUNCTIONS,
-            "SimpleNamespace of 'cpu' lacks zenflow_adam_create",
-        ),
-        ({"stage": 1, "overlap": True}, "import sys; sys.platform = 'sunos'", "the platform sunos"),
-        ({"stage": 3, "overlap": False}, "", "the device"),
-        ({"stage": 2, "overlap": False, "dtype": "fp16", "eps": 1e-8}, "", "eps=1e-08"),
-        ({"stage": 2, "overlap": False, "dtype": "fp16", "loss_scale": 0}, "", "a dynamic loss scale"),
-    ],
+    ("options", "found"), [({"eps": 1e-8}, "eps=1e-08"), ({"loss_scale": 0}, "a dynamic loss scale")]
 )
-def test_what_cannot_train_is_refused_at_initialize(
-    children: Any, case: dict[str, Any], before: str, found: str
-) -> None:
-    from textwrap import dedent
-
-    options = {"dtype": "bf16"} | case
-    snippet = f"{dedent(before)}\nimport overlapped; overlapped.refusal(**{options!r})"
-    name, text = children.run(f"import deepspeed\n{snippet}", **_ONE_RANK).report
+def test_losses_of_nan_are_refused_at_initialize(children: Any, options: dict[str, Any], found: str) -> None:
+    case = {"stage": 2, "overlap": False, "dtype": "fp16"} | options
+    name, text = children.run(f"import overlapped; overlapped.refusal(**{case!r})", **_ONE_RANK).report
     assert name == "InvalidZenFlow"
-    assert found in text
-    for part in ("[ACC-409]", "found: ", "expected: ", "do: "):
+    for part in ("[ACC-409]", found, "expected: ", "do: "):
         assert part in text

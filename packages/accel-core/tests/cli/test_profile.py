@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -89,28 +90,16 @@ def test_the_parts_of_the_iterations_after_the_first_two(tmp_path: Path, steps: 
 def test_a_part_has_its_own_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
     now = iter(range(100))
     monkeypatch.setattr(profile, "time", SimpleNamespace(perf_counter=lambda: next(now)))
-    clock = profile._Clock()
-    clock.begin("outer")  # 0
-    clock.begin("inner")  # 1
-    clock.begin("inmost")  # 2
-    clock.end()  # 3
-    clock.end()  # 4
-    clock.end()  # 5
+    made = profile.Profile()
+    with contextlib.suppress(KeyError), made.running("outer"):  # 0
+        with made.running("inner"), made.running("inmost"):  # 1, 2; they end at 3, 4
+            pass
+        raise KeyError  # 5
     next(now)
-    clock.begin("outer")  # 7: what was between is nobody's
-    clock.end()  # 8
-    assert clock.seconds == {"outer": 3, "inner": 2, "inmost": 1}
-
-
-def test_a_failing_part_ends_its_time() -> None:
-    def fail() -> None:
-        raise KeyError
-
-    clock = profile._Clock()
-    with pytest.raises(KeyError):
-        profile._timed(clock, "part", fail)()
-    assert clock._running == []
-    assert list(clock.seconds) == ["part"]
+    with made.running("outer"):  # 7 to 8: what was between is nobody's
+        pass
+    made.close_iteration()
+    assert made.iterations == [{"outer": 3, "inner": 2, "inmost": 1}]
 
 
 def test_the_mean_leaves_out_the_first_and_keeps_the_order() -> None:

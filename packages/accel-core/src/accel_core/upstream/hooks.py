@@ -12,24 +12,12 @@ import logging
 import sys
 from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from accel_core import env, torch_threads
 from accel_core.errors import AccelError
 from accel_core.selection.current import CurrentAccelerator
-from accel_core.upstream import (
-    contract,
-    cpu_info,
-    distributed,
-    nvme_checkpoint,
-    ops,
-    package_patches,
-    runner,
-    zenflow,
-)
-
-if TYPE_CHECKING:
-    import torch
+from accel_core.upstream import contract, distributed, ops, package_patches, patches, runner
 
 _log = logging.getLogger("accel_core")
 
@@ -77,63 +65,17 @@ def patch_distributed(module: ModuleType, current: CurrentAccelerator) -> None:
     distributed.gather_flat(module.TorchBackend)
 
 
-def patch_runner(module: ModuleType, current: CurrentAccelerator) -> None:
-    """Replace functions of `deepspeed.launcher.runner`, which has just been imported."""
-    runner.patch(module, current.get)
-
-
-def patch_zenflow(module: ModuleType, current: CurrentAccelerator) -> None:
-    """Replace `configure_zenflow` of `deepspeed.runtime.zenflow.engine`, which has just been imported."""
-    stock = module.configure_zenflow
-    _rebind({"configure_zenflow": (stock, zenflow.checked(stock, current.get))})
-
-
-def patch_engine(module: ModuleType, current: CurrentAccelerator) -> None:
-    """Replace methods of DeepSpeedEngine that load checkpoints; see `nvme_checkpoint`."""
-    engine = module.DeepSpeedEngine
-    engine.load_checkpoint = nvme_checkpoint.warning(engine.load_checkpoint)
-    engine._load_zero_checkpoint = nvme_checkpoint.refusing(engine._load_zero_checkpoint)
-
-
-def patch_inference_module(module: ModuleType, current: CurrentAccelerator) -> None:
-    """Replace the `get_accelerator` that a module of `deepspeed.inference.v2` has bound, to ask for the device only.
-
-    It allocates with `device=get_accelerator().current_device()`, a number, which torch reads as a device of the one
-    accelerator that it was built for.
-    """
-    if hasattr(module, "get_accelerator"):
-        module.get_accelerator = lambda: _WithNamedDevice(current.get())  # type: ignore[attr-defined]
-
-
-class _WithNamedDevice:
-    """An accelerator whose `current_device()` is a torch.device: the CPU has no number in torch."""
-
-    def __init__(self, accel: Any) -> None:
-        self._accel = accel
-
-    def current_device(self) -> torch.device:
-        import torch  # accel_core needs none
-
-        return torch.device(self._accel.current_device_name())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._accel, name)
-
-
-_INFERENCE = "deepspeed.inference.v2.modules.implementations"
 #: By module of DeepSpeed; called after its import if the bridge is on.
 _PATCHES: dict[str, Callable[[ModuleType, CurrentAccelerator], None]] = {
     "deepspeed.ops.op_builder": patch_op_builder,
-    "deepspeed.launcher.runner": patch_runner,
     "deepspeed.compile.util": patch_builder_import,
     "deepspeed.ops.pin_memory": patch_builder_import,
     "deepspeed.comm.comm": patch_distributed,
-    "deepspeed.runtime.engine": patch_engine,
-    "deepspeed.runtime.zenflow.engine": patch_zenflow,
-    f"{_INFERENCE}.linear.blas_fp_linear": patch_inference_module,
-    f"{_INFERENCE}.post_norm.cuda_post_ln": patch_inference_module,
-    f"{_INFERENCE}.pre_norm.cuda_pre_ln": patch_inference_module,
-    f"{_INFERENCE}.pre_norm.cuda_pre_rms": patch_inference_module,
+    "deepspeed.launcher.runner": lambda module, current: runner.patch(module, current.get),
+    "deepspeed.runtime.engine": lambda module, _: patches.patch_engine(module),
+    "deepspeed.inference.v2.modules.implementations": (
+        lambda module, current: patches.patch_inference(module, current.get)
+    ),
 }
 
 
@@ -150,7 +92,7 @@ def import_hooks(current: CurrentAccelerator) -> list[tuple[str, Callable[[Modul
     return [
         ("deepspeed.accelerator.real_accelerator", lambda module: patch_accelerator(module, current)),
         *((name, guarded(patch)) for name, patch in _PATCHES.items()),
-        ("cpuinfo", cpu_info.patch_cpu_info),
+        ("cpuinfo", patches.patch_cpu_info),
         *package_patches.hooks(),
     ]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
+import pkgutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -55,9 +55,15 @@ PARTS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
 
 @dataclass
 class Profile:
-    """Seconds by part of each iteration, which ends with an optimizer step."""
+    """Seconds by part of each iteration, which ends with an optimizer step. Time outside any part is not counted.
+
+    Hooks of autograd may run in other threads; the one that called backward waits meanwhile.
+    """
 
     iterations: list[dict[str, float]] = field(default_factory=list)
+    _seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    _running: list[str] = field(default_factory=list)
+    _since: float = 0.0
 
     def mean(self, skip: int) -> dict[str, float]:
         """Return the mean seconds by part in the order of `PARTS`, without the first iterations."""
@@ -66,73 +72,59 @@ class Profile:
         sums = {name: sum(each.get(name, 0.0) for each in counted) for name in names}
         return {name: total / len(counted) for name, total in sums.items() if total}
 
-
-class _Clock:
-    """Adds the time since the last call to the part that is running. Time outside any part is not counted.
-
-    Hooks of autograd may run in other threads; the one that called backward waits meanwhile.
-    """
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-        self._running: list[str] = []
-        self._since = 0.0
-
-    def begin(self, part: str) -> None:
+    @contextlib.contextmanager
+    def running(self, part: str) -> Iterator[None]:
+        """Add the time of this block to the part, without that of the parts inside."""
         self._add()
         self._running.append(part)
-
-    def end(self) -> None:
-        self._add()
-        self._running.pop()
+        try:
+            yield
+        finally:
+            self._add()
+            self._running.pop()
 
     def _add(self) -> None:
         now = time.perf_counter()
         if self._running:
-            self.seconds[self._running[-1]] += now - self._since
+            self._seconds[self._running[-1]] += now - self._since
         self._since = now
+
+    def close_iteration(self) -> None:
+        """Keep what was counted as an iteration."""
+        self.iterations.append(dict(self._seconds))
+        self._seconds.clear()
 
 
 @contextlib.contextmanager
 def profiled() -> Iterator[Profile]:
     """Measure the iterations of all engines meanwhile; imports deepspeed. Times are the host's, not a device's."""
-    clock, profile = _Clock(), Profile()
+    profile = Profile()
     with contextlib.ExitStack() as stack:
         for part, targets, names in PARTS:
-            for target in targets:
-                module, _, name = target.partition(":")
-                owner = getattr(importlib.import_module(module), name)
-                for method in names:
-                    if method in vars(owner):
-                        stack.enter_context(_replaced(owner, method, functools.partial(_timed, clock, part)))
-        owner = getattr(importlib.import_module(_ENGINE.partition(":")[0]), _ENGINE.partition(":")[2])
-        stack.enter_context(_replaced(owner, "step", functools.partial(_counted, clock, profile)))
+            for owner in map(pkgutil.resolve_name, targets):
+                for name in names:
+                    if name in vars(owner):
+                        _replace(stack, owner, name, _timed(profile, part, vars(owner)[name]))
+        engine = pkgutil.resolve_name(_ENGINE)
+        _replace(stack, engine, "step", _counted(profile, engine.step))
         yield profile
 
 
-@contextlib.contextmanager
-def _replaced(owner: Any, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
-    former = vars(owner)[name]
-    setattr(owner, name, wrap(former))
-    try:
-        yield
-    finally:
-        setattr(owner, name, former)
+def _replace(stack: contextlib.ExitStack, owner: Any, name: str, new: Callable[..., Any]) -> None:
+    stack.callback(setattr, owner, name, vars(owner)[name])
+    setattr(owner, name, new)
 
 
-def _timed(clock: _Clock, part: str, method: Callable[..., Any]) -> Callable[..., Any]:
+def _timed(profile: Profile, part: str, method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def timed(*args: Any, **kwargs: Any) -> Any:
-        clock.begin(part)
-        try:
+        with profile.running(part):
             return method(*args, **kwargs)
-        finally:
-            clock.end()
 
     return timed
 
 
-def _counted(clock: _Clock, profile: Profile, step: Callable[..., Any]) -> Callable[..., Any]:
+def _counted(profile: Profile, step: Callable[..., Any]) -> Callable[..., Any]:
     """Close an iteration after each call of the engine's step that is at a boundary of gradient accumulation."""
 
     @functools.wraps(step)
@@ -140,8 +132,7 @@ def _counted(clock: _Clock, profile: Profile, step: Callable[..., Any]) -> Calla
         before = engine.global_steps
         result = step(engine, *args, **kwargs)
         if engine.global_steps != before:
-            profile.iterations.append(dict(clock.seconds))
-            clock.seconds.clear()
+            profile.close_iteration()
         return result
 
     return counted

@@ -1,0 +1,166 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Small changes to functions of DeepSpeed that cost a user seconds, give wrong numbers, or fail on some devices.
+
+docs/upstream-hooks.md has the reason for each, and when it can be removed.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from accel_core import env
+from accel_core.errors import InvalidZenFlow
+from accel_core.upstream import contract
+
+if TYPE_CHECKING:
+    import torch
+
+_log = logging.getLogger("accel_core")
+
+# ------------------------------------------------------------------------------------- the CPU's maker
+
+_PROC = Path("/proc/cpuinfo")
+#: Names of the field in /proc/cpuinfo, in py-cpuinfo's words.
+_FIELDS = ("vendor_id", "vendor id", "vendor")
+#: Their constructors read the maker and nothing else.
+_OPTIMIZERS = ("deepspeed.ops.adam.cpu_adam", "deepspeed.ops.lion.cpu_lion")
+
+
+def patch_cpu_info(module: ModuleType) -> None:
+    """Answer DeepSpeed's CPU optimizers from /proc/cpuinfo: `get_cpu_info` of `cpuinfo` takes seconds.
+
+    The module may be imported ahead of DeepSpeed, so the function itself asks whether the bridge is on.
+    """
+    stock = getattr(module, "get_cpu_info", None)
+    if stock is None:
+        return
+
+    @functools.wraps(stock)
+    def get_cpu_info() -> dict[str, Any]:
+        caller = sys._getframe(1).f_globals.get("__name__")
+        if caller in _OPTIMIZERS and contract.is_registered() and (maker := _maker()):
+            return {"vendor_id_raw": maker}
+        answer: dict[str, Any] = stock()
+        return answer
+
+    module.get_cpu_info = get_cpu_info  # type: ignore[attr-defined]
+
+
+def _maker() -> str:
+    """Return the CPU's maker, empty where the system does not name it."""
+    try:
+        lines = _PROC.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    fields = ([part.strip() for part in line.split(":", 1)] for line in lines if ":" in line)
+    return next((value for name, value in fields if name.lower() in _FIELDS and value), "")
+
+
+# ------------------------------------------------------------------------------------------- the engine
+
+
+def patch_engine(module: ModuleType) -> None:
+    """Change what `deepspeed.runtime.engine`, which has just been imported, does with ZenFlow and with NVMe."""
+    engine = module.DeepSpeedEngine
+    engine.load_checkpoint = _warning(engine.load_checkpoint)
+    if hasattr(module, "configure_zenflow"):
+        module.configure_zenflow = _finite(module.configure_zenflow)  # type: ignore[attr-defined]
+
+
+def _warning(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `load_checkpoint` that warns of optimizer states on NVMe, which are not all restored."""
+
+    @functools.wraps(stock)
+    def load_checkpoint(engine: Any, *args: Any, **kwargs: Any) -> Any:
+        loaded = stock(engine, *args, **kwargs)
+        swaps = getattr(engine.optimizer, "swap_optimizer", False)
+        if loaded[0] is not None and swaps and env.is_local_rank_zero():
+            _log.warning(
+                "DeepSpeed has not restored all of the optimizer's states on NVMe: the losses differ from those of a "
+                "run that was not interrupted. To continue exactly, save and load with offload_optimizer on cpu; "
+                "docs/upstream.md of accel has the cause"
+            )
+        return loaded
+
+    return load_checkpoint
+
+
+#: Adam's, where the configuration has none; and the largest that float16 rounds to 0.
+_EPS, _ZERO_IN_FP16 = 1e-8, 2.0**-25
+
+
+def _finite(stock: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return `configure_zenflow`, which the engine calls ahead of making its optimizer, without losses of NaN."""
+
+    @functools.wraps(stock)
+    def configure_zenflow(engine: Any) -> None:
+        if engine.zenflow_config() is not None and engine.fp16_enabled():
+            _refuse_nan(engine)
+        stock(engine)
+        if engine.zenflow_config() is not None and engine._config.gradient_accumulation_steps == 0:
+            # The update interval "auto", by which the engine divides each loss.
+            engine._config.gradient_accumulation_steps = 1
+
+    return configure_zenflow
+
+
+def _refuse_nan(engine: Any) -> None:
+    """Raise InvalidZenFlow where the step on the selected columns, whose states are float16 too, gives NaN."""
+    eps = float((engine.optimizer_params() or {}).get("eps", _EPS))
+    if engine.dynamic_loss_scale():
+        found = "a dynamic loss scale: the selected columns take a step when gradients have overflowed, too"
+    elif eps <= _ZERO_IN_FP16:
+        found = f"eps={eps:g}, which is 0 in float16: a gradient of 0 makes its parameter NaN"
+    else:
+        return
+    raise InvalidZenFlow(
+        what="ZenFlow cannot train in fp16 with these options",
+        found=found,
+        expected='bf16, or fp16 with a "loss_scale" above 0 and an "eps" of 1e-7 or more',
+        do='replace the fp16 section of the configuration by "bf16": {"enabled": true}',
+    )
+
+
+# ------------------------------------------------------------------------------------------- inference
+
+#: Of deepspeed.inference.v2.modules.implementations: those that run on devices without a number in torch.
+_INFERENCE = (
+    "linear.blas_fp_linear",
+    "post_norm.cuda_post_ln",
+    "pre_norm.cuda_pre_ln",
+    "pre_norm.cuda_pre_rms",
+)
+
+
+def patch_inference(package: ModuleType, current: Callable[[], Any]) -> None:
+    """Let modules of `deepspeed.inference.v2`, which has just been imported, allocate on a device with a name.
+
+    They allocate with `device=get_accelerator().current_device()`, a number, which torch reads as a device of the one
+    accelerator that it was built for.
+    """
+    for name in _INFERENCE:
+        module = sys.modules.get(f"{package.__name__}.{name}")
+        if hasattr(module, "get_accelerator"):
+            module.get_accelerator = lambda: _WithNamedDevice(current())  # type: ignore[union-attr]
+
+
+class _WithNamedDevice:
+    """An accelerator whose `current_device()` is a torch.device: the CPU has no number in torch."""
+
+    def __init__(self, accel: Any) -> None:
+        self._accel = accel
+
+    def current_device(self) -> torch.device:
+        import torch  # accel_core needs none
+
+        return torch.device(self._accel.current_device_name())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._accel, name)
