@@ -10,7 +10,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -73,22 +72,13 @@ def test_a_cache_that_can_only_be_read_serves_what_it_holds(source: Source, cach
             folder.chmod(0o700)
 
 
-def test_a_cache_that_others_can_write_is_refused_with_a_library_in_it_too(
-    source: Source, cache: Path
-) -> None:
-    build.library(source)
-    cache.chmod(0o770)
-    with pytest.raises(CacheUnusable, match="can be written by others"):
-        build.library(source)
-
-
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO, errno.ESTALE], ids=errno.errorcode.get)
 def test_a_library_that_can_not_be_read_now_is_not_removed(
     source: Source, cache: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     made = build.library(source)
 
-    def fail(folder: int, name: str, place: Path) -> bytes:
+    def fail(path: Path) -> bytes:
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
@@ -171,39 +161,16 @@ def test_a_builder_with_the_lock_leaves_one_without_alone(
     assert build.library(source, meanwhile).is_file()
 
 
-def test_a_builder_that_was_stopped_is_named_and_blocks_nobody_for_ever(
+def test_a_builder_that_was_stopped_blocks_nobody_for_ever(
     source: Source, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(build, "NAMED_SECONDS", 0.1)
+    monkeypatch.setattr(build, "PATIENCE_SECONDS", 0.1)
     monkeypatch.setattr(build, "LOCK_SECONDS", 0.2)
     made = build.library(source)
     build.forget(made)
     (made.parent / "build-stopped").mkdir()
-    (made.parent / ".holder").touch(mode=0o600)
-    (made.parent / ".holder").write_text("process 4711 on login3")
     with filelock.FileLock(made.parent / ".lock", mode=0o600):
         assert build.library(source) == made
     (said,) = caplog.messages
-    assert said.startswith(f"waiting for process 4711 on login3, which has locked {made.parent}")
+    assert said.startswith(f"waiting for another process, which has locked {made.parent}")
     assert (made.parent / "build-stopped").exists()
-
-
-def test_a_builder_that_works_is_named_while_others_wait(
-    source: Source, cache: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(build, "NAMED_SECONDS", 0.5)
-    named = threading.Event()
-
-    def slowly(source: Source, target: Path) -> None:
-        assert named.wait(60)
-        compiler.compile_library(source, target)
-
-    with ThreadPoolExecutor(2) as pool:
-        waiting = [pool.submit(build.library, source, slowly) for _ in range(2)]
-        while not caplog.messages:
-            time.sleep(0.01)
-        named.set()
-        paths = {each.result() for each in waiting}
-    assert len(paths) == 1
-    assert f"waiting for process {os.getpid()} on " in caplog.text
-    assert not list(cache.rglob(".holder"))

@@ -21,7 +21,6 @@ import hashlib
 import logging
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,9 +37,9 @@ _WORK = "build-"
 _WORK_ALONE = "alone-"
 #: Limit of waiting for the lock, which a suspended build keeps. No library takes this long to build.
 LOCK_SECONDS = 600.0
-#: Seconds after which the process that has the lock is named.
-NAMED_SECONDS = 5.0
-_LOCK, _HOLDER = ".lock", ".holder"
+#: Seconds of waiting after which a warning says so.
+PATIENCE_SECONDS = 5.0
+_LOCK = ".lock"
 Compile = Callable[[Source, Path], None]
 Loaded = TypeVar("Loaded")
 _log = logging.getLogger("accel_core")
@@ -57,8 +56,10 @@ def library(source: Source, compile_library: Compile | None = None) -> Path:
         return found
     compile_library = compile_library or compiler.compile_library
     try:
-        with trust.opened(home, create=True) as folder:
-            _check_lock(folder, home)
+        with contextlib.suppress(FileNotFoundError):
+            trust.read(
+                trust.checked(home, create=True) / _LOCK
+            )  # opening a link would empty what it leads to
         with _locked(home) as locked:
             return _published(home, stem) or _build(source, home, stem, compile_library, locked)
     except CacheUnusable:
@@ -85,8 +86,7 @@ def load(path: Path, loader: Callable[[str], Loaded]) -> Loaded:
 
     Raises CacheUnusable for a library that another user can have changed, OSError for a damaged one.
     """
-    with trust.opened(path.parent) as folder:
-        content = trust.read(folder, path.name, path.parent)
+    content = trust.read(trust.checked(path.parent) / path.name)
     if not _is_whole(path.name, content):
         raise OSError(f"{path} is damaged")
     return trust.load_from_memory(content, path.name.partition("-")[0], loader)
@@ -126,23 +126,22 @@ def _published(home: Path, stem: str) -> Path | None:
     Raises CacheUnusable if another user can have written it.
     """
     try:
-        with trust.opened(home) as folder:
-            names = sorted(os.listdir(folder))
-            candidates = [name for name in names if name.startswith(f"{stem}-") and name.endswith(".so")]
-            for name in candidates:
-                try:
-                    whole = _is_whole(name, trust.read(folder, name, home))
-                except CacheUnusable:
-                    raise
-                except OSError:
-                    continue  # too many open files, a network disk: the library may be intact
-                if whole:
-                    return home / name
-                forget(home / name)
+        folder = trust.checked(home)
+        names = [name for name in os.listdir(folder) if name.startswith(f"{stem}-") and name.endswith(".so")]
     except CacheUnusable:
         raise
     except OSError:
-        pass
+        return None
+    for name in sorted(names):
+        try:
+            whole = _is_whole(name, trust.read(folder / name))
+        except CacheUnusable:
+            raise
+        except OSError:
+            continue  # too many open files, a network disk: the library may be intact
+        if whole:
+            return home / name
+        forget(home / name)
     return None
 
 
@@ -177,13 +176,6 @@ def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:32]
 
 
-def _check_lock(folder: int, home: Path) -> None:
-    """Raise CacheUnusable for a lock file that another user can have made: opening it empties what it leads to."""
-    for name in (_LOCK, _HOLDER):
-        with contextlib.suppress(FileNotFoundError):
-            trust.read(folder, name, home)
-
-
 @contextlib.contextmanager
 def _locked(home: Path) -> Iterator[bool]:
     """Yield whether the lock was acquired: False without file locks, or if its holder does not release it."""
@@ -193,30 +185,20 @@ def _locked(home: Path) -> Iterator[bool]:
     except (OSError, NotImplementedError):
         yield False
         return
-    holder = home / _HOLDER
     try:
-        with contextlib.suppress(OSError):
-            holder.touch(mode=0o600)
-            holder.write_text(f"process {os.getpid()} on {socket.gethostname()}", encoding="utf-8")
         yield True
     finally:
-        with contextlib.suppress(OSError):
-            holder.unlink()
         lock.release()
 
 
 def _acquire(lock: filelock.BaseFileLock, home: Path) -> None:
-    """Wait for the lock; who has it is named after some seconds."""
+    """Wait for the lock, with a warning after some seconds."""
     with contextlib.suppress(filelock.Timeout):
-        lock.acquire(timeout=min(NAMED_SECONDS, LOCK_SECONDS))
+        lock.acquire(timeout=min(PATIENCE_SECONDS, LOCK_SECONDS))
         return
-    holder = ""
-    with contextlib.suppress(OSError):
-        holder = (home / _HOLDER).read_text(encoding="utf-8", errors="replace")
     _log.warning(
-        "waiting for %s, which has locked %s to build a library; after %d s this process builds it alone. "
-        "If that one hangs, end it, or set ACCEL_CACHE_DIR to another folder",
-        holder or "another process",
+        "waiting for another process, which has locked %s to build a library; after %d s this process builds it "
+        "alone. If that one hangs, end it, or set ACCEL_CACHE_DIR to another folder",
         home,
         LOCK_SECONDS,
     )

@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may have written what this process loads: this user and root, nobody else.
 
-A path is followed folder by folder, each opened relative to the descriptor of the one before and checked through its
-own descriptor. So nothing can be exchanged between the check and the use: a folder or link that another user owns, or
-that others can write, is refused, and inside the others only this user and root can exchange anything. A file is read
-through the descriptor that was checked, and the dynamic loader gets a copy of it in memory.
+A path is followed folder by folder. Each folder and link on the way must belong to this user or root, and be writable
+by nobody else; in a sticky folder others may make entries, not replace them. So nobody else can exchange what has been
+checked. A file is read through the descriptor that was checked, and the dynamic loader gets a copy of it in memory.
 
 Here are also the folders that this applies to: the cache of libraries built on this machine, the folder for temporary
 files, and that of torch's extensions.
@@ -21,55 +20,69 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from accel_core import env
 from accel_core.errors import CacheUnusable
 
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
-_FOLDER = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-#: Opens a folder for what is below it; where the system has O_PATH, a folder that cannot be listed too (mode 0711).
-_SEARCH = getattr(os, "O_PATH", os.O_RDONLY) | _FOLDER
 #: O_NONBLOCK: a named pipe must not stop the process.
-_READ = (
-    os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
-)
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _MOST_LINKS = 40
 
 
-@contextlib.contextmanager
-def opened(path: Path, *, create: bool = False, shared: bool = False) -> Iterator[int]:
-    """Yield a descriptor of a folder that only this user and root can have changed.
+def checked(path: Path, *, create: bool = False, shared: bool = False) -> Path:
+    """Return the path without links of a folder that only this user and root can have changed.
 
     create: make missing folders, each with mode 0700.
     shared: others may write the folder itself if it is sticky, as /tmp is.
 
-    Raises CacheUnusable if another user owns or can write a folder or link on the way; OSError as `os.open` does.
+    Raises CacheUnusable if another user owns or can write a folder or link on the way; OSError if it is no folder.
     """
-    folder, place = _follow(path, create=create)
-    try:
-        _check(os.fstat(folder), place, sticky=shared, remove=not shared)
-        listed = os.open(".", os.O_RDONLY | _FOLDER, dir_fd=folder)
-    finally:
-        os.close(folder)
-    try:
-        yield listed
-    finally:
-        os.close(listed)
+    place, left, links = Path("/"), _parts(str(path.absolute())), 0
+    while left:
+        _check(place.lstat(), place, sticky=True)
+        name = left.pop()
+        below = place.parent if name == ".." else place / name
+        try:
+            status = below.lstat()
+        except FileNotFoundError:
+            if not create:
+                raise
+            with contextlib.suppress(FileExistsError):  # another process was first
+                below.mkdir(0o700)
+            status = below.lstat()
+        if not stat.S_ISLNK(status.st_mode):
+            place = below
+            continue
+        _check_owner(status, below)
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        target = os.readlink(below)
+        left += _parts(target)
+        if target.startswith("/"):
+            place = Path("/")
+    status = place.lstat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
+    _check(status, place, sticky=shared, remove=not shared)
+    return place
 
 
-def read(folder: int, name: str, place: Path) -> bytes:
-    """Return the contents of a file in a folder of `opened`.
+def _parts(path: str) -> list[str]:
+    """Return the names of a path, the first one last."""
+    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
 
-    place: the folder's path, for messages.
+
+def read(path: Path) -> bytes:
+    """Return the contents of a file in a folder that `checked` has returned.
 
     Raises CacheUnusable for a link, a second hard link, and a file that another user owns or can write; else OSError.
     """
-    path = place / name
     try:
-        descriptor = os.open(name, _READ, dir_fd=folder)
+        descriptor = os.open(path, _READ)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EMLINK):
             raise unusable(f"{path} is a link", remove=path) from None
@@ -84,8 +97,7 @@ def check_tree(path: Path) -> None:
 
     In a folder that others cannot enter (mode 0700) the write bits of files have no effect, and are not checked.
     """
-    with opened(path) as folder:
-        private = not os.fstat(folder).st_mode & 0o077
+    private = not checked(path).stat().st_mode & 0o077
     for root, folders, files in os.walk(path):
         for name in (*folders, *files):
             inside = Path(root, name)
@@ -109,61 +121,6 @@ def unusable(found: str, *, remove: Path | None = None) -> CacheUnusable:
     )
 
 
-def _follow(path: Path, *, create: bool) -> tuple[int, Path]:
-    """Return a descriptor of the folder, whose parents are checked, and its path without links."""
-    left = _parts(str(path.absolute()))
-    folder, place, links = os.open("/", _SEARCH), Path("/"), 0
-    try:
-        while left:
-            _check(os.fstat(folder), place, sticky=True)
-            name = left.pop()
-            target = _link_target(folder, name, place / name)
-            if target is None:
-                below = _open_below(folder, name, create=create)
-                os.close(folder)
-                folder, place = below, place.parent if name == ".." else place / name
-                continue
-            links += 1
-            if links > _MOST_LINKS:
-                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
-            left += _parts(target)
-            if target.startswith("/"):
-                os.close(folder)
-                folder, place = os.open("/", _SEARCH), Path("/")
-    except BaseException:
-        os.close(folder)
-        raise
-    return folder, place
-
-
-def _parts(path: str) -> list[str]:
-    """Return the names of a path, the first one last."""
-    return [name for name in reversed(path.split("/")) if name not in ("", ".")]
-
-
-def _link_target(folder: int, name: str, path: Path) -> str | None:
-    """Return where a link leads, None for anything else. Nobody else can replace a link that passes the check."""
-    try:
-        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    if not stat.S_ISLNK(status.st_mode):
-        return None
-    _check_owner(status, path)
-    return os.readlink(name, dir_fd=folder)
-
-
-def _open_below(folder: int, name: str, *, create: bool) -> int:
-    try:
-        return os.open(name, _SEARCH, dir_fd=folder)
-    except FileNotFoundError:
-        if not create:
-            raise
-    with contextlib.suppress(FileExistsError):  # another process was first
-        os.mkdir(name, 0o700, dir_fd=folder)
-    return os.open(name, _SEARCH, dir_fd=folder)
-
-
 def _check(status: os.stat_result, path: Path, *, sticky: bool = False, remove: bool = False) -> None:
     """Check owner and write bits.
 
@@ -171,7 +128,7 @@ def _check(status: os.stat_result, path: Path, *, sticky: bool = False, remove: 
     remove: the advice is to delete it.
     """
     _check_owner(status, path, remove=remove)
-    if status.st_mode & _OTHERS_WRITE and not (sticky and status.st_mode & stat.S_ISVTX):
+    if status.st_mode & 0o022 and not (sticky and status.st_mode & stat.S_ISVTX):
         found = f"{path} can be written by others (mode {status.st_mode & 0o7777:o})"
         raise unusable(found, remove=path if remove else None)
 
@@ -223,8 +180,7 @@ def cache_folder(*, write: bool = True) -> Path:
     path = default_cache()
     _check_user()
     try:
-        with opened(path, create=True):
-            pass
+        checked(path, create=True)
     except CacheUnusable:
         raise
     except OSError as error:
@@ -239,8 +195,8 @@ def temporary_folder() -> Path:
     problems = []
     for path in map(Path, (tempfile.gettempdir(), "/tmp", "/var/tmp")):
         try:
-            with opened(path, shared=True):
-                return path
+            checked(path, shared=True)
+            return path
         except CacheUnusable as error:
             problems.append(error)
         except OSError as error:
