@@ -98,11 +98,13 @@ def test_a_config_that_deepspeed_refuses_is_named_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "deepspeed_folder", lambda: tmp_path)
-    elastic = Options(script="train.py", elastic_training=True)
-    assert "refuses a config with `elasticity`" in planning._not_elastic(elastic)[0]
-    assert planning._not_elastic(Options(script="train.py")) == []
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.py").touch()
+    elastic = Options(script="x.py", elastic_training=True)
+    assert "refuses a config with `elasticity`" in planning.make_plan(elastic).notes[0]
+    assert planning.make_plan(Options(script="x.py")).notes == ()
     (tmp_path / "elasticity").mkdir()
-    assert planning._not_elastic(elastic) == []
+    assert planning.make_plan(elastic).notes == ()
 
 
 def test_without_a_program_the_status_is_1(capsys: pytest.CaptureFixture[str]) -> None:

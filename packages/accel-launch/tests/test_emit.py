@@ -17,12 +17,9 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from accel_launch import emit, planning
-from accel_launch.emit import dump_yaml
-from accel_launch.errors import InvalidArguments, InvalidSelection
+from accel_launch.errors import InvalidSelection
 from accel_launch.machine import Accelerator
 from accel_launch.options import Options
 from accel_launch.plan import Binding, Plan, Program
@@ -129,40 +126,6 @@ def _through(client: Any, model: type, data: dict[str, Any]) -> object:
     """Return the data after a way through the generated model, which drops what it does not know."""
     response = type("Response", (), {"data": json.dumps(data)})
     return client.sanitize_for_serialization(client.deserialize(response, model))
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        Options(emit="k8s"),
-        Options(emit="k8s", image="x y"),
-        Options(emit="k8s", image="x:1", job_name="a\nkind: Pod"),
-        Options(emit="k8s", image="x:1", job_name="Upper"),
-        Options(emit="k8s", image="x:1", resource=("cpu",)),
-        Options(emit="k8s", image="x:1", resource=("cpu: 1\nx=3",)),
-        Options(emit="sbatch", job_name="$(x)"),
-        Options(emit="sbatch", launcher_args=("--a\nrm -rf x",)),
-        Options(emit="ray", resource=("memory=8Gi",)),
-    ],
-)
-def test_what_cannot_be_written_is_refused(options: Options, plan: Plan) -> None:
-    with pytest.raises(InvalidArguments):
-        emit.render(plan, options)
-
-
-_VALUES = st.recursive(
-    st.one_of(st.booleans(), st.integers(), st.text("abc: -#'\"[]{}\\%@!|>é\x7f\t ", max_size=8)),
-    lambda inner: st.one_of(
-        st.lists(inner, min_size=1, max_size=3),
-        st.dictionaries(st.sampled_from(["a", "b.c/d"]), inner, min_size=1),
-    ),
-    max_leaves=6,
-)
-
-
-@given(st.dictionaries(st.sampled_from(["a", "b"]), _VALUES, min_size=1))
-def test_yaml_is_read_as_it_was_meant(value: dict[str, Any]) -> None:
-    assert yaml.safe_load(dump_yaml(value)) == value
 
 
 def run_batch_script(

@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 from accel_core.vendor import format_cpu_list, parse_cpu_list
 from accel_core.vendor.numa import allowed_cpus, read_nodes
 from accel_launch import binding
-from accel_launch.machine import UNKNOWN, _device_nodes, read_topology
+from accel_launch.machine import _device_nodes, read_topology
 
 
 def test_there_are_machines_enough(machines: ModuleType) -> None:
@@ -83,7 +83,7 @@ def test_the_node_is_read_from_sys(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         (folder / "numa_node").write_text(node + "\n")
     asked = device(at(0x3B), at(4), at(5), at(6), SimpleNamespace(), RuntimeError("no driver"))
-    assert _device_nodes(tmp_path, asked) == (1, *[UNKNOWN] * 5)  # type: ignore[arg-type]
+    assert _device_nodes(tmp_path, asked) == (1, *[None] * 5)  # type: ignore[arg-type]
 
 
 def test_a_device_without_properties_has_no_known_node(tmp_path: Path) -> None:

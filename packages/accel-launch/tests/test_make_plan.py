@@ -177,14 +177,18 @@ def test_the_facts_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (described.name, described.ranks_are_devices) == ("cpu", False)
 
 
-def test_commands() -> None:
-    python = (sys.executable, "-u")
-    assert planning._program(Options("a.py", ("--lr", "1"))).command == (*python, "a.py")
-    assert planning._program(Options("a.py", ("--lr", "1"))).arguments == ("--lr", "1")
-    assert planning._program(Options("a.b", module=True)).command == (*python, "-m", "a.b")
-    assert planning._program(Options("./a", no_python=True)).command == ("./a",)
-    assert planning._program(Options("a.py")).pass_local_rank
-    assert not planning._program(Options("a.py", no_local_rank=True)).pass_local_rank
+@pytest.mark.parametrize(
+    ("given", "command"),
+    [
+        (Options("train.py", ("--lr", "1")), ("-u", "train.py")),
+        (Options("own.part", module=True), ("-u", "-m", "own.part")),
+        (Options("./run.sh", no_python=True, no_local_rank=True), None),
+    ],
+)
+def test_commands(given: Options, command: tuple[str, ...] | None) -> None:
+    program = planning.make_plan(given, {}).program
+    assert program.command == ((sys.executable, *command) if command else ("./run.sh",))
+    assert (program.arguments, program.pass_local_rank) == (given.arguments, not given.no_local_rank)
 
 
 @pytest.mark.parametrize(

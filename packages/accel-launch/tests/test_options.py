@@ -69,7 +69,7 @@ def test_without_options_nothing_is_given() -> None:
 def test_arguments_after_the_script_are_the_script_s() -> None:
     given = parse("--num_accelerators", "2", "-q", "train.py", "--dry_run", "-H", "--", "--plan=x")
     assert given.arguments == ("--dry_run", "-H", "--", "--plan=x")
-    assert (given.num_accelerators, given.dry_run, given.log_level) == (2, False, "error")
+    assert (given.num_accelerators, given.dry_run, given.shows_notes) == (2, False, False)
 
 
 @pytest.mark.parametrize("option", ["--bind_cores_to_rank", "--bind_core_list=0-3", "--reserve_cores=1"])
@@ -90,7 +90,7 @@ def test_options_that_bind(option: str) -> None:
         (("--ssh_port", "-1", "train.py"), "--ssh_port -1"),
         (("--reserve_cores", "-1", "train.py"), "--reserve_cores -1"),
         (("--no_ssh", "train.py"), "--no_ssh with --node_rank -1"),
-        (("--launcher_args", "'open", "train.py"), "closing quotation"),
+        (("--launcher_args", "'open", "train.py"), "No closing quotation"),
         (("--master_addr", "-x", "train.py"), "--master_addr"),
         (("--master_addr=$(reboot)", "train.py"), "--master_addr '$(reboot)'"),
         *(
@@ -99,6 +99,17 @@ def test_options_that_bind(option: str) -> None:
             for number in ("0", "-1", "two")
         ),
         (("--emit", "k8s", "train.py"), "add --image"),
+        (("--emit", "k8s", "--image", "x y", "train.py"), "--image 'x y'"),
+        (("--emit", "k8s", "--image=x:1", "--job_name", "a\nkind: Pod", "train.py"), "--job_name"),
+        (("--emit", "k8s", "--image=x:1", "--job_name", "Upper", "train.py"), "--job_name 'Upper'"),
+        (("--emit", "sbatch", "--job_name", "$(x)", "train.py"), "--job_name '$(x)'"),
+        (("--emit", "k8s", "--image=x:1", "--resource", "cpu", "train.py"), "--resource 'cpu'"),
+        (("--emit", "k8s", "--image=x:1", "--resource", "cpu: 1\nx=3", "train.py"), "--resource 'cpu:"),
+        (("--emit", "ray", "--resource", "memory=8Gi", "train.py"), "without a unit"),
+        (
+            ("--emit", "sbatch", "--launcher_args", "'--a\nrm -rf x'", "train.py"),
+            "without control characters",
+        ),
         (("--autotuning", "tune", "train.py"), "--autotuning"),
     ],
 )

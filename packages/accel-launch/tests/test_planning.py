@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from accel_launch import planning
 from accel_launch.errors import AffinityConflict, BindingImpossible, InvalidSelection
-from accel_launch.machine import UNKNOWN, Accelerator, Machine, read_topology
+from accel_launch.machine import Accelerator, Machine, read_topology
 from accel_launch.plan import Binding, MemoryPolicy, Plan, Program
 
 JOB = Plan((), "worker-0", 29500, Program(("python", "train.py")), "/work")
@@ -157,7 +157,7 @@ def test_a_slot_without_a_device_is_refused(here: Machine, toy: Accelerator, hos
 
 
 def test_ranks_are_placed_near_their_devices(here: Machine, toy: Accelerator) -> None:
-    near = replace(here, device_nodes=(1, 1, 0, UNKNOWN))
+    near = replace(here, device_nodes=(1, 1, 0, None))
     plan = arrange(replace(JOB, binding=Binding()), {"worker-0": range(4)}, {"worker-0": near}, toy)
     assert [rank.numa_nodes for rank in plan.hosts[0].ranks] == [(1,), (1,), (0,), (0,)]
 

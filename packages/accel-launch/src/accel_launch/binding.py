@@ -114,57 +114,39 @@ def divide(topology: Topology, ranks: int, near: Sequence[int | None] = ()) -> l
             expected="at least one physical core for each rank; SMT siblings count once",
             do="start fewer ranks, or allow more cores",
         )
-    if counts := _near_devices(nodes, ranks, near):
-        queues = [_within(node, counts.count(index)) for index, node in enumerate(nodes)]
-        return [queues[index].pop(0) for index in counts]
-    counts = _spread(nodes, ranks)
-    each = min(len(nodes[index].cores) // counts.count(index) for index in counts)
-    groups = _whole_nodes(nodes, ranks)
-    if groups and min(map(_size, groups)) > each:
-        return [Share(tuple(core for node in group for core in node.cores), group) for group in groups]
-    return [share for index, node in enumerate(nodes) for share in _within(node, counts.count(index))]
+    position = {number: index for index, node in enumerate(nodes) for number in node.numbers}
+    homes = [position.get(-1 if number is None else number) for number in near[:ranks]]
+    homes += [None] * (ranks - len(homes))
+    placed = _placed(nodes, homes)
+    near_devices = any(home is not None for home in homes)
+    if not near_devices or any(placed.count(index) > len(node.cores) for index, node in enumerate(nodes)):
+        # As many ranks as nodes: one on each.
+        placed = sorted(range(ranks) if ranks == len(nodes) else _placed(nodes, [None] * ranks))
+        each = min(len(nodes[index].cores) // placed.count(index) for index in placed)
+        groups = _whole_nodes(nodes, ranks)
+        if groups and min(map(_size, groups)) > each:
+            return [Share(tuple(core for node in group for core in node.cores), group) for group in groups]
+    shares = [_within(node, placed.count(index)) for index, node in enumerate(nodes)]
+    return [shares[index].pop(0) for index in placed]
 
 
-def _spread(nodes: Sequence[Node], ranks: int) -> list[int]:
-    """Return a node's index for each rank, so that the smallest share is as large as possible.
+def _placed(nodes: Sequence[Node], homes: Sequence[int | None]) -> list[int]:
+    """Return a node's index for each rank: its home, or where most cores are left for it.
 
-    As many ranks as nodes: one on each.
+    So the smallest share is as large as possible. Of equal nodes the one with fewest ranks is taken.
     """
-    if ranks == len(nodes):
-        return list(range(ranks))
-    placed: list[int] = []
-    for _ in range(ranks):
-        placed.append(_roomiest(nodes, placed))
-    return placed
-
-
-def _roomiest(nodes: Sequence[Node], placed: Sequence[int | None]) -> int:
-    """Return the node that has most cores for one more rank; of equal ones that with fewest ranks."""
-    counts = [placed.count(index) for index in range(len(nodes))]
-    return max(
-        range(len(nodes)), key=lambda index: (len(nodes[index].cores) / (counts[index] + 1), -counts[index])
-    )
+    placed = list(homes)
+    for rank, home in enumerate(homes):
+        if home is None:
+            counts = [placed.count(index) for index in range(len(nodes))]
+            placed[rank] = max(
+                range(len(nodes)), key=lambda at: (len(nodes[at].cores) / (counts[at] + 1), -counts[at])
+            )
+    return [index for index in placed if index is not None]
 
 
 def _size(nodes: Sequence[Node]) -> int:
     return sum(len(node.cores) for node in nodes)
-
-
-def _near_devices(nodes: Sequence[Node], ranks: int, near: Sequence[int | None]) -> list[int]:
-    """Return the node's index of each rank's device; empty if none is known, or a node has too few cores.
-
-    A rank whose device is in no node with usable cores is placed where most cores are left.
-    """
-    position = {number: index for index, node in enumerate(nodes) for number in node.numbers}
-    homes = [position.get(number) if number is not None else None for number in near[:ranks]]
-    homes += [None] * (ranks - len(homes))
-    if not any(home is not None for home in homes):
-        return []
-    placed: list[int] = []
-    for rank, home in enumerate(homes):
-        placed.append(_roomiest(nodes, homes) if home is None else home)
-        homes[rank] = placed[rank]
-    return placed if all(placed.count(index) <= len(node.cores) for index, node in enumerate(nodes)) else []
 
 
 def _within(node: Node, ranks: int) -> list[Share]:
@@ -196,26 +178,14 @@ def _kinds(cores: Sequence[Core]) -> list[int]:
 
 def _whole_nodes(nodes: Sequence[Node], ranks: int) -> list[tuple[Node, ...]]:
     """Return a group of neighbouring nodes for each rank, the smallest as large as possible; empty if impossible."""
-    best: list[tuple[Node, ...]] = []
-    if ranks >= len(nodes):
-        return best
-    low, high = 1, _size(nodes) // ranks
-    while low <= high:
-        middle = (low + high) // 2
-        if len(groups := _groups(nodes, middle)) >= ranks:
-            best, low = groups[:ranks], middle + 1
-        else:
-            high = middle - 1
-    return best
-
-
-def _groups(nodes: Sequence[Node], cores: int) -> list[tuple[Node, ...]]:
-    """Return groups of neighbouring nodes with at least this many cores each."""
-    groups: list[tuple[Node, ...]] = []
-    open_group: list[Node] = []
-    for node in nodes:
-        open_group.append(node)
-        if _size(open_group) >= cores:
-            groups.append(tuple(open_group))
-            open_group = []
-    return groups
+    for cores in range(_size(nodes) // ranks, 0, -1) if ranks < len(nodes) else ():
+        groups: list[tuple[Node, ...]] = []
+        open_group: tuple[Node, ...] = ()
+        for node in nodes:
+            open_group = (*open_group, node)
+            if _size(open_group) >= cores:
+                groups.append(open_group)
+                open_group = ()
+        if len(groups) >= ranks:
+            return groups[:ranks]
+    return []

@@ -166,7 +166,7 @@ def chosen_port(plan: Plan, options: Options) -> Iterator[Plan]:
         # Rank 0 listens seconds from now. Until then this socket keeps other launchers away: they bind without
         # SO_REUSEADDR. torch's store binds with it, which the kernel permits as long as nobody listens.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if number != DEFAULT_PORT and options.log_level in ("debug", "info", "warning"):
+        if number != DEFAULT_PORT and options.shows_notes:
             with contextlib.suppress(OSError):
                 said = f"port {DEFAULT_PORT} is in use, so rank 0 listens on port {number}"
                 write_all(STDERR, f"accel launch: {said}\n".encode())
@@ -214,7 +214,7 @@ def run(args: argparse.Namespace) -> int:
         plan = planning.load_plan(given) if given.plan else planning.make_plan(given)
     if given.emit or given.dry_run:
         return _print(plan, given)
-    for note in plan.notes if given.log_level in ("debug", "info", "warning") else ():
+    for note in plan.notes if given.shows_notes else ():
         sys.stderr.write(f"accel launch: {note}\n")
     return carry_out(plan, given)
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from textwrap import indent
 
 from rich.console import Console
 from rich.markup import escape
@@ -22,9 +22,9 @@ from rich.table import Table
 
 from accel_core.isolated import call_main
 from accel_core.vendor import format_cpu_list
-from accel_launch.errors import InvalidArguments, InvalidSelection
+from accel_launch.errors import InvalidSelection
 from accel_launch.options import Options
-from accel_launch.plan import Host, Plan, Rank
+from accel_launch.plan import Plan, Rank
 
 #: Wide enough for every row: a list of CPUs that is cut off says nothing.
 _WIDTH = 10_000
@@ -34,123 +34,36 @@ def table(plan: Plan) -> str:
     """Return the plan as text: the program, a row for each rank, unused cores, notes."""
     rows = Table(box=None, pad_edge=False)
     for column in ("rank", "host", "local", "device", "cores", "CPUs", "NUMA", "memory", "threads"):
-        rows.add_column(
-            column, no_wrap=True, justify="right" if column in ("rank", "local", "cores") else "left"
-        )
+        right = column in ("rank", "local", "cores")
+        rows.add_column(column, no_wrap=True, justify="right" if right else "left")
     for host, rank in plan.ranks():
-        rows.add_row(*(escape(cell) for cell in _row(host, rank)))
-    stream = io.StringIO()
-    Console(file=stream, width=_WIDTH, highlight=False).print(rows)
-    lines = "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
-    program = shlex.join((*plan.program.command, *plan.program.arguments))
-    text = [
-        program,
-        f"ranks: {plan.world_size}, hosts: {len(plan.hosts)}, master: {plan.master_addr} port {plan.master_port}",
-        "",
-        lines,
-        "",
-        *_reserved(plan),
-        *(f"note: {note}" for note in plan.notes),
-    ]
-    return "\n".join(text).rstrip() + "\n"
-
-
-def _row(host: Host, rank: Rank) -> tuple[str, ...]:
-    if host.bound_here:
-        cells = ("", "", "decided on the host", "", "", "")
-    else:
-        policy = rank.memory
-        memory = f"{policy.mode} {format_cpu_list(policy.nodes)}".strip()
         cells = (
             rank.device,
             str(rank.cores or ""),
             format_cpu_list(rank.cpus) or "not bound",
             format_cpu_list(rank.numa_nodes),
-            memory,
+            f"{rank.memory.mode} {format_cpu_list(rank.memory.nodes)}".strip(),
             rank.environment.get("OMP_NUM_THREADS", ""),
         )
-    return (str(rank.rank), host.name, str(rank.local_rank), *cells)
-
-
-def _reserved(plan: Plan) -> list[str]:
-    return [
-        f"reserved on {host.name}: CPUs {format_cpu_list(host.reserved)}"
-        for host in plan.hosts
-        if host.reserved
+        shown = ("", "", "decided on the host") if host.bound_here else cells
+        rows.add_row(*map(escape, (str(rank.rank), host.name, str(rank.local_rank), *shown)))
+    console = Console(file=io.StringIO(), width=_WIDTH, highlight=False)
+    with console.capture() as captured:
+        console.print(rows)
+    text = [
+        shlex.join((*plan.program.command, *plan.program.arguments)),
+        f"ranks: {plan.world_size}, hosts: {len(plan.hosts)}, master: {plan.master_addr} port {plan.master_port}",
+        "",
+        *(line.rstrip() for line in captured.get().splitlines()),
+        "",
+        *(
+            f"reserved on {host.name}: CPUs {format_cpu_list(host.reserved)}"
+            for host in plan.hosts
+            if host.reserved
+        ),
+        *(f"note: {note}" for note in plan.notes),
     ]
-
-
-#: A label of DNS, which names of Kubernetes objects are; short enough for the names made of it.
-_NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,400}")
-_RESOURCE = re.compile(r"([A-Za-z0-9][A-Za-z0-9._/-]{0,200})=([0-9]{1,9}(?:\.[0-9]{1,3})?[A-Za-z]{0,2})")
-
-
-def job_name(options: Options) -> str:
-    """Return the name of the job; raises `InvalidArguments`."""
-    if not _NAME.fullmatch(options.job_name):
-        raise _invalid("--job_name", options.job_name, "lower-case letters, digits and hyphens, at most 40")
-    return options.job_name
-
-
-def image(options: Options) -> str:
-    """Return the container image; raises `InvalidArguments` if there is none."""
-    if not options.image or not _IMAGE.fullmatch(options.image):
-        what = "correct --image" if options.image else "add --image"
-        raise _invalid("--image", options.image or "", "the name of a container image", what)
-    return options.image
-
-
-def resources(options: Options) -> dict[str, str]:
-    """Return quantity by name of a resource; raises `InvalidArguments`."""
-    found = {}
-    for text in options.resource:
-        match = _RESOURCE.fullmatch(text)
-        if not match:
-            raise _invalid("--resource", text, "NAME=N, such as cpu=64")
-        found[match[1]] = match[2]
-    return found
-
-
-def _invalid(option: str, found: str, expected: str, do: str = "") -> InvalidArguments:
-    return InvalidArguments(
-        what=f"cannot use {option} with --emit",
-        found=repr(found[:80]),
-        expected=expected,
-        do=do or f"correct {option}",
-    )
-
-
-Value = Mapping[str, "Value"] | Sequence["Value"] | str | int | bool
-
-
-def dump_yaml(*documents: Value) -> str:
-    """Return the documents. Strings are ASCII; one with several lines is written as a block."""
-    return "---\n".join("\n".join(_lines(document)) + "\n" for document in documents)
-
-
-def _lines(value: Value) -> Iterator[str]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _entry(f"{key}:", item)
-    elif isinstance(value, str) or not isinstance(value, Sequence):
-        yield json.dumps(value)
-    else:
-        for item in value:
-            first, *rest = _lines(item)
-            yield f"- {first}"
-            yield from (f"  {line}" for line in rest)
-
-
-def _entry(key: str, value: Value) -> Iterator[str]:
-    if isinstance(value, str) and "\n" in value:
-        yield f"{key} |"
-        yield from (f"  {line}" for line in value.rstrip("\n").split("\n"))
-    elif isinstance(value, str | int):
-        yield f"{key} {json.dumps(value)}"
-    else:
-        yield key
-        yield from (f"  {line}" for line in _lines(value))
+    return "\n".join(text).rstrip() + "\n"
 
 
 _SCRIPT = """\
@@ -173,126 +86,144 @@ srun --kill-on-bad-exit=1 --cpu-bind=none \\
 
 
 def sbatch(plan: Plan, options: Options) -> str:
-    """Return a batch script for SLURM: one task per node starts the ranks of its node; raises `InvalidArguments`.
+    """Return a batch script for SLURM: one task per node starts the ranks of its node.
 
     `--launcher_args` are further `#SBATCH` lines.
     """
-    name = job_name(options)
+    name = options.job_name
     own = [f"--job-name={name}", f"--nodes={len(plan.hosts)}", "--ntasks-per-node=1", "--exclusive"]
     return _SCRIPT.format(
-        directives="\n".join(f"#SBATCH {_directive(text)}" for text in (*own, *options.launcher_args)),
+        directives="\n".join(f"#SBATCH {shlex.quote(text)}" for text in (*own, *options.launcher_args)),
         name=name,
         plan=plan.to_json(),
         command=shlex.join(call_main("accel_launch.__main__", sys.executable)),
     )
 
 
-def _directive(text: str) -> str:
-    if not text.isprintable():
-        raise InvalidArguments(
-            what="cannot write --launcher_args as #SBATCH lines",
-            found=repr(text[:80]),
-            expected="options of sbatch without control characters, such as --partition=cpu",
-            do="correct --launcher_args",
-        )
-    return shlex.quote(text)
-
-
-_FOLDER, _FILE = "/etc/accel", "plan.json"
-#: Name of the JobSet's one group of pods, and of PyTorchJob's container, which the operator looks for.
-_GROUP, _CONTAINER = "node", "pytorch"
+_CONFIG_MAP = """\
+apiVersion: v1
+kind: ConfigMap
+metadata: {{name: "{name}-plan"}}
+data:
+  plan.json: |
+{plan}
+---
+"""
+_SECRET = """\
+apiVersion: v1
+kind: Secret
+metadata: {{name: "{name}-plan"}}
+stringData: {secrets}
+---
+"""
+# Kubernetes replaces `$(NAME)` in the arguments by variables of the container. A container has 64 MB of shared memory,
+# too little for data loaders and for collectives within a host. The operator of PyTorchJob looks for the container's
+# name.
+_POD = """\
+spec:
+  restartPolicy: Never
+  containers:
+    - name: pytorch
+      image: "{image}"
+      command: {command}
+      args: {arguments}
+      ports:
+        - {{name: master, containerPort: {port}}}
+      volumeMounts:
+        - {{name: plan, mountPath: /etc/accel}}
+        - {{name: shm, mountPath: /dev/shm}}
+      envFrom: {env_from}
+      resources: {{limits: {limits}}}
+  volumes:
+    - {{name: plan, configMap: {{name: "{name}-plan"}}}}
+    - {{name: shm, emptyDir: {{medium: Memory}}}}
+"""
+_JOBSET = """\
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {{name: "{name}"}}
+spec:
+  network: {{enableDNSHostnames: true, publishNotReadyAddresses: true}}
+  failurePolicy: {{maxRestarts: 0}}
+  replicatedJobs:
+    - name: node
+      replicas: 1
+      template:
+        spec:
+          parallelism: {hosts}
+          completions: {hosts}
+          completionMode: Indexed
+          backoffLimit: 0
+          template:
+{pod}
+"""
+_PYTORCHJOB = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {{name: "{name}"}}
+spec:
+  runPolicy: {{cleanPodPolicy: Running, backoffLimit: 0}}
+  pytorchReplicaSpecs:
+"""
+_REPLICAS = """\
+    {role}:
+      replicas: {count}
+      restartPolicy: Never
+      template:
+{pod}
+"""
 
 
 def jobset(plan: Plan, options: Options) -> str:
-    """Return a ConfigMap, a Secret if there is any, and a JobSet; raises `InvalidArguments`."""
-    name = job_name(options)
+    """Return a ConfigMap, a Secret if there is any, and a JobSet."""
     # Names of a JobSet's pods: <jobset>-<group>-<job>-<pod>, below a domain that is called as the JobSet.
-    pod = _pod(plan, options, "$(JOB_COMPLETION_INDEX)", f"{name}-{_GROUP}-0-0.{name}")
-    count = len(plan.hosts)
-    job: Value = {
-        "parallelism": count,
-        "completions": count,
-        "completionMode": "Indexed",
-        "backoffLimit": 0,
-        "template": pod,
-    }
-    spec: Value = {
-        "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-        "failurePolicy": {"maxRestarts": 0},
-        "replicatedJobs": [{"name": _GROUP, "replicas": 1, "template": {"spec": job}}],
-    }
-    return dump_yaml(*_of_plan(plan, name), _object("jobset.x-k8s.io/v1alpha2", "JobSet", name, spec))
+    master = f"{options.job_name}-node-0-0.{options.job_name}"
+    pod = indent(_pod(plan, options, "$(JOB_COMPLETION_INDEX)", master), " " * 12).rstrip()
+    return _of_plan(plan, options) + _JOBSET.format(name=options.job_name, hosts=len(plan.hosts), pod=pod)
 
 
 def pytorchjob(plan: Plan, options: Options) -> str:
-    """Return a ConfigMap, a Secret if there is any, and a PyTorchJob; raises `InvalidArguments`."""
-    name = job_name(options)
+    """Return a ConfigMap, a Secret if there is any, and a PyTorchJob."""
     # The operator's RANK is the number of the pod; the ranks' own environment replaces it.
-    pod = _pod(plan, options, "$(RANK)", "$(MASTER_ADDR)")
-    replicas: dict[str, Value] = {"Master": {"replicas": 1, "restartPolicy": "Never", "template": pod}}
-    if len(plan.hosts) > 1:
-        replicas["Worker"] = {"replicas": len(plan.hosts) - 1, "restartPolicy": "Never", "template": pod}
-    spec: Value = {
-        "runPolicy": {"cleanPodPolicy": "Running", "backoffLimit": 0},
-        "pytorchReplicaSpecs": replicas,
-    }
-    return dump_yaml(*_of_plan(plan, name), _object("kubeflow.org/v1", "PyTorchJob", name, spec))
+    pod = indent(_pod(plan, options, "$(RANK)", "$(MASTER_ADDR)"), " " * 8).rstrip()
+    roles = {"Master": 1, "Worker": len(plan.hosts) - 1}
+    replicas = (_REPLICAS.format(role=role, count=count, pod=pod) for role, count in roles.items() if count)
+    return _of_plan(plan, options) + _PYTORCHJOB.format(name=options.job_name) + "".join(replicas)
 
 
-def _object(version: str, kind: str, name: str, spec: Value) -> Value:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
-def _of_plan(plan: Plan, name: str) -> list[Value]:
+def _of_plan(plan: Plan, options: Options) -> str:
     """Return a ConfigMap with the plan, and a Secret with those of its variables that look like secrets."""
     hidden = {key: plan.exports[key] for key in plan.secrets()}
     shown = replace(plan, exports={key: value for key, value in plan.exports.items() if key not in hidden})
-    metadata = {"name": f"{name}-plan"}
-    made: list[Value] = [
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {_FILE: shown.to_json()}}
+    config_map = _CONFIG_MAP.format(name=options.job_name, plan=indent(shown.to_json(), " " * 4))
+    return config_map + (_SECRET.format(name=options.job_name, secrets=json.dumps(hidden)) if hidden else "")
+
+
+def _pod(plan: Plan, options: Options, node_rank: str, master: str) -> str:
+    """Return the template of a pod; the launcher in it hands the variables of the Secret on to the ranks."""
+    arguments = [
+        *("--plan", "/etc/accel/plan.json", "--no_ssh", "--node_rank", node_rank),
+        *("--master_addr", master, "--master_port", str(plan.master_port)),
     ]
-    if hidden:
-        made.append({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": hidden})
-    return made
+    env_from = [{"secretRef": {"name": f"{options.job_name}-plan"}}] if plan.secrets() else []
+    return _POD.format(
+        name=options.job_name,
+        image=options.image,
+        command=json.dumps(call_main("accel_launch.__main__", "python")),
+        arguments=json.dumps(arguments),
+        port=plan.master_port,
+        env_from=json.dumps(env_from),
+        limits=json.dumps(_resources(options)),
+    )
 
 
-def _pod(plan: Plan, options: Options, node_rank: str, master: str) -> Value:
-    """Return the template of a pod. Kubernetes replaces `$(NAME)` in its arguments by variables of the container."""
-    container: dict[str, Value] = {
-        "name": _CONTAINER,
-        "image": image(options),
-        "command": list(call_main("accel_launch.__main__", "python")),
-        "args": [
-            *("--plan", f"{_FOLDER}/{_FILE}", "--no_ssh", "--node_rank", node_rank),
-            *("--master_addr", master, "--master_port", str(plan.master_port)),
-        ],
-        "ports": [{"name": "master", "containerPort": plan.master_port}],
-        "volumeMounts": [{"name": "plan", "mountPath": _FOLDER}, {"name": "shm", "mountPath": "/dev/shm"}],
-    }
-    if plan.secrets():
-        # The launcher of the pod hands them on to the ranks.
-        container["envFrom"] = [{"secretRef": {"name": f"{job_name(options)}-plan"}}]
-    if limits := resources(options):
-        container["resources"] = {"limits": limits}
-    return {
-        "spec": {
-            "restartPolicy": "Never",
-            "containers": [container],
-            "volumes": [
-                {"name": "plan", "configMap": {"name": f"{job_name(options)}-plan"}},
-                # A container has 64 MB of shared memory, too little for data loaders and for collectives within a host.
-                {"name": "shm", "emptyDir": {"medium": "Memory"}},
-            ],
-        }
-    }
-
-
-#: Ray decides on which machine a rank runs, and Ray Train which address the ranks use.
-_OF_THE_PLACEMENT = ("MASTER_ADDR", "MASTER_PORT")
+def _resources(options: Options) -> dict[str, str]:
+    """Return quantity by name of a resource."""
+    return dict(text.split("=") for text in options.resource)
 
 
 def ray(plan: Plan, options: Options) -> str:
-    """Return a placement for Ray as JSON; raises `InvalidArguments`, `InvalidSelection`."""
+    """Return a placement for Ray as JSON; raises `InvalidSelection`."""
     counts = {len(host.ranks) for host in plan.hosts}
     if len(counts) > 1:
         raise InvalidSelection(
@@ -302,7 +233,7 @@ def ray(plan: Plan, options: Options) -> str:
             do="select as many slots on each host",
         )
     cores = min(rank.cores for _, rank in plan.ranks()) or 1
-    bundle = {"CPU": float(cores)} | _numbers(resources(options))
+    bundle = {"CPU": float(cores)} | {name: float(number) for name, number in _resources(options).items()}
     several = len(plan.hosts) > 1
     strategy = ("STRICT_SPREAD" if counts == {1} else "PACK") if several else "STRICT_PACK"
     placement = {
@@ -317,13 +248,7 @@ def ray(plan: Plan, options: Options) -> str:
             {
                 "rank": rank.rank,
                 "command": list(plan.command(rank)),
-                "runtime_env": {
-                    "env_vars": {
-                        name: value
-                        for name, value in {**plan.exports, **rank.environment}.items()
-                        if name not in _OF_THE_PLACEMENT
-                    }
-                },
+                "runtime_env": {"env_vars": _variables(plan, rank)},
             }
             for _, rank in plan.ranks()
         ],
@@ -331,16 +256,10 @@ def ray(plan: Plan, options: Options) -> str:
     return json.dumps(placement, indent=2) + "\n"
 
 
-def _numbers(quantities: Mapping[str, str]) -> dict[str, float]:
-    try:
-        return {name: float(number) for name, number in quantities.items()}
-    except ValueError as error:
-        raise InvalidArguments(
-            what="cannot use --resource with --emit ray",
-            found=str(error),
-            expected="numbers without a unit, such as GPU=1",
-            do="correct --resource",
-        ) from error
+def _variables(plan: Plan, rank: Rank) -> dict[str, str]:
+    # Ray decides on which machine a rank runs, and Ray Train which address the ranks use.
+    variables = {**plan.exports, **rank.environment}
+    return {name: value for name, value in variables.items() if name not in ("MASTER_ADDR", "MASTER_PORT")}
 
 
 _FORMATS: dict[str, Callable[[Plan, Options], str]] = {
@@ -352,5 +271,5 @@ _FORMATS: dict[str, Callable[[Plan, Options], str]] = {
 
 
 def render(plan: Plan, options: Options) -> str:
-    """Return the text of `--emit`; raises `InvalidArguments` for a name or an image that cannot be used there."""
+    """Return the text of `--emit`; raises `InvalidSelection`."""
     return _FORMATS[options.emit or ""](plan, options)

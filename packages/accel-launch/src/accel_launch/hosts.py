@@ -16,6 +16,7 @@ DEFAULT_HOSTFILE = "/job/hostfile"
 #: More is a typing error, and would fill the memory.
 MOST_SLOTS = 4096
 _LINE = re.compile(r"(?P<host>\S+)\s+slots=(?P<slots>[0-9]{1,9})")
+_SPEC = re.compile(r"(?P<host>[^:\[\]]+|[^\[]*\[.*\])(?::(?P<slots>[0-9]{1,9}(,[0-9]{1,9})*))?")
 
 
 def read_hostfile(named: str | None) -> dict[str, int] | None:
@@ -42,44 +43,34 @@ def parse_hostfile(text: str, source: str = "hostfile") -> dict[str, int]:
     """Return the number of slots by host; raises `InvalidHostfile` with `source`, number and text of the line."""
     hosts: dict[str, int] = {}
     lines: dict[str, int] = {}
+    complaint = ""
     for number, line in enumerate(text.split("\n"), 1):
         content = re.sub(r"(^|\s)#.*", "", line).strip()
         if not content:
             continue
-        at = f"{source}:{number}: {line.strip()[:200]!r}"
         match = _LINE.fullmatch(content)
-        if not match or not is_host_name(match["host"]):
-            raise _invalid(at, _complaint(content))
-        host, slots = match["host"], int(match["slots"])
-        if not 0 < slots <= MOST_SLOTS:
-            raise _invalid(at, f"{slots} slots; a host has 1 to {MOST_SLOTS}")
-        if (machine := machine_name(host)) in lines:
-            raise _invalid(at, f"{host} is on line {lines[machine]} already")
-        hosts[host], lines[machine] = slots, number
-    if not hosts:
-        raise _invalid(f"{source}: no line with a host", "")
+        host = content.split()[0]
+        if not is_host_name(host):
+            complaint = f"{host[:80]!r} is not the name of a host"
+        elif not match:
+            complaint = "`slots=` and a whole number do not follow the host, or something follows them"
+        elif not 0 < int(match["slots"]) <= MOST_SLOTS:
+            complaint = f"{match['slots']} slots; a host has 1 to {MOST_SLOTS}"
+        elif (machine := machine_name(host)) in lines:
+            complaint = f"{host} is on line {lines[machine]} already"
+        else:
+            hosts[host], lines[machine] = int(match["slots"]), number
+            continue
+        complaint = f"{source}:{number}: {line.strip()[:200]!r}\n{complaint}"
+        break
+    if complaint or not hosts:
+        raise InvalidHostfile(
+            what="cannot use the hostfile",
+            found=complaint or f"{source}: no line with a host",
+            expected="a line `worker-0 slots=4` for each host, each host once; comments begin with #",
+            do="correct the line",
+        )
     return hosts
-
-
-def _complaint(content: str) -> str:
-    host, _, rest = " ".join(content.split()).partition(" ")
-    if not is_host_name(host):
-        return f"{host[:80]!r} is not the name of a host"
-    if not rest.startswith("slots="):
-        return "`slots=` does not follow the host"
-    number, _, trailing = rest.removeprefix("slots=").partition(" ")
-    if not number.isascii() or not number.isdecimal():
-        return "the slots are not a whole number"
-    return f"text follows the slots: {trailing[:80]!r}" if trailing else "the number of slots is too large"
-
-
-def _invalid(at: str, complaint: str) -> InvalidHostfile:
-    return InvalidHostfile(
-        what="cannot use the hostfile",
-        found=f"{at}\n{complaint}".rstrip(),
-        expected="a line `worker-0 slots=4` for each host, each host once; comments begin with #",
-        do="correct the line",
-    )
 
 
 Slots = dict[str, tuple[int, ...]]
@@ -97,64 +88,54 @@ def select(
 
     pool: number of slots by host. -1: not given.
     """
-    given = {"--include": include, "--exclude": exclude}
-    filters = [option for option, text in given.items() if text]
+    filters = {"--include": include, "--exclude": exclude}
     numbers = {"--num_nodes": num_nodes, "--num_accelerators": num_slots}
+    given = [option for option, text in filters.items() if text]
     counts = [option for option, number in numbers.items() if number != -1]
-    if len(filters) > 1 or (filters and counts):
-        raise InvalidSelection(
-            what="cannot select hosts and slots",
-            found=" and ".join(filters + counts),
-            expected="one of --include, --exclude, or numbers",
-            do="leave out all but one",
-        )
     slots = {host: tuple(range(number)) for host, number in pool.items()}
-    if filters:
-        named = _parse(given[filters[0]], filters[0], slots)
-        return _included(slots, named) if include else _excluded(slots, named)
-    return _first(slots, numbers)
-
-
-def _included(slots: Slots, named: dict[str, set[int] | None]) -> Slots:
-    chosen = {host: named[host] for host in slots if host in named}
-    return {host: slots[host] if own is None else tuple(sorted(own)) for host, own in chosen.items()}
-
-
-def _excluded(slots: Slots, named: dict[str, set[int] | None]) -> Slots:
-    kept = {
-        host: tuple(slot for slot in own if host not in named or slot not in (named[host] or own))
-        for host, own in slots.items()
-    }
-    if left := {host: own for host, own in kept.items() if own}:
-        return left
-    raise InvalidSelection(
-        what="cannot select hosts and slots",
-        found="--exclude names all of them",
-        expected="at least one slot that is left",
-        do="exclude less",
-    )
-
-
-def _parse(text: str, option: str, slots: Slots) -> dict[str, set[int] | None]:
-    """Return the named slots by host, None for all; raises `InvalidSelection`."""
-    named: dict[str, set[int] | None] = {}
-    for spec in _specs(text, slots):
-        match = re.fullmatch(
-            r"(?P<host>[^:\[\]]+|[^\[]*\[.*\])(?::(?P<slots>[0-9]{1,9}(,[0-9]{1,9})*))?", spec
+    if len(given) > 1 or (given and counts):
+        raise _refused(
+            "",
+            " and ".join(given + counts),
+            "one of --include, --exclude, or numbers",
+            "leave out all but one",
         )
+    if not given:
+        return _first(slots, num_nodes, num_slots)
+    named = _named(filters[given[0]], given[0], slots)
+    if include:
+        return {host: tuple(sorted(named[host])) for host in slots if host in named}
+    kept = {
+        host: tuple(slot for slot in own if slot not in named.get(host, ())) for host, own in slots.items()
+    }
+    if not any(kept.values()):
+        raise _refused("", "--exclude names all of them", "at least one slot that is left", "exclude less")
+    return {host: own for host, own in kept.items() if own}
+
+
+def _named(text: str, option: str, slots: Slots) -> dict[str, set[int]]:
+    """Return the named slots by host; raises `InvalidSelection`."""
+    named: dict[str, set[int]] = {}
+    for spec in _specs(text, slots):
+        match = _SPEC.fullmatch(spec)
+        found = ""
         if not match:
-            raise _unknown(option, text, f"{spec[:80]!r} is not HOST or HOST:SLOT,SLOT", slots)
-        host = match["host"]
-        if host not in slots:
-            raise _unknown(option, text, f"no host {host[:80]!r}", slots)
-        if match["slots"] is None:
-            named[host] = None
-            continue
-        numbers = [int(number) for number in match["slots"].split(",")]
-        if wrong := sorted(set(numbers) - set(slots[host])):
-            raise _unknown(option, text, f"no slot {wrong[0]} on {host}, which has {len(slots[host])}", slots)
-        if (former := named.setdefault(host, set())) is not None:
-            former.update(numbers)
+            found = f"{spec[:80]!r} is not HOST or HOST:SLOT,SLOT"
+        elif (host := match["host"]) not in slots:
+            found = f"no host {host[:80]!r}"
+        else:
+            own = set(slots[host]) if match["slots"] is None else set(map(int, match["slots"].split(",")))
+            if wrong := sorted(own.difference(slots[host])):
+                found = f"no slot {wrong[0]} on {host}, which has {len(slots[host])}"
+            named.setdefault(host, set()).update(own)
+        if found:
+            there = ", ".join(list(slots)[:8]) + (f" and {len(slots) - 8} more" if len(slots) > 8 else "")
+            raise _refused(
+                f" by {option} {text[:200]!r}",
+                found,
+                f"HOST or HOST:SLOT,SLOT, several joined by @, of the hosts {there}; slots count from 0",
+                f"correct {option}, or add the host to the hostfile",
+            )
     return named
 
 
@@ -170,33 +151,24 @@ def _specs(text: str, slots: Slots) -> list[str]:
     return specs
 
 
-def _unknown(option: str, text: str, found: str, slots: Slots) -> InvalidSelection:
-    names = list(slots)
-    there = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
-    return InvalidSelection(
-        what=f"cannot select hosts and slots by {option} {text[:200]!r}",
-        found=found,
-        expected=f"HOST or HOST:SLOT,SLOT, several joined by @, of the hosts {there}; slots count from 0",
-        do=f"correct {option}, or add the host to the hostfile",
-    )
-
-
-def _first(slots: Slots, numbers: Mapping[str, int]) -> Slots:
+def _first(slots: Slots, num_nodes: int, num_slots: int) -> Slots:
     """Return the first hosts, and of each the first slots."""
-    num_nodes, num_slots = numbers.values()
-    if num_nodes != -1 and not 0 < num_nodes <= len(slots):
-        raise _too_many("--num_nodes", num_nodes, len(slots), "hosts in the hostfile")
-    first = dict(list(slots.items())[: num_nodes if num_nodes != -1 else None])
-    most = min(map(len, first.values()))
-    if num_slots != -1 and not 0 < num_slots <= most:
-        raise _too_many("--num_accelerators", num_slots, most, "slots on each of these hosts")
+    first = slots if num_nodes == -1 else dict(list(slots.items())[: max(num_nodes, 1)])
+    for option, number, most, things in (
+        ("--num_nodes", num_nodes, len(slots), "hosts in the hostfile"),
+        ("--num_accelerators", num_slots, min(map(len, first.values())), "slots on each of these hosts"),
+    ):
+        if number != -1 and not 0 < number <= most:
+            raise _refused(
+                f" by {option} {number}",
+                f"{most} {things}",
+                f"1 to {most}",
+                f"correct {option}, or the hostfile",
+            )
     return {host: own[: num_slots if num_slots != -1 else None] for host, own in first.items()}
 
 
-def _too_many(option: str, number: int, most: int, things: str) -> InvalidSelection:
+def _refused(option: str, found: str, expected: str, do: str) -> InvalidSelection:
     return InvalidSelection(
-        what=f"cannot select hosts and slots by {option} {number}",
-        found=f"{most} {things}",
-        expected=f"1 to {most}",
-        do=f"correct {option}, or the hostfile",
+        what=f"cannot select hosts and slots{option}", found=found, expected=expected, do=do
     )

@@ -13,16 +13,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from accel_core.api import get_accelerator
 from accel_core.vendor import Feature, system_root
 from accel_core.vendor.numa import (
     SYSTEM,
-    NumaNode,
     allowed_cpus,
     listed_nodes,
     online_cpus,
@@ -30,90 +29,69 @@ from accel_core.vendor.numa import (
     read_cpu_list,
     read_nodes,
 )
-from accel_launch.plan import AS_LIST, InvalidData, from_data, to_data
+from accel_launch.plan import InvalidData, NumberList, from_data, to_data
+
+if TYPE_CHECKING:
+    from accel_core.interface import DeepSpeedAccelerator
 
 _NODES = f"{SYSTEM}/node"
 _TIERS = "sys/devices/virtual/memory_tiering"
 
 
-@dataclass(frozen=True)
-class Memory:
-    """The NUMA nodes as memory.
+def _read_memory(root: Path, complete: bool) -> tuple[set[int], dict[int, tuple[int, ...]]]:
+    """Return the NUMA nodes whose memory this process may use; and by node with CPUs, its nodes with faster memory.
 
     A node without CPUs is HBM in flat mode, or a CXL card, which is slower than the processors' memory. Newer kernels
     state a bandwidth, or a tier. Where they state neither, one such node for each of at least two nodes with CPUs is
     taken for HBM, as the `deepspeed` launcher does.
 
-    usable: nodes with memory that this process may use. fast: by node with CPUs, its nodes with faster memory."""
-
-    usable: frozenset[int]
-    fast: dict[int, tuple[int, ...]]
-
-
-def read_memory(root: Path, *, complete: bool, allowed: Collection[int]) -> Memory:
-    """Describe the memory under `root`.
-
-    complete: all CPUs are online, so that a node without CPUs never had any. allowed: nodes of Mems_allowed_list;
-    empty: all.
+    complete: all CPUs are online, so that a node without CPUs never had any.
     """
-    nodes = listed_nodes(root)
-    with_cpus = [number for number, cpus in nodes if cpus]
+    nodes = dict(listed_nodes(root))
+    allowed = process_status(root, "Mems_allowed_list")
     populated = read_cpu_list(root / _NODES / "has_memory")
-    usable = {
-        number
-        for number, _ in nodes
-        if (populated is None or number in populated) and (not allowed or number in allowed)
-    }
-    memory_only = [number for number, cpus in nodes if not cpus and (not populated or number in populated)]
-    fast: dict[int, list[int]] = {}
+    with_cpus = [number for number, cpus in nodes.items() if cpus]
+    usable = {n for n in nodes if (populated is None or n in populated) and (not allowed or n in allowed)}
+    memory_only = [n for n, cpus in nodes.items() if not cpus and (not populated or n in populated)]
     paired = complete and len(memory_only) == len(with_cpus) >= 2
+    fast: dict[int, tuple[int, ...]] = {}
     for position, number in enumerate(memory_only):
-        home = _home(root, number, nodes) if with_cpus else None
+        home = _home(root, number, list(nodes), with_cpus)
         if home is None and paired:
             home = with_cpus[position]
         if home is None or number not in usable:
             continue
         faster = _faster(root, number, home)
         if paired if faster is None else faster:
-            fast.setdefault(home, []).append(number)
-    return Memory(frozenset(usable), {home: tuple(own) for home, own in fast.items()})
+            fast[home] = (*fast.get(home, ()), number)
+    return usable, fast
 
 
-def _home(root: Path, number: int, nodes: list[tuple[int, frozenset[int]]]) -> int | None:
+def _home(root: Path, number: int, nodes: list[int], with_cpus: list[int]) -> int | None:
     """Return the node with CPUs that is nearest to a node without; None if unknown, or if several are."""
-    with_cpus = [other for other, cpus in nodes if cpus]
     initiators = (root / _NODES / f"node{number}/access0/initiators").glob("node[0-9]*")
     names = {path.name for path in initiators}
     near = [other for other in with_cpus if f"node{other}" in names]
     if not near:
-        try:
-            row = [int(item) for item in (root / _NODES / f"node{number}/distance").read_text().split()]
-        except (OSError, ValueError):
+        row = _text(root / _NODES / f"node{number}/distance").split()
+        if len(row) != len(nodes) or not all(map(str.isdecimal, row)):
             return None
-        if len(row) != len(nodes):
-            return None
-        distance = {other: row[column] for column, (other, _) in enumerate(nodes) if other in with_cpus}
+        distance = {other: int(row[nodes.index(other)]) for other in with_cpus}
         near = [other for other in with_cpus if distance[other] == min(distance.values())]
     return near[0] if len(near) == 1 else None
 
 
 def _faster(root: Path, number: int, home: int) -> bool | None:
     """Whether a node's memory is faster than that of `home`; None if the kernel does not say."""
-    bandwidths = [_bandwidth(root, node) for node in (number, home)]
-    if all(bandwidths):
+    bandwidths = [
+        _number(root / _NODES / f"node{node}/access0/initiators/read_bandwidth") for node in (number, home)
+    ]
+    if min(bandwidths) > 0:
         return bandwidths[0] > bandwidths[1]
     tiers = [_tier(root, node) for node in (number, home)]
     if tiers[0] is None or tiers[1] is None or tiers[0] == tiers[1]:
         return None
     return tiers[0] < tiers[1]
-
-
-def _bandwidth(root: Path, number: int) -> int:
-    """Return MB/s, 0 if unknown."""
-    try:
-        return int((root / _NODES / f"node{number}/access0/initiators/read_bandwidth").read_text())
-    except (OSError, ValueError):
-        return 0
 
 
 def _tier(root: Path, number: int) -> int | None:
@@ -126,6 +104,19 @@ def _tier(root: Path, number: int) -> int | None:
     return None
 
 
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, ValueError):
+        return ""
+
+
+def _number(path: Path) -> int:
+    """Return the number in a file; -1 if there is none."""
+    text = _text(path).strip()
+    return int(text) if text.isdecimal() else -1
+
+
 @dataclass(frozen=True)
 class Core:
     """A physical core with its usable hardware threads, ascending.
@@ -133,7 +124,7 @@ class Core:
     capacity: computing power relative to the machine's other cores; differs on hybrid processors only.
     """
 
-    cpus: tuple[int, ...] = field(metadata=AS_LIST)
+    cpus: NumberList
     socket: int
     capacity: int
 
@@ -148,9 +139,9 @@ class Node:
 
     number: int
     cores: tuple[Core, ...]
-    numbers: tuple[int, ...] = field(metadata=AS_LIST)
-    memory: tuple[int, ...] = field(metadata=AS_LIST)
-    fast_memory: tuple[int, ...] = field(metadata=AS_LIST)
+    numbers: NumberList
+    memory: NumberList
+    fast_memory: NumberList
 
 
 @dataclass(frozen=True)
@@ -162,8 +153,8 @@ class Topology:
     """
 
     nodes: tuple[Node, ...]
-    online: tuple[int, ...] = field(metadata=AS_LIST)
-    present: tuple[int, ...] = field(metadata=AS_LIST)
+    online: NumberList
+    present: NumberList
 
     def cpus(self) -> frozenset[int]:
         """Return all usable hardware threads."""
@@ -192,72 +183,45 @@ def read_topology(root: Path, allowed: Iterable[int] | None = None) -> Topology:
     Raises `InvalidCpuList`.
     """
     usable = allowed_cpus(root) if allowed is None else frozenset(allowed)
-    nodes = read_nodes(root, usable)
     online = online_cpus(root) or usable
     present = read_cpu_list(root / SYSTEM / "cpu/present") or frozenset(range(max(online) + 1))
     complete = online >= present
-    described = read_memory(root, complete=complete, allowed=process_status(root, "Mems_allowed_list"))
-    capacity = _Capacities(root, complete)
-    built = (_node(root, node, described, capacity) for node in nodes)
+    memory, fast = _read_memory(root, complete)
+    nodes = (
+        Node(
+            number=node.number,
+            cores=tuple(_cores(root, node.cpus, complete)),
+            numbers=node.numbers,
+            memory=tuple(number for number in node.numbers if number in memory),
+            fast_memory=fast.get(node.number, ()),
+        )
+        for node in read_nodes(root, usable)
+    )
     return Topology(
-        nodes=tuple(sorted(built, key=lambda node: (node.cores[0].socket, node.number))),
+        nodes=tuple(sorted(nodes, key=lambda node: (node.cores[0].socket, node.number))),
         online=tuple(sorted(online)),
         present=tuple(sorted(present | online)),
     )
 
 
-def _node(root: Path, node: NumaNode, described: Memory, capacity: _Capacities) -> Node:
-    return Node(
-        number=node.number,
-        cores=tuple(_cores(root, node.cpus, capacity)),
-        numbers=node.numbers,
-        memory=tuple(number for number in node.numbers if number in described.usable),
-        fast_memory=described.fast.get(node.number, ()),
-    )
-
-
-def _cores(root: Path, cpus: tuple[int, ...], capacity: _Capacities) -> Iterable[Core]:
+def _cores(root: Path, cpus: tuple[int, ...], complete: bool) -> Iterable[Core]:
+    small = read_cpu_list(root / "sys/devices/cpu_atom/cpus") or frozenset()
     rest = set(cpus)
     for cpu in cpus:
         if cpu not in rest:
             continue
-        folder = root / SYSTEM / f"cpu/cpu{cpu}/topology"
-        siblings = read_cpu_list(folder / "core_cpus_list") or read_cpu_list(folder / "thread_siblings_list")
+        folder = root / SYSTEM / f"cpu/cpu{cpu}"
+        siblings = read_cpu_list(folder / "topology/core_cpus_list") or read_cpu_list(
+            folder / "topology/thread_siblings_list"
+        )
         own = (siblings or frozenset()) & rest | {cpu}
         rest -= own
-        socket = max(_number(folder / "physical_package_id"), 0)
-        yield Core(tuple(sorted(own)), socket, capacity.of(cpu, len(siblings or own)))
-
-
-class _Capacities:
-    """Computing power of cores: as Arm's kernels state it, else by the two kinds of Intel's hybrid processors."""
-
-    def __init__(self, root: Path, complete: bool) -> None:
-        self._root, self._complete = root, complete
-        self._small = read_cpu_list(root / "sys/devices/cpu_atom/cpus") or frozenset()
-
-    def of(self, cpu: int, threads: int) -> int:
-        stated = _number(self._root / SYSTEM / f"cpu/cpu{cpu}/cpu_capacity")
-        if stated > 0:
-            return stated
-        if cpu in self._small:
-            return 512
-        # Where neither is stated, a core with more threads than others is a larger one, unless siblings are offline.
-        return 1024 * (threads if self._complete else 1)
-
-
-def _number(path: Path) -> int:
-    try:
-        return int(path.read_text())
-    except (OSError, ValueError):
-        return -1
-
-
-if TYPE_CHECKING:
-    from accel_core.interface import DeepSpeedAccelerator
-
-#: Stands for an unknown NUMA node, as in /sys.
-UNKNOWN = -1
+        # Arm's kernels state it, and the two kinds of Intel's hybrid processors. Else a core with more threads than
+        # others is a larger one, unless siblings are offline.
+        capacity = _number(folder / "cpu_capacity")
+        if capacity <= 0:
+            capacity = 512 if cpu in small else 1024 * (len(siblings or own) if complete else 1)
+        yield Core(tuple(sorted(own)), max(_number(folder / "topology/physical_package_id"), 0), capacity)
 
 
 @dataclass(frozen=True)
@@ -284,13 +248,13 @@ class Machine:
 
     devices: how many the accelerator sees; for the CPU, NUMA nodes with usable cores. mask: the devices to which the
     visible-devices variable restricts this process, None if it is not set. device_nodes: NUMA node of each device,
-    `UNKNOWN` if /sys does not tell; may be shorter.
+    None if /sys does not tell; empty if it does not tell of any.
     """
 
     topology: Topology
     devices: int
     mask: tuple[str, ...] | None = None
-    device_nodes: tuple[int, ...] = ()
+    device_nodes: tuple[int | None, ...] = ()
 
     def to_json(self) -> str:
         """Return the machine as one line of JSON."""
@@ -307,26 +271,7 @@ class Machine:
 
 def accelerator() -> Accelerator:
     """Return what the process's accelerator says of itself."""
-    return _described(get_accelerator())
-
-
-def this_machine(environ: Mapping[str, str] = os.environ) -> Machine:
-    """Return this machine, or with `ACCEL_SYSROOT` those of a recorded one's cores."""
-    # Before torch is imported, whose OpenMP runtime may bind the calling thread.
-    machine = read_topology(system_root())
     device = get_accelerator()
-    described = _described(device)
-    masks = described.visible if described.restricts else ()
-    mask = next((environ[name] for name in masks if environ.get(name)), None)
-    return Machine(
-        topology=machine,
-        devices=device.device_count() if described.ranks_are_devices else len(machine.nodes),
-        mask=None if mask is None else tuple(item.strip() for item in mask.split(",") if item.strip()),
-        device_nodes=_device_nodes(system_root(), device) if described.ranks_are_devices else (),
-    )
-
-
-def _described(device: DeepSpeedAccelerator) -> Accelerator:
     ranks_are_devices = device.device_name() != "cpu"  # torch's device type
     return Accelerator(
         name=device.device_name(),
@@ -339,21 +284,36 @@ def _described(device: DeepSpeedAccelerator) -> Accelerator:
     )
 
 
-def _device_nodes(root: Path, device: DeepSpeedAccelerator) -> tuple[int, ...]:
+def this_machine(environ: Mapping[str, str] = os.environ) -> Machine:
+    """Return this machine, or with `ACCEL_SYSROOT` those of a recorded one's cores."""
+    # Before torch is imported, whose OpenMP runtime may bind the calling thread.
+    topology = read_topology(system_root())
+    described, device = accelerator(), get_accelerator()
+    masks = described.visible if described.restricts else ()
+    mask = next((environ[name] for name in masks if environ.get(name)), None)
+    return Machine(
+        topology=topology,
+        devices=device.device_count() if described.ranks_are_devices else len(topology.nodes),
+        mask=None if mask is None else tuple(item.strip() for item in mask.split(",") if item.strip()),
+        device_nodes=_device_nodes(system_root(), device) if described.ranks_are_devices else (),
+    )
+
+
+def _device_nodes(root: Path, device: DeepSpeedAccelerator) -> tuple[int | None, ...]:
+    """Return the NUMA node of each device's PCI address, None where the runtime or /sys does not know it."""
     properties = getattr(getattr(device, "device_module", None), "get_device_properties", None)
     if properties is None:
         return ()
-    return tuple(_device_node(root, properties, index) for index in range(device.device_count()))
-
-
-def _device_node(root: Path, properties: Callable[[int], Any], index: int) -> int:
-    """Return the NUMA node of the device's PCI address, if the runtime knows one and /sys that device."""
-    try:
-        found = properties(index)
-        address = f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
-        return max(int((root / "sys/bus/pci/devices" / address / "numa_node").read_text()), UNKNOWN)
-    except (AttributeError, AssertionError, OSError, RuntimeError, TypeError, ValueError):
-        return UNKNOWN
+    nodes: list[int | None] = []
+    for index in range(device.device_count()):
+        try:
+            found = properties(index)
+            address = f"{found.pci_domain_id:04x}:{found.pci_bus_id:02x}:{found.pci_device_id:02x}.0"
+            node = _number(root / "sys/bus/pci/devices" / address / "numa_node")
+        except (AttributeError, AssertionError, OSError, RuntimeError, TypeError, ValueError):
+            node = -1
+        nodes.append(node if node >= 0 else None)
+    return tuple(nodes)
 
 
 def main() -> int:

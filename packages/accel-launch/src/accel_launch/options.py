@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import re
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from accel_launch.errors import InvalidArguments
 from accel_launch.plan import is_address
@@ -19,6 +20,34 @@ LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 EMITS = ("sbatch", "k8s", "pytorchjob", "ray")
 #: Formats whose program runs in a container image.
 IN_CONTAINERS = ("k8s", "pytorchjob")
+_HOSTS, _PROGRAM, _BINDING = "hosts and slots", "program", "binding"
+_ENGINE, _PLAN = "how ranks are started", "plan"
+#: A label of DNS, which names of Kubernetes objects are; short enough for the names made of it.
+_JOB_NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,400}")
+_RESOURCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,200}=[0-9]{1,9}(\.[0-9]{1,3})?(?P<unit>[A-Za-z]{0,2})")
+
+
+def _option(group: str, default: Any, text: str | None = None, *names: str, **keywords: Any) -> Any:
+    """Return the field of an option. text: its help. names: further ones. keywords: those of argparse."""
+    return field(default=default, metadata={"group": group, "names": names, "help": text, **keywords})
+
+
+def _switch(group: str, text: str, *names: str) -> Any:
+    return _option(group, False, text, *names, action="store_true")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"found {text!r}, expected 1 or more; leave the option out for all")
+    return int(text)
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"cannot split {text!r} as a shell would: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -30,231 +59,198 @@ class Options:
 
     script: str | None = None
     arguments: tuple[str, ...] = ()
-    hostfile: str | None = None
-    include: str = ""
-    exclude: str = ""
-    num_nodes: int = -1
-    num_accelerators: int = -1
-    master_addr: str = ""
-    master_port: int | None = None
-    node_rank: int = -1
-    launcher: str = ""
-    launcher_args: tuple[str, ...] = ()
-    module: bool = False
-    no_python: bool = False
-    no_local_rank: bool = False
-    no_ssh: bool = False
-    no_ssh_check: bool = False
-    force_multi: bool = False
-    save_pid: bool = False
-    enable_each_rank_log: str | None = None
-    bind_cores_to_rank: bool = False
-    bind_core_list: str | None = None
-    reserve_cores: int = 0
-    ssh_port: int | None = None
-    venv_script: str | None = None
-    elastic_training: bool = False
-    min_elastic_nodes: int = -1
-    max_elastic_nodes: int = -1
-    log_level: str = "info"
-    quiet: bool = False
-    dry_run: bool = False
-    json: bool = False
-    plan: str | None = None
-    emit: str | None = None
-    job_name: str = "accel"
-    image: str | None = None
-    resource: tuple[str, ...] = ()
+
+    hostfile: str | None = _option(
+        _HOSTS, None, "lines `worker-0 slots=4` (default: /job/hostfile if it exists)", "-H"
+    )
+    include: str = _option(_HOSTS, "", "use only these: worker-0@worker-1:0,2", "-i", metavar="HOSTS")
+    exclude: str = _option(_HOSTS, "", "use all but these", "-e", metavar="HOSTS")
+    num_nodes: int = _option(_HOSTS, -1, "use the first N hosts of the hostfile", type=_count, metavar="N")
+    num_accelerators: int = _option(
+        _HOSTS,
+        -1,
+        "use the first N slots of each host (default: all devices; on CPUs one rank per NUMA node)",
+        "--num_gpus",
+        type=_count,
+        metavar="N",
+    )
+    master_addr: str = _option(_HOSTS, "", "address of the first host, as the others know it")
+    master_port: int | None = _option(
+        _HOSTS, None, "port for torch.distributed (default: 29500)", type=int, metavar="PORT"
+    )
+    node_rank: int = _option(_HOSTS, -1, "position of this host, with --no_ssh", type=int, metavar="N")
+    no_ssh: bool = _switch(_HOSTS, "start only this host's ranks; run the command on each host")
+    no_ssh_check: bool = _switch(_HOSTS, "do not ask the other hosts for their cores in advance")
+    force_multi: bool = _switch(_HOSTS, "use the multi-node launcher for one host, too")
+
+    module: bool = _switch(_PROGRAM, "the script is a module, as for `python -m`")
+    no_python: bool = _switch(_PROGRAM, "execute the script itself, without python")
+    no_local_rank: bool = _switch(_PROGRAM, "do not pass --local_rank to the script")
+    venv_script: str | None = _option(
+        _PROGRAM, None, "script that activates the virtual environment on other hosts", metavar="FILE"
+    )
+
+    bind_cores_to_rank: bool = _switch(_BINDING, "each rank runs on cores of its own")
+    bind_core_list: str | None = _option(
+        _BINDING, None, "divide only these CPUs among the ranks: 0-51,56-107", metavar="CPUS"
+    )
+    reserve_cores: int = _option(
+        _BINDING, 0, "keep N cores of each NUMA node free, for daemons or I/O threads", type=int, metavar="N"
+    )
+
+    launcher: str = _option(
+        _ENGINE,
+        "",
+        "engine: local, pdsh, impi, openmpi, mpich, slurm, or one of another package",
+        type=str.lower,
+    )
+    launcher_args: tuple[str, ...] = _option(
+        _ENGINE, (), "arguments for the engine, as one argument", type=_words, metavar="ARGS"
+    )
+    ssh_port: int | None = _option(_ENGINE, None, type=int, metavar="PORT")
+    save_pid: bool = _switch(_ENGINE, "write the launcher's process id to a file")
+    enable_each_rank_log: str | None = _option(
+        _ENGINE, None, "write each rank's output to a file in DIR", metavar="DIR"
+    )
+    elastic_training: bool = _switch(_ENGINE, "restart with the hosts that are left")
+    min_elastic_nodes: int = _option(_ENGINE, -1, type=int, metavar="N")
+    max_elastic_nodes: int = _option(_ENGINE, -1, type=int, metavar="N")
+    log_level: str = _option(_ENGINE, "info", choices=LOG_LEVELS)
+    quiet: bool = _switch(_ENGINE, "the same as --log_level error", "-q")
+
+    dry_run: bool = _switch(_PLAN, "print the plan, and start nothing")
+    json: bool = _switch(_PLAN, "with --dry_run: as JSON, for --plan")
+    plan: str | None = _option(
+        _PLAN, None, "carry out a plan that --dry_run --json printed; - is standard input", metavar="FILE"
+    )
+    emit: str | None = _option(
+        _PLAN,
+        None,
+        "print the job for a cluster that starts processes itself; k8s is a JobSet",
+        choices=EMITS,
+    )
+    job_name: str = _option(_PLAN, "accel", "with --emit: name of the job", metavar="NAME")
+    image: str | None = _option(_PLAN, None, "with --emit k8s, pytorchjob: container image")
+    resource: tuple[str, ...] = _option(
+        _PLAN,
+        (),
+        "with --emit k8s, pytorchjob: limit of each pod, such as cpu=64; with ray: of each rank",
+        action="append",
+        metavar="NAME=N",
+    )
 
     @property
     def binds(self) -> bool:
         """Whether ranks are bound: asked for as such, or by an option that has no other meaning."""
         return self.bind_cores_to_rank or self.bind_core_list is not None or self.reserve_cores > 0
 
+    @property
+    def shows_notes(self) -> bool:
+        """Whether to write notes on standard error."""
+        return not self.quiet and LOG_LEVELS.index(self.log_level) <= LOG_LEVELS.index("warning")
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    _add_hosts(parser)
-    _add_program(parser)
-    _add_binding(parser)
-    _add_engine(parser)
-    group = parser.add_argument_group("plan")
-    group.add_argument("--dry_run", action="store_true", help="print the plan, and start nothing")
-    group.add_argument("--json", action="store_true", help="with --dry_run: as JSON, for --plan")
-    group.add_argument(
-        "--plan", metavar="FILE", help="carry out a plan that --dry_run --json printed; - is standard input"
-    )
-    group.add_argument(
-        "--emit",
-        choices=EMITS,
-        help="print the job for a cluster that starts processes itself; k8s is a JobSet",
-    )
-    group.add_argument("--job_name", default="accel", metavar="NAME", help="with --emit: name of the job")
-    group.add_argument("--image", help="with --emit k8s, pytorchjob: container image")
-    group.add_argument(
-        "--resource",
-        action="append",
-        default=[],
-        metavar="NAME=N",
-        help="with --emit k8s, pytorchjob: limit of each pod, such as cpu=64; with ray: of each rank",
-    )
+    groups: dict[str, Any] = {}
+    for item in dataclasses.fields(Options):
+        if keywords := dict(item.metadata):
+            group, names = keywords.pop("group"), keywords.pop("names")
+            if group not in groups:
+                groups[group] = parser.add_argument_group(group)
+            default = list(item.default) if isinstance(item.default, tuple) else item.default
+            groups[group].add_argument(*names, f"--{item.name}", dest=item.name, default=default, **keywords)
     parser.add_argument("script", nargs="?", help="the program, followed by its own arguments")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
 
 
-def _add_hosts(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("hosts and slots")
-    add = group.add_argument
-    add("-H", "--hostfile", help="lines `worker-0 slots=4` (default: /job/hostfile if it exists)")
-    add("-i", "--include", default="", metavar="HOSTS", help="use only these: worker-0@worker-1:0,2")
-    add("-e", "--exclude", default="", metavar="HOSTS", help="use all but these")
-    add("--num_nodes", type=_number, default=-1, metavar="N", help="use the first N hosts of the hostfile")
-    add(
-        "--num_gpus",
-        "--num_accelerators",
-        dest="num_accelerators",
-        type=_number,
-        default=-1,
-        metavar="N",
-        help="use the first N slots of each host (default: all devices; on CPUs one rank per NUMA node)",
-    )
-    add("--master_addr", default="", help="address of the first host, as the others know it")
-    add("--master_port", type=int, metavar="PORT", help="port for torch.distributed (default: 29500)")
-    add("--node_rank", type=int, default=-1, metavar="N", help="position of this host, with --no_ssh")
-    add("--no_ssh", action="store_true", help="start only this host's ranks; run the command on each host")
-    add("--no_ssh_check", action="store_true", help="do not ask the other hosts for their cores in advance")
-    add("--force_multi", action="store_true", help="use the multi-node launcher for one host, too")
-
-
-def _add_program(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("program")
-    add = group.add_argument
-    add("--module", action="store_true", help="the script is a module, as for `python -m`")
-    add("--no_python", action="store_true", help="execute the script itself, without python")
-    add("--no_local_rank", action="store_true", help="do not pass --local_rank to the script")
-    add("--venv_script", metavar="FILE", help="script that activates the virtual environment on other hosts")
-
-
-def _add_binding(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("binding")
-    add = group.add_argument
-    add("--bind_cores_to_rank", action="store_true", help="each rank runs on cores of its own")
-    add("--bind_core_list", metavar="CPUS", help="divide only these CPUs among the ranks: 0-51,56-107")
-    add(
-        "--reserve_cores",
-        type=int,
-        default=0,
-        metavar="N",
-        help="keep N cores of each NUMA node free, for daemons or I/O threads",
-    )
-
-
-def _add_engine(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("how ranks are started")
-    add = group.add_argument
-    add(
-        "--launcher",
-        default="",
-        help="engine: local, pdsh, impi, openmpi, mpich, slurm, or one of another package",
-    )
-    add("--launcher_args", default="", metavar="ARGS", help="arguments for the engine, as one argument")
-    add("--ssh_port", type=int, metavar="PORT")
-    add("--save_pid", action="store_true", help="write the launcher's process id to a file")
-    add("--enable_each_rank_log", metavar="DIR", help="write each rank's output to a file in DIR")
-    add("--elastic_training", action="store_true", help="restart with the hosts that are left")
-    add("--min_elastic_nodes", type=int, default=-1, metavar="N")
-    add("--max_elastic_nodes", type=int, default=-1, metavar="N")
-    add("--autotuning", action=_Unavailable, help=argparse.SUPPRESS)
-    add("--log_level", choices=LOG_LEVELS, default="info")
-    add("-q", "--quiet", action="store_true", help="the same as --log_level error")
-
-
-def _number(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected 1 or more; leave the option out for all")
-    return number
-
-
-class _Unavailable(argparse.Action):
-    """An option of the `deepspeed` command that has no counterpart here."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> None:
-        parser.error(f"{self.option_strings[0]}: only the `deepspeed` command has it")
-
-
 def parsed(args: argparse.Namespace) -> Options:
     """Return the options of parsed arguments; raises `InvalidArguments`."""
-    values = {field.name: getattr(args, field.name) for field in dataclasses.fields(Options)}
-    values["arguments"], values["resource"] = tuple(values["arguments"]), tuple(values["resource"])
-    values["launcher"] = values["launcher"].lower()
-    values["log_level"] = "error" if values["quiet"] else values["log_level"]
-    if values["enable_each_rank_log"] == "None":  # DeepSpeed's default
-        values["enable_each_rank_log"] = None
-    try:
-        values["launcher_args"] = tuple(shlex.split(values["launcher_args"]))
-    except ValueError as error:
-        raise InvalidArguments(
-            what="cannot split --launcher_args",
-            found=f"{values['launcher_args']!r}: {error}",
-            expected="arguments quoted as for a shell",
-            do="close the quotation",
-        ) from error
+    values: dict[str, Any] = {item.name: getattr(args, item.name) for item in dataclasses.fields(Options)}
+    for name in ("arguments", "launcher_args", "resource"):
+        values[name] = tuple(values[name])
     made = Options(**values)
-    _check(made)
+    if made.enable_each_rank_log == "None":  # DeepSpeed's default
+        made = dataclasses.replace(made, enable_each_rank_log=None)
+    check(made)
     return made
 
 
-def _check(given: Options) -> None:
-    for broken, found, expected, do in (*_contradictions(given), *_values(given)):
+def check(given: Options) -> None:
+    """Raise `InvalidArguments` for options that contradict each other, and for impossible values."""
+    program, plan, emit = given.script is not None, given.plan is not None, given.emit
+    resources = [(text, _RESOURCE.fullmatch(text)) for text in given.resource if emit]
+    #: Whether a rule is broken; what is found, expected, and to be done then.
+    rules = (
+        (
+            plan and program,
+            "--plan and a program",
+            "one of them",
+            "leave out the program: a plan has its own",
+        ),
+        (not plan and not program, "no program", "a script with its arguments", "name the script"),
+        (
+            given.module and given.no_python,
+            "--module and --no_python",
+            "one of them",
+            "leave out --no_python",
+        ),
+        (given.json and not given.dry_run, "--json without --dry_run", "both", "add --dry_run"),
+        *(
+            (
+                port is not None and not 0 < port < 65536,
+                f"{option} {port}",
+                "a port from 1 to 65535",
+                f"correct {option}",
+            )
+            for option, port in (("--master_port", given.master_port), ("--ssh_port", given.ssh_port))
+        ),
+        (
+            given.no_ssh and given.node_rank < 0,
+            f"--no_ssh with --node_rank {given.node_rank}",
+            "the position of this host, from 0",
+            "add --node_rank",
+        ),
+        (
+            given.reserve_cores < 0,
+            f"--reserve_cores {given.reserve_cores}",
+            "0 or more",
+            "give a number of cores",
+        ),
+        (
+            given.master_addr != "" and not is_address(given.master_addr),
+            f"--master_addr {given.master_addr!r}",
+            "a host name or an address",
+            "correct --master_addr",
+        ),
+        (
+            emit in IN_CONTAINERS and not _IMAGE.fullmatch(given.image or ""),
+            f"--emit {emit} with --image {given.image!r:.80}",
+            "the container image that has the program",
+            "correct --image" if given.image else "add --image",
+        ),
+        (
+            emit is not None and not _JOB_NAME.fullmatch(given.job_name),
+            f"--job_name {given.job_name!r:.80}",
+            "lower-case letters, digits and hyphens, at most 40",
+            "correct --job_name",
+        ),
+        (
+            emit == "sbatch" and not all(map(str.isprintable, given.launcher_args)),
+            f"--launcher_args {given.launcher_args!r:.80}",
+            "options of sbatch without control characters, such as --partition=cpu",
+            "correct --launcher_args",
+        ),
+        *(
+            (
+                match is None or (emit == "ray" and match["unit"] != ""),
+                f"--resource {text!r:.80}",
+                "NAME=N, such as cpu=64; for ray without a unit",
+                "correct --resource",
+            )
+            for text, match in resources
+        ),
+    )
+    for broken, found, expected, do in rules:
         if broken:
             raise InvalidArguments(what="cannot use these arguments", found=found, expected=expected, do=do)
-
-
-#: Whether a rule is broken; what is found, expected, and to be done then.
-_Rule = tuple[bool, str, str, str]
-
-
-def _contradictions(given: Options) -> Iterator[_Rule]:
-    program, plan = given.script is not None, given.plan is not None
-    yield plan and program, "--plan and a program", "one of them", "leave out the program: a plan has its own"
-    yield not plan and not program, "no program", "a script with its arguments", "name the script"
-    yield given.module and given.no_python, "--module and --no_python", "one of them", "leave out --no_python"
-    yield given.json and not given.dry_run, "--json without --dry_run", "both", "add --dry_run"
-    yield (
-        given.emit in IN_CONTAINERS and not given.image,
-        f"--emit {given.emit} without --image",
-        "the container image that has the program",
-        "add --image",
-    )
-    yield (
-        given.no_ssh and given.node_rank < 0,
-        f"--no_ssh with --node_rank {given.node_rank}",
-        "the position of this host, from 0",
-        "add --node_rank",
-    )
-
-
-def _values(given: Options) -> Iterator[_Rule]:
-    for option, port in (("--master_port", given.master_port), ("--ssh_port", given.ssh_port)):
-        yield (
-            port is not None and not 0 < port < 65536,
-            f"{option} {port}",
-            "a port from 1 to 65535",
-            f"correct {option}",
-        )
-    yield (
-        given.reserve_cores < 0,
-        f"--reserve_cores {given.reserve_cores}",
-        "0 or more",
-        "give a number of cores",
-    )
-    yield (
-        given.master_addr != "" and not is_address(given.master_addr),
-        f"--master_addr {given.master_addr!r}",
-        "a host name or an address",
-        "correct --master_addr",
-    )

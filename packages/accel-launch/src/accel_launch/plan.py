@@ -4,20 +4,20 @@
 
 Every engine carries out the same plan, so that a script sees the same variables under each of them. A plan says what
 runs; how it is started (the engine, ssh, logs) is not part of it. As JSON it is checked field by field: it may
-have been edited. A field with the metadata `AS_LIST` holds ascending numbers of CPUs or NUMA nodes, and is written as
-the kernel writes them, `0-3,8`: a machine has hundreds.
+have been edited.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import ipaddress
 import json
 import os
 import re
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from accel_core.errors import AccelError
 from accel_core.vendor import format_cpu_list, parse_cpu_list
@@ -27,13 +27,11 @@ from accel_launch.errors import InvalidPlan
 LOCAL = "localhost"
 #: Names that may stand in a command line for another host have no character that a shell or ssh interprets:
 #: user@host, host, address; an IPv6 address in brackets. No leading hyphen, which ssh would take for an option.
-HOST = r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])"
-_HOST = re.compile(HOST)
+_HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]+\])")
 _SECRET = re.compile(
     r"(^|_)(\w*KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?|PAT|AUTH)(_|$)", re.IGNORECASE
 )
 _URL_WITH_PASSWORD = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def is_host_name(text: str) -> bool:
@@ -48,12 +46,7 @@ def is_address(text: str) -> bool:
 
 def is_variable_name(text: str) -> bool:
     """Whether every shell takes the text as the name of an environment variable."""
-    return _VARIABLE.fullmatch(text) is not None
-
-
-def is_secret(name: str, value: str) -> bool:
-    """Whether a variable looks like a secret: by its name, or by a password in a URL."""
-    return _SECRET.search(name) is not None or _URL_WITH_PASSWORD.search(value) is not None
+    return text.isascii() and text.isidentifier()
 
 
 def address(host: str) -> str:
@@ -61,13 +54,30 @@ def address(host: str) -> str:
     return host.rpartition("@")[2].strip("[]")
 
 
+def ip_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the host's IP address if it is one, or `localhost`; None for a name."""
+    try:
+        return ipaddress.ip_address("127.0.0.1" if address(host) == LOCAL else address(host))
+    except ValueError:
+        return None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether each machine takes the host for itself."""
+    found = ip_address(host)
+    return found is not None and found.is_loopback
+
+
 def machine_name(host: str) -> str:
     """Return the host of `user@host` as it is compared: a machine has one entry, whoever logs in."""
     return host.rpartition("@")[2].casefold()
 
 
-AS_LIST: Mapping[str, bool] = {"as_list": True}
-
+#: Ascending numbers of CPUs or NUMA nodes. In JSON as the kernel writes them, `0-3,8`: a machine has hundreds.
+NumberList = Annotated[tuple[int, ...], "NumberList"]
+_EXPECTED = {
+    NumberList: "a list such as '0-3,8'", str: "a string without NUL", int: "a whole number", bool: "true or false"
+}  # fmt: skip
 T = TypeVar("T")
 
 
@@ -75,15 +85,13 @@ class InvalidData(ValueError):
     """The data has another shape than the class; the text is `<path>: <found>, not <expected>`."""
 
 
-def to_data(value: Any) -> Any:
+def to_data(value: Any, hint: Any = None) -> Any:
     """Return dicts, lists and plain values for a dataclass."""
+    if hint == NumberList:
+        return format_cpu_list(value)
     if dataclasses.is_dataclass(value):
-        return {
-            field.name: format_cpu_list(getattr(value, field.name))
-            if field.metadata.get("as_list")
-            else to_data(getattr(value, field.name))
-            for field in dataclasses.fields(value)
-        }
+        hints = get_type_hints(type(value), include_extras=True)
+        return {name: to_data(getattr(value, name), own) for name, own in hints.items()}
     if isinstance(value, tuple):
         return [to_data(item) for item in value]
     return dict(value) if isinstance(value, Mapping) else value
@@ -92,27 +100,24 @@ def to_data(value: Any) -> Any:
 def from_data(cls: type[T], data: object, path: str) -> T:
     """Return the dataclass for the data that `to_data` returned; raises `InvalidData`, with the path of the value."""
     if not isinstance(data, dict):
-        raise InvalidData(f"{path}: {_shown(data)}, not an object")
-    hints = get_type_hints(cls)
-    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    if wrong := sorted(map(str, set(data) ^ set(fields))):
+        raise _wrong(path, data, "an object")
+    hints = get_type_hints(cls, include_extras=True)
+    if wrong := sorted(map(str, set(data) ^ set(hints))):
         raise InvalidData(
-            f"{path}: the keys {', '.join(wrong)} are unknown or missing, not {', '.join(fields)}"
+            f"{path}: the keys {', '.join(wrong)} are unknown or missing, not {', '.join(hints)}"
         )
-    return cls(
-        **{
-            name: _numbers(data[name], f"{path}.{name}")
-            if field.metadata.get("as_list")
-            else _value(hints[name], data[name], f"{path}.{name}")
-            for name, field in fields.items()
-        }
-    )
+    return cls(**{name: _value(hint, data[name], f"{path}.{name}") for name, hint in hints.items()})
 
 
 def _value(hint: Any, data: object, path: str) -> Any:
     origin, arguments = get_origin(hint), get_args(hint)
     if dataclasses.is_dataclass(hint):
         return from_data(hint, data, path)  # type: ignore[arg-type]
+    if hint == NumberList and isinstance(data, str):
+        try:
+            return tuple(sorted(parse_cpu_list(data, path)))
+        except AccelError as error:
+            raise _wrong(path, data, _EXPECTED[hint]) from error
     if origin is types.UnionType:
         return None if data is None else _value(arguments[0], data, path)
     if origin is tuple and isinstance(data, list):
@@ -124,7 +129,7 @@ def _value(hint: Any, data: object, path: str) -> Any:
     # bool is an int in Python, not in JSON.
     if isinstance(hint, type) and type(data) is hint and _is_portable(data):
         return data
-    raise InvalidData(f"{path}: {_shown(data)}, not {_described(hint)}")
+    raise _wrong(path, data, _EXPECTED.get(hint, f"one of {', '.join(map(repr, arguments))}"))
 
 
 def _is_portable(data: object) -> bool:
@@ -135,24 +140,8 @@ def _is_portable(data: object) -> bool:
         return False
 
 
-def _numbers(data: object, path: str) -> tuple[int, ...]:
-    if not isinstance(data, str):
-        raise InvalidData(f"{path}: {_shown(data)}, not a list such as '0-3,8'")
-    try:
-        return tuple(sorted(parse_cpu_list(data, path)))
-    except AccelError as error:
-        raise InvalidData(f"{path}: {_shown(data)}, not a list such as '0-3,8'") from error
-
-
-def _described(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return f"one of {', '.join(map(repr, get_args(hint)))}"
-    return {str: "a string without NUL", int: "a whole number", bool: "true or false"}.get(hint, str(hint))
-
-
-def _shown(data: object) -> str:
-    text = repr(data)
-    return text if len(text) <= 60 else f"{text[:60]}…"
+def _wrong(path: str, data: object, expected: str) -> InvalidData:
+    return InvalidData(f"{path}: {data!r:.60}, not {expected}")
 
 
 #: Increased when a field changes its meaning; a plan of another version is refused.
@@ -168,7 +157,7 @@ class MemoryPolicy:
     """
 
     mode: Literal["default", "bind", "preferred"] = "default"
-    nodes: tuple[int, ...] = field(default=(), metadata=AS_LIST)
+    nodes: NumberList = ()
 
 
 @dataclass(frozen=True)
@@ -184,12 +173,12 @@ class Rank:
     rank: int
     local_rank: int
     slot: int
-    device: str
-    cpus: tuple[int, ...] = field(metadata=AS_LIST)
-    cores: int
-    numa_nodes: tuple[int, ...] = field(metadata=AS_LIST)
-    memory: MemoryPolicy
-    environment: Mapping[str, str]
+    device: str = ""
+    cpus: NumberList = ()
+    cores: int = 0
+    numa_nodes: NumberList = ()
+    memory: MemoryPolicy = MemoryPolicy()
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -205,8 +194,8 @@ class Host:
     node_rank: int
     ranks: tuple[Rank, ...]
     bound_here: bool = False
-    unused: tuple[int, ...] = field(default=(), metadata=AS_LIST)
-    reserved: tuple[int, ...] = field(default=(), metadata=AS_LIST)
+    unused: NumberList = ()
+    reserved: NumberList = ()
 
     def with_variables(self, variables: Mapping[str, str]) -> Host:
         """Return the host with these variables in the environment of each rank."""
@@ -261,7 +250,11 @@ class Plan:
 
     def secrets(self) -> list[str]:
         """Return the names of exported variables that look like secrets."""
-        return [name for name, value in self.exports.items() if is_secret(name, value)]
+        return [
+            name
+            for name, value in self.exports.items()
+            if _SECRET.search(name) or _URL_WITH_PASSWORD.search(value)
+        ]
 
     def command(self, rank: Rank) -> tuple[str, ...]:
         """Return the argument list of a rank."""
@@ -283,7 +276,8 @@ class Plan:
         """Return the plan in `text`; raises `InvalidPlan`, with `source`."""
         try:
             plan = from_data(cls, json.loads(text), "plan")
-            _check(plan)
+            for contradiction in _contradictions(plan):
+                raise InvalidData(f"plan.{contradiction}")
         except (ValueError, RecursionError) as error:
             raise InvalidPlan(
                 what=f"cannot read {source}",
@@ -294,41 +288,36 @@ class Plan:
         return plan
 
 
-def _check(plan: Plan) -> None:
-    """Raise `InvalidData` where the plan's parts contradict each other."""
+def _contradictions(plan: Plan) -> Iterator[str]:
+    """Yield where the plan's parts contradict each other, as `<path>: <found>, not <expected>`."""
     if plan.version != VERSION:
-        raise InvalidData(f"plan.version: {plan.version}, not {VERSION}")
+        yield f"version: {plan.version}, not {VERSION}"
     if not plan.program.command:
-        raise InvalidData("plan.program.command: empty, not a command")
+        yield "program.command: empty, not a command"
     if not 0 <= plan.master_port <= 65535:
-        raise InvalidData(f"plan.master_port: {plan.master_port}, not a port")
+        yield f"master_port: {plan.master_port}, not a port"
     if not is_address(plan.master_addr):
-        raise InvalidData(f"plan.master_addr: {plan.master_addr!r}, not the name or address of a host")
+        yield f"master_addr: {plan.master_addr!r}, not the name or address of a host"
+    if plan.binding is not None and plan.binding.reserve_cores < 0:
+        yield f"binding.reserve_cores: {plan.binding.reserve_cores}, not a number of cores"
     for position, host in enumerate(plan.hosts):
         if host.node_rank != position or not host.ranks:
-            raise InvalidData(f"plan.hosts[{position}]: node rank {host.node_rank}, {len(host.ranks)} ranks")
-        if [rank.local_rank for rank in host.ranks] != list(range(len(host.ranks))):
-            raise InvalidData(f"plan.hosts[{position}]: local ranks that are not 0, 1, 2, …")
-    if not plan.hosts or [rank.rank for _, rank in plan.ranks()] != list(range(plan.world_size)):
-        raise InvalidData("plan.hosts: global ranks that are not 0, 1, 2, …")
-    for host in plan.hosts:
+            yield f"hosts[{position}]: node rank {host.node_rank}, {len(host.ranks)} ranks"
         if not is_host_name(host.name):
-            raise InvalidData(f"plan.hosts[{host.node_rank}].name: {host.name!r}, not the name of a host")
+            yield f"hosts[{position}].name: {host.name!r}, not the name of a host"
+        if [rank.local_rank for rank in host.ranks] != list(range(len(host.ranks))):
+            yield f"hosts[{position}]: local ranks that are not 0, 1, 2, …"
+    if not plan.hosts or [rank.rank for _, rank in plan.ranks()] != list(range(plan.world_size)):
+        yield "hosts: global ranks that are not 0, 1, 2, …"
     if len({machine_name(host.name) for host in plan.hosts}) < len(plan.hosts):
-        raise InvalidData("plan.hosts: a machine twice")
-    if plan.binding is not None and plan.binding.reserve_cores < 0:
-        raise InvalidData(f"plan.binding.reserve_cores: {plan.binding.reserve_cores}, not a number of cores")
-    for _, rank in plan.ranks():
-        _check_rank(plan, rank)
+        yield "hosts: a machine twice"
     for variables in (plan.exports, *(rank.environment for _, rank in plan.ranks())):
         if wrong := [name for name in variables if not is_variable_name(name)]:
-            raise InvalidData(f"an environment: {wrong[0]!r}, not the name of a variable")
-
-
-def _check_rank(plan: Plan, rank: Rank) -> None:
-    if rank.slot < 0:
-        raise InvalidData(f"plan: rank {rank.rank}: slot {rank.slot}, not a slot of a host")
-    known = {"RANK": rank.rank, "LOCAL_RANK": rank.local_rank, "WORLD_SIZE": plan.world_size}
-    for name, number in known.items():
-        if rank.environment.get(name, str(number)) != str(number):
-            raise InvalidData(f"plan: rank {rank.rank}: {name}={rank.environment[name]!r}, not {number}")
+            yield f"hosts: an environment with {wrong[0]!r}, not the name of a variable"
+    for _, rank in plan.ranks():
+        if rank.slot < 0:
+            yield f"hosts: rank {rank.rank}: slot {rank.slot}, not a slot of a host"
+        known = {"RANK": rank.rank, "LOCAL_RANK": rank.local_rank, "WORLD_SIZE": plan.world_size}
+        for name, number in known.items():
+            if rank.environment.get(name, str(number)) != str(number):
+                yield f"hosts: rank {rank.rank}: {name}={rank.environment[name]!r}, not {number}"

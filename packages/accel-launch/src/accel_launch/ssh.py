@@ -12,16 +12,15 @@ import shlex
 import socket
 import stat
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
 
 from accel_core.isolated import call_main
 from accel_launch.errors import HostUnreachable, InvalidArguments
 from accel_launch.machine import Accelerator, Machine
 from accel_launch.options import Options
-from accel_launch.plan import InvalidData, address, is_variable_name
+from accel_launch.plan import InvalidData, address, is_loopback, is_variable_name
 
 #: Prefixes, beside those of the accelerator.
 PREFIXES = ("MLFLOW", "PYTHON", "MV2", "UCX", "ACCEL_", "DS_ACCELERATOR")
@@ -61,48 +60,44 @@ def variable_files(environ: Mapping[str, str], home: Path, directory: Path) -> t
 
 
 def _read(path: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    found = {}
+    """Return the variables of a file; raises `InvalidArguments`.
+
+    Its variables decide which programs and libraries the ranks run. So a file that is found by chance may not be one
+    that another user can write. One that is named by its full path is meant.
+    """
+    found: dict[str, str] = {}
+    where, wrong = str(path), ""
     try:
         with path.open(encoding="utf-8") as file:
-            _check_owner(path, os.fstat(file.fileno()), environ)
-            text = file.read()
+            status, text = os.fstat(file.fileno()), file.read()
     except (OSError, ValueError) as error:
-        if isinstance(error, InvalidArguments):
-            raise
-        raise _invalid(str(path), str(error)) from error
+        wrong, text = str(error), ""
+    else:
+        owned = status.st_uid in (0, os.geteuid()) and not status.st_mode & stat.S_IWOTH
+        if not owned and environ.get(FILE_VARIABLE) != str(path):
+            raise InvalidArguments(
+                what="the variables for other hosts are not read from a file that another user can write",
+                found=f"{path}: owner {status.st_uid}, mode {stat.S_IMODE(status.st_mode):o}; "
+                f"this user is {os.geteuid()}",
+                expected="a file of this user, or of root, that not everybody can write",
+                do=f"remove or copy it; or name it by its full path in {FILE_VARIABLE}, if you trust it",
+            )
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, equals, value = line.partition("=")
         if not equals or not is_variable_name(name.strip()) or "\0" in value:
-            raise _invalid(f"{path}:{number}", repr(line[:200]))
+            where, wrong = f"{path}:{number}", repr(line[:200])
+            break
         found[name.strip()] = value.strip()
-    return found
-
-
-def _check_owner(path: Path, file: os.stat_result, environ: Mapping[str, str]) -> None:
-    """Raise `InvalidArguments` for a file that is found by chance and that another user can write.
-
-    Its variables decide which programs and libraries the ranks run. A file that is named by its full path is meant.
-    """
-    if environ.get(FILE_VARIABLE) == str(path):
-        return
-    if file.st_uid not in (0, os.geteuid()) or file.st_mode & stat.S_IWOTH:
+    if wrong:
         raise InvalidArguments(
-            what="the variables for other hosts are not read from a file that another user can write",
-            found=f"{path}: owner {file.st_uid}, mode {stat.S_IMODE(file.st_mode):o}; this user is {os.geteuid()}",
-            expected="a file of this user, or of root, that not everybody can write",
-            do=f"remove or copy it; or name it by its full path in {FILE_VARIABLE}, if you trust it",
+            what="cannot read the variables for other hosts",
+            found=f"{where}: {wrong}",
+            expected="a line NAME=value for each variable",
+            do=f"correct the file, or name another in {FILE_VARIABLE}",
         )
-
-
-def _invalid(where: str, found: str) -> InvalidArguments:
-    return InvalidArguments(
-        what="cannot read the variables for other hosts",
-        found=f"{where}: {found}",
-        expected="a line NAME=value for each variable",
-        do=f"correct the file, or name another in {FILE_VARIABLE}",
-    )
+    return found
 
 
 #: Seconds for a connection, and for the whole answer: the other host imports torch.
@@ -112,47 +107,37 @@ _AT_ONCE = 64
 _MACHINE = call_main("accel_launch.machine")
 #: Reads a script from standard input, whichever shell the user logs in with; bash, for scripts of environments.
 _SHELL = "exec sh -c 'exec $(command -v bash || echo sh) -s'"
-_Answer = TypeVar("_Answer")
 
 
 def is_this_host(name: str) -> bool:
     """Whether a host of a hostfile is this machine, by its name or a loopback address."""
-    own = socket.gethostname()
-    return address(name).casefold() in {
-        "localhost",
-        "::1",
-        own.casefold(),
-        own.partition(".")[0].casefold(),
-    } or address(name).startswith("127.")
+    own = socket.gethostname().casefold()
+    return is_loopback(name) or address(name).casefold() in (own, own.partition(".")[0])
 
 
 def query_hosts(
     names: Iterable[str], options: Options, directory: str, exports: Mapping[str, str]
 ) -> dict[str, Machine]:
     """Return the other hosts' machines; raises `HostUnreachable`, which names each host that did not answer."""
-    answers = _at_once(names, lambda name: _ask(name, options, directory, exports))
-    failed = [f"{name}: {reason}" for name, reason in answers if isinstance(reason, str)]
-    if failed:
-        raise _unreachable(failed, options)
-    return {name: found for name, found in answers if isinstance(found, Machine)}
-
-
-def _ask(name: str, options: Options, directory: str, exports: Mapping[str, str]) -> Machine | str:
-    """Return the machine of a host, or the reason why there are none."""
     # Without the working folder, in which another user may have put modules.
     paths = [path for path in exports.get("PYTHONPATH", "").split(":") if path not in ("", directory)]
     variables = {**exports, "PYTHONPATH": ":".join(paths)}
-    done = _run(name, options, remote_command(_MACHINE, options, directory, variables))
-    if isinstance(done, str):
-        return done
-    # A login shell may print a greeting first.
-    for line in reversed(done.stdout.splitlines()):
-        if done.returncode == 0 and line.startswith("{"):
-            try:
-                return Machine.from_json(line)
-            except InvalidData as error:
-                return f"another accel-launch, whose answer is not understood: {error}"
-    return _reason(done)
+    script = remote_command(_MACHINE, options, directory, variables)
+    machines: dict[str, Machine] = {}
+    failed: list[str] = []
+    for name, (text, reason) in _run(dict.fromkeys(names, script), options).items():
+        # A login shell may print a greeting first.
+        line = next((line for line in reversed(text.splitlines()) if line.startswith("{")), "")
+        try:
+            if not reason:
+                machines[name] = Machine.from_json(line)
+        except InvalidData as error:
+            reason = f"another accel-launch, whose answer is not understood: {error}"
+        if reason:
+            failed.append(f"{name}: {reason}")
+    if failed:
+        raise _unreachable(failed, options)
+    return machines
 
 
 def write_files(paths: Mapping[str, str], options: Options, text: str) -> None:
@@ -160,44 +145,40 @@ def write_files(paths: Mapping[str, str], options: Options, text: str) -> None:
 
     paths: by host, of a file that does not exist there. text: base64.
     """
-    before, after = "umask 077 && set -C && cat > ", f" <<'ACCEL_FILE'\n{text}\nACCEL_FILE\n"
-    for name, done in _at_once(
-        paths, lambda name: _run(name, options, before + shlex.quote(paths[name]) + after)
-    ):
-        reason = done if isinstance(done, str) else _reason(done) if done.returncode else ""
-        if reason:
-            raise _unreachable([f"{name}: {reason}"], options)
+    scripts = {
+        name: f"umask 077 && set -C && cat > {shlex.quote(path)} <<'ACCEL_FILE'\n{text}\nACCEL_FILE\n"
+        for name, path in paths.items()
+    }
+    if failed := [f"{name}: {reason}" for name, (_, reason) in _run(scripts, options).items() if reason]:
+        raise _unreachable(failed, options)
 
 
-def _run(name: str, options: Options, script: str) -> subprocess.CompletedProcess[str] | str:
-    """Run a script on a host; returns why not, if it cannot be run.
+def _run(scripts: Mapping[str, str], options: Options) -> dict[str, tuple[str, str]]:
+    """Run a script on each host; returns by host what it printed, and why it failed, empty if it did not.
 
-    The script goes by standard input: other users can read arguments, here and there.
+    The scripts go by standard input: other users can read arguments, here and there.
     """
-    try:
-        return subprocess.run(
-            _command(name, options, _SHELL),
-            input=script,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=ANSWER,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return f"no answer within {ANSWER} s"
-    except OSError as error:
-        return f"cannot run ssh: {error.strerror}"
 
+    def run(name: str) -> tuple[str, str]:
+        try:
+            done = subprocess.run(
+                _command(name, options, _SHELL),
+                input=scripts[name],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=ANSWER,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return "", f"no answer within {ANSWER} s"
+        except OSError as error:
+            return "", f"cannot run ssh: {error.strerror}"
+        said = " / ".join(done.stderr.strip().splitlines()[-2:]) or f"ssh ended with status {done.returncode}"
+        return done.stdout, said if done.returncode else ""
 
-def _reason(done: subprocess.CompletedProcess[str]) -> str:
-    return " / ".join(done.stderr.strip().splitlines()[-2:]) or f"ssh ended with status {done.returncode}"
-
-
-def _at_once(names: Iterable[str], ask: Callable[[str], _Answer]) -> list[tuple[str, _Answer]]:
-    hosts = tuple(names)
-    with ThreadPoolExecutor(max_workers=min(len(hosts), _AT_ONCE) or 1) as pool:
-        return list(zip(hosts, pool.map(ask, hosts), strict=True))
+    with ThreadPoolExecutor(max_workers=min(len(scripts), _AT_ONCE) or 1) as pool:
+        return dict(zip(scripts, pool.map(run, scripts), strict=True))
 
 
 def _unreachable(failed: list[str], options: Options) -> HostUnreachable:
