@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_core.cli.ops.attempts import Selected, Tried, Waiting, progress
+from accel_core.cli.ops.attempts import progress
 from accel_core.cli.ops.listing import Row
 
 from .conftest import Environment
@@ -83,14 +83,13 @@ def test_on_a_terminal_the_table_shows_the_op_that_is_being_loaded(start: Start,
 
 
 def test_a_pipe_is_reminded_of_an_op_that_takes_long(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = (Row("A", "a", "served", ""), Row("Bee", "", "missing", "Bee on odd: no"))
     with progress("build", quiet=False) as shown:
-        shown.update(Waiting("", 12.0))
-        shown.update(
-            Selected("odd", (Row("A", "a", "served", ""), Row("Bee", "", "missing", "Bee on odd: no")))
-        )
-        for seconds in (1.0, 9.0, 10.2, 11.2, 20.1):
-            shown.update(Waiting("A", seconds))
-        shown.update(Tried(Row("A", "a", "ok", "loaded", 21.0)))
+        shown.waiting("", 12.0)
+        shown.selected("odd", {row.builder: row for row in rows})
+        for seconds in (0.0, 9.0, 10.2, 11.2, 20.1):
+            shown.waiting("A", seconds)
+        shown.tried(Row("A", "a", "ok", "loaded", 21.0))
     assert capsys.readouterr().out.splitlines() == [
         "importing torch and selecting the accelerator: 12 s so far",
         "A: 10 s so far",

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
+from functools import partial
 
 from rich import box
 from rich.console import Console, RenderableType
@@ -22,109 +22,99 @@ from rich.table import Table
 from rich.text import Text
 
 from accel_core.cli.child import Reply, Worker
-from accel_core.cli.ops.listing import FAILED, MISSING, SERVED, Row
-from accel_core.cli.status import working
+from accel_core.cli.ops.listing import FAILED, MISSING, SERVED, Row, with_packages
 from accel_core.errors import AcceleratorBroken
 
 _STEPS = "accel_core.cli.ops.steps"
 #: Time limit of the selection, which imports torch and a runtime.
 SELECTION_SECONDS = 600.0
-#: Interval of `Waiting` events while nothing else happens.
+#: Interval at which a display is updated while nothing else happens.
 TICK_SECONDS = 1.0
+#: Interval in a pipe at which a slow op is mentioned.
+_REMINDER_SECONDS = 10
+SELECTING = "importing torch and selecting the accelerator"
 
 
-@dataclass(frozen=True)
-class Selected:
-    """The accelerator is selected: its name, and a row for each op, served or missing."""
+class Refused(Exception):
+    """No op can be tried. usage: a builder that does not exist was named."""
 
-    device: str
-    rows: tuple[Row, ...]
-
-
-@dataclass(frozen=True)
-class Started:
-    """An op is being loaded."""
-
-    builder: str
+    def __init__(self, text: str, usage: bool) -> None:
+        super().__init__(text)
+        self.usage = usage
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """The op (empty: the selection) has not finished after `seconds`."""
+class Display:
+    """Shows nothing. builder: the op at work, empty while the accelerator is selected."""
 
-    builder: str
-    seconds: float
+    def selected(self, device: str, rows: Mapping[str, Row]) -> None:
+        """Show the accelerator, and a row for each op, served or missing."""
 
+    def waiting(self, builder: str, seconds: float) -> None:
+        """Show that the op is being loaded for so long."""
 
-@dataclass(frozen=True)
-class Tried:
-    """An op was loaded (and run, if requested), or failed."""
+    def tried(self, row: Row) -> None:
+        """Show an op that was loaded (and run, if requested), or failed."""
 
-    row: Row
-
-
-@dataclass(frozen=True)
-class Refused:
-    """No op can be tried. `text`: the error. `usage`: a builder that does not exist was named."""
-
-    text: str
-    usage: bool
+    def stop(self) -> None:
+        """Show the remaining rows; called once."""
 
 
-Event = Selected | Started | Waiting | Tried | Refused
-
-
-def attempts(builders: Sequence[str], action: str, seconds: float) -> Iterator[Event]:
-    """Try the builders (default: all) and yield events.
+def attempt(
+    builders: Sequence[str], action: str, seconds: float, display: Display
+) -> tuple[str, dict[str, Row]]:
+    """Try the builders (default: all); returns the accelerator's name and the rows by builder.
 
     action:  `build` loads each op, `test` runs it as well.
     seconds: time limit of each op.
 
-    Raises AcceleratorBroken if the selection crashes or exceeds its time limit.
+    Raises Refused, and AcceleratorBroken if the selection crashes or exceeds its time limit.
     """
-    left: dict[str, Row] | None = None
-    while left is None or left:
+    device, rows, left = "", dict[str, Row](), list[str]()
+    while not rows or left:
         with closing(Worker(_STEPS)) as worker:
-            worker.send("select", *(builders if left is None else left))
-            reply = yield from _reply(worker, "", SELECTION_SECONDS)
+            worker.send("select", *(left or builders))
+            reply = _reply(worker, SELECTION_SECONDS, partial(display.waiting, ""))
             if reply.failure:
                 raise _broken(_ending(reply))
             if "refused" in reply.answer:
-                yield Refused(reply.answer["refused"], reply.answer["usage"])
-                return
-            rows = tuple(Row(**row) for row in reply.answer["rows"])
-            served = {row.builder: row for row in rows if row.state == SERVED}
-            if left is None:
-                left = dict(served)
-                yield Selected(reply.answer["device"], rows)
-            yield from _try(worker, action, seconds, served, left)
+                raise Refused(reply.answer["refused"], reply.answer["usage"])
+            found = [Row(**row) for row in reply.answer["rows"]]
+            served = [row.builder for row in found if row.state == SERVED]
+            if not rows:
+                device = reply.answer["device"]
+                rows = {row.builder: with_packages(row) if row.builder in builders else row for row in found}
+                left = list(served)
+                display.selected(device, rows)
+            for row in _tried(worker, action, seconds, left, served, display):
+                rows[row.builder] = replace(row, op=rows[row.builder].op)
+                left.remove(row.builder)
+                display.tried(rows[row.builder])
+    return device, rows
 
 
-def _try(
-    worker: Worker, action: str, seconds: float, served: Iterable[str], left: dict[str, Row]
-) -> Iterator[Event]:
-    """Try the served ops in one child until it ends, and remove them from `left`."""
-    for builder in served:
-        yield Started(builder)
+def _tried(
+    worker: Worker, action: str, seconds: float, left: Iterable[str], served: Iterable[str], display: Display
+) -> Iterator[Row]:
+    """Try what is left in one child until it ends."""
+    for builder in list(left):
+        if builder not in served:
+            yield Row(builder, "", FAILED, "missing in a second process")
+            continue
+        display.waiting(builder, 0.0)
         worker.send(action, builder)
-        reply = yield from _reply(worker, builder, seconds)
-        row = Row(builder, "", FAILED, _ending(reply)) if reply.failure else Row(**reply.answer)
-        yield Tried(replace(row, op=left.pop(builder).op))
+        reply = _reply(worker, seconds, partial(display.waiting, builder))
+        yield Row(builder, "", FAILED, _ending(reply)) if reply.failure else Row(**reply.answer)
         if reply.failure:
             return
-    # An op may be served in one process and missing in the next.
-    for row in left.values():
-        yield Tried(replace(row, state=FAILED, reason="missing in a second process"))
-    left.clear()
 
 
-def _reply(worker: Worker, builder: str, limit: float) -> Generator[Waiting, None, Reply]:
+def _reply(worker: Worker, limit: float, waiting: Callable[[float], None]) -> Reply:
     began = time.monotonic()
     while not worker.wait(min(TICK_SECONDS, began + limit - time.monotonic())):
         passed = time.monotonic() - began
         if passed >= limit:
             break
-        yield Waiting(builder, passed)
+        waiting(passed)
     return worker.reply(limit)
 
 
@@ -141,61 +131,19 @@ def _broken(found: str) -> AcceleratorBroken:
     )
 
 
-_STYLES = {"served": "green", "ok": "green", "failed": "bold red", "waiting": "dim"}
-#: Interval in a pipe at which a slow op is mentioned.
-_REMINDER_SECONDS = 10
-_SELECTING = "importing torch and selecting the accelerator"
-
-
-class Progress(Protocol):
-    """Display of events as they happen."""
-
-    def update(self, event: Event) -> None:
-        """Show the event."""
-
-    def stop(self) -> None:
-        """Show the remaining rows; called once."""
-
-
 @contextlib.contextmanager
-def progress(action: str, quiet: bool) -> Iterator[Progress]:
+def progress(action: str, quiet: bool) -> Iterator[Display]:
     """Yield the display for standard output: none if `quiet`, a live table on a terminal, lines elsewhere."""
     console = Console(highlight=False)
-    shown: Progress = (
-        _Nothing() if quiet else _LiveTable(console, action) if console.is_terminal else _Lines()
-    )
+    live = console.is_terminal and not quiet
+    display = Display() if quiet else _LiveTable(console, action) if live else _Lines()
     try:
-        yield shown
+        yield display
     finally:
-        shown.stop()
+        display.stop()
 
 
-def selecting(quiet: bool) -> contextlib.AbstractContextManager[None]:
-    """Show on a terminal that the accelerator is being selected, which imports torch."""
-    return working(_SELECTING, quiet)
-
-
-def show(device: str, rows: Iterable[Row]) -> None:
-    """Print rows that do not change."""
-    console = Console(highlight=False)
-    rows = list(rows)
-    if console.is_terminal:
-        console.print(_table(device, rows))
-        _print_missing(console, device, rows)
-    else:
-        for row in rows:
-            print(_line(row, _width(rows), device))
-
-
-class _Nothing:
-    def update(self, event: Event) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
-
-
-class _Lines:
+class _Lines(Display):
     """A line for each op as soon as it is tried; missing ops at the end."""
 
     def __init__(self) -> None:
@@ -204,25 +152,25 @@ class _Lines:
         self._columns = 0
         self._reminders = 0
 
-    def update(self, event: Event) -> None:
-        if isinstance(event, Selected):
-            self._device, self._columns = event.device, _width(event.rows)
-            self._missing = [row for row in event.rows if row.state == MISSING]
-        elif isinstance(event, Tried):
-            print(_line(event.row, self._columns, self._device), flush=True)
-        elif isinstance(event, Waiting) and event.seconds >= _REMINDER_SECONDS * (self._reminders + 1):
+    def selected(self, device: str, rows: Mapping[str, Row]) -> None:
+        self._device, self._columns, self._reminders = device, _width(rows.values()), 0
+        self._missing = [row for row in rows.values() if row.state == MISSING]
+
+    def waiting(self, builder: str, seconds: float) -> None:
+        if seconds >= _REMINDER_SECONDS * (self._reminders + 1):
             self._reminders += 1
-            print(f"{event.builder or _SELECTING}: {event.seconds:.0f} s so far", flush=True)
-            return
-        if not isinstance(event, Waiting):
-            self._reminders = 0
+            print(f"{builder or SELECTING}: {seconds:.0f} s so far", flush=True)
+
+    def tried(self, row: Row) -> None:
+        self._reminders = 0
+        print(_line(row, self._columns, self._device), flush=True)
 
     def stop(self) -> None:
         for row in self._missing:
             print(_line(row, self._columns, self._device))
 
 
-class _LiveTable:
+class _LiveTable(Display):
     """A table whose rows change while ops are tried."""
 
     def __init__(self, console: Console, action: str) -> None:
@@ -230,30 +178,28 @@ class _LiveTable:
         self._verb = {"build": "loading", "test": "testing"}[action]
         self._device, self._rows = "", dict[str, Row]()
         self._current, self._began = "", time.monotonic()
-        self._stopped = False
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)
         self._live.start()
 
-    def update(self, event: Event) -> None:
-        if isinstance(event, Selected):
-            self._device = event.device
-            self._rows = {row.builder: row for row in event.rows}
-        elif isinstance(event, Started):
-            self._current, self._began = event.builder, time.monotonic()
-        elif isinstance(event, Tried):
-            self._rows[event.row.builder] = event.row
-            self._current = ""
+    def selected(self, device: str, rows: Mapping[str, Row]) -> None:
+        self._device, self._rows = device, dict(rows)
+
+    def waiting(self, builder: str, seconds: float) -> None:
+        self._current, self._began = builder, time.monotonic() - seconds
+
+    def tried(self, row: Row) -> None:
+        self._rows[row.builder] = row
+        self._current = ""
 
     def stop(self) -> None:
-        self._stopped = True
         self._live.stop()
-        _print_missing(self._console, self._device, list(self._rows.values()))
+        _print_missing(self._console, self._device, self._rows.values())
 
     def _render(self) -> RenderableType:
         # Called by the thread of `Live` too: rows are replaced, never changed.
         seconds = f"{time.monotonic() - self._began:.0f} s"
         if not self._device:
-            return Text("" if self._stopped else f"{_SELECTING}: {seconds}")
+            return Text(f"{SELECTING}: {seconds}")
         rows = []
         for row in list(self._rows.values()):
             if row.builder == self._current:
@@ -262,6 +208,20 @@ class _LiveTable:
                 row = replace(row, state="waiting", reason="")
             rows.append(row)
         return _table(self._device, rows)
+
+
+def show(device: str, rows: Sequence[Row]) -> None:
+    """Print rows that do not change."""
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(_table(device, rows))
+        _print_missing(console, device, rows)
+    else:
+        for row in rows:
+            print(_line(row, _width(rows), device))
+
+
+_STYLES = {"served": "green", "ok": "green", "failed": "bold red", "waiting": "dim"}
 
 
 def _table(device: str, rows: Iterable[Row]) -> Table:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 
 from accel_core.cli.ops import profile
@@ -57,9 +57,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace) -> int:
     from accel_core.cli.ops import attempts
+    from accel_core.cli.status import working
 
     try:
-        with attempts.selecting(quiet=args.json):
+        with working(attempts.SELECTING, args.json):
             from accel_core.api import get_accelerator
 
             accelerator = get_accelerator()
@@ -71,7 +72,7 @@ def _list(args: argparse.Namespace) -> int:
     if args.json:
         _print_json(device, rows)
     else:
-        attempts.show(device, _with_packages(rows, args.builders))
+        attempts.show(device, [with_packages(row) if row.builder in args.builders else row for row in rows])
     return 0
 
 
@@ -79,30 +80,16 @@ def _try(args: argparse.Namespace) -> int:
     """Load the ops in a child process, and run them for `test`. This process does not import torch."""
     from accel_core.cli.ops import attempts
 
-    device = ""
-    rows: dict[str, Row] = {}
-    with attempts.progress(args.action, quiet=args.json) as progress:
-        for event in attempts.attempts(args.builders, args.action, args.timeout):
-            if isinstance(event, attempts.Refused):
-                progress.stop()
-                print(event.text, file=sys.stderr)
-                return _WRONG_USAGE if event.usage else 1
-            if isinstance(event, attempts.Selected):
-                device = event.device
-                rows = {row.builder: row for row in _with_packages(event.rows, args.builders)}
-                event = attempts.Selected(device, tuple(rows.values()))
-            elif isinstance(event, attempts.Tried):
-                rows[event.row.builder] = event.row
-            progress.update(event)
+    try:
+        with attempts.progress(args.action, quiet=args.json) as display:
+            device, rows = attempts.attempt(args.builders, args.action, args.timeout, display)
+    except attempts.Refused as refusal:
+        print(refusal, file=sys.stderr)
+        return _WRONG_USAGE if refusal.usage else 1
     if args.json:
-        _print_json(device, list(rows.values()))
+        _print_json(device, rows.values())
     bad = (FAILED, MISSING) if args.builders else (FAILED,)
     return int(any(row.state in bad for row in rows.values()))
-
-
-def _with_packages(rows: Iterable[Row], named: Sequence[str]) -> list[Row]:
-    """Add to each named builder that is missing the installed packages that have it."""
-    return [with_packages(row) if row.builder in named else row for row in rows]
 
 
 def _print_json(device: str, rows: Iterable[Row]) -> None:
