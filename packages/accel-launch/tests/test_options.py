@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 
 import pytest
 
@@ -62,11 +63,8 @@ def test_every_option_of_the_deepspeed_command_is_known_by_its_name() -> None:
     )
 
 
-def test_without_options_nothing_is_given() -> None:
-    assert parse("train.py") == Options(script="train.py")
-
-
 def test_arguments_after_the_script_are_the_script_s() -> None:
+    assert parse("train.py") == Options(script="train.py")
     given = parse("--num_accelerators", "2", "-q", "train.py", "--dry_run", "-H", "--", "--plan=x")
     assert given.arguments == ("--dry_run", "-H", "--", "--plan=x")
     assert (given.num_accelerators, given.dry_run, given.shows_notes) == (2, False, False)
@@ -79,47 +77,42 @@ def test_options_that_bind(option: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("options", "named"),
     [
-        ((), "no program"),
-        (("--plan", "p.json", "train.py"), "--plan and a program"),
-        (("--module", "--no_python", "train"), "--module and --no_python"),
-        (("--json", "train.py"), "--json without --dry_run"),
-        (("--master_port", "0", "train.py"), "--master_port 0"),
-        (("--master_port", "65536", "train.py"), "--master_port 65536"),
-        (("--ssh_port", "-1", "train.py"), "--ssh_port -1"),
-        (("--reserve_cores", "-1", "train.py"), "--reserve_cores -1"),
-        (("--no_ssh", "train.py"), "--no_ssh with --node_rank -1"),
-        (("--launcher_args", "'open", "train.py"), "No closing quotation"),
-        (("--master_addr", "-x", "train.py"), "--master_addr"),
-        (("--master_addr=$(reboot)", "train.py"), "--master_addr '$(reboot)'"),
+        ("", "no program"),
+        ("--plan p.json train.py", "--plan and a program"),
+        ("--module --no_python train", "--module and --no_python"),
+        ("--json train.py", "--json without --dry_run"),
+        ("--master_port 0 train.py", "--master_port 0"),
+        ("--master_port 65536 train.py", "--master_port 65536"),
+        ("--ssh_port -1 train.py", "--ssh_port -1"),
+        ("--reserve_cores -1 train.py", "--reserve_cores -1"),
+        ("--no_ssh train.py", "--no_ssh with --node_rank -1"),
+        ('--launcher_args "\'open" train.py', "No closing quotation"),
+        ("--master_addr -x train.py", "--master_addr"),
+        ("'--master_addr=$(reboot)' train.py", "--master_addr '$(reboot)'"),
         *(
-            ((option, number, "train.py"), f"found '{number}', expected 1 or more")
-            for option in ("--num_accelerators", "--num_gpus", "--num_nodes")
+            (f"{option} {number} train.py", f"found '{number}', expected 1 or more")
+            for option in ("--num_gpus", "--num_nodes")
             for number in ("0", "-1", "two")
         ),
-        (("--emit", "k8s", "train.py"), "add --image"),
-        (("--emit", "k8s", "--image", "x y", "train.py"), "--image 'x y'"),
-        (("--emit", "k8s", "--image=x:1", "--job_name", "a\nkind: Pod", "train.py"), "--job_name"),
-        (("--emit", "k8s", "--image=x:1", "--job_name", "Upper", "train.py"), "--job_name 'Upper'"),
-        (("--emit", "sbatch", "--job_name", "$(x)", "train.py"), "--job_name '$(x)'"),
-        (("--emit", "k8s", "--image=x:1", "--resource", "cpu", "train.py"), "--resource 'cpu'"),
-        (("--emit", "k8s", "--image=x:1", "--resource", "cpu: 1\nx=3", "train.py"), "--resource 'cpu:"),
-        (("--emit", "ray", "--resource", "memory=8Gi", "train.py"), "without a unit"),
-        (
-            ("--emit", "sbatch", "--launcher_args", "'--a\nrm -rf x'", "train.py"),
-            "without control characters",
-        ),
-        (("--autotuning", "tune", "train.py"), "--autotuning"),
+        ("--emit k8s train.py", "add --image"),
+        ("--emit k8s --image 'x y' train.py", "--image 'x y'"),
+        ("--emit k8s --image=x:1 --job_name 'a\nkind: Pod' train.py", "--job_name"),
+        ("--emit k8s --image=x:1 --job_name Upper train.py", "--job_name 'Upper'"),
+        ("--emit sbatch --job_name '$(x)' train.py", "--job_name '$(x)'"),
+        ("--emit k8s --image=x:1 --resource cpu train.py", "--resource 'cpu'"),
+        ("--emit k8s --image=x:1 --resource 'cpu: 1\nx=3' train.py", "--resource 'cpu:"),
+        ("--emit ray --resource memory=8Gi train.py", "without a unit"),
+        ("--emit sbatch --launcher_args \"'--a\nrm -rf x'\" train.py", "without control characters"),
+        ("--autotuning tune train.py", "--autotuning"),
     ],
 )
-def test_arguments_that_contradict_each_other_are_refused(
-    arguments: tuple[str, ...], named: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_used_is_named(options: str, named: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
         with pytest.raises(InvalidArguments) as caught:
-            parse(*arguments)
+            parse(*shlex.split(options))
     except SystemExit:
         assert named in capsys.readouterr().err
     else:
-        assert named.lower() in str(caught.value).lower()
+        assert named in str(caught.value)

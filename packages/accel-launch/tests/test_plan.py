@@ -1,17 +1,17 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A plan as JSON and back."""
+"""A plan as JSON and back; what a job adds for its ranks."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
+from accel_core import env
 from accel_launch.errors import InvalidPlan
+from accel_launch.job import Job
 from accel_launch.plan import Binding, Host, MemoryPolicy, Plan, Program, Rank
 
 
@@ -44,9 +44,6 @@ PLAN = Plan(
 def test_a_plan_is_the_same_after_json() -> None:
     assert Plan.from_json(PLAN.to_json()) == PLAN
     assert Plan.from_json(replace(PLAN, binding=None).to_json()).binding is None
-
-
-def test_cpus_are_written_as_the_kernel_writes_them() -> None:
     assert json.loads(PLAN.to_json())["hosts"][0]["ranks"][0]["cpus"] == "0-2,8"
 
 
@@ -71,49 +68,76 @@ def test_what_is_not_a_plan_is_refused(text: str) -> None:
         Plan.from_json(text, "plan.json")
 
 
-def edited(change: Callable[[dict[str, Any]], object]) -> str:
-    data = json.loads(PLAN.to_json())
-    change(data)
-    return json.dumps(data)
+_RANK = ("hosts", 0, "ranks", 1)
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("path", "value", "named"),
     [
-        (lambda data: data.update(version=2), "plan.version"),
-        (lambda data: data.update(master_port="29500"), "plan.master_port"),
-        (lambda data: data.update(master_port=70000), "plan.master_port"),
-        (lambda data: data.update(master_port=True), "plan.master_port"),
-        (lambda data: data.update(master_addr="a;b"), "plan.master_addr"),
-        (lambda data: data.pop("directory"), "directory"),
-        (lambda data: data.update(shell="rm"), "shell"),
-        (lambda data: data.update(hosts=[]), "plan.hosts"),
-        (lambda data: data["program"].update(command=[]), "plan.program.command"),
-        (lambda data: data["program"].update(command=["a\0b"]), "plan.program.command"),
-        (lambda data: data["exports"].update({"A;rm": "1"}), "A;rm"),
-        (lambda data: data["hosts"][0].update(name="-oProxyCommand=x"), "ProxyCommand"),
-        (lambda data: data["hosts"][0].update(name="a b"), "a b"),
-        (lambda data: data["hosts"][1].update(node_rank=0), "hosts[1]"),
-        (lambda data: data["hosts"][0]["ranks"][1].update(rank=0), "global ranks"),
-        (lambda data: data["hosts"][0]["ranks"][1].update(local_rank=2), "local ranks"),
-        (lambda data: data["hosts"][0]["ranks"][1].update(cpus=[0]), "cpus"),
-        (lambda data: data["hosts"][0]["ranks"][1].update(slot=-1), "slot -1"),
-        (lambda data: data["hosts"][0]["ranks"][1]["environment"].update(RANK="17"), "RANK='17'"),
-        (lambda data: data["hosts"][0]["ranks"][1]["environment"].update(WORLD_SIZE="-4"), "WORLD_SIZE='-4'"),
-        (lambda data: data["hosts"][1].update(name="you@worker-0"), "a machine twice"),
-        (lambda data: data["binding"].update(reserve_cores=-1), "reserve_cores: -1"),
-        (lambda data: data["program"].update(arguments=["\ud800"]), "plan.program.arguments[0]"),
-        (lambda data: data["exports"].update({"TEXT": "\ud800"}), "exports.TEXT"),
-        (lambda data: data["hosts"][0]["ranks"][1].update(cpus="3-1"), "cpus"),
-        (lambda data: data["hosts"][0]["ranks"][1]["memory"].update(mode="interleave"), "memory.mode"),
-        (lambda data: data["hosts"][0]["ranks"][1]["environment"].update({"A=B": "1"}), "A=B"),
-        (lambda data: data["hosts"][0]["ranks"][1]["environment"].update({"A": "\0"}), "environment.A"),
+        (("version",), 2, "plan.version"),
+        (("master_port",), "29500", "plan.master_port"),
+        (("master_port",), 70000, "plan.master_port"),
+        (("master_port",), True, "plan.master_port"),
+        (("master_addr",), "a;b", "plan.master_addr"),
+        (("shell",), "rm", "shell"),
+        (("hosts",), [], "plan.hosts"),
+        (("program", "command"), [], "plan.program.command"),
+        (("program", "command"), ["a\0b"], "plan.program.command"),
+        (("program", "arguments"), ["\ud800"], "plan.program.arguments[0]"),
+        (("exports", "A;rm"), "1", "A;rm"),
+        (("exports", "TEXT"), "\ud800", "exports.TEXT"),
+        (("binding", "reserve_cores"), -1, "reserve_cores: -1"),
+        (("hosts", 0, "name"), "-oProxyCommand=x", "ProxyCommand"),
+        (("hosts", 0, "name"), "a b", "a b"),
+        (("hosts", 1, "name"), "you@worker-0", "a machine twice"),
+        (("hosts", 1, "node_rank"), 0, "hosts[1]"),
+        ((*_RANK, "rank"), 0, "global ranks"),
+        ((*_RANK, "local_rank"), 2, "local ranks"),
+        ((*_RANK, "cpus"), [0], "cpus"),
+        ((*_RANK, "cpus"), "3-1", "cpus"),
+        ((*_RANK, "slot"), -1, "slot -1"),
+        ((*_RANK, "memory", "mode"), "interleave", "memory.mode"),
+        ((*_RANK, "environment", "RANK"), "17", "RANK='17'"),
+        ((*_RANK, "environment", "WORLD_SIZE"), "-4", "WORLD_SIZE='-4'"),
+        ((*_RANK, "environment", "A=B"), "1", "A=B"),
+        ((*_RANK, "environment", "A"), "\0", "environment.A"),
     ],
 )
 def test_a_plan_that_contradicts_itself_is_refused_by_the_name_of_the_field(
-    change: Callable[[dict[str, Any]], object], named: str
+    path: tuple[str | int, ...], value: object, named: str
 ) -> None:
+    data = place = json.loads(PLAN.to_json())
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
     with pytest.raises(InvalidPlan) as caught:
-        Plan.from_json(edited(change), "plan.json")
+        Plan.from_json(json.dumps(data), "plan.json")
     assert named in caught.value.found
     assert "plan.json" in caught.value.what
+
+
+@pytest.mark.parametrize(
+    ("hosts", "address", "given"),
+    [
+        (["localhost"], "127.0.0.1", [("127.0.0.1", "s")]),
+        # Each of several hosts may have its own launcher.
+        (["a", "b"], "192.0.2.1", [("192.0.2.1", None), ("", None)]),
+        # A name may have another address elsewhere, so all interfaces are listened on.
+        (["a", "b"], "a.example", [("", None), ("", None)]),
+    ],
+)
+def test_where_the_store_listens_and_the_secret_of_ranks_of_one_launcher(
+    hosts: list[str], address: str, given: list[tuple[str, str | None]]
+) -> None:
+    made = tuple(Host(name, number, (Rank(number, 0, 0),)) for number, name in enumerate(hosts))
+    job = Job(replace(PLAN, hosts=made, master_addr=address), secret="s")
+    seen = [job.assignment(host, rank).environment for host, rank in job.plan.ranks()]
+    assert [(each[env.STORE_ADDRESS.name], each.get(env.JOB_SECRET.name)) for each in seen] == given
+
+
+def test_the_secret_is_long_and_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Job(PLAN).secret != Job(PLAN).secret
+    assert len(Job(PLAN).secret) == 64
+    monkeypatch.setenv(env.JOB_SECRET.name, "s3cret")
+    assert env.JOB_SECRET.shown() == "(secret)"
+    assert "s3cret" not in repr(Job(PLAN, secret="s3cret"))

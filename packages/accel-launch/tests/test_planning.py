@@ -1,10 +1,13 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The plan of a job: ranks, variables, devices, cores."""
+"""From options to a plan: ranks, variables, devices, cores; on a machine of shared/topologies with two sockets."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,22 +15,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accel_launch import planning
-from accel_launch.errors import AffinityConflict, BindingImpossible, InvalidSelection
+from accel_launch import emit, hosts, machine, planning, ssh
+from accel_launch.errors import (
+    AffinityConflict,
+    BindingImpossible,
+    InvalidArguments,
+    InvalidPlan,
+    InvalidSelection,
+)
 from accel_launch.machine import Accelerator, Machine, read_topology
+from accel_launch.options import Options
 from accel_launch.plan import Binding, MemoryPolicy, Plan, Program
 
 JOB = Plan((), "worker-0", 29500, Program(("python", "train.py")), "/work")
-
-
-def arrange(
-    job: Plan,
-    slots: Mapping[str, Sequence[int]],
-    machines: Mapping[str, Machine],
-    accelerator: Accelerator,
-    **environ: str,
-) -> Plan:
-    return planning.arrange(job, slots, machines, accelerator, environ)
+BOUND = replace(JOB, binding=Binding())
 
 
 @pytest.fixture
@@ -35,9 +36,19 @@ def here(root_of: Callable[[str], Path]) -> Machine:
     return Machine(read_topology(root_of("two-sockets")), devices=4)
 
 
+def on_one(
+    here: Machine, accelerator: Accelerator, slots: Sequence[int], job: Plan = JOB, **environ: str
+) -> Plan:
+    return planning.arrange(job, {"worker-0": slots}, {"worker-0": here}, accelerator, environ)
+
+
+def visible(plan: Plan) -> str | None:
+    return plan.hosts[0].ranks[0].environment.get("TOY_VISIBLE_DEVICES")
+
+
 def test_variables_that_a_script_sees(here: Machine, toy: Accelerator) -> None:
     slots = {"worker-0": (0, 1), "worker-1": (0, 2, 3)}
-    plan = arrange(JOB, slots, dict.fromkeys(slots, here), toy)
+    plan = planning.arrange(JOB, slots, dict.fromkeys(slots, here), toy, {})
     seen = [rank.environment for _, rank in plan.ranks()]
     assert seen[3] == {
         "RANK": "3",
@@ -58,63 +69,49 @@ def test_variables_that_a_script_sees(here: Machine, toy: Accelerator) -> None:
 
 
 def test_bound_ranks_have_cores_memory_and_threads(here: Machine, host_cpu: Accelerator) -> None:
-    plan = arrange(replace(JOB, binding=Binding()), {"worker-0": (0, 1)}, {"worker-0": here}, host_cpu)
+    plan = on_one(here, host_cpu, (0, 1), BOUND)
     first, second = plan.hosts[0].ranks
     assert (first.cpus, first.cores, first.numa_nodes) == ((0, 1, 2, 3, 8, 9, 10, 11), 4, (0,))
-    assert second.memory == MemoryPolicy("bind", (1,))
+    assert (second.memory, second.device, plan.notes) == (MemoryPolicy("bind", (1,)), "", ())
     assert (second.environment["OMP_NUM_THREADS"], second.environment["KMP_BLOCKTIME"]) == ("4", "1")
-    assert second.device == ""
-    assert plan.notes == ()
-
-
-def test_a_blocktime_of_the_user_is_kept(here: Machine, host_cpu: Accelerator) -> None:
-    job = replace(JOB, binding=Binding())
-    plan = arrange(job, {"worker-0": (0,)}, {"worker-0": here}, host_cpu, KMP_BLOCKTIME="5")
-    assert "KMP_BLOCKTIME" not in plan.hosts[0].ranks[0].environment
+    kept = on_one(here, host_cpu, (0,), BOUND, KMP_BLOCKTIME="5")
+    assert "KMP_BLOCKTIME" not in kept.hosts[0].ranks[0].environment
 
 
 def test_cores_that_no_rank_has_are_reported(here: Machine, host_cpu: Accelerator) -> None:
-    slots = {"worker-0": range(6)}
-    plan = arrange(replace(JOB, binding=Binding(None, 0)), slots, {"worker-0": here}, host_cpu)
+    plan = on_one(here, host_cpu, range(6), BOUND)
     assert plan.hosts[0].unused == (3, 7, 11, 15)
     assert "CPUs 3,7,11,15 of worker-0" in plan.notes[0]
-    reserving = arrange(
-        replace(JOB, binding=Binding(None, 1)), {"worker-0": (0, 1)}, {"worker-0": here}, host_cpu
-    )
+    reserving = on_one(here, host_cpu, (0, 1), replace(JOB, binding=Binding(None, 1)))
     assert (reserving.hosts[0].reserved, reserving.hosts[0].unused) == ((0, 4, 8, 12), ())
 
 
 def test_too_many_ranks_name_the_host(here: Machine, host_cpu: Accelerator) -> None:
-    slots = {"worker-0": range(8), "worker-1": range(9)}
-    with pytest.raises(BindingImpossible, match="worker-1: cannot bind") as caught:
-        arrange(replace(JOB, binding=Binding()), slots, dict.fromkeys(slots, here), host_cpu)
+    with pytest.raises(BindingImpossible, match="worker-0: cannot bind") as caught:
+        on_one(here, host_cpu, range(9), BOUND)
     assert "9 ranks, 8 physical cores" in caught.value.found
 
 
 def test_ranks_that_are_not_bound_share_the_cores(here: Machine, host_cpu: Accelerator) -> None:
-    slots = {"worker-0": range(20)}
-    plan = arrange(JOB, slots, {"worker-0": here}, host_cpu)
-    assert plan.hosts[0].ranks[0].environment["OMP_NUM_THREADS"] == "1"
-    kept = arrange(JOB, slots, {"worker-0": here}, host_cpu, OMP_NUM_THREADS="7")
+    rank = on_one(here, host_cpu, range(20)).hosts[0].ranks[0]
+    assert (rank.environment["OMP_NUM_THREADS"], rank.cpus) == ("1", ())
+    kept = on_one(here, host_cpu, range(20), OMP_NUM_THREADS="7")
     assert "OMP_NUM_THREADS" not in kept.hosts[0].ranks[0].environment
-    assert plan.hosts[0].ranks[0].cpus == ()
 
 
 @pytest.mark.parametrize("name", ["KMP_AFFINITY", "GOMP_CPU_AFFINITY"])
 def test_a_variable_that_binds_threads_elsewhere_is_an_error_that_names_it(
     name: str, here: Machine, host_cpu: Accelerator
 ) -> None:
-    given = {name: "0-3"}
-    arrange(JOB, {"worker-0": (0,)}, {"worker-0": here}, host_cpu, **given)
+    on_one(here, host_cpu, (0,), **{name: "0-3"})
     with pytest.raises(AffinityConflict, match=f"{name} is set"):
-        arrange(replace(JOB, binding=Binding()), {"worker-0": (0,)}, {"worker-0": here}, host_cpu, **given)
+        on_one(here, host_cpu, (0,), BOUND, **{name: "0-3"})
 
 
 def test_a_mask_is_narrowed_and_its_items_are_kept(here: Machine, toy: Accelerator) -> None:
-    masked = replace(here, devices=3, mask=("GPU-9f3b", "MIG-1", "7"))
-    plan = arrange(JOB, {"worker-0": (0, 2)}, {"worker-0": masked}, toy)
+    plan = on_one(replace(here, devices=3, mask=("GPU-9f3b", "MIG-1", "7")), toy, (0, 2))
     assert [rank.device for rank in plan.hosts[0].ranks] == ["GPU-9f3b", "7"]
-    assert plan.hosts[0].ranks[1].environment["TOY_VISIBLE_DEVICES"] == "GPU-9f3b,7"
+    assert visible(plan) == "GPU-9f3b,7"
 
 
 @given(st.lists(st.text("0123456789GPUMIG-.", min_size=1), min_size=1, max_size=8, unique=True), st.data())
@@ -122,52 +119,44 @@ def test_a_mask_is_narrowed_and_its_items_are_kept(here: Machine, toy: Accelerat
 def test_no_mask_is_widened(here: Machine, toy: Accelerator, mask: list[str], data: st.DataObject) -> None:
     devices = data.draw(st.integers(0, 10))
     slots = sorted(data.draw(st.sets(st.integers(0, 9), min_size=1)))
-    masked = replace(here, devices=devices, mask=tuple(mask))
     try:
-        plan = arrange(JOB, {"worker-0": slots}, {"worker-0": masked}, toy)
+        plan = on_one(replace(here, devices=devices, mask=tuple(mask)), toy, slots)
     except InvalidSelection:
         assert devices != len(mask) or max(slots) >= devices
         return
-    environment = plan.hosts[0].ranks[0].environment
-    visible = environment.get("TOY_VISIBLE_DEVICES", ",".join(mask)).split(",")
-    assert set(visible) <= set(mask)
+    assert set((visible(plan) or ",".join(mask)).split(",")) <= set(mask)
 
 
 def test_a_mask_whose_items_are_several_devices_is_left_as_it_is(here: Machine, toy: Accelerator) -> None:
     tiles = replace(here, devices=2, mask=("0",))
-    plan = arrange(JOB, {"worker-0": (0, 1)}, {"worker-0": tiles}, toy)
-    assert "TOY_VISIBLE_DEVICES" not in plan.hosts[0].ranks[0].environment
+    assert visible(on_one(tiles, toy, (0, 1))) is None
     with pytest.raises(InvalidSelection, match="slot 0 of worker-0"):
-        arrange(JOB, {"worker-0": (0,)}, {"worker-0": tiles}, toy)
+        on_one(tiles, toy, (0,))
 
 
-def test_devices_that_no_launcher_chooses_are_numbered_by_local_ranks(
-    here: Machine, toy: Accelerator
+def test_a_slot_without_a_device_and_a_device_that_cannot_be_chosen_are_refused(
+    here: Machine, toy: Accelerator, host_cpu: Accelerator
 ) -> None:
-    unread = replace(toy, restricts=False)
-    arrange(JOB, {"worker-0": (0, 1)}, {"worker-0": here}, unread)
-    with pytest.raises(InvalidSelection, match="a launcher cannot choose the devices of worker-0"):
-        arrange(JOB, {"worker-0": (1,)}, {"worker-0": here}, unread)
-
-
-def test_a_slot_without_a_device_is_refused(here: Machine, toy: Accelerator, host_cpu: Accelerator) -> None:
     with pytest.raises(InvalidSelection, match="slot 4 of worker-0"):
-        arrange(JOB, {"worker-0": range(5)}, {"worker-0": here}, toy)
-    arrange(JOB, {"worker-0": range(5)}, {"worker-0": here}, host_cpu)
+        on_one(here, toy, range(5))
+    on_one(here, host_cpu, range(5))
+    # The runtime numbers devices by local ranks.
+    unread = replace(toy, restricts=False)
+    on_one(here, unread, (0, 1))
+    with pytest.raises(InvalidSelection, match="a launcher cannot choose the devices of worker-0"):
+        on_one(here, unread, (1,))
 
 
 def test_ranks_are_placed_near_their_devices(here: Machine, toy: Accelerator) -> None:
-    near = replace(here, device_nodes=(1, 1, 0, None))
-    plan = arrange(replace(JOB, binding=Binding()), {"worker-0": range(4)}, {"worker-0": near}, toy)
+    plan = on_one(replace(here, device_nodes=(1, 1, 0, None)), toy, range(4), BOUND)
     assert [rank.numa_nodes for rank in plan.hosts[0].ranks] == [(1,), (1,), (0,), (0,)]
 
 
 def test_a_host_without_facts_completes_its_own_part(here: Machine, toy: Accelerator) -> None:
-    job, slots = replace(JOB, binding=Binding()), {"worker-0": (0, 1), "worker-1": (0, 1)}
-    whole = arrange(job, slots, dict.fromkeys(slots, here), toy)
-    partial = arrange(job, slots, {"worker-0": here}, toy)
-    assert partial.hosts[1].bound_here
-    assert partial.hosts[1].ranks[0].cpus == ()
+    slots = {"worker-0": (0, 1), "worker-1": (0, 1)}
+    whole = planning.arrange(BOUND, slots, dict.fromkeys(slots, here), toy, {})
+    partial = planning.arrange(BOUND, slots, {"worker-0": here}, toy, {})
+    assert (partial.hosts[1].bound_here, partial.hosts[1].ranks[0].cpus) == (True, ())
     read = Plan.from_json(partial.to_json())
     assert planning.complete(read, 1, here, toy, {}) == whole
     assert planning.complete(whole, 1, here, toy, {}) is whole
@@ -176,9 +165,11 @@ def test_a_host_without_facts_completes_its_own_part(here: Machine, toy: Acceler
 
 
 def test_the_master_is_the_first_host(here: Machine, toy: Accelerator) -> None:
-    def master(*hosts: str) -> str:
-        slots = dict.fromkeys(hosts, (0,))
-        return arrange(replace(JOB, master_addr=""), slots, dict.fromkeys(hosts, here), toy).master_addr
+    def master(*names: str) -> str:
+        slots = dict.fromkeys(names, (0,))
+        return planning.arrange(
+            replace(JOB, master_addr=""), slots, dict.fromkeys(names, here), toy, {}
+        ).master_addr
 
     assert master("me@worker-0", "worker-1") == "worker-0"
     assert master("[fe80::1]", "worker-1") == "fe80::1"
@@ -187,15 +178,16 @@ def test_the_master_is_the_first_host(here: Machine, toy: Accelerator) -> None:
         master("localhost", "worker-1")
 
 
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+
+
 @given(
     name=st.sampled_from(["two-sockets", "hbm-flat", "laptop", "container-half-cores", "eight-sockets"]),
     counts=st.lists(st.integers(1, 3), min_size=1, max_size=4),
     bind=st.booleans(),
     known=st.booleans(),
-    exports=st.dictionaries(
-        st.from_regex(r"\A[A-Z_]{1,8}\Z"), st.text(st.characters(codec="utf-8", exclude_characters="\0"))
-    ),
-    arguments=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"))),
+    exports=st.dictionaries(st.from_regex(r"\A[A-Z_]{1,8}\Z"), TEXT),
+    arguments=st.lists(TEXT),
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_any_plan_is_the_same_after_json(
@@ -210,12 +202,190 @@ def test_any_plan_is_the_same_after_json(
 ) -> None:
     here = Machine(read_topology(root_of(name)), devices=4)
     slots = {f"worker-{number}": range(count) for number, count in enumerate(counts)}
-    job = replace(
-        JOB,
-        program=Program(("python", "x.py"), tuple(arguments)),
-        exports=exports,
-        binding=Binding() if bind else None,
-    )
-    plan = arrange(job, slots, dict.fromkeys(slots, here) if known else {}, toy)
+    program = Program(("python", "x.py"), tuple(arguments))
+    job = replace(BOUND if bind else JOB, program=program, exports=exports)
+    plan = planning.arrange(job, slots, dict.fromkeys(slots, here) if known else {}, toy, {})
     assert Plan.from_json(plan.to_json()) == plan
     assert Machine.from_json(here.to_json()) == here
+
+
+@pytest.fixture
+def place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, here: Machine, host_cpu: Accelerator
+) -> Callable[..., None]:
+    """A folder with a script, on a machine whose accelerator is the CPU; returns what changes the machine.
+
+    Each host that is asked is the same machine.
+    """
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(hosts, "DEFAULT_HOSTFILE", str(tmp_path / "none"))
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "__init__.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "run.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "run.sh").chmod(0o755)
+    here = replace(here, devices=2)
+    monkeypatch.setattr(ssh, "query_hosts", lambda names, *rest: dict.fromkeys(names, here))
+
+    def change(accelerator: Accelerator = host_cpu, **facts: object) -> None:
+        monkeypatch.setattr(machine, "this_machine", lambda environ=None: replace(here, **facts))  # type: ignore[arg-type]
+        monkeypatch.setattr(machine, "accelerator", lambda: accelerator)
+
+    change()
+    return change
+
+
+def make(**given: object) -> Plan:
+    return planning.make_plan(Options(**{"script": "train.py", **given}), {})  # type: ignore[arg-type]
+
+
+def counts(plan: Plan) -> dict[str, int]:
+    return {host.name: len(host.ranks) for host in plan.hosts}
+
+
+@pytest.mark.usefixtures("place")
+def test_without_a_number_there_is_a_rank_on_each_numa_node() -> None:
+    plan = make(bind_cores_to_rank=True)
+    assert counts(plan) == {"localhost": 2}
+    assert (plan.master_addr, plan.master_port, plan.directory) == ("127.0.0.1", 29500, os.getcwd())
+    assert counts(make(bind_core_list="0-3")) == {"localhost": 1}
+    assert counts(make(num_accelerators=5)) == {"localhost": 5}
+
+
+def test_visible_devices_give_the_number(place: Callable[..., None], toy: Accelerator) -> None:
+    place(mask=("4", "6", "7"))
+    assert visible(make(include="localhost:0,2")) == "4,7"
+    assert counts(make()) == {"localhost": 3}
+    with pytest.raises(InvalidSelection):
+        make(num_accelerators=4)
+    place(toy)
+    assert counts(make()) == {"localhost": 2}
+    with pytest.raises(InvalidSelection):
+        make(num_accelerators=3)
+    place(toy, devices=0)
+    with pytest.raises(InvalidSelection, match="no device to start ranks on"):
+        make()
+
+
+@pytest.mark.usefixtures("place")
+def test_hosts_are_asked_unless_they_are_this_one() -> None:
+    for names in (("127.0.0.1", "127.0.0.2"), ("worker-0", "worker-1")):
+        Path("hosts").write_text("".join(f"{name} slots=2\n" for name in names))
+        assert not any(host.bound_here for host in make(hostfile="hosts").hosts)
+    for more in ({"launcher": "slurm"}, {"launcher": "own"}, {"no_ssh_check": True}):
+        assert all(host.bound_here for host in make(hostfile="hosts", **more).hosts)
+    one = make(hostfile="hosts", no_ssh=True, node_rank=1)
+    assert [host.bound_here for host in one.hosts] == [True, False]
+    assert one.master_addr == "worker-0"
+    with pytest.raises(InvalidSelection, match="--node_rank 2"):
+        make(hostfile="hosts", no_ssh=True, node_rank=2)
+
+
+@pytest.mark.usefixtures("place")
+def test_a_single_host_is_this_machine_unless_another_engine_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    Path("hosts").write_text("worker-0 slots=2\n")
+    asked: list[str] = []
+    monkeypatch.setattr(ssh, "query_hosts", lambda names, *rest: asked.extend(names) or {})
+    alone = make(hostfile="hosts")
+    assert (alone.master_addr, alone.hosts[0].bound_here, asked) == ("127.0.0.1", False, [])
+    assert "worker-0 is the only host" in alone.notes[0]
+    for more in ({"force_multi": True}, {"launcher": "impi"}):
+        there = make(hostfile="hosts", **more)
+        assert (there.master_addr, there.notes, asked.pop()) == ("worker-0", (), "worker-0")
+    Path("hosts").write_text("127.0.0.1 slots=2\n")
+    assert make(hostfile="hosts").notes == ()
+
+
+@pytest.mark.usefixtures("place")
+def test_a_plan_is_replayed_with_another_master(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = make(bind_cores_to_rank=True)
+    Path("plan.json").write_text(plan.to_json())
+    assert planning.load_plan(Options(plan="plan.json")) == plan
+    moved = planning.load_plan(Options(plan="plan.json", master_addr="10.0.0.1", master_port=4000))
+    assert moved == plan.with_master("10.0.0.1", 4000)
+    with pytest.raises(InvalidSelection, match="--node_rank 1"):
+        planning.load_plan(Options(plan="plan.json", no_ssh=True, node_rank=1))
+    with pytest.raises(InvalidPlan, match="cannot read the plan"):
+        planning.load_plan(Options(plan="missing.json"))
+    monkeypatch.setenv("KMP_AFFINITY", "compact")
+    with pytest.raises(AffinityConflict):
+        planning.load_plan(Options(plan="plan.json"))
+
+
+@pytest.mark.usefixtures("place")
+def test_an_edited_plan_with_the_same_cpus_for_two_ranks_is_refused() -> None:
+    data = json.loads(make(bind_cores_to_rank=True).to_json())
+    first, second = data["hosts"][0]["ranks"]
+    second["cpus"] = f"{first['cpus'].partition('-')[0]},{second['cpus']}"
+    Path("edited.json").write_text(json.dumps(data))
+    with pytest.raises(InvalidPlan) as error:
+        planning.load_plan(Options(plan="edited.json"))
+    assert "ranks 0 and 1 both have CPU 0" in error.value.found
+    assert "--bind_cores_to_rank" in error.value.do
+
+
+@pytest.mark.usefixtures("place")
+def test_the_table_shows_what_the_plan_has() -> None:
+    text = emit.table(make(bind_cores_to_rank=True, num_accelerators=3, reserve_cores=1))
+    rows = [line.split() for line in text.splitlines()]
+    assert ["0", "localhost", "0", "1", "1,9", "0", "bind", "0", "1"] in rows
+    assert ["2", "localhost", "2", "3", "5-7,13-15", "1", "bind", "1", "3"] in rows
+    assert "reserved on localhost: CPUs 0,4,8,12" in text
+    assert "note: CPUs 3,11 of localhost belong to no rank" in text
+    assert "not bound" in emit.table(make())
+    Path("hosts").write_text("worker-0 slots=1\n")
+    assert "decided on the host" in emit.table(make(hostfile="hosts", force_multi=True, launcher="slurm"))
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    ("given", "command"),
+    [
+        ({"arguments": ("--lr", "1")}, (sys.executable, "-u", "train.py")),
+        ({"script": "train", "module": True}, (sys.executable, "-u", "-m", "train")),
+        ({"script": "own.part", "module": True}, (sys.executable, "-u", "-m", "own.part")),
+        ({"script": "json.tool", "module": True}, (sys.executable, "-u", "-m", "json.tool")),
+        ({"script": "./run.sh", "no_python": True, "no_local_rank": True}, ("./run.sh",)),
+        ({"script": "sh", "no_python": True}, ("sh",)),
+    ],
+)
+def test_programs_that_exist(given: dict[str, object], command: tuple[str, ...]) -> None:
+    program = make(**given).program
+    assert program.command == command
+    assert program.arguments == given.get("arguments", ())
+    assert program.pass_local_rank == ("no_local_rank" not in given)
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"script": "missing.py"}, "missing.py"),
+        ({"script": "missing", "module": True}, "missing"),
+        ({"script": ".train", "module": True}, "no module ''"),
+        ({"no_python": True}, "not an executable file"),
+        ({"script": "./missing", "no_python": True}, "missing"),
+        ({"arguments": ("a\0b",)}, "NUL"),
+    ],
+)
+def test_programs_that_do_not_exist_are_named_before_hosts_are_asked(
+    given: dict[str, object], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("hosts").write_text("worker-0 slots=2\nworker-1 slots=1\n")
+    monkeypatch.setattr(ssh, "query_hosts", lambda *rest: pytest.fail("a host was asked"))
+    with pytest.raises(InvalidArguments) as caught:
+        make(hostfile="hosts", **given)
+    assert named in caught.value.found
+
+
+@pytest.mark.usefixtures("place")
+def test_a_config_that_deepspeed_refuses_is_named_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "deepspeed_folder", lambda: tmp_path)
+    assert "refuses a config with `elasticity`" in make(elastic_training=True).notes[0]
+    assert make().notes == ()
+    (tmp_path / "elasticity").mkdir()
+    assert make(elastic_training=True).notes == ()

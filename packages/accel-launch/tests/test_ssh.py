@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -29,35 +30,47 @@ FACTS = {
 
 
 @pytest.fixture
-def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Writes its arguments to a file, and answers by the name of the host."""
-    program = tmp_path / "bin" / "ssh"
-    program.parent.mkdir()
-    program.write_text(
-        f"#!{sys.executable}\n"
-        "import json, sys, time\n"
-        f"open({str(tmp_path / 'asked')!r}, 'a').write(json.dumps(sys.argv[1:]) + '\\n')\n"
-        "host = sys.argv[sys.argv.index('--') + 1]\n"
-        "if host == 'dead': sys.exit('ssh: connect to host dead port 22: No route to host')\n"
-        "if host == 'silent': time.sleep(300)\n"
-        "if host == 'old': print('{\"devices\": 2}')\n"
-        f"else: print('Welcome!'); print({json.dumps(json.dumps(FACTS))})\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
-    return tmp_path / "asked"
+def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Puts an ssh on PATH that writes its arguments to the returned file, and then runs the given lines of Python."""
+
+    def write(lines: str) -> Path:
+        program = tmp_path / "bin" / "ssh"
+        program.parent.mkdir()
+        record = f"open({str(tmp_path / 'asked')!r}, 'a').write(json.dumps(sys.argv[1:]) + '\\n')"
+        program.write_text(f"#!{sys.executable}\nimport json, os, sys, time\n{record}\n{lines}")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+        return tmp_path / "asked"
+
+    return write
 
 
-def test_each_host_answers(fake_ssh: Path) -> None:
+#: Answers by the name of the host.
+ANSWERS = f"""
+host = sys.argv[sys.argv.index('--') + 1]
+if host == 'dead': sys.exit('ssh: connect to host dead port 22: No route to host')
+if host == 'silent': time.sleep(300)
+if host == 'old': print('{{"devices": 2}}')
+else: print('Welcome!'); print({json.dumps(FACTS)!r})
+"""
+#: Gives the last argument to a shell, as sshd does.
+SHELL = "os.execvp('sh', ['sh', '-c', sys.argv[-1]])"
+
+
+def test_each_host_answers(fake_ssh: Callable[[str], Path]) -> None:
+    record = fake_ssh(ANSWERS)
     answers = ssh.query_hosts(["worker-0", "me@[::1]"], Options(ssh_port=2222), "/work", {})
     assert list(answers) == ["worker-0", "me@[::1]"]
     assert answers["worker-0"] == Machine.from_json(json.dumps(FACTS))
-    asked = [json.loads(line) for line in fake_ssh.read_text().splitlines()]
+    asked = [json.loads(line) for line in record.read_text().splitlines()]
     assert {tuple(row[4:7]) for row in asked} == {("-p", "2222", "--")}
     assert {row[7] for row in asked} == {"worker-0", "me@::1"}
 
 
-def test_hosts_that_do_not_answer_are_all_named(fake_ssh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_that_do_not_answer_are_all_named(
+    fake_ssh: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_ssh(ANSWERS)
     monkeypatch.setattr(ssh, "ANSWER", 2)
     run = subprocess.run
 
@@ -112,28 +125,20 @@ def test_which_hosts_are_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not any(map(ssh.is_this_host, ["node70", "worker-0", "10.0.0.1", "[fe80::1]"]))
 
 
-@pytest.fixture
-def local_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Writes its arguments to a file, and gives the last one to a shell, as sshd does."""
-    program = tmp_path / "bin" / "ssh"
-    program.parent.mkdir()
-    record = tmp_path / "asked"
-    program.write_text(
-        f'#!/bin/sh\nprintf "%s\\n" "$@" >> {record}\nfor last; do :; done\nexec sh -c "$last"\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
-    return record
-
-
-def test_values_of_variables_are_in_no_argument_of_ssh(local_ssh: Path, tmp_path: Path) -> None:
+def test_values_of_variables_are_in_no_argument_of_ssh(
+    fake_ssh: Callable[[str], Path], tmp_path: Path
+) -> None:
+    record = fake_ssh(SHELL)
     exports = {"WANDB_API_KEY": "hunter2", "PYTHONPATH": str(tmp_path)}
     answers = ssh.query_hosts(["worker-0"], Options(), str(tmp_path), exports)
     assert list(answers) == ["worker-0"]
-    assert "hunter2" not in local_ssh.read_text()
+    assert "hunter2" not in record.read_text()
 
 
-def test_modules_of_the_working_folder_are_not_run_for_the_facts(local_ssh: Path, tmp_path: Path) -> None:
+def test_modules_of_the_working_folder_are_not_run_for_the_facts(
+    fake_ssh: Callable[[str], Path], tmp_path: Path
+) -> None:
+    fake_ssh(SHELL)
     work = tmp_path / "work"
     work.mkdir()
     for name in ("bisect", "queue", "runpy", "json"):
@@ -143,12 +148,15 @@ def test_modules_of_the_working_folder_are_not_run_for_the_facts(local_ssh: Path
     assert not (work / "planted").exists()
 
 
-def test_a_file_for_another_host_is_its_owner_s_and_new(local_ssh: Path, tmp_path: Path) -> None:
+def test_a_file_for_another_host_is_its_owner_s_and_new(
+    fake_ssh: Callable[[str], Path], tmp_path: Path
+) -> None:
+    record = fake_ssh(SHELL)
     path = tmp_path / "job 'x'"
     ssh.write_files({"worker-0": str(path)}, Options(), "aGk=")
     assert path.read_text() == "aGk=\n"
     assert path.stat().st_mode & 0o777 == 0o600
-    assert "aGk=" not in local_ssh.read_text()
+    assert "aGk=" not in record.read_text()
     link, target = tmp_path / "link", tmp_path / "target"
     link.symlink_to(target)
     with pytest.raises(HostUnreachable):

@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import signal
 import socket
 import stat
 import sys
@@ -17,13 +16,13 @@ from pathlib import Path
 
 from accel_core.api import CURRENT
 from accel_launch import engines, planning, ssh
-from accel_launch.engines import Engine, Local, NoSsh
+from accel_launch.engines import Local
 from accel_launch.errors import EngineRefused, LogUnwritable, PortInUse
 from accel_launch.job import Job
 from accel_launch.options import DEFAULT_PORT, IN_CONTAINERS, Options, add_arguments, parsed
 from accel_launch.plan import Plan
-from accel_launch.protocol import STDERR, write_all
-from accel_launch.supervisor import Supervisor, View, described, shell_code
+from accel_launch.protocol import STDOUT, say, write_all
+from accel_launch.supervisor import View
 
 __all__ = ["add_arguments", "run"]
 
@@ -35,21 +34,25 @@ def carry_out(plan: Plan, options: Options) -> int:
     """Run the job; returns the launcher's exit code. Raises an AccelError only before anything was started."""
     engine = engines.choose(plan, options)
     engine.check(plan, options)
-    if options.elastic_training and not isinstance(engine, (Local, NoSsh)):
-        raise _not_elastic(plan)
-    if isinstance(engine, Local) and is_port_free_to_choose(plan, options):
-        with chosen_port(plan, options) as moved:
-            return _carried_out(engine, moved, options)
-    if ssh.is_this_host(plan.hosts[0].name) and not (options.no_ssh and options.node_rank):
-        check_port(plan.master_port)
-    return _carried_out(engine, plan, options)
-
-
-def _carried_out(engine: Engine, plan: Plan, options: Options) -> int:
-    logs = _logs(options.enable_each_rank_log)
-    view, live = _view(plan, options)
-    job = Job(plan, logs=logs, status=live)
-    with _pid_file(options.save_pid), contextlib.closing(view):
+    local = isinstance(engine, Local)
+    if options.elastic_training and not local:
+        raise EngineRefused(
+            what="--elastic_training cannot be used with an engine that starts all hosts at once",
+            found=f"a plan for {len(plan.hosts)} hosts, or a --launcher other than local",
+            expected="hosts that come and go on their own",
+            do="run the command on each host, with --no_ssh and its --node_rank",
+        )
+    with contextlib.ExitStack() as stack:
+        if local and not options.no_ssh and is_port_free_to_choose(plan, options):
+            plan = stack.enter_context(chosen_port(plan, options))
+        elif ssh.is_this_host(plan.hosts[0].name) and not (options.no_ssh and options.node_rank):
+            check_port(plan.master_port)
+        logs = _logs(options.enable_each_rank_log)
+        view, live = _view(plan, options)
+        stack.enter_context(contextlib.closing(view))
+        job = Job(plan, logs=logs, status=live)
+        if options.save_pid:
+            stack.enter_context(_pid_file())
         if options.elastic_training:
             from accel_launch import elastic  # imports torch
 
@@ -57,29 +60,13 @@ def _carried_out(engine: Engine, plan: Plan, options: Options) -> int:
         else:
             supervisor = engine.supervisor(job, options, view)
             supervisor.run()
-    code, report = outcome(supervisor)
+    code, report = supervisor.ends.outcome(supervisor.stopped_by, supervisor.engine_code)
     if supervisor.output_error is not None:
         lost = f"the ranks' output cannot be written: {supervisor.output_error.strerror}"
         code, report = code or 1, "; ".join(filter(None, (lost, report)))
     if report:
-        with contextlib.suppress(OSError):
-            write_all(STDERR, f"accel launch: {report}\n".encode())
+        say(report)
     return code
-
-
-def outcome(supervisor: Supervisor) -> tuple[int, str]:
-    """Return the launcher's exit code, and why it is not 0."""
-    ends, stopped_by = supervisor.ends, supervisor.stopped_by
-    if report := ends.report():
-        return ends.exit_code(stopped_by), report
-    if stopped_by is not None:
-        return ends.exit_code(stopped_by), f"stopped by {signal.Signals(stopped_by).name}"
-    silent = [rank for rank in ends.hosts if rank not in ends.ended]
-    engine_code = supervisor.engine_code
-    if engine_code is not None and (engine_code or silent):
-        ranks = f"; no end was reported of {len(silent)} of {len(ends.hosts)} ranks" if silent else ""
-        return shell_code(engine_code) or 1, f"the engine's command {described(engine_code)}{ranks}"
-    return ends.exit_code(None), ""
 
 
 def _view(plan: Plan, options: Options) -> tuple[View, bool]:
@@ -96,42 +83,26 @@ def _logs(folder: str | None) -> str:
     """Return the absolute path of the folder for logs, which exists now; empty: none."""
     if folder is None:
         return ""
-    if not folder:
-        raise _unwritable("an empty name")
-    path = Path(folder).absolute()
+    path, reason = Path(folder).absolute(), "" if folder else "an empty name"
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):
             pass
     except OSError as error:
-        raise _unwritable(f"{path}: {error.strerror}") from error
+        reason = f"{path}: {error.strerror}"
+    if reason:
+        raise LogUnwritable(
+            what="cannot write the ranks' logs",
+            found=reason,
+            expected="a folder that you may write to, or that can be made",
+            do="give --enable_each_rank_log another folder",
+        )
     return str(path)
 
 
-def _unwritable(found: str) -> LogUnwritable:
-    return LogUnwritable(
-        what="cannot write the ranks' logs",
-        found=found,
-        expected="a folder that you may write to, or that can be made",
-        do="give --enable_each_rank_log another folder",
-    )
-
-
-def _not_elastic(plan: Plan) -> EngineRefused:
-    return EngineRefused(
-        what="--elastic_training cannot be used with an engine that starts all hosts at once",
-        found=f"a plan for {len(plan.hosts)} hosts, or a --launcher other than local",
-        expected="hosts that come and go on their own",
-        do="run the command on each host, with --no_ssh and its --node_rank",
-    )
-
-
 @contextlib.contextmanager
-def _pid_file(wanted: bool) -> Iterator[None]:
+def _pid_file() -> Iterator[None]:
     """Write the launcher's pid to the file that deepspeed's `--save_pid` writes, as long as the job runs."""
-    if not wanted:
-        yield
-        return
     path = Path(tempfile.gettempdir(), f"{os.getpid()}.deepspeed")
     try:
         # Not through a link that another user has laid there.
@@ -146,7 +117,7 @@ def _pid_file(wanted: bool) -> Iterator[None]:
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(str(os.getpid()))
-        write_all(1, f"launcher pid: {os.getpid()}\n".encode())
+        write_all(STDOUT, f"launcher pid: {os.getpid()}\n".encode())
         yield
     finally:
         path.unlink(missing_ok=True)
@@ -167,9 +138,7 @@ def chosen_port(plan: Plan, options: Options) -> Iterator[Plan]:
         # SO_REUSEADDR. torch's store binds with it, which the kernel permits as long as nobody listens.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if number != DEFAULT_PORT and options.shows_notes:
-            with contextlib.suppress(OSError):
-                said = f"port {DEFAULT_PORT} is in use, so rank 0 listens on port {number}"
-                write_all(STDERR, f"accel launch: {said}\n".encode())
+            say(f"port {DEFAULT_PORT} is in use, so rank 0 listens on port {number}")
         yield plan if number == DEFAULT_PORT else plan.with_master(plan.master_addr, number)
 
 
@@ -210,12 +179,14 @@ def run(args: argparse.Namespace) -> int:
     """
     _open_standard_streams()
     given = parsed(args)
-    with contextlib.nullcontext() if given.emit or given.dry_run else CURRENT.quiet():
+    prints = given.emit is not None or given.dry_run
+    with contextlib.nullcontext() if prints else CURRENT.quiet():
         plan = planning.load_plan(given) if given.plan else planning.make_plan(given)
-    if given.emit or given.dry_run:
-        return _print(plan, given)
+    if prints:
+        _print(plan, given)
+        return 0
     for note in plan.notes if given.shows_notes else ():
-        sys.stderr.write(f"accel launch: {note}\n")
+        say(note)
     return carry_out(plan, given)
 
 
@@ -225,27 +196,21 @@ def _open_standard_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(
-                os.open(os.devnull, os.O_RDWR), True
-            )  # the lowest free number, which is this one
+            # The lowest free number, which is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
-def _announce(names: list[str], where: str) -> None:
-    """Name what looks like a secret before it is written; a file that this is written to becomes private."""
-    sys.stderr.write(f"accel launch: {where} has what looks like secrets: {', '.join(names)}\n")
-    with contextlib.suppress(OSError, ValueError):
-        if stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
-            os.fchmod(sys.stdout.fileno(), 0o600)
-
-
-def _print(plan: Plan, given: Options) -> int:
+def _print(plan: Plan, given: Options) -> None:
     # Imported here: a job that is started at once shall not wait for rich.
     from accel_launch import emit
 
     if (given.emit or given.json) and (names := plan.secrets()):
-        _announce(names, "a Secret" if given.emit in IN_CONTAINERS else "this output")
+        where = "a Secret" if given.emit in IN_CONTAINERS else "this output"
+        say(f"{where} has what looks like secrets: {', '.join(names)}")
+        with contextlib.suppress(OSError, ValueError):
+            if stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode):
+                os.fchmod(sys.stdout.fileno(), 0o600)
     if given.emit:
         sys.stdout.write(emit.render(plan, given))
     else:
         sys.stdout.write(plan.to_json() + "\n" if given.json else emit.table(plan))
-    return 0

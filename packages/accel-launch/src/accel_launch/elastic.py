@@ -25,8 +25,8 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvou
 from accel_core import env
 from accel_launch.job import Job
 from accel_launch.options import Options
-from accel_launch.protocol import Assignment
-from accel_launch.supervisor import Supervisor, View, shell_code
+from accel_launch.protocol import Assignment, say, shell_code
+from accel_launch.supervisor import Supervisor, View
 
 #: Restarts after failures; a change of hosts does not count.
 RESTARTS = 3
@@ -126,7 +126,7 @@ class RankAgent(SimpleElasticAgent):
         ended = supervisor.ends.ended
         if not any(ended.values()):
             return RunResult(state=WorkerState.SUCCEEDED, return_values=dict.fromkeys(ended))
-        supervisor.say(supervisor.ends.report())
+        say(supervisor.ends.report())
         failures = {
             rank: ProcessFailure(local_rank=0, pid=-1, exitcode=shell_code(code), error_file="")
             for rank, code in ended.items()

@@ -17,16 +17,17 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from accel_launch import ssh
 from accel_launch.errors import EngineRefused, EngineUnavailable, UnknownEngine
-from accel_launch.job import AGENT, GUARD, Job
+from accel_launch.job import AGENT, Job
 from accel_launch.options import Options
 from accel_launch.plan import Plan
-from accel_launch.protocol import Assignment
+from accel_launch.protocol import GUARD, Assignment
 from accel_launch.supervisor import LostHost, Supervisor, View
 
 ENTRY_POINT_GROUP = "accel.launchers"
@@ -66,25 +67,25 @@ def of_command(
     command: Sequence[str],
     view: View,
     environment: Mapping[str, str] | None = None,
+    *,
     lost_host: LostHost | None = None,
-    hosts_file: int = -1,
+    inherited: Sequence[int] = (),
 ) -> Supervisor:
     """Return a supervisor of a command that starts the guards of all ranks.
 
-    environment: variables that the command gets besides those of this process. lost_host: as in `Supervisor`.
-    hosts_file: descriptor that the command inherits; -1: none.
+    environment: variables that the command gets besides those of this process. lost_host, inherited: as in
+    `Supervisor`.
     """
     engine = Assignment(
         rank=-1,
         host="",
-        command=tuple(command),
-        environment=dict(environment or {}),
+        command=command,
+        environment=environment or {},
         directory=job.plan.directory,
         token=job.token,
         grace=job.grace,
-        hosts_file=hosts_file,
     )
-    return Supervisor(GUARD, [engine], os.environ, job.hosts(), view, lost_host=lost_host)
+    return Supervisor([engine], job.hosts(), view, lost_host=lost_host, inherited=inherited)
 
 
 def _hosts_file(lines: Sequence[str]) -> int:
@@ -96,17 +97,15 @@ def _hosts_file(lines: Sequence[str]) -> int:
 
 
 def choose(plan: Plan, options: Options) -> Engine:
-    """Return the engine of `--no_ssh` or `--launcher`; without them `local` for one host, pdsh for several."""
-    if options.no_ssh:
-        return NoSsh()
+    """Return the engine of `--launcher`; without one `local` for one host and for `--no_ssh`, pdsh for several."""
     several = len(plan.hosts) > 1 or options.force_multi
-    return named(options.launcher.lower() or ("pdsh" if several else "local"))
+    return named("local" if options.no_ssh else options.launcher or ("pdsh" if several else "local"))
 
 
 def named(name: str) -> Engine:
     """Return the engine of this name, our own or another package's; raises UnknownEngine."""
     if name in _OWN:
-        return _OWN[name]()
+        return _OWN[name]
     points = {point.name: point for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
     if name not in points:
         raise UnknownEngine(
@@ -134,11 +133,11 @@ def named(name: str) -> Engine:
 
 
 class Local:
-    """Starts the ranks of a plan with one host."""
+    """Starts the ranks of a plan with one host; with `--no_ssh`, which runs on each host, those of `--node_rank`."""
 
     def check(self, plan: Plan, options: Options) -> None:
-        """Raise EngineRefused if the plan has several hosts."""
-        if len(plan.hosts) > 1:
+        """Raise EngineRefused if the plan has several hosts, without `--no_ssh`."""
+        if len(plan.hosts) > 1 and not options.no_ssh:
             raise EngineRefused(
                 what="the engine local cannot start ranks on other hosts",
                 found=f"a plan for {len(plan.hosts)} hosts: {', '.join(host.name for host in plan.hosts[:4])}",
@@ -148,33 +147,11 @@ class Local:
 
     def supervisor(self, job: Job, options: Options, view: View) -> Supervisor:
         """Return a supervisor of the ranks; rank 0 reads the launcher's standard input."""
-        return job.supervisor(0, view, stdin=_own_input())
-
-
-class NoSsh:
-    """Starts the ranks of host `--node_rank`; the same command runs on each host of the plan."""
-
-    def check(self, plan: Plan, options: Options) -> None:
-        """Raise EngineRefused if the plan has no such host."""
-        if not 0 <= options.node_rank < len(plan.hosts):
-            raise EngineRefused(
-                what="--no_ssh needs the number of this host",
-                found=f"--node_rank {options.node_rank}",
-                expected=f"a number from 0 to {len(plan.hosts) - 1}, as the plan has {len(plan.hosts)} hosts",
-                do="give each host its own --node_rank",
-            )
-
-    def supervisor(self, job: Job, options: Options, view: View) -> Supervisor:
-        """Return a supervisor of this host's ranks."""
-        return job.supervisor(options.node_rank, view, stdin=_own_input())
-
-
-def _own_input() -> int:
-    """Return another number for standard input, whose own number is a guard's parent pipe; -1: there is none."""
-    try:
-        return os.dup(0)
-    except OSError:
-        return -1
+        try:
+            stdin = os.dup(0)  # The number of standard input itself is that of a guard's parent pipe.
+        except OSError:
+            stdin = -1
+        return job.supervisor(options.node_rank if options.no_ssh else 0, view, stdin=stdin)
 
 
 class Pdsh:
@@ -221,7 +198,7 @@ class Pdsh:
             *options.launcher_args,
             self.remote_command(path, options),
         ]
-        return of_command(job, command, view, environment, self.lost_host)
+        return of_command(job, command, view, environment, lost_host=self.lost_host)
 
     @classmethod
     def lost_host(cls, line: bytes) -> tuple[str, int] | None:
@@ -270,9 +247,10 @@ class Slurm:
             *("--rank-from", "SLURM_PROCID", "--local-rank-from", "SLURM_LOCALID"),
         ]
         environment = {**job.to_environment(), "SLURM_HOSTFILE": f"/dev/fd/{hosts}"}
-        return of_command(job, command, view, environment, hosts_file=hosts)
+        return of_command(job, command, view, environment, inherited=(hosts,))
 
 
+@dataclass(frozen=True)
 class Mpi:
     """One implementation of MPI: mpirun starts a guard for each rank. The program itself need not use MPI.
 
@@ -285,10 +263,10 @@ class Mpi:
     title: str
     programs: tuple[str, ...]
     says: tuple[str, ...]
-    not_says: tuple[str, ...] = ()
     install: str
-    rank_from = "PMI_RANK"
-    local_rank_from = "MPI_LOCALRANKID"
+    not_says: tuple[str, ...] = ()
+    rank_from: str = "PMI_RANK"
+    local_rank_from: str = "MPI_LOCALRANKID"
 
     def check(self, plan: Plan, options: Options) -> None:
         """Raise EngineUnavailable if its mpirun is not installed."""
@@ -300,11 +278,10 @@ class Mpi:
         # pip installs Intel MPI beside Python, whose virtual environment need not be activated.
         places = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}{Path(sys.executable).parent}"
         for folder in places.split(os.pathsep):
-            for name in self.programs:
-                path = shutil.which(name, path=folder)
-                if path and self._is_own(path):
+            for path in filter(None, (shutil.which(name, path=folder) for name in self.programs)):
+                if self._is_own(path):
                     return path
-                others += [path] if path else []
+                others.append(path)
         paths = ", ".join(dict.fromkeys(others))
         found = f"{paths} of another MPI" if others else f"no {self.programs[0]} on PATH"
         raise _unavailable(self.title, found, self.install)
@@ -321,107 +298,93 @@ class Mpi:
 
     def supervisor(self, job: Job, options: Options, view: View) -> Supervisor:
         """Return a supervisor of mpirun."""
-        carried = job.to_environment()
+        environment = job.to_environment()
         slots = [f"{host.name}:{len(host.ranks)}" for host in job.plan.hosts]
         hosts = _hosts_file(slots)
+        placement, more = self.placement(slots, f"/dev/fd/{hosts}", environment, options.ssh_port)
         command = [
             self.program(),
-            *self.placement(slots, f"/dev/fd/{hosts}", carried),
-            *self.ssh_options(options),
+            *placement,
             *options.launcher_args,
             *("-n", str(job.plan.world_size)),
             *GUARD,
             *("--rank-from", self.rank_from, "--local-rank-from", self.local_rank_from),
         ]
-        return of_command(job, command, view, {**carried, **self.environment(options)}, hosts_file=hosts)
+        return of_command(job, command, view, {**environment, **more}, inherited=(hosts,))
 
-    def placement(self, slots: Sequence[str], file: str, carried: Mapping[str, str]) -> Sequence[str]:
-        """Return the options that place the ranks.
+    def placement(
+        self, slots: Sequence[str], file: str, job: Iterable[str], ssh_port: int | None
+    ) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Return the options that place the ranks and transfer the job, and further variables for mpirun.
 
-        slots: `host:number` of each host; file: the same as lines. carried: the variables with the job.
+        slots: `host:number` of each host; file: the same as lines. job: names of the variables with the job.
         """
         raise NotImplementedError
 
-    def ssh_options(self, options: Options) -> Sequence[str]:
-        """Return the options for `--ssh_port`."""
-        return ()
 
-    def environment(self, options: Options) -> Mapping[str, str]:
-        """Return variables for mpirun."""
-        return {}
-
-
+@dataclass(frozen=True)
 class Hydra(Mpi):
-    """What Intel MPI and MPICH have in common: the process manager Hydra. It transfers the whole environment."""
+    """What Intel MPI and MPICH have in common: the process manager Hydra. It transfers the whole environment.
 
-    ssh_arguments: str
-    bootstrap: str
+    bootstrap: its option for the program that reaches other hosts; ssh_arguments: its variable for arguments of ssh.
+    """
 
-    def placement(self, slots: Sequence[str], file: str, carried: Mapping[str, str]) -> Sequence[str]:
-        """Return the options that place the ranks."""
+    bootstrap: str = ""
+    ssh_arguments: str = ""
+    variables: Mapping[str, str] = field(default_factory=dict)
+
+    def placement(
+        self, slots: Sequence[str], file: str, job: Iterable[str], ssh_port: int | None
+    ) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Return the options that place the ranks, and further variables for mpirun."""
+        port = {self.ssh_arguments: f"-p {ssh_port}"} if ssh_port is not None else {}
         # Intel MPI takes `-hosts worker-0:2` with a single host for the name `worker-0:2`.
-        return (self.bootstrap, "ssh", "-machinefile", file)
-
-    def environment(self, options: Options) -> Mapping[str, str]:
-        """Return variables for mpirun."""
-        return {self.ssh_arguments: f"-p {options.ssh_port}"} if options.ssh_port is not None else {}
-
-
-class IntelMpi(Hydra):
-    """Intel MPI, from PyPI or a system's installation."""
-
-    title = "Intel MPI"
-    programs = ("mpiexec.hydra", "mpirun")
-    says = ("Intel(R) MPI",)
-    install = "pip install impi-rt"
-    bootstrap = "-bootstrap"
-    ssh_arguments = "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"
-
-    def environment(self, options: Options) -> Mapping[str, str]:
-        """Return variables for mpirun: the plan binds ranks, not Intel MPI."""
-        return {**super().environment(options), "I_MPI_PIN": "0"}
-
-
-class Mpich(Hydra):
-    """MPICH."""
-
-    title = "MPICH"
-    programs = ("mpiexec.mpich", "mpiexec.hydra", "mpirun")
-    says = ("HYDRA build details",)
-    not_says = ("Intel(R) MPI",)
-    install = "apt install mpich (or the package of your system)"
-    bootstrap = "-launcher"
-    ssh_arguments = "HYDRA_LAUNCHER_EXTRA_ARGS"
+        return (self.bootstrap, "ssh", "-machinefile", file), {**self.variables, **port}
 
 
 class OpenMpi(Mpi):
     """Open MPI. It transfers those variables only that are named."""
 
-    title = "Open MPI"
-    programs = ("mpirun.openmpi", "mpirun")
-    says = ("Open MPI", "OpenRTE")
-    install = "apt install openmpi-bin (or the package of your system)"
-    rank_from = "OMPI_COMM_WORLD_RANK"
-    local_rank_from = "OMPI_COMM_WORLD_LOCAL_RANK"
-
-    def placement(self, slots: Sequence[str], file: str, carried: Mapping[str, str]) -> Sequence[str]:
-        """Return the options that place the ranks, and transfer the job."""
+    def placement(
+        self, slots: Sequence[str], file: str, job: Iterable[str], ssh_port: int | None
+    ) -> tuple[Sequence[str], Mapping[str, str]]:
+        """Return the options that place the ranks and transfer the job."""
         # Containers run as root, where Open MPI asks whether that is intended.
         root = ("--allow-run-as-root",) if os.geteuid() == 0 else ()
-        names = (*carried, *(name for name in ("PATH", *_PYTHON) if name in os.environ))
+        names = (*job, *(name for name in ("PATH", *_PYTHON) if name in os.environ))
         exports = [word for name in names for word in ("-x", name)]
-        return (*root, "--bind-to", "none", "-H", ",".join(slots), *exports)
-
-    def ssh_options(self, options: Options) -> Sequence[str]:
-        """Return the options for `--ssh_port`."""
-        return () if options.ssh_port is None else ("--mca", "plm_rsh_args", f"-p {options.ssh_port}")
+        port = () if ssh_port is None else ("--mca", "plm_rsh_args", f"-p {ssh_port}")
+        return (*root, "--bind-to", "none", "-H", ",".join(slots), *exports, *port), {}
 
 
-_OWN: dict[str, type[Engine]] = {
-    "local": Local,
-    "impi": IntelMpi,
-    "openmpi": OpenMpi,
-    "mpich": Mpich,
-    "slurm": Slurm,
-    "pdsh": Pdsh,
+_OWN: dict[str, Engine] = {
+    "local": Local(),
+    "impi": Hydra(
+        title="Intel MPI",
+        programs=("mpiexec.hydra", "mpirun"),
+        says=("Intel(R) MPI",),
+        install="pip install impi-rt",
+        bootstrap="-bootstrap",
+        ssh_arguments="I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS",
+        variables={"I_MPI_PIN": "0"},  # The plan binds ranks, not Intel MPI.
+    ),
+    "openmpi": OpenMpi(
+        title="Open MPI",
+        programs=("mpirun.openmpi", "mpirun"),
+        says=("Open MPI", "OpenRTE"),
+        install="apt install openmpi-bin (or the package of your system)",
+        rank_from="OMPI_COMM_WORLD_RANK",
+        local_rank_from="OMPI_COMM_WORLD_LOCAL_RANK",
+    ),
+    "mpich": Hydra(
+        title="MPICH",
+        programs=("mpiexec.mpich", "mpiexec.hydra", "mpirun"),
+        says=("HYDRA build details",),
+        install="apt install mpich (or the package of your system)",
+        not_says=("Intel(R) MPI",),
+        bootstrap="-launcher",
+        ssh_arguments="HYDRA_LAUNCHER_EXTRA_ARGS",
+    ),
+    "slurm": Slurm(),
+    "pdsh": Pdsh(),
 }

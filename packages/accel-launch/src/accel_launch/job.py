@@ -9,8 +9,6 @@ job travels to it as text without special characters.
 from __future__ import annotations
 
 import base64
-import dataclasses
-import ipaddress
 import json
 import os
 import secrets
@@ -24,23 +22,17 @@ from accel_core import env
 from accel_core.errors import AccelError
 from accel_core.isolated import call_main
 from accel_launch.errors import RankMisplaced
-from accel_launch.plan import LOCAL, Host, Plan, Rank
+from accel_launch.plan import LOCAL, Host, Plan, Rank, from_data, ip_address, to_data
 from accel_launch.protocol import Assignment, report_failure
 from accel_launch.supervisor import Relay, Supervisor, View
 
-#: Runs one rank; see `guard`.
-GUARD = call_main("accel_launch.guard")
 #: Runs the ranks of one host; see `main`.
 AGENT = call_main("accel_launch.job")
 #: Holds the job for the guards of an engine; in parts, because Linux limits a variable to 128 KiB.
-VARIABLE = "ACCEL_LAUNCH_JOB"
+VARIABLE = "ACCEL_LAUNCH_JOB_"
 _PART = 100_000
 #: Seconds between SIGTERM and SIGKILL.
 GRACE = 10.0
-
-
-def _now() -> str:
-    return time.strftime("%Y%m%d%H%M%S")
 
 
 @dataclass(frozen=True)
@@ -57,37 +49,39 @@ class Job:
     grace: float = GRACE
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     secret: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
-    started: str = field(default_factory=_now)
+    started: str = field(default_factory=lambda: time.strftime("%Y%m%d%H%M%S"))
 
     def assignment(self, host: Host, rank: Rank, stdin: int = -1) -> Assignment:
         """Return what the guard of a rank has to do; stdin: as in `Assignment`."""
-        name = f"{self.started}_rank{rank.rank}.log"
-        # Alone on its own host, a launcher's ranks inherit its variables.
-        alone = [host.name for host in self.plan.hosts] == [LOCAL]
-        exports = {} if alone else self.plan.exports
+        plan = self.plan
+        # Rank 0 may listen on an IP address alone. Of a name other hosts may know another address.
+        listens = rank.rank == 0 and ip_address(plan.master_addr) is not None
+        environment = {
+            # Alone on its own host, a launcher's ranks inherit its variables.
+            **({} if [host.name for host in plan.hosts] == [LOCAL] else plan.exports),
+            **rank.environment,
+            # Set to nothing, too: a launcher may itself run in a rank of another job.
+            env.STORE_ADDRESS.name: plan.master_addr if listens else "",
+        }
+        if (
+            len(plan.hosts) == 1
+        ):  # With --no_ssh each of several hosts has its own launcher, and its own secret.
+            environment[env.JOB_SECRET.name] = self.secret
         return Assignment(
             rank=rank.rank,
             host=host.name,
-            command=self.plan.command(rank),
-            environment={**exports, **rank.environment, **self._of_the_store(rank)},
-            directory=self.plan.directory,
+            command=plan.command(rank),
+            environment=environment,
+            directory=plan.directory,
             token=self.token,
             grace=self.grace,
             cpus=rank.cpus,
             memory_mode=rank.memory.mode,
             memory_nodes=rank.memory.nodes,
-            log=os.path.join(self.logs, name) if self.logs else "",
+            log=os.path.join(self.logs, f"{self.started}_rank{rank.rank}.log") if self.logs else "",
             stdin=stdin,
             status=self.status,
         )
-
-    def _of_the_store(self, rank: Rank) -> dict[str, str]:
-        plan = self.plan
-        listens = rank.rank == 0 and _is_listenable(plan.master_addr)
-        # Set to nothing, too: a launcher may itself run in a rank of another job.
-        given = {env.STORE_ADDRESS.name: plan.master_addr if listens else ""}
-        # With --no_ssh each of several hosts has its own launcher, and its own secret.
-        return {**given, env.JOB_SECRET.name: self.secret} if len(plan.hosts) == 1 else given
 
     def placed(self, rank: int, local_rank: int) -> Assignment:
         """Return the assignment of a rank that mpirun or srun has started here; raises RankMisplaced."""
@@ -113,47 +107,29 @@ class Job:
         """
         host = completed(self.plan, node_rank)
         assignments = [self.assignment(host, rank, stdin if rank.rank == 0 else -1) for rank in host.ranks]
-        return Supervisor(GUARD, assignments, os.environ, self.hosts(), view, parent_pipe)
+        return Supervisor(assignments, self.hosts(), view, parent_pipe=parent_pipe)
 
     def to_text(self) -> str:
         """Return the job as base64, without a character that a shell or pdsh interprets."""
-        values = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-        data = json.dumps({**values, "plan": self.plan.to_json()})
-        return base64.urlsafe_b64encode(zlib.compress(data.encode(), 9)).decode()
+        data = json.dumps(to_data(self)).encode()
+        return base64.urlsafe_b64encode(zlib.compress(data, 9)).decode()
 
     @classmethod
     def from_text(cls, text: str) -> Job:
         """Return the job that `to_text` wrote."""
-        data = json.loads(zlib.decompress(base64.urlsafe_b64decode(text)))
-        return cls(**{**data, "plan": Plan.from_json(data["plan"])})
+        return from_data(cls, json.loads(zlib.decompress(base64.urlsafe_b64decode(text))), "job")
 
     def to_environment(self) -> dict[str, str]:
         """Return the job as environment variables."""
         text = self.to_text()
         parts = [text[start : start + _PART] for start in range(0, len(text), _PART)]
-        return {f"{VARIABLE}_{index}": part for index, part in enumerate(parts)}
+        return {f"{VARIABLE}{index}": part for index, part in enumerate(parts)}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Job:
         """Return the job in these variables."""
-        names = sorted(filter(is_job_variable, environment), key=lambda name: int(name.rpartition("_")[2]))
-        return cls.from_text("".join(environment[name] for name in names))
-
-
-def is_job_variable(name: str) -> bool:
-    """Whether a variable holds a part of the job; no rank shall see it."""
-    return name.startswith(f"{VARIABLE}_") and name.rpartition("_")[2].isdigit()
-
-
-def _is_listenable(address: str) -> bool:
-    """Whether rank 0 may listen on it alone: the other hosts may know a name by another address than this host."""
-    if address == LOCAL:
-        return True
-    try:
-        ipaddress.ip_address(address)
-    except ValueError:
-        return False
-    return True
+        count = sum(name.startswith(VARIABLE) for name in environment)
+        return cls.from_text("".join(environment[f"{VARIABLE}{index}"] for index in range(count)))
 
 
 def completed(plan: Plan, node_rank: int) -> Host:
@@ -192,4 +168,4 @@ def main() -> int:
     except AccelError as error:
         return report_failure(job.token, job.plan.hosts[node_rank].ranks[0].rank, str(error), 1)
     agent.run()
-    return agent.ends.exit_code(agent.stopped_by)
+    return agent.ends.outcome(agent.stopped_by)[0]

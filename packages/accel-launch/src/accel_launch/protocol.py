@@ -21,21 +21,25 @@ import selectors
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
+from accel_core.isolated import call_main
+
+#: Command of a guard; see `guard`.
+GUARD = call_main("accel_launch.guard")
 #: Passed on to the ranks, which then have the grace period to end.
 STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 #: Passed on to the ranks, which decide what it means.
 PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2)
-_PAUSE = 0.02
-_LINUX = sys.platform.startswith("linux")
+STDOUT, STDERR = 1, 2
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PAUSE, _IDLE = 0.02, 0.2
+_CHUNK = 1 << 16
 # Loaded at import: between fork and exec a child must not load libraries.
-_libc = ctypes.CDLL(None, use_errno=True) if _LINUX else None
+_libc = ctypes.CDLL(None, use_errno=True) if sys.platform.startswith("linux") else None
 
 
 def signal_on_parent_end(number: int) -> None:
@@ -50,81 +54,36 @@ def adopt_orphans() -> None:
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def process_fields(pid: int) -> list[bytes]:
+    """Return the fields of /proc/<pid>/stat from the third on, the state; empty without such a process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The second field is the name in parentheses, which may itself have spaces and parentheses.
+            return file.read().rpartition(b")")[2].split()
+    except OSError:
+        return []
+
+
 def descendants(root: int, zombies: bool = False) -> list[int]:
     """Return the processes below `root` from /proc, those that have ended only if `zombies`; empty without /proc."""
     children: dict[int, list[int]] = {}
     ended = set()
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
-        if not name.isdigit():
-            continue
-        state, parent = _state(int(name))
-        children.setdefault(parent, []).append(int(name))
-        if state == "Z":
-            ended.add(int(name))
-    found: list[int] = []
-    waiting = [root]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += below
-    return found if zombies else [pid for pid in found if pid not in ended]
-
-
-def _state(pid: int) -> tuple[str, int]:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            # The second field is the name in parentheses, which may itself have spaces and parentheses.
-            fields = file.read().rpartition(b")")[2].split()
-    except OSError:
-        return "", -1
-    return fields[0].decode(), int(fields[1])
-
-
-@contextlib.contextmanager
-def receiving(
-    numbers: Iterable[int], handler: Callable[[int, FrameType | None], None], selector: selectors.BaseSelector
-) -> Iterator[None]:
-    """Call the handler for these signals; each of them, and each child that ends, wakes the selector."""
-    reading, writing = os.pipe()
-    for descriptor in (reading, writing):
-        os.set_blocking(descriptor, False)
-    wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    former = {number: signal.signal(number, handler) for number in numbers}
-    former[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
-    selector.register(reading, selectors.EVENT_READ, lambda: os.read(reading, 4096))
-    try:
-        yield
-    finally:
-        signal.set_wakeup_fd(wakeup)
-        for number, function in former.items():
-            signal.signal(number, function)
-        os.close(reading)
-        os.close(writing)
-
-
-def has_ended(pipe: int) -> bool:
-    """Whether the other end of a readable pipe is closed."""
-    try:
-        return not os.read(pipe, 4096)
-    except OSError:
-        return True
+        if name.isdigit() and (fields := process_fields(int(name))):
+            children.setdefault(int(fields[1]), []).append(int(name))
+            if fields[0] == b"Z":
+                ended.add(int(name))
+    found = [root]
+    for pid in found:
+        found += children.get(pid, [])
+    return [pid for pid in found[1:] if zombies or pid not in ended]
 
 
 def send(number: int, pids: Iterable[int]) -> None:
-    """Send a signal to processes; those that have ended are passed over."""
+    """Send a signal to processes, to a process group by a negative number; those that have ended are passed over."""
     for pid in pids:
-        try:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
-        except (ProcessLookupError, PermissionError):
-            continue
-
-
-def send_group(number: int, group: int) -> None:
-    """Send a signal to a process group, unless all of it has ended."""
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        return
 
 
 def end_descendants(grace: float, keep: Collection[int] = ()) -> None:
@@ -143,8 +102,9 @@ def end_descendants(grace: float, keep: Collection[int] = ()) -> None:
             os.waitpid(pid, os.WNOHANG)
 
 
-_CHUNK = 1 << 16
-STDOUT, STDERR = 1, 2
+def shell_code(code: int) -> int:
+    """Return the exit code of a shell for an exit code or a negative number of a signal."""
+    return code if code >= 0 else 128 - code
 
 
 class Lines:
@@ -199,6 +159,81 @@ class Lines:
             self._take(line + b"\n")
 
 
+class Loop:
+    """Waits for lines, for the end of pipes, for signals and for children that end."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._streams: dict[int, Lines] = {}
+
+    def read_lines(self, descriptor: int, take: Callable[[bytes], None]) -> None:
+        """Pass the lines of a pipe on to `take` from now on; closes the descriptor at its end."""
+        stream = self._streams[descriptor] = Lines(descriptor, take)
+
+        def read() -> None:
+            if not stream.read():
+                self.close(descriptor)
+
+        self._selector.register(descriptor, selectors.EVENT_READ, read)
+
+    def close(self, descriptor: int) -> None:
+        """Read no more of a pipe, if it was still read."""
+        if self._streams.pop(descriptor, None):
+            self._selector.unregister(descriptor)
+            os.close(descriptor)
+
+    def drain(self, descriptors: Iterable[int] | None = None) -> None:
+        """Pass on everything that is in these pipes, by default in all."""
+        for descriptor in [*self._streams] if descriptors is None else descriptors:
+            if stream := self._streams.get(descriptor):
+                stream.drain()
+
+    def call_at_end(self, descriptor: int, call: Callable[[], None]) -> None:
+        """Call a function when the other end of a pipe is closed."""
+
+        def read() -> None:
+            try:
+                ended = not os.read(descriptor, 4096)
+            except OSError:
+                ended = True
+            if ended:
+                self._selector.unregister(descriptor)
+                call()
+
+        with contextlib.suppress(PermissionError):  # epoll's answer for a file, which has no end
+            self._selector.register(descriptor, selectors.EVENT_READ, read)
+
+    @contextlib.contextmanager
+    def receiving(
+        self, numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]
+    ) -> Iterator[None]:
+        """Call the handler for these signals; each of them, and each child that ends, ends a `wait`."""
+        reading, writing = os.pipe()
+        for descriptor in (reading, writing):
+            os.set_blocking(descriptor, False)
+        wakeup = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+        former = {number: signal.signal(number, handler) for number in numbers}
+        former[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._selector.register(reading, selectors.EVENT_READ, lambda: os.read(reading, 4096))
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(wakeup)
+            for number, function in former.items():
+                signal.signal(number, function)
+            self._selector.close()
+            os.close(reading)
+            os.close(writing)
+
+    def wait(self) -> None:
+        """Handle what has happened, waiting for it at most 0.2 s."""
+        ready = self._selector.select(_IDLE)
+        for key, _ in ready:
+            key.data()
+        for stream in [] if ready else [*self._streams.values()]:
+            stream.flush()
+
+
 def write_all(descriptor: int, data: bytes) -> None:
     """Write all bytes; raises OSError, usually BrokenPipeError, if nobody reads them any more."""
     while data:
@@ -208,22 +243,16 @@ def write_all(descriptor: int, data: bytes) -> None:
             select.select([], [descriptor], [])
 
 
+def say(text: str) -> None:
+    """Write a line for the user on standard error, if somebody reads it."""
+    with contextlib.suppress(OSError):
+        write_all(STDERR, f"accel launch: {text}\n".encode())
+
+
 #: Followed by the job's random token, so that no program's output is taken for a message.
 _MARK = b"\x1e"
 #: A message is shorter than 1 KiB: mpirun, srun and pdsh may cut longer lines.
 _TEXT = 300
-
-
-def encode_message(token: str, kind: str, rank: int, **values: Any) -> bytes:
-    """Return a message as a line."""
-    data = json.dumps({"kind": kind, "rank": rank, **values}).encode()
-    return _MARK + token.encode() + b" " + data + b"\n"
-
-
-def encode_line(token: str, rank: int, line: bytes) -> bytes:
-    """Return one of a failed rank's last lines as a message."""
-    text = line.decode("utf-8", "replace")
-    return encode_message(token, "line", rank, text=text if len(text) <= _TEXT else f"{text[:_TEXT]}…")
 
 
 @dataclass(frozen=True)
@@ -234,64 +263,64 @@ class Message:
     rank: int
     values: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of_line(cls, rank: int, line: bytes) -> Message:
+        """Return the message with one of a failed rank's last lines."""
+        text = line.decode("utf-8", "replace")
+        return cls("line", rank, {"text": text if len(text) <= _TEXT else f"{text[:_TEXT]}…"})
 
-def decode_message(token: str, line: bytes) -> tuple[bytes, Message | None]:
-    """Return what a program wrote on this line, and the message in it, if there is one."""
-    before, mark, after = line.partition(_MARK + token.encode() + b" ")
-    if not mark:
-        return line, None
-    try:
-        data = json.loads(after)
-        message = Message(str(data.pop("kind")), int(data.pop("rank")), data)
-    except (ValueError, KeyError, AttributeError, TypeError):
-        return line, None
-    return before, message
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """One rank on this host.
-
-    command: argument list of the program. environment: variables to set. cpus, memory_mode, memory_nodes: as in
-    `plan.Rank`. grace: seconds between SIGTERM and SIGKILL. token: marks the messages to the
-    launcher. log: file for the output instead of the launcher's; empty: none. stdin: descriptor to use as the
-    rank's standard input; -1: none. hosts_file: descriptor that an
-    engine's command inherits; -1: none. status: whether to send the rank's CPU and memory use every second.
-    """
-
-    rank: int
-    host: str
-    command: tuple[str, ...]
-    environment: Mapping[str, str]
-    directory: str
-    token: str
-    grace: float
-    cpus: tuple[int, ...] = ()
-    memory_mode: str = "default"
-    memory_nodes: tuple[int, ...] = ()
-    log: str = ""
-    stdin: int = -1
-    hosts_file: int = -1
-    status: bool = False
-
-    def to_line(self) -> bytes:
-        """Return the assignment as one line of JSON."""
-        return json.dumps(dataclasses.asdict(self)).encode() + b"\n"
+    def encode(self, token: str) -> bytes:
+        """Return the message as a line."""
+        data = json.dumps({"kind": self.kind, "rank": self.rank, **self.values})
+        return _MARK + f"{token} {data}\n".encode()
 
     @classmethod
-    def from_line(cls, line: bytes) -> Assignment:
-        """Return the assignment that `to_line` wrote."""
-        data = json.loads(line)
-        for name in ("command", "cpus", "memory_nodes"):
-            data[name] = tuple(data[name])
-        return cls(**data)
+    def decode(cls, token: str, line: bytes) -> tuple[bytes, Message | None]:
+        """Return what a program wrote on this line, and the message in it, if there is one."""
+        before, mark, after = line.partition(_MARK + token.encode() + b" ")
+        if not mark:
+            return line, None
+        try:
+            data = json.loads(after)
+            return before, cls(str(data.pop("kind")), int(data.pop("rank")), data)
+        except (ValueError, KeyError, AttributeError, TypeError):
+            return line, None
 
 
 def report_failure(token: str, rank: int, text: str, code: int) -> int:
     """Tell the launcher that a rank could not be started, and why; returns the code."""
-    lines = [encode_line(token, rank, line.encode()) for line in text.splitlines()]
-    lines.append(encode_message(token, "end", rank, code=code, age=0.0, stopped=False))
+    lines = [Message.of_line(rank, line.encode()) for line in text.splitlines()]
+    end = Message("end", rank, {"code": code, "age": 0.0, "stopped": False})
     with contextlib.suppress(OSError):
-        for line in lines:
-            write_all(STDERR, line)
+        for message in (*lines, end):
+            write_all(STDERR, message.encode(token))
     return code
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """What one guard has to run on this host: a rank, or with the rank -1 an engine's command.
+
+    command: argument list of the program. environment: variables to set. cpus, memory_mode, memory_nodes: as in
+    `plan.Rank`. grace: seconds between SIGTERM and SIGKILL. token: marks the messages to the launcher. log: file for
+    the output instead of the launcher's; empty: none. stdin: descriptor to use as the rank's standard input; -1: none.
+    status: whether to send the rank's CPU and memory use every second.
+    """
+
+    rank: int
+    host: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    directory: str
+    token: str
+    grace: float
+    cpus: Sequence[int] = ()
+    memory_mode: str = "default"
+    memory_nodes: Sequence[int] = ()
+    log: str = ""
+    stdin: int = -1
+    status: bool = False
+
+    def to_line(self) -> bytes:
+        """Return the assignment as one line of JSON, its fields by name."""
+        return json.dumps(dataclasses.asdict(self)).encode() + b"\n"

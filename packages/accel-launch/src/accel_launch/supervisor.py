@@ -11,7 +11,6 @@ import contextlib
 import errno
 import functools
 import os
-import selectors
 import signal
 import subprocess
 import time
@@ -21,20 +20,18 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from accel_launch.protocol import (
+    GUARD,
     PASSED_ON,
     STDERR,
     STDOUT,
     STOPPING,
     Assignment,
-    Lines,
+    Loop,
     Message,
     adopt_orphans,
-    decode_message,
     descendants,
-    encode_message,
     end_descendants,
-    has_ended,
-    receiving,
+    shell_code,
     write_all,
 )
 
@@ -61,7 +58,7 @@ class Relay(View):
 
     def message(self, message: Message) -> None:
         """Write the message again."""
-        write_all(STDERR, encode_message(self._token, message.kind, message.rank, **message.values))
+        write_all(STDERR, message.encode(self._token))
 
 
 _GUESSES = {
@@ -111,57 +108,45 @@ class Ends:
 
     def settled(self, now: float) -> bool:
         """Whether a rank has failed and it is clear which one was the first."""
-        if not self.failures:
-            return False
-        first = min(self.failures.values())
-        if now < first + SETTLE:
-            return False
-        suspects = (
-            at
-            for rank, at in self.tracebacks.items()
-            if rank not in self.ended and first - _SLOW_END < at < first
+        first = min(self.failures.values(), default=now)
+        slower = (
+            rank not in self.ended and first - _SLOW_END < at < first for rank, at in self.tracebacks.items()
         )
-        return now > first + _SLOW_END or not any(suspects)
-
-    def first(self) -> int | None:
-        """Return the rank that failed first."""
-        return min(self.failures, key=lambda rank: self.failures[rank]) if self.failures else None
-
-    def exit_code(self, stopped_by: int | None) -> int:
-        """Return the launcher's: that of the first failure, 128 + the number of the signal that stopped it, or 0.
-
-        stopped_by: the signal that the launcher received.
-        """
-        first = self.first()
-        if first is not None:
-            return shell_code(self.ended[first])
-        own = [code for _, code in sorted(self.ended.items()) if code > 0]
-        if stopped_by is not None:
-            return own[0] if own else 128 + stopped_by
-        return next((shell_code(code) for code in self.ended.values() if code), 0)
+        return now >= first + SETTLE and (now > first + _SLOW_END or not any(slower))
 
     def report(self) -> str:
         """Return which rank failed first, how, and its last lines; empty if none failed."""
-        first = self.first()
-        if first is None:
+        if not self.failures:
             return ""
-        text = f"{self._name(first)} {described(self.ended[first])}"
+        first, *later = sorted(self.failures, key=lambda rank: self.failures[rank])
+        text = self._end_of(first)
         if last := self.lines.get(first):
             text += "; its last lines:\n" + "\n".join(f"    {line}" for line in last)
-        later = sorted(set(self.failures) - {first}, key=lambda rank: self.failures[rank])
         if later:
-            shown = "; ".join(f"{self._name(rank)} {described(self.ended[rank])}" for rank in later[:4])
             more = f" and {len(later) - 4} more" if len(later) > 4 else ""
-            text += f"\n  failed after it: {shown}{more}"
+            text += f"\n  failed after it: {'; '.join(map(self._end_of, later[:4]))}{more}"
         return text
 
-    def _name(self, rank: int) -> str:
-        return f"rank {rank} on {self.hosts.get(rank, 'an unknown host')}"
+    def _end_of(self, rank: int) -> str:
+        return f"rank {rank} on {self.hosts.get(rank, 'an unknown host')} {described(self.ended[rank])}"
 
+    def outcome(self, stopped_by: int | None, engine_code: int | None = None) -> tuple[int, str]:
+        """Return the launcher's exit code, and why it is not 0.
 
-def shell_code(code: int) -> int:
-    """Return the exit code of a shell for an exit code or a negative number of a signal."""
-    return code if code >= 0 else 128 - code
+        The code is that of the first failure, else one that a rank chose when it was stopped, else 128 + the number of
+        the signal that stopped it. stopped_by: the signal that the launcher received. engine_code: as in `Supervisor`.
+        """
+        if report := self.report():
+            return shell_code(self.ended[min(self.failures, key=lambda rank: self.failures[rank])]), report
+        codes = [code for _, code in sorted(self.ended.items())]
+        if stopped_by is not None:
+            code = next((code for code in codes if code > 0), 128 + stopped_by)
+            return code, f"stopped by {signal.Signals(stopped_by).name}"
+        silent = len(self.hosts.keys() - self.ended.keys())
+        if engine_code is not None and (engine_code or silent):
+            ranks = f"; no end was reported of {silent} of {len(self.hosts)} ranks" if silent else ""
+            return shell_code(engine_code) or 1, f"the engine's command {described(engine_code)}{ranks}"
+        return next((shell_code(code) for code in codes if code), 0), ""
 
 
 def described(code: int) -> str:
@@ -183,49 +168,25 @@ def _signal_name(number: int) -> str:
 
 
 class GuardProcess:
-    """Starts a guard. take: receives its lines, with `STDOUT` or `STDERR`."""
+    """Starts a guard. inherited: descriptors that it gets beside its standard streams."""
 
-    def __init__(
-        self,
-        command: Sequence[str],
-        assignment: Assignment,
-        environment: Mapping[str, str],
-        take: Callable[[Assignment, int, bytes], None],
-    ) -> None:
+    def __init__(self, assignment: Assignment, inherited: Sequence[int]) -> None:
         self.assignment = assignment
         parent_pipe, self._parent_pipe = os.pipe()
-        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-        self._process = subprocess.Popen(
-            list(command),
-            env=dict(environment),
+        (self.out, out), (self.err, err) = os.pipe(), os.pipe()
+        self.process = subprocess.Popen(
+            GUARD,
             stdin=parent_pipe,
-            stdout=out_end,
-            stderr=err_end,
-            pass_fds=tuple(number for number in (assignment.stdin, assignment.hosts_file) if number >= 0),
+            stdout=out,
+            stderr=err,
+            pass_fds=[*inherited, *([assignment.stdin] if assignment.stdin >= 0 else [])],
             # Ctrl-C in the terminal reaches the launcher only, which passes it on.
             start_new_session=True,
         )
-        for descriptor in (parent_pipe, out_end, err_end):
+        for descriptor in (parent_pipe, out, err):
             os.close(descriptor)
-        self.streams = [
-            Lines(out, lambda line: take(assignment, STDOUT, line)),
-            Lines(err, lambda line: take(assignment, STDERR, line)),
-        ]
         with contextlib.suppress(OSError):  # it has ended already
             write_all(self._parent_pipe, assignment.to_line())
-
-    def exit_code(self) -> int | None:
-        """Return how it ended, negative for a signal; None while it runs."""
-        return self._process.poll()
-
-    def send(self, number: int) -> None:
-        """Send it a signal, unless it has ended."""
-        self._process.send_signal(number)
-
-    def close(self, stream: Lines) -> None:
-        """Read no more of a stream."""
-        self.streams.remove(stream)
-        os.close(stream.descriptor)
 
     def cut(self) -> None:
         """End its parent pipe: it then ends its rank within few seconds."""
@@ -234,7 +195,6 @@ class GuardProcess:
             self._parent_pipe = -1
 
 
-_IDLE = 0.2
 #: Seconds beyond the grace period after which a guard that has not ended is killed.
 _SLACK = 4.0
 _NEVER = float("inf")
@@ -244,24 +204,23 @@ LostHost = Callable[[bytes], "tuple[str, int] | None"]
 class Supervisor:
     """Runs the guards of `assignments`; one with a negative rank runs an engine's command.
 
-    guard: command of a guard. environment: that of the guards. hosts: name of the host of each rank. parent_pipe: a
-    descriptor at whose end everything is stopped; -1: none. lost_host: host and exit code, if an engine's line on
-    standard error says that a host has ended.
+    hosts: name of the host of each rank. parent_pipe: a descriptor at whose end everything is stopped; -1: none.
+    lost_host: host and exit code, if an engine's line on standard error says that a host has ended. inherited:
+    descriptors for an engine's command.
     """
 
     def __init__(
         self,
-        guard: Sequence[str],
         assignments: Sequence[Assignment],
-        environment: Mapping[str, str],
         hosts: Mapping[int, str],
         view: View,
+        *,
         parent_pipe: int = -1,
         lost_host: LostHost | None = None,
+        inherited: Sequence[int] = (),
     ) -> None:
-        self._guard, self.assignments, self._environment = guard, assignments, environment
-        self._view, self._parent_pipe, self._lost_host = view, parent_pipe, lost_host
-        self.hosts = hosts
+        self.assignments, self.hosts, self._view = assignments, hosts, view
+        self._parent_pipe, self._lost_host, self._inherited = parent_pipe, lost_host, inherited
         self.ends = Ends(hosts)
         #: Called with the signal by which this process is asked to stop while no guard is running.
         self.on_stop: Callable[[int], None] | None = None
@@ -271,7 +230,7 @@ class Supervisor:
         self.output_error: OSError | None = None
         #: The signal by which this process was asked to stop.
         self.stopped_by: int | None = None
-        self._selector = selectors.DefaultSelector()
+        self._loop = Loop()
         self._running: list[GuardProcess] = []
         self._deadline = _NEVER
 
@@ -295,68 +254,58 @@ class Supervisor:
         received = {*STOPPING, *PASSED_ON}
         if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # Under nohup the job outlives its terminal.
             received.remove(signal.SIGHUP)
-        with receiving(received, self._received, self._selector):
+        with self._loop.receiving(received, self._received):
             if self._parent_pipe >= 0:
-                with contextlib.suppress(PermissionError):  # epoll's answer for a file, which has no end
-                    self._selector.register(self._parent_pipe, selectors.EVENT_READ, self._read_parent_pipe)
+                self._loop.call_at_end(self._parent_pipe, self._cut)
             try:
                 yield
             finally:
-                for guarded in self._running:
-                    guarded.send(signal.SIGKILL)
+                self._send(signal.SIGKILL)
                 end_descendants(1.0, keep)
                 self._view.close()
-                self._selector.close()
 
     def start(self) -> None:
         """Start a guard for each assignment; again, after all have ended."""
         self._deadline = _NEVER
         self.ends = Ends(self.hosts)
         for assignment in self.assignments:
-            guarded = GuardProcess(self._guard, assignment, self._environment, self._take)
+            guarded = GuardProcess(assignment, self._inherited)
             self._running.append(guarded)
-            for stream in guarded.streams:
-                read = functools.partial(self._read, guarded, stream)
-                self._selector.register(stream.descriptor, selectors.EVENT_READ, read)
+            for descriptor, target in ((guarded.out, STDOUT), (guarded.err, STDERR)):
+                take = functools.partial(self._take, assignment, target)
+                self._loop.read_lines(descriptor, take)
             if self.stopped_by is not None:  # A signal came while the guards were being started.
-                guarded.send(signal.SIGTERM)
+                guarded.process.send_signal(signal.SIGTERM)
 
     def turn(self) -> None:
         """Handle what has happened, waiting for it at most 0.2 s."""
-        ready = self._selector.select(_IDLE)
-        for key, _ in ready:
-            key.data()
+        self._loop.wait()
         for guarded in list(self._running):
-            for stream in () if ready else guarded.streams:
-                stream.flush()
-            code = guarded.exit_code()
+            code = guarded.process.poll()
             if code is not None:
                 self._ended(guarded, code)
         now = time.monotonic()
         if self.ends.settled(now):
             self.stop(signal.SIGTERM)
         if now >= self._deadline:
-            for guarded in self._running:
-                guarded.send(signal.SIGKILL)
+            self._send(signal.SIGKILL)
 
     def stop(self, number: int) -> None:
         """Ask all ranks to end; after the grace period they are killed. Only the first call has an effect."""
         if self._deadline == _NEVER:
             self._pass_on(number)
 
-    def say(self, report: str) -> None:
-        """Show what the user has to know of the job."""
-        with contextlib.suppress(OSError):
-            self._view.line(STDERR, f"accel launch: {report}\n".encode())
-
     def _pass_on(self, number: int) -> None:
         if number in STOPPING:
             grace = max((assignment.grace for assignment in self.assignments), default=0.0)
             self._deadline = min(self._deadline, time.monotonic() + grace + _SLACK)
+        self._send(number)
+
+    def _send(self, number: int) -> None:
         for guarded in self._running:
             # mpirun and pdsh take SIGINT for a question of the terminal's user.
             engine = guarded.assignment.rank < 0 and number == signal.SIGINT
-            guarded.send(signal.SIGTERM if engine else number)
+            guarded.process.send_signal(signal.SIGTERM if engine else number)
 
     def _received(self, number: int, _: FrameType | None) -> None:
         if number in STOPPING:
@@ -365,16 +314,15 @@ class Supervisor:
         if number in STOPPING and self.on_stop and not self._running:
             self.on_stop(number)
 
-    def _read_parent_pipe(self) -> None:
-        if not has_ended(self._parent_pipe):
-            return
-        self._selector.unregister(self._parent_pipe)
+    def _cut(self) -> None:
         self.stopped_by = self.stopped_by or signal.SIGHUP
         for guarded in self._running:
             guarded.cut()
 
     def _take(self, assignment: Assignment, target: int, line: bytes) -> None:
-        text, message = decode_message(assignment.token, line) if target == STDERR else (line, None)
+        text, message = line, None
+        if target == STDERR:
+            text, message = Message.decode(assignment.token, line)
         if message is not None and message.rank >= 0:
             self.ends.take(message, time.monotonic())
             self._view.message(message)
@@ -389,21 +337,18 @@ class Supervisor:
             name, code = lost
             for rank, host in self.ends.hosts.items():
                 if host.rpartition("@")[2] == name:
-                    self.ends.lost(rank, code, time.monotonic(), self._deadline != _NEVER)
+                    self._lose(rank, code)
 
-    def _read(self, guarded: GuardProcess, stream: Lines) -> None:
-        if not stream.read():
-            self._selector.unregister(stream.descriptor)
-            guarded.close(stream)
+    def _lose(self, rank: int, code: int) -> None:
+        self.ends.lost(rank, code, time.monotonic(), self._deadline != _NEVER)
 
     def _ended(self, guarded: GuardProcess, code: int) -> None:
         self._running.remove(guarded)
-        for stream in list(guarded.streams):
-            stream.drain()
-            self._selector.unregister(stream.descriptor)
-            guarded.close(stream)
+        self._loop.drain((guarded.out, guarded.err))
+        for descriptor in (guarded.out, guarded.err):
+            self._loop.close(descriptor)
         guarded.cut()
         if guarded.assignment.rank < 0:
             self.engine_code = code
         else:
-            self.ends.lost(guarded.assignment.rank, code, time.monotonic(), self._deadline != _NEVER)
+            self._lose(guarded.assignment.rank, code)

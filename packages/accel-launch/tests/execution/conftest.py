@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from accel_launch.plan import Host, MemoryPolicy, Plan, Program, Rank
+from accel_launch.plan import Host, Plan, Program, Rank
 
 #: Runs the plan in file 1 with the options in argument 2, the grace period in argument 3, and the time that a rank
 #: with a traceback has to end in argument 4.
@@ -52,13 +52,14 @@ class Launch:
     process: subprocess.Popen[bytes]
     mark: str
     folder: Path
-    output: tuple[str, str] = ("", "")
+    out: str = ""
+    err: str = ""
     #: What `says` has read of standard error.
     read: bytes = b""
 
     def wait(self, seconds: float = PATIENCE) -> int:
         out, err = self.process.communicate(timeout=seconds)
-        self.output = (out or b"").decode(), (self.read + err).decode()
+        self.out, self.err = (out or b"").decode(), (self.read + err).decode()
         return self.process.returncode
 
     def says(self, words: bytes) -> None:
@@ -68,14 +69,6 @@ class Launch:
             part = os.read(self.process.stderr.fileno(), 4096)
             assert part, self.read
             self.read += part
-
-    @property
-    def out(self) -> str:
-        return self.output[0]
-
-    @property
-    def err(self) -> str:
-        return self.output[1]
 
     def alive(self) -> dict[int, str]:
         """The processes of the job and their commands, found by the mark in their environment."""
@@ -110,6 +103,11 @@ class Launch:
             except ProcessLookupError:
                 continue
 
+    def up(self, ranks: int = 2) -> None:
+        """Wait until each rank has written its file `up<rank>`."""
+        for rank in range(ranks):
+            self.file(f"up{rank}")
+
     def file(self, name: str) -> str:
         """The text of a file that a rank writes in the folder, when it is there."""
         end = time.monotonic() + PATIENCE
@@ -131,30 +129,30 @@ def make_plan(
     port: int = 29500,
 ) -> Plan:
     """A plan with `ranks` ranks on each host."""
-    made = []
-    for node, name in enumerate(hosts):
-        own = []
-        for local in range(ranks):
-            number = node * ranks + local
-            environment = {
-                "RANK": str(number),
-                "LOCAL_RANK": str(local),
-                "WORLD_SIZE": str(ranks * len(hosts)),
-                "LOCAL_SIZE": str(ranks),
-                "LOCAL_WORLD_SIZE": str(ranks),
-                "CROSS_RANK": str(node),
-                "CROSS_SIZE": str(len(hosts)),
-                "MASTER_ADDR": "127.0.0.1",
-                "MASTER_PORT": str(port),
-                "OMP_NUM_THREADS": "1",
-                **(more or {}),
-            }
-            own.append(
-                Rank(number, local, local, "", tuple(cpus), len(cpus), (), MemoryPolicy(), environment)
-            )
-        made.append(Host(name, node, tuple(own)))
+
+    def rank(node: int, local: int) -> Rank:
+        number = node * ranks + local
+        numbers = {
+            "RANK": number,
+            "LOCAL_RANK": local,
+            "WORLD_SIZE": ranks * len(hosts),
+            "LOCAL_SIZE": ranks,
+            "LOCAL_WORLD_SIZE": ranks,
+            "CROSS_RANK": node,
+            "CROSS_SIZE": len(hosts),
+            "MASTER_PORT": port,
+            "OMP_NUM_THREADS": 1,
+        }
+        texts = {name: str(value) for name, value in numbers.items()}
+        environment = {**texts, "MASTER_ADDR": "127.0.0.1", **(more or {})}
+        return Rank(number, local, local, cpus=tuple(cpus), cores=len(cpus), environment=environment)
+
+    made = tuple(
+        Host(name, node, tuple(rank(node, local) for local in range(ranks)))
+        for node, name in enumerate(hosts)
+    )
     program = Program(tuple(command), tuple(arguments), pass_local_rank=False)
-    return Plan(tuple(made), "127.0.0.1", port, program, str(folder))
+    return Plan(made, "127.0.0.1", port, program, str(folder))
 
 
 #: Keep the ports of this process from others that ask for any free one.
@@ -165,7 +163,7 @@ def free_port() -> int:
     """A port that no process listens on or gets meanwhile; other jobs of this machine use the default one."""
     trial = socket.socket()
     trial.bind(("", 0))
-    # As in accel_launch.port: who binds with it may listen.
+    # Who binds with it may listen.
     trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     _HELD.append(trial)
     return int(trial.getsockname()[1])

@@ -24,7 +24,7 @@ def test_what_a_rank_leaves_behind_is_ended(start) -> None:
 @pytest.mark.parametrize("stubborn", ["", "trap '' TERM INT HUP; "])
 def test_nothing_is_left_when_the_launcher_is_killed(start, stubborn: str) -> None:
     launch = start(stubborn + FAMILY + "wait; sleep 300")
-    launch.file("up0"), launch.file("up1")
+    launch.up()
     assert len(launch.alive()) >= 8
     launch.process.kill()
     launch.wait()
@@ -58,28 +58,20 @@ def test_a_signal_reaches_the_whole_process_group_of_each_rank(start) -> None:
     assert not launch.alive()
 
 
-def test_an_interrupt_reaches_each_rank(start) -> None:
-    launch = start("trap 'echo rank > rank$RANK; exit 0' INT; echo > up$RANK; sleep 300 & wait")
-    launch.file("up0"), launch.file("up1")
-    launch.process.send_signal(signal.SIGINT)
-    assert launch.wait() == 128 + signal.SIGINT
-    assert [launch.file(f"rank{rank}") for rank in (0, 1)] == ["rank\n"] * 2
-
-
-def test_ranks_have_the_grace_period_to_end(start) -> None:
+def test_ranks_have_the_grace_period_to_end_after_an_interrupt(start) -> None:
     launch = start(
-        "trap 'sleep 1; echo saved > saved$RANK; exit 0' TERM; echo > up$RANK; sleep 300 & wait; wait",
+        "trap 'sleep 1; echo saved > saved$RANK; exit 0' INT; echo > up$RANK; sleep 300 & wait; wait",
         grace=60,
     )
-    launch.file("up0"), launch.file("up1")
-    launch.process.terminate()
-    assert launch.wait() == 128 + signal.SIGTERM
+    launch.up()
+    launch.process.send_signal(signal.SIGINT)
+    assert launch.wait() == 128 + signal.SIGINT
     assert (launch.file("saved0"), launch.file("saved1")) == ("saved\n", "saved\n")
 
 
 def test_ranks_that_ignore_a_signal_are_killed_after_the_grace_period(start) -> None:
     launch = start("trap '' TERM INT; echo > up$RANK; while :; do sleep 0.1; done", grace=0.5)
-    launch.file("up0"), launch.file("up1")
+    launch.up()
     launch.process.terminate()
     assert launch.wait() == 128 + signal.SIGTERM
     assert not launch.alive()
@@ -87,7 +79,7 @@ def test_ranks_that_ignore_a_signal_are_killed_after_the_grace_period(start) -> 
 
 def test_a_second_interrupt_kills_at_once(start) -> None:
     launch = start("trap 'echo > got$RANK' TERM INT; echo > up$RANK; while :; do sleep 0.1; done", grace=1000)
-    launch.file("up0"), launch.file("up1")
+    launch.up()
     launch.process.send_signal(signal.SIGINT)
     launch.file("got0"), launch.file("got1")  # two signals that nobody has taken yet would be one
     launch.process.send_signal(signal.SIGINT)
@@ -97,14 +89,14 @@ def test_a_second_interrupt_kills_at_once(start) -> None:
 
 def test_the_exit_code_that_a_rank_chose_when_stopped_is_the_launcher_s(start) -> None:
     launch = start("trap 'exit 9' TERM; echo > up$RANK; sleep 300 & wait")
-    launch.file("up0"), launch.file("up1")
+    launch.up()
     launch.process.terminate()
     assert launch.wait() == 9
 
 
 def test_other_signals_are_passed_on_and_stop_nothing(start) -> None:
     launch = start("trap 'echo got > got$RANK; exit 0' USR1; echo > up$RANK; sleep 300 & wait")
-    launch.file("up0"), launch.file("up1")
+    launch.up()
     launch.process.send_signal(signal.SIGUSR1)
     assert launch.wait() == 0
     assert launch.file("got0") == "got\n"

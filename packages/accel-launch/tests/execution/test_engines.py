@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from accel_launch import engines, job
+from accel_launch import engines, protocol
 from accel_launch.errors import EngineUnavailable, UnknownEngine
 from accel_launch.job import VARIABLE, Job
 from accel_launch.options import Options
+from accel_launch.plan import Plan
 
 FAKE = Path(__file__).with_name("fake_engine.py")
 PROGRAMS = {
@@ -49,6 +50,7 @@ HOSTILE = [
     "-x",
     "",
 ]
+TWO = ("127.0.0.1", "127.0.0.2")
 
 
 @pytest.fixture
@@ -73,26 +75,16 @@ def ranks(folder: Path, count: int) -> list[list]:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_each_rank_has_the_plan_s_environment_and_nothing_else(start, fakes, tmp_path, engine: str) -> None:
-    hosts = ("localhost",) if engine == "local" else ("127.0.0.1", "127.0.0.2")
+    hosts = ("localhost",) if engine == "local" else TWO
     cpu = min(os.sched_getaffinity(0))
     count = 2 * len(hosts)
     launch = start(DUMP, hosts=hosts, options={"launcher": engine}, environment=fakes, cpus=(cpu,))
     assert launch.wait() == 0, launch.err
-    port = json.loads((tmp_path / f"plan-{launch.mark}.json").read_text())["master_port"]
-    for number, (environment, arguments, folder, cpus) in enumerate(ranks(tmp_path, count)):
-        planned = {
-            "RANK": str(number),
-            "LOCAL_RANK": str(number % 2),
-            "WORLD_SIZE": str(count),
-            "LOCAL_SIZE": "2",
-            "LOCAL_WORLD_SIZE": "2",
-            "CROSS_RANK": str(number // 2),
-            "CROSS_SIZE": str(len(hosts)),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "OMP_NUM_THREADS": "1",
-            "JOB_MARK": launch.mark,
-        }
+    plan = Plan.from_json((tmp_path / f"plan-{launch.mark}.json").read_text())
+    for (_, rank), (environment, arguments, folder, cpus) in zip(
+        plan.ranks(), ranks(tmp_path, count), strict=True
+    ):
+        planned = rank.environment
         inherited = {**os.environ, **fakes, "LC_CTYPE": environment.get("LC_CTYPE", "")}
         new = {
             name: value
@@ -101,7 +93,7 @@ def test_each_rank_has_the_plan_s_environment_and_nothing_else(start, fakes, tmp
             and not name.startswith(OWN)
             and name not in ("_", "SHLVL", "PWD", "OLDPWD")
         }
-        assert new.pop("ACCEL_STORE_ADDRESS", "") == ("" if number else "127.0.0.1")
+        assert new.pop("ACCEL_STORE_ADDRESS", "") == ("" if rank.rank else "127.0.0.1")
         assert bool(new.pop("ACCEL_JOB_SECRET", "")) == (engine == "local")
         assert new == {name: value for name, value in planned.items() if inherited.get(name) != value}
         assert not [name for name in environment if name.startswith(VARIABLE)]
@@ -136,7 +128,7 @@ _HYDRA = (
 GOLDEN = {
     "impi": f"-bootstrap ssh {_HYDRA}",
     "mpich": f"-launcher ssh {_HYDRA}",
-    "openmpi": f"--bind-to none -H 127.0.0.1:1,127.0.0.2:1 -x {VARIABLE}_0 -x PATH --mca plm_rsh_args '-p 2222' "
+    "openmpi": f"--bind-to none -H 127.0.0.1:1,127.0.0.2:1 -x {VARIABLE}0 -x PATH --mca plm_rsh_args '-p 2222' "
     "--mine 'two words' -n 2 WORKER --rank-from OMPI_COMM_WORLD_RANK --local-rank-from OMPI_COMM_WORLD_LOCAL_RANK",
     "slurm": "--ntasks=2 --nodes=2 --distribution=arbitrary --export=ALL --input=none --cpu-bind=none "
     "--mem-bind=none --kill-on-bad-exit=1 --mine 'two words' WORKER --rank-from SLURM_PROCID "
@@ -149,22 +141,21 @@ def test_the_engine_receives_this_command(start, fakes, tmp_path, monkeypatch, e
     for name in ("PYTHONPATH", "LD_LIBRARY_PATH"):
         monkeypatch.delenv(name, raising=False)
     options = {"launcher": engine, "launcher_args": ["--mine", "two words"], "ssh_port": 2222}
-    launch = start("true", ranks=1, hosts=("127.0.0.1", "127.0.0.2"), options=options, environment=fakes)
+    launch = start("true", ranks=1, hosts=TWO, options=options, environment=fakes)
     assert launch.wait() == 0, launch.err
     given = json.loads((tmp_path / "arguments.json").read_text())
     assert "JOB_MARK" not in str(given), "the plan is not in the command line, which other users see"
     given = ["FILE" if word.startswith("/dev/fd/") else word for word in given]
     given = [word for word in given if word != "--allow-run-as-root"]
-    start_of_worker = given.index(job.GUARD[0])
-    given[start_of_worker : start_of_worker + len(job.GUARD)] = ["WORKER"]
+    start_of_worker = given.index(protocol.GUARD[0])
+    given[start_of_worker : start_of_worker + len(protocol.GUARD)] = ["WORKER"]
     assert given == shlex.split(GOLDEN[engine])
 
 
 @pytest.mark.parametrize("engine", ["impi", "openmpi", "slurm", "pdsh"])
 def test_a_rank_that_fails_under_an_engine_is_named_with_its_host(start, fakes, engine: str) -> None:
     script = '[ "$RANK" = 1 ] || { trap "" TERM; sleep 300; sleep 300; }; echo last words; exit 6'
-    hosts = ("127.0.0.1", "127.0.0.2")
-    launch = start(script, ranks=1, hosts=hosts, options={"launcher": engine}, environment=fakes, grace=1.0)
+    launch = start(script, ranks=1, hosts=TWO, options={"launcher": engine}, environment=fakes, grace=1.0)
     assert launch.wait() == 6
     assert "rank 1 on 127.0.0.2 ended with exit code 6; its last lines:\n    last words" in launch.err
     assert launch.gone_within(60)
@@ -173,10 +164,8 @@ def test_a_rank_that_fails_under_an_engine_is_named_with_its_host(start, fakes, 
 @pytest.mark.parametrize("engine", ["mpich", "slurm", "pdsh"])
 def test_nothing_is_left_when_the_launcher_of_an_engine_is_killed(start, fakes, engine: str) -> None:
     script = "trap '' TERM; setsid sleep 301 & echo > up$RANK; sleep 302; sleep 303"
-    launch = start(
-        script, ranks=1, hosts=("127.0.0.1", "127.0.0.2"), options={"launcher": engine}, environment=fakes
-    )
-    launch.file("up0"), launch.file("up1")
+    launch = start(script, ranks=1, hosts=TWO, options={"launcher": engine}, environment=fakes)
+    launch.up()
     launch.process.kill()
     launch.wait()
     assert launch.gone_within(60)
@@ -242,9 +231,8 @@ def test_no_ssh_starts_the_ranks_of_one_host(start, tmp_path) -> None:
     assert sorted(launch.out.split()) == ["2", "3"]
 
 
-@pytest.mark.parametrize("node_rank", [-1, 2])
-def test_no_ssh_needs_a_host_of_the_plan(start, node_rank: int) -> None:
-    launch = start("true", hosts=("worker-0", "worker-1"), options={"no_ssh": True, "node_rank": node_rank})
+def test_local_ranks_of_several_hosts_are_refused(start) -> None:
+    launch = start("true", hosts=("worker-0", "worker-1"), options={"launcher": "local"})
     assert launch.wait() == 2
     assert "ACC-614" in launch.err
 
@@ -285,7 +273,7 @@ def test_no_process_of_a_pdsh_job_shows_a_variable_in_its_arguments(start, fakes
     launch = start(
         script,
         ranks=1,
-        hosts=("127.0.0.1", "127.0.0.2"),
+        hosts=TWO,
         options={"launcher": "pdsh"},
         environment=fakes,
         more={"WANDB_API_KEY": SECRET},

@@ -30,23 +30,21 @@ def test_a_failing_rank_is_named_once_with_its_last_lines_and_gives_the_exit_cod
 
 
 @pytest.mark.parametrize(
-    ("signal", "words"),
+    ("end", "code", "words"),
     [
-        ("KILL", "was killed by SIGKILL (out of memory?)"),
-        ("SEGV", "was killed by SIGSEGV (invalid memory access)"),
-        ("TERM", "was killed by SIGTERM"),
+        ("kill -KILL $$", 137, "was killed by SIGKILL (out of memory?)"),
+        ("kill -SEGV $$", 139, "was killed by SIGSEGV (invalid memory access)"),
+        ("exit 139", 139, "ended with exit code 139 (128 + SIGSEGV)"),
+        ("exit 5", 5, "ended with exit code 5"),
+        # A killed guard is a killed rank.
+        ("sleep 300 & sleep 0.3; kill -9 $PPID; sleep 300", 137, "was killed by SIGKILL (out of memory?)"),
     ],
 )
-def test_a_signal_is_decoded(start, signal: str, words: str) -> None:
-    launch = start(only(0, f"kill -{signal} $$"))
-    assert launch.wait() == 128 + {"KILL": 9, "SEGV": 11, "TERM": 15}[signal]
-    assert f"rank 0 on localhost {words}" in launch.err
-
-
-def test_an_exit_code_of_a_shell_is_decoded(start) -> None:
-    launch = start(only(0, "exit 139"))
-    assert launch.wait() == 139
-    assert "ended with exit code 139 (128 + SIGSEGV)" in launch.err
+def test_a_rank_that_says_nothing_is_named_with_its_end(start, end: str, code: int, words: str) -> None:
+    launch = start(only(0, end))
+    assert launch.wait() == code
+    assert launch.err == f"accel launch: rank 0 on localhost {words}\n"
+    assert launch.gone_within(60)
 
 
 def test_a_rank_that_wrote_a_traceback_first_is_named_though_it_ends_last(start) -> None:
@@ -77,31 +75,20 @@ def test_the_other_ranks_are_stopped_and_those_that_refuse_are_killed(start) -> 
     assert launch.gone_within(10)
 
 
-def test_a_killed_guard_is_a_killed_rank(start) -> None:
-    launch = start(only(0, "sleep 300 & sleep 0.3; kill -9 $PPID; sleep 300"))
-    assert launch.wait() == 137
-    assert "rank 0 on localhost was killed by SIGKILL" in launch.err
-    assert launch.gone_within(60)
-
-
-def test_a_program_that_does_not_exist_is_reported_by_its_rank(start) -> None:
-    launch = start(("/no/such/program",), ranks=1)
-    assert launch.wait() == 127
-    assert "rank 0 on localhost ended with exit code 127" in launch.err
-    assert "cannot start /no/such/program" in launch.err
-
-
-def test_a_cpu_that_is_not_there_is_reported_by_its_rank(start) -> None:
-    launch = start("true", ranks=1, cpus=(1023,))
-    assert launch.wait() == 1
-    assert "ACC-612" in launch.err
-    assert "sched_setaffinity" in launch.err
-
-
-def test_a_rank_that_says_nothing_is_named_without_lines(start) -> None:
-    launch = start("exit 5", ranks=1)
-    assert launch.wait() == 5
-    assert launch.err == "accel launch: rank 0 on localhost ended with exit code 5\n"
+@pytest.mark.parametrize(
+    ("command", "cpus", "code", "words"),
+    [
+        (("/no/such/program",), (), 127, "cannot start /no/such/program"),
+        (("true",), (1023,), 1, "ACC-612"),
+    ],
+)
+def test_a_rank_that_cannot_be_started_is_reported(
+    start, command: tuple[str, ...], cpus: tuple[int, ...], code: int, words: str
+) -> None:
+    launch = start(command, ranks=1, cpus=cpus)
+    assert launch.wait() == code
+    assert f"rank 0 on localhost ended with exit code {code}" in launch.err
+    assert words in launch.err
 
 
 def test_a_message_in_a_rank_s_output_is_just_text(start) -> None:

@@ -10,7 +10,8 @@ import subprocess
 
 import pytest
 
-from accel_launch.job import GUARD, Job
+from accel_launch.job import Job
+from accel_launch.protocol import GUARD
 
 ARGUMENTS = ("--rank-from", "PMI_RANK", "--local-rank-from", "MPI_LOCALRANKID")
 

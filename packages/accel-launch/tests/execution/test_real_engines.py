@@ -131,7 +131,7 @@ def test_nothing_is_left_on_any_host_when_the_launcher_is_killed(start, loopback
     need(engine)
     script = "trap '' TERM; setsid sleep 301 & echo > up$RANK; sleep 302; sleep 303"
     launch = start(script, ranks=1, hosts=TWO, options={"launcher": engine}, environment=loopback)
-    launch.file("up0"), launch.file("up1")
+    launch.up()
     launch.process.kill()
     launch.wait()
     assert launch.gone_within(60), launch.alive()
