@@ -28,7 +28,7 @@ MORE = (
     "packages/accel-ops/tests/quantizer/test_reciprocal.py",
     "packages/accel-core/tests/situations/*",
     "packages/accel-core/tests/test_store_address.py",
-    "packages/accel-core/tests/test_torch_threads.py",
+    "packages/accel-core/tests/vendor/test_torch_threads.py",
     "packages/accel-cpu/tests/ccl/*",
     "packages/accel-cpu/tests/shm/*",
     "packages/accel-cpu/tests/test_collectives.py",

@@ -15,7 +15,7 @@ import pytest
 
 import accel_sim
 from accel_core.op_builder import Implementation, OpBuilder
-from accel_core.op_builder.source_builder import deepspeed_folder
+from accel_core.vendor import deepspeed_folder
 from ci import feature_matrix, workspace
 from ci.tests.repository import HEADER, Repository
 

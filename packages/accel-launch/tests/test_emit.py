@@ -178,7 +178,8 @@ def test_a_placement_for_ray(plan: Plan, toy: Accelerator) -> None:
 
 PROGRAM = """\
 import json, os, torch, torch.distributed as dist
-from accel_core import get_accelerator, torch_threads
+from accel_core import get_accelerator
+from accel_core.vendor import torch_threads
 accelerator = get_accelerator()
 torch_threads.finish_at_exit()
 dist.init_process_group("gloo")

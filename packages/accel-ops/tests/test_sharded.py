@@ -15,7 +15,7 @@ _TRAIN = """
 import sys, torch, torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor, init_device_mesh
-from accel_core import torch_threads
+from accel_core.vendor import torch_threads
 from accel_ops import optim
 from accel_ops.errors import InvalidTensors
 torch_threads.finish_at_exit()

@@ -16,7 +16,7 @@ import sys
 _registered = False
 
 
-class _DeepSpeedImportFinder:
+class DeepSpeedImportFinder:
     """A meta path finder that finds no module; it registers the hooks when `import deepspeed` begins.
 
     Registering them earlier would load wrapt (fifteen modules) in programs that never import deepspeed.
@@ -24,8 +24,8 @@ class _DeepSpeedImportFinder:
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name == "deepspeed" and _DeepSpeedImportFinder in sys.meta_path:
-            sys.meta_path.remove(_DeepSpeedImportFinder)
+        if name == "deepspeed" and DeepSpeedImportFinder in sys.meta_path:
+            sys.meta_path.remove(DeepSpeedImportFinder)
             _register_hooks()
 
 
@@ -45,8 +45,8 @@ def register() -> None:
     """Register the hooks for the import of deepspeed, or run them now if it is imported. Idempotent."""
     if "deepspeed" in sys.modules:
         _register_hooks()
-    elif _DeepSpeedImportFinder not in sys.meta_path:
-        sys.meta_path.insert(0, _DeepSpeedImportFinder)
+    elif DeepSpeedImportFinder not in sys.meta_path:
+        sys.meta_path.insert(0, DeepSpeedImportFinder)
 
 
 def _register_hooks() -> None:

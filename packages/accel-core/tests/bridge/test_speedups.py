@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
-from accel_core.op_builder.source_builder import deepspeed_folder
+from accel_core.vendor import deepspeed_folder
 from accel_ops.offload import patches, speedups
 from accel_ops.offload.patches import Speedup
 

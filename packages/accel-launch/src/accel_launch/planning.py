@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from accel_core.op_builder.source_builder import deepspeed_folder
-from accel_core.vendor import format_cpu_list
+from accel_core.vendor import deepspeed_folder, format_cpu_list
 from accel_launch import machine, ssh
 from accel_launch.binding import divide, usable_cores
 from accel_launch.errors import (

@@ -27,7 +27,7 @@ REDUCE = """
 import os
 import torch
 import torch.distributed as dist
-from accel_core import torch_threads
+from accel_core.vendor import torch_threads
 
 torch_threads.finish_at_exit()
 dist.init_process_group("gloo")

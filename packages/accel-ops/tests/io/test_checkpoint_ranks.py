@@ -25,7 +25,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import init_device_mesh
-from accel_core import torch_threads
+from accel_core.vendor import torch_threads
 from accel_ops.io.checkpoint import CheckpointReader, CheckpointWriter
 torch_threads.finish_at_exit()  # a rank that only loads is not one of a writer
 warnings.simplefilter("ignore")

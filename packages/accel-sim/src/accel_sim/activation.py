@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch.utils import backend_registration
 
-from accel_core import torch_threads
 from accel_core.native import build as native_build
+from accel_core.vendor import torch_threads
 from accel_sim import (
     build,
     collectives,

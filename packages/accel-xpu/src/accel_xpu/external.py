@@ -13,8 +13,7 @@ import importlib.util
 from pathlib import Path
 
 from accel_core.errors import NotAnAccelerator
-from accel_core.op_builder.source_builder import deepspeed_folder
-from accel_core.vendor import Confirmation, Evidence, distribution_version, module_exists
+from accel_core.vendor import Confirmation, Evidence, deepspeed_folder, distribution_version, module_exists
 from accel_xpu.ipex import probe as ipex
 
 MODULE = "intel_extension_for_deepspeed"

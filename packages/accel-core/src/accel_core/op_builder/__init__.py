@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Op builders: the base class, the op table, and the builder for missing ops."""
 
-from accel_core.op_builder.base import Implementation, OpBuilder, OpFunctions
-from accel_core.op_builder.not_implemented import NotImplementedBuilder
-from accel_core.op_builder.table import OpTable
+from accel_core.op_builder.base import Implementation, NotImplementedBuilder, OpBuilder, OpFunctions, OpTable
 
 __all__ = ["NotImplementedBuilder", "OpBuilder", "OpFunctions", "OpTable", "Implementation"]

@@ -1,14 +1,18 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Base classes of op builders and of loaded ops, with what DeepSpeed's engine and report call."""
+"""Base classes of op builders and of loaded ops, the builder of an op that a device does not have, and the op table."""
 
 from __future__ import annotations
 
+import pkgutil
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from enum import Enum
+from functools import cache
 from typing import Any, ClassVar
 
-from accel_core.errors import FunctionNotImplemented
+from accel_core.errors import FunctionNotImplemented, InvalidOpTable, OpNotImplemented
+from accel_core.vendor import Trait
 
 
 class Implementation(Enum):
@@ -125,3 +129,87 @@ class OpFunctions:
 
     def _names(self) -> list[str]:
         return sorted(name for name in dir(type(self)) if name[0] != "_" and not name.isupper())
+
+
+class NotImplementedBuilder(OpBuilder):
+    """A builder that is never compatible; `load` raises the reason, with the ops that the device has.
+
+    `NAME` is the key with which DeepSpeed 0.18 looks up such builders.
+    """
+
+    NAME = "deepspeed_not_implemented"
+    BUILD_VAR = "DS_BUILD_NOT_IMPLEMENTED"
+
+    op: ClassVar[str] = "this op"
+    device: ClassVar[str] = "this accelerator"
+    why: ClassVar[str] = "nobody has written it for this device"
+    available: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    @cache
+    def of(cls, op: str, device: str, why: str, available: tuple[str, ...]) -> type[NotImplementedBuilder]:
+        """Return the class for one op of one device: the same for the same arguments."""
+        if op == cls.__name__:
+            return cls  # DeepSpeed looks up this name, for `isinstance(builder, …)`
+        facts = {"op": op, "device": device, "why": why, "available": available}
+        return type(cls.__name__, (cls,), {**facts, "__module__": cls.__module__})
+
+    def compatibility(self) -> tuple[bool, str]:
+        """Return False, and the reason."""
+        return False, f"{self.op} on {self.device}: {self.why}"
+
+    def load(self, verbose: bool = True) -> Any:
+        """Raise OpNotImplemented."""
+        raise OpNotImplemented(
+            what=f"{self.op} cannot be loaded on {self.device}",
+            found=self.why,
+            expected=f"one of the ops there are: {', '.join(self.available) or 'none'}",
+            do=f"turn the feature that needs {self.op} off in the DeepSpeed config, or use another accelerator",
+        )
+
+
+class OpTable(Mapping[str, str]):
+    """A read-only mapping `{"CPUAdamBuilder": "accel_cpu.op_builder.cpu_adam:CPUAdamBuilder"}`.
+
+    package: what `op_builder_dir()` returns. DeepSpeed imports every module of that package and takes the names that
+        end in Builder; in that of `accel_ops.table` they are those of the current accelerator.
+    """
+
+    def __init__(self, package: str, builders: Mapping[str, str]) -> None:
+        self.package = package
+        self._builders = dict(builders)
+
+    def __getitem__(self, class_name: str) -> str:
+        return self._builders[class_name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._builders)
+
+    def __len__(self) -> int:
+        return len(self._builders)
+
+    def builder(self, class_name: str, device: str, traits: Mapping[str, Trait]) -> type[Any]:
+        """Return the class for a builder name; a NotImplementedBuilder with the trait's reason if it is missing.
+
+        Raises InvalidOpTable if the class cannot be imported.
+        """
+        if class_name not in self._builders:
+            return self._not_implemented(class_name, device, traits)
+        target = self._builders[class_name]
+        try:
+            builder: type[Any] = pkgutil.resolve_name(target)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InvalidOpTable(
+                what=f"the builder {class_name} of {device} cannot be imported",
+                found=f"{target}: {type(error).__name__}: {error}",
+                expected="an op builder class under that dotted name",
+                do=f"reinstall the vendor package that provides {self.package}",
+            ) from error
+        return builder
+
+    def _not_implemented(
+        self, name: str, device: str, traits: Mapping[str, Trait]
+    ) -> type[NotImplementedBuilder]:
+        trait = traits.get(name)
+        why = f"{trait.support.value}: {trait.reason}" if trait else NotImplementedBuilder.why
+        return NotImplementedBuilder.of(name, device, why, tuple(sorted(self._builders)))

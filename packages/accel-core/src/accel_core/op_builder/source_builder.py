@@ -4,24 +4,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import pkgutil
 import shutil
-from pathlib import Path
 from typing import Any, ClassVar
 
 from accel_core.errors import UpstreamMissing
 from accel_core.native import trust
 from accel_core.op_builder.base import Implementation, OpBuilder
-
-
-def deepspeed_folder() -> Path | None:
-    """Return the folder of the installed deepspeed, None if it is not installed. Does not import it."""
-    spec = importlib.util.find_spec("deepspeed")
-    if spec is None or spec.origin is None:
-        return None
-    return Path(spec.origin).parent
+from accel_core.vendor import deepspeed_folder
 
 
 class SourceBuilder(OpBuilder):

@@ -13,8 +13,15 @@ from typing import Any
 
 from accel_core.cascade import CPU_KEY
 from accel_core.errors import UpstreamMissing
-from accel_core.op_builder.source_builder import deepspeed_folder
-from accel_core.vendor import Confirmation, Evidence, device_files, module_exists, system_root, torch_build
+from accel_core.vendor import (
+    Confirmation,
+    Evidence,
+    deepspeed_folder,
+    device_files,
+    module_exists,
+    system_root,
+    torch_build,
+)
 
 
 @dataclass(frozen=True)

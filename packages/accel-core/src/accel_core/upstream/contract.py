@@ -22,10 +22,9 @@ from accel_core.cascade import CPU_KEY, pip_install
 from accel_core.errors import UnsupportedUpstream
 from accel_core.interface import DeepSpeedAccelerator, PinnedAllocator, PinnedMemoryInterface
 from accel_core.op_builder import OpBuilder
-from accel_core.op_builder.source_builder import deepspeed_folder
 from accel_core.selection import candidates, current
 from accel_core.selection.candidates import DeepSpeed, State
-from accel_core.vendor import Vendor, distribution_version, in_range
+from accel_core.vendor import Vendor, deepspeed_folder, distribution_version, in_range
 
 #: Releases of DeepSpeed that the tests use.
 SUPPORTED = SpecifierSet(">=0.18,<0.20")

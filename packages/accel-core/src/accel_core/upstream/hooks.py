@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, NoReturn
 
-from accel_core import env, torch_threads
+from accel_core import env
 from accel_core.errors import AccelError
 from accel_core.selection.current import CurrentAccelerator
 from accel_core.upstream import contract, distributed, ops, package_patches, patches, runner
+from accel_core.vendor import torch_threads
 
 _log = logging.getLogger("accel_core")
 

@@ -1,14 +1,17 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a vendor package declares: its record and its traits; and helpers for its probe. Does not import torch."""
+"""What a vendor package declares: its record and its traits; and helpers for its probe. Does not import torch.
+
+`accel_core.vendor.torch_threads` is for packages whose ranks use torch's collectives.
+"""
 
 from accel_core.env import JOB_SECRET, Variable
 from accel_core.lazy import lazy_exports
-from accel_core.vendor.interfaces import core_requirement
 from accel_core.vendor.numa import InvalidCpuList, NumaNode, format_cpu_list, parse_cpu_list, usable_nodes
 from accel_core.vendor.probing import (
     Bindings,
     Collectives,
+    deepspeed_folder,
     device_files,
     distribution_version,
     in_range,
@@ -28,6 +31,7 @@ from accel_core.vendor.record import (
     Trait,
     Traits,
     Vendor,
+    core_requirement,
 )
 
 __all__ = [
@@ -48,6 +52,7 @@ __all__ = [
     "Variable",
     "Vendor",
     "core_requirement",
+    "deepspeed_folder",
     "device_files",
     "distribution_version",
     "format_cpu_list",

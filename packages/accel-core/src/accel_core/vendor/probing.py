@@ -12,13 +12,14 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from accel_core import env
+from accel_core import activate, env
 from accel_core.vendor.record import Evidence
 
 _ASSIGNED = re.compile(r"""^(\w+)\s*(?::[^=\n]+)?=\s*["']([^"'\n]*)["']""", re.MULTILINE)
@@ -45,6 +46,23 @@ def module_exists(name: str) -> bool:
     except (ImportError, ValueError, AttributeError):
         # ValueError: a module without a spec was put into sys.modules. It can be imported.
         return name in sys.modules
+
+
+def deepspeed_folder() -> Path | None:
+    """Return the folder of the installed deepspeed, None if it is not installed. Does not import it."""
+    if "deepspeed" in sys.modules:
+        spec = getattr(sys.modules["deepspeed"], "__spec__", None)
+    else:
+        # Not importlib.util.find_spec, which would have our own finder register the hooks.
+        finders = (finder for finder in sys.meta_path if finder is not activate.DeepSpeedImportFinder)
+        spec = next(filter(None, map(_finds_deepspeed, finders)), None)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def _finds_deepspeed(finder: Any) -> ModuleSpec | None:
+    find = getattr(finder, "find_spec", None)
+    found: ModuleSpec | None = find("deepspeed", None) if find else None
+    return found
 
 
 def in_range(version: str, specifier: str) -> bool:

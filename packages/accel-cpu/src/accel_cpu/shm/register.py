@@ -9,7 +9,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from accel_core import torch_threads
+from accel_core.vendor import torch_threads
 
 NAME = "shm"
 

@@ -28,7 +28,7 @@ from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
 
-from accel_core import torch_threads
+from accel_core.vendor import torch_threads
 from accel_ops.errors import InvalidFile, TransferFailed
 from accel_ops.io import stream
 from accel_ops.io.transfer import synchronize_folder

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 
 from accel_core import env
-from accel_core.op_builder.source_builder import deepspeed_folder
+from accel_core.vendor import deepspeed_folder
 from accel_ops.offload import patches
 from accel_ops.offload.patches import Speedup, Status
 

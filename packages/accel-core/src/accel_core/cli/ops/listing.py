@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from accel_core.errors import UnknownBuilder
+from accel_core.op_builder.base import OpTable
 from accel_core.op_builder.names import UPSTREAM
-from accel_core.op_builder.table import OpTable
 from accel_core.selection.candidates import discover
 
 SERVED, MISSING, OK, FAILED = "served", "missing", "ok", "failed"

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from accel_core import torch_threads
+from accel_core.vendor import torch_threads
 from accel_testkit.suite import launch
 
 #: Guards against a hang.

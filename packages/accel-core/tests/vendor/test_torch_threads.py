@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from accel_core import torch_threads
+from accel_core.vendor import torch_threads
 
 #: Interposed: gloo's thread, after it has said that a task is done, computes for half a second.
 LATE = r"""
