@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Memory figures of the process and the machine."""
+"""Memory figures of the process and the machine, and limits of control groups, versions 1 and 2."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from accel_cpu import cgroup, memory
-from accel_cpu.memory import HostMemory
+from accel_cpu import CPU_Accelerator, memory
+from accel_cpu.memory import Limit
 
 MIB = 1 << 20
 #: Far below the spikes of these tests, above what the interpreter and the kernel's own rounding move.
@@ -24,87 +24,149 @@ def spike(size: int) -> None:
     del block
 
 
-def test_rss_is_this_process_in_bytes() -> None:
-    now = HostMemory().rss()
-    assert type(now) is int
-    assert abs(now - psutil.Process().memory_info().rss) < SLACK
+@pytest.mark.parametrize("index", [None, 0])
+def test_figures_are_bytes_of_this_process(cpu: CPU_Accelerator, index: int | None) -> None:
+    assert abs(cpu.memory_allocated(index) - psutil.Process().memory_info().rss) < SLACK
+    names = ("allocated", "cached", "reserved")
+    figures = [getattr(cpu, f"{kind}{name}")(index) for kind in ("memory_", "max_memory_") for name in names]
+    assert all(type(figure) is int and MIB < figure < cpu.total_memory(index) for figure in figures)
+    assert MIB < cpu.available_memory(index) < cpu.total_memory(index)
+    assert abs(cpu.max_mem - cpu.max_memory_allocated()) < SLACK
+    stats = cpu.memory_stats()
+    for kind in ("allocated_bytes", "reserved_bytes"):
+        assert stats[f"{kind}.all.peak"] >= stats[f"{kind}.all.current"] > 0
 
 
 @pytest.mark.skipif(sys.platform not in ("linux", "darwin"), reason="no high-water mark in this system")
-def test_a_spike_between_two_calls_is_in_the_peak() -> None:
+def test_a_spike_between_two_calls_is_in_the_peak(cpu: CPU_Accelerator) -> None:
     if not memory.high_water():
         pytest.skip("this kernel keeps no high-water mark (VmHWM)")
-    host = HostMemory()
-    host.reset_peak()
-    before = host.rss()
+    before = cpu.reset_rss()
     spike(300 * MIB)
-    assert host.peak() >= before + 300 * MIB - SLACK
+    assert cpu.max_mem >= before + 300 * MIB - SLACK
 
 
-def test_the_peak_begins_again_after_a_reset() -> None:
-    host = HostMemory()
+@pytest.mark.parametrize(
+    "reset",
+    ["reset_rss", "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"],
+)
+def test_the_peak_begins_again_after_a_reset(cpu: CPU_Accelerator, reset: str) -> None:
     spike(300 * MIB)
-    host.peak()
-    host.reset_peak()
-    assert host.peak() <= host.rss() + SLACK
+    assert cpu.max_memory_allocated() > cpu.get_rss()
+    getattr(cpu, reset)()
+    assert cpu.max_memory_allocated() <= cpu.get_rss() + SLACK
 
 
-def test_the_peak_is_never_below_the_present_size() -> None:
-    host = HostMemory()
-    held = bytearray(b"\1") * (64 * MIB)
-    assert host.peak() >= host.rss() - SLACK
-    del held
-
-
-def test_a_mark_that_can_not_be_reset_counts_only_once_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mark_that_can_not_be_reset_counts_only_once_it_grows(
+    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mark = 1 << 45
     monkeypatch.setattr(memory, "reset_high_water", lambda: False)
     monkeypatch.setattr(memory, "high_water", lambda: mark)
-    host = HostMemory()
-    assert host.peak() == 1 << 45
-    host.reset_peak()
-    assert host.peak() < 1 << 45, "the mark is from before the reset"
+    assert cpu.max_mem == 1 << 45
+    cpu.reset_rss()
+    assert cpu.max_mem < 1 << 45, "the mark is from before the reset"
     mark = 1 << 46
-    assert host.peak() == 1 << 46
+    assert cpu.max_mem == 1 << 46
 
 
 def test_without_any_mark_the_peak_is_what_calls_have_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "reset_high_water", lambda: False)
     monkeypatch.setattr(memory, "high_water", lambda: 0)
     sizes = iter([100, 500, 200, 50, 60])
-    monkeypatch.setattr(HostMemory, "rss", lambda self: next(sizes))
-    host = HostMemory()
-    assert host.peak() == 500
-    assert host.peak() == 500
-    host.reset_peak()
-    assert host.peak() == 60
+    monkeypatch.setattr(CPU_Accelerator, "get_rss", lambda self: next(sizes))
+    cpu = CPU_Accelerator()
+    assert (cpu.max_mem, cpu.max_mem) == (500, 500)
+    cpu.reset_rss()
+    assert cpu.max_mem == 60
 
 
-def test_a_refused_reset_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(memory, "_CLEAR_REFS", tmp_path)  # a folder: writing raises OSError
-    assert memory.reset_high_water() is False
-
-
-def test_a_kernel_without_a_mark_says_zero(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_kernel_without_these_files_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(memory, "_CLEAR_REFS", tmp_path)  # a folder: reading and writing raise OSError
     monkeypatch.setattr(memory, "_STATUS", tmp_path)
     monkeypatch.setattr(sys, "platform", "linux")
+    assert memory.reset_high_water() is False
     assert memory.high_water() == 0
 
 
-def test_total_and_available_are_the_machine_s_without_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroup, "memory", lambda: None)
-    host = HostMemory()
-    assert host.total() == psutil.virtual_memory().total
-    assert 0 < host.available() <= host.total()
+@pytest.mark.parametrize("limit", [None, Limit(64 * MIB, 10 * MIB), Limit(1 << 62, 1 << 62)])
+def test_a_lower_limit_of_the_control_group_rules(
+    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch, limit: Limit | None
+) -> None:
+    monkeypatch.setattr(memory, "group_limit", lambda: limit)
+    machine = psutil.virtual_memory().total
+    assert cpu.total_memory() == (min(machine, limit.limit) if limit else machine)
+    assert 0 < cpu.available_memory() <= (min(machine, limit.free) if limit else machine)
 
 
-def test_a_lower_limit_of_the_control_group_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroup, "memory", lambda: cgroup.Memory(limit=64 * MIB, free=10 * MIB))
-    assert HostMemory().total() == 64 * MIB
-    assert HostMemory().available() == 10 * MIB
+V2, V1 = "sys/fs/cgroup", "sys/fs/cgroup/memory"
 
 
-def test_a_limit_beyond_the_machine_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cgroup, "memory", lambda: cgroup.Memory(limit=1 << 62, free=1 << 62))
-    assert HostMemory().total() == psutil.virtual_memory().total
-    assert HostMemory().available() <= psutil.virtual_memory().total
+@pytest.mark.parametrize(
+    ("groups", "files", "limit"),
+    [
+        pytest.param(
+            "0::/job/step",
+            {
+                f"{V2}/job/step/memory.max": "1000",
+                f"{V2}/job/step/memory.current": "700",
+                f"{V2}/job/step/memory.stat": "anon 500\ninactive_file 200",
+            },
+            Limit(1000, 500),
+            id="version 2",
+        ),
+        pytest.param(
+            "0::/job/step",
+            {
+                f"{V2}/job/step/memory.max": "5000",
+                f"{V2}/job/step/memory.current": "100",
+                f"{V2}/job/memory.max": "2000",
+                f"{V2}/job/memory.current": "1900",
+            },
+            Limit(2000, 100),
+            id="the tightest ancestor",
+        ),
+        pytest.param(
+            "5:cpuset:/\n4:cpu,memory:/docker/ab\n0::/",
+            {
+                f"{V1}/docker/ab/memory.limit_in_bytes": "1000",
+                f"{V1}/docker/ab/memory.usage_in_bytes": "900",
+                f"{V1}/docker/ab/memory.stat": "inactive_file 1\ntotal_inactive_file 50",
+                f"{V1}/memory.limit_in_bytes": "9223372036854771712",
+                f"{V1}/memory.usage_in_bytes": "100000",
+            },
+            Limit(1000, 150),
+            id="version 1",
+        ),
+        pytest.param(
+            "4:memory:/docker/ab",
+            {f"{V1}/memory.limit_in_bytes": "1000", f"{V1}/memory.usage_in_bytes": "400"},
+            Limit(1000, 600),
+            id="a container, whose group's name is from outside",
+        ),
+        pytest.param(
+            "0::/",
+            {f"{V2}/memory.max": "10", f"{V2}/memory.current": "12"},
+            Limit(10, 0),
+            id="usage above the limit",
+        ),
+        pytest.param("", {}, None, id="no group"),
+        pytest.param("0::/job", {}, None, id="no files"),
+        pytest.param("0::/", {f"{V2}/memory.max": "max", f"{V2}/memory.current": "7"}, None, id="no limit"),
+        pytest.param("not a control group", {f"{V2}/memory.max": "7"}, None, id="another format"),
+    ],
+)
+def test_the_limit_of_a_control_group(
+    groups: str, files: dict[str, str], limit: Limit | None, tmp_path: Path
+) -> None:
+    assert memory.group_limit(tmp_path) is None
+    for name, text in {"proc/self/cgroup": groups, **files}.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text + "\n")
+    assert memory.group_limit(tmp_path) == limit
+
+
+def test_this_machine_can_be_asked() -> None:
+    here = memory.group_limit()
+    assert here is None or 0 <= here.free <= here.limit

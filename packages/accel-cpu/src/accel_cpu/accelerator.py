@@ -10,10 +10,9 @@ import torch
 from typing_extensions import override
 
 from accel_core.device import DeviceModule, NoPinnedMemory, NoStreams, TorchDeviceAccelerator
-from accel_cpu import collectives, launch, probe
-from accel_cpu.backends import register_backend
+from accel_cpu import backends, launch, probe
+from accel_cpu.memory import ProcessMemory
 from accel_cpu.op_builder import TABLE
-from accel_cpu.process_memory import ProcessMemory
 from accel_cpu.traits import TRAITS
 
 _CPU = torch.device("cpu")
@@ -45,7 +44,7 @@ class CPU_Accelerator(ProcessMemory, NoStreams, NoPinnedMemory, TorchDeviceAccel
             device_module=cast(DeviceModule, torch.cpu),
         )
         self._index: int | None = None
-        register_backend()
+        backends.register_backend()
 
     @override
     def device(self, device_index: int | None = None) -> torch.device:
@@ -121,7 +120,7 @@ class CPU_Accelerator(ProcessMemory, NoStreams, NoPinnedMemory, TorchDeviceAccel
 
     @override
     def communication_backend_name(self) -> str:
-        return collectives.choose().backend
+        return backends.choose().backend
 
     @override
     def export_envs(self) -> list[str]:

@@ -1,15 +1,19 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Memory of this process and of the machine, in bytes, reported as the device memory of a CPU."""
+"""Memory methods of the CPU: the memory of this process, whatever the index, within the control group's limit."""
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import psutil
+from typing_extensions import override
 
-from accel_cpu import cgroup
+from accel_core.interface import DeepSpeedAccelerator
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -17,43 +21,73 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 _RESET_HIGH_WATER = "5"
 
 
-class HostMemory:
-    """Resident memory, its peak, and the total and available memory.
+class ProcessMemory(DeepSpeedAccelerator):
+    """Mixin with the memory methods of the interface; goes before TorchDeviceAccelerator.
 
-    The peak is the kernel's record if it keeps one (Linux, macOS), which includes peaks between two calls. If
-    that record cannot be reset, it is ignored after `reset_peak` until the process exceeds it; the peak is then
-    the highest value at a call.
+    The peak of the resident memory is the kernel's record if it keeps one (Linux, macOS), which includes peaks between
+    two calls. If that record cannot be reset, it is ignored after a reset until the process exceeds it; the peak is
+    then the highest value at a call.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._stale_mark = 0
-        self._seen = self.rss()
+        self._seen = self.get_rss()
 
-    def rss(self) -> int:
+    # Names of DeepSpeed's class for the CPU.
+
+    @property
+    def max_mem(self) -> int:
+        """The peak of the resident memory, in bytes."""
+        return self.max_memory_allocated()
+
+    def get_rss(self) -> int:
         """Return the resident memory of this process, in bytes."""
         return int(psutil.Process().memory_info().rss)
 
-    def peak(self) -> int:
-        """Return the peak of `rss` since the start or the last `reset_peak`, in bytes."""
-        self._seen = max(self._seen, self.rss())
+    def reset_rss(self) -> int:
+        """Reset the peak; return the resident memory, in bytes."""
+        self._stale_mark = 0 if reset_high_water() else high_water()
+        self._seen = self.get_rss()
+        return self._seen
+
+    @override
+    def empty_cache(self) -> None:
+        pass
+
+    @override
+    def memory_allocated(self, device_index: int | None = None) -> int:
+        return self.get_rss()
+
+    @override
+    def max_memory_allocated(self, device_index: int | None = None) -> int:
+        self._seen = max(self._seen, self.get_rss())
         mark = high_water()
         return max(mark, self._seen) if mark > self._stale_mark else self._seen
 
-    def reset_peak(self) -> None:
-        """Reset the peak to the current size."""
-        self._stale_mark = 0 if reset_high_water() else high_water()
-        self._seen = self.rss()
+    # There is no caching allocator: reserved memory is allocated memory.
+    memory_reserved = memory_allocated
+    max_memory_reserved = max_memory_allocated
 
-    def total(self) -> int:
-        """Return the memory of the machine, or the limit of the control group if lower, in bytes."""
-        machine = int(psutil.virtual_memory().total)
-        group = cgroup.memory()
+    @override
+    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
+        self.reset_rss()
+
+    @override
+    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
+        figures = {"current": self.get_rss(), "peak": self.max_memory_allocated()}
+        kinds = ("allocated_bytes", "reserved_bytes")
+        return {f"{kind}.all.{name}": value for kind in kinds for name, value in figures.items()}
+
+    @override
+    def total_memory(self, device_index: int | None = None) -> int:
+        machine, group = int(psutil.virtual_memory().total), group_limit()
         return min(machine, group.limit) if group else machine
 
-    def available(self) -> int:
-        """Return the bytes that can be allocated without swapping, within the control group's limit."""
-        machine = int(psutil.virtual_memory().available)
-        group = cgroup.memory()
+    @override
+    def available_memory(self, device_index: int | None = None) -> int:
+        # What can be allocated without swapping.
+        machine, group = int(psutil.virtual_memory().available), group_limit()
         return min(machine, group.free) if group else machine
 
 
@@ -63,15 +97,7 @@ def high_water() -> int:
         import resource  # not on Windows
 
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    try:
-        rows = _STATUS.read_text().splitlines()
-    except OSError:
-        return 0
-    for row in rows:
-        key, _, value = row.partition(":")
-        if key == "VmHWM":
-            return int(value.removesuffix("kB")) * 1024
-    return 0
+    return int(_rows(_STATUS).get("VmHWM:", "0").removesuffix("kB")) * 1024
 
 
 def reset_high_water() -> bool:
@@ -81,3 +107,68 @@ def reset_high_water() -> bool:
     except OSError:
         return False
     return True
+
+
+class Limit(NamedTuple):
+    """Limit of a Linux control group (container, batch job, systemd unit) and free memory below it, in bytes."""
+
+    limit: int
+    free: int
+
+
+class _Files(NamedTuple):
+    """File names in one version of the cgroup interface."""
+
+    controller: str
+    mount: str
+    limit: str
+    usage: str
+    #: Key of memory.stat: page cache that the kernel reclaims before it refuses memory.
+    reclaimable: str
+
+
+_VERSIONS = (
+    _Files("", "", "memory.max", "memory.current", "inactive_file"),
+    _Files("memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+)
+
+
+def group_limit(root: Path = Path("/")) -> Limit | None:
+    """Return the lowest limit of this process's control group and its ancestors; None if there is none."""
+    bounds = list(_bounds(root))
+    if not bounds:
+        return None
+    return Limit(min(bound.limit for bound in bounds), min(bound.free for bound in bounds))
+
+
+def _bounds(root: Path) -> Iterator[Limit]:
+    """Yield the limits from this process's group up to the mount point, for each mounted version."""
+    groups = re.findall(r"^[0-9]+:([^:]*):(/.*)$", _text(root / "proc/self/cgroup"), re.MULTILINE)
+    for controllers, path in groups:
+        for files in _VERSIONS:
+            if files.controller not in controllers.split(","):
+                continue
+            mount = root / "sys/fs/cgroup" / files.mount
+            group = mount / path.lstrip("/")
+            # In a container the group is often mounted at the mount point itself, while its path is that of the
+            # host: those folders are missing, and the mount point has the limit.
+            for folder in (group, *group.parents):
+                limit, usage = _text(folder / files.limit).strip(), _text(folder / files.usage).strip()
+                # "max" (version 2) is no number; version 1 writes one beyond any machine.
+                if folder.is_relative_to(mount) and limit.isdecimal() and usage.isdecimal():
+                    reclaimable = int(_rows(folder / "memory.stat").get(files.reclaimable, "0"))
+                    used = max(int(usage) - reclaimable, 0)
+                    yield Limit(int(limit), max(int(limit) - used, 0))
+
+
+def _rows(path: Path) -> dict[str, str]:
+    """Return the rows of a file by their first word."""
+    rows = (line.split(None, 1) for line in _text(path).splitlines())
+    return {row[0]: row[1].strip() for row in rows if len(row) > 1}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, ValueError):
+        return ""

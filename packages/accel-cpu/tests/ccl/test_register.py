@@ -12,7 +12,8 @@ import torch.distributed as dist
 
 from accel_core.errors import AccelError
 from accel_core.vendor import Bindings
-from accel_cpu.ccl import communicator, library, register
+from accel_cpu.backends import register_ccl
+from accel_cpu.ccl import communicator, library
 from accel_cpu.ccl.builder import CCLCommBuilder
 
 
@@ -43,7 +44,7 @@ def test_with_oneccl_and_without_bindings_this_package_registers_ccl(
     monkeypatch: pytest.MonkeyPatch, backends: _Backends, tmp_path: Path
 ) -> None:
     _install(monkeypatch, tmp_path, "oneccl_bindings_for_pytorch is not installed")
-    register.register_backend()
+    register_ccl()
     assert backends.registered == ["ccl"]
 
 
@@ -51,7 +52,7 @@ def test_bindings_that_work_keep_the_name(
     monkeypatch: pytest.MonkeyPatch, backends: _Backends, tmp_path: Path
 ) -> None:
     _install(monkeypatch, tmp_path, None)
-    register.register_backend()
+    register_ccl()
     assert backends.registered == []
 
 
@@ -59,7 +60,7 @@ def test_without_oneccl_nothing_is_registered_and_the_builder_says_what_to_insta
     monkeypatch: pytest.MonkeyPatch, backends: _Backends
 ) -> None:
     _install(monkeypatch, None, "oneccl_bindings_for_pytorch is not installed")
-    register.register_backend()
+    register_ccl()
     assert backends.registered == []
     monkeypatch.setattr(dist, "is_backend_available", lambda name: False)
     builder = CCLCommBuilder()

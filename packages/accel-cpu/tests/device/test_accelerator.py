@@ -1,17 +1,26 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The CPU accelerator keeps the interface's one contract: devices, random numbers, streams, graphs."""
+"""What is the CPU's own: its record and its probe, devices that launchers and NUMA nodes count, and no streams.
+
+The conformance suite has what holds for every accelerator.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import torch
 
 import accel_cpu
-from accel_core.interface import DeepSpeedAccelerator
+from accel_core import cascade
+from accel_core.vendor import ENTRY_POINT_GROUP, Collectives
+from accel_cpu import backends, probe
 from accel_cpu.accelerator import CPU_Accelerator
+from accel_cpu.vendor import VENDOR
 from shared.topologies import build
 
 
@@ -22,32 +31,44 @@ def test_the_package_exports_the_class_and_the_registration_of_its_backend() -> 
         _ = accel_cpu.GPU_Accelerator
 
 
-def test_it_is_an_accelerator_with_nothing_left_abstract(cpu: CPU_Accelerator) -> None:
-    assert isinstance(cpu, DeepSpeedAccelerator)
-    assert (cpu._name, cpu._compile_backend) == ("cpu", "inductor")
+def test_the_entry_point_leads_to_the_record_which_is_the_cascade_s_row() -> None:
+    points = metadata.entry_points(group=ENTRY_POINT_GROUP, name="cpu")
+    assert [point.load() for point in points] == [VENDOR]
+    assert VENDOR.version == metadata.version("accel-cpu")
+    (row,) = cascade.entries("cpu")
+    assert (VENDOR.key, VENDOR.priority, VENDOR.distribution) == (row.key, row.priority, row.distribution)
+    assert VENDOR.accelerator.endswith(f":{row.class_name}")
 
 
-def test_the_current_device_is_an_int_under_a_launcher(
+def test_evidence_is_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    evidence = VENDOR.evidence()
+    assert (evidence.runtime, evidence.hardware) == (True, True)
+    monkeypatch.setattr(probe, "module_exists", lambda name: name != "torch")
+    assert VENDOR.evidence().runtime is False
+    assert "torch is not installed" in VENDOR.evidence().reason
+
+
+def test_evidence_and_count_import_no_torch() -> None:
+    ask = (
+        "import sys; from accel_cpu.vendor import VENDOR; VENDOR.evidence(); VENDOR.confirm();"
+        "assert not {'torch', 'psutil', 'accel_cpu.accelerator'} & set(sys.modules), 'too much is imported'"
+    )
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_current_device_is_the_local_rank_until_one_is_set(
     cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cpu.current_device() == 0
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    assert cpu.current_device() == 1
-    assert type(cpu.current_device()) is int
-
-
-def test_a_device_that_was_set_is_the_current_one(
-    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setenv("LOCAL_RANK", "3")
+    assert cpu.current_device() == 3
+    for named in ("cpu", torch.device("cpu")):  # which name no index
+        cpu.set_device(named)  # type: ignore[arg-type]
+    assert cpu.current_device() == 3
     cpu.set_device(1)
     assert cpu.current_device() == 1
-
-
-def test_setting_a_device_by_its_name_leaves_the_index(cpu: CPU_Accelerator) -> None:
-    cpu.set_device("cpu")  # type: ignore[arg-type]
-    cpu.set_device(torch.device("cpu"))  # type: ignore[arg-type]
-    assert cpu.current_device() == 0
+    assert type(cpu.current_device()) is int
 
 
 @pytest.mark.parametrize("name", ["LOCAL_RANK", "LOCAL_SIZE", "LOCAL_WORLD_SIZE"])
@@ -63,97 +84,71 @@ def test_a_mangled_launcher_variable_is_named(
 @pytest.mark.parametrize("index", [None, 0, 1])
 def test_every_index_is_torch_s_one_cpu_device(cpu: CPU_Accelerator, index: int | None) -> None:
     assert cpu.device(index) == torch.device("cpu")
-    assert cpu.device_name(index) == "cpu"
-    assert cpu.current_device_name() == "cpu"
-    assert torch.ones(2).to(cpu.device(index)).sum() == 2
+    assert (cpu.device_name(index), cpu.current_device_name()) == ("cpu", "cpu")
 
 
-def test_devices_are_numa_nodes_with_cpus(
-    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("machine", "count"), [("two-sockets", 2), ("hbm-flat", 2), ("snc4-two-sockets", 8), ("cxl-memory", 1)]
+)
+def test_devices_are_numa_nodes_with_cpus_or_ranks_of_a_launcher(
+    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, machine: str, count: int
 ) -> None:
-    for machine, count in {"two-sockets": 2, "hbm-flat": 2, "snc4-two-sockets": 8, "cxl-memory": 1}.items():
-        monkeypatch.setenv("ACCEL_SYSROOT", str(build.write(machine, tmp_path / machine)))
-        assert cpu.device_count() == count, machine
-
-
-@pytest.mark.parametrize("name", ["LOCAL_SIZE", "LOCAL_WORLD_SIZE"])
-def test_devices_are_ranks_under_a_launcher(
-    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch, name: str, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("ACCEL_SYSROOT", str(build.write("snc4-two-sockets", tmp_path)))
-    monkeypatch.setenv(name, "3")
-    assert cpu.device_count() == 3
-
-
-@pytest.mark.parametrize("value", ["", "0"])
-def test_a_local_size_without_a_number_of_ranks_is_passed_over(
-    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
-    monkeypatch.setenv("LOCAL_SIZE", value)
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert cpu.device_count() == 2
-
-
-def test_work_is_done_when_a_call_returns(cpu: CPU_Accelerator) -> None:
-    assert cpu.is_available() is True
-    assert cpu.is_synchronized_device() is True
-    assert cpu.use_host_timers() is True
-    assert cpu.resolves_data_dependency() is True
-    assert cpu.handles_memory_backpressure() is True
-    cpu.synchronize()
-    cpu.synchronize(0)
-
-
-@pytest.mark.parametrize("index", [None, 0, 1])
-def test_a_restored_random_state_repeats_the_numbers(cpu: CPU_Accelerator, index: int | None) -> None:
-    with torch.random.fork_rng():
-        state = cpu.get_rng_state(index)
-        first = torch.rand(4)
-        cpu.set_rng_state(state, index)
-        assert torch.equal(torch.rand(4), first)
-
-
-def test_seeding_reaches_the_default_generator(cpu: CPU_Accelerator) -> None:
-    with torch.random.fork_rng():
-        cpu.manual_seed(11)
-        assert cpu.initial_seed() == 11
-        cpu.manual_seed_all(12)
-        assert cpu.default_generator(1).initial_seed() == 12
-        assert cpu.random() is torch.random
+    monkeypatch.setenv("ACCEL_SYSROOT", str(build.write(machine, tmp_path)))
+    assert cpu.device_count() == count
+    assert VENDOR.confirm().reason.startswith(f"NUMA nodes with usable CPUs: {count} (")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    for passed_over in ("", "0"):
+        monkeypatch.setenv("LOCAL_SIZE", passed_over)
+        assert cpu.device_count() == 3
+    monkeypatch.setenv("LOCAL_SIZE", "5")
+    assert cpu.device_count() == 5
+    assert "launcher" in VENDOR.confirm().reason
 
 
 def test_there_are_no_streams_and_deepspeed_can_see_it(cpu: CPU_Accelerator) -> None:
     # DeepSpeed asks `Stream is None` (activation offload) and `Event is None` (rollout profiler).
-    assert cpu.Stream is None
-    assert cpu.Event is None
-    assert cpu.current_stream() is None
-    assert cpu.default_stream(0) is None
+    assert (cpu.Stream, cpu.Event, cpu.current_stream(), cpu.default_stream(0)) == (None,) * 4
+    assert cpu.is_synchronized_device()
+    assert cpu.use_host_timers()
+    assert cpu.resolves_data_dependency()
+    assert cpu.handles_memory_backpressure()
 
 
-def test_a_stream_context_runs_the_code_inside(cpu: CPU_Accelerator) -> None:
-    with cpu.stream(cpu.current_stream()):
-        total = torch.ones(3).sum()
-    assert total == 3
+def test_pinning_gives_the_tensor_itself(cpu: CPU_Accelerator) -> None:
+    tensor = torch.arange(6.0).reshape(2, 3)
+    for pinned in (cpu.pin_memory(tensor), cpu.pin_memory(tensor, 0), cpu.pin_memory(tensor, align_bytes=0)):
+        assert pinned is tensor
+    assert cpu.is_pinned(tensor) is False
 
 
-def test_a_captured_region_computes_at_once(cpu: CPU_Accelerator) -> None:
-    graph = cpu.create_graph()
-    with cpu.capture_to_graph(graph, pool=None, stream=None):
-        total = torch.ones(3).sum()
-    cpu.replay_graph(graph)
-    assert total == 3
-    assert cpu.is_current_stream_capturing() is False
+@pytest.mark.parametrize(
+    "answer", [True, False, None, AttributeError("no such op"), RuntimeError("built without oneDNN")]
+)
+def test_fp16_is_what_onednn_says_as_a_bool(
+    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch, answer: bool | Exception | None
+) -> None:
+    def ask() -> object:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_fp16_supported", ask, raising=False)
+    assert cpu.is_fp16_supported() is (answer is True)
+    assert (torch.float16 in cpu.supported_dtypes()) is (answer is True)
 
 
-def test_a_lazy_call_is_called_at_once(cpu: CPU_Accelerator) -> None:
-    called: list[int] = []
-    cpu.lazy_call(lambda: called.append(1))
-    assert called == [1]
+def test_the_collectives_are_chosen_at_the_first_call(
+    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "choose", lambda: Collectives("ccl", "pretend"))
+    assert cpu.communication_backend_name() == "ccl"
 
 
-def test_the_memory_of_the_process_has_the_names_of_deepspeed_s_class(cpu: CPU_Accelerator) -> None:
-    block = torch.ones(40 << 20, dtype=torch.uint8)
-    assert cpu.get_rss() > block.numel()
-    assert cpu.max_mem >= cpu.get_rss() - (8 << 20)
-    del block
-    assert cpu.reset_rss() <= cpu.max_mem
+def test_what_launchers_are_told(cpu: CPU_Accelerator) -> None:
+    assert cpu.visible_devices_envs() == ["ACCEL_CPU_VISIBLE_DEVICES"]
+    needed = "OMP_NUM_THREADS KMP_AFFINITY CCL_WORKER_COUNT FI_PROVIDER I_MPI_ROOT GLOO_SOCKET_IFNAME PATH"
+    needed += " LD_LIBRARY_PATH LD_PRELOAD DS_ACCELERATOR ACCEL_STRICT"
+    prefixes = tuple(cpu.export_envs())
+    assert not [name for name in needed.split() if not name.startswith(prefixes)]
+    for name in ("LOCAL_RANK", "LOCAL_SIZE", "HOME", "HOSTNAME", "CUDA_VISIBLE_DEVICES"):
+        assert not name.startswith(prefixes), "it belongs to one machine"

@@ -21,7 +21,7 @@ from accel_cpu.ccl import library as oneccl
 from accel_cpu.errors import OneCCLFailed, StoreTampered
 from accel_cpu.exchange import MOST_BYTES, Exchange
 from accel_cpu.shm import library, rendezvous
-from accel_cpu.shm.facts import Facts
+from accel_cpu.shm.rendezvous import Facts
 
 FACTS = Facts(1, "", "a", 1, 0, (0, 1), 5, b"n" * library.NONCE)
 NOBODY = 65534
@@ -61,16 +61,15 @@ def test_a_rank_that_tells_nonsense_costs_shared_memory_and_no_more() -> None:
     store = dist.HashStore()
     store.set("facts/0", '{"pid": 1}')
     store.set("joined/0", "")
-    joined = rendezvous.join(store, 1, 2)
-    assert joined.handle is None
-    assert joined.reason == "rank 0 wrote what cannot be read: not the facts of a rank"
+    reason = "rank 0 wrote what cannot be read: not the facts of a rank"
+    assert rendezvous.join(store, 1, 2) == (None, reason)
 
 
 def test_what_another_rank_tells_is_shown_in_short_and_without_commands_for_a_terminal() -> None:
     store = dist.HashStore()
     store.set("facts/0", replace(FACTS, pid=os.getpid() + 1, problem="\x1b]0;x\x07" * 50).to_text())
     store.set("joined/0", "\x1b[2J\n" * 10_000)
-    reason = rendezvous.join(store, 1, 2).reason
+    _, reason = rendezvous.join(store, 1, 2)
     assert reason.isprintable()
     assert len(reason) < 1100
 
@@ -147,7 +146,7 @@ def test_another_user_who_writes_into_the_store_does_not_choose_what_is_opened(
             with pytest.raises(StoreTampered, match="secret"):
                 rendezvous.join(prefixed, 1, 2)
         else:
-            assert rendezvous.join(prefixed, 1, 2).handle is None
+            assert rendezvous.join(prefixed, 1, 2)[0] is None
     os.close(fd)
     assert not {os.O_RDWR, os.O_WRONLY} & set(modes)
 

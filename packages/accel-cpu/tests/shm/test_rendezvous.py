@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from accel_cpu import CPU_Accelerator
 from accel_cpu.shm import library, rendezvous
-from accel_cpu.shm.facts import Facts
+from accel_cpu.shm.rendezvous import Facts
 
 NONCE = b"\0\1" * 16
 FACTS = Facts(1, "", "a", 1, 0, (0,))
@@ -44,8 +44,7 @@ def test_ranks_that_cannot_share_memory_have_a_reason(differs: dict[str, Any], r
 
 def test_without_shared_memory_gloo_does_the_same() -> None:
     for report in jobs.run(shm_calls.without_memory, 2):
-        assert not report.error, report.error
-        assert report.value == "rank 1: planted"
+        assert (report.error, report.value) == ("", "rank 1: planted")
 
 
 def _join(fd: int, nonce: bytes, ranks: int = 2) -> int:
@@ -140,14 +139,3 @@ def test_a_segment_without_room_for_its_ranks_is_not_made() -> None:
 def test_constructing_the_accelerator_registers_the_backend() -> None:
     CPU_Accelerator()
     assert "shm" in dist.Backend.backend_list
-
-
-def test_synchronous_calls_start_no_thread() -> None:
-    for report in jobs.run(shm_calls.threads, 2):
-        assert report.value == []
-
-
-def test_deepspeeds_op_sums_over_all_ranks_and_leaves_groups_to_torch() -> None:
-    for report in jobs.run(shm_calls.inference, 3):
-        assert not report.error, report.error
-        assert report.value == [[6.0, 6.0], [6.0, 6.0], 0]

@@ -12,8 +12,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from accel_core.op_builder import Implementation, OpBuilder
+from accel_cpu.backends import CCL, register_ccl
 from accel_cpu.ccl import library
-from accel_cpu.ccl.register import NAME, register_backend
 
 
 class CclComm:
@@ -84,17 +84,14 @@ class CCLCommBuilder(OpBuilder):
     @override
     def compatibility(self) -> tuple[bool, str]:
         """Return whether there is a backend `ccl`."""
-        register_backend()
-        if dist.is_available() and dist.is_backend_available(NAME):
+        register_ccl()
+        if dist.is_available() and dist.is_backend_available(CCL):
             home = library.folder()
-            return (
-                True,
-                f"the backend ccl, of oneCCL in {home}" if home else "the backend ccl, of Intel's bindings",
-            )
+            return True, "the backend ccl, of " + (f"oneCCL in {home}" if home else "Intel's bindings")
         return False, "no oneCCL: pip install 'accel-cpu[ccl]'"
 
     @override
     def load(self, verbose: bool = True) -> Any:
         """Return upstream's functions."""
-        register_backend()
+        register_ccl()
         return CclComm()

@@ -14,7 +14,7 @@ from accel_core.errors import in_short
 from accel_cpu.ccl import library
 from accel_cpu.errors import OneCCLFailed
 from accel_cpu.exchange import Exchange, shown
-from accel_cpu.shm.calls import contiguous, store
+from accel_cpu.process_group import contiguous, store
 
 #: onecclDataType_t.
 DTYPES = {
@@ -112,8 +112,8 @@ class Communicator:
         self._divide(reduced, operation)
         store(reduced, output)
 
-    def all_to_all(self, output: Tensor, tensor: Tensor) -> None:
-        """Send and receive parts of equal size."""
+    def all_to_all(self, output: Tensor, tensor: Tensor, sends: list[int], receives: list[int]) -> None:
+        """Send and receive parts, which have equal sizes."""
         flat, received = contiguous(tensor), contiguous(output)
         size = flat.nbytes // self._ranks
         self._call("onecclAllToAll", size, flat.data_ptr(), received.data_ptr(), size, _BYTES)

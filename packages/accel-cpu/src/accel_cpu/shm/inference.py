@@ -13,7 +13,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from accel_core.op_builder import Implementation, OpBuilder
-from accel_cpu.shm.register import NAME, register_backend
+from accel_cpu.backends import SHM, register_shm
 
 
 class ShareMemComm:
@@ -44,8 +44,8 @@ class ShareMemComm:
 @functools.lru_cache(1)
 def _group(world: Any) -> Any:
     """Return the ranks' group of the backend shm; called by all ranks."""
-    register_backend()
-    return world if dist.get_backend(world) == NAME else dist.new_group(backend=NAME)
+    register_shm()
+    return world if dist.get_backend(world) == SHM else dist.new_group(backend=SHM)
 
 
 class ShareMemCommBuilder(OpBuilder):

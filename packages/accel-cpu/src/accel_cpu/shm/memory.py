@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives on the addresses of contiguous memory, and the errors in which they end."""
+"""Collectives on tensors in shared memory, and the errors in which they end.
+
+A tensor whose memory does not hold its values in order goes through a copy.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,30 @@ import ctypes
 import os
 import struct
 import threading
+import zlib
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from accel_core.errors import AccelError
 from accel_cpu.errors import CollectiveFailed, CollectiveMismatch
+from accel_cpu.process_group import contiguous, size_of, store
 from accel_cpu.shm import library, rendezvous
+
+#: Those of csrc/accel_shm.h, in its order.
+REDUCIBLE = (
+    torch.float32, torch.bfloat16, torch.float16, torch.float64,
+    torch.int32, torch.int64, torch.int8, torch.uint8,
+)  # fmt: skip
+_OTHERS = sorted({v for v in vars(torch).values() if isinstance(v, torch.dtype)} - {*REDUCIBLE}, key=str)
+#: The number of each dtype in a request.
+DTYPES = {dtype: index for index, dtype in enumerate([*REDUCIBLE, *_OTHERS])}
+_NAMES = [str(dtype).removeprefix("torch.") for dtype in DTYPES]
+#: In the order of ACCEL_SHM_SUM ….
+OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX")
+#: In the detail of a request: not the same as an all_reduce of that shape.
+_TO_ROOT = 1 << 32
 
 _KINDS = {
     library.BARRIER: "barrier",
@@ -25,8 +45,6 @@ _KINDS = {
     library.REDUCE_SCATTER: "reduce_scatter",
     library.ALL_TO_ALL: "all_to_all",
 }
-#: Operations in the order of ACCEL_SHM_SUM …; -1 where there is none.
-_OPERATIONS = ("sum", "avg", "product", "min", "max")
 
 
 def _is_main_thread_gone() -> int:
@@ -41,15 +59,14 @@ _NEVER, _WITH_MAIN_THREAD = library.Cancelled(), library.Cancelled(_is_main_thre
 class SharedMemory:
     """One rank's end of the memory that a group of ranks shares. One thread at a time may call it.
 
-    dtypes: all that ranks may name in a request, as a list of names; a request has the index.
+    Operations are numbers: ACCEL_SHM_SUM ….
     """
 
-    def __init__(self, handle: int, rank: int, timeout_ms: int, dtypes: Sequence[str]) -> None:
+    def __init__(self, handle: int, rank: int, timeout_ms: int) -> None:
         self._handle: int | None = handle
         self._process = os.getpid()
         self._failure: AccelError | None = None
-        self._rank, self._dtypes = rank, dtypes
-        self._timeout_ms = timeout_ms
+        self._rank, self._timeout_ms = rank, timeout_ms
         self._library = library.load()
         self._request, self._buffers, self._result = library.Request(), library.Buffers(), library.Result()
         self._buffers.python = ctypes.addressof(library.PYTHON)
@@ -71,7 +88,7 @@ class SharedMemory:
     ) -> None:
         """Run one collective of all ranks; raises `CollectiveMismatch`, `CollectiveFailed` or KeyboardInterrupt.
 
-        dtype:       index in `dtypes`; the first ones are those of csrc/accel_shm.h, which can be reduced.
+        dtype:       as in `DTYPES`; the first ones are those of csrc/accel_shm.h, which can be reduced.
         size:        bytes, as csrc/accel_shm.h says for the kind.
         detail:      a number that has to be equal on all ranks.
         read, write: addresses.
@@ -92,7 +109,77 @@ class SharedMemory:
             self._lists = [(ctypes.c_int64 * len(sizes))(*sizes) for sizes in splits]
             buffers.sends, buffers.receives = map(ctypes.addressof, self._lists)
         if self._library.accel_shm_run(self._handle, *self._arguments) != library.OK:
-            raise self._failed()
+            error = self._error()
+            if self._result.status != library.BAD_REQUEST:  # which ends nothing
+                self._failure = copy.copy(error)
+            raise error
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self.run(library.BARRIER, 0, 0)
+
+    def all_reduce(self, tensor: Tensor, operation: int) -> None:
+        """Reduce in place."""
+        flat = contiguous(tensor)
+        self.run(
+            library.ALL_REDUCE, DTYPES[tensor.dtype], flat.nbytes, operation=operation, detail=_shape(tensor),
+            write=flat.data_ptr(),
+        )  # fmt: skip
+        store(flat, tensor)
+
+    def reduce(self, tensor: Tensor, operation: int, root: int, *, receives: bool) -> None:
+        """Reduce to rank `root`, in place; the others' tensors keep their values. receives: whether this is it."""
+        flat = contiguous(tensor)
+        if not receives and flat is tensor:
+            flat = tensor.detach().clone()  # for an all_reduce whose result is discarded
+        self.run(
+            library.ALL_REDUCE, DTYPES[tensor.dtype], flat.nbytes, operation=operation, root=root,
+            detail=_shape(tensor) | _TO_ROOT, write=flat.data_ptr(),
+        )  # fmt: skip
+        if receives:
+            store(flat, tensor)
+
+    def broadcast(self, tensor: Tensor, root: int) -> None:
+        """Receive the tensor of rank `root`."""
+        flat = contiguous(tensor)
+        self.run(
+            library.BROADCAST, DTYPES[tensor.dtype], size_of(flat), root=root, detail=_shape(tensor),
+            write=flat.data_ptr(),
+        )  # fmt: skip
+        store(flat, tensor)
+
+    def all_gather(self, output: Tensor, tensor: Tensor) -> None:
+        """Gather the tensors of all ranks, in rank order, in an output that has room for them."""
+        flat, gathered = contiguous(tensor), contiguous(output)
+        self.run(
+            library.ALL_GATHER, DTYPES[tensor.dtype], size_of(flat), read=flat.data_ptr(),
+            write=gathered.data_ptr(),
+        )  # fmt: skip
+        store(gathered, output)
+
+    def reduce_scatter(self, output: Tensor, tensor: Tensor, operation: int) -> None:
+        """Reduce this rank's part of the tensors, which are as many times larger than the output as there are ranks."""
+        flat, reduced = contiguous(tensor), contiguous(output)
+        self.run(
+            library.REDUCE_SCATTER, DTYPES[output.dtype], size_of(reduced), operation=operation,
+            read=flat.data_ptr(), write=reduced.data_ptr(),
+        )  # fmt: skip
+        store(reduced, output)
+
+    def all_to_all(self, output: Tensor, tensor: Tensor, sends: list[int], receives: list[int]) -> None:
+        """Send and receive parts of `sends` and `receives` bytes to and from each rank."""
+        flat, received = contiguous(tensor), contiguous(output)
+        self.run(
+            library.ALL_TO_ALL, DTYPES[tensor.dtype], 0, read=flat.data_ptr(), write=received.data_ptr(),
+            splits=(sends, receives),
+        )  # fmt: skip
+        store(received, output)
+
+    def compare(self, what: str, tensor: Tensor | None, root: int) -> None:
+        """Wait for all ranks, and raise `CollectiveMismatch` unless they are about to do the same elsewhere."""
+        dtype = -1 if tensor is None else DTYPES[tensor.dtype]
+        size = 0 if tensor is None or tensor.layout != torch.strided else size_of(tensor)
+        self.run(library.BARRIER, dtype, size, root=root, detail=zlib.crc32(what.encode()))
 
     def break_off(self) -> None:
         """End the group on all ranks, also for a thread that is waiting in `run`."""
@@ -110,18 +197,11 @@ class SharedMemory:
         self._timeout_ms = milliseconds
 
     def _described(self, request: library.Request) -> str:
-        dtype = self._dtypes[request.type] if 0 <= request.type < len(self._dtypes) else "?"
-        operation = (
-            f" ({_OPERATIONS[request.operation]})" if 0 <= request.operation < len(_OPERATIONS) else ""
-        )
+        dtype = _NAMES[request.type] if 0 <= request.type < len(_NAMES) else "?"
+        number = request.operation
+        operation = f" ({OPERATIONS[number].lower()})" if 0 <= number < len(OPERATIONS) else ""
         kind = _KINDS.get(request.kind, "?")
         return f"{kind}{operation} of {request.bytes} bytes of {dtype}, root {request.root}, shape {request.detail:#x}"
-
-    def _failed(self) -> AccelError:
-        error = self._error()
-        if self._result.status != library.BAD_REQUEST:  # which ends nothing
-            self._failure = copy.copy(error)
-        return error
 
     def _error(self) -> AccelError:
         result, mine = self._result, self._described(self._request)
@@ -147,6 +227,13 @@ class SharedMemory:
             expected="all ranks of the group alive, and at the same call",
             do=f"look at the last output of {rank}; the process group cannot be used any more",
         )
+
+
+def _shape(tensor: Tensor) -> int:
+    """Return a number for the shape, without dimensions of size 1."""
+    sizes = [size for size in tensor.shape if size != 1]
+    # The size of a single dimension is compared as bytes.
+    return zlib.crc32(repr(sizes).encode()) if len(sizes) > 1 else 0
 
 
 def _shut_down() -> CollectiveFailed:

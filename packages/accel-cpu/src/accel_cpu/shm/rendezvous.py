@@ -3,13 +3,16 @@
 """How the ranks of a process group find out whether they can share memory, and come to share it.
 
 They exchange facts through torch's store. Every rank draws the same conclusion from the same facts, so that either
-all of them use shared memory or none does.
+all of them use shared memory or none does. `Facts` is the only place where what another rank wrote is read: whoever
+has a `Facts` has values of the right types, in range.
 """
 
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import errno
+import json
 import os
 import secrets
 import stat
@@ -21,7 +24,6 @@ from typing import Any
 from accel_core.errors import in_short
 from accel_cpu.exchange import Exchange, shown
 from accel_cpu.shm import library
-from accel_cpu.shm.facts import Facts
 
 #: Bytes of shared memory of one group, and of all groups of a process.
 GROUP_BYTES = 8 << 20
@@ -32,18 +34,67 @@ SPIN_US = 100
 _created: dict[int, int] = {}
 
 
+#: The most that Linux can be set to: PID_MAX_LIMIT, descriptors (nr_open) and CPUs (NR_CPUS).
+_LIMITS = {
+    "pid": (1, 1 << 22),
+    "processes": (0, (1 << 64) - 1),
+    "user": (0, (1 << 32) - 1),
+    "fd": (-1, 1 << 30),
+}
+_MOST_CPUS, _LONGEST = 8192, 1000
+
+
 @dataclass(frozen=True)
-class Joined:
-    """A rank's handle of the shared segment; without one, the reason why the ranks do not share memory."""
+class Facts:
+    """problem: why this process cannot share memory; empty: it can. fd, nonce: of the segment, which rank 0 has."""
 
-    handle: int | None
-    reason: str
+    pid: int
+    problem: str = ""
+    host: str = ""
+    processes: int = 0
+    user: int = 0
+    cpus: tuple[int, ...] = ()
+    fd: int = -1
+    nonce: bytes = bytes(library.NONCE)
+
+    def to_text(self) -> str:
+        """Return the facts as `from_text` reads them."""
+        values = dataclasses.asdict(self)
+        return json.dumps({**values, "nonce": self.nonce.hex(), "problem": self.problem[:_LONGEST]})
+
+    @classmethod
+    def from_text(cls, text: str) -> Facts:
+        """Return the facts of another rank; raises ValueError for anything that `to_text` cannot have written."""
+        try:
+            given = json.loads(text)
+        except RecursionError as error:
+            raise ValueError("too deep") from error
+        names = {field.name for field in dataclasses.fields(cls)}
+        if type(given) is not dict or given.keys() != names:
+            raise ValueError("not the facts of a rank")
+        cpus = given["cpus"] if type(given["cpus"]) is list else [-1]
+        right = {
+            name: type(given[name]) is str and len(given[name]) <= _LONGEST
+            for name in ("problem", "host", "nonce")
+        }
+        right |= {name: _in_range(given[name], *limits) for name, limits in _LIMITS.items()}
+        right["cpus"] = len(cpus) <= _MOST_CPUS and all(_in_range(cpu, 0, _MOST_CPUS - 1) for cpu in cpus)
+        nonce = bytes.fromhex(given["nonce"]) if right["nonce"] else b""
+        right["nonce"] = len(nonce) == library.NONCE
+        if wrong := [name for name, is_right in right.items() if not is_right]:
+            raise ValueError(f"{wrong[0]} is out of range")
+        return cls(**{**given, "cpus": tuple(cpus), "nonce": nonce})
 
 
-def join(store: Any, rank: int, ranks: int) -> Joined:
+def _in_range(value: Any, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def join(store: Any, rank: int, ranks: int) -> tuple[int | None, str]:
     """Make the ranks of the store share memory, if all of them can. Called by all ranks.
 
-    Raises StoreTampered, and what the store does.
+    Returns a handle of the shared segment, or None; and a sentence: whether the ranks share memory, or why not. Raises
+    StoreTampered, and what the store does.
     """
     size = min(GROUP_BYTES, (TOTAL_BYTES - sum(_created.values())) // 2)
     segment = _create(ranks, size) if rank == 0 else None
@@ -66,10 +117,10 @@ def join(store: Any, rank: int, ranks: int) -> Joined:
     if not failed:
         if handle is not None and segment is not None:
             _created[handle] = size
-        return Joined(handle, f"shared memory of {ranks} processes")
+        return handle, f"shared memory of {ranks} processes"
     if handle is not None:
         library.load().accel_shm_leave(handle)
-    return Joined(None, reason or "; ".join(failed))
+    return None, reason or "; ".join(failed)
 
 
 def leave(handle: int) -> None:

@@ -99,22 +99,6 @@ def after_a_failure(rank: int, ranks: int) -> list[str]:
     return said
 
 
-def forked(rank: int, ranks: int) -> str:
-    """What a forked child of a rank raises."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            dist.all_reduce(torch.ones(1))
-        except RuntimeError as error:
-            os.write(writing, f"{type(error).__name__}: {error}".encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    text = os.read(reading, 10_000).decode()
-    dist.all_reduce(torch.ones(1))  # the parent's group still works
-    return text
-
-
 def interrupted(rank: int, ranks: int) -> str:
     """Ctrl-C on rank 0 while it waits."""
     if rank == 0:

@@ -1,0 +1,234 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The backend `shm`: right results, and no hang or crash when ranks are lost, interrupted, forked or differ.
+
+Results are those of gloo where it is exact, and of float64 within one rounding.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import shm_calls
+import shm_ends as ends
+import shm_faults as faults
+import shm_jobs as jobs
+import shm_programs as programs
+import shm_random
+
+#: Seconds within which survivors raise: on a busy machine more than a few, and far from the group's timeout of 60.
+SOON = 20.0
+
+
+def _values(function: Any, ranks: int, *arguments: Any, **options: Any) -> list[Any]:
+    reports = jobs.run(function, ranks, *arguments, **options)
+    for report in reports:
+        assert not report.error, report.error
+        assert not report.lost
+    return [report.value for report in reports]
+
+
+# ------------------------------------------------------------------------------------------- results
+
+
+def _done(ranks: int, seed: int, count: int, largest: int, limit: float = jobs.LIMIT) -> Counter[str]:
+    """Make random calls and return how often each function was called, and compared with gloo."""
+    values = _values(shm_random.calls, ranks, seed, count, largest, limit=limit)
+    done = sum(values, Counter[str]())
+    assert sum(done.values()) - done["as gloo"] == count
+    print(ranks, "ranks:", *sorted(done.items()))
+    return done
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_results_are_right_for_every_function_type_operation_size_and_stride(ranks: int) -> None:
+    done = _done(ranks, seed=1, count=150, largest=20_000)
+    assert {function.__name__ for function in shm_random.FUNCTIONS} <= set(done)
+    assert done["as gloo"] > 10
+
+
+def test_tensors_larger_than_the_shared_memory_go_through_it_in_pieces() -> None:
+    _done(2, seed=2, count=12, largest=4 << 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", range(2, 9))
+def test_results_of_thousands_of_random_calls_of_up_to_16_mi_elements(ranks: int) -> None:
+    _done(ranks, seed=ranks, count=320, largest=16 << 20, limit=1800.0)
+
+
+def test_tensors_with_gaps_are_right_in_functions_with_a_root() -> None:
+    for rank, (reduced, scattered, *gathered) in enumerate(_values(shm_calls.with_gaps, 2)):
+        assert scattered == reduced == [10.0, 11.0, 12.0]
+        assert gathered == ([] if rank else [[0.0, 1.0, 2.0], [10.0, 11.0, 12.0]])
+
+
+def test_a_list_with_too_few_or_too_many_tensors_is_an_error() -> None:
+    assert [len(errors) for errors in _values(shm_calls.of_another_length, 2)] == [2, 2]
+
+
+@pytest.mark.parametrize("program", [programs.ddp, programs.fsdp, programs.functionals, programs.handles])
+def test_torchs_programs_compute_the_same_as_on_gloo(program: Any) -> None:
+    # Two ranks: a sum of two numbers does not depend on the order.
+    assert _values(program, 2) == _values(program, 2, backend="gloo")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_deepspeeds_losses_are_those_on_gloo(stage: int) -> None:
+    assert _values(programs.zero, 2, stage) == _values(programs.zero, 2, stage, backend="gloo")
+
+
+def test_many_groups_leave_no_descriptor_and_no_memory() -> None:
+    for before, after, reasons in _values(programs.many_groups, 3, 30):
+        assert all(now <= was for now, was in zip(after, before, strict=True)), (before, after)
+        assert all(reason.startswith("shared memory") for reason in reasons), reasons
+
+
+def test_the_default_group_can_be_made_again(tmp_path: Path) -> None:
+    assert _values(programs.again, 2, str(tmp_path)) == [[3.0] * 4] * 2
+
+
+def test_synchronous_calls_start_no_thread() -> None:
+    assert _values(shm_calls.threads, 2) == [[], []]
+
+
+def test_deepspeeds_op_sums_over_all_ranks_and_leaves_groups_to_torch() -> None:
+    assert _values(shm_calls.inference, 3) == [[[6.0, 6.0], [6.0, 6.0], 0]] * 3
+
+
+# --------------------------------------------------------------------------- ranks that are lost or differ
+
+
+def test_survivors_of_a_killed_rank_raise_soon_and_name_it() -> None:
+    for rank, report in enumerate(jobs.run(faults.lost, 3, 1, int(signal.SIGKILL), 0.5)):
+        assert report.lost or "CollectiveFailed" in report.error
+        assert report.lost == (rank == 1)
+        assert report.lost or ("rank 1 has ended" in report.error and report.seconds < 0.5 + SOON)
+
+
+def test_a_rank_that_is_stopped_by_a_signal_is_named() -> None:
+    _, survivor = jobs.run(faults.lost, 2, 0, int(signal.SIGSTOP), 0.5, absent=1)
+    assert "rank 0 has been stopped" in survivor.error
+    assert survivor.seconds < 0.5 + SOON
+
+
+def test_a_rank_that_does_not_come_is_named_after_the_groups_timeout() -> None:
+    report, _ = jobs.run(faults.waits_for_nobody, 2)
+    assert "rank 1 did not arrive within 5 s" in report.error
+
+
+@pytest.mark.parametrize(
+    ("what", "other", "named"),
+    [
+        ("float32", "bfloat16", "bfloat16"),
+        ("float32", "complex64", "192 bytes"),
+        ("float32", "larger", "120 bytes"),
+        ("float32", "transposed", "shape"),
+        ("float32", "max", "(max)"),
+        ("float32", "broadcast", "broadcast"),
+        ("broadcast", "root", "root 1"),
+        ("float32", "barrier", "barrier"),
+        ("float32", "reduce", "shape 0x1"),
+        ("float32", "by gloo", "barrier"),
+        ("float32", "asynchronous", "float64"),
+    ],
+)
+def test_different_calls_are_an_error_on_every_rank_that_shows_both(
+    what: str, other: str, named: str
+) -> None:
+    reports = jobs.run(faults.differ, 3, what, other)
+    for report in reports:
+        assert "CollectiveMismatch" in report.error, report
+        assert report.seconds < SOON
+    assert "rank 2" in reports[0].error
+    assert named in reports[0].error
+
+
+def test_parts_of_an_all_to_all_that_do_not_fit_are_an_error_on_both_ranks() -> None:
+    for report in jobs.run(faults.uneven, 2):
+        assert "CollectiveMismatch" in report.error
+        assert report.seconds < SOON
+
+
+def test_a_group_that_has_failed_fails_again_and_never_computes() -> None:
+    for first, second in _values(faults.after_a_failure, 2):
+        assert first.startswith("CollectiveMismatch")
+        assert first == second
+
+
+def test_ctrl_c_interrupts_a_rank_that_waits_and_the_others_are_told_which() -> None:
+    first, second = jobs.run(faults.interrupted, 2)
+    assert first.value.startswith("KeyboardInterrupt")
+    assert "rank 0 was interrupted" in second.value
+
+
+def test_nothing_is_in_dev_shm_while_a_group_works_or_after_it() -> None:
+    before = sorted(path.name for path in Path("/dev/shm").iterdir())
+    for names in _values(faults.traces, 2):
+        assert not [name for name in names if name not in before and "accel" in name]
+
+
+def test_all_groups_together_stay_within_32_mib() -> None:
+    for sizes in _values(faults.memory, 2, 8):
+        assert 8 << 20 < max(sizes) <= 32 << 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(200))
+def test_storm_of_ranks_killed_at_random_times(seed: int) -> None:
+    reports = jobs.run(faults.lost_at_random, 2 + seed % 3, seed)
+    assert sum(report.lost for report in reports) == 1
+    for report in reports:
+        assert report.lost or ("has ended" in report.error and report.seconds < SOON + 0.3), report
+
+
+# ------------------------------------------------------------- groups that end, forks, handlers and threads
+
+
+def test_a_rank_that_has_left_a_group_is_named_and_the_error_stays_the_same() -> None:
+    said, _ = _values(ends.left, 2)
+    assert "rank 1 has left the process group" in said[0]
+    assert said[0] == said[1]
+
+
+def test_a_rank_may_leave_as_soon_as_its_own_last_call_is_done() -> None:
+    assert _values(ends.left_early, 3, 10) == [3.0] * 3
+
+
+def test_a_group_with_a_call_that_nobody_answers_can_be_destroyed() -> None:
+    said, _ = _values(ends.destroyed_while_pending, 2)
+    assert "rank 1 has left" in said
+
+
+def test_abort_ends_a_wait_on_all_ranks_and_gives_the_memory_back() -> None:
+    (first, kept), (second, _) = _values(ends.aborted, 2)
+    assert "rank 0 was interrupted" in first
+    assert "rank 0 was interrupted" in second
+    assert kept == 0
+
+
+def test_two_threads_may_call_one_group() -> None:
+    assert _values(ends.from_two_threads, 2) == [[400.0, 1.0]] * 2
+
+
+def test_a_collective_in_a_signal_handler_is_refused_and_the_one_it_interrupted_goes_on() -> None:
+    (outer, within, after), _ = _values(ends.handler_calls, 2)
+    assert (outer, after) == ("", "")
+    assert "cannot begin within another one" in within
+
+
+def test_a_signal_handler_can_destroy_the_group_in_which_its_rank_waits() -> None:
+    first, second = _values(ends.handler_destroys, 2)
+    assert first.startswith("SystemExit")
+    assert "rank 0 was interrupted" in second
+
+
+@pytest.mark.parametrize("call", [0, 1], ids=["asynchronous", "synchronous"])
+def test_a_child_of_a_rank_whose_thread_is_waiting_is_refused(call: int) -> None:
+    for said in _values(ends.forked, 2):
+        assert "forked after the group was made" in said[call]
