@@ -12,7 +12,7 @@ import shm_calls
 import shm_jobs as jobs
 
 from accel_cpu.ccl import library
-from accel_cpu.ccl.builder import CCLCommBuilder
+from accel_cpu.comm_ops import CCLCommBuilder
 
 pytestmark = pytest.mark.skipif(
     library.folder() is None, reason="not run: oneCCL is not installed (pip install 'accel-cpu[ccl]', 330 MB)"

@@ -14,7 +14,7 @@ from accel_core.errors import AccelError
 from accel_core.vendor import Bindings
 from accel_cpu.backends import register_ccl
 from accel_cpu.ccl import communicator, library
-from accel_cpu.ccl.builder import CCLCommBuilder
+from accel_cpu.comm_ops import CCLCommBuilder
 
 
 class _Backends:

@@ -7,7 +7,6 @@ from accel_ops.table import op_table
 TABLE = op_table(
     {
         "accel_ops.op_builder": ("FusedAdamBuilder", "FusedLionBuilder"),
-        "accel_cpu.ccl.builder": ("CCLCommBuilder",),
-        "accel_cpu.shm.inference": ("ShareMemCommBuilder",),
+        "accel_cpu.comm_ops": ("CCLCommBuilder", "ShareMemCommBuilder"),
     }
 )

@@ -68,7 +68,7 @@ def threads(rank: int, ranks: int) -> list[str]:
 
 def inference(rank: int, ranks: int) -> list[object]:
     """DeepSpeed's inference functions."""
-    from accel_cpu.shm.inference import ShareMemCommBuilder
+    from accel_cpu.comm_ops import ShareMemCommBuilder
 
     op = ShareMemCommBuilder().load()
     op.initialize(ranks, rank)
