@@ -47,8 +47,3 @@ def test_examples_of_vendor_packages_import_public_packages_only(
     assert found
     allowed = tuple(f"accel_core.{package}." for package in api.PUBLIC)
     assert [(file, name) for file, name in found if not f"{name}.".startswith(allowed)] == []
-
-
-def test_the_vendor_of_interface_1_imports_what_is_gone() -> None:
-    gone = {name for _, name in imports(ROOT / "shared/toy_vendors/accel-toy-interface1")}
-    assert {"accel_core.known", "accel_core.torch_device", "accel_core.lazy"} <= gone

@@ -259,26 +259,30 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
 
     # ------------------------------------------------------------------------------------- memory
 
+    def _place(self, device_index: int | None) -> tuple[int | None, ...]:
+        """Return the index as the runtime's functions for memory take it."""
+        return (device_index,)
+
     def empty_cache(self) -> None:
         self.device_module.empty_cache()
 
     def memory_allocated(self, device_index: int | None = None) -> int:
-        return self.device_module.memory_allocated(device_index)
+        return self.device_module.memory_allocated(*self._place(device_index))
 
     def max_memory_allocated(self, device_index: int | None = None) -> int:
-        return self.device_module.max_memory_allocated(device_index)
+        return self.device_module.max_memory_allocated(*self._place(device_index))
 
     def memory_reserved(self, device_index: int | None = None) -> int:
-        return self.device_module.memory_reserved(device_index)
+        return self.device_module.memory_reserved(*self._place(device_index))
 
     def max_memory_reserved(self, device_index: int | None = None) -> int:
-        return self.device_module.max_memory_reserved(device_index)
+        return self.device_module.max_memory_reserved(*self._place(device_index))
 
     def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
-        return self.device_module.memory_stats(device_index)
+        return self.device_module.memory_stats(*self._place(device_index))
 
     def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
-        self.device_module.reset_peak_memory_stats(device_index)
+        self.device_module.reset_peak_memory_stats(*self._place(device_index))
 
     def total_memory(self, device_index: int | None = None) -> int:
         index = self.current_device() if device_index is None else device_index
@@ -292,10 +296,8 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         """Return the bytes that the allocator holds and no tensor uses; 0 if it always holds the whole device."""
         if Feature.RESERVED_MEMORY in self.traits:
             return 0
-        # OneDeviceAccelerator's module takes no index.
-        index = () if device_index is None else (device_index,)
-        module = self.device_module
-        return max(0, module.memory_reserved(*index) - module.memory_allocated(*index))
+        place, module = self._place(device_index), self.device_module
+        return max(0, module.memory_reserved(*place) - module.memory_allocated(*place))
 
     # Deprecated names. torch.xpu does not have torch's own aliases.
 
@@ -517,6 +519,11 @@ class OneDeviceAccelerator(TorchDeviceAccelerator):
     # The runtime gets no index: None is the only device, too.
 
     @override
+    def _place(self, device_index: int | None) -> tuple[int | None, ...]:
+        self.checked_index(device_index)
+        return ()
+
+    @override
     def synchronize(self, device_index: int | None = None) -> None:
         self.checked_index(device_index)
         self.device_module.synchronize()
@@ -540,36 +547,6 @@ class OneDeviceAccelerator(TorchDeviceAccelerator):
     def default_stream(self, device_index: int | None = None) -> Any:
         self.checked_index(device_index)
         return self.device_module.default_stream()
-
-    @override
-    def memory_allocated(self, device_index: int | None = None) -> int:
-        self.checked_index(device_index)
-        return self.device_module.memory_allocated()
-
-    @override
-    def max_memory_allocated(self, device_index: int | None = None) -> int:
-        self.checked_index(device_index)
-        return self.device_module.max_memory_allocated()
-
-    @override
-    def memory_reserved(self, device_index: int | None = None) -> int:
-        self.checked_index(device_index)
-        return self.device_module.memory_reserved()
-
-    @override
-    def max_memory_reserved(self, device_index: int | None = None) -> int:
-        self.checked_index(device_index)
-        return self.device_module.max_memory_reserved()
-
-    @override
-    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
-        self.checked_index(device_index)
-        return self.device_module.memory_stats()
-
-    @override
-    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
-        self.checked_index(device_index)
-        self.device_module.reset_peak_memory_stats()
 
     @override
     def total_memory(self, device_index: int | None = None) -> int:

@@ -12,93 +12,48 @@ import pytest
 pytestmark = pytest.mark.upstream
 
 
-def test_no_abstract_method_of_upstreams_is_missing(children: Any, toy: Path) -> None:
-    missing = children.run(
-        """
-        import json, accel_core
-        ours = set(dir(accel_core.DeepSpeedAccelerator))  # before the bridge adds anything
-        from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator as Upstream
-        print(json.dumps(sorted(Upstream.__abstractmethods__ - ours)))
-        """,
-        [toy],
-    ).report
-    assert missing == []
+_MEMBERS = """
+    import inspect, json, accel_core
+    Ours = accel_core.DeepSpeedAccelerator
+    own = set(dir(Ours))  # before the bridge adds anything
+    import deepspeed
+    from deepspeed.accelerator import DeepSpeedAccelerator as Upstream
+    from deepspeed.accelerator.real_accelerator import _validate_accelerator
+    from deepspeed.ops.op_builder.builder import OpBuilder
+    wrong = [f"{name} is missing" for name in Upstream.__abstractmethods__ - own]
+    for name, member in inspect.getmembers(Upstream, inspect.isfunction):
+        ours = inspect.signature(getattr(Ours, name)).parameters
+        if not any(p.kind is p.VAR_POSITIONAL for p in ours.values()):
+            wrong += [f"{name} lacks {p}" for p in inspect.signature(member).parameters if p not in ours]
+    for name, member in vars(Upstream).items():
+        ours = inspect.getattr_static(Ours, name)
+        if name[:2] != "__" and name != "_abc_impl":
+            if isinstance(ours, property) != isinstance(member, property) or callable(ours) != callable(member):
+                wrong.append(f"{name} is a {type(ours).__name__}")
+    accel = accel_core.get_accelerator()
+    wrong += [f"{name} is not added" for name in dir(Upstream) if not hasattr(accel, name)]
+    assert issubclass(Ours, Upstream) and isinstance(accel, Upstream) and Upstream not in type(accel).__mro__
+    _validate_accelerator(accel)
+    assert isinstance(accel.create_op_builder("FusedAdamBuilder"), OpBuilder)
+    if hasattr(Upstream, "_shape_numel"):  # 0.19: a static method
+        assert accel._shape_numel((2, 3)) == 6
+    # A property's AttributeError stays what it is.
+    class Broken(type(accel)):
+        @property
+        def Stream(self):
+            raise AttributeError("the driver has no streams")
+    try:
+        Broken().Stream
+    except AttributeError as error:
+        assert str(error) == "the driver has no streams"
+    print(json.dumps(wrong))
+"""
 
 
-def test_every_parameter_of_upstreams_methods_is_one_of_ours(children: Any, toy: Path) -> None:
-    refused = children.run(
-        """
-        import inspect, json, accel_core
-        from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator as Upstream
-        refused = []
-        for name, member in inspect.getmembers(Upstream, inspect.isfunction):
-            ours = inspect.signature(getattr(accel_core.DeepSpeedAccelerator, name)).parameters
-            star = any(p.kind is p.VAR_POSITIONAL for p in ours.values())
-            theirs = list(inspect.signature(member).parameters.values())
-            refused += [f"{name}({p.name})" for p in theirs if p.name not in ours and not star]
-        print(json.dumps(refused))
-        """,
-        [toy],
-    ).report
-    assert refused == []
-
-
-def test_properties_are_properties_and_methods_are_methods(children: Any, toy: Path) -> None:
-    children.run(
-        """
-        import inspect, accel_core
-        from deepspeed.accelerator.abstract_accelerator import DeepSpeedAccelerator as Upstream
-        for name, member in vars(Upstream).items():
-            ours = inspect.getattr_static(accel_core.DeepSpeedAccelerator, name)
-            if name[:2] != "__" and name != "_abc_impl":
-                assert isinstance(ours, property) == isinstance(member, property), name
-                assert callable(ours) == callable(member), name
-        """,
-        [toy],
-    )
-
-
-def test_our_interface_is_a_virtual_subclass_of_upstreams(children: Any, toy: Path) -> None:
-    children.run(
-        """
-        import accel_core, deepspeed
-        from deepspeed.accelerator import DeepSpeedAccelerator as Upstream
-        from deepspeed.accelerator.real_accelerator import _validate_accelerator
-        from deepspeed.ops.op_builder.builder import OpBuilder
-        accel = accel_core.get_accelerator()
-        assert issubclass(accel_core.DeepSpeedAccelerator, Upstream)
-        assert isinstance(accel, Upstream)
-        _validate_accelerator(accel)
-        assert Upstream not in type(accel).__mro__
-        assert isinstance(accel.create_op_builder("FusedAdamBuilder"), OpBuilder)
-        """,
-        [toy],
-    )
-
-
-def test_concrete_members_that_only_upstream_has_work_on_ours(children: Any, toy: Path) -> None:
-    children.run(
-        """
-        import accel_core, deepspeed
-        from deepspeed.accelerator import DeepSpeedAccelerator as Upstream
-        accel = accel_core.get_accelerator()
-        assert [name for name in dir(Upstream) if not hasattr(accel, name)] == []
-        if hasattr(Upstream, "_shape_numel"):  # 0.19: a static method
-            assert accel._shape_numel((2, 3)) == 6
-        if hasattr(Upstream, "is_fp64_supported"):
-            assert accel.is_fp64_supported() is True
-        # A property's AttributeError stays what it is.
-        class Broken(type(accel)):
-            @property
-            def Stream(self):
-                raise AttributeError("the driver has no streams")
-        try:
-            Broken().Stream
-        except AttributeError as error:
-            assert str(error) == "the driver has no streams"
-        """,
-        [toy],
-    )
+def test_each_member_of_upstreams_interface_is_ours_with_its_kind_and_parameters(
+    children: Any, toy: Path
+) -> None:
+    assert children.run(_MEMBERS, [toy]).report == []
 
 
 def test_ds_report_prints_our_table(children: Any, toy: Path) -> None:

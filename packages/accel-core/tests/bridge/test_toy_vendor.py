@@ -23,35 +23,6 @@ def test_the_installed_package_is_detected_and_wins_by_priority(children: Any, t
     assert said["states"]["toy"] == ["chosen", 2, "the toy driver counts 2 devices"]
 
 
-@pytest.mark.upstream
-def test_another_third_party_wins_when_it_stands_above(children: Any, toy: Path, classic: Path) -> None:
-    said = children.run(_EXPLAINED, [toy, classic], TOY_PRIORITY="150", CLASSIC_PRIORITY="160").report
-    assert said["chosen"] == "classic"
-    assert said["states"]["toy"][0] == "outranked"
-
-
-def test_without_a_device_it_is_passed_over_and_told(children: Any, toy: Path) -> None:
-    said = children.run(_EXPLAINED, [toy], TOY_DEVICES="0").report
-    assert said["chosen"] != "toy"
-    assert said["states"]["toy"] == ["absent", 0, "the toy driver counts 0 devices"]
-
-
-def test_a_crashing_driver_is_broken_and_its_reason_kept(children: Any, toy: Path) -> None:
-    said = children.run(_EXPLAINED, [toy], TOY_DEVICES="-1").report
-    state, devices, reason = said["states"]["toy"]
-    assert said["chosen"] != "toy"
-    assert (state, devices) == ("broken", None)
-    assert "RuntimeError: the toy driver is broken" in reason
-
-
-def test_it_can_be_asked_for_by_name_and_refuses_in_the_users_words(children: Any, toy: Path) -> None:
-    asked = children.run(_EXPLAINED, [toy], DS_ACCELERATOR="toy", TOY_PRIORITY="-1").report
-    assert asked["chosen"] == "toy"
-    refused = children.run(_EXPLAINED, [toy], DS_ACCELERATOR="toy", TOY_DEVICES="-1").report
-    assert refused["error"].startswith("[ACC-203] DS_ACCELERATOR=toy cannot be served")
-    assert "Toy_Accelerator requires the toy driver" in refused["error"]
-
-
 _ADAM = """
     import torch
     gradient, parameter = torch.full((3,), 0.5), torch.ones(3)
@@ -60,17 +31,6 @@ _ADAM = """
     # The first step of Adam is the learning rate, against the sign of the gradient.
     assert torch.allclose(parameter, torch.full((3,), 0.9)), parameter
 """
-
-
-def test_it_serves_its_op_through_core(children: Any, toy: Path) -> None:
-    children.run(
-        f"""
-    import accel_core
-    op = accel_core.get_accelerator().create_op_builder("FusedAdamBuilder").load()
-    {_ADAM}
-        """,
-        [toy],
-    )
 
 
 @pytest.mark.upstream

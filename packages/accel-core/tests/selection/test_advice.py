@@ -73,7 +73,6 @@ def test_the_class_in_place_of_an_object_is_mended_by_what_the_error_says(
     with pytest.raises(NotAnAccelerator) as error:
         accel_core.set_accelerator(type(accelerator))
     assert "add ()" in error.value.expected
-    assert f"{type(accelerator).__name__}()" in error.value.do
     accel_core.set_accelerator(type(accelerator)())
 
 
@@ -82,7 +81,7 @@ def test_a_key_in_place_of_an_object_is_mended_by_what_the_error_says(machine: A
         accel_core.set_accelerator("cpu")  # type: ignore[arg-type]
     typed = re.search(r"`from (\S+) import (\S+)`, then \2\(\)", error.value.do)
     assert typed is not None, error.value.do
-    assert "set DS_ACCELERATOR=cpu before" in error.value.do
+    assert "DS_ACCELERATOR=cpu before" in error.value.do
     with accel_core.using(getattr(importlib.import_module(typed[1]), typed[2])()) as made:
         assert made.device_name() == "cpu"
 

@@ -58,14 +58,6 @@ def test_setting_anything_else_is_refused_and_the_former_choice_stays(
     assert machine.select() is former
 
 
-def test_setting_the_class_instead_of_an_object_is_refused_with_the_hint(
-    machine: Any, four_parts: Any, accelerator: Any
-) -> None:
-    with pytest.raises(NotAnAccelerator) as error:
-        accel_core.set_accelerator(type(accelerator))
-    assert "add ()" in four_parts(error.value).expected
-
-
 def test_refused_object_leaves_a_failed_selection_failed(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

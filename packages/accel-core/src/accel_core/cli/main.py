@@ -138,20 +138,12 @@ def available() -> tuple[dict[str, Source], list[str]]:
 def _summary(module: str) -> str:
     """Return the summary in the docstring of a module without importing it; empty if there is none."""
     try:
-        source = _source(*module.split("."))
-        document = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) if source else None
-    except (ImportError, OSError, SyntaxError, ValueError):
+        spec = importlib.util.find_spec(module)
+        source = Path(str(spec and spec.origin)).read_text(encoding="utf-8")
+        document = ast.get_docstring(ast.parse(source)) or ""
+    except (Exception, SystemExit):  # of a package above it
         return ""
-    return (document or "").partition("\n")[0].rpartition(": ")[2].rstrip(".")
-
-
-def _source(top: str, *rest: str) -> Path | None:
-    spec = importlib.util.find_spec(top)
-    if spec is None or not rest:
-        return Path(spec.origin) if spec and spec.origin else None
-    modules = [Path(root, *rest) for root in spec.submodule_search_locations or ()]
-    files = [file for path in modules for file in (path.with_suffix(".py"), path / "__init__.py")]
-    return next(filter(Path.is_file, files), None)
+    return document.partition("\n")[0].rpartition(": ")[2].rstrip(".")
 
 
 _INTERRUPTED = 130

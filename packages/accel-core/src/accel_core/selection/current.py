@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import copy
 import importlib
-import importlib.metadata
 import inspect
 import logging
 import pkgutil
@@ -19,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from accel_core import env
-from accel_core.cascade import CPU_KEY, SUPPORTED_ACCELERATOR_LIST
+from accel_core.cascade import SUPPORTED_ACCELERATOR_LIST
 from accel_core.errors import AccelError, NoAccelerator, NotAnAccelerator, in_short
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.selection import messages
@@ -33,7 +32,7 @@ from accel_core.selection.candidates import (
     privateuse1_holder,
 )
 from accel_core.selection.choose import Request, Step, Verdict, choose
-from accel_core.vendor import ENTRY_POINT_GROUP, Vendor, module_exists
+from accel_core.vendor import Vendor, module_exists
 
 _log = logging.getLogger("accel_core")
 #: Base classes whose instances are accelerators. The upstream bridge adds DeepSpeed's own.
@@ -93,33 +92,10 @@ def validated(accelerator: Any) -> Any:
             else ", which does not derive from DeepSpeedAccelerator"
         ),
         expected=f"{hint}, derived from accel_core.DeepSpeedAccelerator or deepspeed's",
-        do=_instead_of(accelerator),
+        do="give an instance of a vendor package's class, such as `from accel_cpu import CPU_Accelerator`, then "
+        "CPU_Accelerator(), or of one derived from accel_core.TorchDeviceAccelerator; for a key: `with "
+        "accel_core.using('cpu')`, or DS_ACCELERATOR=cpu before the program starts",
     )
-
-
-def _instead_of(given: Any) -> str:
-    """What a user gives in place of a key, a class or another object."""
-    own = "; a class of your own derives from accel_core.TorchDeviceAccelerator"
-    if inspect.isclass(given):
-        return f"give an instance: {given.__name__}(){own}"
-    if isinstance(given, str) and (instance := _instance(given)):
-        by_key = (
-            f"`with accel_core.using({given!r})`; or set DS_ACCELERATOR={given} before the program starts"
-        )
-        return f"give an instance: {instance}; or {by_key}"
-    instance = _instance(CPU_KEY) or "the class that its README names"
-    return f"give an instance of a vendor package's class, such as {instance}{own}"
-
-
-def _instance(key: str) -> str:
-    """Return the code that makes an accelerator of an installed vendor; empty if none has this key."""
-    for point in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP, name=key):
-        try:
-            module, _, name = point.load().accelerator.partition(":")
-        except Exception:
-            continue  # the doctor reports it
-        return f"`from {module} import {name}`, then {name}()"
-    return ""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from accel_core import env
 from accel_core.errors import AccelError
 from accel_core.selection.current import CurrentAccelerator
-from accel_core.upstream import contract, distributed, ops, package_patches, patches, runner
+from accel_core.upstream import contract, distributed, ops, patches, runner
 from accel_core.vendor import torch_threads
 
 _log = logging.getLogger("accel_core")
@@ -94,7 +94,7 @@ def import_hooks(current: CurrentAccelerator) -> list[tuple[str, Callable[[Modul
         ("deepspeed.accelerator.real_accelerator", lambda module: patch_accelerator(module, current)),
         *((name, guarded(patch)) for name, patch in _PATCHES.items()),
         ("cpuinfo", patches.patch_cpu_info),
-        *package_patches.hooks(),
+        *patches.package_hooks(),
     ]
 
 

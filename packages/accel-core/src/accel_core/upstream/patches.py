@@ -8,9 +8,11 @@ docs/upstream-hooks.md has the reason for each, and when it can be removed.
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import logging
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -164,3 +166,42 @@ class _WithNamedDevice:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._accel, name)
+
+
+# ------------------------------------------------------------------------------ what other packages change
+
+#: Entry points: the name is a module of DeepSpeed, the value a function that gets it after its import.
+GROUP = "accel.deepspeed_patches"
+#: Functions that return rows (name, whether it is on, reason) without importing DeepSpeed, for `accel doctor`.
+STATUS_GROUP = "accel.deepspeed_patch_status"
+
+
+@dataclass(frozen=True)
+class Status:
+    """Whether a change is on, and why not."""
+
+    name: str
+    on: bool
+    reason: str
+
+
+def package_hooks() -> list[tuple[str, Callable[[ModuleType], None]]]:
+    """Return (module of DeepSpeed, import hook) for each module that a package changes; several may change one."""
+    return [(point.name, _package_hook(point)) for point in importlib.metadata.entry_points(group=GROUP)]
+
+
+def _package_hook(point: importlib.metadata.EntryPoint) -> Callable[[ModuleType], None]:
+    def patch(module: ModuleType) -> None:
+        if contract.is_registered():
+            try:
+                point.load()(module)
+            except Exception:
+                _log.exception("stock DeepSpeed for %s", point.name)
+
+    return patch
+
+
+def examined() -> tuple[Status, ...]:
+    """Return what a process that imports deepspeed would change."""
+    points = importlib.metadata.entry_points(group=STATUS_GROUP)
+    return tuple(Status(*row) for point in points for row in point.load()())

@@ -36,10 +36,10 @@ from accel_core.selection.current import (
     request_from_environment,
     run_selection,
 )
-from accel_core.upstream import package_patches, program
+from accel_core.upstream import patches, program
 from accel_core.upstream.backends import StockDeepSpeed
 from accel_core.upstream.contract import SUPPORTED, TRIED, TRIED_TORCH
-from accel_core.upstream.package_patches import Status
+from accel_core.upstream.patches import Status
 from accel_core.vendor import ENTRY_POINT_GROUP, distribution_version, in_range, module_exists
 from accel_core.vendor.probing import declaring_package
 
@@ -439,7 +439,7 @@ def examine(seconds: float) -> Facts:
             selection=selection,
             explanation=replace(explained(selection), candidates=completed),
             stuck=frozenset(children.stuck),
-            speedups=package_patches.examined() if deepspeed.version and bridge.on else (),
+            speedups=patches.examined() if deepspeed.version and bridge.on else (),
             outcomes={
                 "accel_core": core,
                 "deepspeed": tried.result() if tried else of_deepspeed(torch, deepspeed, core),

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Pairwise table of everything the truth table leaves out, against rules written independently of `choose`.
+"""Random machines with everything the truth table leaves out, against rules written independently of `choose`.
 
 Broken and failing runtimes, PrivateUse1, ACCEL_SKIP, ACCEL_STRICT, devices that only DeepSpeed serves, third
 parties above, between, below and beside the known ones, and a third party that takes a known name.
@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from itertools import combinations, product
 from typing import Any, NamedTuple
 
 import pytest
-from allpairspy import AllPairs
 
 from accel_core.selection.candidates import Candidate, State
 from accel_core.selection.choose import Request, Step, Verdict, choose
@@ -252,19 +250,8 @@ def check(case: Case, backwards: bool) -> None:
         assert all(f.state not in (State.PENDING, State.PRESENT) for f in verdict.candidates)
 
 
-@pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize("factors", [DETECTION, FACTORS], ids=["detected", "asked for"])
-def test_every_pair_of_circumstances_comes_out_as_the_rules_say(factors: Any, backwards: bool) -> None:
-    seen = set()
-    for row in AllPairs([*factors]):
-        check(Case(*row), backwards)
-        seen |= {((i, row[i]), (j, row[j])) for i, j in combinations(range(len(row)), 2)}
-    columns = [[(i, value) for value in values] for i, values in enumerate(factors)]
-    assert seen == {pair for two in combinations(columns, 2) for pair in product(*two)}
-
-
-def test_thousands_of_random_circumstances_come_out_as_the_rules_say() -> None:
+def test_thousands_of_random_circumstances_come_out_as_the_rules_say(factors: Any) -> None:
     dice = random.Random(20_260_519)
-    for factors in (DETECTION, DETECTION, DETECTION, FACTORS):
-        for _ in range(1_000):
-            check(Case(*map(dice.choice, factors)), backwards=dice.random() < 0.5)
+    for _ in range(4_000):
+        check(Case(*map(dice.choice, factors)), backwards=dice.random() < 0.5)

@@ -1,0 +1,460 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Vendors whose record, probe, runtime or accelerator fails: broken, never absent, and detection goes on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import os
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+import accel_core
+from accel_core.api import CURRENT
+from accel_core.errors import AcceleratorBroken, AcceleratorUnavailable, NoAccelerator, StrictSelection
+from accel_core.selection.candidates import State, discover
+from accel_core.vendor import INTERFACE_VERSION
+
+FAILURES = {
+    "ImportError": "raise ImportError('libfoo.so.1: cannot open shared object file')",
+    "ModuleNotFoundError": "import no_such_module_anywhere",
+    "RuntimeError": "raise RuntimeError('driver too old')",
+    "AssertionError": "assert not 'a version mismatch'",
+    "AttributeError": "raise AttributeError(\"'NoneType' object has no attribute 'startswith'\")",
+    "OSError": "raise OSError('libfoo.so.1: undefined symbol')",
+    "FileNotFoundError": "open('/no/such/required_version.txt')",
+    "SystemExit": "raise SystemExit('license expired')",
+    "KeyError": "raise KeyError('FOO_HOME')",
+}
+#: What fails: the module of the record, the two questions of the probe, the constructor.
+PARTS = ("vendor", "evidence", "confirm", "init")
+each_part = pytest.mark.parametrize("part", PARTS)
+
+
+@each_part
+@pytest.mark.parametrize("failure", FAILURES)
+def test_whatever_fails_is_broken_and_detection_goes_on_with_a_warning(
+    machine: Any, caplog: pytest.LogCaptureFixture, failure: str, part: str
+) -> None:
+    machine.install("npu", **{part: FAILURES[failure]})
+    machine.install("mlu")
+    assert machine.select().device_name() == "mlu"
+    found = machine.candidate("npu")
+    assert found.state is State.BROKEN
+    assert failure in found.reason
+    assert FAILURES[failure] in found.error
+    assert caplog.messages == [
+        f"npu is broken and was passed over: {found.reason}; run `accel doctor` for every candidate and its reason"
+    ]
+
+
+@each_part
+def test_the_fall_back_to_the_cpu_tells_it(machine: Any, caplog: pytest.LogCaptureFixture, part: str) -> None:
+    machine.install("npu", **{part: FAILURES["OSError"]})
+    assert machine.select().device_name() == "cpu"
+    (warning,) = caplog.messages
+    assert warning.startswith("Setting accelerator to CPU")
+    assert f"npu: broken: {machine.candidate('npu').reason}" in warning
+
+
+@each_part
+def test_strict_refuses_to_run_beside_it(machine: Any, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    machine.install("npu", **{part: FAILURES["OSError"]})
+    machine.install("mlu")
+    monkeypatch.setenv("ACCEL_STRICT", "1")
+    error = machine.refused(StrictSelection)
+    assert error.what == "ACCEL_STRICT=1 refuses mlu beside broken ones"
+    assert error.found == f"npu: broken: {machine.candidate('npu').reason}"
+
+
+@each_part
+def test_asking_for_it_gives_its_failure(machine: Any, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    machine.install("npu", **{part: FAILURES["OSError"]})
+    machine.install("mlu", confirm="raise AssertionError('nobody asked for mlu')")
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    error = machine.refused(AcceleratorBroken)
+    assert isinstance(error, ValueError)
+    assert error.what == "DS_ACCELERATOR=npu cannot be served: NPU_Accelerator requires torch_npu"
+    assert "OSError: libfoo.so.1: undefined symbol" in error.found
+    assert machine.candidate("mlu").state is State.PENDING
+    reported = {candidate.label: candidate.state for candidate in accel_core.explain().candidates}
+    assert reported["mlu"] is State.OUTRANKED
+
+
+# -------------------------------------------------------------------------------------------- records
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("VENDOR = None", "NoneType"),
+        ("VENDOR = dict(key='npu')", "dict"),
+        ("from accel_core.vendor import Vendor as VENDOR", "type"),
+    ],
+)
+def test_entry_point_that_is_not_a_vendor_is_named_with_its_type(machine: Any, text: str, kind: str) -> None:
+    machine.install("npu", vendor=text)
+    assert machine.select().device_name() == "cpu"
+    assert f"fake_accel_npu.vendor:VENDOR is a {kind}" in machine.candidate("npu").reason
+
+
+@pytest.mark.parametrize("slip", ["priority='high'", "priority=None", "key=''", "key=None"])
+def test_vendor_without_a_key_or_a_priority_is_broken_and_stops_nobody(machine: Any, slip: str) -> None:
+    machine.install("npu", vendor=f"from accel_core.vendor import Vendor\nVENDOR = {_record(slip)}")
+    machine.install("mlu")
+    assert machine.select().device_name() == "mlu"
+    reason = machine.candidate("npu").reason
+    assert "a vendor needs a key" in reason or "of the vendor 'npu' has to be an integer" in reason
+
+
+def _record(slip: str) -> str:
+    good = {"key": "'npu'", "priority": "700", "interface": "2"}
+    name, _, value = slip.partition("=")
+    fields = ", ".join(f"{field}={text}" for field, text in {**good, name: value}.items())
+    return f"Vendor({fields}, accelerator='a:A', probe='p', distribution='accel-npu', requires='torch_npu')"
+
+
+_RECORD = """\
+from accel_core.vendor import Vendor
+
+VENDOR = Vendor(key="npu", accelerator="a:A", probe="p", distribution="accel-npu", requires="torch_npu"{more})
+"""
+
+#: What makes a package one of another interface, and how it is named.
+OTHER_INTERFACES = {
+    "a number above": (_RECORD.format(more=", interface=7"), "is written for interface 7"),
+    "no number, from before it was required": (
+        _RECORD.format(more=""),
+        "is written for an interface whose Vendor record has other fields",
+    ),
+    "a field that is gone": (
+        _RECORD.format(more=", interface=1, road='ipex'"),
+        "is written for an interface whose Vendor record has other fields",
+    ),
+    "a module that is gone": (
+        "from accel_core import known\n" + _RECORD.format(more=""),
+        "is written for an interface that has what this one lacks",
+    ),
+    "a name that is not there yet": (
+        "from accel_core.vendor import Vendor, Later\n",
+        "is written for an interface that has what this one lacks",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_INTERFACES)
+def test_vendor_of_another_interface_is_named_with_both_sides(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    vendor, written_for = OTHER_INTERFACES[case]
+    machine.install("npu", vendor=vendor.replace("{", "{{").replace("}", "}}"))
+    machine.install("mlu")
+    assert machine.select().device_name() == "mlu"
+    reason = machine.candidate("npu").reason
+    assert "ACC-102" in reason
+    assert f"accel-npu 1.2 {written_for}" in reason
+    assert "pip install --upgrade ./packages/accel-core ./packages/" in reason
+    assert f"has interface {INTERFACE_VERSION}" in reason
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    machine.forget()
+    assert f"accel-npu 1.2 {written_for}" in machine.refused(AcceleratorBroken).found
+
+
+def test_record_that_fails_by_a_mistake_of_its_own_is_not_taken_for_another_interface(machine: Any) -> None:
+    machine.install("npu", vendor="import accel_corp\n")
+    machine.install("mlu", vendor="int(None)\n")
+    machine.select()
+    for key in ("npu", "mlu"):
+        assert "ACC-101" in machine.candidate(key).reason
+
+
+def test_two_packages_for_one_key_are_both_named_and_neither_is_used(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.install("npu")
+    machine.install("npu", package="other-npu")
+    assert machine.select().device_name() == "cpu"
+    reason = machine.candidate("npu").reason
+    assert "ACC-103" in reason
+    assert "accel-npu and other-npu" in reason
+    monkeypatch.setenv("DS_ACCELERATOR", "npu")
+    machine.forget()
+    error = machine.refused(AcceleratorBroken)
+    assert "accel-npu and other-npu" in error.found
+    assert "requires torch_npu" in error.what
+
+
+def test_one_entry_point_listed_twice_is_one_vendor(machine: Any) -> None:
+    module = machine.install("npu")
+    point = importlib.metadata.EntryPoint("npu", f"{module}.vendor:VENDOR", "accel.vendors")
+    discovery = discover([point, point])
+    assert [vendor.key for vendor in discovery.vendors] == ["npu"]
+    assert not discovery.broken
+
+
+def test_broken_package_stays_known_beside_a_good_one_with_its_key(
+    machine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.install("npu")
+    machine.install("npu", package="old-npu", vendor=FAILURES["OSError"])
+    assert machine.select().device_name() == "npu"
+    states = {
+        candidate.package: candidate.state for candidate in machine.candidates() if candidate.key == "npu"
+    }
+    assert states == {"accel-npu": State.CHOSEN, "old-npu": State.BROKEN}
+    monkeypatch.setenv("ACCEL_STRICT", "1")
+    machine.forget()
+    assert "old-npu" in machine.refused(StrictSelection).found
+
+
+def test_broken_stranger_does_not_outrank_the_cpu(machine: Any, caplog: pytest.LogCaptureFixture) -> None:
+    machine.install("dream", priority=5000, vendor=FAILURES["RuntimeError"])
+    assert machine.select().device_name() == "cpu"
+    assert "dream: broken: " in caplog.text
+
+
+# ------------------------------------------------------------------------------------------- runtimes
+
+
+@pytest.mark.parametrize("devices", [0, 2])
+def test_a_variant_that_fails_gives_way_to_the_next_and_is_told(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, devices: int
+) -> None:
+    ipex, native = "variant='ipex'", "variant='native'"
+    counts = f"return Confirmation({devices}, 'counts {devices}')"
+    machine.install("xpu", package="xpu-ipex", priority=900, record=ipex, confirm=FAILURES["OSError"])
+    machine.install("xpu", package="xpu-native", priority=800, record=native, confirm=counts)
+    monkeypatch.setenv("DS_ACCELERATOR", "xpu")
+    assert machine.select().device_name() == "xpu"
+    assert machine.candidate("xpu (native)").state is State.CHOSEN
+    assert caplog.messages[0].startswith("xpu (ipex) is broken and was passed over: ")
+    no_device = "DS_ACCELERATOR=xpu is chosen though no device is present: counts 0. "
+    assert [text.startswith(no_device) for text in caplog.messages[1:]] == [True] * (not devices)
+
+
+@pytest.mark.parametrize("answer", ["None", "Confirmation('two', 'counts two')", "2"])
+def test_runtime_that_answers_nonsense_is_broken(machine: Any, answer: str) -> None:
+    machine.install("npu", confirm=f"return {answer}")
+    assert machine.select().device_name() == "cpu"
+    assert machine.candidate("npu").state is State.BROKEN
+
+
+def test_probe_that_lacks_a_question_is_broken(machine: Any) -> None:
+    module = machine.install("npu")
+    (machine.site / module / "probe.py").write_text("def evidence(): return 3")
+    assert machine.select().device_name() == "cpu"
+    assert machine.candidate("npu").state is State.BROKEN
+
+
+def test_runtime_that_asks_for_the_accelerator_while_it_is_asked_is_broken(machine: Any) -> None:
+    machine.install("npu", confirm="import accel_core; return accel_core.get_accelerator()")
+    assert machine.select().device_name() == "cpu"
+    assert "while the accelerator was being selected" in machine.candidate("npu").reason
+
+
+# -------------------------------------------------------------------------------- hanging, interrupted
+
+
+class _GoOn(logging.Handler):
+    """Lets the hanging runtime go on as soon as the first warning is out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reported = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.reported.set()
+
+
+def test_hanging_runtime_is_named_with_the_variable_that_skips_it_while_the_run_waits(
+    machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("accel_core.selection.candidates.SLOW", 0.05)
+    handler = _GoOn()
+    monkeypatch.setattr(logging.root, "handlers", [*logging.root.handlers, handler])  # after caplog's
+    monkeypatch.setattr("builtins.told_while_waiting", handler.reported, raising=False)
+    machine.install("npu", confirm="return Confirmation(int(told_while_waiting.wait(60)), 'at last')")
+    assert machine.select().device_name() == "npu"
+    (warning,) = caplog.messages
+    assert warning.startswith("still waiting for the runtime of npu after 0.05 s")
+    assert "ACCEL_SKIP=npu" in warning
+
+
+def test_skipped_runtime_is_not_asked(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.install("npu", confirm="raise KeyboardInterrupt('asked in spite of ACCEL_SKIP')")
+    monkeypatch.setenv("ACCEL_SKIP", "npu")
+    assert machine.select().device_name() == "cpu"
+    assert machine.candidate("npu").state is State.BLOCKED
+
+
+def test_interrupt_passes_through_and_the_next_call_selects_anew(machine: Any) -> None:
+    module = machine.install("npu", confirm="raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        machine.select()
+    assert CURRENT.state() == (None, None)
+    probe = sys.modules[f"{module}.probe"]
+    probe.confirm = lambda: probe.Confirmation(2, "counts 2")
+    assert machine.select().device_name() == "npu"
+
+
+# ---------------------------------------------------------------------------------------- PrivateUse1
+
+_STALE = "import torch; torch.utils.rename_privateuse1_backend('npu'); raise RuntimeError('stale')"
+_SHOW = """
+import accel_core
+from accel_core.api import CURRENT
+print(accel_core.get_accelerator().device_name())
+print(*[f"{f.label}: {f.state.value}: {f.reason}" for f in CURRENT.state()[1].verdict.candidates], sep="\\n")
+"""
+
+
+def _selected_in_a_process_of_its_own(machine: Any, **variables: str) -> str:
+    path = os.pathsep.join([str(machine.site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, **variables}
+    run = subprocess.run(
+        [sys.executable, "-c", _SHOW],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return run.stdout
+
+
+def test_stale_runtime_that_holds_privateuse1_blocks_the_next_until_it_is_skipped(machine: Any) -> None:
+    machine.install("npu", record="privateuse1='npu'", confirm=_STALE)
+    machine.install("mlu", record="privateuse1='mlu'")
+    shown = _selected_in_a_process_of_its_own(machine)
+    assert shown.startswith("cpu\n")
+    assert "npu: broken: its runtime fails with RuntimeError: stale" in shown
+    assert "mlu: blocked: blocked by npu" in shown
+    assert "ACCEL_SKIP=npu" in shown
+    assert _selected_in_a_process_of_its_own(machine, ACCEL_SKIP="npu").startswith("mlu\n")
+
+
+# ---------------------------------------------------------------------------------- accelerators
+
+_LACKS_METHODS = """
+from accel_core import DeepSpeedAccelerator
+class Fake_Accelerator(DeepSpeedAccelerator):
+    def is_available(self): return True
+"""
+
+
+def test_missing_methods_are_named_and_detection_goes_on(machine: Any) -> None:
+    machine.install("npu", accelerator=_LACKS_METHODS)
+    assert machine.select().device_name() == "cpu"
+    reason = machine.candidate("npu").reason
+    assert "methods are missing: " in reason
+    assert {"device_count", "memory_allocated", "create_op_builder"} <= set(reason.replace(",", "").split())
+    assert "is_available" not in reason
+
+
+@pytest.mark.parametrize(
+    ("text", "reported"),
+    [
+        ("", "has no attribute 'Fake_Accelerator'"),
+        ("import torch_npu_of_another_world", "ModuleNotFoundError"),
+        ("def (", "SyntaxError"),
+        ("class Fake_Accelerator: pass", "not an accelerator"),
+        ("def Fake_Accelerator(): return None", "not an accelerator"),
+        ("Fake_Accelerator = 7", "not callable"),
+    ],
+)
+def test_accelerator_class_that_is_none_is_broken_and_detection_goes_on(
+    machine: Any, text: str, reported: str
+) -> None:
+    machine.install("npu", accelerator=text)
+    assert machine.select().device_name() == "cpu"
+    assert reported in machine.candidate("npu").reason
+
+
+def test_cpu_that_can_not_be_made_leaves_nothing(machine: Any) -> None:
+    machine.install("npu", init="raise OSError('libhccl.so')")
+    (machine.site / "fake_accel_cpu" / "accelerator.py").write_text("raise ImportError('libgomp.so.1')")
+    error = machine.refused(NoAccelerator)
+    assert "libgomp.so.1" in error.found
+    assert "libhccl.so" in error.found
+
+
+# ------------------------------------------------------------------------- left to DeepSpeed's own backend
+
+
+@pytest.fixture
+def supa(machine: Any, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """The machine has a device that no package of ours serves."""
+    (machine.site / "torch_supa.py").touch()
+    monkeypatch.setattr("torch.supa", torch.cpu, raising=False)
+    return monkeypatch
+
+
+@pytest.fixture
+def deepspeed(supa: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """And a DeepSpeed that has a backend for it."""
+    supa.setattr(CURRENT.deepspeed, "keys", lambda: frozenset({"cuda", "supa"}))
+    supa.setattr(CURRENT.deepspeed, "load", lambda: None)
+    # Where another test has imported DeepSpeed its op tables would be filled from the objects of these tests.
+    supa.delitem(sys.modules, "deepspeed.ops.op_builder.all_ops", raising=False)
+    return supa
+
+
+def test_device_that_only_deepspeed_serves_is_left_to_its_own_backend(
+    machine: Any, deepspeed: pytest.MonkeyPatch
+) -> None:
+    own = object()
+    deepspeed.setattr(CURRENT.deepspeed, "accelerator", {"supa": own}.__getitem__)
+    assert machine.select() is own
+    assert machine.candidate("supa").state is State.DEFERRED
+
+
+def test_backend_of_deepspeed_that_can_not_be_made_is_broken_and_detection_goes_on(
+    machine: Any, deepspeed: pytest.MonkeyPatch
+) -> None:
+    deepspeed.setattr(CURRENT.deepspeed, "accelerator", _failing)
+    assert machine.select().device_name() == "cpu"
+    assert "no such backend: supa" in machine.candidate("supa").reason
+
+
+def test_asking_for_a_backend_of_deepspeed_that_can_not_be_made_gives_its_failure(
+    machine: Any, deepspeed: pytest.MonkeyPatch
+) -> None:
+    deepspeed.setattr(CURRENT.deepspeed, "accelerator", _failing)
+    deepspeed.setenv("DS_ACCELERATOR", "supa")
+    assert "no such backend: supa" in machine.refused(AcceleratorBroken).found
+
+
+def test_deepspeed_that_can_not_be_imported_makes_its_backend_broken(
+    machine: Any, deepspeed: pytest.MonkeyPatch
+) -> None:
+    deepspeed.setattr(CURRENT.deepspeed, "load", lambda: _failing("deepspeed"))
+    deepspeed.setenv("DS_ACCELERATOR", "supa")
+    assert "no such backend: deepspeed" in machine.refused(AcceleratorBroken).found
+
+
+def test_without_deepspeed_the_error_names_the_package_to_install(
+    machine: Any, supa: pytest.MonkeyPatch
+) -> None:
+    assert machine.refused(AcceleratorUnavailable).do.startswith("pip install deepspeed")
+
+
+def test_asking_for_a_backend_of_deepspeed_without_a_device_is_told(
+    machine: Any, deepspeed: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = object()
+    deepspeed.setattr(CURRENT.deepspeed, "accelerator", {"cuda": own}.__getitem__)
+    deepspeed.setattr("torch.version.cuda", "13.0")
+    deepspeed.setenv("DS_ACCELERATOR", "cuda")
+    assert machine.select() is own
+    (warning,) = caplog.messages
+    assert warning.startswith("DS_ACCELERATOR=cuda is chosen though no device is present")
+
+
+def _failing(key: str) -> Any:
+    raise ImportError(f"no such backend: {key}")
