@@ -26,7 +26,6 @@ from accel_core.vendor import Feature, Trait
 
 __all__ = [
     "DeviceModule",
-    "GraphModule",
     "NoPinnedMemory",
     "NoStreams",
     "OneDeviceAccelerator",
@@ -38,7 +37,7 @@ class DeviceModule(Protocol):
     """Interface of `torch.<type>` (torch.cuda, torch.xpu, torch.npu, …). A device index of None is the current device.
 
     If a runtime lacks a function, or its signature differs, override the method of the accelerator that calls it.
-    Graphs are optional (`GraphModule`). `LazyCalls` is separate because it is private.
+    Graphs (`graph`, and `<TYPE>Graph`) are optional.
     """
 
     @property
@@ -75,18 +74,6 @@ class DeviceModule(Protocol):
     def mem_get_info(self, device: int | None = ..., /) -> tuple[int, int]: ...
 
     def is_bf16_supported(self) -> bool: ...
-
-
-class LazyCalls(Protocol):
-    """A private function of every device module. Separate, because mypy does not see it in torch.cuda."""
-
-    def _lazy_call(self, callable: Callable[[], Any], /) -> Any: ...
-
-
-class GraphModule(Protocol):
-    """Additional interface of a device module with graphs, besides `<TYPE>Graph` (CUDAGraph, NPUGraph, …)."""
-
-    def graph(self, graph: Any, *, pool: Any = ..., stream: Any = ...) -> AbstractContextManager[Any]: ...
 
 
 def checked_traits(device: str, traits: Mapping[str, Trait], builders: Collection[str]) -> dict[str, Trait]:
@@ -255,7 +242,7 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         return self.device_module.default_stream(device_index)
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        return cast(LazyCalls, self.device_module)._lazy_call(callback)
+        return cast(Any, self.device_module)._lazy_call(callback)  # private in every module
 
     # ------------------------------------------------------------------------------------- memory
 
@@ -346,7 +333,10 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
     ) -> AbstractContextManager[Any]:
         if graph is None:
             return super().capture_to_graph(graph, pool, stream)
-        return cast(GraphModule, self.device_module).graph(graph, pool=pool, stream=stream)
+        capture: AbstractContextManager[Any] = cast(Any, self.device_module).graph(
+            graph, pool=pool, stream=stream
+        )
+        return capture
 
     def replay_graph(self, graph: Any) -> None:
         if graph is not None:

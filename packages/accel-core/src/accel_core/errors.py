@@ -21,7 +21,6 @@ __all__ = [
     "InvalidOpArgument",
     "LibraryMismatch",
     "NotAnAccelerator",
-    "OpFailed",
     "OpNotImplemented",
     "UnsupportedBackend",
     "in_short",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DeepSpeedAccelerator", "PinnedAllocator", "PinnedMemoryInterface"]
+__all__ = ["DeepSpeedAccelerator", "PinnedMemoryInterface"]
 
 _HOST = "cpu"  # torch's name for host memory, not the vendor of that name
 

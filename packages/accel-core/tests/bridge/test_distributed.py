@@ -8,7 +8,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -130,30 +130,6 @@ def test_ranks_that_accelerate_does_not_count_are_a_warning(
     assert bool(caplog.records) == warned
     assert not warned or "PartialState(backend='fake')" in caplog.text
     assert not warned or "InitProcessGroupKwargs(backend='fake')" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("name", "imported", "available", "warned"),
-    [
-        ("toy:0", True, False, True),
-        ("toy:0", True, True, False),
-        ("toy", False, False, False),
-        ("cpu", True, False, False),
-    ],
-)
-def test_a_device_that_torch_has_looked_for_too_early_is_a_warning_for_the_trainer(
-    name: str, imported: bool, available: bool, warned: bool,
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    monkeypatch.delitem(sys.modules, "transformers.training_args", raising=False)
-    if imported:
-        monkeypatch.setitem(sys.modules, "transformers.training_args", ModuleType("training_args"))
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: available)
-    accelerator = Accelerator(1)
-    monkeypatch.setattr(accelerator, "device_name", lambda: name, raising=False)
-    distributed.explained(lambda: None, lambda: accelerator)()
-    assert bool(caplog.records) == warned
-    assert not warned or "ahead of transformers; docs/huggingface.md" in caplog.text
 
 
 @pytest.mark.upstream

@@ -12,8 +12,6 @@ import pytest
 pytest.importorskip("torch", reason="not run: package torch")
 
 _MODULES = "import json, sys, torch; print(json.dumps(sorted(sys.modules)))"
-#: What a selection imports, whose doings are not ours.
-_FIRST = "import json, torch, accel_toy.accelerator, accel_core.api, snapshot"
 _OFF = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 
@@ -25,81 +23,52 @@ def test_import_torch_loads_at_most_fifteen_further_modules(children: Any, toy: 
     assert not [name for name in further if name.startswith(("wrapt", "accel_toy", "accel_core.upstream"))]
 
 
-def test_import_torch_prints_nothing_and_starts_no_process(children: Any, toy: Path) -> None:
-    quiet = children.run("import processes, torch\nassert processes.started == [], processes.started", [toy])
-    assert (quiet.out, quiet.err) == ("", "")
-
-
-def test_our_entry_point_changes_nothing_else_in_the_process(children: Any, toy: Path) -> None:
-    changed = children.run(
-        """
-        import json, torch, snapshot
-        from importlib.metadata import entry_points
-        before = snapshot.take()
-        ours = {point.value: point for point in entry_points(group="torch.backends") if point.name == "accel_core"}
-        [point] = ours.values()
-        point.load()()
-        after = snapshot.take()
-        print(json.dumps({fact: after[fact] for fact in after if after[fact] != before[fact]}))
-        """,
-        [toy],
-        **_OFF,
-    ).report
-    assert changed == {}
-
-
-def test_the_entry_point_selects_nothing(children: Any, toy: Path) -> None:
+def test_import_torch_and_core_print_nothing_start_no_process_and_select_nothing(
+    children: Any, toy: Path
+) -> None:
     # Selection would be heard of: this driver is broken.
-    children.run(
-        """
-        import sys, torch
-        from accel_core.api import CURRENT
-        assert CURRENT.state() == (None, None)
-        assert "accel_toy" not in sys.modules
-        """,
-        [toy],
-        TOY_DEVICES="-1",
-    )
-
-
-def test_import_accel_core_imports_neither_torch_nor_a_vendor(children: Any, toy: Path) -> None:
     quiet = children.run(
         """
         import processes, sys, accel_core
         loaded = {name.partition(".")[0] for name in sys.modules}
         assert not loaded & {"torch", "deepspeed", "wrapt", "numpy", "accel_toy"}, loaded
-        assert processes.started == []
-        """,
-        [toy],
-    )
-    assert (quiet.out, quiet.err) == ("", "")
-
-
-def test_selection_changes_nothing_else_in_the_process(children: Any, toy: Path) -> None:
-    changed = children.run(
-        f"""
-        {_FIRST}
-        before = snapshot.take()
-        accel_core.get_accelerator()
-        after = snapshot.take()
-        print(json.dumps({{fact: after[fact] for fact in after if after[fact] != before[fact]}}))
-        """,
-        [toy],
-    ).report
-    assert changed == {}
-
-
-def test_selection_prints_nothing_and_starts_no_process(children: Any, toy: Path) -> None:
-    quiet = children.run(
-        """
-        import processes, accel_core
-        accel_core.get_accelerator()
-        accel_core.explain()
+        import torch
+        from accel_core.api import CURRENT
+        assert CURRENT.state() == (None, None)
+        assert "accel_toy" not in sys.modules
         assert processes.started == [], processes.started
         """,
         [toy],
+        TOY_DEVICES="-1",
     )
     assert (quiet.out, quiet.err) == ("", "")
+
+
+def test_neither_our_entry_point_nor_a_selection_changes_anything_else_in_the_process(
+    children: Any, toy: Path
+) -> None:
+    changed = children.run(
+        """
+        import processes, json, torch, snapshot
+        from importlib.metadata import entry_points
+        taken = [snapshot.take()]
+        ours = {point.value: point for point in entry_points(group="torch.backends") if point.name == "accel_core"}
+        [point] = ours.values()
+        point.load()()
+        taken.append(snapshot.take())
+        import accel_toy.accelerator, accel_core.api  # what a selection imports, whose doings are not ours
+        taken.append(snapshot.take())
+        accel_core.get_accelerator()
+        accel_core.explain()
+        taken.append(snapshot.take())
+        pairs = (taken[:2], taken[2:])
+        assert processes.started == [], processes.started
+        print(json.dumps([fact for before, after in pairs for fact in after if after[fact] != before[fact]]))
+        """,
+        [toy],
+        **_OFF,
+    )
+    assert (changed.report, changed.err) == ([], "")
 
 
 _STARTED = "import processes, json, deepspeed; print(json.dumps(processes.started))"
@@ -144,27 +113,6 @@ def test_the_cpus_ops_are_probed_without_a_process(children: Any) -> None:
     ).report
     assert [line for line in started if any(f"/{name} " in f"/{line} " for name in _COMPILERS)] == []
     assert children.compiled() == []
-
-
-def test_fork_after_import_and_then_use_works(children: Any, toy: Path) -> None:
-    children.run(
-        """
-        import os, torch, accel_core
-        if (child := os.fork()) == 0:
-            status = 1
-            try:
-                accelerator = accel_core.get_accelerator()
-                accelerator.set_device(1)
-                assert accelerator.current_device() == 1
-                assert accelerator.create_op_builder("FusedAdamBuilder").load().multi_tensor_adam
-                status = 0
-            finally:
-                os._exit(status)
-        assert os.waitpid(child, 0)[1] == 0
-        assert accel_core.get_accelerator().current_device() == 0
-        """,
-        [toy],
-    )
 
 
 _BREAKAGES = {

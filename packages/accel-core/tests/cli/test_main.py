@@ -97,7 +97,8 @@ def test_other_packages_add_commands_and_broken_ones_are_in_nobodys_way(bare: An
     bare.distribution("accel-extra", "1.0", {"accel.commands": commands})
 
     for name in ("silent", "nested"):
-        bare.module(f"{name}/__init__.py", "raise RuntimeError('imported for its summary')")
+        bare.module(f"{name}/__init__.py", "raise RuntimeError('broken')" if name == "silent" else "")
+        bare.module(f"{name}/inner/__init__.py", "")
         bare.module(f"{name}/inner/command.py", "'''Run a nested one.'''" if name == "nested" else "")
 
     summaries = bare.run("--help").out

@@ -13,7 +13,7 @@ from habana_frameworks.torch import hpu
 from habana_frameworks.torch.utils import experimental
 from typing_extensions import override
 
-from accel_core.device import DeviceModule, GraphModule, OneDeviceAccelerator
+from accel_core.device import DeviceModule, OneDeviceAccelerator
 from accel_hpu import settings, traits
 from accel_hpu.op_builder import TABLE
 
@@ -99,7 +99,7 @@ class HPU_Accelerator(OneDeviceAccelerator):
             yield
             return
         # Habana's graphs have no pools. `graph` exists in lazy mode only, as HPUGraph does.
-        with cast(GraphModule, hpu).graph(graph, stream=stream):
+        with cast(Any, hpu).graph(graph, stream=stream):
             self._capturing = True
             try:
                 yield

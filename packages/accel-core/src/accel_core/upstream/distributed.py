@@ -48,9 +48,7 @@ def explained(stock: Callable[..., None], current: Callable[[], Any]) -> Callabl
             if _is_unknown(asked := bound.get("dist_backend")):
                 raise _no_backend(accel, str(asked), error) from error
             raise
-        _refuse_group_without(current())
         _warn_if_accelerate_counts_one()
-        _warn_if_torch_has_no_accelerator(current())
 
     return init_distributed
 
@@ -123,28 +121,6 @@ def _no_backend(accel: Any, asked: str, error: Exception) -> NoBackendForCollect
     )
 
 
-def _refuse_group_without(accel: Any) -> None:
-    """Raise if the process group was made for another device and has no backend for this accelerator on the host."""
-    import torch
-    import torch.distributed as dist
-
-    host = torch.device("cpu")  # house: torch's device type
-    if accel is None or accel._name != host.type or not dist.is_initialized():
-        return
-    types: list[torch.device] = getattr(dist.group.WORLD, "_device_types", [host])
-    if host in types:
-        return
-    backend = dist.get_backend()
-    (device, *_) = dist.Backend.backend_capability.get(backend, [types[0].type])
-    raise NoBackendForCollectives(
-        what=f"collectives of {accel._name} tensors are not possible in this process",
-        found=f"torch.distributed was initialized for {device} alone, with {backend!r}",
-        expected=f"a process group that has a backend for {accel._name}, too",
-        do=f"begin the program with torch.distributed.init_process_group('{host}:gloo,{device}:{backend}'), ahead of "
-        "DeepSpeed's own call; or use the CPU in a process of its own",
-    )
-
-
 def _warn_if_accelerate_counts_one() -> None:
     """Warn if accelerate has counted one process in a job of several: each rank would train on all of the data."""
     import torch.distributed as dist
@@ -169,39 +145,22 @@ def _warn_if_accelerate_counts_one() -> None:
     )
 
 
-def _warn_if_torch_has_no_accelerator(accel: Any) -> None:
-    """Warn if TrainingArguments, next, will end in "Cannot access accelerator device when none is available".
-
-    torch looks once for the device of `torch.accelerator`; transformers asks when it is imported.
-    """
-    import torch
-
-    if "transformers.training_args" not in sys.modules or not env.is_local_rank_zero():
-        return
-    name, asked = accel.device_name().partition(":")[0], getattr(torch, "accelerator", None)  # torch 2.6
-    if name == "cpu" or asked is None or asked.is_available():  # house: torch's device type
-        return
-    _log.warning(
-        "torch.accelerator has no device, but DeepSpeed uses %r: TrainingArguments ends in 'Cannot access accelerator "
-        "device when none is available'. Import the device's runtime ahead of transformers; docs/huggingface.md of "
-        "accel names it",
-        name,
-    )
-
-
 #: One of these is set for each process that a launcher started.
-_LAUNCHERS = (
-    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK"),
-    *(
+_LAUNCHERS = set(
+    [
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "GROUP_RANK",
         "PMI_RANK",
         "PMIX_RANK",
         "MPI_LOCALRANKID",
         "OMPI_COMM_WORLD_RANK",
         "MV2_COMM_WORLD_RANK",
         "PALS_RANKID",
-    ),
-    # DeepSpeed finds the ranks of these services by variables of theirs.
-    *("AZUREML_EXPERIMENT_ID", "SM_TRAINING_ENV"),
+        "AZUREML_EXPERIMENT_ID",
+        "SM_TRAINING_ENV",
+    ]  # services whose ranks DeepSpeed finds by other variables
 )
 #: Slurm sets its variables in batch scripts, too; a number of tasks in a step is set by srun.
 _SLURM_TASKS = "SLURM_STEP_NUM_TASKS"
@@ -232,7 +191,7 @@ def single_process_env(
 
 
 def _is_launched(environ: Mapping[str, str]) -> bool:
-    return any(name in environ for name in _LAUNCHERS) or environ.get(_SLURM_TASKS, "1") != "1"
+    return not _LAUNCHERS.isdisjoint(environ) or environ.get(_SLURM_TASKS, "1") != "1"
 
 
 def _asks_mpi(arguments: Mapping[str, Any]) -> bool:

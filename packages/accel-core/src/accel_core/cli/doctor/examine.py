@@ -321,14 +321,8 @@ class Children:
             return replace(
                 candidate, state=State.BROKEN, reason=f"{part} {reply.failure}", error=reply.output
             )
-        return replace(
-            candidate,
-            state=State(answer["state"]),
-            reason=answer["reason"],
-            devices=answer["devices"],
-            runtime=answer["runtime"],
-            error=answer["error"],
-        )
+        confirmed: Candidate = answer["candidate"]
+        return confirmed
 
 
 @dataclass(frozen=True)

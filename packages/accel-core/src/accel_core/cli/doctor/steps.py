@@ -93,14 +93,7 @@ def _broken(candidate: Candidate, error: str, reason: str) -> Candidate:
 
 
 def _answer(candidate: Candidate) -> dict[str, Any]:
-    return {
-        "state": candidate.state.value,
-        "reason": candidate.reason,
-        "devices": candidate.devices,
-        "runtime": candidate.runtime,
-        "error": candidate.error,
-        "claimed": privateuse1_holder(),
-    }
+    return {"candidate": candidate, "claimed": privateuse1_holder()}
 
 
 def _described(error: BaseException) -> dict[str, Any]:

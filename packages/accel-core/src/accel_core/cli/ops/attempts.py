@@ -78,7 +78,7 @@ def attempt(
                 raise _broken(_ending(reply))
             if "refused" in reply.answer:
                 raise Refused(reply.answer["refused"], reply.answer["usage"])
-            found = [Row(**row) for row in reply.answer["rows"]]
+            found: list[Row] = reply.answer["rows"]
             served = [row.builder for row in found if row.state == SERVED]
             if not rows:
                 device = reply.answer["device"]
@@ -103,7 +103,7 @@ def _tried(
         display.waiting(builder, 0.0)
         worker.send(action, builder)
         reply = _reply(worker, seconds, partial(display.waiting, builder))
-        yield Row(builder, "", FAILED, _ending(reply)) if reply.failure else Row(**reply.answer)
+        yield Row(builder, "", FAILED, _ending(reply)) if reply.failure else reply.answer["row"]
         if reply.failure:
             return
 

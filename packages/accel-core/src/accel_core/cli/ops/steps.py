@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import asdict
 from typing import Any
 
 from accel_core import api
@@ -24,7 +23,7 @@ def select(*builders: str) -> dict[str, Any]:
         accelerator = api.get_accelerator()
         rows = listed(accelerator, builders)
         sys.stdout.flush()  # later output belongs to the first op
-        return {"device": accelerator.device_name(), "rows": [asdict(row) for row in rows]}
+        return {"device": accelerator.device_name(), "rows": rows}
     except AccelError as error:
         return {"refused": str(error), "usage": isinstance(error, UnknownBuilder)}
 
@@ -42,7 +41,7 @@ def test(name: str) -> dict[str, Any]:
 def _tried(name: str, run: bool) -> dict[str, Any]:
     row = _load(api.get_accelerator(), name, run)
     sys.stdout.flush()  # later output belongs to the next op
-    return asdict(row)
+    return {"row": row}
 
 
 def _load(accelerator: Any, name: str, run: bool) -> Row:
