@@ -146,22 +146,12 @@ def _warn_if_accelerate_counts_one() -> None:
 
 
 #: One of these is set for each process that a launcher started.
-_LAUNCHERS = set(
-    [
-        "RANK",
-        "WORLD_SIZE",
-        "LOCAL_RANK",
-        "GROUP_RANK",
-        "PMI_RANK",
-        "PMIX_RANK",
-        "MPI_LOCALRANKID",
-        "OMPI_COMM_WORLD_RANK",
-        "MV2_COMM_WORLD_RANK",
-        "PALS_RANKID",
-        "AZUREML_EXPERIMENT_ID",
-        "SM_TRAINING_ENV",
-    ]  # services whose ranks DeepSpeed finds by other variables
-)
+_LAUNCHERS = {
+    *("RANK", "WORLD_SIZE", "LOCAL_RANK", "GROUP_RANK", "PMI_RANK", "PMIX_RANK", "MPI_LOCALRANKID"),
+    *("OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID"),
+    # DeepSpeed finds the ranks of these services by variables of theirs.
+    *("AZUREML_EXPERIMENT_ID", "SM_TRAINING_ENV"),
+}
 #: Slurm sets its variables in batch scripts, too; a number of tasks in a step is set by srun.
 _SLURM_TASKS = "SLURM_STEP_NUM_TASKS"
 
