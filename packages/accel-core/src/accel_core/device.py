@@ -115,6 +115,11 @@ class _IsOfType(dict[torch.device, bool]):
         return self[device]
 
 
+def _typed(dtype: torch.dtype) -> property:
+    """Return a property with the constructor of tensors of this type on the device."""
+    return property(lambda accelerator: accelerator.tensor_constructor(dtype))
+
+
 class TorchDeviceAccelerator(DeepSpeedAccelerator):
     """An accelerator that is implemented with a torch device module.
 
@@ -352,33 +357,13 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         """Return the value of `FloatTensor` etc. for a dtype; override it if the runtime has its own types."""
         return partial(torch.tensor, dtype=dtype, device=self._name)
 
-    @property
-    def BFloat16Tensor(self) -> Any:
-        return self.tensor_constructor(torch.bfloat16)
-
-    @property
-    def ByteTensor(self) -> Any:
-        return self.tensor_constructor(torch.uint8)
-
-    @property
-    def DoubleTensor(self) -> Any:
-        return self.tensor_constructor(torch.float64)
-
-    @property
-    def FloatTensor(self) -> Any:
-        return self.tensor_constructor(torch.float32)
-
-    @property
-    def HalfTensor(self) -> Any:
-        return self.tensor_constructor(torch.float16)
-
-    @property
-    def IntTensor(self) -> Any:
-        return self.tensor_constructor(torch.int32)
-
-    @property
-    def LongTensor(self) -> Any:
-        return self.tensor_constructor(torch.int64)
+    BFloat16Tensor = _typed(torch.bfloat16)
+    ByteTensor = _typed(torch.uint8)
+    DoubleTensor = _typed(torch.float64)
+    FloatTensor = _typed(torch.float32)
+    HalfTensor = _typed(torch.float16)
+    IntTensor = _typed(torch.int32)
+    LongTensor = _typed(torch.int64)
 
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
         return self._is_own[tensor.device]
