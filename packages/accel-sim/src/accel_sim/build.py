@@ -23,11 +23,11 @@ from accel_sim.errors import SimulatorBuildFailed
 
 SOURCES = Path(__file__).parent / "csrc"
 NAME = "accel_sim_native"
-#: The folders of csrc, compiled as one file a unit. torch's headers take most of the time: the first unit has those of
+#: The files of csrc, compiled as one file a unit. torch's headers take most of the time: the first unit has those of
 #: Python, of the collectives and all of ATen's, the second does without them and takes about as long.
 UNITS = {
-    "collectives and Python": ("distributed", "python", "autocast"),
-    "device and operators": ("runtime", "aten", "graphs", "order"),
+    "collectives and Python": ("autocast", "call_sites", "collectives", "module"),
+    "device and operators": ("alias", "fallback", "kernels", "device", "memory", "graphs", "order", "race"),
 }
 
 
@@ -61,12 +61,8 @@ def _source() -> Source:
     # Where torch and Python are installed does not matter: environments of the same versions share a build.
     version = _torch()[1]
     versions = (str(version["__version__"]), str(version["git_version"]), str(sys.implementation.cache_tag))
-    units = tuple(path for folders in UNITS.values() for path in _files(folders))
-    return Source(NAME, units, folders=(SOURCES,), flags=(*_options(), *versions))
-
-
-def _files(folders: tuple[str, ...]) -> list[Path]:
-    return [path for folder in folders for path in sorted((SOURCES / folder).glob("*.cpp"))]
+    files = tuple(SOURCES / f"{name}.cpp" for names in UNITS.values() for name in names)
+    return Source(NAME, files, folders=(SOURCES,), flags=(*_options(), *versions))
 
 
 def _options() -> list[str]:
@@ -122,8 +118,7 @@ def _compile_library(target: Path, progress: BuildProgress) -> None:
 def _compile(command: list[str], work: Path, unit: str, progress: BuildProgress) -> Path:
     stem = unit.replace(" ", "_")
     source, target = work / f"{stem}.cpp", work / f"{stem}.o"
-    files = [path.relative_to(SOURCES).as_posix() for path in _files(UNITS[unit])]
-    source.write_text("".join(f'#include "{file}"\n' for file in files), encoding="utf-8")
+    source.write_text("".join(f'#include "{name}.cpp"\n' for name in UNITS[unit]), encoding="utf-8")
     progress.part(unit)
     _run([*command, *_options(), *_headers(), "-c", str(source), "-o", str(target)], work)
     progress.done(unit)

@@ -70,7 +70,7 @@ def _is_ours(value: object, upper: str) -> bool:
 
 
 def _name_object_device(simulation: Simulation) -> None:
-    # The collectives of these types run under PrivateUse1's kernels (csrc/distributed/dispatch_keys.cpp), for which the
+    # The collectives of these types run under PrivateUse1's kernels (csrc/collectives.cpp), for which the
     # group lists that type too. Objects must still be sent on the type that exists.
     from torch.distributed import distributed_c10d
 

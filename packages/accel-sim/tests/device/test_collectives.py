@@ -20,7 +20,7 @@ from accel_sim import vendors
 
 from .support import Device, raises, same
 
-#: Device types whose collectives have no average (csrc/distributed/rules.cpp).
+#: Device types whose collectives have no average (csrc/collectives.cpp).
 NO_AVERAGE = ("mlu", "hpu")
 
 
@@ -98,7 +98,7 @@ def test_reduce_scatter() -> None:
 
 
 def test_what_real_backends_refuse() -> None:
-    """Of what gloo would do with the tensors' bytes; csrc/distributed/rules.cpp has the sources."""
+    """Of what gloo would do with the tensors' bytes; csrc/collectives.cpp has the sources."""
     _rank, size, device = here()
     flags, shorts = mine(2, dtype=torch.int32), mine(2, dtype=torch.int16)
     for op in (dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR):

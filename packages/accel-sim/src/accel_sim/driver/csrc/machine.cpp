@@ -1,6 +1,9 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
+// The kernels as functions of the host, what the emulated drivers share, and what tests ask for.
 #include "machine.h"
+
+#include "accel/kernels.h"
 
 namespace accel {
 
@@ -77,4 +80,27 @@ ACCEL_VISIBLE void* accel_driver_last_stream() {
 }
 ACCEL_VISIBLE int accel_driver_last_device() {
   return accel::machine().last_device;
+}
+
+// Kernels by their names, without a driver.
+// A line a kernel: its name, and the bytes of each argument.
+ACCEL_VISIBLE const char* accel_host_kernels() {
+  static const auto* text = [] {
+    auto* made = new std::string();
+    for (const auto& kernel : accel::kernels()) {
+      *made += kernel.name;
+      for (uint32_t i = 0; i < kernel.count; ++i) *made += " " + std::to_string(kernel.sizes[i]);
+      *made += "\n";
+    }
+    return made;
+  }();
+  return text->c_str();
+}
+
+// Returns null, or what went wrong.
+ACCEL_VISIBLE const char* accel_host_launch(const char* name, uint32_t groups, uint32_t items, void** arguments) {
+  const auto* kernel = accel::find_kernel(name);
+  if (!kernel) return "no kernel of this name";
+  if (!items || items > accel::kMostThreads) return "a block has 1 to 1024 threads";
+  return accel::run(*kernel, groups, items, arguments);
 }

@@ -1,0 +1,107 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+// Operators on the device: the CPU's kernels, run on host views of the device tensors.
+#pragma once
+
+#include "runtime.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/FunctionRef.h>
+#include <c10/util/SmallVector.h>
+#include <torch/library.h>
+
+namespace accel_sim {
+
+// ------------------------------------------------------------------------------------------- aliases
+// The host views of the device tensors of one call, and the way back.
+class Aliases {
+ public:
+  at::Tensor to_host(const at::Tensor& device_tensor);
+  // The device tensor of a result: the argument itself, a view of its storage, or a tensor that adopts new memory.
+  at::Tensor to_device(const at::Tensor& host_tensor, c10::DeviceIndex device);
+  // Carries sizes and storages that the call changed back to the device tensors.
+  void write_back();
+
+ private:
+  struct AliasedTensor {
+    at::Tensor host, device;
+  };
+  struct AliasedSparse {
+    at::Tensor host, device, indices, values;  // the host tensor's parts before the call
+  };
+  at::Tensor sparse_to_host(const at::Tensor& device_tensor);
+  at::Tensor sparse_to_device(const at::Tensor& host_tensor, c10::DeviceIndex device);
+  void write_back_sparse();
+  struct AliasedStorage {
+    c10::Storage host, device;
+    void* data;
+    size_t bytes;
+  };
+  c10::Storage& storage_for(const c10::Storage& device_storage);
+  c10::SmallVector<AliasedTensor, 4> tensors_;  // most calls have few
+  c10::SmallVector<AliasedStorage, 4> storages_;
+  std::vector<AliasedSparse> sparse_;
+};
+// A host view for a collective; raises during a capture.
+at::Tensor host_alias(const at::Tensor& device_tensor);
+// A tensor of the same shape and flags on other memory.
+at::Tensor with_metadata_of(const at::Tensor& source, c10::Storage storage, c10::DispatchKey key);
+
+// ----------------------------------------------------------------------------------------- operators
+// Runs one operator, which leaves its results on the stack, and calls the observers before and after.
+void run_observed(
+    const c10::OperatorHandle& op, torch::jit::Stack* stack,
+    c10::function_ref<void(const c10::OperatorHandle&, torch::jit::Stack*)> run);
+// Runs the CPU's kernel of an operator on device tensors, with the observers.
+void run_on_device(const c10::OperatorHandle& op, torch::jit::Stack* stack);
+// Runs one operator again and copies its results into those of an earlier run where they are defined; leaves them on
+// the stack.
+void run_into(const c10::OperatorHandle& op, torch::jit::Stack* stack, const std::vector<at::Tensor>& results);
+void run_copy(const c10::OperatorHandle& op, torch::jit::Stack* stack);  // aten::copy_
+
+// Replaces each tensor in a value, in a fixed order.
+template <typename Change>
+void change_tensors(c10::IValue& value, const Change& change) {
+  if (value.isTensor()) {
+    value = change(value.toTensor());
+  } else if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const auto& item : value.toTensorVector()) list.push_back(change(item));
+    value = std::move(list);
+  } else if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const auto& item : value.toOptionalTensorVector()) {
+      list.push_back(item ? std::optional<at::Tensor>(change(*item)) : std::nullopt);
+    }
+    value = std::move(list);
+  }
+}
+// Calls a function with each tensor in a value.
+template <typename Visit>
+void each_tensor(const c10::IValue& value, const Visit& visit) {
+  if (value.isTensor()) {
+    visit(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const auto& item : value.toTensorVector()) visit(item);
+  } else if (value.isOptionalTensorList()) {
+    for (const auto& item : value.toOptionalTensorVector()) {
+      if (item) visit(*item);
+    }
+  }
+}
+std::vector<at::Tensor> tensors_of(const torch::jit::Stack& values);
+
+// Where kernels are registered under a key; never unloaded.
+torch::Library& library(c10::DispatchKey key, const char* name = "aten");
+// Calls a function with the full name and the handle of each operator of a namespace that has a schema.
+void each_operator(
+    const std::string& name, c10::function_ref<void(const std::string&, const c10::OperatorHandle&)> visit);
+
+
+void register_kernels();     // allocation, storages, copies
+void register_fallback();    // every other operator that has a CPU kernel
+void register_wider();       // operators in dtypes that the CPU's kernels lack
+void register_composites();  // attention and recurrent cells
+void register_autocast();    // nothing where torch has autocast kernels for the device type
+
+} // namespace accel_sim

@@ -1,0 +1,190 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+// Where a program calls something, and a race as an error that names both sides.
+#include "race.h"
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/node.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <map>
+#include <mutex>
+#include <unordered_map>
+
+namespace accel_sim {
+
+namespace {
+
+constexpr size_t kFrames = 3;             // of one call site, without torch's
+constexpr size_t kNodes = 1 << 18;        // of autograd, whose origins are kept
+constexpr const char* kCaller = ", called at ";
+
+// Guarded by the GIL.
+struct Lines {
+  std::vector<std::string> hidden;
+  std::unordered_map<PyCodeObject*, bool> is_hidden;  // each is kept: its address means nothing else
+  std::map<std::pair<PyCodeObject*, int>, int> numbers;
+  std::vector<std::pair<PyCodeObject*, int>> all;
+};
+Lines& lines() {
+  static auto* instance = new Lines();
+  return *instance;
+}
+
+std::string file_of(PyCodeObject* code) {
+  return py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(code)).attr("co_filename").cast<std::string>();
+}
+
+bool hidden(PyCodeObject* code) {
+  const auto [known, is_new] = lines().is_hidden.try_emplace(code, false);
+  if (!is_new) return known->second;
+  Py_INCREF(code);
+  const auto file = file_of(code);
+  for (const auto& prefix : lines().hidden) known->second |= file.rfind(prefix, 0) == 0;
+  return known->second;
+}
+
+int number_of(PyCodeObject* code, int line) {
+  const auto [known, is_new] = lines().numbers.try_emplace({code, line}, static_cast<int>(lines().all.size()));
+  if (is_new) lines().all.emplace_back(code, line);
+  return known->second;
+}
+
+std::vector<int> frames() {
+  std::vector<int> own;
+  int innermost = -1;
+  auto* frame = PyThreadState_GetFrame(PyThreadState_Get());
+  while (frame && own.size() < kFrames) {
+    auto* code = PyFrame_GetCode(frame);
+    const bool skip = hidden(code);
+    if (!skip || innermost < 0) {
+      const auto number = number_of(code, PyFrame_GetLineNumber(frame));
+      if (innermost < 0) innermost = number;
+      if (!skip) own.push_back(number);
+    }
+    Py_DECREF(code);
+    auto* outer = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    frame = outer;
+  }
+  Py_XDECREF(frame);
+  if (own.empty() && innermost >= 0) own.push_back(innermost);
+  return own;
+}
+
+// The lines at which nodes of autograd were made, by their sequence numbers.
+struct Origins {
+  std::mutex mutex;
+  std::unordered_map<uint64_t, std::vector<int>> lines;
+};
+Origins& origins() {
+  static auto* instance = new Origins();
+  return *instance;
+}
+
+// The first operator that runs after a node of autograd was made is the one that the node belongs to.
+void keep_origin(const std::vector<int>& own) {
+  const auto next = at::sequence_number::peek();
+  if (!next || !at::GradMode::is_enabled() || own.empty()) return;
+  std::lock_guard<std::mutex> lock(origins().mutex);
+  if (origins().lines.size() > kNodes) origins().lines.clear();
+  origins().lines.emplace(next - 1, own);
+}
+
+std::string text_of(const std::vector<int>& numbers) {
+  std::string text;
+  for (const auto number : numbers) {
+    const auto [code, line] = lines().all[static_cast<size_t>(number)];
+    auto object = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(code));
+    text += (text.empty() ? "" : kCaller) + file_of(code) + ":" + std::to_string(line) + " in " +
+        object.attr("co_name").cast<std::string>();
+  }
+  return text;
+}
+
+} // namespace
+
+void hide_frames(std::vector<std::string> prefixes) {
+  lines().hidden = std::move(prefixes);
+}
+
+CallSitePtr call_site(std::string name) {
+  auto site = std::make_shared<CallSite>();
+  site->name = std::move(name);
+  if (PyGILState_GetThisThreadState()) {
+    py::gil_scoped_acquire gil;
+    site->frames = frames();
+  }
+  if (const auto node = torch::autograd::get_current_node()) {
+    site->node = node->name();
+    std::lock_guard<std::mutex> lock(origins().mutex);
+    const auto found = origins().lines.find(node->sequence_nr());
+    if (found != origins().lines.end()) site->forward = found->second;
+  } else {
+    keep_origin(site->frames);
+  }
+  return site;
+}
+
+std::string text_of(const CallSite& site) {
+  py::gil_scoped_acquire gil;
+  auto text = text_of(site.frames);
+  if (site.node.empty()) return text.empty() ? "outside of Python" : text;
+  text += (text.empty() ? "in the backward pass, " : ", in the backward pass, ") + site.node;
+  return site.forward.empty() ? text : text + " of " + text_of(site.forward);
+}
+
+namespace {
+
+struct Words {
+  const char *what, *expected, *remedy;
+};
+
+Words words(RaceKind kind) {
+  switch (kind) {
+    case RaceKind::WithHost:
+      return {
+          "the host touches memory that a device may still be using",
+          "a host that waits until the device is done",
+          "synchronize the stream, or an event recorded after that copy, before the host touches the memory"};
+    case RaceKind::WithCollective:
+      return {
+          "a tensor of a collective that may still be under way is touched",
+          "work on a collective's tensors after wait() on what it returned",
+          "call wait() on the collective's work, on this stream or one that it waits for, before this"};
+    case RaceKind::HandedOut:
+      return {
+          "memory is handed out again while another stream may still be using it",
+          "a freed tensor's memory that only its own stream has used, or streams that it knows of",
+          "call tensor.record_stream(stream) for the other stream, or let the tensor's own stream wait for it"
+          " before the tensor is freed"};
+    default:
+      return {
+          "two accesses to the same memory are not ordered, and one of them writes",
+          "work on the same memory in one stream, or in two of which one waits for the other",
+          "let the later stream wait: wait_stream, or an event recorded after the earlier access"};
+  }
+}
+
+std::string text(const RaceSide& party) {
+  return party.action + " on " + party.place + "\nat " + text_of(*party.site);
+}
+
+} // namespace
+
+void raise_race(RaceKind kind, const RaceSide& now, const RaceSide& before) {
+  const auto [what, expected, remedy] = words(kind);
+  py::gil_scoped_acquire gil;
+  const auto error_class = py::module_::import("accel_sim.errors").attr("DataRace");
+  const auto error = error_class(
+      py::arg("what") = what, py::arg("found") = text(now) + "\nunordered with\n" + text(before),
+      py::arg("expected") = expected, py::arg("do") = remedy);
+  PyErr_SetObject(error_class.ptr(), error.ptr());
+  python_error raised;
+  raised.persist();
+  throw raised;
+}
+
+} // namespace accel_sim

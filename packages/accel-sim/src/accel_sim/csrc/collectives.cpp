@@ -1,0 +1,724 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+// Collectives between simulated devices: gloo on aliases of their memory, with the rules of the real backends. A
+// collective starts after the work on its caller's stream, and runs on a stream of its group.
+#include "aten.h"
+#include "collectives.h"
+#include "order.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/StreamGuard.h>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/reducer_timer.hpp>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <cctype>
+#include <deque>
+#include <thread>
+
+namespace accel_sim {
+
+namespace {
+
+using Tensors = std::vector<at::Tensor>;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+using c10d::OpType;
+using c10d::ProcessGroup;
+using c10d::ReduceOp;
+
+// What the backends of real devices refuse, where gloo and bytes in host memory would do it. A backend that is not
+// listed refuses none of it. torch_npu's refuses sums of float64 as well, of which a 910B has no tensors: torch_npu makes them
+// float32, and programs that ask for float64 (ZeRO 3's norm) work.
+struct Backend {
+  const char* name;
+  bool hpu, average, short_integers, fp8;
+};
+
+// From ProcessGroupNCCL.cpp of torch, ProcessGroupXCCL.cpp and xccl.h of torch-xpu-ops (2026-08), process_group_cncl.cpp
+// of torch_mlu (r2.4), ProcessGroupHCCL.cpp and HCCLUtils.cpp of torch_npu (2026-08), and collective_utils.cpp of
+// gaudi-pytorch-bridge 1.19.
+constexpr Backend BACKENDS[] = {
+    {"nccl", false, true, false, true},
+    {"xccl", false, true, false, true},
+    {"cncl", false, false, false, false},
+    {"hccl", false, true, true, true},
+    {"hccl", true, false, false, true},
+};
+
+Backend find(const std::string& name, const at::Tensor& tensor) {
+  for (const auto& backend : BACKENDS) {
+    if (name == backend.name && tensor.is_hpu() == backend.hpu) return backend;
+  }
+  return {"", false, true, true, true};
+}
+
+std::string upper(std::string name) {
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+  return name;
+}
+
+bool is_short(at::ScalarType dtype) {
+  return dtype == at::kShort || dtype == at::kUInt16 || dtype == at::kUInt32 || dtype == at::kUInt64;
+}
+
+void check_moved(const std::string& name, const std::vector<at::Tensor>& tensors) {
+  for (const auto& tensor : tensors) {
+    const auto rules = find(name, tensor);
+    const auto dtype = tensor.scalar_type();
+    TORCH_CHECK_TYPE(
+        (rules.short_integers || !is_short(dtype)) && (rules.fp8 || !c10::isFloat8Type(dtype)),
+        "Input tensor data type is not supported for ", upper(name), " process group: ", dtype);
+  }
+}
+
+void check_reduced(const std::string& name, const at::Tensor& tensor, const ReduceOp& op) {
+  check_moved(name, {tensor});
+  const auto rules = find(name, tensor);
+  TORCH_CHECK_VALUE(op != ReduceOp::BAND, "Cannot use ReduceOp.BAND with ", upper(name));
+  TORCH_CHECK_VALUE(op != ReduceOp::BOR, "Cannot use ReduceOp.BOR with ", upper(name));
+  TORCH_CHECK_VALUE(op != ReduceOp::BXOR, "Cannot use ReduceOp.BXOR with ", upper(name));
+  const bool average = op == ReduceOp::AVG;
+  TORCH_CHECK_VALUE(!average || rules.average, "Cannot use ReduceOp.AVG with ", upper(name));
+  TORCH_CHECK_TYPE(!average || tensor.scalar_type() != at::kBool, "Cannot use ReduceOp.AVG with boolean inputs");
+}
+
+// The types agree, and the whole has the elements of `size` parts. Shapes do not count, unlike for gloo.
+void check_whole(const at::Tensor& whole, const at::Tensor& part, int size) {
+  TORCH_CHECK_TYPE(whole.scalar_type() == part.scalar_type(), "output tensor must have the same type as input tensor");
+  TORCH_CHECK_VALUE(
+      whole.numel() == part.numel() * size,
+      "input and output tensor must differ in size by the factor world_size, found ", whole.sizes(), " and ",
+      part.sizes(), " with ", size, " ranks");
+}
+
+void check_piece(const std::vector<at::Tensor>& pieces, int rank, const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(
+      pieces.at(static_cast<size_t>(rank)).numel() == tensor.numel(),
+      "All tensor operands to scatter/gather must have the same size");
+}
+
+void check_alike(const char* what, const std::vector<std::vector<at::Tensor>>& pieces, const at::Tensor& tensor) {
+  for (const auto& list : pieces) {
+    for (const auto& piece : list) {
+      TORCH_CHECK_VALUE(
+          piece.scalar_type() == tensor.scalar_type() && piece.sizes() == tensor.sizes(), what,
+          ": invalid tensor type or size (expected ", tensor.scalar_type(), " ", tensor.sizes(), ", got ",
+          piece.scalar_type(), " ", piece.sizes(), ")");
+    }
+  }
+}
+
+// A send or receive of gloo completes inside its wait() only, which may be called once. A thread calls it, so that the
+// work can be polled and waited for as often as any other.
+class PointToPointWork final : public c10d::Work {
+ public:
+  explicit PointToPointWork(c10::intrusive_ptr<c10d::Work> part)
+      : c10d::Work(-1, part->retrieveOpType()), part_(std::move(part)),
+        future_(c10::make_intrusive<c10::ivalue::Future>(c10::NoneType::get())) {}
+  int sourceRank() const override { return part_->sourceRank(); }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override { return future_; }
+  void run() {
+    try {
+      part_->wait();
+      finish();
+      future_->markCompleted();
+    } catch (...) {
+      finish(std::current_exception());
+      future_->setError(std::current_exception());
+    }
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> part_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+class SimWork;
+void forget(const SimWork* done);  // by the list of pending works
+
+// A collective under way: what runs on the host, and what remains to be done with its result.
+class SimWork final : public c10d::Work {
+ public:
+  using Works = std::vector<c10::intrusive_ptr<c10d::Work>>;
+  using Future = c10::ivalue::Future;
+
+  // finish runs once, when all parts are done: a division, a copy into the caller's tensors.
+  SimWork(c10d::OpType type, Works parts, std::vector<at::Tensor> outputs, std::function<void()> finish)
+      : c10d::Work(-1, type), parts_(std::move(parts)), outputs_(std::move(outputs)), finish_(std::move(finish)) {
+    for (auto& part : parts_) part = pollable(std::move(part));
+  }
+
+  bool isCompleted() override {
+    if (!parts_are_done()) return false;
+    if (!isSuccess()) return true;
+    if (stream_) {
+      {
+        std::lock_guard<std::mutex> lock(order().mutex);
+        order().host_waits(seen_);
+      }
+      if (deferring()) run_deferred_for_host();
+    }
+    finish_once();
+    return true;
+  }
+  bool isSuccess() const override {
+    return std::all_of(parts_.begin(), parts_.end(), [](auto& part) { return part->isSuccess(); });
+  }
+  std::exception_ptr exception() const override {
+    for (const auto& part : parts_) {
+      if (auto error = part->exception()) return error;
+    }
+    return nullptr;
+  }
+  int sourceRank() const override { return parts_.at(0)->sourceRank(); }
+  std::vector<at::Tensor> result() override { return outputs_; }
+  void synchronize() override { wait(); }
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override {
+    if (stream_) order_after();
+    for (const auto& part : parts_) {
+      if (!part->wait(timeout)) return false;
+    }
+    finish_once();
+    // A result that the caller has now is kept alive by the caller alone.
+    forget(this);
+    return true;
+  }
+  void blockCurrentStream() override { wait(); }
+  // Completed by the thread that completes the last part; does not wait.
+  c10::intrusive_ptr<Future> getFuture() override {
+    struct State {
+      c10::intrusive_ptr<SimWork> work;
+      c10::intrusive_ptr<Future> future;
+      std::atomic<size_t> pending;
+      std::mutex mutex;
+      std::exception_ptr error;
+      void one_less(std::exception_ptr failed) {
+        if (failed) {
+          std::lock_guard<std::mutex> lock(mutex);
+          error = failed;
+        }
+        if (--pending == 0) work->complete(*future, error);
+      }
+    };
+    std::vector<c10::Device> devices;
+    for (const auto& output : outputs_) {
+      if (is_simulated(output) && std::find(devices.begin(), devices.end(), output.device()) == devices.end()) {
+        devices.push_back(output.device());
+      }
+    }
+    auto state = std::make_shared<State>();
+    state->work = shared();
+    state->future = c10::make_intrusive<Future>(c10::ListType::create(c10::TensorType::get()), devices);
+    state->pending = parts_.size() + 1;
+    for (const auto& part : parts_) {
+      part->getFuture()->addCallback(
+          [state](Future& done) { state->one_less(done.hasError() ? done.exception_ptr() : nullptr); });
+    }
+    state->one_less(nullptr);
+    return state->future;
+  }
+
+  // Finishes the parts that are done, unless work is deferred; not a wait. Returns whether all are finished.
+  bool progress() {
+    if (!parts_are_done()) return false;
+    if (!deferring() && isSuccess()) finish_once();
+    return !deferring() || finished_;
+  }
+  // By the parts' futures: a callback of one of them may be where this is called, and the part itself is not done then.
+  void run_to_end() {
+    for (const auto& part : parts_) {
+      auto* inner = dynamic_cast<SimWork*>(part.get());
+      inner ? inner->run_to_end() : part->getFuture()->waitAndThrow();
+    }
+    finish_once();
+  }
+  // Adds a step to finishing; call before any wait.
+  void at_end(std::function<void()> also) {
+    finish_ = [first = std::move(finish_), also = std::move(also)] {
+      if (first) first();
+      also();
+    };
+  }
+  // Sets the stream that it is the last piece of work on: a wait is ordered after it.
+  void runs_on(const c10::Stream& stream) {
+    std::lock_guard<std::mutex> lock(order().mutex);
+    stream_ = stream;
+    seen_ = order().seen_by(stream);
+  }
+  c10::intrusive_ptr<SimWork> shared() { return c10::intrusive_ptr<SimWork>::unsafe_reclaim_from_nonowning(this); }
+
+ private:
+  static WorkPtr pollable(c10::intrusive_ptr<c10d::Work> part) {
+    if (!c10d::isP2POp(part->retrieveOpType()) || dynamic_cast<SimWork*>(part.get())) return part;
+    auto transfer = c10::make_intrusive<PointToPointWork>(std::move(part));
+    std::thread([transfer] { transfer->run(); }).detach();
+    return transfer;
+  }
+  bool parts_are_done() {
+    return std::all_of(parts_.begin(), parts_.end(), [](auto& part) {
+      auto* inner = dynamic_cast<SimWork*>(part.get());
+      return inner ? inner->parts_are_done() : part->isCompleted();
+    });
+  }
+  // A collective holds up the stream that waits for it; a barrier holds up the host.
+  void order_after() {
+    const auto caller = current_stream(stream_->device_index());
+    const bool barrier = retrieveOpType() == c10d::OpType::BARRIER;
+    {
+      std::lock_guard<std::mutex> lock(order().mutex);
+      order().seen_by(caller).join(seen_);
+      if (barrier) order().host_waits(order().seen_by(caller));
+    }
+    if (!deferring()) return;
+    run_deferred(caller);
+    if (barrier) run_deferred_for_host();
+  }
+  void finish_once() {
+    std::lock_guard<std::mutex> lock(finishing_);
+    if (finished_) return;
+    if (finish_) {
+      at::AutoDispatchBelowADInplaceOrView below;
+      DeviceWorkGuard inside;
+      finish_();
+    }
+    finish_ = nullptr;
+    finished_ = true;
+  }
+  void complete(Future& future, std::exception_ptr error) {
+    try {
+      if (error) std::rethrow_exception(error);
+      if (!deferring()) finish_once();
+      c10::OptionalStreamGuard guard;  // the future is ordered after the work in every thread
+      if (stream_) guard.reset_stream(*stream_);
+      future.markCompleted(c10::IValue(outputs_));
+    } catch (...) {
+      future.setErrorIfNeeded(std::current_exception());
+    }
+  }
+  Works parts_;
+  std::vector<at::Tensor> outputs_;
+  std::function<void()> finish_;
+  std::mutex finishing_;
+  std::atomic<bool> finished_{false};
+  std::optional<c10::Stream> stream_;
+  VectorClock seen_;
+};
+
+std::mutex g_mutex;
+std::deque<c10::intrusive_ptr<SimWork>>& pending_works() {
+  static auto* works = new std::deque<c10::intrusive_ptr<SimWork>>();
+  return *works;
+}
+
+void forget(const SimWork* done) {
+  std::lock_guard<std::mutex> lock(g_mutex);
+  auto& works = pending_works();
+  const auto at = std::find_if(works.begin(), works.end(), [&](auto& work) { return work.get() == done; });
+  if (at != works.end()) works.erase(at);
+}
+
+// Keeps a work that the caller may drop, so that synchronizing the device waits for it.
+c10::intrusive_ptr<c10d::Work> track(c10::intrusive_ptr<SimWork> work) {
+  std::deque<c10::intrusive_ptr<SimWork>> done;  // destroyed without the lock: a tensor may need the GIL
+  std::lock_guard<std::mutex> lock(g_mutex);
+  auto& works = pending_works();
+  while (!works.empty() && works.front()->progress()) {
+    done.push_back(std::move(works.front()));
+    works.pop_front();
+  }
+  works.push_back(work);
+  return work;
+}
+
+// The inner streams of a group, one a device.
+class GroupStreams {
+ public:
+  c10::Stream on(c10::DeviceIndex device) {
+    const auto known = streams_.find(device);
+    return known == streams_.end() ? streams_.emplace(device, new_stream(device)).first->second : known->second;
+  }
+
+ private:
+  std::map<c10::DeviceIndex, c10::Stream> streams_;
+};
+
+struct PreparedTensor {
+  at::Tensor tensor, row, worked_on;
+};
+
+thread_local std::vector<PreparedTensor> t_prepared;
+
+std::string name_of(c10d::OpType type) {
+  auto name = c10d::opTypeToString(type);
+  for (auto& letter : name) letter = static_cast<char>(std::tolower(letter));
+  return name;
+}
+
+// Adds a tensor to the collective that this thread is preparing. row: a flat host view of it; the result: what to work
+// on, a copy in deferred mode, so that the result is not visible early.
+at::Tensor prepare_tensor(const at::Tensor& tensor, const at::Tensor& row) {
+  if (!is_simulated(tensor)) return row;
+  if (deferring()) run_deferred(current_stream(tensor.device().index()));
+  t_prepared.push_back({tensor, row, deferring() ? row.clone() : row});
+  return t_prepared.back().worked_on;
+}
+
+void discard_prepared() {  // of a collective that is not started
+  t_prepared.clear();
+}
+
+void collective_started(
+    SimWork& work, const std::string& group, GroupStreams& streams, const std::vector<at::Tensor>& outputs) {
+  const auto all = std::exchange(t_prepared, {});
+  const auto device = all.empty() ? current_device() : all[0].tensor.device().index();
+  const auto stream = streams.on(device);
+  Collective collective{name_of(work.retrieveOpType()), group, current_stream(device), stream, {}, {}};
+  std::vector<PreparedTensor> results;
+  for (const auto& one : all) {
+    const bool written = std::any_of(
+        outputs.begin(), outputs.end(), [&](const auto& output) { return output.is_same(one.tensor); });
+    (written ? collective.writes : collective.reads).push_back(one.tensor);
+    if (written) results.push_back(one);
+  }
+  Observer::each([&](auto& observer) { observer.before_collective(collective); });
+  work.runs_on(stream);
+  if (!deferring()) return;
+  work.at_end([results] {
+    for (const auto& one : results) at::Tensor(one.row).copy_(one.worked_on);
+  });
+  defer(stream, [owner = work.shared()] { owner->run_to_end(); });
+}
+
+at::Tensor flat(const at::Tensor& tensor) {
+  const bool contiguous = tensor.is_contiguous(tensor.suggest_memory_format());
+  if (!contiguous) discard_prepared();
+  TORCH_CHECK(contiguous, "Tensors must be contiguous");
+  const auto host = host_alias(tensor);
+  const auto row = host.as_strided({host.numel()}, {1}, host.storage_offset());
+  return order_enabled() ? prepare_tensor(tensor, row) : row;
+}
+
+// What is only moved is moved as bytes: every dtype, and shapes need not agree.
+at::Tensor bytes(const at::Tensor& tensor) {
+  return flat(tensor).view(at::kByte);
+}
+
+// gloo adds real numbers only: complex ones as pairs, booleans as bytes of which the larger wins.
+at::Tensor addable(const at::Tensor& tensor) {
+  const auto host = flat(tensor);
+  if (host.is_complex()) return at::view_as_real(host).view({-1});
+  return host.scalar_type() == at::kBool ? host.view(at::kByte) : host;
+}
+
+ReduceOp on_gloo(const ReduceOp& op, at::ScalarType dtype) {
+  if (dtype == at::kBool && op == ReduceOp::SUM) return ReduceOp::MAX;
+  return op == ReduceOp::AVG ? ReduceOp(ReduceOp::SUM) : op;
+}
+
+// gloo has no average: a sum, then a division by the size of the group.
+std::function<void()> division(const ReduceOp& op, Tensors hosts, int size) {
+  if (op != ReduceOp::AVG) return nullptr;
+  return [hosts = std::move(hosts), size] {
+    for (const auto& host : hosts) {
+      if (host.is_floating_point()) {
+        at::Tensor(host).div_(size);
+      } else {
+        at::Tensor(host).div_(size, "floor");
+      }
+    }
+  };
+}
+
+std::vector<int64_t> byte_splits(const std::vector<int64_t>& splits, const at::Tensor& tensor, int size) {
+  const auto rows = tensor.dim() ? tensor.size(0) : 1;
+  const auto row = rows ? static_cast<int64_t>(tensor.nbytes()) / rows : 0;
+  if (splits.empty()) {
+    TORCH_CHECK(rows % size == 0, "the first dimension ", rows, " is not divisible by the group size ", size);
+    return std::vector<int64_t>(static_cast<size_t>(size), rows / size * row);
+  }
+  std::vector<int64_t> result;
+  for (const auto split : splits) result.push_back(split * row);
+  return result;
+}
+
+void copy_pieces(const at::Tensor& from, const Tensors& pieces) {
+  int64_t at = 0;
+  for (const auto& piece : pieces) {
+    at::Tensor(piece).copy_(from.narrow(0, at, piece.numel()));
+    at += piece.numel();
+  }
+}
+
+Tensors each_bytes(const Tensors& tensors) {
+  Tensors result;
+  for (const auto& tensor : tensors) result.push_back(bytes(tensor));
+  return result;
+}
+
+bool equal_sizes(const Tensors& tensors) {
+  for (const auto& tensor : tensors) { if (tensor.numel() != tensors[0].numel()) return false; }
+  return true;
+}
+
+// gloo on aliases of the device's memory.
+class SimBackend final : public c10d::Backend {
+ public:
+  SimBackend(c10::intrusive_ptr<c10d::Backend> gloo, std::string name)
+      : c10d::Backend(gloo->getRank(), gloo->getSize()), gloo_(std::move(gloo)), name_(std::move(name)) {}
+
+  const std::string getBackendName() const override { return name_; }
+  c10::intrusive_ptr<Options> getBackendOptions() override {
+    return c10::make_intrusive<Options>(name_, gloo_->getBackendOptions()->timeout);
+  }
+  void setTimeout(std::chrono::milliseconds timeout) override { gloo_->setTimeout(timeout); }
+  void setSequenceNumberForGroup() override { gloo_->setSequenceNumberForGroup(); }
+  uint64_t getSequenceNumberForGroup() override { return gloo_->getSequenceNumberForGroup(); }
+
+  bool supportsCoalescing() const override { return true; }
+  void startCoalescing() override {
+    coalescing_ = true;
+    coalesced_.clear();
+  }
+  WorkPtr endCoalescing() override {
+    coalescing_ = false;
+    return started(OpType::COALESCED, std::exchange(coalesced_, {}), {});
+  }
+
+  WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+    check_moved(name_, tensors);
+    auto hosts = each_bytes(tensors);
+    return started(OpType::BROADCAST, {gloo_->broadcast(hosts, options)}, tensors);
+  }
+  WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    TORCH_CHECK(tensors.size() == 1, "a process has one tensor in an all_reduce, found ", tensors.size());
+    return one_reduction(tensors[0], options.reduceOp, options.timeout);
+  }
+  WorkPtr allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
+    SimWork::Works parts;
+    for (auto& tensor : tensors) parts.push_back(one_reduction(tensor, options.reduceOp, options.timeout));
+    return started(OpType::ALLREDUCE_COALESCED, std::move(parts), tensors);
+  }
+  // Only the root's tensor may change; gloo uses the others as scratch memory.
+  WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
+    check_reduced(name_, tensors.at(0), options.reduceOp);
+    const auto host = addable(tensors[0]);
+    const bool root = options.rootRank == rank_;
+    Tensors hosts{root ? host : host.clone()};
+    auto inner = options;
+    inner.reduceOp = on_gloo(options.reduceOp, tensors[0].scalar_type());
+    auto divide = root ? division(options.reduceOp, hosts, size_) : nullptr;
+    return started(OpType::REDUCE, {gloo_->reduce(hosts, inner)}, tensors, divide, root);
+  }
+  WorkPtr allgather(
+      std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
+    auto& mine = outputs.at(0);
+    check_moved(name_, inputs);
+    check_piece(mine, rank_, inputs.at(0));
+    if (equal_sizes(mine)) {
+      std::vector<Tensors> hosts{each_bytes(mine)};
+      auto sources = each_bytes(inputs);
+      return started(OpType::ALLGATHER, {gloo_->allgather(hosts, sources, options)}, mine);
+    }
+    SimWork::Works parts;
+    for (int rank = 0; rank < size_; rank++) {
+      Tensors hosts{bytes(mine[static_cast<size_t>(rank)])};
+      if (rank == rank_) hosts[0].copy_(bytes(inputs.at(0)));
+      c10d::BroadcastOptions from;
+      from.rootRank = rank;
+      parts.push_back(gloo_->broadcast(hosts, from));
+    }
+    return started(OpType::ALLGATHER, std::move(parts), mine);
+  }
+  WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
+    check_moved(name_, {input});
+    check_whole(output, input, size_);
+    auto to = bytes(output);
+    // The input may be a piece of the output.
+    auto from = input.is_alias_of(output) ? bytes(input).clone() : bytes(input);
+    return started(OpType::_ALLGATHER_BASE, {gloo_->_allgather_base(to, from, options)}, {output});
+  }
+  WorkPtr allgather_into_tensor_coalesced(
+      Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) override {
+    SimWork::Works parts;
+    for (size_t i = 0; i < inputs.size(); i++) parts.push_back(_allgather_base(outputs[i], inputs[i], options));
+    return started(OpType::COALESCED, std::move(parts), outputs);
+  }
+  WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
+    check_moved(name_, inputs);
+    check_alike("gather", outputs, inputs.at(0));
+    std::vector<Tensors> hosts;
+    for (const auto& list : outputs) hosts.push_back(each_bytes(list));
+    auto sources = each_bytes(inputs);
+    const auto to = outputs.empty() ? Tensors() : outputs[0];
+    return started(OpType::GATHER, {gloo_->gather(hosts, sources, options)}, to);
+  }
+  WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override {
+    check_moved(name_, outputs);
+    check_alike("scatter", inputs, outputs.at(0));
+    std::vector<Tensors> sources;
+    for (const auto& list : inputs) sources.push_back(each_bytes(list));
+    auto hosts = each_bytes(outputs);
+    return started(OpType::SCATTER, {gloo_->scatter(hosts, sources, options)}, outputs);
+  }
+  // An all-reduce of all parts, of which this rank keeps its own: sizes may differ.
+  WorkPtr reduce_scatter(
+      Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& options) override {
+    check_reduced(name_, outputs.at(0), options.reduceOp);
+    check_piece(inputs.at(0), rank_, outputs[0]);
+    Tensors pieces;
+    for (const auto& input : inputs[0]) pieces.push_back(addable(input));
+    Tensors hosts{at::cat(pieces)};
+    int64_t at = 0;
+    for (int rank = 0; rank < rank_; rank++) at += pieces[static_cast<size_t>(rank)].numel();
+    auto to = addable(outputs[0]);
+    const auto mine = hosts[0].narrow(0, at, to.numel());
+    c10d::AllreduceOptions all;
+    all.reduceOp = on_gloo(options.reduceOp, outputs[0].scalar_type());
+    all.timeout = options.timeout;
+    auto divide = division(options.reduceOp, {to}, size_);
+    return started(OpType::REDUCE_SCATTER, {gloo_->allreduce(hosts, all)}, outputs, [to, mine, divide]() mutable {
+      to.copy_(mine);
+      if (divide) divide();
+    });
+  }
+  WorkPtr _reduce_scatter_base(
+      at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override {
+    check_whole(input, output, size_);
+    std::vector<Tensors> lists{flat(input).chunk(size_)};
+    Tensors outputs{output};
+    return reduce_scatter(outputs, lists, options);
+  }
+  WorkPtr reduce_scatter_tensor_coalesced(
+      Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) override {
+    SimWork::Works parts;
+    for (size_t i = 0; i < inputs.size(); i++) parts.push_back(_reduce_scatter_base(outputs[i], inputs[i], options));
+    return started(OpType::COALESCED, std::move(parts), outputs);
+  }
+  WorkPtr alltoall_base(
+      at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes, std::vector<int64_t>& input_sizes,
+      const c10d::AllToAllOptions& options) override {
+    check_moved(name_, {input, output});
+    auto to = bytes(output), from = bytes(input);
+    // gloo takes the sizes away from its caller: these are copies.
+    auto to_sizes = byte_splits(output_sizes, output, size_), from_sizes = byte_splits(input_sizes, input, size_);
+    return started(
+        OpType::ALLTOALL_BASE, {gloo_->alltoall_base(to, from, to_sizes, from_sizes, options)}, {output});
+  }
+  WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
+    check_moved(name_, inputs);
+    auto hosts = each_bytes(outputs);
+    auto from = at::cat(each_bytes(inputs));
+    std::vector<int64_t> to_sizes, from_sizes;
+    int64_t total = 0;
+    for (const auto& host : hosts) total += to_sizes.emplace_back(host.numel());
+    for (const auto& input : inputs) from_sizes.push_back(static_cast<int64_t>(input.nbytes()));
+    auto to = at::empty({total}, at::TensorOptions().dtype(at::kByte));
+    auto part = gloo_->alltoall_base(to, from, to_sizes, from_sizes, options);
+    return started(OpType::ALLTOALL, {part}, outputs, [to, hosts] { copy_pieces(to, hosts); });
+  }
+  WorkPtr send(Tensors& tensors, int to, int tag) override {
+    check_moved(name_, tensors);
+    auto hosts = each_bytes(tensors);
+    return started(OpType::SEND, {gloo_->send(hosts, to, tag)}, tensors, nullptr, /*writes=*/false);
+  }
+  WorkPtr recv(Tensors& tensors, int from, int tag) override {
+    check_moved(name_, tensors);
+    auto hosts = each_bytes(tensors);
+    return started(OpType::RECV, {gloo_->recv(hosts, from, tag)}, tensors);
+  }
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override {
+    auto hosts = each_bytes(tensors);
+    return started(OpType::RECVANYSOURCE, {gloo_->recvAnysource(hosts, tag)}, tensors);
+  }
+  WorkPtr barrier(const c10d::BarrierOptions& options) override {
+    return started(OpType::BARRIER, {gloo_->barrier(options)}, {});
+  }
+
+ private:
+  WorkPtr started(
+      c10d::OpType type, SimWork::Works parts, Tensors outputs, std::function<void()> finish = nullptr,
+      bool writes = true) {
+    const auto sim_work = c10::make_intrusive<SimWork>(type, std::move(parts), outputs, std::move(finish));
+    if (order_enabled()) collective_started(*sim_work, name_, streams_, writes ? outputs : Tensors());
+    auto work = track(sim_work);
+    if (coalescing_) coalesced_.push_back(work);
+    return work;
+  }
+  WorkPtr one_reduction(at::Tensor& tensor, const c10d::ReduceOp& op, std::chrono::milliseconds timeout) {
+    check_reduced(name_, tensor, op);
+    Tensors hosts{addable(tensor)};
+    c10d::AllreduceOptions options;
+    options.reduceOp = on_gloo(op, tensor.scalar_type());
+    options.timeout = timeout;
+    auto part = gloo_->allreduce(hosts, options);
+    return started(OpType::ALLREDUCE, {part}, {tensor}, division(op, hosts, size_));
+  }
+
+  c10::intrusive_ptr<c10d::Backend> gloo_;
+  std::string name_;
+  bool coalescing_ = false;
+  SimWork::Works coalesced_;
+  GroupStreams streams_;
+};
+
+// torch has kernels of its collectives for CPU, CUDA and PrivateUse1. hpu and xpu, whose real runtimes have their own,
+// use those of PrivateUse1, which take the group's backend for PrivateUse1: set the device's own. There are none for mps.
+void set_privateuse1_backend(const c10::IValue& value) {
+  if (!value.isObject()) return;
+  const auto group = value.toCustomClass<ProcessGroup>();
+  for (const auto& device : group->getDeviceTypes()) { if (device == c10::DeviceType::PrivateUse1) return; }
+  group->setBackend(
+      c10::DeviceType::PrivateUse1, ProcessGroup::BackendType::CUSTOM, group->getBackend(config().type));
+}
+
+void redispatch_to_privateuse1(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); i++) {
+    const auto& value = (*stack)[stack->size() - arguments.size() + i];
+    if (arguments[i].name() == "process_group") set_privateuse1_backend(value);
+  }
+  op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), stack);
+}
+
+// DistributedDataParallel asks for a clock of CUDA; work is done when a call returns, so the host's is right.
+void register_timer() {
+  auto* registry = c10d::TimerRegistry();
+  if (config().type != c10::DeviceType::CUDA || registry->Has(c10::DeviceType::CUDA)) return;
+  registry->Register(c10::DeviceType::CUDA, [](c10::Device device) {
+    return c10d::TimerRegistry()->Create(c10::DeviceType::CPU, device);
+  });
+}
+
+} // namespace
+
+void finish_collectives() {
+  if (deferring()) return;  // what the host has waited for is carried out already
+  std::deque<c10::intrusive_ptr<SimWork>> all;
+  {
+    std::lock_guard<std::mutex> lock(g_mutex);
+    all.swap(pending_works());
+  }
+  for (auto& work : all) work->run_to_end();
+}
+
+c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Backend> gloo, std::string name) {
+  return c10::make_intrusive<SimBackend>(std::move(gloo), std::move(name));
+}
+
+void register_collectives() {
+  if (config().type == c10::DeviceType::MPS) return;
+  register_timer();
+  auto& kernels = library(config().key, "c10d");
+  each_operator("c10d", [&](const std::string& name, const c10::OperatorHandle& op) {
+    if (!op.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) return;
+    if (op.hasKernelForDispatchKey(config().key)) return;
+    kernels.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&redispatch_to_privateuse1>());
+  });
+}
+
+} // namespace accel_sim

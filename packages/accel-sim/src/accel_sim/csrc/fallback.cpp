@@ -1,0 +1,348 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+// Every aten operator that has a CPU kernel, on the device: one boxed function that runs the CPU's kernel on
+// aliases of the device tensors. Nothing is copied.
+#include "aten.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/op_registration/adaption.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <unordered_set>
+
+namespace accel_sim {
+
+namespace {
+
+using torch::jit::Stack;
+
+// The device that an operator works on: that of its first device tensor, or the one that it is to make one on.
+c10::DeviceIndex device_of(const Stack& arguments) {
+  for (const auto& value : arguments) {
+    if (value.isTensor() && is_simulated(value.toTensor())) return value.toTensor().device().index();
+    if (value.isDevice() && is_simulated(value.toDevice())) return index_of(value.toDevice());
+    if (value.isTensorList()) {
+      for (const auto& item : value.toTensorVector()) {
+        if (is_simulated(item)) return item.device().index();
+      }
+    }
+  }
+  return current_device();
+}
+
+} // namespace
+
+std::vector<at::Tensor> tensors_of(const Stack& values) {
+  std::vector<at::Tensor> result;
+  for (const auto& value : values) each_tensor(value, [&](const at::Tensor& tensor) { result.push_back(tensor); });
+  return result;
+}
+
+torch::Library& library(c10::DispatchKey key, const char* name) {
+  return *new torch::Library(torch::Library::IMPL, name, std::make_optional(key), __FILE__, __LINE__);
+}
+
+void each_operator(
+    const std::string& name, c10::function_ref<void(const std::string&, const c10::OperatorHandle&)> visit) {
+  auto& dispatcher = c10::Dispatcher::singleton();
+  for (const auto& each : dispatcher.getAllOpNames()) {
+    if (each.name.rfind(name + "::", 0) != 0) continue;
+    const auto op = dispatcher.findOp(each);
+    if (op && op->hasSchema()) visit(c10::toString(each), *op);
+  }
+}
+
+void run_observed(
+    const c10::OperatorHandle& op, Stack* stack,
+    c10::function_ref<void(const c10::OperatorHandle&, Stack*)> run) {
+  check_fork();
+  if (!Observer::any()) return run(op, stack);
+  const auto first = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+  const Stack arguments(first, stack->end());
+  const Work work{op, arguments, current_stream(device_of(arguments))};
+  Observer::each([&](auto& observer) { observer.before_work(work); });
+  {
+    DeviceWorkGuard inside;
+    run(op, stack);
+  }
+  const Stack results(stack->end() - static_cast<std::ptrdiff_t>(op.schema().returns().size()), stack->end());
+  Observer::each([&](auto& observer) { observer.after_work(work, results); });
+}
+
+namespace {
+
+using torch::jit::Stack;
+
+// Operators that take host tensors beside device tensors on real accelerators as well.
+bool mixes_devices(const std::string& name) {
+  static const std::unordered_set<std::string> names = {
+      "aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index",
+      "aten::_unsafe_index_put", "aten::_pack_padded_sequence", "aten::_copy_from", "aten::_copy_from_and_resize",
+      "aten::set_", "aten::is_set_to", "aten::empty_quantized", "aten::copy_", "aten::_ctc_loss", "aten::_fused_sdp_choice",
+      "aten::_local_scalar_dense"};
+  return names.count(name) != 0;
+}
+
+// The arguments of one call, converted to host tensors.
+struct Call {
+  Call(const c10::OperatorHandle& handle, c10::DispatchKey key) : op(handle), host_key(key) {}
+
+  const c10::OperatorHandle& op;
+  c10::DispatchKey host_key;  // of the CPU's kernel
+  Aliases aliases;
+  c10::DeviceIndex device = -1;
+  bool makes_device_tensors = false;
+  bool makes_host_tensors = false;  // the caller asks for the CPU
+  bool generator_given = false;
+  at::Tensor host_tensor;  // the first host tensor with a dimension, if any
+  bool host_first = false;  // it is the first tensor of all
+
+  at::Tensor tensor(const at::Tensor& value) {
+    if (!value.defined()) return value;
+    if (!is_simulated(value)) {
+      if (value.device().is_cpu() && value.dim() > 0 && !host_tensor.defined()) {
+        host_tensor = value;
+        host_first = device < 0;
+      }
+      return value;
+    }
+    const auto index = value.device().index();
+    if (device >= 0 && index != device && config().strict && op.operator_name().name != "aten::copy_") {
+      at::Device seen(config().type, device);
+      c10::impl::common_device_check_failure(seen, value, op.operator_name().name.c_str(), "other");
+    }
+    device = index;
+    makes_device_tensors = true;
+    return aliases.to_host(value);
+  }
+
+  void check_host_tensor() const {
+    if (!config().strict || !host_tensor.defined() || device < 0) return;
+    const auto& name = op.operator_name().name;
+    TORCH_CHECK(
+        !host_first || name.find("index") == std::string::npos || !mixes_devices(name),
+        "indices should be either on cpu or on the same device as the indexed tensor (cpu)");
+    if (mixes_devices(name)) return;
+    at::Device mine(config().type, device);
+    if (op.hasTag(at::Tag::pointwise)) {
+      TORCH_CHECK(
+          false, "Expected all tensors to be on the same device, but found at least two devices, ", mine,
+          " and cpu!");
+    }
+    c10::impl::common_device_check_failure(mine, host_tensor, op.operator_name().name.c_str(), "other");
+  }
+
+  void convert(c10::IValue& value) {
+    if (value.isDevice() && is_simulated(value.toDevice())) {
+      if (device < 0) device = index_of(value.toDevice());
+      makes_device_tensors = true;
+      value = c10::Device(c10::DeviceType::CPU);
+    } else if (value.isDevice()) {
+      makes_host_tensors = true;
+    } else if (value.isGenerator() && is_simulated(value.toGenerator().device())) {
+      generator_given = true;
+      value = inner_generator(value.toGenerator());
+    } else {
+      change_tensors(value, [this](const at::Tensor& item) { return tensor(item); });
+    }
+  }
+
+  void convert_result(c10::IValue& value) {
+    change_tensors(value, [this](const at::Tensor& item) { return aliases.to_device(item, device); });
+  }
+};
+
+bool is_random(const c10::OperatorHandle& op) {
+  return op.hasTag(at::Tag::nondeterministic_seeded);
+}
+
+// Fills in the operator's generator argument where the caller left it out. Whether it has one.
+bool fill_generator(const c10::OperatorHandle& op, Stack& stack, size_t first, c10::DeviceIndex device) {
+  const auto& arguments = op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); i++) {
+    if (arguments[i].name() != "generator") continue;
+    auto& value = stack[first + i];
+    if (value.isNone()) value = inner_generator(default_generator(device));
+    return true;
+  }
+  return false;
+}
+
+// For random operators without a generator argument: gives the host's default generator the device generator's state
+// for a scope.
+class DefaultGeneratorSwap {
+ public:
+  explicit DefaultGeneratorSwap(at::Generator device) : device_(std::move(device)), host_(at::detail::getDefaultCPUGenerator()) {
+    std::lock_guard<std::mutex> lock(host_.mutex());
+    before_ = host_.get_state();
+    host_.set_state(device_.get_state());
+  }
+  ~DefaultGeneratorSwap() {
+    std::lock_guard<std::mutex> lock(host_.mutex());
+    device_.set_state(host_.get_state());
+    host_.set_state(before_);
+  }
+  DefaultGeneratorSwap(const DefaultGeneratorSwap&) = delete;
+  DefaultGeneratorSwap& operator=(const DefaultGeneratorSwap&) = delete;
+
+ private:
+  at::Generator device_, host_;
+  at::Tensor before_;
+};
+
+// torch makes the gradient contiguous for some device types and not for xpu; the CPU's kernel relies on it.
+void make_contiguous(const c10::OperatorHandle& op, Stack& stack, size_t first) {
+  if (op.operator_name().name != "aten::native_group_norm_backward") return;
+  for (size_t i = first; i < first + 2; i++) stack[i] = stack[i].toTensor().contiguous();
+}
+
+// Runs the CPU's operator on the arguments on the stack; its results there are host tensors.
+void compute(Call& call, Stack* stack) {
+  const auto& op = call.op;
+  const auto arguments = op.schema().arguments().size();
+  const auto first = stack->size() - arguments;
+  make_contiguous(op, *stack, first);
+  for (size_t i = first; i < stack->size(); i++) call.convert((*stack)[i]);
+  call.check_host_tensor();
+  if (call.device < 0) call.device = current_device();
+
+  std::optional<DefaultGeneratorSwap> swap;
+  if (is_random(op) && !call.generator_given && !fill_generator(op, *stack, first, call.device)) {
+    swap.emplace(inner_generator(default_generator(call.device)));
+  }
+  {
+    at::AutoDispatchBelowADInplaceOrView below;
+    op.redispatchBoxed(c10::DispatchKeySet(call.host_key), stack);
+  }
+  swap.reset();
+  call.aliases.write_back();
+}
+
+template <c10::DispatchKey key>
+void run_on_host(const c10::OperatorHandle& op, Stack* stack) {
+  Call call(op, key);
+  compute(call, stack);
+  if (!call.makes_device_tensors || call.makes_host_tensors) return;
+  const auto results = op.schema().returns().size();
+  for (size_t i = stack->size() - results; i < stack->size(); i++) call.convert_result((*stack)[i]);
+}
+
+template <c10::DispatchKey key>
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  run_observed(op, stack, &run_on_host<key>);
+}
+
+// Sparse and quantized tensors have kernels of their own, and torch composes their copies for the types that it knows.
+template <c10::DispatchKey host>
+void register_kind(c10::DispatchKey functionality) {
+  const auto key = c10::toRuntimePerBackendFunctionalityKey(functionality, c10::toBackendComponent(config().key));
+  auto& kernels = library(key);
+  each_operator("aten", [&](const std::string& name, const c10::OperatorHandle& op) {
+    if (op.hasKernelForDispatchKey(key)) return;
+    if (!op.hasKernelForDispatchKey(host) && op.operator_name().name != "aten::copy_") return;
+    kernels.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback<host>>());
+  });
+}
+
+// Composite operators that choose their parts by device type: the CPU's kernel is called for the whole.
+const char* const kCompositeOperators[] = {
+    "aten::convolution", "aten::convolution_backward", "aten::_convolution_double_backward",
+    "aten::native_batch_norm", "aten::native_batch_norm_backward"};
+
+// Operators that allocate, change storages or cross devices; kernels.cpp has them.
+bool has_own_kernel(const std::string& name) {
+  static const std::unordered_set<std::string> names = {
+      "aten::empty.memory_format", "aten::empty_strided", "aten::copy_", "aten::set_.source_Storage",
+      "aten::set_.source_Storage_storage_offset", "aten::set_.source_Tensor", "aten::set_",
+      "aten::_efficientzerotensor", "aten::record_stream", "aten::_has_compatible_shallow_copy_type", "aten::histc",
+      "aten::_fft_r2c", "aten::_fft_c2r", "aten::_fft_c2c"};
+  return names.count(name) != 0;
+}
+
+} // namespace
+
+void run_on_device(const c10::OperatorHandle& op, Stack* stack) {
+  run_observed(op, stack, &run_on_host<c10::DispatchKey::CPU>);
+}
+
+void run_into(const c10::OperatorHandle& op, Stack* stack, const std::vector<at::Tensor>& results) {
+  Call call(op, c10::DispatchKey::CPU);
+  compute(call, stack);
+  size_t next = 0;
+  for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); i++) {
+    change_tensors((*stack)[i], [&](const at::Tensor& made) {
+      const auto& result = results[next++];
+      if (result.defined()) call.aliases.to_host(result).copy_(made);
+      return result;
+    });
+  }
+}
+
+void register_fallback() {
+  auto& kernels = library(config().key);
+  const auto add = [&](const std::string& name) {
+    kernels.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback<c10::DispatchKey::CPU>>());
+  };
+  each_operator("aten", [&](const std::string& name, const c10::OperatorHandle& op) {
+    if (!op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || has_own_kernel(name)) return;
+    if (!op.hasKernelForDispatchKey(config().key)) add(name);
+  });
+  for (const auto* name : kCompositeOperators) {
+    const auto op = c10::Dispatcher::singleton().findOp({name, ""});
+    if (op && !op->hasKernelForDispatchKey(config().key)) add(name);
+  }
+  register_kind<c10::DispatchKey::SparseCPU>(c10::DispatchKey::Sparse);
+  register_kind<c10::DispatchKey::QuantizedCPU>(c10::DispatchKey::Quantized);
+}
+
+namespace {
+
+using at::ScalarType;
+using torch::jit::Stack;
+
+// The dtype to compute in; the same one where the CPU's kernel has it.
+ScalarType wider(const c10::OperatorHandle& op, ScalarType given) {
+  const auto& name = op.operator_name().name;
+  if (name == "aten::histc") return c10::isIntegralType(given, /*includeBool=*/false) ? at::kDouble : given;
+  if (given == at::kHalf) return at::kFloat;
+  return given == at::kComplexHalf ? at::kComplexFloat : given;
+}
+
+// The dtype of a result, for arguments that were given in a narrower one.
+ScalarType narrower(ScalarType given, ScalarType result) {
+  if (c10::isIntegralType(given, false)) return given;
+  if (result == at::kFloat) return at::kHalf;
+  return result == at::kComplexFloat ? at::kComplexHalf : result;
+}
+
+void compute_wider(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+  const auto first = stack->size() - op.schema().arguments().size();
+  const auto given = (*stack)[first].toTensor().scalar_type();
+  const auto wide = wider(op, given);
+  if (wide == given) return run_on_device(op, stack);
+  for (size_t i = first; i < stack->size(); i++) {
+    change_tensors((*stack)[i], [&](const at::Tensor& tensor) {
+      return tensor.defined() ? tensor.to(wider(op, tensor.scalar_type())) : tensor;
+    });
+  }
+  op.callBoxed(stack);
+  for (size_t i = stack->size() - op.schema().returns().size(); i < stack->size(); i++) {
+    change_tensors((*stack)[i], [&](const at::Tensor& tensor) {
+      return tensor.to(narrower(given, tensor.scalar_type()));
+    });
+  }
+}
+
+} // namespace
+
+void register_wider() {
+  auto& kernels = library(config().key);
+  for (const auto* name : {"histc", "_fft_r2c", "_fft_c2r", "_fft_c2c"}) {
+    kernels.impl(name, torch::CppFunction::makeFromBoxedFunction<&compute_wider>());
+  }
+}
+
+} // namespace accel_sim

@@ -1,0 +1,322 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+// Memory of the device: host memory, counted and limited for each device; and page-locked host memory.
+#include "runtime.h"
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+
+namespace accel_sim {
+
+Config& config() {
+  static Config instance;
+  return instance;
+}
+
+std::string upper_name() {
+  auto name = config().name;
+  for (auto& letter : name) letter = static_cast<char>(std::toupper(letter));
+  return name;
+}
+
+namespace {
+
+using c10::CachingDeviceAllocator::DeviceStats;
+constexpr size_t kBlock = 512;             // what a request is rounded up to
+constexpr size_t kSegment = 2ull << 20;    // the cache grows by this much
+
+size_t rounded(size_t bytes, size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+// The first of each kind of statistics is the aggregate; the pools are not modelled.
+void raise_by(c10::CachingAllocator::StatArray& stats, size_t amount) {
+  stats[0].increase(amount);
+}
+
+void lower_by(c10::CachingAllocator::StatArray& stats, size_t amount) {
+  stats[0].decrease(amount);
+}
+
+std::string mebibytes(size_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.2f MiB", static_cast<double>(bytes) / (1 << 20));
+  return text;
+}
+
+class Account {
+ public:
+  void take(size_t bytes, size_t asked, c10::DeviceIndex device) {
+    std::lock_guard<std::mutex> lock(mutex);
+    const auto used = static_cast<size_t>(stats.allocated_bytes[0].current);
+    const auto limit = static_cast<size_t>(static_cast<double>(config().capacity) * fraction);
+    if (used + bytes > limit) {
+      stats.num_ooms++;
+      TORCH_CHECK_WITH(
+          OutOfMemoryError, false, upper_name(), " out of memory. Tried to allocate ", mebibytes(bytes), ". ",
+          upper_name(), " ", static_cast<int>(device), " has a total capacity of ", mebibytes(config().capacity),
+          " of which ", mebibytes(limit - std::min(used, limit)), " is free (simulated; ACCEL_SIM_MEMORY sets it).");
+    }
+    raise_by(stats.allocation, 1);
+    raise_by(stats.active, 1);
+    raise_by(stats.allocated_bytes, bytes);
+    raise_by(stats.active_bytes, bytes);
+    raise_by(stats.requested_bytes, asked);
+    reserve(used + bytes);
+  }
+
+  void give_back(size_t bytes, size_t asked) {
+    std::lock_guard<std::mutex> lock(mutex);
+    lower_by(stats.allocation, 1);
+    lower_by(stats.active, 1);
+    lower_by(stats.allocated_bytes, bytes);
+    lower_by(stats.active_bytes, bytes);
+    lower_by(stats.requested_bytes, asked);
+  }
+
+  void empty_cache() {
+    std::lock_guard<std::mutex> lock(mutex);
+    const auto used = static_cast<size_t>(stats.allocated_bytes[0].current);
+    const auto held = static_cast<size_t>(stats.reserved_bytes[0].current);
+    const auto needed = std::min(rounded(used, kSegment), held);
+    if (held > needed) {
+      lower_by(stats.reserved_bytes, held - needed);
+      lower_by(stats.segment, static_cast<size_t>(stats.segment[0].current) - (needed + kSegment - 1) / kSegment);
+      stats.num_device_free++;
+    }
+  }
+
+  std::mutex mutex;
+  DeviceStats stats;
+  double fraction = 1.0;  // of the capacity, that this process may use
+
+ private:
+  void reserve(size_t needed) {
+    const auto held = static_cast<size_t>(stats.reserved_bytes[0].current);
+    if (needed <= held) return;
+    const auto wanted = std::min(rounded(needed, kSegment), config().capacity);
+    raise_by(stats.reserved_bytes, wanted - held);
+    raise_by(stats.segment, (wanted - held + kSegment - 1) / kSegment);
+    stats.num_device_alloc++;
+  }
+};
+
+Account& account(c10::DeviceIndex device) {
+  static auto* accounts = new std::array<Account, 64>();
+  check_device(device);
+  return (*accounts)[static_cast<size_t>(device)];
+}
+
+std::atomic<uint64_t> g_ids{1};  // of blocks and of page-locked ranges
+
+void release(void* context) {
+  auto* block = static_cast<Block*>(context);
+  Observer::each([&](auto& observer) { observer.before_free(*block); });
+  account(block->device).give_back(rounded(block->bytes, kBlock), block->bytes);
+  delete block;
+}
+
+class SimAllocator final : public c10::DeviceAllocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    const auto device = current_device();
+    if (bytes == 0) return {nullptr, c10::Device(config().type, device)};
+    return adopt(c10::DataPtr(), bytes, device);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {
+    for (int i = 0; i < config().count; i++) {
+      const auto device = static_cast<c10::DeviceIndex>(i);
+      account(device).empty_cache();
+      Observer::each([&](auto& observer) { observer.cache_emptied(device); });
+    }
+  }
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override { record_stream(data, stream); }
+  DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    auto& mine = account(device);
+    std::lock_guard<std::mutex> lock(mine.mutex);
+    return mine.stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex device) override {
+    each(device, [](auto& stat) { stat.reset_accumulated(); });
+  }
+  void resetPeakStats(c10::DeviceIndex device) override {
+    each(device, [](auto& stat) { stat.reset_peak(); });
+  }
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    auto& mine = account(device);
+    std::lock_guard<std::mutex> lock(mine.mutex);
+    const auto held = static_cast<size_t>(mine.stats.reserved_bytes[0].current);
+    return {config().capacity - std::min(held, config().capacity), config().capacity};
+  }
+
+ private:
+  template <typename Change>
+  void each(c10::DeviceIndex device, Change change) {
+    auto& mine = account(device);
+    std::lock_guard<std::mutex> lock(mine.mutex);
+    auto& s = mine.stats;
+    for (auto* stats : {&s.allocation, &s.segment, &s.active, &s.allocated_bytes, &s.reserved_bytes,
+                        &s.active_bytes, &s.requested_bytes}) {
+      change((*stats)[0]);
+    }
+  }
+};
+
+} // namespace
+
+void set_memory_fraction(c10::DeviceIndex index, double fraction) {
+  auto& mine = account(index);
+  std::lock_guard<std::mutex> lock(mine.mutex);
+  mine.fraction = fraction;
+}
+
+double memory_fraction(c10::DeviceIndex index) {
+  auto& mine = account(index);
+  std::lock_guard<std::mutex> lock(mine.mutex);
+  return mine.fraction;
+}
+
+c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device) {
+  check_fork();
+  const auto id = g_ids++;
+  const auto stream = current_stream(device);
+  Allocation allocation{id, bytes, stream, host};
+  Observer::each([&](auto& observer) { observer.before_allocation(allocation); });
+  account(device).take(rounded(bytes, kBlock), bytes, device);
+  mark_used(device);
+  if (!host.get() && bytes) host = c10::GetCPUAllocator()->allocate(bytes);
+  auto* data = host.get();
+  auto* block = new Block{std::move(host), bytes, device, id, stream.id(), {}};
+  return {data, block, &release, c10::Device(config().type, device)};
+}
+
+void record_stream(const c10::DataPtr& data, const c10::Stream& stream) {
+  if (!Observer::any() || data.get_deleter() != &release) return;
+  static_cast<Block*>(data.get_context())->recorded.push_back(stream.id());
+}
+
+uint64_t new_id() {
+  return g_ids++;
+}
+
+uint64_t next_block() {
+  return g_ids;
+}
+
+Block* block_of(const c10::StorageImpl& storage) {
+  const auto& data = storage.data_ptr();
+  return data.get_deleter() == &release ? static_cast<Block*>(data.get_context()) : nullptr;
+}
+
+c10::Allocator* allocator() {
+  static auto* instance = new SimAllocator();
+  return instance;
+}
+
+void resize(const c10::Storage& storage, size_t bytes) {
+  auto* impl = storage.unsafeGetStorageImpl();
+  TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
+  const auto where = impl->device();
+  auto data = bytes ? adopt(c10::DataPtr(), bytes, where.index()) : c10::DataPtr(nullptr, where);
+  if (bytes && impl->nbytes()) std::memcpy(data.get(), impl->data(), std::min(bytes, impl->nbytes()));
+  impl->set_data_ptr_noswap(std::move(data));
+  impl->set_nbytes(bytes);
+}
+
+void register_memory() {
+  c10::SetAllocator(config().type, allocator(), 255);
+  at::setHostAllocator(config().type, pinned_allocator(), 255);
+}
+
+namespace {
+
+// Page-locked host memory, which a device reaches by itself: host memory that we remember.
+class PinnedAllocator final : public at::HostAllocator {
+ public:
+  bool record_event(void*, void*, c10::Stream) override { return true; }
+  void empty_cache() override {}
+  at::HostStats get_stats() override { return {}; }
+  void reset_accumulated_stats() override {}
+  void reset_peak_stats() override {}
+  c10::DataPtr allocate(size_t bytes) override {
+    void* data = nullptr;
+    if (bytes) {
+      TORCH_CHECK(posix_memalign(&data, 4096, (bytes + 63) / 64 * 64) == 0, "cannot allocate pinned host memory");
+      add(data, bytes);
+    }
+    return {data, data, &PinnedAllocator::free_one, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &PinnedAllocator::free_one; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+  void add(void* data, size_t bytes) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const auto* base = static_cast<const char*>(data);
+    ranges_[base] = {base, bytes, new_id()};
+  }
+  void drop(void* data) {
+    std::optional<PinnedRange> gone;
+    {
+      std::lock_guard<std::mutex> lock(mutex_);
+      const auto found = ranges_.find(static_cast<const char*>(data));
+      if (found == ranges_.end()) return;
+      gone = found->second;
+      ranges_.erase(found);
+    }
+    Observer::each([&](auto& observer) { observer.before_host_free(gone->id); });
+  }
+  std::optional<PinnedRange> range(const void* pointer) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto after = ranges_.upper_bound(static_cast<const char*>(pointer));
+    if (after == ranges_.begin()) return std::nullopt;
+    const auto& found = (--after)->second;
+    if (static_cast<const char*>(pointer) >= found.base + found.bytes) return std::nullopt;
+    return found;
+  }
+
+ private:
+  static void free_one(void* data);
+  std::mutex mutex_;
+  std::map<const char*, PinnedRange> ranges_;
+};
+
+PinnedAllocator& pinned() {
+  static auto* instance = new PinnedAllocator();
+  return *instance;
+}
+
+void PinnedAllocator::free_one(void* data) {
+  pinned().drop(data);
+  std::free(data);
+}
+
+} // namespace
+
+at::HostAllocator* pinned_allocator() {
+  return &pinned();
+}
+
+bool is_pinned(const void* pointer) {
+  return pinned().range(pointer).has_value();
+}
+
+std::optional<PinnedRange> pinned_range(const void* pointer) {
+  return pinned().range(pointer);
+}
+
+void register_host(void* data, size_t bytes) {
+  pinned().add(data, bytes);
+}
+
+void unregister_host(void* data) {
+  pinned().drop(data);
+}
+
+} // namespace accel_sim

@@ -1,0 +1,192 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+// The device itself: its configuration, memory, streams and generators. Device memory is host memory, and work is done
+// when the call that starts it returns.
+#pragma once
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/DeviceType.h>
+#include <c10/core/Stream.h>
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace accel_sim {
+
+// ------------------------------------------------------------------------------------ configuration
+// One device type a process, chosen by activate().
+struct Config {
+  c10::DeviceType type = c10::DeviceType::CPU;
+  c10::DispatchKey key = c10::DispatchKey::Undefined;
+  c10::DispatchKey autograd_key = c10::DispatchKey::Undefined;
+  c10::DispatchKey autocast_key = c10::DispatchKey::Undefined;
+  std::string name;
+  int count = 1;
+  size_t capacity = 0;    // bytes a device
+  int generators = 0;     // default generators; 0: one a device
+  bool strict = true;     // an operator with host and device tensors raises
+  bool deferred = false;  // deferred mode: order/deferred.h
+  bool orders_data = false;  // work on the same memory runs in the order of the calls, whatever its streams
+};
+Config& config();
+
+std::string upper_name();  // "NPU", as error texts have it
+
+inline bool is_simulated(const c10::Device& device) {
+  return device.type() == config().type;
+}
+inline bool is_simulated(const at::Tensor& tensor) {
+  return tensor.defined() && is_simulated(tensor.device());
+}
+
+// ------------------------------------------------------------------------------------------- memory
+// The context of every device DataPtr.
+struct Block {
+  c10::DataPtr host;  // the memory
+  size_t bytes;
+  c10::DeviceIndex device;
+  uint64_t id;           // never used twice, unlike the address
+  c10::StreamId stream;  // the stream it was allocated on
+  std::vector<c10::StreamId> recorded;  // by record_stream, when an observer watches
+};
+c10::Allocator* allocator();
+// The block of a storage; nullptr for an empty one.
+Block* block_of(const c10::StorageImpl& storage);
+// Device memory of the given size that takes ownership of host memory. Raises OutOfMemoryError.
+c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device);
+// The part of a device's memory that this process may use.
+void set_memory_fraction(c10::DeviceIndex index, double fraction);
+double memory_fraction(c10::DeviceIndex index);
+uint64_t next_block();  // the next block has this id or a later one
+uint64_t new_id();
+void record_stream(const c10::DataPtr& data, const c10::Stream& stream);
+// Changes the size of a device storage, keeping what fits.
+void resize(const c10::Storage& storage, size_t bytes);
+void register_memory();
+
+// Page-locked host memory.
+struct PinnedRange {
+  const char* base;
+  size_t bytes;
+  uint64_t id;
+};
+at::HostAllocator* pinned_allocator();
+bool is_pinned(const void* pointer);
+std::optional<PinnedRange> pinned_range(const void* pointer);
+// Page-locks memory that another allocator owns, as cudaHostRegister does.
+void register_host(void* data, size_t bytes);
+void unregister_host(void* data);
+
+// ---------------------------------------------------------------------------- devices, streams, events
+c10::DeviceIndex current_device();
+// Raises what the vendor's runtime raises for an index without a device.
+void check_device(c10::DeviceIndex index);
+// A process that is forked after poison_fork() cannot use the device.
+void poison_fork();
+bool is_in_bad_fork();
+void check_fork();
+void set_current_device(c10::DeviceIndex index);
+c10::DeviceIndex index_of(c10::Device device);  // the current one where it has no index
+// Whether the device has a context in this process: whether memory was allocated there.
+bool was_used(c10::DeviceIndex index);
+void mark_used(c10::DeviceIndex index);
+c10::Stream current_stream(c10::DeviceIndex index);
+c10::Stream new_stream(c10::DeviceIndex index);
+void synchronize_device(c10::DeviceIndex index);
+int64_t event_time_us(int64_t event);  // the address of a recorded event
+double event_elapsed_ms(int64_t start, int64_t end);  // addresses of two recorded events
+void register_guard();
+void register_hooks();
+void finish_collectives();  // waits for every collective that has been started
+
+// -------------------------------------------------------------------------------------------- random
+at::Generator new_generator(c10::DeviceIndex index);
+const at::Generator& default_generator(c10::DeviceIndex index);
+// The host generator behind a generator of the device.
+at::Generator inner_generator(const at::Generator& generator);
+
+// ----------------------------------------------------------------------------------------- observers
+// Observers of what a process does with the device: the recorder of graphs, the race detector, deferred mode.
+
+// One operator, or a copy (as aten::copy_), on the stream that it is queued on.
+struct Work {
+  const c10::OperatorHandle& op;
+  const torch::jit::Stack& arguments;  // as the caller gave them: device tensors
+  c10::Stream stream;
+};
+// A request for device memory. memory: the host memory to use, if that is decided already.
+struct Allocation {
+  uint64_t id;
+  size_t bytes;
+  c10::Stream stream;
+  c10::DataPtr& memory;
+};
+// A collective that was started on the caller's stream, and runs on a stream of its group.
+struct Collective {
+  std::string name, group;
+  c10::Stream caller, stream;
+  std::vector<at::Tensor> reads, writes;
+};
+
+// Each function is called on the thread that does the work; an exception from a `before` function prevents the work.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  virtual void before_work(const Work&) {}
+  virtual void after_work(const Work&, const torch::jit::Stack& /*results*/) {}
+  virtual void before_record(const void* /*event*/, const c10::Stream&) {}
+  virtual void before_wait(const void* /*event*/, const c10::Stream&) {}
+  virtual void event_destroyed(const void* /*event*/) {}
+  // The host waits for, or queries, a stream or an event; neither: everything on the device.
+  virtual void before_host_wait(const c10::Stream*, const void* /*event*/) {}
+  virtual void before_device_wait(c10::DeviceIndex) {}  // after the call above
+  virtual void before_collective(const Collective&) {}
+  virtual void before_allocation(Allocation&) {}
+  virtual void before_free(Block&) {}  // raises nothing
+  virtual void before_host_free(uint64_t /*id of a page-locked range*/) {}
+  virtual void cache_emptied(c10::DeviceIndex) {}
+
+  static void add(Observer* observer) { all().push_back(observer); }  // at activation; never removed
+  // An observer that does not watch is not called.
+  void watch(bool on) {
+    if (watching_.exchange(on) != on) count_ += on ? 1 : -1;
+  }
+  static bool any() { return count_.load(std::memory_order_relaxed) > 0; }
+  template <typename Call>
+  static void each(const Call& call) {
+    if (!any()) return;
+    for (auto* observer : all()) {
+      if (observer->watching_) call(*observer);
+    }
+  }
+
+ private:
+  static std::vector<Observer*>& all() {
+    static auto* observers = new std::vector<Observer*>();
+    return *observers;
+  }
+  static inline std::atomic<int> count_{0};
+  std::atomic<bool> watching_{false};
+};
+
+// Whether this thread carries out work of the device: what that does on the host is not the program's own access.
+inline thread_local int t_device_work = 0;
+inline bool in_device_work() {
+  return t_device_work > 0;
+}
+class DeviceWorkGuard {
+ public:
+  DeviceWorkGuard() { t_device_work++; }
+  ~DeviceWorkGuard() { t_device_work--; }
+  DeviceWorkGuard(const DeviceWorkGuard&) = delete;
+  DeviceWorkGuard& operator=(const DeviceWorkGuard&) = delete;
+};
+
+} // namespace accel_sim
