@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from accel_sim import signatures, simulation, surface
+from accel_sim import simulation, surface, vendor_module
 from accel_sim.errors import NotSimulated
 
 NAMES = ("device", "device_id", "device_name", "peer", "peer_device", "peer_device_id")
@@ -26,7 +26,7 @@ def _calls(active: simulation.Simulation) -> dict[str, tuple[Any, list[str], str
     """Return each function with the names of its parameters and of the one to try."""
     found = {}
     for name, entry in surface.load(active.vendor.surface).children(active.vendor.module).items():
-        real = signatures.read(entry)
+        real = vendor_module.read_signature(entry)
         if real is None or name not in active.simulated or not hasattr(active.module, name):
             continue
         for parameter in real.parameters:

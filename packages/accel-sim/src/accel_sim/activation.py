@@ -4,22 +4,23 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import sys
+from datetime import timedelta
 from importlib.machinery import ExtensionFileLoader
 from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 from torch.utils import backend_registration
+from wrapt import register_post_import_hook
 
 from accel_core.native import build as native_build
 from accel_core.vendor import torch_threads
 from accel_sim import (
     build,
-    collectives,
-    device_type,
     execution_modes,
     ops,
     runtime,
@@ -28,7 +29,7 @@ from accel_sim import (
     vendor_module,
     vendors,
 )
-from accel_sim.errors import AlreadySimulating
+from accel_sim.errors import AlreadySimulating, NotSimulated
 from accel_sim.simulation import Simulation, current, set_current
 from accel_sim.vendors import SimVendor
 
@@ -113,6 +114,154 @@ def _register(simulation: Simulation) -> None:
     if not hasattr(torch, vendor.key):
         register: Any = torch._register_device_module
         register(vendor.key, simulation.module)
-    device_type.register(simulation)
-    collectives.register(simulation)
+    _register_type(simulation)
+    _register_collectives(simulation)
     ops.register(simulation)
+
+
+#: In a CPU build torch's storages refuse these types; the simulated memory does not.
+_NO_STORAGE = ("cuda", "mps")
+_MIXED = (torch.float16, torch.bfloat16, torch.float32)
+_NOT_STORED = [torch.quint8, torch.quint4x2, torch.quint2x4, torch.qint32, torch.qint8]
+
+
+def _register_type(simulation: Simulation) -> None:
+    """Add what torch expects beside the device module: methods like `Tensor.npu()`, storages, hooks."""
+    if simulation.vendor.claims:
+        backend_registration.generate_methods_for_privateuse1_backend(unsupported_dtype=_NOT_STORED)
+        # torch asks every module of PrivateUse1 for this one, also where no public source shows it.
+        simulation.module.__dict__.setdefault(
+            "get_amp_supported_dtype", lambda: [torch.float16, torch.bfloat16, torch.float32]
+        )
+    if not hasattr(simulation.module, "_lazy_init"):
+        # torch has nothing to call at the first tensor: a runtime without it is open once it is imported.
+        simulation.simulated["_lazy_init"]()
+    simulation.module.__dict__.setdefault("_is_in_bad_fork", lambda: False)
+    register_post_import_hook(
+        functools.partial(_refuse_inductor, simulation.type), "torch._inductor.compile_fx"
+    )
+    if simulation.type in _NO_STORAGE:
+        _give_storages(simulation)
+    if simulation.type == "cuda":
+        ranges: Any = torch.cuda.nvtx
+        ranges.range_push = ranges.range_pop = ranges.mark = lambda *_message: 0
+    if simulation.type == "mps":
+        backend: Any = torch.backends.mps
+        backend.is_available = backend.is_built = lambda: simulation.devices > 0
+
+
+def _refuse_inductor(type_: str, module: ModuleType) -> None:
+    """Let torch.compile's backend inductor say that it has no code for the simulated device."""
+    stock: Any = vars(module)["compile_fx"]
+
+    @functools.wraps(stock)
+    def compile_fx(model: Any, inputs: Any, *arguments: Any, **options: Any) -> Any:
+        if any(isinstance(value, torch.Tensor) and value.device.type == type_ for value in inputs):
+            raise NotSimulated(
+                what=f"torch.compile's backend 'inductor' is not simulated for {type_}",
+                found=f"a graph with {type_} tensors; a simulated device has no code generator",
+                expected="a backend that generates no code for the device: 'eager' or 'aot_eager'",
+                do="engine.compile(backend='aot_eager'), torch.compile(…, backend='aot_eager'), or "
+                "get_accelerator().set_compile_backend('aot_eager')",
+            )
+        return stock(model, inputs, *arguments, **options)
+
+    vars(module)["compile_fx"] = compile_fx
+
+
+def _give_storages(simulation: Simulation) -> None:
+    storage: Any = torch.UntypedStorage
+    make, resize = storage.__new__, storage.resize_
+
+    def new(cls: Any, *arguments: Any, device: Any = None, **options: Any) -> Any:
+        if device is None or torch.device(device).type != simulation.type:
+            if device is not None:
+                options["device"] = device
+            return make(cls, *arguments, **options)
+        size = arguments[0] if arguments else 0
+        return torch.empty(size, dtype=torch.uint8, device=device).untyped_storage()
+
+    def resized(self: Any, size: int) -> Any:
+        if self.device.type != simulation.type:
+            return resize(self, size)
+        simulation.native.resize_storage(
+            torch.empty(0, dtype=torch.uint8, device=self.device).set_(self), size
+        )
+        return self
+
+    storage.__new__ = staticmethod(new)
+    storage.resize_ = resized
+
+
+#: Backends that torch creates by class instead of by registration.
+_BUILT_IN = {"nccl": "NCCL", "xccl": "XCCL"}
+
+
+def _register_collectives(simulation: Simulation) -> None:
+    """Register the vendor's backend of torch.distributed: gloo on the host memory of the device's tensors."""
+    import torch.distributed as dist
+
+    name = simulation.vendor.collectives
+    if not dist.is_available() or name == "gloo":
+        return
+    if name in _BUILT_IN:
+        _replace_class(simulation, _BUILT_IN[name])
+    else:
+
+        def create(options: Any, _backend_options: Any = None) -> Any:
+            return _backend(
+                simulation, options.store, options.group_rank, options.group_size, options.timeout
+            )
+
+        dist.Backend.register_backend(name, create, extended_api=True, devices=[simulation.type])
+    if simulation.type in ("hpu", "xpu"):
+        _name_object_device(simulation)
+
+
+def _backend(simulation: Simulation, store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    from torch.distributed import ProcessGroupGloo
+
+    gloo = ProcessGroupGloo(store, rank, size, timeout=timeout)
+    return simulation.native.make_backend(gloo, simulation.vendor.collectives)
+
+
+def _replace_class(simulation: Simulation, upper: str) -> None:
+    import torch.distributed as dist
+    from torch.distributed import distributed_c10d
+
+    class _Meta(type):
+        def __instancecheck__(cls, value: object) -> bool:
+            return _is_ours(value, upper)
+
+        def __call__(cls, store: Any, rank: int, size: int, options: Any) -> Any:
+            return _backend(simulation, store, rank, size, options._timeout)
+
+    class Options:
+        """The options that torch fills in for its own backend."""
+
+        def __init__(self, *_arguments: Any, **_options: Any) -> None:
+            self._timeout = timedelta(minutes=10)
+
+    group = _Meta(f"ProcessGroup{upper}", (), {"Options": Options})
+    for module in (dist, distributed_c10d):
+        setattr(module, f"ProcessGroup{upper}", group)
+    setattr(distributed_c10d, f"_{upper}_AVAILABLE", True)
+
+
+def _is_ours(value: object, upper: str) -> bool:
+    name = getattr(value, "name", None)
+    return callable(name) and str(name()).upper() == upper
+
+
+def _name_object_device(simulation: Simulation) -> None:
+    # The collectives of these types run under PrivateUse1's kernels (csrc/collectives.cpp), for which the
+    # group lists that type too. Objects must still be sent on the type that exists.
+    from torch.distributed import distributed_c10d
+
+    ask = distributed_c10d._get_object_coll_device
+
+    def device(group: Any = None) -> str:
+        found = ask(group)
+        return simulation.type if found == "privateuseone" else found
+
+    distributed_c10d._get_object_coll_device = device

@@ -1,10 +1,12 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: how many, which one, what they are, and how device arguments are read."""
+"""Devices: which there are and what they are, how device arguments are read, initialization, generators and memory."""
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -149,9 +151,12 @@ def exports(simulation: Simulation) -> dict[str, Any]:
     indices = Indices(simulation)
     scopes = _scopes(simulation, indices)
     return {
+        **_lazy(simulation),
         **scopes,
         **_counting(simulation, indices, scopes["device"]),
         **_about(simulation, indices),
+        **_random(simulation),
+        **_memory(simulation),
         "ipc_collect": lambda: None,
     }
 
@@ -233,4 +238,233 @@ def _about(simulation: Simulation, indices: Indices) -> dict[str, Any]:
         "get_device_capability": get_device_capability,
         "can_device_access_peer": can_device_access_peer,
         "utilization": utilization,
+    }
+
+
+#: Functions that initialize the device, in the modules that follow torch.cuda.
+_COMMON = ("current_device", "synchronize", "current_stream", "default_stream", "get_device_properties")
+_DESCRIBE = ("get_device_name", "get_device_capability", "can_device_access_peer")
+_INITIALIZE = {
+    "cuda": (*_COMMON, *_DESCRIBE, "get_rng_state", "mem_get_info", "set_device"),
+    "xpu": (*_COMMON, *_DESCRIBE, "get_rng_state", "mem_get_info", "set_device"),
+    "mlu": (
+        *_COMMON,
+        *_DESCRIBE,
+        "get_rng_state",
+        "memory_stats",
+        "memory_allocated",
+        "max_memory_allocated",
+    ),
+    "npu": (*_COMMON, "mem_get_info", "utilization"),
+    "hpu": ("current_device", "synchronize", "get_device_properties", *_DESCRIBE),
+}
+
+
+class Lazy:
+    """Initialization at first use, and the calls that wait for it."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.done = False
+        self.waiting: list[Callable[[], Any]] = []
+
+    def init(self) -> None:
+        """Initialize the device; the first call runs the queued calls. Raises RuntimeError in a forked process."""
+        native = self.simulation.native
+        native.check_fork()
+        if self.done:
+            return
+        self.done = True
+        module: Any = self.simulation.module
+        if hasattr(module, "_lazy_init"):
+            native.poison_fork()  # one without it counts as initialized from its import on, unused
+        self._fill(module)
+        while self.waiting:
+            self.waiting.pop(0)()
+
+    def _fill(self, module: Any) -> None:
+        count = self.simulation.vendor.generators or self.simulation.devices
+        generators = tuple(self.simulation.native.default_generator(i) for i in range(count))
+        places: tuple[Any, ...] = (module, getattr(module, "random", None))
+        for place in places:
+            if hasattr(place, "default_generators"):
+                place.default_generators = generators
+        if hasattr(module, "_initialized"):
+            module._initialized = True
+
+    def is_initialized(self) -> bool:
+        """Return whether this process, not one that it was forked from, has initialized the device."""
+        return self.done and not self.simulation.native.is_in_bad_fork()
+
+    def call(self, callable: Callable[[], Any], **kwargs: Any) -> None:
+        """Call now, or when the device is initialized."""
+        if self.is_initialized():
+            callable()
+        else:
+            self.waiting.append(callable)
+
+    def first(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function, with the initialization before it."""
+
+        @functools.wraps(function)
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.init()
+            return function(*arguments, **options)
+
+        return call
+
+
+def _lazy(simulation: Simulation) -> dict[str, Any]:
+    lazy = Lazy(simulation)
+    return {
+        "init": lazy.init,
+        "is_initialized": lazy.is_initialized,
+        "_initialized": False,
+        "_is_in_bad_fork": lambda: simulation.native.is_in_bad_fork(),
+        "_lazy_init": lazy.init,
+        "_lazy_call": lazy.call,
+    }
+
+
+def initializing(simulation: Simulation, names: dict[str, Any]) -> dict[str, Any]:
+    """Return those of the names that initialize the device in the real module, so that they do."""
+    lazy: Lazy = names["_lazy_init"].__self__
+    return {name: lazy.first(names[name]) for name in _INITIALIZE.get(simulation.type, ()) if name in names}
+
+
+def _random(simulation: Simulation) -> dict[str, Any]:
+    native, count = simulation.native, simulation.vendor.generators or simulation.devices
+    indices = Indices(simulation)
+
+    def generator(device: Any = None) -> torch.Generator:
+        return native.default_generator(indices.drawn(device))  # type: ignore[no-any-return]
+
+    def all_generators() -> list[torch.Generator]:
+        return [native.default_generator(index) for index in range(count)]
+
+    def manual_seed(seed: int) -> None:
+        generator().manual_seed(int(seed))
+
+    def manual_seed_all(seed: int) -> None:
+        for each in all_generators():
+            each.manual_seed(int(seed))
+
+    def seed_all() -> None:
+        manual_seed_all(generator(0).seed())
+
+    def set_rng_state(new_state: torch.Tensor, device: Any = simulation.type) -> None:
+        generator(device).set_state(new_state)
+
+    def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
+        for each, state in zip(all_generators(), new_states, strict=True):
+            each.set_state(state)
+
+    return {
+        "manual_seed": manual_seed,
+        "manual_seed_all": manual_seed_all,
+        "seed_all": seed_all,
+        "initial_seed": lambda: generator().initial_seed(),
+        "default_generators": (),
+        "seed": lambda: generator().seed(),
+        "get_rng_state": lambda device=simulation.type: generator(device).get_state(),
+        "get_rng_state_all": lambda: [each.get_state() for each in all_generators()],
+        "set_rng_state": set_rng_state,
+        "set_rng_state_all": set_rng_state_all,
+    }
+
+
+#: Modules whose statistics are empty until the device is initialized.
+_EMPTY_FIRST = ("cuda", "xpu", "npu")
+
+
+def _memory(simulation: Simulation) -> dict[str, Any]:
+    stats = statistics(simulation)
+    figures = _figures(stats["memory_stats"])
+    reset = stats["reset_peak_memory_stats"]
+    return {
+        **stats,
+        **figures,
+        **_fractions(simulation),
+        "memory_cached": figures["memory_reserved"],
+        "max_memory_cached": figures["max_memory_reserved"],
+        "empty_cache": lambda: torch.accelerator.empty_cache(),
+        "reset_max_memory_allocated": reset,
+        "reset_max_memory_cached": reset,
+    }
+
+
+def statistics(simulation: Simulation) -> dict[str, Any]:
+    """Return the functions that read or reset the allocator's statistics."""
+    indices, module = Indices(simulation), simulation.module
+
+    def memory_stats(device: Any = None) -> dict[str, Any]:
+        if simulation.type in _EMPTY_FIRST and not module.is_initialized():
+            return {}
+        return dict(torch.accelerator.memory_stats(indices.counted(device)))
+
+    def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
+        stats = memory_stats(device)
+        return "\n".join(f"{name}: {stats[name]}" for name in sorted(stats))
+
+    def mem_get_info(device: Any = None) -> tuple[int, int]:
+        index = indices.described(device) if simulation.type == "npu" else indices.index(device)
+        free, total = torch.accelerator.get_memory_info(index)
+        return free, total
+
+    def reset_peak_memory_stats(device: Any = None) -> None:
+        torch.accelerator.reset_peak_memory_stats(indices.counted(device))
+
+    def reset_accumulated_memory_stats(device: Any = None) -> None:
+        torch.accelerator.reset_accumulated_memory_stats(indices.counted(device))
+
+    return {
+        "memory_stats": memory_stats,
+        "memory_stats_as_nested_dict": lambda device=None: _nested(memory_stats(device)),
+        "memory_summary": memory_summary,
+        "mem_get_info": mem_get_info,
+        "reset_peak_memory_stats": reset_peak_memory_stats,
+        "reset_accumulated_memory_stats": reset_accumulated_memory_stats,
+    }
+
+
+def _nested(stats: dict[str, Any]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in stats.items():
+        *outer, last = key.split(".")
+        place = result
+        for word in outer:
+            place = place.setdefault(word, {})
+        place[last] = value
+    return result
+
+
+def _fractions(simulation: Simulation) -> dict[str, Any]:
+    indices, native = Indices(simulation), simulation.native
+
+    def set_per_process_memory_fraction(fraction: float, device: Any = None) -> None:
+        index = indices.counted(device)
+        if not isinstance(fraction, float):
+            raise TypeError("Invalid type for fraction argument, must be `float`")
+        if not 0 <= fraction <= 1:
+            raise ValueError(f"Invalid fraction value: {fraction}. Allowed range: 0~1")
+        native.set_memory_fraction(index, fraction)
+
+    def get_per_process_memory_fraction(device: Any = None) -> float:
+        return float(native.memory_fraction(indices.counted(device)))
+
+    return {
+        "set_per_process_memory_fraction": set_per_process_memory_fraction,
+        "get_per_process_memory_fraction": get_per_process_memory_fraction,
+    }
+
+
+def _figures(memory_stats: Any) -> dict[str, Any]:
+    def figure(key: str) -> Any:
+        return lambda device=None: int(memory_stats(device).get(key, 0))
+
+    return {
+        "memory_allocated": figure("allocated_bytes.all.current"),
+        "max_memory_allocated": figure("allocated_bytes.all.peak"),
+        "memory_reserved": figure("reserved_bytes.all.current"),
+        "max_memory_reserved": figure("reserved_bytes.all.peak"),
     }

@@ -7,13 +7,13 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from types import FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 from torch.utils import _pytree
 
-from accel_sim import surface
+from accel_sim import surface, vendor_module
 from accel_sim.errors import raise_not_simulated
 from accel_sim.simulation import Simulation
 
@@ -29,12 +29,11 @@ def exports(simulation: Simulation) -> dict[str, Any]:
     capturing = {"is_current_stream_capturing": lambda: simulation.native.is_current_stream_capturing()}
     if simulation.type in _IN_TORCH:
         return _torchs_own(simulation)
-    contexts = {"npu": _npu_graph, "mlu": _mlu_graph, "hpu": _hpu_graph}
-    if simulation.type not in contexts:
+    if simulation.type not in ("npu", "mlu", "hpu"):
         return capturing
     name = f"{simulation.type.upper()}Graph"
     graph_class = _class(simulation, name)
-    names: dict[str, Any] = {name: graph_class, "graph": contexts[simulation.type](simulation), **capturing}
+    names: dict[str, Any] = {name: graph_class, "graph": _graph_context(simulation), **capturing}
     if simulation.type == "hpu":
         names |= _wrappers(graph_class, names["graph"])
     else:
@@ -128,141 +127,28 @@ class _Capture:
             self.stream_ctx.__exit__(exc_type, exc_value, traceback)
 
 
-def _npu_graph(simulation: Simulation) -> type:
-    class graph(_Capture):
-        """Capture into an NPUGraph."""
+def _graph_context(simulation: Simulation) -> type:
+    """Return the vendor's context: its surface says in which order the options are."""
+    entry = surface.load(simulation.vendor.surface).names[f"{simulation.vendor.module}.graph"]
+    parameters = vendor_module.read_signature(entry)
+    assert parameters is not None
+    _, *names = parameters.parameters
 
-        def __init__(self, npu_graph: Any, pool: Any = None, stream: Any = None, auto_dispatch_capture: bool = False,
-                     capture_error_mode: str = "global") -> None:  # fmt: skip
+    class graph(_Capture):
+        """Capture into a graph; that of hpu runs the code as well, unless `dry_run`."""
+
+        def __init__(self, graph: Any, *values: Any) -> None:
+            options = dict(zip(names, values, strict=False))
+            begin = [options[name] for name in ("pool", "capture_error_mode", "dry_run") if name in options]
             super().__init__(
-                simulation,
-                stream,
-                lambda: npu_graph.capture_begin(pool, capture_error_mode),
-                npu_graph.capture_end,
+                simulation, options.get("stream"), lambda: graph.capture_begin(*begin), graph.capture_end
             )
 
     return graph
-
-
-def _mlu_graph(simulation: Simulation) -> type:
-    class graph(_Capture):
-        """Capture into an MLUGraph."""
-
-        def __init__(
-            self, mlu_graph: Any, pool: Any = None, stream: Any = None, capture_error_mode: str = "relaxed"
-        ) -> None:
-            super().__init__(
-                simulation,
-                stream,
-                lambda: mlu_graph.capture_begin(pool, capture_error_mode),
-                mlu_graph.capture_end,
-            )
-
-    return graph
-
-
-def _hpu_graph(simulation: Simulation) -> type:
-    class graph(_Capture):
-        """Capture into an HPUGraph; the code runs as well, unless `dry_run`."""
-
-        def __init__(self, hpu_graph: Any, stream: Any = None, dry_run: bool = False) -> None:
-            super().__init__(
-                simulation, stream, lambda: hpu_graph.capture_begin(dry_run), hpu_graph.capture_end
-            )
-
-    return graph
-
-
-Tensors = tuple[Any, ...]
-
-
-@dataclass
-class _Part:
-    """One callable with the memory that its graphs work on."""
-
-    call: Any
-    arguments: Tensors
-    unused: bool
-    forward: Any
-    backward: Any
-    leaves: list[Any] = field(init=False)
-    inputs: Tensors = field(init=False)  # the leaves of the arguments, then the parameters
-    outputs: Tensors = ()
-    shape: Any = None
-    grads_out: Tensors = ()
-    grads_in: Tensors = ()
-
-    def __post_init__(self) -> None:
-        self.leaves = _pytree.tree_leaves(self.arguments)
-        parameters = self.call.parameters() if isinstance(self.call, torch.nn.Module) else ()
-        self.inputs = (*self.leaves, *parameters)
-
-    def warm_up(self) -> None:
-        outputs = _pytree.tree_leaves(self.call(*self.arguments))
-        self.differentiate(outputs, [torch.empty_like(each) for each in outputs if each.requires_grad])
-
-    def differentiate(self, outputs: Any, grads: Any) -> Tensors:
-        ends = [each for each in outputs if each.requires_grad]
-        starts = [each for each in self.inputs if each.requires_grad]
-        if not ends:
-            return ()
-        return torch.autograd.grad(ends, starts, grads, only_inputs=True, allow_unused=self.unused)
-
-    def capture_forward(self, capture: Callable[[Any], Any]) -> None:
-        with capture(self.forward):
-            result = self.call(*self.arguments)
-        leaves, self.shape = _pytree.tree_flatten(result)
-        self.outputs = tuple(leaves)
-
-    def capture_backward(self, capture: Callable[[Any], Any]) -> None:
-        self.grads_out = tuple(torch.empty_like(o) if o.requires_grad else None for o in self.outputs)
-        if all(grad is None for grad in self.grads_out):
-            self.grads_in = tuple(None for _ in self.inputs)
-            return
-        with capture(self.backward):
-            grads = iter(self.differentiate(self.outputs, [g for g in self.grads_out if g is not None]))
-        self.grads_in = tuple(next(grads) if each.requires_grad else None for each in self.inputs)
-
-    def finished(self) -> Callable[..., Any]:
-        node = _node(self)
-        parameters = self.inputs[len(self.leaves) :]
-
-        def graphed(*arguments: Any) -> Any:
-            return _pytree.tree_unflatten(
-                node.apply(*_pytree.tree_leaves(arguments), *parameters), self.shape
-            )
-
-        if not isinstance(self.call, torch.nn.Module):
-            return graphed
-        module, training, plain = self.call, self.call.training, self.call.forward
-        module.forward = lambda *arguments: (graphed if module.training == training else plain)(*arguments)
-        return module
-
-
-def _node(part: _Part) -> Any:
-    class Graphed(torch.autograd.Function):
-        @staticmethod
-        def forward(_ctx: Any, *inputs: Any) -> Any:
-            for static, given in zip(part.leaves, inputs, strict=False):
-                if static.data_ptr() != given.data_ptr():
-                    static.copy_(given)
-            part.forward.replay()
-            return tuple(each.detach() for each in part.outputs)
-
-        @staticmethod
-        @torch.autograd.function.once_differentiable
-        def backward(_ctx: Any, *grads: Any) -> Any:
-            for static, given in zip(part.grads_out, grads, strict=True):
-                if static is not None and static.data_ptr() != given.data_ptr():
-                    static.copy_(given)
-            part.backward.replay()
-            return tuple(each if each is None else each.detach() for each in part.grads_in)
-
-    return Graphed
 
 
 def _callables_maker(simulation: Simulation, graph_class: Any, capture: Any) -> Callable[..., Any]:
-    """The vendor's `make_graphed_callables`."""
+    """Return the vendor's `make_graphed_callables`: torch's own, of which it is a copy, over the vendor's graphs."""
 
     def make_graphed_callables(
         callables: Any,
@@ -271,25 +157,17 @@ def _callables_maker(simulation: Simulation, graph_class: Any, capture: Any) -> 
         allow_unused_input: bool = False,
         pool: Any = None,
     ) -> Any:
-        one = not isinstance(callables, tuple)
-        calls, samples = ((callables,), (sample_args,)) if one else (callables, sample_args)
-        shared = simulation.native.graph_pool_handle() if pool is None else pool
-        parts = [
-            _Part(call, arguments, allow_unused_input, graph_class(), graph_class())
-            for call, arguments in zip(calls, samples, strict=True)
-        ]
-        torch.accelerator.synchronize()
-        with simulation.simulated["StreamContext"](simulation.simulated["Stream"]()):
-            for part in parts:
-                for _ in range(num_warmup_iters):
-                    part.warm_up()
-        torch.accelerator.synchronize()
-        for part in parts:
-            part.capture_forward(lambda graph: capture(graph, pool=shared))
-        for part in reversed(parts):
-            part.capture_backward(lambda graph: capture(graph, pool=shared))
-        finished = tuple(part.finished() for part in parts)
-        return finished[0] if one else finished
+        inside: Any = ModuleType("torch")
+        vars(inside).update(vars(torch))
+        inside.cuda = SimpleNamespace(
+            **{name: simulation.simulated[name] for name in ("Stream", "stream", "synchronize")},
+            CUDAGraph=graph_class,
+            graph=capture,
+        )
+        pool = simulation.native.graph_pool_handle() if pool is None else pool
+        code: Any = torch.cuda.graphs.make_graphed_callables
+        own = FunctionType(code.__code__, {**vars(torch.cuda.graphs), "torch": inside})
+        return own(callables, sample_args, num_warmup_iters, allow_unused_input, pool)
 
     return make_graphed_callables
 

@@ -1,0 +1,385 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What is particular about one vendor's module: torch's bindings of cuda and xpu, npu's options, hpu's one device."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from types import FrameType, SimpleNamespace
+from typing import Any, NoReturn
+
+import torch
+
+from accel_sim.errors import NotSimulated, raise_not_simulated
+from accel_sim.runtime.device import Indices, statistics
+from accel_sim.simulation import Simulation
+
+
+def exports(simulation: Simulation) -> dict[str, Any]:
+    """Return the names whose behaviour is the vendor's own; they replace those of the other modules."""
+    override = {"npu": _npu, "hpu": _hpu, "xpu": _xpu, "mps": _mps}.get(simulation.type)
+    ranges = {"range_push": _nothing, "range_pop": _nothing, "mark": _nothing}
+    emulation = {"is_bf16_supported": lambda including_emulation=True: simulation.devices > 0}
+    asked = emulation if simulation.type in ("npu", "xpu", "cuda") else {}
+    return {**ranges, **asked, **(override(simulation) if override else {})}
+
+
+def _nothing(*_arguments: Any, **_options: Any) -> None:
+    """Do nothing: there is no profiler to mark ranges for."""
+
+
+def _xpu(simulation: Simulation) -> dict[str, Any]:
+    indices = Indices(simulation)
+
+    def get_device_capability(device: Any = None) -> dict[str, Any]:
+        indices.described(device)
+        return dict(simulation.vendor.properties)
+
+    return {"get_device_capability": get_device_capability}
+
+
+def _mps(simulation: Simulation) -> dict[str, Any]:
+    def used() -> int:
+        return int(torch.accelerator.memory_allocated())
+
+    return {
+        "current_allocated_memory": used,
+        "driver_allocated_memory": lambda: int(torch.accelerator.memory_reserved()),
+        "recommended_max_memory": lambda: simulation.settings.memory,
+        "set_per_process_memory_fraction": _nothing,
+    }
+
+
+_PREFIXES = {
+    "cuda": ("_cuda_", "_cudart", "_Cuda", "_CUDA", "_nccl_", "_cudnn"),
+    "xpu": ("_xpu_", "_Xpu", "_XPU"),
+}
+#: cudaErrorHostMemoryAlreadyRegistered, cudaErrorHostMemoryNotRegistered.
+_ALREADY_REGISTERED, _NOT_REGISTERED = 712, 713
+_NCCL = 2 << 32 | 27 << 16 | 7  # version 2.27.7
+
+
+class BindingNotSimulated(NotSimulated, AttributeError):
+    """A binding that is not simulated; an AttributeError, because torch asks with hasattr which there are."""
+
+
+def bindings(simulation: Simulation) -> dict[str, Any]:
+    """Return the names that need a binding of torch._C, and add the bindings to it.
+
+    torch.cuda and torch.xpu are torch's own Python code, which calls names of torch._C that a build for the CPU lacks.
+    Those that are not simulated are refused by their names.
+    """
+    if simulation.type not in _PREFIXES:
+        return {}
+    binding: Any = torch._C
+    binding.__getattr__ = _refusal(_PREFIXES[simulation.type])
+    if simulation.type == "xpu":
+        return {}
+    binding._nccl_version = lambda: _NCCL
+    binding._nccl_version_suffix = lambda: b""
+    binding._cuda_getCurrentRawStream = _raw_stream(simulation)
+    runtime = _Runtime(simulation)
+    simulation.module._cudart = runtime  # type: ignore[attr-defined]
+    return {"cudart": lambda: runtime, "get_allocator_backend": lambda: "native"}
+
+
+def _raw_stream(simulation: Simulation) -> Any:
+    def current_raw_stream(device: int) -> int:
+        """Return the handle of the current stream, for a kernel that is started on it by the driver."""
+        # Work of torch on a stream first carries out the copies that are deferred there; the driver's does not.
+        torch.zeros((), device=torch.device(simulation.type, device))
+        return int(simulation.simulated["current_stream"](device).native_handle)
+
+    return current_raw_stream
+
+
+def _refusal(prefixes: tuple[str, ...]) -> Any:
+    def __getattr__(name: str) -> NoReturn:
+        if not name.startswith(prefixes):
+            raise AttributeError(f"module 'torch._C' has no attribute {name!r}")
+        raise BindingNotSimulated(
+            what=f"{_caller(sys._getframe(1))} is not simulated",
+            found=f"a call of it on a simulated device; it needs torch._C.{name}",
+            expected="a name that the simulation implements: docs/simulated-devices.md lists them",
+            do="run this part on the real device, or add it to accel_sim",
+        )
+
+    return __getattr__
+
+
+def _caller(frame: FrameType) -> str:
+    return f"{frame.f_globals.get('__name__', 'torch')}.{frame.f_code.co_name}"
+
+
+class HostRegistrations:
+    """Host memory that a program registers with the driver: each range once, and undone by its first address."""
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+        self._ranges: dict[int, int] = {}
+
+    def register(self, address: int, size: int, refusal: int) -> int:
+        """Page-lock a range; returns 0, or `refusal` if part of it is registered."""
+        if size < 1 or any(begin < address + size and address < end for begin, end in self._ranges.items()):
+            return refusal
+        self._ranges[address] = address + size
+        return int(self._native.register_host(address, size))
+
+    def unregister(self, address: int, refusal: int) -> int:
+        """Undo `register`; returns 0, or `refusal` if no range begins there."""
+        if self._ranges.pop(address, None) is None:
+            return refusal
+        return int(self._native.unregister_host(address))
+
+
+class _Runtime:
+    """The CUDA runtime, as `torch.cuda.cudart()` offers it."""
+
+    class cudaError(int):
+        """Error codes."""
+
+        success = 0
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._hosts = HostRegistrations(simulation.native)
+
+    def cudaMemGetInfo(self, device: int) -> tuple[int, int]:
+        """Return free and total bytes."""
+        free, total = torch.accelerator.get_memory_info(device)
+        return free, total
+
+    def cudaHostRegister(self, address: int, size: int, _flags: int = 0) -> int:
+        """Page-lock host memory."""
+        return self._hosts.register(address, size, _ALREADY_REGISTERED)
+
+    def cudaHostUnregister(self, address: int) -> int:
+        """Undo `cudaHostRegister`."""
+        return self._hosts.unregister(address, _NOT_REGISTERED)
+
+    def cudaDeviceSynchronize(self) -> int:
+        """Wait for the current device."""
+        torch.accelerator.synchronize()
+        return 0
+
+    def cudaProfilerStart(self) -> int:
+        """Do nothing: there is no profiler."""
+        return 0
+
+    cudaProfilerStop = cudaProfilerStart
+
+    def cudaGetErrorString(self, code: int) -> str:
+        """Return the text of an error code."""
+        return "no error" if code == 0 else f"error {code}"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+        def absent(*_args: Any, **_kwargs: Any) -> NoReturn:
+            raise_not_simulated(f"torch.cuda.cudart().{name}")
+
+        return absent
+
+
+#: ACL_HOST_REG_MAPPED, and ACL_ERROR_RT_PARAM_INVALID.
+_MAPPED, _REFUSED = 2, 107000
+
+#: The values that torch_npu accepts for an option; for any other option it accepts every value.
+_CHOICES = {
+    "ACL_PRECISION_MODE": ("allow_fp32_to_fp16", "must_keep_origin_dtype"),
+    "ACL_OP_SELECT_IMPL_MODE": ("high_performance", "high_precision"),
+    "ACL_AICORE_NUM": tuple(map(str, range(1, 33))),
+    "ACL_OP_DEBUG_LEVEL": ("0", "1", "2", "3", "4"),
+    "ACL_OP_COMPILER_CACHE_MODE": ("disable", "enable", "force"),
+}
+
+
+class _Switch:
+    """`torch.npu.matmul` or `.conv`: whether float32 may be computed as HF32. Here it never is."""
+
+    def __init__(self, allowed: bool) -> None:
+        self.__dict__["allow_hf32"] = allowed
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "allow_hf32" and not isinstance(value, bool):
+            raise TypeError(f"allow_hf32 must be a bool, but got {type(value).__name__}")
+        self.__dict__[name] = value
+
+
+def _npu(simulation: Simulation) -> dict[str, Any]:
+    options: dict[str, str] = {}
+
+    def set_option(option: dict[str, Any]) -> None:
+        if not isinstance(option, dict):
+            raise TypeError("npu option must be a dict.")
+        for name, value in option.items():
+            if name in _CHOICES and str(value) not in _CHOICES[name]:
+                raise ValueError(f"value of {name} should be in {list(_CHOICES[name])} but got {value}")
+        options.update({name: str(value) for name, value in option.items()})
+
+    def set_compile_mode(jit_compile: bool = False) -> None:
+        set_option({"jitCompile": "enable" if jit_compile else "disable"})
+
+    def get_device_capability(device: Any = None) -> tuple[int, ...] | None:
+        text = os.environ.get("TORCH_NPU_DEVICE_CAPABILITY", "")
+        return tuple(int(part) for part in text.split(".")) if text else None
+
+    hosts = HostRegistrations(simulation.native)
+    registry = SimpleNamespace(
+        # MAPPED takes whole pages of 4096 bytes.
+        npuHostRegister=lambda address, size, flags=0: (
+            _REFUSED if flags & _MAPPED and address % 4096 else hosts.register(address, size, _REFUSED)
+        ),
+        npuHostUnregister=lambda address: hosts.unregister(address, _REFUSED),
+    )
+    return {
+        "set_option": set_option,
+        "set_compile_mode": set_compile_mode,
+        "is_jit_compile_false": lambda: options.get("jitCompile") == "disable",
+        "matmul": _Switch(allowed=False),
+        "conv": _Switch(allowed=True),
+        "get_device_capability": get_device_capability,
+        "npurt": lambda: registry,
+    }
+
+
+class _Only:
+    """The one device that this process may use, whichever index was set."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.indices = Indices(simulation)
+        self.devices = simulation.devices
+        self.chosen = 0
+
+    def index(self, device: Any) -> int:
+        """Return 0. Raises RuntimeError for the index of another device, AssertionError for one that is none."""
+        index = self.indices.described(device)
+        if index != 0:
+            raise RuntimeError(f"hpu is one device a process; found index {index}, expected 0 or none")
+        return index
+
+    def drawn(self, device: Any, function: str) -> int:
+        """Return 0 for the device of the generator. Raises RuntimeError for any other."""
+        if self.indices.index(device) != 0:
+            raise RuntimeError(f"hpu {function} supports only device 0")
+        return 0
+
+    def set(self, device: Any) -> None:
+        """Choose a device. Raises AssertionError for one that there is none of."""
+        index = self.indices.to_set(device)
+        there = list(range(self.devices))
+        if index not in there:
+            raise AssertionError(f"Trying to open device with idx={index} when only {there} are available")
+        self.chosen = index
+
+
+def _hpu(simulation: Simulation) -> dict[str, Any]:
+    only = _Only(simulation)
+    return {
+        **_hpu_memory(simulation, only),
+        **_hpu_random(simulation, only),
+        **_hpu_about(simulation, only),
+        "device": _hpu_device(only),
+        "set_device": only.set,
+        "synchronize": lambda: torch.accelerator.synchronize(),
+    }
+
+
+def _hpu_device(only: _Only) -> type:
+    class device:
+        """The context manager of the module: it accepts the device of this process, and has no effect."""
+
+        def __init__(self, device: Any) -> None:
+            self.idx = only.indices.index(device)
+            if self.idx not in (0, only.chosen):
+                raise AssertionError(
+                    f"Requested device_id={self.idx} is different from env_device_id={only.chosen}"
+                )
+
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *_error: object) -> None:
+            pass
+
+    return device
+
+
+def _hpu_about(simulation: Simulation, only: _Only) -> dict[str, Any]:
+    lazy = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
+
+    def get_device_properties(device: Any = None) -> str:
+        return f"(sramBaseAddress=0x0, device={only.indices.described(device)}, simulated)"
+
+    def get_device_capability(device: Any = None) -> str:
+        only.indices.described(device)
+        return simulation.vendor.distribution[1]
+
+    def utilization(device: Any = None) -> int:
+        only.indices.described(device)
+        return 0
+
+    return {
+        "get_device_properties": get_device_properties,
+        "get_device_capability": get_device_capability,
+        "utilization": utilization,
+        "get_device_type": lambda: 5,
+        "get_arch_list": list,
+        "is_lazy": lambda: lazy,
+        "is_lazy_mode": lambda: lazy,
+    }
+
+
+def _hpu_random(simulation: Simulation, only: _Only) -> dict[str, Any]:
+    def get_rng_state(device: Any = "hpu") -> torch.Tensor:
+        index = only.drawn(device, "get_rng_state")
+        state: torch.Tensor = simulation.native.default_generator(index).get_state()
+        return state
+
+    def set_rng_state(new_state: torch.Tensor, device: Any = "hpu") -> None:
+        index = only.drawn(device, "set_rng_state")
+        simulation.native.default_generator(index).set_state(new_state)
+
+    return {"get_rng_state": get_rng_state, "set_rng_state": set_rng_state}
+
+
+def _hpu_memory(simulation: Simulation, only: _Only) -> dict[str, Any]:
+    common = statistics(simulation)
+    counted: Callable[[], dict[str, int]] = common["memory_stats"]
+    limit = simulation.settings.memory
+
+    def memory_stats(device: Any = None) -> dict[str, int]:
+        only.index(device)
+        stats = counted()
+        used, most = stats.get("allocated_bytes.all.current", 0), stats.get("allocated_bytes.all.peak", 0)
+        made, freed = stats.get("allocation.all.allocated", 0), stats.get("allocation.all.freed", 0)
+        return {
+            "Limit": limit, "InUse": used, "MaxInUse": most, "NumAllocs": made,
+            "NumFrees": freed, "ActiveAllocs": made - freed, "MaxAllocSize": most, "TotalSystemAllocs": made,
+            "TotalSystemFrees": freed, "TotalActiveAllocs": made - freed,
+        }  # fmt: skip
+
+    def figure(key: str) -> Any:
+        return lambda device=None: memory_stats(device)[key]
+
+    def memory_summary(device: Any = None) -> str:
+        return "\n".join(f"{name}: {value}" for name, value in memory_stats(device).items())
+
+    def reset(name: str) -> Any:
+        return lambda device=None: common[name](only.index(device))
+
+    resets = ("reset_peak_memory_stats", "reset_accumulated_memory_stats")
+    return {
+        **{name: reset(name) for name in resets},
+        "memory_stats": memory_stats,
+        "memory_summary": memory_summary,
+        "memory_allocated": figure("InUse"),
+        "memory_usage": figure("InUse"),
+        "max_memory_allocated": figure("MaxInUse"),
+        **dict.fromkeys(
+            ("memory_reserved", "max_memory_reserved", "memory_cached", "max_memory_cached"), figure("Limit")
+        ),
+        "mem_get_info": lambda device=None: (limit - memory_stats(device)["InUse"], limit),
+    }
