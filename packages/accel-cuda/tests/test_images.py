@@ -135,25 +135,29 @@ import sys
 import torch
 from accel_sim.driver import emulated
 driver = emulated.load(emulated.LIBCUDA)  # built by another process, which had a compiler
-driver.accel_driver_set(2, 12080, 90)
-torch.cuda.get_device_capability = lambda device: (9, 0)
 started = []
 starts = {"subprocess.Popen", "os.posix_spawn", "os.fork"}
 sys.addaudithook(lambda event, _: started.append(event) if event in starts else None)
 sys.path.insert(0, sys.argv[1])
 from accel_ops.quantizer import QuantizerFunctions
 from accel_cuda import __file__ as installed
+from accel_cuda.kernels import loading
 from accel_cuda.op_builder.quantizer import QuantizerBuilder
 assert installed.startswith(sys.argv[1]), installed
-builder = QuantizerBuilder()
-op = builder.load()
-before, values = driver.accel_driver_launches(), torch.randn(8, 64)
-for bits in (8, 4):
-    found = op.quantize(values.to("cuda"), 8, bits, 0)
-    wanted = QuantizerFunctions().quantize(values, 8, bits, 0)
-    assert all(torch.equal(ours.cpu(), theirs) for ours, theirs in zip(found, wanted, strict=True))
-assert not started, started
-print(builder.reason, driver.accel_driver_launches() - before)
+values = torch.randn(8, 64)
+for capability in (90, 80, 120):
+    driver.accel_driver_set(2, 12080, capability)
+    torch.cuda.get_device_capability = lambda device: divmod(capability, 10)
+    loading._architecture.cache_clear()
+    loading.tried.forget()
+    builder = QuantizerBuilder()
+    op, before = builder.load(), driver.accel_driver_launches()
+    for bits in (8, 4):
+        found = op.quantize(values.to("cuda"), 8, bits, 0)
+        wanted = QuantizerFunctions().quantize(values, 8, bits, 0)
+        assert all(torch.equal(ours.cpu(), theirs) for ours, theirs in zip(found, wanted, strict=True))
+    assert not started, started
+    print(builder.reason, driver.accel_driver_launches() - before)
 """
 
 
@@ -173,7 +177,7 @@ def test_an_installed_wheel_quantizes_without_a_compiler(site: Path) -> None:
         env=left | {"PATH": ""}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert not done.returncode, done.stderr
-    assert done.stdout.strip() == "image sm_90 2"
+    assert done.stdout.splitlines() == ["image sm_90 2", "image sm_80 2", "image sm_120 2"]
 
 
 @pytest.mark.slow
@@ -228,37 +232,3 @@ def test_build_fails_without_the_images_that_are_demanded(checkout: Path, tmp_pa
 )  # fmt: skip
 def test_devices_take_the_nearest_image(capability: tuple[int, int], wanted: str) -> None:
     assert images._best(list(TARGETS), capability) == wanted
-
-
-@needs_nvrtc
-@pytest.mark.skipif("ACCEL_SIM" in os.environ, reason="not run: in the simulated process")
-def test_emulated_driver_takes_the_real_images(wheel: dict[str, bytes], tmp_path: Path) -> None:
-    folder = tmp_path / "images"
-    folder.mkdir()
-    for name, content in wheel.items():
-        (folder / name).write_bytes(content)
-    program = (
-        "import pathlib, sys, torch\n"
-        "from accel_cuda.kernels import images\n"
-        "from accel_cuda.op_builder.quantizer import QuantizerBuilder\n"
-        "from accel_sim.driver import emulated\n"
-        "images.FOLDER = pathlib.Path(sys.argv[1])\n"
-        "driver = emulated.load(emulated.LIBCUDA)\n"
-        "for capability in (90, 80, 120):\n"
-        "    driver.accel_driver_set(2, 12080, capability)\n"
-        "    torch.cuda.get_device_capability = lambda device: divmod(capability, 10)\n"
-        "    from accel_cuda.kernels import loading\n"
-        "    loading._architecture.cache_clear()\n"
-        "    loading.tried.forget()\n"
-        "    builder = QuantizerBuilder()\n"
-        "    builder.load()\n"
-        "    print(builder.reason)\n"
-    )
-    import accel_sim
-
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(folder)],
-        env=accel_sim.environment("cuda", base=dict(os.environ)),
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.stdout.split("\n")[:3] == ["image sm_90", "image sm_80", "image sm_120"], done.stderr[-2000:]

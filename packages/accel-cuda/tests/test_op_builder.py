@@ -16,7 +16,6 @@ from accel_core.op_builder.names import UPSTREAM
 from accel_core.op_builder.source_builder import SourceBuilder
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.op_builder import TABLE, toolkit
-from accel_ops.fused_optimizers import multi_tensor_lion
 
 PLAIN = {
     "FusedLambBuilder": "lamb",
@@ -79,14 +78,6 @@ def test_every_op_of_deepspeed_has_a_builder() -> None:
     assert set(TABLE) == set(UPSTREAM)
 
 
-def test_torch_without_cuda_compiles_nothing() -> None:
-    assert "built without CUDA" in toolkit.lack()
-
-
-def test_missing_compiler_is_told(cuda_home: Any) -> None:
-    assert "nvcc is not on PATH" in toolkit.lack()
-
-
 @pytest.mark.parametrize(("version", "reported"), [("12.4.1", ""), ("", ""), ("11.8.0", "is CUDA 11.8.0")])
 def test_compiler_has_to_be_of_torch_s_major_version(version: str, reported: str, cuda_home: Any) -> None:
     cuda_home(version, variable="CUDA_PATH")
@@ -108,12 +99,6 @@ def test_what_plain_torch_can_do_is_plain_torch_without_a_compiler(name: str, cu
     assert builder.is_compatible()
     assert builder.reason.startswith("plain torch: nvcc is not on PATH")
     assert callable(getattr(builder.load(), {**PLAIN, **MIXED}[name]))
-
-
-def test_lion_without_a_device_is_plain_torch() -> None:
-    builder = CUDA_Accelerator().create_op_builder("FusedLionBuilder")
-    assert builder.load().multi_tensor_lion is multi_tensor_lion
-    assert builder.reason == "plain torch: no device"
 
 
 def test_quantizer_without_a_device_is_plain_torch() -> None:

@@ -121,7 +121,3 @@ def test_device_module_of_torch_under_the_name_cuda_is_a_shim(monkeypatch: pytes
     # IPEX's compatible mode puts single functions there.
     monkeypatch.setattr(torch.cuda, "is_available", torch.xpu.is_available)
     assert "torch.xpu has replaced it" in probe.confirm().reason
-
-
-def test_torch_s_own_module_is_no_shim() -> None:
-    assert shims.found(torch.cuda) == ""

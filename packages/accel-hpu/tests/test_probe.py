@@ -13,43 +13,27 @@ from accel_core.selection import candidates
 from accel_core.selection.candidates import State
 from accel_hpu import probe
 from accel_hpu.vendor import VENDOR
+from accel_testkit.fake_runtime import FakeRuntime
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without any runtime or device; its folder is on the import path."""
-    monkeypatch.setenv("ACCEL_SYSROOT", str(tmp_path))
-    monkeypatch.syspath_prepend(str(tmp_path))
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRuntime:
+    """A machine without any runtime or device."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "habana_frameworks"]:
         monkeypatch.delitem(sys.modules, name)
-    return tmp_path
+    return FakeRuntime(tmp_path, monkeypatch)
 
 
-def install(machine: Path, version: str) -> None:
-    """The metadata of Habana's plugin, as its wheel leaves it."""
-    folder = machine / f"habana_torch_plugin-{version}.dist-info"
-    folder.mkdir()
-    (folder / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: habana-torch-plugin\nVersion: {version}\n"
-    )
-
-
-def runtime(machine: Path, top: str, hpu: str = "") -> None:
+def runtime(machine: FakeRuntime, top: str, hpu: str = "") -> None:
     """Habana's packages, with these lines in the runtime's own file and in its device module's."""
-    folder = machine / "habana_frameworks" / "torch" / "hpu"
+    folder = machine.site / "habana_frameworks" / "torch" / "hpu"
     folder.mkdir(parents=True)
-    (machine / "habana_frameworks" / "__init__.py").touch()
+    (folder.parents[1] / "__init__.py").touch()
     (folder.parent / "__init__.py").write_text(top)
     (folder / "__init__.py").write_text(hpu)
 
 
-def node(machine: Path, path: str) -> None:
-    file = machine / "dev" / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.touch()
-
-
-def test_a_machine_without_habana_s_plugin_has_no_runtime(machine: Path) -> None:
+def test_a_machine_without_habana_s_plugin_has_no_runtime(machine: FakeRuntime) -> None:
     evidence = probe.evidence()
     assert (evidence.runtime, evidence.hardware) == (False, False)
     assert evidence.reason == "habana-torch-plugin is not installed"
@@ -57,9 +41,9 @@ def test_a_machine_without_habana_s_plugin_has_no_runtime(machine: Path) -> None
 
 @pytest.mark.parametrize("version", ["1.18.0.524", "2.0.0"])
 def test_another_release_of_the_plugin_is_used_and_named_with_those_that_were_tested(
-    machine: Path, version: str
+    machine: FakeRuntime, version: str
 ) -> None:
-    install(machine, version)
+    machine.install("habana_torch_plugin", version)
     evidence = probe.evidence()
     assert evidence.runtime
     assert evidence.untested == f"habana-torch-plugin {version} was not tested; {probe.RELEASES} was"
@@ -67,30 +51,30 @@ def test_another_release_of_the_plugin_is_used_and_named_with_those_that_were_te
 
 
 @pytest.mark.parametrize("path", ["accel/accel0", "hl0"])
-def test_device_files_of_both_drivers_are_hardware(machine: Path, path: str) -> None:
-    install(machine, "1.22.1.6")
-    node(machine, path)
+def test_device_files_of_both_drivers_are_hardware(machine: FakeRuntime, path: str) -> None:
+    machine.install("habana_torch_plugin", "1.22.1.6")
+    machine.device(f"dev/{path}")
     evidence = probe.evidence()
     assert (evidence.runtime, evidence.hardware) == (True, True)
     assert f"dev/{path} exists" in evidence.reason
 
 
-def test_a_login_node_has_the_runtime_and_no_hardware(machine: Path) -> None:
-    install(machine, "1.19.0.561")
-    node(machine, "accel/accel_controlD0")
+def test_a_login_node_has_the_runtime_and_no_hardware(machine: FakeRuntime) -> None:
+    machine.install("habana_torch_plugin", "1.19.0.561")
+    machine.device("dev/accel/accel_controlD0")
     evidence = probe.evidence()
     assert (evidence.runtime, evidence.hardware) == (True, False)
 
 
-def test_evidence_imports_nothing_of_habana_s(machine: Path) -> None:
-    install(machine, "1.19.0")
+def test_evidence_imports_nothing_of_habana_s(machine: FakeRuntime) -> None:
+    machine.install("habana_torch_plugin", "1.19.0")
     runtime(machine, "raise AssertionError('imported')")
     probe.evidence()
     assert "habana_frameworks" not in sys.modules
 
 
 @pytest.mark.parametrize(("devices", "counted"), [(0, 0), (8, 8)])
-def test_the_runtime_s_own_count_confirms(machine: Path, devices: int, counted: int) -> None:
+def test_the_runtime_s_own_count_confirms(machine: FakeRuntime, devices: int, counted: int) -> None:
     runtime(
         machine,
         "",
@@ -114,9 +98,9 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("error", FAILURES)
-def test_a_runtime_that_fails_is_broken_and_says_how(machine: Path, error: str) -> None:
-    install(machine, "1.19.0")
-    node(machine, "accel/accel0")
+def test_a_runtime_that_fails_is_broken_and_says_how(machine: FakeRuntime, error: str) -> None:
+    machine.install("habana_torch_plugin", "1.19.0")
+    machine.device("dev/accel/accel0")
     runtime(machine, FAILURES[error] + "\n")
     candidate = candidates.confirmed(candidates.of_vendor(VENDOR), VENDOR)
     assert candidate.state is State.BROKEN

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import sys
@@ -12,62 +11,38 @@ import sys
 import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
-from torch import nn
 
-STEPS, LENGTH, WORDS, WIDTH = 8, 16, 61, 32
+from accel_testkit.engine import model
 
-
-class Transformer(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Embedding(WORDS, WIDTH)
-        self.query, self.out, self.head = (
-            nn.Linear(WIDTH, 3 * WIDTH),
-            nn.Linear(WIDTH, WIDTH),
-            nn.Linear(WIDTH, WORDS),
-        )
-        self.norm = nn.LayerNorm(WIDTH)
-
-    def forward(self, words: torch.Tensor) -> torch.Tensor:
-        hidden = self.embed(words[:, :-1])
-        parts = [
-            part.unflatten(-1, (4, -1)).transpose(1, 2) for part in self.query(self.norm(hidden)).chunk(3, -1)
-        ]
-        mixed = nn.functional.scaled_dot_product_attention(*parts, is_causal=True).transpose(1, 2).flatten(2)
-        logits = self.head(nn.functional.gelu(hidden + self.out(mixed)))
-        return nn.functional.cross_entropy(logits.flatten(0, 1), words[:, 1:].flatten())
+STEPS = 8
 
 
-def batch(step: int, rank: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(1000 * rank + step)
-    return torch.randint(0, WORDS, (4, LENGTH + 1), generator=generator)
-
-
-def plain(model: nn.Module, rank: int, size: int) -> list[float]:
-    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.01), []
+def plain(rank: int, size: int) -> list[float]:
+    module, losses = model.make(), []
+    optimizer = torch.optim.AdamW(module.parameters(), lr=3e-3, weight_decay=0.01)
     for step in range(STEPS):
-        for other in range(size):
-            loss = model(batch(step, other))
+        for other, part in enumerate(model.batch(step).chunk(size)):
+            loss = module(part)
             (loss / size).backward()
             if other == rank:
                 losses.append(loss.item())
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
     return losses
 
 
-def trained(model: nn.Module, stage: int, rank: int) -> list[float]:
+def trained(stage: int, rank: int, size: int) -> list[float]:
     config = {
-        "train_micro_batch_size_per_gpu": 4,
+        "train_micro_batch_size_per_gpu": model.BATCH // size,
         "gradient_clipping": 1.0,
         "zero_optimization": {"stage": stage},
         "optimizer": {"type": "AdamW", "params": {"lr": 3e-3, "weight_decay": 0.01, "torch_adam": True}},
     }
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
-    losses = []
+    module, losses = model.make(), []
+    engine, *_ = deepspeed.initialize(model=module, model_parameters=module.parameters(), config=config)
     for step in range(STEPS):
-        loss = engine(batch(step, rank).to(engine.device))
+        loss = engine(model.batch(step).chunk(size)[rank].to(engine.device))
         engine.backward(loss)
         engine.step()
         losses.append(loss.item())
@@ -79,16 +54,12 @@ def main() -> None:
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     get_accelerator().set_device(int(os.environ["LOCAL_RANK"]))
     deepspeed.init_distributed(dist_backend=get_accelerator().communication_backend_name(), verbose=False)
-    torch.manual_seed(0)
-    model = Transformer()
-    results = {"plain": plain(copy.deepcopy(model), rank, size)}
-    for stage in range(4):
-        results[f"stage {stage}"] = trained(copy.deepcopy(model), stage, rank)
+    results = {"plain": plain(rank, size)}
+    results |= {f"stage {stage}": trained(stage, rank, size) for stage in range(4)}
     if rank == 0:
         kind = type(get_accelerator())
-        sys.stdout.write(
-            json.dumps({"accelerator": f"{kind.__module__}.{kind.__name__}", "losses": results}) + "\n"
-        )
+        found = {"accelerator": f"{kind.__module__}.{kind.__name__}", "losses": results}
+        sys.stdout.write(json.dumps(found) + "\n")
     torch.distributed.destroy_process_group()
 
 

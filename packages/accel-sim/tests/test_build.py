@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import os
 import subprocess
 import sys
 import time
@@ -14,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from accel_core.errors import CacheUnusable
 from accel_sim import build
 from accel_sim.errors import SimulatorBuildFailed
 
@@ -76,15 +74,6 @@ def _left(cache):
     return [path.name for path in cache.rglob("*") if path.is_file() and path.name != ".lock"]
 
 
-def test_several_that_ask_at_once_compile_once(cache, compiler, tmp_path):
-    compiler("sleep 0.1")
-    with ThreadPoolExecutor() as pool:
-        found = list(pool.map(lambda _: build.library(), range(4)))
-    assert len(set(found)) == 1
-    assert found[0].is_relative_to(cache)
-    assert _calls(tmp_path) == len(build.UNITS) + 1
-
-
 def test_of_several_processes_one_builds_and_the_others_say_that_they_wait(cache, compiler, tmp_path):
     compiler(f"until [ -e {tmp_path}/go ]; do sleep 0.05; done")
     program = "from accel_sim import build\nbuild.PATIENCE = 0.05\nprint(build.library())"
@@ -107,14 +96,6 @@ def test_of_several_processes_one_builds_and_the_others_say_that_they_wait(cache
     assert _calls(tmp_path) == len(build.UNITS) + 1
     assert saying("compiling the simulated device") == 1
     assert saying("waiting for another process") >= 2  # under load the builder, too, before it begins
-
-
-def test_every_word_of_the_compiler_counts(cache, compiler, monkeypatch):
-    program, paths = os.environ["CXX"], set()
-    for command in (program, f"{program} -m64", f"env {program}"):
-        monkeypatch.setenv("CXX", command)
-        paths.add(build.library())
-    assert len(paths) == 3
 
 
 def test_what_does_not_compile_says_why_and_is_tried_again(cache, compiler, capfd):
@@ -147,17 +128,9 @@ def test_build_in_a_pipe_writes_the_start_signs_of_life_each_unit_and_the_end(
     assert [line.partition(", ")[2][:6] for line in lines if " built, " in line] == ["1 of 2", "2 of 2"]
     assert last.startswith("accel sim: ready after ")
     assert not any("\r" in line for line in (first, *lines, last))
-
-
-def test_library_that_is_there_is_found_without_a_word(cache, compiler, capfd):
+    pipe.truncate(0)
     build.library()
-    capfd.readouterr()
-    build.library()
-    assert capfd.readouterr().err == ""
-
-
-def test_signs_of_life_in_a_pipe_come_at_least_every_ten_seconds():
-    assert build.INTERVAL + build.PATIENCE < 10
+    assert pipe.getvalue() == ""
 
 
 def test_terminal_has_one_line_that_is_written_over(monkeypatch):
@@ -217,15 +190,3 @@ def test_error_without_a_compiler_says_what_to_install(cache, monkeypatch):
     assert [part.split(":")[0].strip() for part in parts] == ["found", "expected", "do"]
     assert "no C++ compiler 'c++' on PATH" in parts[0]
     assert "apt install g++" in parts[2]
-
-
-def test_compiler_that_was_asked_for_and_is_not_there_is_named(cache, monkeypatch):
-    monkeypatch.setenv("CXX", "no-such-compiler -O2")
-    with pytest.raises(SimulatorBuildFailed, match="no-such-compiler"):
-        build.library()
-
-
-def test_cache_of_another_user_is_refused(cache, monkeypatch):
-    monkeypatch.setattr(os, "getuid", lambda: 12345)
-    with pytest.raises(CacheUnusable, match="belongs to user"):
-        build.library()

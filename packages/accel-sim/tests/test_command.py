@@ -83,16 +83,6 @@ def test_words_of_the_program_are_its_own(options):
     assert ended("npu", *options, "echo", "a", "--", "--devices", "x", "--") == (0, "a -- --devices x --", "")
 
 
-def test_inner_command_replaces_the_device_of_the_outer_one():
-    program = (
-        "import os, sys, torch; from importlib.metadata import distributions as d; names = {x.name for x in d()};"
-        "print(torch.xpu.device_count(), {'torch_npu', 'accel_sim_xpu'} & names, 'ASCEND_HOME_PATH' in os.environ)"
-    )
-    inner = [*ACCEL, "sim", "xpu", "--devices", "1", "--", sys.executable, "-c", program]
-    status, out, errors = ended("npu", "--devices", "3", "--", *inner)
-    assert (status, out) == (0, "1 {'accel_sim_xpu'} False"), errors
-
-
 @pytest.mark.parametrize("wrong", [("--memory", "8gb"), ("--memory", "8foo"), ("--devices", "-3")])
 def test_wrong_option_is_an_error_before_the_program_starts(wrong):
     status, out, errors = ended("npu", *wrong, "--", "echo", "started")

@@ -1,10 +1,12 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Names beside the device's own functions: mixed precision, attributes of events and streams, what is not simulated."""
+"""Names of a vendor's packages: mixed precision, graphs, fused operators, events and streams, what is not simulated."""
 
 from __future__ import annotations
 
 import pytest
+
+from accel_sim import surface
 
 
 def lines(python, key: str, source: str, **options) -> list[str]:
@@ -148,3 +150,89 @@ print(hasattr(torch._C, "_cuda_getDeviceCount"), hasattr(torch._C, "no_such_name
         assert text.startswith("[ACC-704] torch.")
         assert text.endswith("is not simulated")
     assert there == "False False"
+
+
+def test_hpu_runs_what_it_captures_unless_it_is_a_dry_run(python):
+    source = """
+import torch, habana_frameworks.torch.hpu as hpu
+x = torch.ones(2, device="hpu")
+for dry_run in (False, True):
+    graph = hpu.HPUGraph()
+    with hpu.graph(graph, dry_run=dry_run):
+        y = x * 2
+    print((y + 0).isnan().any().item(), end=" ")
+    x.fill_(3)
+    graph.replay(asynchronous=True)
+    print(y.tolist())
+"""
+    done = python("hpu", source, env={"PT_HPU_LAZY_MODE": "1"})
+    assert done.stdout.splitlines() == ["False [6.0, 6.0]", "True [6.0, 6.0]"], done.stderr
+
+
+def test_graph_of_torch_accelerator_is_there_where_torch_has_one(python):
+    source = """
+import torch
+x = torch.ones(2, device="xpu")
+graph = torch.accelerator.Graph()
+with torch.Stream("xpu"), graph:
+    y = x + 1
+graph.replay()
+print(y.tolist())
+"""
+    done = python("xpu", source)
+    assert done.stdout.strip() == "[2.0, 2.0]", done.stderr
+
+
+@pytest.mark.parametrize(("key", "method"), [("npu", "update"), ("cuda", "raw_cuda_graph")])
+def test_methods_that_are_not_simulated_say_so(python, key, method):
+    source = f"import torch; torch.{key}.{key.upper()}Graph().{method}()"
+    done = python(key, source)
+    assert f"{key.upper()}Graph.{method} is not simulated" in done.stderr
+
+
+def test_collectives_are_refused_in_a_capture(python):
+    source = """
+import os, torch, torch_npu, torch.distributed as dist
+os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0", RANK="0", WORLD_SIZE="1")
+dist.init_process_group("hccl", store=dist.HashStore(), rank=0, world_size=1)
+x = torch.ones(2, device="npu")
+with torch.npu.graph(torch.npu.NPUGraph()):
+    try:
+        dist.all_reduce(x)
+    except RuntimeError as error:
+        print(error)
+dist.destroy_process_group()
+"""
+    done = python("npu", source)
+    assert "Cannot call a collective during NPU graph capture." in done.stdout, done.stderr
+
+
+def test_torch_npu_offers_them_under_its_own_name_with_the_real_schema(python):
+    done = python(
+        "npu",
+        """
+import torch, torch_npu
+print(torch_npu.npu_rms_norm is torch.ops.npu.npu_rms_norm, hasattr(torch.ops.npu, "npu_grouped_matmul"))
+print(torch.ops.npu.npu_apply_adam_w.default._schema, torch.ops.npu.npu_apply_adam_w.out._schema, sep="; ")
+torch_npu.npu_grouped_matmul()
+""",
+    )
+    first, second = done.stdout.splitlines()
+    assert first == "True False"
+    assert second == surface.load("npu").names["torch.ops.npu.npu_apply_adam_w"].signature
+    assert "torch_npu.npu_grouped_matmul is not simulated" in done.stderr
+
+
+def test_another_vendors_ops_are_not_there(python):
+    done = python("mlu", "import torch, torch_mlu; print(hasattr(torch.ops.npu, 'npu_rms_norm'))")
+    assert done.stdout.strip() == "False", done.stderr
+
+
+def test_parameters_that_are_not_simulated_say_so(python):
+    source = """
+import torch, torch_npu
+x = torch.ones(1, 1, 2, 4, device="npu")
+torch_npu.npu_fusion_attention(x, x, x, 1, "BNSD", sparse_mode=4)
+"""
+    done = python("npu", source)
+    assert "torch.ops.npu.npu_fusion_attention with sparse_mode 4" in done.stderr

@@ -79,11 +79,9 @@ for call in (lambda: torch.npu.get_device_name(device=0), lambda: torch.npu.Even
 """
     done = python("npu", source)
     assert done.stdout.splitlines() == ["Ascend910B2 (simulated) True", "refused", "refused"], done.stderr
-
-
-def test_parameter_that_is_not_simulated_keeps_its_default(python):
-    source = "import torch; print(torch.cuda.Event(external=False).timed); torch.cuda.Event(external=True)"
-    done = python("cuda", source)
+    done = python(
+        "cuda", "import torch; print(torch.cuda.Event(external=False).timed); torch.cuda.Event(external=True)"
+    )
     assert done.stdout.strip() == "False"
     assert "torch.cuda.Event(external=…) is not simulated" in done.stderr
 
@@ -94,11 +92,6 @@ def test_signature_is_read_as_the_surface_writes_it():
     assert vendor_module.read_signature(Name("function", "(device=...)")) is None
     assert vendor_module.read_signature(Name("function", "(dtype=torch.float32)")) is None
     assert vendor_module.read_signature(Name("attr", "<module torch_npu.npu.amp>")) is None
-
-
-def test_name_that_is_not_simulated_refuses_by_its_name(python):
-    done = python("npu", "import torch, torch_npu; torch.npu.stress_detect()")
-    assert "torch.npu.stress_detect is not simulated" in done.stderr
 
 
 def test_unconfirmed_names_of_sdaa_are_flagged():

@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 
 import pytest
 
-import accel_sim
 from accel_sim.vendor_tools import answer
 
 #: A command of each tool, and what stands in its output once a device, as programs look for it.
@@ -32,14 +30,6 @@ COUNTED = {
     "cnmon": r"MLU590",
     "teco-smi": r"TECO_AICARD_01",
 }
-OWNERS = {
-    "npu": "npu-smi",
-    "hpu": "hl-smi",
-    "cuda": "nvidia-smi",
-    "xpu": "clinfo",
-    "mlu": "cnmon",
-    "sdaa": "teco-smi",
-}
 
 
 @pytest.mark.parametrize("command", COUNTED)
@@ -50,20 +40,8 @@ def test_tool_shows_each_device_and_says_that_it_is_simulated(command, monkeypat
     assert (status, error) == (0, "")
     assert len(re.findall(COUNTED[command], text, re.MULTILINE)) == 3, text
     assert "(simulated)" in text or "noheader" in command
-
-
-def test_total_of_npu_smi_stands_where_deepspeed_reads_it(monkeypatch):
-    monkeypatch.setenv("ACCEL_SIM_DEVICES", "5")
-    text = answer("npu-smi", ["info", "-l"])[1]
-    assert int(text.strip().split("\n")[0].split(":")[1].strip()) == 5
-
-
-def test_discovery_is_json(monkeypatch):
-    monkeypatch.setenv("ACCEL_SIM_DEVICES", "2")
-    assert [d["device_id"] for d in json.loads(answer("xpu-smi", ["discovery", "-j"])[1])["device_list"]] == [
-        0,
-        1,
-    ]
+    if command.endswith("-j"):
+        assert [device["device_id"] for device in json.loads(text)["device_list"]] == [0, 1, 2]
 
 
 def test_lines_of_a_table_are_equally_wide(monkeypatch):
@@ -120,28 +98,11 @@ def test_machine_without_a_device_says_so(monkeypatch):
     assert answer("npu-smi", ["info", "-l"])[1].strip().endswith(": 0")
 
 
-@pytest.mark.parametrize(
-    "key", ["npu", *(pytest.param(k, marks=pytest.mark.slow) for k in OWNERS if k != "npu")]
-)
-def test_tools_on_path_agree_with_torch(key, python):
-    commands = [command for command in COUNTED if command.startswith(OWNERS[key])]
-    source = f"""
-import json, subprocess, torch
-import accel_sim
-accel_sim.activate({key!r})
-texts = [subprocess.check_output(command, shell=True, text=True) for command in {commands!r}]
-print(json.dumps([torch.{key}.device_count(), texts]))
+def test_tools_of_the_vendor_alone_are_on_path(python):
+    source = """
+import shutil, subprocess
+print(shutil.which("nvidia-smi"), subprocess.check_output(["npu-smi", "info", "-l"]))
 """
-    done = python(key, source, devices=3)
-    count, texts = json.loads(done.stdout)
-    for command, text in zip(commands, texts, strict=True):
-        assert len(re.findall(COUNTED[command], text, re.MULTILINE)) == count == 3, text
-
-
-def test_machine_has_only_the_tools_of_its_vendor():
-    path = accel_sim.environment("xpu", devices=2)["PATH"]
-    found = subprocess.run(
-        ["/bin/sh", "-c", "command -v xpu-smi; command -v npu-smi"],
-        env={"PATH": path.split(":")[0]}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert found.stdout.split("/")[-1].strip() == "xpu-smi"
+    done = python("npu", source, devices=3)
+    assert "None" in done.stdout, done.stderr
+    assert done.stdout.count("NPU ID") == 3

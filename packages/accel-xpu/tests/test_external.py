@@ -56,12 +56,6 @@ def missing() -> list[str]:
     return names
 
 
-def test_absent_package_is_told() -> None:
-    evidence = external.evidence()
-    assert not evidence.runtime
-    assert evidence.reason == "intel_extension_for_deepspeed is not installed"
-
-
 def test_release_0_9_4_can_not_serve_and_its_missing_methods_are_named(release: Write) -> None:
     recorded = surface.load(PACKAGE).children(f"{PACKAGE}.XPU_Accelerator")
     release("0.9.4", recorded)

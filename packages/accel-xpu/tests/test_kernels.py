@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import importlib.util
 import json
 import subprocess
 from collections.abc import Callable
@@ -21,7 +19,6 @@ from accel_ops import fused_optimizers
 from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
 from accel_ops.kernel_builders import ARGUMENTS
 from accel_ops.quantizer import QuantizerFunctions
-from accel_ops.step_kernels import AdamValues, LionValues, TensorTable
 from accel_xpu.kernels import loading, packaged, shim
 from accel_xpu.op_builder.fused import FusedAdamBuilder, FusedLionBuilder
 from accel_xpu.op_builder.quantizer import QuantizerBuilder
@@ -114,13 +111,6 @@ def test_shim_is_chosen_by_what_the_process_has(machine: Path, version: str) -> 
     assert shim.held() == version[0]
 
 
-def test_process_whose_files_cannot_be_read_takes_plain_torch(
-    machine: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shim, "MAPS", machine / "nowhere")
-    assert "which libsycl this process has cannot be read" in reason()
-
-
 def truncated_module(folder: Path) -> None:
     path = folder / "accel_reduce_4_sym.spv"
     path.write_bytes(path.read_bytes()[:8])
@@ -175,13 +165,6 @@ def test_install_that_cannot_be_used_gives_way_to_plain_torch(fault: str, machin
     assert reported in found
 
 
-def test_library_without_our_functions_gives_way_to_plain_torch(machine: Path) -> None:
-    other = importlib.util.find_spec("_ctypes_test") or importlib.util.find_spec("_ctypes")
-    assert other is not None
-    install(machine, Path(str(other.origin)).read_bytes())
-    assert "the shim libaccel_sycl9.so does not load: " in reason()
-
-
 def test_driver_that_refuses_a_module_is_a_reason(machine: Path) -> None:
     with pytest.raises(KernelsUnusable, match="libsycl does not load a module of SPIR-V: the driver refuses"):
         shim.Shim().load(1, MODULE)
@@ -197,11 +180,6 @@ def test_torch_without_queues_is_an_error_in_four_parts(machine: Path) -> None:
     with pytest.raises(KernelNotStarted, match="torch has no queue") as caught:
         kernels.launch("accel_dequantize_f32_8_sym", 1, 64, arguments)
     assert "zero_quantized_weights" in caught.value.do
-
-
-def test_arguments_are_pointers_numbers_and_structs() -> None:
-    sizes = {size for types in ARGUMENTS.values() for size in shim.sizes_of(types)}
-    assert sizes == {0, 4, 8, *map(ctypes.sizeof, (TensorTable, AdamValues, LionValues))}
 
 
 @pytest.mark.parametrize("builder", [QuantizerBuilder, FusedLionBuilder])

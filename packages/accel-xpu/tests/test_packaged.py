@@ -7,8 +7,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -61,12 +59,6 @@ def test_isolated_build_brings_pip_where_kernels_are_demanded(
     assert "pip" in backend.get_requires_for_build_wheel()
 
 
-@pytest.mark.slow
-def test_kernels_are_reproducible(wheel: dict[str, bytes], tmp_path: Path) -> None:
-    other = runtimes.checkout(tmp_path / "elsewhere")
-    assert wheel == runtimes.built(other, tmp_path / "again")
-
-
 def test_modules_are_the_launcher_s_kernels_with_its_arguments(wheel: dict[str, bytes]) -> None:
     table = json.loads(wheel["images.json"])
     assert list(table["modules"]) == sorted(ARGUMENTS)
@@ -81,17 +73,6 @@ def test_modules_have_no_contraction(wheel: dict[str, bytes]) -> None:
     modules = [wheel[f"{name}.spv"] for name in ARGUMENTS if "asym" in name or name in step_kernels.ARGUMENTS]
     assert len(modules) == 20 + 18
     assert all(spirv_modules.contraction_is_off(module) for module in modules)
-
-
-def test_modules_are_valid(wheel: dict[str, bytes], tmp_path: Path) -> None:
-    validator = shutil.which("spirv-val")
-    if validator is None:
-        pytest.skip("not run: package spirv-tools")
-    for name in ARGUMENTS:
-        path = tmp_path / f"{name}.spv"
-        path.write_bytes(wheel[path.name])
-        done = subprocess.run([validator, str(path)], capture_output=True, text=True, check=False)
-        assert not done.returncode, f"{name}: {done.stdout}{done.stderr}"
 
 
 @pytest.mark.parametrize("major", ["8", "9"])

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ import torch
 
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.kernels import driver, images
-from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
 from accel_ops.kernel_builders import ARGUMENTS
 from accel_ops.quantizer import QuantizerFunctions
 from accel_sim.driver import emulated
@@ -73,16 +71,6 @@ def test_all_functions_give_the_bits_of_plain_torch(machine: Any) -> None:
     assert machine.accel_driver_launches() - before == 24 * 6
 
 
-def test_kernels_run_on_the_current_stream(machine: Any) -> None:
-    op, _ = load()
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        op.quantize(torch.ones(2, 8, device="cuda"), 2, 8, 0)
-        assert (machine.accel_driver_last_stream() or 0) == stream.cuda_stream
-    op.quantize(torch.ones(2, 8, device="cuda"), 2, 8, 0)
-    assert (machine.accel_driver_last_stream() or 0) != stream.cuda_stream
-
-
 def quantize_on_each_device(op: Any, machine: Any) -> None:
     values = torch.randn(2, 8)
     for index in range(torch.cuda.device_count()):
@@ -97,23 +85,6 @@ def test_a_context_of_another_device_may_be_current(version: int, machine: Any) 
     assert reason == "image sm_90"
     with driver.Driver().current(torch.cuda.device_count() - 1):
         quantize_on_each_device(op, machine)
-
-
-def test_threads_without_a_context_can_quantize(machine: Any) -> None:
-    op, _ = load()
-    failures: list[BaseException] = []
-
-    def quantize() -> None:
-        try:
-            quantize_on_each_device(op, machine)
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=quantize)]
-    for thread in threads:
-        thread.start()
-        thread.join()
-    assert not failures
 
 
 def truncated(folder: Path) -> None:
@@ -165,16 +136,6 @@ def test_device_that_computes_something_else_is_noticed_at_load(
     monkeypatch.setattr(driver.Driver, "launch", lambda *arguments: None)
     _op, reason = load()
     assert "not what plain torch computes" in reason
-
-
-def test_refused_launch_is_an_error_in_four_parts(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: Any) -> None:
-        raise KernelsUnusable("cuLaunchKernel returns CUDA_ERROR_LAUNCH_FAILED (719)")
-
-    op, _ = load()
-    monkeypatch.setattr(driver.Driver, "launch", refuse)
-    with pytest.raises(KernelNotStarted, match="CUDA_ERROR_LAUNCH_FAILED"):
-        op.quantize(torch.ones(2, 8, device="cuda"), 2, 8, 0)
 
 
 def test_captures_take_plain_torch(machine: Any) -> None:

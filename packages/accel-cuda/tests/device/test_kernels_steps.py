@@ -14,7 +14,6 @@ import torch
 
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.kernels import driver, images
-from accel_ops import fused_optimizers
 from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable
 from accel_ops.step_kernels import ARGUMENTS, TYPES
 from accel_testkit.optimizer_steps import HALVES, expect_steps_of_float64, take
@@ -142,19 +141,6 @@ def test_threads_without_a_context_can_take_steps(version: int, machine: Any) ->
     thread.start()
     thread.join()
     assert not failures
-
-
-def test_captures_take_plain_torch(machine: Any) -> None:
-    op, _ = load("FusedLionBuilder")
-    lists = [[torch.ones(8, device="cuda")] for _ in range(3)]
-    graph, before = torch.cuda.CUDAGraph(), machine.accel_driver_launches()
-    with torch.cuda.graph(graph):
-        take(op, lists)
-    assert machine.accel_driver_launches() == before
-    wanted = [[torch.ones(8)] for _ in range(3)]
-    take(fused_optimizers, wanted)
-    graph.replay()
-    torch.testing.assert_close(lists[1][0].cpu(), wanted[1][0])
 
 
 def test_image_without_a_step_s_kernel_gives_way_to_plain_torch(machine: Any, tmp_path: Path) -> None:

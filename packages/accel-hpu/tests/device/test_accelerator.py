@@ -125,13 +125,6 @@ def test_fp16_is_asked_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first.supported_dtypes() == [torch.float32, torch.bfloat16]
 
 
-def test_the_runtime_orders_work_and_waits_for_memory(accelerator: HPU_Accelerator) -> None:
-    assert accelerator.resolves_data_dependency() is True
-    assert accelerator.handles_memory_backpressure() is True
-    assert accelerator.is_synchronized_device() is False
-    assert accelerator.use_host_timers() is False
-
-
 def test_habana_s_compiler_is_asked_for_also_where_it_is_not_registered(accelerator: HPU_Accelerator) -> None:
     """torch.compile then says that there is no such backend; a silent `eager` would compile nothing."""
     assert accelerator.get_compile_backend() == "hpu_backend"

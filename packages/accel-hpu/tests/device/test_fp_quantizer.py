@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from accel_hpu import HPU_Accelerator
+from accel_hpu.op_builder import fp_quantizer
 from accel_ops.plain import FPQuantizerBuilder
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
@@ -198,3 +199,10 @@ def test_a_cast_back_to_other_numbers_is_not_used(monkeypatch: pytest.MonkeyPatc
     val = numbers(torch.bfloat16).to("hpu")
     data = quantized(op, val)
     assert torch.equal(back(op, data, val), back(FPQuantizerBuilder().load(), data.cpu(), val.cpu()))
+
+
+def test_runtime_without_the_casts_is_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fp_quantizer, "has_op", lambda name: False)
+    ours = builder()
+    assert ours.reason == "plain torch: this runtime has no torch.ops.hpu.cast_to_fp8_v2"
+    assert type(ours.load()) is type(FPQuantizerBuilder().load())

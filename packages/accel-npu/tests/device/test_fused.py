@@ -15,7 +15,6 @@ from accel_testkit import adam_steps
 from accel_testkit.torch_fused_tests import TorchFusedAdamTests
 
 HALVES = [torch.float16, torch.bfloat16]
-SHAPES = [(7,), (3, 5), (1,), (0,), ()]
 LR, BETAS, EPS = 1e-2, (0.8, 0.95), 1e-6
 
 
@@ -70,35 +69,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_steps_over_the_op_are_adam_s(step: Any, calls: list[Any], dtype: torch.dtype, halved: bool) -> None:
     assert adam_steps.largest_error(step, "npu", dtype, dtype if halved else torch.float32) < 1
     assert {call[7].dtype for call in calls} == {dtype}
-
-
-@pytest.mark.parametrize("decay", [0.0, 0.1])
-@pytest.mark.parametrize("decoupled", [True, False], ids=["AdamW", "Adam"])
-def test_several_steps_are_those_of_torch_s_optimizer(
-    step: Any, calls: list[Any], decoupled: bool, decay: float
-) -> None:
-    generator = torch.Generator().manual_seed(4)
-    params = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in SHAPES]
-    ours = [torch.nn.Parameter(param.float().to("npu")) for param in params]
-    wanted = [torch.nn.Parameter(param.float().double()) for param in params]
-    optimizer = (torch.optim.AdamW if decoupled else torch.optim.Adam)(
-        wanted, lr=LR, betas=BETAS, eps=EPS, weight_decay=decay
-    )
-    moments = [[torch.zeros_like(param) for param in ours] for _ in range(2)]
-    for number in range(1, 6):
-        grads = [torch.randn(shape, generator=generator) for shape in SHAPES]
-        for param, grad in zip(wanted, grads, strict=True):
-            param.grad = grad.double()
-        optimizer.step()
-        lists = [[grad.to("npu") for grad in grads], ours, *moments]
-        step(
-            2048, torch.zeros(1, dtype=torch.int32), lists, LR, *BETAS, EPS, number, int(decoupled), 1, decay
-        )
-    assert len(calls) == 5 * len(SHAPES)
-    for ours_now, wanted_now in zip(ours, wanted, strict=True):
-        torch.testing.assert_close(
-            ours_now.detach().cpu().double(), wanted_now.detach(), rtol=2e-5, atol=1e-6
-        )
 
 
 def test_gradients_stay_as_they_were(step: Any) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from accel_core.errors import InvalidOpArgument
 from accel_npu import NPU_Accelerator
+from accel_npu.op_builder import quantizer
 from accel_ops.quantizer import QuantizerFunctions
 
 HALVES = [torch.float16, torch.bfloat16]
@@ -185,3 +186,10 @@ def test_ops_with_127_or_128_levels_serve(monkeypatch: pytest.MonkeyPatch) -> No
     ours = builder()
     ours.load()
     assert ours.reason.startswith("torch.ops.npu.npu_dynamic_quant for")
+
+
+def test_runtime_without_the_op_is_plain_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantizer, "has_op", lambda name: False)
+    ours = builder()
+    assert ours.reason == "plain torch: this runtime has no torch.ops.npu.npu_dynamic_quant"
+    assert type(ours.load()) is QuantizerFunctions

@@ -38,21 +38,8 @@ def test_fused_lamb(device: Device) -> None:
 
         def call(given: list[Any], s: Any = (step, decay, averaging, limit, nvlamb)) -> None:
             torch.ops.torch_mlu.fused_lamb(
-                given[0].int(),
-                *given[1:],
-                0.01,
-                0.9,
-                0.99,
-                1e-6,
-                s[0],
-                1,
-                s[1],
-                s[2],
-                1,
-                given[0],
-                s[3],
-                s[4],
-            )
+                given[0].int(), *given[1:], 0.01, 0.9, 0.99, 1e-6, s[0], 1, s[1], s[2], 1, given[0], s[3], s[4],
+            )  # fmt: skip
 
         def reference(given: list[Any], s: Any = (step, decay, averaging, limit, nvlamb)) -> None:
             o = {"clip": max(1.0, float(given[0]) / s[3]), "beta1": 0.9, "beta2": 0.99, "averaging": s[2],

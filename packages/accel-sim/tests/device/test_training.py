@@ -26,14 +26,6 @@ def _alike(device: Device, module: nn.Module, given: torch.Tensor) -> None:
             same(theirs.grad, mine.grad)
 
 
-def test_autograd(device: Device) -> None:
-    leaf = torch.ones(3, device=device.type, requires_grad=True)
-    loss: Any = (leaf * leaf).sum()
-    loss.backward()
-    assert leaf.grad is not None
-    same(leaf.grad, [2.0] * 3)
-
-
 def test_convolutions(device: Device) -> None:
     torch.manual_seed(0)
     _alike(device, nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
@@ -76,15 +68,8 @@ def test_autocast(device: Device) -> None:
         assert (tensor @ tensor).softmax(0).dtype == torch.float32
 
 
-def test_gradient_scaler(device: Device) -> None:
-    module = nn.Linear(2, 2).to(device.type)
-    optimizer, scaler = torch.optim.SGD(module.parameters(), 0.1), torch.amp.GradScaler(device.type)
-    scaler.scale(module(torch.ones(1, 2, device=device.type)).sum()).backward()
-    scaler.step(optimizer)
-    scaler.update()
-
-
-def _adamw(device: Device, **options: Any) -> None:
+@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"fused": True}], ids=str)
+def test_adamw(device: Device, options: dict[str, bool]) -> None:
     torch.manual_seed(0)
     host = nn.Linear(4, 4)
     here = copy.deepcopy(host).to(device.type)
@@ -96,25 +81,6 @@ def _adamw(device: Device, **options: Any) -> None:
             optimizer.step()
             optimizer.zero_grad()
     torch.testing.assert_close(here.weight.cpu(), host.weight, rtol=1e-6, atol=0)
-
-
-def test_adamw(device: Device) -> None:
-    _adamw(device)
-
-
-def test_adamw_foreach(device: Device) -> None:
-    _adamw(device, foreach=True)
-
-
-def test_adamw_fused(device: Device) -> None:
-    _adamw(device, fused=True)
-
-
-def test_gradients_are_clipped(device: Device) -> None:
-    module = nn.Linear(2, 2).to(device.type)
-    module(torch.ones(1, 2, device=device.type)).sum().backward()
-    norm = nn.utils.clip_grad_norm_(module.parameters(), 0.1)
-    assert norm.device == device.first
 
 
 def test_function_transforms(device: Device) -> None:
@@ -177,12 +143,3 @@ def test_packed_sequences(device: Device) -> None:
     packed = nn.utils.rnn.pack_padded_sequence(torch.ones(3, 2, 1, device=device.type), torch.tensor([3, 2]))
     assert packed.data.device == device.first
     assert packed.batch_sizes.device.type == "cpu", "the sizes of a packed sequence belong to the host"
-
-
-def test_accelerator_module(device: Device) -> None:
-    current = torch.accelerator.current_accelerator()
-    assert current is not None
-    assert current.type == device.type
-    assert torch.accelerator.device_count() == device.module.device_count()
-    assert torch.accelerator.is_available()
-    torch.accelerator.empty_cache()

@@ -89,12 +89,6 @@ def test_recycled_addresses_are_not_pinned(xpu: Any) -> None:
             assert not xpu.is_pinned(ordinary)
 
 
-def test_ordinary_pinned_memory_is_torch_s(xpu: Any) -> None:
-    pinned = xpu.pin_memory(torch.ones(4))
-    assert pinned.is_pinned()
-    assert xpu.is_pinned(pinned)
-
-
 @pytest.mark.parametrize("reset", ["reset_max_memory_allocated", "reset_max_memory_cached"])
 def test_peaks_are_reset_by_names_that_torch_xpu_lacks(xpu: Any, reset: str) -> None:
     assert not hasattr(torch.xpu, reset)

@@ -83,14 +83,6 @@ def test_hundreds_of_random_cases_are_numpy_s_bits(case: Any, queue: Any, kept: 
     assert queue.launches >= 250
 
 
-def test_kernels_are_tried_once_a_process(queue: Any) -> None:
-    assert load()[1] == "spir-v"
-    before = queue.launches
-    assert before
-    assert load()[1] == "spir-v"
-    assert queue.launches == before
-
-
 def test_captures_take_plain_torch(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     op, _ = load()
     monkeypatch.setattr(torch.xpu, "is_current_stream_capturing", lambda: True)
@@ -107,13 +99,6 @@ def test_libsycl_without_torch_s_queue_gives_way_to_plain_torch(
     assert reason.startswith("plain torch: torch has no queue")
     values = torch.randn(2, 8)
     same(op.quantize(values.to("xpu"), 2, 8, 0), PLAIN.quantize(values, 2, 8, 0))
-
-
-def test_device_that_computes_something_else_is_noticed_at_load(
-    queue: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shim.Shim, "launch", lambda *arguments: None)
-    assert "not what plain torch computes" in load()[1]
 
 
 def test_module_that_the_driver_refuses_gives_way_to_plain_torch(

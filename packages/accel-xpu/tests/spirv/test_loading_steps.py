@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 import torch
 
-from accel_ops.device_kernels import KernelNotStarted
 from accel_ops.step_kernels import TYPES, KernelSteps
-from accel_testkit.optimizer_steps import HALVES, expect_steps_of_float64, take
+from accel_testkit.optimizer_steps import HALVES, expect_steps_of_float64
 from accel_xpu import XPU_Accelerator
 from accel_xpu.kernels import loading, packaged, shim
 
@@ -80,16 +79,6 @@ def test_hundreds_of_random_steps_are_within_two_eps_of_float64(
     assert queue.launches >= 450
 
 
-def test_first_step_in_a_capture_is_plain_torch_and_tries_nothing(
-    queue: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    builder = built("FusedAdamBuilder")
-    op = builder.load()
-    monkeypatch.setattr(torch.xpu, "is_current_stream_capturing", lambda: True)
-    same_as_plain(op, HALVES, states=2)
-    assert queue.launches == 0
-
-
 def test_device_that_computes_something_else_is_noticed(queue: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shim.Shim, "launch", lambda *arguments: None)
     lion_builder, adam_builder = built("FusedLionBuilder"), built("FusedAdamBuilder")
@@ -127,14 +116,3 @@ def test_fault_in_a_module_is_noticed_before_it_is_used(
     builder.load()
     builder.prepare()
     assert f"a trial step of {optimizer.title()} in f32_f32_f32 on xpu:0 is not what" in builder.reason
-
-
-def test_launch_that_libsycl_refuses_is_an_error_in_four_parts(queue: Any) -> None:
-    kernels = loading.LoadedKernels(shim.Shim(), packaged.modules())
-
-    def too_many(name: str, blocks: int, threads: int, arguments: tuple[Any, ...]) -> None:
-        kernels.launch(name, blocks, 1 << 20, arguments)
-
-    with pytest.raises(KernelNotStarted, match="libsycl does not start a kernel: ") as caught:
-        take(KernelSteps("cpu", too_many), [[torch.ones(8)] for _ in range(3)], 1)
-    assert "torch_adam" in caught.value.do

@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The records that accel-core finds: one entry point for each row of its cascade, in the same order."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+import pytest
+
+from accel_core import cascade
+from accel_core.vendor import ENTRY_POINT_GROUP, Vendor
+
+RECORDS: dict[str, Vendor] = {
+    point.name: point.load()
+    for point in metadata.entry_points(group=ENTRY_POINT_GROUP)
+    if point.dist is not None and point.dist.name in {row.distribution for row in cascade.CASCADE}
+}
+
+
+def test_each_row_of_the_cascade_has_a_record() -> None:
+    rows = {(row.key, row.variant, row.priority, row.distribution) for row in cascade.CASCADE}
+    assert {(r.key, r.variant, r.priority, r.distribution) for r in RECORDS.values()} == rows
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_record_names_the_class_and_the_version_of_its_package(name: str) -> None:
+    record = RECORDS[name]
+    assert record.version == metadata.version(record.distribution)
+    assert record.accelerator.endswith(f":{record.key.partition('.')[0].upper()}_Accelerator")
+
+
+def test_three_keys_share_torch_s_privateuse1() -> None:
+    assert {r.privateuse1 for r in RECORDS.values() if r.privateuse1} == {"npu", "mlu", "sdaa"}
+
+
+def test_native_xpu_is_for_machines_without_a_cuda_device() -> None:
+    assert {name: r.yields_to for name, r in RECORDS.items() if r.yields_to} == {"xpu": ("cuda",)}
+
+
+def test_intel_s_own_class_derives_from_deepspeed_s() -> None:
+    assert [name for name, record in RECORDS.items() if record.imports_deepspeed] == ["xpu.external"]
