@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -64,18 +65,21 @@ def transfers(contenders: Mapping[str, Contender], folder: Path, size: int, roun
     for case, is_locked, write, new in CASES:
         say(case)
         who = [name for name in contenders if is_locked or name != "limit"]
-        seen: dict[str, list[tuple[float, float]]] = {name: [] for name in who}
-        for _ in range(rounds + 1):
-            for name in who:
-                path = folder / name
-                if new:
-                    path.unlink(missing_ok=True)
-                elif not path.exists():
-                    contenders[name].transfer(locked[name], path, True)
-                tensor = locked[name] if is_locked else ordinary
-                seen[name].append(seconds(contenders[name].transfer, tensor, path, write))
+
+        def measure(
+            name: str, is_locked: bool = is_locked, write: bool = write, new: bool = new
+        ) -> tuple[float, float]:
+            path = folder / name
+            if new:
+                path.unlink(missing_ok=True)
+            elif not path.exists():
+                contenders[name].transfer(locked[name], path, True)
+            tensor = locked[name] if is_locked else ordinary
+            return seconds(contenders[name].transfer, tensor, path, write)
+
+        seen = results.turns({name: partial(measure, name) for name in who}, rounds, warm_up=1)
         for name in who:
-            wall, used = (statistics.median(pair[i] for pair in seen[name][1:]) for i in (0, 1))
+            wall, used = (statistics.median(pair[i] for pair in seen[name]) for i in (0, 1))
             rows.append(
                 {"transfer": case, "by": name, "GB/s": size / 1e9 / wall, "CPU s/GB": used / (size / 1e9)}
             )
@@ -89,13 +93,12 @@ def small(ops: Mapping[str, Op], folder: Path, rounds: int) -> list[Row]:
     tensors = {name: op.locked(SMALL).fill_(1) for name, op in ops.items()}
     rows = []
     for write in (True, False):
-        seen: dict[str, list[float]] = {name: [] for name in ops}
-        for _ in range(100 * rounds):
-            for name, op in ops.items():
-                took = seconds(op.one, tensors[name], folder / f"small-{name}", write)
-                seen[name].append(1e6 * took[0])
+        calls = {
+            name: partial(op.one, tensors[name], folder / f"small-{name}", write) for name, op in ops.items()
+        }
+        medians = results.medians(results.turns(_timed(calls), 100 * rounds))
         case = f"4 KiB, {'write' if write else 'read'}, microseconds"
-        rows += [{"case": case, "by": name, "value": statistics.median(seen[name])} for name in ops]
+        rows += [{"case": case, "by": name, "value": 1e6 * took} for name, took in medians.items()]
     return rows
 
 
@@ -105,14 +108,16 @@ def many(ops: Mapping[str, Op], folder: Path, rounds: int) -> list[Row]:
     paths = [folder / f"part-{number}" for number in range(FILES)]
     rows = []
     for write in (True, False):
-        seen: dict[str, list[float]] = {name: [] for name in ops}
-        for _ in range(rounds + 1):
-            for name, op in ops.items():
-                took = seconds(op.many, tensors[name], paths, write)
-                seen[name].append(FILES * (1 << 20) / 1e9 / took[0])
+        calls = {name: partial(op.many, tensors[name], paths, write) for name, op in ops.items()}
+        medians = results.medians(results.turns(_timed(calls), rounds, warm_up=1))
         case = f"{FILES} files of 1 MiB, {'overwrite' if write else 'read'}, GB/s"
-        rows += [{"case": case, "by": name, "value": statistics.median(seen[name][1:])} for name in ops]
+        size = FILES * (1 << 20) / 1e9
+        rows += [{"case": case, "by": name, "value": size / took} for name, took in medians.items()]
     return rows
+
+
+def _timed(calls: Mapping[str, Callable[[], object]]) -> dict[str, Callable[[], float]]:
+    return {name: partial(results.seconds, call) for name, call in calls.items()}
 
 
 def child(*arguments: object) -> Any:
@@ -190,15 +195,13 @@ def _goal(name: str, measured: float | None, sign: str, goal: float) -> Row:
 
 def main() -> int:
     """Measure and write docs/results/aio*.{md,json}."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = results.parser(__doc__, rounds=7)
     parser.add_argument("--mib", type=int, default=1024, help="size of a transfer")
-    parser.add_argument("--rounds", type=int, default=7, help="interleaved rounds; medians are reported")
     parser.add_argument("--millions", type=int, default=64, help="parameters of ZeRO-Infinity")
     parser.add_argument(
         "--folder", type=Path, help="folder on the disk to measure; default: that of temporary files"
     )
     parser.add_argument("--without-upstream", action="store_true", help="do not compile DeepSpeed's op")
-    parser.add_argument("--out", type=Path, default=results.FOLDER, help="folder of the result files")
     options = parser.parse_args()
     from accel_ops.op_builder import AsyncIOBuilder
 

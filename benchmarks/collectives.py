@@ -118,7 +118,7 @@ def row(ranks: int, size: int, taken: dict[str, list[float]]) -> dict[str, Any]:
 
 def main() -> int:
     """Measure and write docs/results/collectives.{md,json}."""
-    options = results.arguments(__doc__)
+    options = results.parser(__doc__).parse_args()
     rows = []
     for ranks in RANKS:
         with tempfile.TemporaryDirectory() as folder:

@@ -9,12 +9,10 @@ SPIR-V on Intel's OpenCL for CPUs where ACCEL_XPU_RUNTIMES names its folders.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -147,9 +145,7 @@ def _gpu(kept: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> int:
     """Measure and write docs/results/device.{md,json}; with `--try` print tiny runs of both parts."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=11, help="interleaved rounds; medians are reported")
-    parser.add_argument("--out", type=Path, default=results.FOLDER, help="folder of the result files")
+    parser = results.parser(__doc__, rounds=11)
     parser.add_argument(
         "--try", dest="tiny", action="store_true", help="small sizes, also on a simulated GPU; no page"
     )

@@ -4,12 +4,12 @@
 
 from __future__ import annotations
 
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ import torch
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.op_builder.kernels import KernelBuilder
 from accel_ops.quantizer import QuantizerFunctions
+from benchmarks import results
 
 #: Bytes that a step of Adam has to move for each float32 parameter: it reads four numbers, and writes three.
 ADAM_BYTES = 28
@@ -83,16 +84,13 @@ def _row(what: str, route: str, figure: str, goal: str, reached: bool | None) ->
 
 def _medians(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     """Return the median seconds of each, in turns; the queue is empty before and after."""
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(rounds + 2):
-        for name, call in calls.items():
-            torch.cuda.synchronize()
-            began = time.perf_counter()
-            call()
-            torch.cuda.synchronize()
-            if number > 1:
-                samples[name].append(time.perf_counter() - began)
-    return {name: statistics.median(values) for name, values in samples.items()}
+
+    def measure(call: Callable[[], Any]) -> float:
+        torch.cuda.synchronize()
+        return results.seconds(lambda: (call(), torch.cuda.synchronize()))
+
+    measures = {name: partial(measure, call) for name, call in calls.items()}
+    return results.medians(results.turns(measures, rounds, warm_up=2))
 
 
 def _copy_rate(sizes: Sizes) -> float:

@@ -8,7 +8,6 @@ dispatch alone. Upstream's MLU_Accelerator and our TorchDeviceAccelerator call t
 
 from __future__ import annotations
 
-import statistics
 import sys
 import timeit
 import types
@@ -77,12 +76,9 @@ def quick_device() -> types.ModuleType:
 
 
 def median_ns(timers: dict[str, timeit.Timer], rounds: int) -> dict[str, float]:
-    """Median ns a call of each statement; the statements take turns within every round."""
-    samples: dict[str, list[float]] = {name: [] for name in timers}
-    for _ in range(rounds):
-        for name, timer in timers.items():
-            samples[name].append(timer.timeit(LOOPS) / LOOPS * 1e9)
-    return {name: statistics.median(values) for name, values in samples.items()}
+    """Median ns a call of each statement, in turns."""
+    measures = {name: lambda timer=timer: timer.timeit(LOOPS) / LOOPS * 1e9 for name, timer in timers.items()}
+    return results.medians(results.turns(measures, rounds))
 
 
 def row(method: str, call: str, direct: str | None, ours: Any, theirs: Any, rounds: int) -> dict[str, Any]:
@@ -136,7 +132,7 @@ def get_accelerator_row(ours: Any, rounds: int) -> dict[str, Any]:
 
 def main() -> int:
     """Measure and write docs/results/dispatch.{md,json}."""
-    options = results.arguments(__doc__)
+    options = results.parser(__doc__).parse_args()
     torch.mlu = quick_device()  # type: ignore[attr-defined]
     from deepspeed.accelerator.mlu_accelerator import MLU_Accelerator
 

@@ -8,7 +8,6 @@ custom op: torch.optim.AdamW in the place of DeepSpeed's CPU Adam, and DeepSpeed
 
 from __future__ import annotations
 
-import argparse
 import os
 import socket
 import statistics
@@ -17,6 +16,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,18 +133,12 @@ def _install_wheel(folder: Path) -> None:
 
 def main() -> int:
     """Measure and write docs/results/first_use.{md,json}."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7, help="of all but DeepSpeed alone, which is run once")
-    parser.add_argument("--out", type=Path, default=results.FOLDER)
-    options = parser.parse_args()
-    cases = (LEAST, *OURS)
-    samples: dict[str, list[tuple[float, float]]] = {case.name: [] for case in (*cases, UPSTREAM)}
+    options = results.parser(__doc__, rounds=7).parse_args()
     with tempfile.TemporaryDirectory(prefix="first-use-wheel-") as wheel:
         _install_wheel(Path(wheel))
-        for _ in range(options.rounds):
-            for case in cases:
-                samples[case.name].append(case.seconds(Path(wheel)))
-        samples[UPSTREAM.name].append(UPSTREAM.seconds(Path(wheel)))
+        runs = {case.name: partial(case.seconds, Path(wheel)) for case in (LEAST, *OURS)}
+        samples = results.turns(runs, options.rounds)
+        samples[UPSTREAM.name] = [UPSTREAM.seconds(Path(wheel))]  # minutes: once
     medians = {
         name: [statistics.median(both) for both in zip(*runs, strict=True)] for name, runs in samples.items()
     }

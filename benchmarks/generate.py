@@ -114,7 +114,7 @@ def row(case: str, found: list[dict[str, Any]] | str, wanted: list[int]) -> dict
 
 def main() -> int:
     """Measure and write docs/results/generate.{md,json}; 1 if a backend made other tokens."""
-    options = results.arguments(__doc__)
+    options = results.parser(__doc__).parse_args()
     found = measured()
     undivided = found["undivided"]
     if isinstance(undivided, str):

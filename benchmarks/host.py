@@ -8,39 +8,33 @@ allocate). It is in accel-ops's library, so built with the same compiler, and ru
 
 from __future__ import annotations
 
-import random
 import re
-import statistics
-import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from accel_ops import library
+from benchmarks import results
 
 TRIAD_BYTES = 16
 
 
 def medians(calls: dict[str, Callable[[], Any]], rounds: int, size: int) -> dict[str, float]:
-    """Median seconds a call on `size` elements; in every round the contenders take turns, in a new random order.
+    """Median seconds a call on `size` elements, in turns of a random order.
 
     Each is called once untimed before: it would else find in the caches what the one before it left there.
     """
-    draw = random.Random(0)
-    order = list(calls.items())
     repeat = max(1, 20_000 // size)
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        draw.shuffle(order)
-        for name, call in order:
-            call()
-            began = time.perf_counter()
-            for _ in range(repeat):
-                call()
-            samples[name].append((time.perf_counter() - began) / repeat)
-    return {name: statistics.median(values) for name, values in samples.items()}
+
+    def measure(call: Callable[[], Any]) -> float:
+        call()
+        return results.seconds(lambda: [call() for _ in range(repeat)]) / repeat
+
+    measures = {name: partial(measure, call) for name, call in calls.items()}
+    return results.medians(results.turns(measures, rounds, shuffle=True))
 
 
 def triad(size: int) -> Callable[[], Any]:

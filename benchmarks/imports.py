@@ -12,6 +12,7 @@ import os
 import statistics
 import subprocess
 import sys
+from functools import partial
 from typing import Any
 
 from benchmarks import results
@@ -53,14 +54,10 @@ def sample(code: str, environment: dict[str, str]) -> tuple[float, list[str]]:
 
 def main() -> int:
     """Measure and write docs/results/imports.{md,json}."""
-    options = results.arguments(__doc__)
-    seconds: dict[str, list[float]] = {name: [] for name, _, _ in VARIANTS}
-    modules: list[str] = []
-    for _ in range(options.rounds):
-        for name, code, environment in VARIANTS:
-            taken, loaded = sample(code, environment)
-            seconds[name].append(taken)
-            modules = loaded or modules
+    options = results.parser(__doc__).parse_args()
+    samples = results.turns({name: partial(sample, *more) for name, *more in VARIANTS}, options.rounds)
+    modules = samples[VARIANTS[0][0]][0][1]
+    seconds = {name: [taken for taken, _ in found] for name, found in samples.items()}
     rows: list[dict[str, Any]] = [
         {"what": name, "median ms": statistics.median(times) * 1e3, "min ms": min(times) * 1e3}
         for name, times in seconds.items()

@@ -17,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from benchmarks import results
@@ -86,22 +87,14 @@ def _free_port() -> int:
         return int(trial.getsockname()[1])
 
 
-def interleaved(names: Sequence[str], rounds: int, measure: Callable[[str], float]) -> dict[str, list[float]]:
-    """Measurements of each name, one of each a round."""
-    found: dict[str, list[float]] = {name: [] for name in names}
-    for _ in range(rounds):
-        for name in names:
-            found[name].append(measure(name))
-    return found
-
-
 def main() -> None:
-    given = results.arguments(__doc__)
+    given = results.parser(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        starts = interleaved(list(launchers(0)), given.rounds, lambda one: start_up(one, folder))
+        starts = results.turns({one: partial(start_up, one, folder) for one in launchers(0)}, given.rounds)
         jobs = ["accel launch", "accel launch, bound", "torchrun"]
-        speeds = interleaved(jobs, max(1, given.rounds // 3), lambda one: throughput(one, folder))
+        runs = {one: partial(throughput, one, folder) for one in jobs}
+        speeds = results.turns(runs, max(1, given.rounds // 3))
     reference = statistics.median(starts["torchrun"])
     rows = [
         {

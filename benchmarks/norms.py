@@ -69,7 +69,7 @@ def row(tensors: int, size: int, threads: int, rounds: int) -> dict[str, Any]:
 
 def main() -> int:
     """Measure and write docs/results/norms.{md,json}."""
-    options = results.arguments(__doc__)
+    options = results.parser(__doc__).parse_args()
     counts = sorted({1, torch.get_num_threads()})
     rows = [row(*shape, threads, options.rounds) for threads in counts for shape in SHAPES]
     text = (

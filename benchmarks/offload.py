@@ -17,12 +17,11 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from benchmarks import results
-from benchmarks.bars import stacked
 
 WIDTH = 4096
 #: ZeRO stage, type, threads.
@@ -75,25 +74,22 @@ def timed(stage: int, dtype: str, millions: int, rounds: int) -> dict[str, Any]:
 
     made = engine(stage, dtype, millions)
     batch = torch.randn(1, WIDTH, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32)
-    seconds: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
-    for count in range(rounds + 2):
-        for replaced in (False, True):
-            methods(replaced)
-            took = iteration(made, batch)
-            if count >= 2:  # the first two allocate
-                seconds[replaced].append(took)
-    totals = {replaced: [sum(pair) for pair in pairs] for replaced, pairs in seconds.items()}
 
-    def median(replaced: bool, part: Callable[[tuple[float, float]], float]) -> float:
-        return 1e3 * statistics.median(map(part, seconds[replaced]))
+    def measure(replaced: bool) -> tuple[float, float]:
+        methods(replaced)
+        return iteration(made, batch)
 
-    return {
-        "stock backward ms": median(False, lambda pair: pair[0]),
-        "backward ms": median(True, lambda pair: pair[0]),
-        "stock step ms": median(False, lambda pair: pair[1]),
-        "step ms": median(True, lambda pair: pair[1]),
-        "stock ÷ ours": statistics.median(a / b for a, b in zip(totals[False], totals[True], strict=True)),
+    # The first two rounds allocate.
+    runs = results.turns(
+        {"stock": partial(measure, False), "ours": partial(measure, True)}, rounds, warm_up=2
+    )
+    parted = {
+        f"{way}{part} ms": 1e3 * statistics.median(pair[number] for pair in runs[name])
+        for number, part in enumerate(("backward", "step"))
+        for way, name in (("stock ", "stock"), ("", "ours"))
     }
+    ratios = (sum(stock) / sum(ours) for stock, ours in zip(runs["stock"], runs["ours"], strict=True))
+    return {**parted, "stock ÷ ours": statistics.median(ratios)}
 
 
 def peak(stage: int, dtype: str, millions: int, replaced: bool) -> int:
@@ -116,16 +112,20 @@ def parts(stage: int, dtype: str, millions: int, rounds: int) -> dict[str, dict[
 
     made = engine(stage, dtype, millions)
     batch = torch.randn(1, WIDTH, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32)
-    seen: dict[str, list[dict[str, float]]] = {"stock": [], "ours": []}
-    for _ in range(rounds + 2):
-        for name, iterations in seen.items():
-            methods(name == "ours")
-            with profiled() as profile:
-                iteration(made, batch)
-            iterations += profile.iterations
+
+    def measure(replaced: bool) -> list[dict[str, float]]:
+        methods(replaced)
+        with profiled() as profile:
+            iteration(made, batch)
+        return profile.iterations
+
+    runs = results.turns({"stock": partial(measure, False), "ours": partial(measure, True)}, rounds + 2)
     return {
-        name: {part: 1e3 * seconds for part, seconds in Profile(iterations).mean(2).items()}
-        for name, iterations in seen.items()
+        name: {
+            part: 1e3 * seconds
+            for part, seconds in Profile([each for found in iterations for each in found]).mean(2).items()
+        }
+        for name, iterations in runs.items()
     }
 
 
@@ -160,11 +160,9 @@ def _cases(wanted: str) -> Sequence[tuple[int, str, int]]:
 
 def main() -> int:
     """Measure and write docs/results/offload.{md,json}."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=9, help="interleaved rounds; medians are reported")
+    parser = results.parser(__doc__, rounds=9)
     parser.add_argument("--millions", type=int, default=100, help="parameters")
     parser.add_argument("--cases", default="", help="as 2-bf16-1,3-fp32-2; default: all")
-    parser.add_argument("--out", type=Path, default=results.FOLDER, help="folder of the result files")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -206,7 +204,7 @@ def write_parts(options: argparse.Namespace) -> None:
         )
         name, title = f"offload-parts-{stage}", f"ZeRO-Offload: the parts of an iteration, ZeRO-{stage}"
         results.write(name, title, text, rows, options.out)
-        options.out.joinpath(f"{name}.svg").write_text(stacked(bars, title), encoding="utf-8")
+        results.stacked(bars, title, options.out / f"{name}.svg")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ gradient written. All run on the same tensors with the same number of threads; `
 
 from __future__ import annotations
 
-import argparse
 import sys
 import warnings
 from collections.abc import Callable
@@ -118,28 +117,19 @@ def many(rounds: int, threads: int, tensors: int = 300, size: int = 1000) -> dic
 
 def plot(rows: list[dict[str, Any]], folder: Path) -> None:
     """Bandwidth over size, one line for each type and number of threads."""
-    import matplotlib as mpl
-
-    mpl.use("svg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 4.5))
+    axes = results.axes("Adam on the host", xscale="log", xlabel="elements", ylabel="GB/s")
     for kind in DTYPES:
         for threads in sorted({row["threads"] for row in rows}):
             line = [row for row in rows if (row["type"], row["threads"]) == (kind, threads)]
             label = f"{kind}, {threads} thread{'s' * (threads > 1)}"
             axes.plot([r["elements"] for r in line], [r["GB/s"] for r in line], marker="o", label=label)
-    axes.set(xscale="log", xlabel="elements", ylabel="GB/s", title="Adam on the host")
     axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(folder / "optimizers.svg", metadata={"Date": None})
+    results.save(axes, folder / "optimizers.svg")
 
 
 def main() -> int:
     """Measure and write docs/results/optimizers*.{md,json,svg}."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=21)
-    parser.add_argument("--out", type=Path, default=results.FOLDER)
+    parser = results.parser(__doc__, rounds=21)
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="leave larger sizes out")
     options = parser.parse_args()
     warnings.simplefilter("ignore")

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Write a benchmark's rows as a Markdown table and as JSON, with the machine and the versions they come from."""
+"""What all benchmarks share: options, turns of the contenders, and results as tables, JSON and plots.
+
+A page names the machine and the versions that its figures come from.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,14 @@ import importlib.metadata
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
 
 
@@ -57,12 +64,74 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def arguments(description: str | None) -> argparse.Namespace:
-    """The options that every benchmark has."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--rounds", type=int, default=31, help="interleaved rounds; medians are reported")
-    parser.add_argument("--out", type=Path, default=FOLDER, help="folder of the result files")
-    return parser.parse_args()
+def parser(description: str | None, rounds: int = 31) -> argparse.ArgumentParser:
+    """A parser of the options that every benchmark has."""
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--rounds", type=int, default=rounds, help="interleaved rounds; medians are reported")
+    made.add_argument("--out", type=Path, default=FOLDER, help="folder of the result files")
+    return made
+
+
+def turns(
+    measures: Mapping[str, Callable[[], T]], rounds: int, *, warm_up: int = 0, shuffle: bool = False
+) -> dict[str, list[T]]:
+    """What each measure returns; in every round they take turns, so that what disturbs the machine disturbs all.
+
+    warm_up: rounds before the first one that counts. shuffle: a new random order each round.
+    """
+    order, draw = list(measures), random.Random(0)
+    found: dict[str, list[T]] = {name: [] for name in order}
+    for number in range(warm_up + rounds):
+        if shuffle:
+            draw.shuffle(order)
+        for name in order:
+            value = measures[name]()
+            if number >= warm_up:
+                found[name].append(value)
+    return found
+
+
+def medians(samples: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The median of each."""
+    return {name: statistics.median(values) for name, values in samples.items()}
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Elapsed seconds of a call."""
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def axes(title: str, **options: Any) -> Any:
+    """Empty axes of a plot for the pages."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    import matplotlib.pyplot as plt
+
+    found = plt.subplots(figsize=(8, 4.5))[1]
+    found.set(title=title, **options)
+    return found
+
+
+def save(drawn: Any, file: Path) -> None:
+    """Write a plot, the same bytes for the same figures."""
+    drawn.legend(fontsize="small")
+    drawn.figure.savefig(file, metadata={"Date": None}, bbox_inches="tight")
+
+
+def stacked(bars: Mapping[str, Mapping[str, float]], title: str, file: Path) -> None:
+    """Draw milliseconds by part, one bar for each run."""
+    drawn, names = axes(title, xlabel="milliseconds"), list(bars)
+    left = [0.0] * len(names)
+    for part in dict.fromkeys(part for bar in bars.values() for part in bar):
+        widths = [bars[name].get(part, 0.0) for name in names]
+        drawn.barh(
+            names, widths, left=left, label=f"{part}: {' → '.join(f'{width:,.1f}' for width in widths)}"
+        )
+        left = [begin + width for begin, width in zip(left, widths, strict=True)]
+    save(drawn, file)
 
 
 def cell(value: Any) -> str:

@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,30 +71,25 @@ _KINDS = {
 }
 
 
+def _milliseconds(step: Callable[[], None]) -> float:
+    return 1000 * results.seconds(lambda: [step() for _ in range(_STEPS)]) / _STEPS
+
+
 def worker(rounds: int) -> None:
     """Measure in this process, which has the device, and print milliseconds and ratios as JSON."""
-    import time
-
     import torch_npu  # noqa: F401
 
     found: dict[str, Any] = {}
     for name, (kind, make) in _KINDS.items():
         steps = {device: make(kind, device) for device in ("cpu", _DEVICE)}
-        times: dict[str, list[float]] = {device: [] for device in steps}
-        for number in range(rounds + 3):  # the first three warm up
-            for device, step in steps.items():
-                began = time.perf_counter()
-                for _ in range(_STEPS):
-                    step()
-                if number >= 3:
-                    times[device].append(1000 * (time.perf_counter() - began) / _STEPS)
-        found[name] = times
+        runs = {device: partial(_milliseconds, step) for device, step in steps.items()}
+        found[name] = results.turns(runs, rounds, warm_up=3)
     sys.stdout.write(json.dumps(found) + "\n")
 
 
 def main() -> None:
     """Write docs/results/simulator.md and .json."""
-    options = results.arguments(__doc__)
+    options = results.parser(__doc__).parse_args()
     environment = accel_sim.environment(_DEVICE, base={**os.environ, "OMP_NUM_THREADS": "1"})
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.simulator", "--worker", str(options.rounds)]
     root = Path(__file__).resolve().parents[1]

@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 from benchmarks import results
@@ -23,9 +21,8 @@ in `benchmarks/programs`. Simulated devices show wiring, contracts and numerics,
 
 def main() -> None:
     """Run everything; exit with 1 if a program fails on a device."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = results.parser(__doc__)
     parser.add_argument("--devices", nargs="+", default=list(run.DEVICES), help="devices to run on")
-    parser.add_argument("--out", type=Path, default=results.FOLDER, help="folder of the result files")
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for kind in run.KINDS:

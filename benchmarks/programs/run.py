@@ -4,15 +4,19 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import accel_sim
+from benchmarks.programs import Programs
 
 DEVICES = ("npu", "hpu", "mlu", "xpu", "cuda")
 KINDS = ("single", "ranks")
@@ -27,17 +31,8 @@ Outcomes = dict[str, dict[str, Any]]
 def outcomes(kind: str, device: str, names: Iterable[str] = ()) -> Outcomes:
     """Return losses or error of each program of a kind on a device, by its name. `cpu` is the machine's own."""
     launcher = _LAUNCHER if kind == "ranks" else ()
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        *launcher,
-        "-m",
-        "benchmarks.programs.worker",
-        kind,
-        device,
-        *names,
-    ]
+    worker = ("-m", "benchmarks.programs.run", kind, device)
+    command = [sys.executable, "-W", "ignore", *launcher, *worker, *names]
     done = subprocess.run(
         command, env=_environment(device), capture_output=True, text=True, check=False, timeout=900, cwd=ROOT
     )
@@ -73,3 +68,46 @@ def verdict(found: dict[str, Any], reference: dict[str, Any]) -> str:
 def passes(text: str) -> bool:
     """Return whether a verdict is that of a program that works."""
     return text == "equal" or text[:1].isdigit()
+
+
+#: Guards against a hang.
+_TIMEOUT = timedelta(seconds=120)
+
+
+def worker(kind: str, device: str, *names: str) -> None:
+    """Run all programs of a kind, or those named, in this process or rank; print losses or error of each as JSON."""
+    warnings.simplefilter("ignore")
+    programs: Programs = importlib.import_module(f"benchmarks.programs.{kind}").PROGRAMS
+    from accel_core import get_accelerator
+
+    accelerator = get_accelerator()  # imports the vendor's runtime, as the first line of a program does
+    if kind == "ranks":
+        _join(device, accelerator)
+    outcomes = {
+        name: _outcome(program, device)
+        for name, program in programs.by_name.items()
+        if not names or name in names
+    }
+    if int(os.environ.get("RANK", "0")) == 0:
+        sys.stdout.write("\n" + json.dumps({"outcomes": outcomes}) + "\n")
+
+
+def _join(device: str, accelerator: Any) -> None:
+    if device != "cpu":
+        accelerator.set_device(int(os.environ["LOCAL_RANK"]))
+    import deepspeed
+
+    deepspeed.init_distributed(accelerator.communication_backend_name(), timeout=_TIMEOUT)
+
+
+def _outcome(program: Any, device: str) -> dict[str, Any]:
+    try:
+        losses = program(device)
+    except Exception as error:
+        first = (str(error).splitlines() or [""])[0]
+        return {"error": f"{type(error).__name__}: {first}"[:300]}
+    return {"losses": losses}
+
+
+if __name__ == "__main__":
+    worker(*sys.argv[1:])
