@@ -78,12 +78,12 @@ class Worker:
             number = theirs.fileno()
             self._process = _start(["-m", module, str(number)], self._output, environment, (number,))
 
-    def ask(self, seconds: float, what: str, *arguments: str) -> Reply:
+    def ask(self, seconds: float, what: str, *arguments: Any) -> Reply:
         """Send a request and wait up to `seconds` for the reply."""
         self.send(what, *arguments)
         return self.receive(seconds)
 
-    def send(self, what: str, *arguments: str) -> None:
+    def send(self, what: str, *arguments: Any) -> None:
         """Send a request; `receive` returns the reply."""
         self._printed = self._output.stat().st_size
         try:

@@ -535,7 +535,7 @@ class CandidateSet:
 
     def _own_backends(self, broken: Candidate) -> list[Candidate]:
         return [
-            self.of_deepspeed(entry.key, entry.variant, broken.package)
+            of_backend(entry, self._deepspeed.backend(entry.key, entry.variant), broken.package)
             for entry in cascade.entries(broken.key)
             if broken.variant in ("", entry.variant)
         ]
@@ -548,11 +548,6 @@ class CandidateSet:
             for f in self.all
         )
         return own.key in (self._keys or ()) and own.state is State.PENDING and not served
-
-    def of_deepspeed(self, key: str, variant: str, replaces: str) -> Candidate:
-        """Return the candidate about DeepSpeed's own backend in the place of a package."""
-        (entry,) = (entry for entry in cascade.entries(key) if entry.variant == variant)
-        return of_backend(entry, self._deepspeed.backend(key, variant), replaces)
 
     def vendor(self, candidate: Candidate) -> Vendor | None:
         """Return the vendor record of a candidate; None for a backend of DeepSpeed."""

@@ -294,7 +294,7 @@ class Children:
             # A backend that torch loads by itself would hold PrivateUse1.
             environment[AUTOLOAD] = "0"
         with closing(Worker(STEPS, **environment)) as worker:
-            reply = worker.ask(self._seconds, "confirm", candidate.key, candidate.variant, candidate.replaces)
+            reply = worker.ask(self._seconds, "confirm", candidate)
             return self._read(candidate, reply, "its runtime")
 
     def close(self) -> None:
@@ -304,7 +304,7 @@ class Children:
 
     def _ask(self, seconds: float, step: str, candidate: Candidate) -> Reply:
         worker = self._worker or Worker(STEPS, **self._environment)
-        reply = worker.ask(seconds, step, candidate.key, candidate.variant, candidate.replaces)
+        reply = worker.ask(seconds, step, candidate)
         self._worker = None if reply.failure else worker
         ended = reply.failure or reply.answer.get("interrupted", "")
         if ended:

@@ -43,18 +43,16 @@ def extension(name: str) -> dict[str, Any]:
         return _described(error)
 
 
-def confirm(key: str, variant: str, replaces: str) -> dict[str, Any]:
-    """Confirm one candidate: import its runtime and count devices. replaces: as in `Candidate`."""
+def confirm(candidate: Candidate) -> dict[str, Any]:
+    """Confirm one candidate: import its runtime and count devices."""
     try:
-        candidates = _candidates()
-        return _answer(candidates.confirm(_find(candidates, key, variant, replaces)))
+        return _answer(_candidates().confirm(candidate))
     except KeyboardInterrupt as error:
         return {"interrupted": _described(error)["reason"]}
 
 
-def construct(key: str, variant: str, replaces: str) -> dict[str, Any]:
+def construct(candidate: Candidate) -> dict[str, Any]:
     """Construct the accelerator with the code of a run under DS_ACCELERATOR=key."""
-    candidate = _find(_candidates(), key, variant, replaces)
     os.environ[env.DS_ACCELERATOR.name] = candidate.key
     api.set_accelerator(None)
     try:
@@ -65,7 +63,7 @@ def construct(key: str, variant: str, replaces: str) -> dict[str, Any]:
         return _answer(_broken(candidate, str(error), error.what))
     _, selection = api.CURRENT.state()
     chosen = selection.verdict.candidate if selection else None
-    if chosen and chosen.replaces and not replaces:
+    if chosen and chosen.replaces and not candidate.replaces:
         return _answer(_broken(candidate, "", "its accelerator cannot be constructed"))
     return {**_answer(candidate.now(State.CHOSEN)), "accelerator": f"{cls.__module__}:{cls.__qualname__}"}
 
@@ -73,14 +71,6 @@ def construct(key: str, variant: str, replaces: str) -> dict[str, Any]:
 @functools.cache
 def _candidates() -> CandidateSet:
     return CandidateSet(api.CURRENT.deepspeed)
-
-
-def _find(candidates: CandidateSet, key: str, variant: str, replaces: str) -> Candidate:
-    if replaces:
-        return candidates.of_deepspeed(key, variant, replaces)
-    # A package that cannot be imported may have the same key.
-    able = (candidate for candidate in candidates.all if candidate.state is not State.BROKEN)
-    return next(candidate for candidate in able if (candidate.key, candidate.variant) == (key, variant))
 
 
 def _broken(candidate: Candidate, error: str, reason: str) -> Candidate:
