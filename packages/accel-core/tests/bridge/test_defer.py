@@ -94,7 +94,7 @@ def test_an_importable_wheel_without_a_device_is_not_detected(children: Any, tmp
 @needs_supa
 @pytest.mark.upstream
 @pytest.mark.parametrize("first", _FIRST)
-def test_a_runtime_that_crashes_is_told_when_asked_for(children: Any, tmp_path: Path, first: str) -> None:
+def test_a_runtime_that_crashes_is_reported_when_asked_for(children: Any, tmp_path: Path, first: str) -> None:
     (tmp_path / "torch_supa.py").write_text("raise OSError('libsupa.so: cannot open shared object file')")
     failed = children.attempt(first, [tmp_path], DS_ACCELERATOR="supa")
     assert failed.status == 1
@@ -122,7 +122,7 @@ def test_without_deepspeed_the_error_names_what_to_install(children: Any, supa: 
         assert "pip install deepspeed" in failed.err
 
 
-def test_a_deepspeed_without_that_backend_is_told_from_none(children: Any, supa: Path) -> None:
+def test_a_deepspeed_without_that_backend_is_distinguished_from_none(children: Any, supa: Path) -> None:
     if "supa" in _backends() or not _backends():
         pytest.skip("this is about a DeepSpeed that is older than its backend for supa")
     failed = children.attempt("import deepspeed", [supa], DS_ACCELERATOR="supa")

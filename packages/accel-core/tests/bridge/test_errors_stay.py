@@ -120,7 +120,7 @@ def test_what_is_no_accelerator_is_refused_by_both_doors_and_changes_nothing(
     assert "an instance, not the class: add ()" in refused[2]
 
 
-def test_clearing_the_choice_selects_anew(children: Any, toy: Path, classic: Path) -> None:
+def test_clearing_the_choice_selects_again(children: Any, toy: Path, classic: Path) -> None:
     children.run(
         """
         import os, accel_core, deepspeed, agreement

@@ -123,7 +123,7 @@ _BREAKAGES = {
 
 @pytest.mark.upstream
 @pytest.mark.parametrize("breakage", _BREAKAGES.values(), ids=_BREAKAGES)
-def test_a_broken_wrapt_is_told_and_takes_nothing_down(
+def test_a_broken_wrapt_is_reported_and_takes_nothing_down(
     children: Any, toy: Path, tmp_path: Path, breakage: str
 ) -> None:
     (tmp_path / "wrapt.py").write_text(breakage)

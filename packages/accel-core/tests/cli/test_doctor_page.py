@@ -38,7 +38,7 @@ def test_the_json_of_the_page_has_the_shape_of_the_real_one(bare: Any) -> None:
     assert shape(json.loads(block)) == shape(report)
 
 
-def test_every_code_and_every_state_is_told() -> None:
+def test_every_code_and_every_state_is_reported() -> None:
     source = Path(advice.__file__).read_text(encoding="utf-8")
     codes = set(re.findall(r'Remark\(\s*"([a-z-]+)"', source))
     assert len(codes) > 15

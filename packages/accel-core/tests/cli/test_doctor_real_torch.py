@@ -31,7 +31,7 @@ def test_it_names_the_backend_extension_that_breaks_the_real_torch(bare: Any, ru
     assert "Failed to load the backend extension: torch_sick" in torch["error"]
 
 
-def test_the_real_torch_imports_and_tells_its_version(run_here: Any) -> None:
+def test_the_real_torch_imports_and_reports_its_version(run_here: Any) -> None:
     torch = run_here("-c", EXAMINE).report
     assert (torch["imports"], torch["without_vendors"], torch["reason"]) == (True, True, "")
     assert torch["version"].startswith(importlib.metadata.version("torch").partition("+")[0])

@@ -49,7 +49,7 @@ def shown(capsys: pytest.CaptureFixture[str], reported: Report) -> str:
 
 
 @pytest.mark.parametrize("columns", [60, 80, 160])
-def test_everything_is_told_at_every_width(
+def test_everything_is_reported_at_every_width(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], columns: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))

@@ -115,7 +115,7 @@ def test_the_current_device_may_have_another_index(one: One) -> None:
         one.memory_allocated(0)
 
 
-def test_memory_is_what_the_runtime_tells(one: One, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_is_what_the_runtime_reports(one: One, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (one.available_memory(), one.total_memory()) == (3, 4)
     monkeypatch.setattr(one.device_module, "memory_reserved", lambda: 7, raising=False)
     assert one.available_memory() == 3 + 7 - 5, "the allocator holds two bytes that no tensor uses"

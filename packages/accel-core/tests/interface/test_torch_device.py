@@ -78,7 +78,7 @@ def test_typed_constructors_make_tensors_on_the_device(toy: TorchDeviceAccelerat
         assert (made.dtype, made.device.type, tuple(made.shape)) == (dtype, "meta", (2,))
 
 
-def test_on_accelerator_tells_devices_apart(toy: TorchDeviceAccelerator) -> None:
+def test_on_accelerator_distinguishes_devices(toy: TorchDeviceAccelerator) -> None:
     for _ in range(2):  # the second answer comes from memory
         assert toy.on_accelerator(torch.empty(1, device="meta"))
         assert not toy.on_accelerator(torch.empty(1))

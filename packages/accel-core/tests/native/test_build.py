@@ -42,7 +42,7 @@ def test_a_changed_header_or_flag_is_another_library(source: Source, monkeypatch
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x7fELF cut off", None], ids=["empty", "truncated", "one byte"])
-def test_a_damaged_library_is_built_anew(source: Source, cache: Path, damage: bytes | None) -> None:
+def test_a_damaged_library_is_built_again(source: Source, cache: Path, damage: bytes | None) -> None:
     path = build.library(source)
     content = path.read_bytes() if damage is None else damage
     path.write_bytes(content if damage is not None else content[:-1] + bytes([content[-1] ^ 1]))

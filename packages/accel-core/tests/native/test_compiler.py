@@ -70,7 +70,7 @@ def test_whatever_a_compiler_without_openmp_says_the_library_is_built_without(
     assert answer(build.library(source)) == 42
 
 
-def test_the_first_errors_are_told_when_it_fails_both_ways(
+def test_the_first_errors_are_reported_when_it_fails_both_ways(
     source: Source, cache: Path, compiler_that: Callable[[str], Path]
 ) -> None:
     compiler_that(
@@ -80,7 +80,7 @@ def test_the_first_errors_are_told_when_it_fails_both_ways(
         build.library(source)
 
 
-def test_words_that_are_no_utf_8_are_told_as_well_as_can_be(
+def test_words_that_are_no_utf_8_are_reported_as_well_as_can_be(
     source: Source, cache: Path, compiler_that: Callable[[str], Path]
 ) -> None:
     compiler_that(r"printf 'answer.cpp: error: gew\366hnlich\n' >&2; exit 1")

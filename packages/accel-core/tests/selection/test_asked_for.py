@@ -166,7 +166,7 @@ def test_switch_that_is_neither_yes_nor_no_is_refused(machine: Any, monkeypatch:
     assert machine.select().device_name() == "cpu"
 
 
-def test_skip_that_names_nobody_is_told(
+def test_skip_that_names_nobody_is_reported(
     machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine.install("npu")

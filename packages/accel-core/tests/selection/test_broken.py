@@ -55,7 +55,7 @@ def test_whatever_fails_is_broken_and_detection_goes_on_with_a_warning(
 
 
 @each_part
-def test_the_fall_back_to_the_cpu_tells_it(machine: Any, caplog: pytest.LogCaptureFixture, part: str) -> None:
+def test_the_fall_back_to_the_cpu_names_it(machine: Any, caplog: pytest.LogCaptureFixture, part: str) -> None:
     machine.install("npu", **{part: FAILURES["OSError"]})
     assert machine.select().device_name() == "cpu"
     (warning,) = caplog.messages
@@ -223,7 +223,7 @@ def test_broken_stranger_does_not_outrank_the_cpu(machine: Any, caplog: pytest.L
 
 
 @pytest.mark.parametrize("devices", [0, 2])
-def test_a_variant_that_fails_gives_way_to_the_next_and_is_told(
+def test_a_variant_that_fails_gives_way_to_the_next_and_is_reported(
     machine: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, devices: int
 ) -> None:
     ipex, native = "variant='ipex'", "variant='native'"
@@ -293,7 +293,7 @@ def test_skipped_runtime_is_not_asked(machine: Any, monkeypatch: pytest.MonkeyPa
     assert machine.candidate("npu").state is State.BLOCKED
 
 
-def test_interrupt_passes_through_and_the_next_call_selects_anew(machine: Any) -> None:
+def test_interrupt_passes_through_and_the_next_call_selects_again(machine: Any) -> None:
     module = machine.install("npu", confirm="raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
         machine.select()
@@ -444,7 +444,7 @@ def test_without_deepspeed_the_error_names_the_package_to_install(
     assert machine.refused(AcceleratorUnavailable).do.startswith("pip install deepspeed")
 
 
-def test_asking_for_a_backend_of_deepspeed_without_a_device_is_told(
+def test_asking_for_a_backend_of_deepspeed_without_a_device_is_reported(
     machine: Any, deepspeed: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     own = object()

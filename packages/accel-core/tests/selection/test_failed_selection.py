@@ -63,7 +63,7 @@ def test_taking_the_variable_back_does_not_turn_the_failure_into_a_cpu(
     machine.refused(AcceleratorBroken)
 
 
-def test_clearing_the_choice_selects_anew(machine: Any, asked: list[int], monkeypatch: Any) -> None:
+def test_clearing_the_choice_selects_again(machine: Any, asked: list[int], monkeypatch: Any) -> None:
     machine.refused(AcceleratorBroken)
     monkeypatch.delenv("DS_ACCELERATOR")
     accel_core.set_accelerator(None)

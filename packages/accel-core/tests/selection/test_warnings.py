@@ -130,7 +130,7 @@ def test_vendor_packages_without_runtime_and_device_are_named_in_one_line(
 @pytest.mark.parametrize(
     "evidence", ["(False, True, 'no runtime for the card')", "(True, False, 'no card for the runtime')"]
 )
-def test_a_runtime_or_a_device_alone_is_told_with_its_reason(
+def test_a_runtime_or_a_device_alone_is_reported_with_its_reason(
     machine: Any, caplog: pytest.LogCaptureFixture, evidence: str
 ) -> None:
     machine.install("npu", evidence=f"return Evidence{evidence}")

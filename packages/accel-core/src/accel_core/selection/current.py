@@ -134,50 +134,36 @@ def select(
     if error := _torch_fails():
         return Selection(Request(), Verdict(Step.FAIL, None, (), error=messages.torch_fails(error)))
     candidates = CandidateSet(deepspeed)
-    maker = _Maker(candidates, deepspeed, after_importing_deepspeed, deepspeed_asked)
 
     def ask(candidate: Candidate) -> tuple[Candidate, str]:
         return candidates.confirm(candidate), privateuse1_holder()
 
-    request = request_from_environment(deepspeed.keys())
-    return run_selection(
-        candidates, request if key is None else replace(request, asked=key), ask, maker.build
-    )
+    def made(candidate: Candidate, vendor: Vendor | None, deepspeed_first: bool) -> Any:
+        accelerator = after_importing_deepspeed() if deepspeed_first else None
+        if accelerator is not None:
+            return accelerator
+        with about_to(f"import and construct the accelerator of {candidate.label}"):
+            return deepspeed.accelerator(candidate.key) if vendor is None else construct(vendor)
 
-
-@dataclass(frozen=True)
-class _Maker:
-    """Constructor of accelerators; the fields are the arguments of `select`."""
-
-    candidates: CandidateSet
-    deepspeed: DeepSpeed
-    after_importing_deepspeed: Callable[[], Any]
-    deepspeed_asked: Callable[[], bool]
-
-    def build(self, candidate: Candidate) -> Any:
-        """Return the accelerator of a candidate, or a candidate with the error."""
-        vendor = self.candidates.vendor(candidate)
+    def build(candidate: Candidate) -> Any:
+        vendor = candidates.vendor(candidate)
         deepspeed_first = vendor is None or vendor.imports_deepspeed
         try:
             try:
-                return self._made(candidate, vendor, deepspeed_first)
+                return made(candidate, vendor, deepspeed_first)
             except Exception:
-                if deepspeed_first or not self.deepspeed_asked():
+                if deepspeed_first or not deepspeed_asked():
                     raise
             # The class derives from DeepSpeed's own without `imports_deepspeed` in its record. Try again with
             # deepspeed imported first, as in a program that begins with deepspeed.
-            return self._made(candidate, vendor, True)
+            return made(candidate, vendor, True)
         except KeyboardInterrupt:
             raise
         except BaseException as error:
             return _unbuildable(candidate, error, "" if vendor is None else _advice(vendor))
 
-    def _made(self, candidate: Candidate, vendor: Vendor | None, deepspeed_first: bool) -> Any:
-        accelerator = self.after_importing_deepspeed() if deepspeed_first else None
-        if accelerator is not None:
-            return accelerator
-        with about_to(f"import and construct the accelerator of {candidate.label}"):
-            return self.deepspeed.accelerator(candidate.key) if vendor is None else construct(vendor)
+    request = request_from_environment(deepspeed.keys())
+    return run_selection(candidates, request if key is None else replace(request, asked=key), ask, build)
 
 
 def run_selection(
@@ -467,11 +453,11 @@ class Explanation:
         reported = [
             f for f in self.candidates if f.state not in (State.NOT_INSTALLED, State.CHOSEN, State.DEFERRED)
         ]
-        telling = [f for f in reported if messages.is_telling(f)]
+        notable = [f for f in reported if messages.is_notable(f)]
         lines += [
-            f"  {candidate.label}: {candidate.state.value}: {candidate.reason}" for candidate in telling
+            f"  {candidate.label}: {candidate.state.value}: {candidate.reason}" for candidate in notable
         ]
-        if others := ", ".join(f.label for f in reported if f not in telling):
+        if others := ", ".join(f.label for f in reported if f not in notable):
             lines.append(f"  neither runtime nor device: {others}")
         return "\n".join(lines)
 

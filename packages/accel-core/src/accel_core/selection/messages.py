@@ -36,7 +36,7 @@ def _reportable(candidates: Iterable[Candidate]) -> list[Candidate]:
     return [f for f in candidates if f.key != CPU_KEY and f.state is not State.NOT_INSTALLED]
 
 
-def is_telling(candidate: Candidate) -> bool:
+def is_notable(candidate: Candidate) -> bool:
     """Whether a candidate that was not chosen could have been: not that its runtime is absent like its device."""
     return candidate.state is not State.ABSENT or candidate.runtime or candidate.hardware is True
 
@@ -217,11 +217,11 @@ def no_device(candidate: Candidate) -> str:
 def cpu_fallback(candidates: Iterable[Candidate]) -> str:
     """Warning: no other accelerator than the CPU is present."""
     reported = _reportable(candidates)
-    telling = [candidate for candidate in reported if is_telling(candidate)]
-    others = ", ".join(candidate.label for candidate in reported if not is_telling(candidate))
+    notable = [candidate for candidate in reported if is_notable(candidate)]
+    others = ", ".join(candidate.label for candidate in reported if not is_notable(candidate))
     why = ": no other accelerator's package or device was found."
-    if telling:
-        why = ":\n" + _listed(telling) + (f"\nneither runtime nor device: {others}" if others else "")
+    if notable:
+        why = ":\n" + _listed(notable) + (f"\nneither runtime nor device: {others}" if others else "")
     elif others:
         why = f": neither runtime nor device of the installed vendor packages was found ({others})."
     return f"Setting accelerator to CPU{why}\nSet DS_ACCELERATOR=cpu if this is what you want; {_SEE}."

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Let torch's own threads finish before the interpreter ends.
 
-A thread of gloo, or of a device's autograd, drops its last task after it has told the program that the task is done.
+A thread of gloo, or of a device's autograd, drops its last task after it has reported the task as done.
 The task holds tensors, and dropping a tensor's Python object needs the interpreter. If the interpreter ends at that
 moment, Python ends the thread; C++ does not allow that in a destructor, and the process aborts: "terminate called
 without an active exception", exit code -6, although all work was done. On a busy machine it happened once in 30 runs

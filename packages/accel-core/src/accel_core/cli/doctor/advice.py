@@ -56,7 +56,7 @@ def notes(facts: Facts) -> Iterator[Remark]:
         )
     elif not facts.bridge.on and not facts.bridge.repair:
         late = facts.bridge.reason.startswith(AUTOLOAD)
-        # Whoever set torch's switch may have been told to, since `import torch` failed without it.
+        # torch's switch may be set because `import torch` failed without it.
         advice = "unset the variable to join it again"
         if late:
             advice = "import accel_core first in the program; or unset it, if `import torch` works then"
