@@ -105,6 +105,8 @@ OPTIONAL = (
     "tests/simulated.json",
     "op_builder/fused.py",
     "device/test_inference.py",
+    "tests/test_probe.py",  # tests/vendors/test_records.py is for all packages
+    "tests/test_vendor.py",
 )
 #: The CPU is on every machine.
 WITHOUT = {"accel-cpu": {"tests/test_simulated.py"}}
