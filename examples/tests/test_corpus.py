@@ -2,13 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import math
 import shutil
 from pathlib import Path
 
 import pytest
-from byte_lm.corpus import SEPARATOR, VALIDATION_SHARE, load_corpus, read_start, unigram_entropy
-from byte_lm.errors import BadInput
+from byte_lm.corpus import SEPARATOR, VALIDATION_SHARE, load_corpus, unigram_entropy
 
 PLENTY = 10**9
 
@@ -29,12 +27,6 @@ def test_the_order_does_not_depend_on_the_file_system(texts: Path, tmp_path: Pat
     first, again = load_corpus(texts, PLENTY), load_corpus(tmp_path, PLENTY)
     assert (first.train, first.validation) == (again.train, again.validation)
     assert first.fingerprint == again.fingerprint
-
-
-def test_other_text_has_another_fingerprint(texts: Path, tmp_path: Path) -> None:
-    shutil.copytree(texts, tmp_path, dirs_exist_ok=True)
-    (tmp_path / "sums00.txt").write_text("something else")
-    assert load_corpus(texts, PLENTY).fingerprint != load_corpus(tmp_path, PLENTY).fingerprint
 
 
 def test_a_copy_of_a_file_does_not_leak_into_the_other_side(texts: Path, tmp_path: Path) -> None:
@@ -74,24 +66,8 @@ def test_the_default_text_is_the_standard_library_without_installed_packages() -
     assert not [name for name in names if "site-packages" in name or not name.endswith(".py")]
 
 
-def test_a_file_that_can_not_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=f"found:    {tmp_path}: "):
-        read_start(tmp_path, 10)
-
-
 @pytest.mark.parametrize(
     ("text", "bits"), [(b"aaaa", 0), (b"abab", 1), (bytes(range(256)), 8), (b"aaab", 0.811278)]
 )
 def test_known_values(text: bytes, bits: float) -> None:
     assert unigram_entropy(text) == pytest.approx(bits, abs=1e-6)
-
-
-def test_it_is_the_mean_surprise_of_real_text() -> None:
-    text = Path(__file__).read_bytes()
-    surprise = [-math.log2(text.count(byte) / len(text)) for byte in text]
-    assert unigram_entropy(text) == pytest.approx(sum(surprise) / len(surprise), rel=1e-12)
-
-
-def test_no_text_has_no_entropy() -> None:
-    with pytest.raises(ValueError, match="not defined"):
-        unigram_entropy(b"")

@@ -128,16 +128,6 @@ def test_ctrl_c_ends_a_run_with_a_word(launched: bool, tmp_path: Path) -> None:
     assert "Traceback" not in errors
 
 
-@pytest.mark.slow
-def test_a_model_that_cannot_be_divided_ends_all_ranks_with_the_reason(
-    tmp_path: Path, python: Callable
-) -> None:
-    result = python(tmp_path, *launch(), SCRIPT, "--layers", "1", "--width", "18", "--heads", "3")
-    assert result.returncode != 0
-    assert "error: The model cannot be divided among 2 ranks" in result.stderr
-    assert "Traceback" not in result.stderr
-
-
 @pytest.mark.parametrize(("heads", "groups", "ranks"), [(3, 3, 2), (4, 1, 2), (4, 4, 3)])
 def test_ranks_get_as_many_heads_as_each_other_or_none(heads: int, groups: int, ranks: int) -> None:
     from sharded_lm.model import check_divisible
@@ -207,14 +197,6 @@ def test_a_backend_that_is_not_there_is_refused_with_those_that_are(tmp_path: Pa
     assert "no such backend" in match[1]
     assert {"gloo", "shm"} <= set(match[2].removeprefix("one of ").split(", "))
     assert "Traceback" not in result.stderr
-
-
-def test_a_broken_model_is_refused(tmp_path: Path) -> None:
-    from sharded_lm.model import loaded
-
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(BadInput, match=re.escape(str(tmp_path))):
-        loaded(parse(("--model", str(tmp_path))))
 
 
 @pytest.mark.parametrize(

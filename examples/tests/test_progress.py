@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import io
 import re
-import threading
 import time
 
 import pytest
@@ -51,15 +50,6 @@ def test_the_time_left_has_the_validations_that_are_ahead(clock: Clock) -> None:
     assert said(shown)[1].endswith(f"{seconds // 60}:{seconds % 60:02d} left")
 
 
-def test_the_last_validation_is_ahead_when_the_last_step_is_done(clock: Clock) -> None:
-    shown = view(begin=0.5)
-    clock.now += 30.0
-    shown.validation_ended(8.0)
-    shown.validation_ended(8.0)
-    shown.update(1.0, 5, 2.0, 1.0)
-    assert said(shown)[0].endswith("0:08 left")
-
-
 def test_a_long_validation_gives_a_sign_of_life_and_a_short_one_none(clock: Clock) -> None:
     shown = view()
     clock.now += 1.0
@@ -102,14 +92,6 @@ def test_a_step_is_named_and_lives_until_it_ends(capsys: pytest.CaptureFixture[s
     capsys.readouterr()
     time.sleep(0.1)
     assert capsys.readouterr().out == ""
-
-
-@pytest.mark.usefixtures("impatient")
-def test_an_error_ends_the_signs_of_life() -> None:
-    before = threading.active_count()
-    with pytest.raises(KeyError), working("reading"):
-        raise KeyError("x")
-    assert threading.active_count() <= before  # another test's thread may have ended meanwhile
 
 
 @pytest.mark.usefixtures("impatient")

@@ -12,40 +12,26 @@ from pathlib import Path
 import pytest
 from byte_lm import report
 from byte_lm.errors import BadInput
+from byte_lm.job import read_job
 
 EXAMPLES = Path(__file__).parent.parent
 FOUR_PARTS = re.compile(r"error: .+\n  found:    .+(?:\n {12}.+)*\n  expected: .+\n  do:       .+\n")
 
 
-def empty_folder(folder: Path) -> list[str]:
-    (folder / "given").mkdir()
-    return ["--data", "given"]
+def given(content: str | bytes, flag: str) -> Callable[[Path], list[str]]:
+    """A file `given` with this content, which the flag names."""
+
+    def make(folder: Path) -> list[str]:
+        (folder / "given").write_bytes(content if isinstance(content, bytes) else content.encode())
+        return [flag, "given"]
+
+    return make
 
 
 def folder_of_binaries(folder: Path) -> list[str]:
     (folder / "given").mkdir()
     (folder / "given" / "table.bin").write_bytes(bytes(200_000))
     return ["--data", "given"]
-
-
-def file_as_folder(folder: Path) -> list[str]:
-    (folder / "given").write_text("text " * 100_000)
-    return ["--data", "given"]
-
-
-def half_written_config(folder: Path) -> list[str]:
-    (folder / "given").write_text('{"optimizer": {"type": "Ad')
-    return ["--deepspeed_config", "given"]
-
-
-def config_of_another_kind(folder: Path) -> list[str]:
-    (folder / "given").write_text("[1, 2]")
-    return ["--deepspeed_config", "given"]
-
-
-def config_with_stage_seven(folder: Path) -> list[str]:
-    (folder / "given").write_text('{"zero_optimization": {"stage": 7}}')
-    return ["--deepspeed_config", "given"]
 
 
 def checkpoint_of_another_shape(folder: Path) -> list[str]:
@@ -62,25 +48,21 @@ def checkpoint_without_state(folder: Path) -> list[str]:
     return ["--resume", "--out", "given"]
 
 
-def output_below_a_file(folder: Path) -> list[str]:
-    (folder / "given").write_text("in the way")
-    return ["--out", "given/results"]
-
-
 def just(*flags: str) -> Callable[[Path], list[str]]:
     return lambda folder: list(flags)
 
 
 CASES = {
     "missing data folder": (just("--data", "nowhere"), "nowhere is missing"),
-    "a file as data folder": (file_as_folder, "given is not a folder"),
-    "empty data folder": (empty_folder, "0 text file(s) with 0 bytes"),
+    "a file as data folder": (given("text " * 100_000, "--data"), "given is not a folder"),
     "no text in the data folder": (folder_of_binaries, "0 text file(s) with 0 bytes"),
     "context longer than the text": (just("--context", "9999999"), "--context 9999999"),
     "missing config": (just("--deepspeed_config", "nowhere.json"), "nowhere.json"),
-    "half-written config": (half_written_config, "Unterminated string"),
-    "config that is no object": (config_of_another_kind, "a JSON list"),
-    "bad stage in the config": (config_with_stage_seven, "zero_optimization.stage is 7"),
+    "half-written config": (given('{"optimizer": {"type": "Ad', "--deepspeed_config"), "Unterminated string"),
+    "config that is no object": (given("[1, 2]", "--deepspeed_config"), "a JSON list"),
+    "bad stage in the config": (
+        given('{"zero_optimization": {"stage": 7}}', "--deepspeed_config"), "zero_optimization.stage is 7"
+    ),
     "bad stage": (just("--stage", "7"), "--stage 7"),
     "offload without ZeRO": (just("--offload", "--stage", "0"), "ZeRO stage 0"),
     "bad dtype": (just("--dtype", "fp7"), "--dtype fp7"),
@@ -92,22 +74,22 @@ CASES = {
     "no checkpoint to resume": (just("--resume"), "No such file"),
     "checkpoint without its state": (checkpoint_without_state, "run.json"),
     "checkpoint of another model": (checkpoint_of_another_shape, "layers is 5 here and 9 in the checkpoint"),
-    "output below a file": (output_below_a_file, "given"),
-}
+    "output below a file": (lambda folder: [given("", "--out")(folder)[0], "given/results"], "given"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_refused_input_is_explained_and_leaves_nothing(case: str, tmp_path: Path, train: Callable) -> None:
+def test_refused_input_is_explained_and_leaves_nothing(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make, found = CASES[case]
     flags = make(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-
-    result = train(tmp_path, *flags)
-
-    assert result.returncode == 2
-    assert FOUR_PARTS.fullmatch(result.stderr), result.stderr
-    assert found in result.stderr.splitlines()[1]
-    assert result.stdout == ""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput) as caught:
+        read_job(flags)
+    assert FOUR_PARTS.fullmatch(f"error: {caught.value}\n"), str(caught.value)
+    assert found in str(caught.value).splitlines()[1]
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
