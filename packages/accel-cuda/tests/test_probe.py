@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from accel_cuda import probe, shims
+from accel_cuda import probe
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_mask_stands_in_the_reason(mask: str, reported: str, monkeypatch: pytest
     assert reported in answer.reason
 
 
-@pytest.mark.parametrize("name", shims.KNOWN)
+@pytest.mark.parametrize("name", probe.KNOWN)
 def test_known_shim_is_named_with_the_accelerator_that_serves_its_device(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,7 +99,7 @@ def test_known_shim_is_named_with_the_accelerator_that_serves_its_device(
     answer = probe.confirm()
     assert answer.devices == 0
     assert name in answer.reason
-    assert repr(shims.KNOWN[name]) in answer.reason
+    assert repr(probe.KNOWN[name]) in answer.reason
 
 
 @pytest.mark.parametrize("function", ["is_available", "device_count"])

@@ -15,7 +15,7 @@ from accel_core.device import TorchDeviceAccelerator
 from accel_cuda import nvml, ranges, visible
 from accel_cuda.op_builder import TABLE
 from accel_cuda.traits import ROCM, TRAITS
-from accel_cuda.variables import DEPRECATED_FP16
+from accel_cuda.vendor import DEPRECATED_FP16
 
 _EXPORTED = ["NCCL", "TORCH_NCCL"]
 

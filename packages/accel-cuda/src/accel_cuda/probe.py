@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import sys
+from types import ModuleType
+from typing import Any
 
 from accel_core.vendor import (
     Confirmation,
@@ -15,7 +17,7 @@ from accel_core.vendor import (
     module_exists,
     torch_build,
 )
-from accel_cuda import shims, visible
+from accel_cuda import visible
 
 #: Fields of torch.version; builds for these devices set one of them.
 TORCH_FIELDS = ("cuda", "hip")
@@ -45,11 +47,46 @@ def confirm() -> Confirmation:
     """Count devices without opening a context; returns 0 with a reason if another vendor has replaced torch.cuda."""
     import torch
 
-    if shim := shims.found(torch.cuda):
-        return Confirmation(0, shim)
+    if replaced := shim(torch.cuda):
+        return Confirmation(0, replaced)
     # device_count() uses NVML if possible. torch.cuda.is_available() could initialize the driver, after which
     # forked child processes cannot use the devices.
     count = int(torch.cuda.device_count())
     value = os.environ.get(visible.VARIABLE)
     limited = "" if value is None else f" with {visible.VARIABLE}={value or '(empty)'}"
     return Confirmation(count, f"torch.cuda counts {count}{limited}")
+
+
+# Migration tools of other vendors make torch.cuda use their own device.
+
+#: Modules whose import does so, and the key of the accelerator for the device.
+KNOWN = {
+    "torch_npu.contrib.transfer_to_npu": "npu",
+    "torch_mlu.utils.gpu_migration": "mlu",
+    "habana_frameworks.torch.gpu_migration": "hpu",
+    "torch_supa": "supa",
+    "torch_xmlir": "klxpu",
+}
+#: Functions that every such tool replaces.
+_DETECTION_FUNCTIONS = ("is_available", "device_count")
+
+
+def shim(cuda: Any) -> str:
+    """Return a sentence about the device that torch.cuda uses; empty if torch.cuda is unchanged."""
+    for name, key in KNOWN.items():
+        if name in sys.modules:
+            return (
+                f"{name} is imported: torch.cuda stands for {key} devices, which accelerator {key!r} serves"
+            )
+    origin = _origin(cuda)
+    return f"torch.cuda is not torch's own: {origin} has replaced it" if origin else ""
+
+
+def _origin(cuda: Any) -> str:
+    if isinstance(cuda, ModuleType) and cuda.__name__ != "torch.cuda":
+        return cuda.__name__
+    for name in _DETECTION_FUNCTIONS:
+        home = str(getattr(getattr(cuda, name), "__module__", ""))
+        if home.partition(".")[0] != "torch" or not f"{home}.".startswith("torch.cuda."):
+            return home or f"an unknown {name}()"
+    return ""

@@ -2,9 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The record that core finds through the entry point `accel.vendors`."""
 
-from accel_core.vendor import Vendor
+from accel_core.vendor import Variable, Vendor
 from accel_cuda.__about__ import __version__
-from accel_cuda.variables import VARIABLES
+
+DEPRECATED_FP16 = Variable(
+    "DS_ALLOW_DEPRECATED_FP16", "0", "1: train in fp16 on devices of compute capability 6 (DeepSpeed's own)."
+)
 
 VENDOR = Vendor(
     key="cuda",
@@ -15,6 +18,6 @@ VENDOR = Vendor(
     requires="torch",
     install='pip uninstall -y torch && pip install "torch=={release}" (on Linux the index has the build with CUDA; '
     "PyTorch's installation page names the indexes for ROCm and other releases of CUDA)",
-    variables=VARIABLES,
+    variables=(DEPRECATED_FP16,),
     version=__version__,
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from accel_cuda.kernels.library import HANDLE, LAUNCH, DeviceDriver
+from accel_cuda.kernels.driver import HANDLE, LAUNCH, DeviceDriver
 from accel_ops.device_kernels import KernelsUnusable
 
 #: Names that ROCm's releases have, if the process does not hold the library yet.

@@ -12,8 +12,7 @@ import torch
 
 from accel_core.op_builder import Implementation
 from accel_cuda.kernels import compiled_here, hip, images
-from accel_cuda.kernels.driver import Driver
-from accel_cuda.kernels.library import DeviceDriver
+from accel_cuda.kernels.driver import DeviceDriver, Driver
 from accel_ops.device_kernels import KernelNotStarted, KernelsUnusable, MemoizedLoader
 from accel_ops.kernel_builders import KernelSource, SelfCheck, packed_arguments
 

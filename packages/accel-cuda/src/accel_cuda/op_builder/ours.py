@@ -1,12 +1,11 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Fused optimizers: Adam with torch's own operators and our kernels, Lion with our kernels, Lamb with DeepSpeed's."""
+"""Ops by our kernels: Adam (torch's own operators first) and Lion, and the quantizer; else plain torch."""
 
 from __future__ import annotations
 
 from accel_cuda.kernels.loading import SOURCE
-from accel_cuda.op_builder.kernels import or_plain
-from accel_ops import fused_optimizers, kernel_builders
+from accel_ops import kernel_builders
 
 
 class FusedAdamBuilder(kernel_builders.FusedAdamBuilder):
@@ -22,4 +21,7 @@ class FusedLionBuilder(kernel_builders.FusedLionBuilder):
     SOURCE = SOURCE
 
 
-FusedLambBuilder = or_plain(fused_optimizers.FusedLambBuilder, "fused_lamb")
+class QuantizerBuilder(kernel_builders.QuantizerBuilder):
+    """Quantization in groups for ZeRO++ (qwZ, hpZ, qgZ, LoCo) and for weights."""
+
+    SOURCE = SOURCE
