@@ -33,10 +33,10 @@ from accel_core.errors import (
 )
 from accel_core.vendor import (
     ENTRY_POINT_GROUP,
-    INTERFACE_VERSION,
     Probe,
     Vendor,
     distribution_version,
+    interfaces,
 )
 from accel_core.vendor.probing import declaring_package
 
@@ -73,6 +73,7 @@ class Candidate:
     devices:  number of usable devices, None before they are counted.
     error:    the traceback of a broken candidate.
     advice:   what to do about a broken candidate or a missing runtime, if known.
+    deprecated: a sentence about the older interface number for which its package is written; empty if there is none.
     """
 
     key: str
@@ -92,6 +93,7 @@ class Candidate:
     yields_to: tuple[str, ...] = ()
     error: str = ""
     advice: str = ""
+    deprecated: str = ""
 
     @property
     def label(self) -> str:
@@ -213,8 +215,8 @@ def discover(entry_points: Iterable[importlib.metadata.EntryPoint] | None = None
         except AccelError as error:
             broken.append(_unloadable(point, error))
             continue
-        if vendor.interface == INTERFACE_VERSION:
-            vendors.append(vendor)
+        if vendor.interface in interfaces.supported():
+            vendors.append(interfaces.adapted(vendor))
         else:
             broken.append(_unusable([vendor], _mismatch(point, f"interface {vendor.interface}")))
     return _without_duplicates(vendors, broken)
@@ -268,12 +270,14 @@ def _mismatch(point: importlib.metadata.EntryPoint, written_for: str) -> Interfa
         text for text in (point.dist.requires or () if point.dist else ()) if text.startswith("accel-core")
     ]
     core = distribution_version("accel-core") or "of unknown version"
+    own, *older = map(str, interfaces.supported())
+    takes = f" and takes {older[0]}" if older else ""
     return InterfaceMismatch(
         what=f"{package} was built for another version of the accelerator interface",
         # Names both versions, because the line of a candidate has no "expected".
-        found=f"{package} {version} is written for {written_for}; accel-core {core} has interface {INTERFACE_VERSION}"
+        found=f"{package} {version} is written for {written_for}; accel-core {core} has interface {own}{takes}"
         + (f", and the package asks for {needs[0]}" if needs else ""),
-        expected=f"interface {INTERFACE_VERSION}, that of the installed accel-core",
+        expected=f"interface {' or '.join((own, *older))}, that of the installed accel-core",
         do=pip_install("accel-core", package, options="--upgrade"),
     )
 
@@ -378,6 +382,7 @@ def of_vendor(vendor: Vendor) -> Candidate:
         privateuse1=vendor.privateuse1,
         yields_to=vendor.yields_to,
         advice=vendor.how_to_install(),
+        deprecated=interfaces.deprecation(vendor.interface),
     )
     return _with_evidence(candidate, vendor)
 

@@ -48,7 +48,9 @@ def explained(stock: Callable[..., None], current: Callable[[], Any]) -> Callabl
             if _is_unknown(asked := bound.get("dist_backend")):
                 raise _no_backend(accel, str(asked), error) from error
             raise
+        _refuse_group_without(current())
         _warn_if_accelerate_counts_one()
+        _warn_if_torch_has_no_accelerator(current())
 
     return init_distributed
 
@@ -121,6 +123,28 @@ def _no_backend(accel: Any, asked: str, error: Exception) -> NoBackendForCollect
     )
 
 
+def _refuse_group_without(accel: Any) -> None:
+    """Raise if the process group was made for another device and has no backend for this accelerator on the host."""
+    import torch
+    import torch.distributed as dist
+
+    host = torch.device("cpu")  # house: torch's device type
+    if accel is None or accel._name != host.type or not dist.is_initialized():
+        return
+    types: list[torch.device] = getattr(dist.group.WORLD, "_device_types", [host])
+    if host in types:
+        return
+    backend = dist.get_backend()
+    (device, *_) = dist.Backend.backend_capability.get(backend, [types[0].type])
+    raise NoBackendForCollectives(
+        what=f"collectives of {accel._name} tensors are not possible in this process",
+        found=f"torch.distributed was initialized for {device} alone, with {backend!r}",
+        expected=f"a process group that has a backend for {accel._name}, too",
+        do=f"begin the program with torch.distributed.init_process_group('{host}:gloo,{device}:{backend}'), ahead of "
+        "DeepSpeed's own call; or use the CPU in a process of its own",
+    )
+
+
 def _warn_if_accelerate_counts_one() -> None:
     """Warn if accelerate has counted one process in a job of several: each rank would train on all of the data."""
     import torch.distributed as dist
@@ -142,6 +166,26 @@ def _warn_if_accelerate_counts_one() -> None:
         dist.get_world_size(),
         dist.get_backend(),
         dist.get_backend(),
+    )
+
+
+def _warn_if_torch_has_no_accelerator(accel: Any) -> None:
+    """Warn if TrainingArguments, next, will end in "Cannot access accelerator device when none is available".
+
+    torch looks once for the device of `torch.accelerator`; transformers asks when it is imported.
+    """
+    import torch
+
+    if "transformers.training_args" not in sys.modules or not env.is_local_rank_zero():
+        return
+    name, asked = accel.device_name().partition(":")[0], getattr(torch, "accelerator", None)  # torch 2.6
+    if name == "cpu" or asked is None or asked.is_available():  # house: torch's device type
+        return
+    _log.warning(
+        "torch.accelerator has no device, but DeepSpeed uses %r: TrainingArguments ends in 'Cannot access accelerator "
+        "device when none is available'. Import the device's runtime ahead of transformers; docs/huggingface.md of "
+        "accel names it",
+        name,
     )
 
 

@@ -7,6 +7,7 @@
 
 from accel_core.env import JOB_SECRET, Variable
 from accel_core.lazy import lazy_exports
+from accel_core.vendor.interfaces import core_requirement
 from accel_core.vendor.numa import InvalidCpuList, NumaNode, format_cpu_list, parse_cpu_list, usable_nodes
 from accel_core.vendor.probing import (
     Bindings,
@@ -31,7 +32,6 @@ from accel_core.vendor.record import (
     Trait,
     Traits,
     Vendor,
-    core_requirement,
 )
 
 __all__ = [

@@ -110,16 +110,6 @@ ENTRY_POINT_GROUP = "accel.vendors"
 #: would no longer work. Version 1 was everything before `Vendor.interface` was required.
 INTERFACE_VERSION = 2
 
-
-def core_requirement(number: int) -> str:
-    """Return the requirement of a package that is written for this interface number, such as `accel-core>=0.1,<0.3`.
-
-    Each number comes with one minor release of accel-core: 2 with 0.1, 3 with 0.2. A release takes packages of its own
-    number and of the one before, from 0.2 on. So pip sees which releases refuse a package.
-    """
-    return f"accel-core>=0.{number - 1},<0.{number + 1}"
-
-
 #: Marks an omitted priority; an int, so that the field has one type.
 _FROM_CASCADE = -(2**63)
 

@@ -1,0 +1,54 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The CPU in a program that has trained on a device: what is missing is said, and doing what is said works."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import accel_sim
+from accel_sim import build
+
+pytestmark = pytest.mark.upstream
+
+PROGRAM = r"""
+import re
+
+import deepspeed
+import torch
+import torch.distributed as dist
+
+import accel_core
+from accel_core.errors import NoBackendForCollectives
+from accel_cpu import CPU_Accelerator
+
+deepspeed.init_distributed()
+with accel_core.using(CPU_Accelerator()):
+    try:
+        deepspeed.init_distributed()
+    except NoBackendForCollectives as error:
+        advice = re.search(r"init_process_group\('(.+)'\)", error.do)[1]
+dist.destroy_process_group()
+dist.init_process_group(advice, store=dist.HashStore(), rank=0, world_size=1)
+deepspeed.init_distributed()
+with accel_core.using(CPU_Accelerator()):
+    deepspeed.init_distributed()
+    dist.all_reduce(torch.ones(2))
+dist.all_reduce(torch.ones(2, device="npu"))
+print(advice)
+"""
+
+
+def test_collectives_of_the_cpu_after_those_of_a_device_work_as_the_error_says() -> None:
+    build.library()
+    ours = ("ACCEL_S", "DS_ACCELERATOR", "MASTER_", "RANK", "LOCAL_", "WORLD_")
+    base = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROGRAM],
+        env=accel_sim.environment("npu", base=base), capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.stdout.splitlines()[-1:] == ["cpu:gloo,npu:hccl"], done.stderr
