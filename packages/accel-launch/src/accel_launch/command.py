@@ -133,22 +133,17 @@ def is_port_free_to_choose(plan: Plan, options: Options) -> bool:
 def chosen_port(plan: Plan, options: Options) -> Iterator[Plan]:
     """Yield the plan with a port that no other job of this host has, as long as the block runs."""
     with socket.socket() as held:
-        number = _bound_port(held)
+        for tried in (*_TRIED, 0):
+            with contextlib.suppress(OSError):
+                held.bind(("", tried))
+                break
+        number = int(held.getsockname()[1])
         # Rank 0 listens seconds from now. Until then this socket keeps other launchers away: they bind without
         # SO_REUSEADDR. torch's store binds with it, which the kernel permits as long as nobody listens.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if number != DEFAULT_PORT and options.shows_notes:
             say(f"port {DEFAULT_PORT} is in use, so rank 0 listens on port {number}")
         yield plan if number == DEFAULT_PORT else plan.with_master(plan.master_addr, number)
-
-
-def _bound_port(held: socket.socket) -> int:
-    for number in (*_TRIED, 0):
-        with contextlib.suppress(OSError):
-            held.bind(("", number))
-            return int(held.getsockname()[1])
-    check_port(DEFAULT_PORT)  # raises: there is no port at all
-    return DEFAULT_PORT
 
 
 def check_port(port: int) -> None:

@@ -12,7 +12,6 @@ import importlib.metadata
 import os
 import re
 import secrets
-import shlex
 import shutil
 import subprocess
 import sys
@@ -162,12 +161,13 @@ class Pdsh:
     agent's parent pipe: it ends with pdsh.
     """
 
+    _PROGRAM = (("pdsh",), "pdsh", "apt install pdsh")
     _MOST_HOSTS = 1024
     _EXITED = re.compile(rb"pdsh@[^:]*: ([^:\s]+): .*exited with exit code (\d+)")
 
     def check(self, plan: Plan, options: Options) -> None:
         """Raise EngineUnavailable without pdsh and ssh, EngineRefused for an IPv6 address."""
-        self._program()
+        find_program(*self._PROGRAM)
         if bracketed := next((host.name for host in plan.hosts if "[" in host.name), None):
             raise EngineRefused(
                 what="pdsh cannot connect to an IPv6 address",
@@ -176,9 +176,6 @@ class Pdsh:
                 do="name the host in ~/.ssh/config, and use that name in the hostfile",
             )
         find_program(("ssh",), "pdsh over ssh", "apt install openssh-client")
-
-    def _program(self) -> str:
-        return find_program(("pdsh",), "pdsh", "apt install pdsh")
 
     def supervisor(self, job: Job, options: Options, view: View) -> Supervisor:
         """Return a supervisor of pdsh."""
@@ -190,13 +187,16 @@ class Pdsh:
         path = f"/tmp/accel-job-{secrets.token_hex(16)}-"
         names = {host.name: path + host.name.rpartition("@")[2] for host in job.plan.hosts}
         ssh.write_files(names, options, job.to_text())
+        variables = {name: os.environ[name] for name in _PYTHON if os.environ.get(name)}
+        remote = ssh.remote_command(AGENT, options, "", variables)
         command = [
-            self._program(),
+            find_program(*self._PROGRAM),
             # -S: the highest exit code of the agents; -N: lines without the host's name ahead of them.
             *("-S", "-N", "-f", str(self._MOST_HOSTS)),
             *("-w", ",".join(host.name for host in job.plan.hosts)),
             *options.launcher_args,
-            self.remote_command(path, options),
+            # pdsh replaces %h by the host's name.
+            f"{remote.replace('%', '%%')} %h {path}%h",
         ]
         return of_command(job, command, view, environment, lost_host=self.lost_host)
 
@@ -206,25 +206,15 @@ class Pdsh:
         found = cls._EXITED.match(line)
         return (found[1].decode(), int(found[2])) if found else None
 
-    @staticmethod
-    def remote_command(path: str, options: Options) -> str:
-        """Return the command line for the shell of the other hosts; pdsh replaces `%h` by the host's name."""
-        words = [f"{name}={os.environ[name]}" for name in _PYTHON if os.environ.get(name)]
-        quoted = [shlex.quote(word) for word in ("env", *words, *AGENT)]
-        source = f". {shlex.quote(options.venv_script)} && " if options.venv_script else ""
-        before = source + "exec " + " ".join(quoted)
-        return f"{before.replace('%', '%%')} %h {path}%h"
-
 
 class Slurm:
     """Slurm: srun starts a guard for each rank, on the host of the plan, in the present allocation or in a new one."""
 
+    _PROGRAM = (("srun",), "Slurm", "apt install slurm-client, and run on a cluster with Slurm")
+
     def check(self, plan: Plan, options: Options) -> None:
         """Raise EngineUnavailable if there is no srun."""
-        self._program()
-
-    def _program(self) -> str:
-        return find_program(("srun",), "Slurm", "apt install slurm-client, and run on a cluster with Slurm")
+        find_program(*self._PROGRAM)
 
     def supervisor(self, job: Job, options: Options, view: View) -> Supervisor:
         """Return a supervisor of srun."""
@@ -232,7 +222,7 @@ class Slurm:
         # runs on line i of this file.
         hosts = _hosts_file([host.name for host, _ in job.plan.ranks()])
         command = [
-            self._program(),
+            find_program(*self._PROGRAM),
             f"--ntasks={job.plan.world_size}",
             f"--nodes={len(job.plan.hosts)}",
             "--distribution=arbitrary",

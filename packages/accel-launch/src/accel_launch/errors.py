@@ -86,6 +86,6 @@ class EngineRefused(AccelError, ValueError):
 
 
 class LogUnwritable(AccelError, OSError):
-    """A file or folder of the launcher (logs of ranks, pid, temporary files) cannot be written, or is not safe."""
+    """A file or folder of the launcher (logs of ranks, pid) cannot be written, or is another user's."""
 
     code = "ACC-615"

@@ -129,7 +129,8 @@ def _value(hint: Any, data: object, path: str) -> Any:
     # bool is an int in Python, not in JSON.
     if isinstance(hint, type) and type(data) is hint and _is_portable(data):
         return data
-    raise _wrong(path, data, _EXPECTED.get(hint, f"one of {', '.join(map(repr, arguments))}"))
+    one_of = f"one of {', '.join(map(repr, arguments))}" if origin is Literal else str(hint)
+    raise _wrong(path, data, _EXPECTED.get(hint, one_of))
 
 
 def _is_portable(data: object) -> bool:

@@ -117,15 +117,15 @@ class Lines:
         self.descriptor, self._take, self._rest = descriptor, take, b""
         os.set_blocking(descriptor, False)
 
-    def read(self) -> bool:
-        """Pass on what has arrived, at most 64 KiB.
+    def read(self) -> bool | None:
+        """Pass on what has arrived, at most 64 KiB; None: nothing has.
 
         Returns False at the end of the pipe, and if nobody takes the lines: the writer shall get the same error.
         """
         try:
             data = os.read(self.descriptor, _CHUNK)
         except BlockingIOError:
-            return True
+            return None
         except OSError:
             data = b""
         try:
@@ -138,9 +138,8 @@ class Lines:
 
     def drain(self) -> None:
         """Pass on everything that is in the pipe now, without waiting for more."""
-        with contextlib.suppress(OSError):
-            while data := os.read(self.descriptor, _CHUNK):
-                self._split(data)
+        while self.read():
+            pass
         self.flush()
 
     def flush(self) -> None:
@@ -171,7 +170,7 @@ class Loop:
         stream = self._streams[descriptor] = Lines(descriptor, take)
 
         def read() -> None:
-            if not stream.read():
+            if stream.read() is False:
                 self.close(descriptor)
 
         self._selector.register(descriptor, selectors.EVENT_READ, read)

@@ -122,7 +122,7 @@ def query_hosts(
     # Without the working folder, in which another user may have put modules.
     paths = [path for path in exports.get("PYTHONPATH", "").split(":") if path not in ("", directory)]
     variables = {**exports, "PYTHONPATH": ":".join(paths)}
-    script = remote_command(_MACHINE, options, directory, variables)
+    script = f"{remote_command(_MACHINE, options, directory, variables)} </dev/null"
     machines: dict[str, Machine] = {}
     failed: list[str] = []
     for name, (text, reason) in _run(dict.fromkeys(names, script), options).items():
@@ -193,16 +193,16 @@ def _unreachable(failed: list[str], options: Options) -> HostUnreachable:
 def remote_command(
     command: Iterable[str], options: Options, directory: str, exports: Mapping[str, str]
 ) -> str:
-    """Return the text for a remote POSIX shell: working folder, virtual environment, variables, command.
+    """Return the text for a remote POSIX shell: working folder (empty: home), virtual environment, variables, command.
 
     Each word is quoted, so that no value is interpreted.
     """
-    parts = [f"cd {shlex.quote(directory)}"]
+    parts = [f"cd {shlex.quote(directory)}"] if directory else []
     if options.venv_script:
         parts.append(f". {shlex.quote(options.venv_script)}")
     # `export` is the shell's own: arguments of `env` would be there for all to read.
     parts += [f"export {name}={shlex.quote(value)}" for name, value in exports.items()]
-    parts.append(f"exec {shlex.join(command)} </dev/null")
+    parts.append(f"exec {shlex.join(command)}")
     return " && ".join(parts)
 
 
