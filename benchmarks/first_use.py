@@ -53,7 +53,7 @@ how = "torch"
 if {ours}:
     from accel_ops import library
     how = library.load().reason
-    assert type(optimizer.ds_opt_adam).__module__ == "accel_ops.op_builder.adam"
+    assert type(optimizer.ds_opt_adam).__module__ == "accel_ops.op_builder.optimizers"
 torch.distributed.destroy_process_group()
 print("took", took, asked, how)
 """

@@ -26,7 +26,7 @@ CASES: list[dict[str, Any]] = [
 def test_losses_on_a_device_are_those_of_stock_deepspeed(tmp_path: Path) -> None:
     program = (
         f"import sys; sys.path.insert(0, {str(CHILDREN)!r})\n"
-        "from accel_ops.op_builder import host_step; host_step.PIECE = 1000\n"
+        "from accel_ops.op_builder import optimizers; optimizers.PIECE = 1000\n"
         f"import offload; offload.main({str(tmp_path / 'store')!r}, {CASES!r}, 4)"
     )
     dropped = ("DS_", "ACCEL_", "MASTER_")

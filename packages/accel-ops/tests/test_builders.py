@@ -14,15 +14,15 @@ import pytest
 import torch
 
 from accel_ops import library
+from accel_ops.library import HostBuilder
 from accel_ops.op_builder import (
     CPUAdagradBuilder,
     CPUAdamBuilder,
     CPULionBuilder,
+    FusedAdamBuilder,
     PinMemoryBuilder,
     UtilsBuilder,
-    adam,
 )
-from accel_ops.op_builder.base import HostBuilder
 
 BUILDERS = [
     CPUAdagradBuilder,
@@ -30,7 +30,7 @@ BUILDERS = [
     CPULionBuilder,
     PinMemoryBuilder,
     UtilsBuilder,
-    adam.FusedAdamBuilder,
+    FusedAdamBuilder,
 ]
 
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from accel_ops import fast, library
 from accel_ops.errors import InvalidTensors, UnknownOptimizer
 from accel_ops.op_builder import CPUAdamBuilder
-from accel_ops.op_builder import adam as python
+from accel_ops.op_builder import optimizers as python
 
 SCALARS = (3, 1e-2, 0.9, 0.99, 1e-8, 0.01, True)
 needs_exchange = pytest.mark.skipif(

@@ -12,8 +12,8 @@ import torch
 
 from accel_ops import kernels
 from accel_ops.errors import InvalidTensors
-from accel_ops.gradients import copy_gradient
-from accel_ops.op_builder import CPUAdagradBuilder, CPUAdamBuilder, CPULionBuilder, host_step
+from accel_ops.kernels import copy_gradient
+from accel_ops.op_builder import CPUAdagradBuilder, CPUAdamBuilder, CPULionBuilder, optimizers
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 SIZES = (0, 1, 5, 4096, 4097, 100_003)
@@ -120,7 +120,7 @@ def _steps(op: Any, kind: str, param: torch.Tensor, grad: torch.Tensor, states: 
 def test_a_fused_step_is_scaling_step_and_copy(
     kind: str, dtype: torch.dtype, pieces: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_step, "PIECE", 1000)
+    monkeypatch.setattr(optimizers, "PIECE", 1000)
     op = {"adam": CPUAdamBuilder(), "lion": CPULionBuilder(), "adagrad": CPUAdagradBuilder()}[kind].load()
     getattr(op, f"create_{kind}")(3)
     factor = torch.tensor(1 / 3).item()

@@ -18,8 +18,7 @@ import torch
 from accel_ops import pinned_memory
 from accel_ops.errors import OutOfPinnedMemory
 from accel_ops.op_builder import PinMemoryBuilder
-from accel_ops.pinned_memory import LockedMemory, pinned_like
-from accel_ops.slabs import LEAST, SLAB
+from accel_ops.pinned_memory import LEAST, SLAB, LockedMemory, pinned_like
 
 MIB = 1 << 20
 

@@ -91,12 +91,12 @@ def test_kernels_are_tried_once_a_process(works: bool, machine: Any, tmp_path: P
 def test_adam_is_all_our_kernels_where_torch_s_operators_do_not_work(
     machine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from accel_ops import torch_fused
+    from accel_ops import kernel_builders
 
-    monkeypatch.setattr(torch_fused, "_ARGUMENTS", ("self", "something"))
-    torch_fused.self_check.cache_clear()
+    monkeypatch.setattr(kernel_builders, "_ARGUMENTS", ("self", "something"))
+    kernel_builders.self_check.cache_clear()
     op, reason = load("FusedAdamBuilder")
-    torch_fused.self_check.cache_clear()
+    kernel_builders.self_check.cache_clear()
     assert reason.startswith("kernels (image sm_90) and plain torch: torch._fused_adamw_ has other arguments")
     before = machine.accel_driver_launches()
     same_as_plain(op, (torch.float32,) * 3, states=2)

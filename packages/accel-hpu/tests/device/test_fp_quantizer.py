@@ -12,7 +12,7 @@ import torch
 
 from accel_hpu import HPU_Accelerator
 from accel_hpu.op_builder import fp_quantizer
-from accel_ops.plain import FPQuantizerBuilder
+from accel_ops.fp_quantizer import FPQuantizerBuilder
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32]
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from accel_npu import NPU_Accelerator
-from accel_ops import torch_fused
+from accel_ops import kernel_builders
 from accel_testkit import adam_steps
 from accel_testkit.torch_fused_tests import TorchFusedAdamTests
 
@@ -25,13 +25,13 @@ class TestFusedAdam(TorchFusedAdamTests):
 def refused(monkeypatch: pytest.MonkeyPatch, *corrections: int) -> Any:
     """The step where torch's operators are wrong with or without bias correction."""
     monkeypatch.setattr(
-        torch_fused, "_wrong_step", lambda *given: "computes wrongly" if given[-1] in corrections else ""
+        kernel_builders, "_wrong_step", lambda *given: "computes wrongly" if given[-1] in corrections else ""
     )
-    torch_fused.self_check.cache_clear()
+    kernel_builders.self_check.cache_clear()
     builder = NPU_Accelerator().create_op_builder("FusedAdamBuilder")
     loaded = builder.load()
     assert "torch.ops.npu.npu_apply_adam_w" in builder.reason
-    torch_fused.self_check.cache_clear()
+    kernel_builders.self_check.cache_clear()
     return loaded.multi_tensor_adam
 
 

@@ -26,8 +26,9 @@ import torch
 from torch.nn import functional
 
 from accel_core.errors import FunctionNotImplemented
-from accel_core.op_builder import Implementation, OpBuilder, OpFunctions
+from accel_core.op_builder import Implementation, OpFunctions
 from accel_ops.fused_optimizers import has_op
+from accel_ops.plain import PlainBuilder
 
 #: Values of deepspeed.inference.v2.inference_utils.ActivationType.
 GELU, RELU, SILU, GEGLU, REGLU, SIGLU, IDENTITY = range(7)
@@ -452,13 +453,12 @@ def _refuse_int8(q_int8: bool) -> None:
 FusedFunctions = Mapping[str, tuple[str, Callable[..., Any]]]
 
 
-class FunctionsBuilder(OpBuilder):
-    """Builder of an op with many functions; nothing is compiled.
+class FunctionsBuilder(PlainBuilder):
+    """Builder of an op with many functions, some of which the vendor's runtime may have.
 
-    functions: class of the loaded object. FUSED: functions that have an op in the vendor's runtime.
+    FUSED: functions that have an op in the vendor's runtime.
     """
 
-    functions: ClassVar[type[OpFunctions]]
     FUSED: ClassVar[FusedFunctions] = {}
 
     @classmethod

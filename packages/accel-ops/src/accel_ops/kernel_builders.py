@@ -1,16 +1,23 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Builders of the ops that have device kernels: kernels where they work, plain torch for all else.
+"""Builders of the ops that have device kernels, or torch's own fused operators; plain torch for all else.
 
 A vendor says in a `KernelSource` where its kernels come from, and derives::
 
     class QuantizerBuilder(kernel_builders.QuantizerBuilder):
         SOURCE = SOURCE
+
+torch's operators, `torch._fused_adam_` and `torch._fused_adamw_`, are private, and each device implements them or not,
+for some float types. `self_check` takes a step of one element to find out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -18,9 +25,265 @@ import torch
 from typing_extensions import override
 
 from accel_core.op_builder import Implementation
-from accel_ops import fused_optimizers, quantizer, quantizer_kernels, step_kernels, torch_fused
+from accel_ops import fused_optimizers, quantizer, quantizer_kernels, step_kernels
 from accel_ops.device_kernels import KernelsUnusable, Launch, packed
-from accel_ops.fused_optimizers import Step
+from accel_ops.fused_optimizers import (
+    AdamStep,
+    Lists,
+    Step,
+    Tensors,
+    adam_step,
+    as_multi_tensor_adam,
+    multi_tensor_adam,
+)
+
+#: The arguments without a default that this module passes.
+_ARGUMENTS = (
+    "self", "grads", "exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs", "state_steps",
+    "lr", "beta1", "beta2", "weight_decay", "eps", "amsgrad", "maximize",
+)  # fmt: skip
+#: The first must work, or none is used.
+_DTYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class Checked(NamedTuple):
+    """What a step of one element has shown.
+
+    dtypes: types that the operators accept and compute right.
+    lack:   why there are none, or fewer than three, or none without bias correction.
+    uncorrected: whether they are right without bias correction, too.
+    """
+
+    dtypes: tuple[torch.dtype, ...]
+    lack: str
+    uncorrected: bool = True
+
+
+def op_name(adam_w_mode: int) -> str:
+    """Return the name of the operator in `torch`."""
+    return "_fused_adamw_" if adam_w_mode else "_fused_adam_"
+
+
+@cache
+def self_check(device_type: str) -> Checked:
+    """Take a step of one element with each operator in each type on the current device; once a process."""
+    dtypes: list[torch.dtype] = []
+    lacks: list[str] = []
+    uncorrected = True
+    for dtype in _DTYPES:
+        lack = _lack(torch.device(device_type), dtype, 1)
+        if not lack:
+            dtypes.append(dtype)
+            lack = _lack(torch.device(device_type), dtype, 0)
+            uncorrected = uncorrected and not lack
+        lacks += filter(None, [lack])
+    lack = "; ".join(dict.fromkeys(lacks))
+    return Checked(tuple(dtypes) if _DTYPES[0] in dtypes else (), lack, uncorrected)
+
+
+def torch_multi_tensor_adam(
+    dtypes: Sequence[torch.dtype], device_type: str, fallback_step: Step = adam_step, uncorrected: bool = True
+) -> Callable[..., None]:
+    """Return a `multi_tensor_adam` with torch's operators for tensors of these types; `fallback_step` takes others.
+
+    uncorrected: use them without bias correction, too.
+
+    They want gradient, parameter and moments of one type and device. The layouts may not differ, which is
+    only certain of contiguous tensors.
+    """
+
+    def step(lists: Lists, adam: AdamStep) -> None:
+        if not (adam.bias_correction or uncorrected):
+            fallback_step(lists, adam)
+            return
+        groups: dict[tuple[torch.device, torch.dtype] | None, list[Tensors]] = defaultdict(
+            lambda: [[], [], [], []]
+        )
+        for tensors in zip(*lists, strict=True):
+            first = tensors[0]
+            fits = first.dtype in dtypes and first.device.type == device_type and _alike(tensors)
+            group = groups[(first.device, first.dtype) if fits else None]
+            for column, tensor in zip(group, tensors, strict=True):
+                column.append(tensor)
+        for kind, group in groups.items():
+            (fallback_step if kind is None else fused_step)(group, adam)
+
+    return as_multi_tensor_adam(step)
+
+
+def fused_step(lists: Lists, adam: AdamStep) -> None:
+    """Do one step in place on tensors of one type and device with torch's operator."""
+    grads, params, exp_avgs, exp_avg_sqs = ([tensor.detach() for tensor in tensors] for tensors in lists)
+    # The operator corrects by 1 - beta ** step, and reads the step on the device. An infinite one gives no correction.
+    number = float(adam.step) if adam.bias_correction else math.inf
+    step = torch.full((), number, dtype=torch.float32, device=params[0].device)
+    getattr(torch, op_name(adam.adam_w_mode))(
+        params, grads, exp_avgs, exp_avg_sqs, [], [step] * len(params),
+        lr=float(adam.lr), beta1=adam.beta1, beta2=adam.beta2, weight_decay=adam.weight_decay, eps=adam.epsilon,
+        amsgrad=False, maximize=False,
+    )  # fmt: skip
+
+
+def _alike(tensors: Sequence[torch.Tensor]) -> bool:
+    first = tensors[0]
+    return all(
+        tensor.dtype == first.dtype and tensor.device == first.device and tensor.is_contiguous()
+        for tensor in tensors
+    )
+
+
+def _lack(device: torch.device, dtype: torch.dtype, corrected: int) -> str:
+    """Return why the operators cannot be used for this type, with or without bias correction; empty if they can."""
+    for adam_w_mode in (1, 0):
+        name = op_name(adam_w_mode)
+        try:
+            lack = _schema_lack(name) or _wrong_step(device, dtype, adam_w_mode, corrected)
+        except Exception as error:
+            # The first line: torch lists all its dispatch keys below.
+            message = str(error).strip().partition("\n")[0][:200]
+            lack = f"raises {type(error).__name__}: {message}"
+        if lack:
+            return f"torch.{name} {lack}"
+    return ""
+
+
+def _schema_lack(name: str) -> str:
+    op: Any = getattr(torch.ops.aten, name, None)
+    if op is None or not hasattr(torch, name):
+        return f"is missing in torch {torch.__version__}"
+    wanted = tuple(
+        argument.name for argument in op.default._schema.arguments if not argument.has_default_value()
+    )
+    return "" if wanted == _ARGUMENTS else f"has other arguments in torch {torch.__version__}"
+
+
+def _wrong_step(device: torch.device, dtype: torch.dtype, adam_w_mode: int, corrected: int) -> str:
+    """Return what is wrong with a step of one element; empty if nothing is."""
+    # The conversion is for `deepspeed.zero.Init`, which replaces torch.full and ignores its dtype.
+    lists = [[torch.full((1,), value, device=device).to(dtype)] for value in (0.5, 1.0, 0.25, 0.5)]
+    wanted = [[tensor.double() for tensor in group] for group in _on_host(lists)]
+    adam = AdamStep(torch.empty(0), 1.0, 0.75, 0.875, 1e-3, 3, adam_w_mode, corrected, 0.25)
+    fused_step(lists, adam)
+    adam_step(wanted, adam)
+    for ours, theirs in zip(_on_host(lists), wanted, strict=True):
+        error = abs(float(ours[0].double()) - float(theirs[0]))
+        if not error <= 2 * torch.finfo(dtype).eps:
+            kind = "with" if corrected else "without"
+            return f"computes wrongly in {dtype} {kind} bias correction on {device.type}"
+    return ""
+
+
+def _on_host(lists: Lists) -> list[Tensors]:
+    return [[tensor.cpu() for tensor in tensors] for tensors in lists]
+
+
+_log = logging.getLogger("accel_core")
+
+
+class LazyStep:
+    """A step that is decided when it is first needed; plain torch takes all that the kernels would leave to it anyway.
+
+    find:     returns the step, and what it is.
+    expected: what it is before that.
+    busy:     whether nothing can be tried at the moment: plain torch takes such a step, and a later one decides.
+    """
+
+    def __init__(self, find: Callable[[], tuple[Step, str]], expected: str, busy: Callable[[], bool]) -> None:
+        self._find, self._busy = find, busy
+        self._step: Step | None = None
+        self.what = expected
+
+    def decide(self) -> Step:
+        """Return the step, found now if it was not before."""
+        if self._step is None:
+            self._step, self.what = self._find()
+        return self._step
+
+    def __call__(self, lists: Lists, adam: AdamStep) -> None:
+        """Do one step in place on [gradients, parameters, first moments, second moments]."""
+        if self._step is None and self._wanted(lists) and not self._busy():
+            self.decide()
+            _log.info("FusedAdam: %s for tensors that torch's operators refuse", self.what)
+        (self._step or adam_step)(lists, adam)
+
+    def _wanted(self, lists: Lists) -> bool:
+        return any(
+            step_kernels.has_types(tensors) and all(tensor.is_contiguous() for tensor in tensors)
+            for tensors in zip(*lists, strict=True)
+        )
+
+
+class TorchFusedAdamBuilder(fused_optimizers.FusedAdamBuilder):
+    """`multi_tensor_adam` with torch._fused_adam_ and torch._fused_adamw_, else by `fallback_step`.
+
+    DEVICE_TYPE: torch's name of the device type (`xpu`). `load` decides, by a step of one element on the device.
+    """
+
+    DEVICE_TYPE: ClassVar[str]
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.TORCH_FUSED, Implementation.PLAIN)
+
+    def __init__(self, name: str | None = None) -> None:
+        super().__init__(name)
+        self._checked: Checked | None = None
+        self._fallback = LazyStep(self.fallback_step, self.expected(), self.busy)
+
+    def fallback_step(self) -> tuple[Step, str]:
+        """Return the step for tensors that torch's operators do not take, and what it is."""
+        return adam_step, "plain torch"
+
+    def expected(self) -> str:
+        """Return what `fallback_step` will be if finding it takes time, and it is called when needed; else empty."""
+        return ""
+
+    def busy(self) -> bool:
+        """Return whether kernels cannot be tried at the moment, because a graph is being captured."""
+        return False
+
+    @override
+    @classmethod
+    def implementations(cls) -> tuple[Implementation, ...]:
+        return cls.IMPLEMENTATIONS
+
+    @override
+    def compatibility(self) -> tuple[bool, str]:
+        """Return True; the reason is certain once `load` has tried the operators and `fallback_step` was needed."""
+        if self._checked is None:
+            return (
+                True,
+                "torch._fused_adamw_ and torch._fused_adam_ if a step works when first loaded, else "
+                + ("plain torch" if self.expected() else self.fallback_step()[1]),
+            )
+        dtypes, lack, _ = self._checked
+        if not dtypes:
+            return True, f"{self._fallback.what}: {lack}"
+        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+        why = "mixed types and strided tensors" + (f", and others ({lack})" if lack else "")
+        return (
+            True,
+            f"torch._fused_adamw_ and torch._fused_adam_ for {names}; {self._fallback.what} for {why}",
+        )
+
+    @override
+    def load(self, verbose: bool = True) -> Any:
+        """Return an object with `multi_tensor_adam`. Takes a step of one element on the device, once a process."""
+        self._checked = self_check(self.DEVICE_TYPE)
+        if not self.expected() or not self._checked.dtypes:
+            self.prepare()
+        if self._checked.dtypes:
+            checked = self._checked
+            function = torch_multi_tensor_adam(
+                checked.dtypes, self.DEVICE_TYPE, self._fallback, checked.uncorrected
+            )
+        else:
+            step = self._fallback.decide()
+            function = multi_tensor_adam if step is adam_step else as_multi_tensor_adam(step)
+        return SimpleNamespace(**{self.FUNCTION: function})
+
+    @override
+    def prepare(self) -> None:
+        """Find what takes the tensors that torch's operators refuse."""
+        self._fallback.decide()
+
 
 if TYPE_CHECKING:
     from accel_core.op_builder import OpBuilder as _Base
@@ -47,7 +310,7 @@ class KernelSource(NamedTuple):
     device_type: torch's name of the devices (`xpu`).
     what:        the kernels in words, before they are loaded (`kernels (SPIR-V)`).
     implementations:      those of the kernels, in order.
-    load:        returns the kernels after a self check, and the name of their implementation. Raises `KernelsUnusable`.
+    load:        returns the kernels after a self check, and their route. Raises `KernelsUnusable`.
     capturing:   whether a graph is being captured, so that nothing can be tried.
     """
 
@@ -123,7 +386,7 @@ class FusedLionBuilder(KernelRoutes, fused_optimizers.FusedLionBuilder):
         return SimpleNamespace(**{self.FUNCTION: steps.multi_tensor_lion})
 
 
-class FusedAdamBuilder(torch_fused.TorchFusedAdamBuilder):
+class FusedAdamBuilder(TorchFusedAdamBuilder):
     """Adam and AdamW with torch's operators; types that these refuse with kernels, looked for when they come."""
 
     SOURCE: ClassVar[KernelSource]

@@ -11,12 +11,13 @@ import ctypes
 import shlex
 import threading
 import warnings
+from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from accel_core.errors import AccelError, CacheUnusable, in_short
-from accel_core.op_builder import native
+from accel_core.op_builder import Implementation, OpBuilder, native
 from accel_ops import abi, binding
 
 _HERE = Path(__file__).parent
@@ -130,3 +131,26 @@ def _open(path: str) -> Any:
     opened = ctypes.CDLL(path)
     abi.check(opened)
     return binding.declare(opened)
+
+
+class HostBuilder(OpBuilder):
+    """A builder whose op always works, with the library or in plain torch; `reason` says which of them."""
+
+    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (
+        Implementation.HOST,
+        Implementation.COMPILED,
+        Implementation.PLAIN,
+    )
+
+    def compatibility(self) -> tuple[bool, str]:
+        """Return True, and where the library comes from."""
+        return True, origin()
+
+    def load(self, verbose: bool = True) -> Any:
+        """Return upstream's functions, on the library or in plain torch. Never raises."""
+        load()
+        return self.functions()
+
+    @abstractmethod
+    def functions(self) -> Any:
+        """Return an object with upstream's functions."""

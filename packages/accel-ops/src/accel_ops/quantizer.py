@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
 from accel_core.errors import InvalidOpArgument
-from accel_core.op_builder import Implementation, OpBuilder, OpFunctions
+from accel_core.op_builder import OpFunctions
+from accel_ops.plain import PlainBuilder
 
 Pair = list[torch.Tensor]
 
@@ -212,7 +213,7 @@ def _values(
     integers = unpack(data.detach(), bits)
     width = group_width(what, integers.numel(), groups)
     columns = 1 + _asymmetric(quant_type)
-    check_parameters(what, params, groups * columns)
+    check_same_size(what, "the parameters' size", params, groups * columns)
     return dequantize_groups(
         integers.view(groups, width), params.reshape(groups, columns), _asymmetric(quant_type)
     )
@@ -270,20 +271,12 @@ def _unsigned(
     return rows.div_(scale.reshape(-1, 1)).add_(minimum.reshape(-1, 1))
 
 
-class QuantizerBuilder(OpBuilder):
+class QuantizerBuilder(PlainBuilder):
     """Quantization in groups for ZeRO++ (qwZ, hpZ, qgZ, LoCo) and for weights."""
 
     NAME = "quantizer"
     BUILD_VAR = "DS_BUILD_QUANTIZER"
-    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.PLAIN,)
-
-    def compatibility(self) -> tuple[bool, str]:
-        """Return True: plain torch runs everywhere."""
-        return True, "plain torch"
-
-    def load(self, verbose: bool = True) -> Any:
-        """Return an object with upstream's functions."""
-        return QuantizerFunctions()
+    functions = QuantizerFunctions
 
 
 def quantize_groups(values: torch.Tensor, bits: int, asymmetric: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -402,11 +395,6 @@ def check_last_dimension(what: str, tensor: torch.Tensor, divisor: int) -> None:
         raise _invalid(
             what, f"shape {tuple(tensor.shape)}", f"a last dimension that is a multiple of {divisor}"
         )
-
-
-def check_parameters(what: str, tensor: torch.Tensor, count: int) -> None:
-    """Raise InvalidOpArgument unless there are as many parameters as the groups need."""
-    check_same_size(what, "the parameters' size", tensor, count)
 
 
 def check_same_size(what: str, name: str, tensor: torch.Tensor, count: int) -> None:

@@ -15,8 +15,9 @@ SHARED: dict[str, str] = {
         "accel_ops.op_builder": (*names.HOST, *names.FILE_IO),
         "accel_ops.fused_optimizers": names.FUSED,
         "accel_ops.inference": names.INFERENCE,
-        "accel_ops.plain": [name for name in names.PLAIN if name != "QuantizerBuilder"],
+        "accel_ops.plain": [name for name in names.PLAIN if "Quantizer" not in name],
         "accel_ops.quantizer": ("QuantizerBuilder",),
+        "accel_ops.fp_quantizer": ("FPQuantizerBuilder",),
     }.items()
     for name in builders
 }

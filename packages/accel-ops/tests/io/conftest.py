@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from accel_ops import library
-from accel_ops.io.requests import EngineOptions
+from accel_ops.io.engines import EngineOptions
 from accel_ops.io.session import Session
 from accel_ops.pinned_memory import MEMORY
 

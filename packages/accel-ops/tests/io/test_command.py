@@ -21,12 +21,12 @@ from typing import Any
 import pytest
 
 from accel_core.cli.main import main
-from accel_ops.cli import folder, tune
+from accel_ops.cli import measurement
 from accel_ops.cli.measurement import Rates
 from accel_ops.cli.progress import Progress
 from accel_ops.errors import UnsuitableFolder
-from accel_ops.io.requests import EngineOptions
-from accel_ops.op_builder.async_io.builder import AsyncIOBuilder
+from accel_ops.io.engines import EngineOptions
+from accel_ops.op_builder.async_io import AsyncIOBuilder
 
 _SMALL = ("--size", "1M", "--block", "256K", "1M", "--depth", "4", "--repeat", "1")
 
@@ -82,8 +82,8 @@ def section(
     measured: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> dict[str, Any]:
     """What `tune` prints."""
-    monkeypatch.setattr(folder, "check_on_disk", lambda path: None)  # the tests' folder may be in memory
-    monkeypatch.setattr(tune, "_SIZE", 1 << 20)
+    monkeypatch.setattr(measurement, "check_on_disk", lambda path: None)  # the tests' folder may be in memory
+    monkeypatch.setattr(measurement, "_SIZE", 1 << 20)
     assert main(["io", "tune", str(measured), "--seconds", "0.1"]) == 0
     assert os.listdir(measured) == []
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -109,7 +109,7 @@ def test_the_cheapest_of_equally_fast_options_is_chosen() -> None:
         EngineOptions(1 << 20, 8, 1): Rates(2.0, 1.0),
         EngineOptions(1 << 20, 32, 1): Rates(2.99, 1.99),
     }
-    assert tune.best(rates) == EngineOptions(1 << 20, 32, 1)
+    assert measurement.best(rates) == EngineOptions(1 << 20, 32, 1)
 
 
 @pytest.mark.parametrize("action", ["bench", "tune"])
@@ -130,7 +130,7 @@ def test_unsuitable_folders_are_refused(
     elif kind == "read-only":
         monkeypatch.setattr(os, "access", lambda *given: False)  # root may write everywhere
     else:
-        monkeypatch.setattr(tune, "_SIZE", 1 << 60)
+        monkeypatch.setattr(measurement, "_SIZE", 1 << 60)
     assert main(["io", action, str(path), *given]) == 1
     text = capsys.readouterr().err
     assert "ACC-512" in text
@@ -155,7 +155,7 @@ def test_a_file_system_without_unnamed_files_has_one_whose_name_is_removed(
     if number is None:
         monkeypatch.delattr(os, "O_TMPFILE")
     monkeypatch.setattr(os, "open", without)
-    with folder.scratch_file(measured) as fd:
+    with measurement.scratch_file(measured) as fd:
         assert os.listdir(measured) == []
         assert os.pwrite(fd, mmap.mmap(-1, 4096), 0) == 4096  # aligned, as O_DIRECT wants it
         assert os.fstat(fd).st_nlink == 0
@@ -166,11 +166,11 @@ def test_a_file_system_without_unnamed_files_has_one_whose_name_is_removed(
 
 def test_tune_refuses_a_file_system_in_memory(measured: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = Path("/dev/shm")
-    if folder.file_system(memory) != "tmpfs":
+    if measurement.file_system(memory) != "tmpfs":
         pytest.skip("not run: /dev/shm is no tmpfs")
-    monkeypatch.setattr(tune, "_SIZE", 1 << 20)
+    monkeypatch.setattr(measurement, "_SIZE", 1 << 20)
     with pytest.raises(UnsuitableFolder, match="tmpfs"):
-        tune.tuned(memory, 1)
+        measurement.tuned(memory, 1)
 
 
 @pytest.mark.parametrize("wrong", [["--size", "1000"], ["--size", "x"], ["--depth", "0"], ["--block", "-1M"]])

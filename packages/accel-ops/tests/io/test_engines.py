@@ -19,9 +19,8 @@ import torch
 
 from accel_core.errors import InvalidEnvironment
 from accel_ops.errors import TransferFailed
-from accel_ops.io import live
-from accel_ops.io.choice import open_engine
-from accel_ops.io.requests import EngineOptions, Request
+from accel_ops.io import transfers
+from accel_ops.io.engines import EngineOptions, Request, open_engine
 from accel_ops.io.session import Session
 from accel_ops.pinned_memory import MEMORY
 
@@ -61,8 +60,8 @@ def test_without_io_uring_threads_serve_and_say_why(run_program: Run, tmp_path: 
         + """
 import sys, torch
 from accel_core.errors import InvalidEnvironment
-from accel_ops.io.choice import open_engine
-from accel_ops.io.requests import EngineOptions
+from accel_ops.io.engines import open_engine
+from accel_ops.io.engines import EngineOptions
 from accel_ops.io.session import Session
 session = Session(EngineOptions())
 data = torch.arange(1_000_000)
@@ -179,7 +178,7 @@ def test_nothing_stays_open_after_the_last_reference(engine: str, tmp_path: Path
             session.submit(torch.ones(10), tmp_path / "none", write=False)
         del session
         gc.collect()
-    assert live.such_as(lambda transfer: True) == []
+    assert transfers.such_as(lambda transfer: True) == []
     # The kernel lists a thread a moment longer than others wait for it; one of an earlier test may go meanwhile.
     until = time.monotonic() + 60
     while (left := [now > was for now, was in zip(_opened(), before, strict=True)]) != [False, False]:
@@ -235,7 +234,7 @@ def test_transfers_in_flight_are_completed_at_exit(
     ended = run_program(
         f"""
         import sys, torch
-        from accel_ops.io.requests import EngineOptions
+        from accel_ops.io.engines import EngineOptions
         from accel_ops.io.session import Session
         session = Session(EngineOptions(block_size=65536, depth=2))
         for number in range(4):
@@ -257,7 +256,7 @@ def test_the_ring_of_an_engine_can_be_closed_by_others_without_a_wrong_result(
     ended = run_program(
         """
         import os, sys, torch
-        from accel_ops.io.requests import EngineOptions
+        from accel_ops.io.engines import EngineOptions
         from accel_ops.io.session import Session
         session = Session(EngineOptions(block_size=4096), "uring")
         session.submit(torch.zeros(10_000), sys.argv[1], write=True).wait()

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from accel_ops import io
-from accel_ops.io import window
-from accel_ops.io.replacement import Replacement
+from accel_ops.io import session as sessions
+from accel_ops.io.files import Replacement
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -128,7 +128,7 @@ def test_a_limit_of_the_file_size_leaves_the_former_file(
 def test_an_exception_of_the_progress_function_ends_the_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(window, "_INTERVAL", 0)
+    monkeypatch.setattr(sessions, "_INTERVAL", 0)
     io.save({"a": torch.ones(3)}, tmp_path / "file")
 
     def stop(done: int, total: int) -> None:

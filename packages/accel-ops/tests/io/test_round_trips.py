@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from accel_ops.io.device import DeviceTransfer
-from accel_ops.io.requests import EngineOptions
-from accel_ops.io.session import Session
-from accel_ops.io.transfer import Durability, Transfer
+from accel_ops.io.engines import EngineOptions
+from accel_ops.io.session import DeviceTransfer, Session
+from accel_ops.io.transfers import Durability, Transfer
 
 RoundTrip = Callable[[Session, Path, random.Random, int], None]
 

@@ -15,9 +15,8 @@ import pytest
 import torch
 
 from accel_ops import io
-from accel_ops.io import checkpoint, state, stream
-from accel_ops.io.files import open_file
-from accel_ops.io.replacement import Replacement
+from accel_ops.io import checkpoint, state
+from accel_ops.io.files import Replacement, open_file
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="not run: needs root, to be another user")
@@ -260,7 +259,7 @@ def test_a_link_of_ones_own_is_followed(folder: Path) -> None:
 def test_a_stream_makes_a_file_of_its_own(folder: Path, how: str) -> None:
     (folder / "target").write_text("kept")
     lay(folder / "file", how)
-    with stream.writing(folder / "file", store=False) as file:
+    with checkpoint.writing(folder / "file", store=False) as file:
         file.write(b"new")
     assert (folder / "file").read_text() == "new"
     assert (folder / "target").read_text() == "kept"

@@ -14,7 +14,7 @@ import torch
 
 from accel_ops import io
 from accel_ops.errors import InvalidTensors
-from accel_ops.io import window
+from accel_ops.io import session as sessions
 
 _DTYPES = (
     torch.bool,
@@ -109,7 +109,7 @@ def test_what_the_package_safetensors_saved_is_loaded(tmp_path: Path) -> None:
 
 def test_a_thousand_tensors_need_few_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     resource = pytest.importorskip("resource")
-    monkeypatch.setattr(window, "_MOST_BYTES", 50_000)
+    monkeypatch.setattr(sessions, "_MOST_BYTES", 50_000)
     saved = {str(number): torch.full((number,), float(number)) for number in range(1000)}
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 90, limits[1]))
@@ -122,7 +122,7 @@ def test_a_thousand_tensors_need_few_descriptors(tmp_path: Path, monkeypatch: py
 
 
 def test_progress_rises_to_the_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window, "_INTERVAL", 0)
+    monkeypatch.setattr(sessions, "_INTERVAL", 0)
     saved = {str(number): torch.ones(100_000) for number in range(8)}
     total = sum(tensor.nbytes for tensor in saved.values())
     reports: list[tuple[int, int]] = []

@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from accel_ops.errors import TransferFailed
-from accel_ops.io.requests import EngineOptions
+from accel_ops.io.engines import EngineOptions
 from accel_ops.io.session import Session
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -65,7 +65,7 @@ def test_a_limit_of_the_file_size_is_reported_with_the_bytes_that_fit(
     ended = run_program(
         """
         import resource, sys, torch
-        from accel_ops.io.requests import EngineOptions
+        from accel_ops.io.engines import EngineOptions
         from accel_ops.io.session import Session
         session = Session(EngineOptions(block_size=65536, depth=4))
         session.submit(torch.zeros(10), sys.argv[1], write=True).wait()
@@ -95,7 +95,7 @@ def test_a_full_file_system_is_reported_and_what_fits_is_written(
         """
         import os, subprocess, sys, torch
         subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", sys.argv[1]], check=True)
-        from accel_ops.io.requests import EngineOptions
+        from accel_ops.io.engines import EngineOptions
         from accel_ops.io.session import Session
         path = sys.argv[1] + "/file"
         # Of blocks that are written at the same time, the first may be the one without space: then nothing is done.
@@ -175,7 +175,7 @@ def test_interrupted_system_calls_lose_nothing(run_program: Run, tmp_path: Path,
     ended = run_program(
         """
         import signal, sys, torch
-        from accel_ops.io.requests import EngineOptions
+        from accel_ops.io.engines import EngineOptions
         from accel_ops.io.session import Session
         count = 0
         def handler(number, frame):
@@ -227,7 +227,7 @@ def test_a_killed_process_leaves_a_file_that_another_can_write(run_program: Run,
     ended = run_program(
         """
         import os, signal, sys, torch
-        from accel_ops.io.requests import EngineOptions
+        from accel_ops.io.engines import EngineOptions
         from accel_ops.io.session import Session
         session = Session(EngineOptions(block_size=4096, depth=2))
         session.submit(torch.ones(20_000_000), sys.argv[1], write=True)

@@ -11,7 +11,7 @@ import torch
 
 from accel_ops import fused_optimizers
 from accel_ops.fused_optimizers import AdamStep, Lists, Step
-from accel_ops.torch_fused import TorchFusedAdamBuilder
+from accel_ops.kernel_builders import TorchFusedAdamBuilder
 
 HOST = "cpu"
 HALVES = (torch.bfloat16, torch.bfloat16, torch.float32, torch.float32)
@@ -103,10 +103,10 @@ def test_preparing_a_machine_finds_the_route(builder: Builder) -> None:
 def test_kernels_are_looked_for_at_load_where_torch_s_operators_do_not_work(
     builder: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from accel_ops import torch_fused
+    from accel_ops import kernel_builders
 
     monkeypatch.setattr(
-        torch_fused, "self_check", lambda device_type: torch_fused.SelfCheck((), "they are gone")
+        kernel_builders, "self_check", lambda device_type: kernel_builders.Checked((), "they are gone")
     )
     op = builder.load()
     assert builder.reason == "kernels: they are gone"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from accel_ops import fused_optimizers, torch_fused
-from accel_ops.torch_fused import TorchFusedAdamBuilder
+from accel_ops import fused_optimizers, kernel_builders
+from accel_ops.kernel_builders import TorchFusedAdamBuilder
 from accel_testkit import adam_steps
 
 HOST = "cpu"
@@ -23,9 +23,9 @@ class Builder(TorchFusedAdamBuilder):
 
 @pytest.fixture(autouse=True)
 def _tried_anew() -> Iterator[None]:
-    torch_fused.self_check.cache_clear()
+    kernel_builders.self_check.cache_clear()
     yield
-    torch_fused.self_check.cache_clear()
+    kernel_builders.self_check.cache_clear()
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def step(lists: Any, mode: int = 1, function: Any = None) -> None:
-    function = function or torch_fused.torch_multi_tensor_adam((torch.float32, torch.bfloat16), HOST)
+    function = function or kernel_builders.torch_multi_tensor_adam((torch.float32, torch.bfloat16), HOST)
     function(2048, torch.zeros(1), lists, 0.1, 0.9, 0.99, 1e-8, 3, mode, 1, 0.1)
 
 
@@ -174,7 +174,7 @@ def test_one_type_that_fails_leaves_the_operator_to_the_others(monkeypatch: pyte
 
 
 def test_another_schema_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_fused, "_ARGUMENTS", ("self", "something"))
+    monkeypatch.setattr(kernel_builders, "_ARGUMENTS", ("self", "something"))
     builder = Builder()
     assert builder.load().multi_tensor_adam is fused_optimizers.multi_tensor_adam
     assert "has other arguments in torch" in builder.reason

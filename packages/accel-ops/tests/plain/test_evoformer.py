@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from accel_core.errors import InvalidOpArgument
-from accel_ops.plain import EvoformerAttnBuilder, evoformer
+from accel_ops import plain
+from accel_ops.plain import EvoformerAttnBuilder
 
 #: Largest error, as part of the largest number of the result.
 PRECISION = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
@@ -76,7 +77,7 @@ def test_results_and_gradients_are_those_of_float64(
     batch, rows, length, heads, width = (int(draw.integers(1, top)) for top in (4, 6, 40, 5, 33))
     length += 1  # with one key alone the gradients of scores are 0, and what is found is rounding
     if seed % 3 == 0:
-        monkeypatch.setattr(evoformer, "_SCORES", int(draw.integers(1, 4000)))  # a few rows at a time
+        monkeypatch.setattr(plain, "_SCORES", int(draw.integers(1, 4000)))  # a few rows at a time
     q, k, v, grad = (drawn(draw, batch, rows, length, heads, width, dtype=dtype) for _ in range(4))
     bias1 = drawn(draw, batch, rows, 1, 1, length, dtype=dtype) if seed % 2 else NONE.to(dtype)
     bias2 = drawn(draw, batch, 1, heads, length, length, dtype=dtype) if seed % 4 < 2 else NONE.to(dtype)

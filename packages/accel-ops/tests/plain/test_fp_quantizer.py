@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from accel_core.errors import InvalidOpArgument
-from accel_ops.plain import FPQuantizerBuilder
+from accel_ops.fp_quantizer import FPQuantizerBuilder
 
 #: {(bits, bits of the mantissa): largest number}
 FORMATS = {(8, 3): 480.0, (8, 2): 114688.0, (12, 7): 510.0, (6, 2): 28.0, (4, 1): 6.0}

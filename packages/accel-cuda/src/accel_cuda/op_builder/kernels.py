@@ -19,7 +19,7 @@ from typing_extensions import override
 from accel_core.op_builder import Implementation, OpBuilder, OpFunctions
 from accel_core.op_builder.source_builder import SourceBuilder
 from accel_cuda.op_builder import toolkit
-from accel_ops import fused_optimizers, inference, plain
+from accel_ops import fp_quantizer, fused_optimizers, inference, plain
 
 _log = logging.getLogger("accel_cuda")
 
@@ -191,11 +191,11 @@ class RandomLTDBuilder(Mixed, or_plain(plain.RandomLTDBuilder, "random_ltd")):  
     }
 
 
-class FPQuantizerBuilder(or_plain(plain.FPQuantizerBuilder, "fp_quantizer")):  # type: ignore[misc]
+class FPQuantizerBuilder(or_plain(fp_quantizer.FPQuantizerBuilder, "fp_quantizer")):  # type: ignore[misc]
     """Weights in few bits with an exponent. Codes of small numbers are not the same in both."""
 
-    get_default_quant_dtype = staticmethod(plain.FPQuantizerBuilder.get_default_quant_dtype)
-    get_quant_range = staticmethod(plain.FPQuantizerBuilder.get_quant_range)
+    get_default_quant_dtype = staticmethod(fp_quantizer.FPQuantizerBuilder.get_default_quant_dtype)
+    get_quant_range = staticmethod(fp_quantizer.FPQuantizerBuilder.get_quant_range)
 
 
 class SpatialInferenceBuilder(Mixed, or_plain(plain.SpatialInferenceBuilder, "spatial_inference")):  # type: ignore[misc]

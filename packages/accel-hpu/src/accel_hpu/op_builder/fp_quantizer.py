@@ -15,9 +15,9 @@ from typing_extensions import override
 
 from accel_core.errors import in_short
 from accel_core.op_builder import Implementation
-from accel_ops import plain
+from accel_ops import fp_quantizer
+from accel_ops.fp_quantizer import FORMATS, Format, FPQuantizerFunctions
 from accel_ops.fused_optimizers import has_op
-from accel_ops.plain.fp_quantizer import FORMATS, Format, FPQuantizerFunctions
 
 TO, FROM = "hpu.cast_to_fp8_v2", "hpu.cast_from_fp8"
 _E4M3 = FORMATS[8, 3]
@@ -122,7 +122,7 @@ def _wrong_numbers(dtype: torch.dtype, device: str) -> str:
     return ""
 
 
-class FPQuantizerBuilder(plain.FPQuantizerBuilder):
+class FPQuantizerBuilder(fp_quantizer.FPQuantizerBuilder):
     """Weights in few bits with an exponent, for QuantizedParameter, QuantizedLinear and LoRA."""
 
     IMPLEMENTATIONS = (Implementation.VENDOR_OP, Implementation.PLAIN)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from accel_ops.torch_fused import TorchFusedAdamBuilder
+from accel_ops.kernel_builders import TorchFusedAdamBuilder
 
 
 class FusedAdamBuilder(TorchFusedAdamBuilder):

@@ -13,7 +13,7 @@ from accel_core.op_builder import Implementation
 from accel_ops import fused_optimizers
 from accel_ops.fused_optimizers import AdamStep, Lists, Step
 from accel_ops.fused_optimizers import adam_step as adam_in_plain_torch
-from accel_ops.torch_fused import TorchFusedAdamBuilder
+from accel_ops.kernel_builders import TorchFusedAdamBuilder
 
 
 def step(lists: Lists, adam: AdamStep) -> None:

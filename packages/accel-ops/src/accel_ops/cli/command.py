@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from accel_ops.cli.progress import Progress
-from accel_ops.io.choice import ENGINES
+from accel_ops.io.engines import ENGINES
 
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
@@ -45,12 +45,12 @@ def run(args: argparse.Namespace) -> int:
     # Imported here: torch takes a second, which `--help` need not wait for.
     with Progress() as progress:
         progress.show(0, "importing torch")
-        from accel_ops.cli import bench, tune
+        from accel_ops.cli import measurement
 
     if args.action == "tune":
-        sys.stdout.write(tune.tuned(args.path, min(args.seconds, tune.MOST_SECONDS)))
+        sys.stdout.write(measurement.tuned(args.path, min(args.seconds, measurement.MOST_SECONDS)))
         return 0
-    sys.stdout.write(bench.measured(bench.Plan.of(args), args.json, args.plot))
+    sys.stdout.write(measurement.measured(measurement.Plan.of(args), args.json, args.plot))
     return 0
 
 

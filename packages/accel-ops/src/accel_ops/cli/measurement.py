@@ -1,22 +1,120 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""GB/s of one file, by an engine with its options, and by plain system calls for comparison."""
+"""Measures file I/O in a folder: `bench` makes a table, `tune` chooses DeepSpeed's `aio` section.
+
+The file that is measured has no name: however the process ends, nothing is left of it.
+"""
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import ctypes
+import itertools
+import json
 import os
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
 
 import torch
 
-from accel_ops.io.requests import EngineOptions
+from accel_core.errors import InvalidEnvironment
+from accel_ops.cli.progress import Progress
+from accel_ops.errors import UnsuitableFolder
+from accel_ops.io.engines import EngineOptions, open_engine
 from accel_ops.io.session import Session
 from accel_ops.pinned_memory import MEMORY
+
+#: Left free beside the file.
+_RESERVE = 64 << 20
+_IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
+
+
+def check_folder(path: Path, size: int) -> None:
+    """Raise UnsuitableFolder where no file of that size can be made."""
+    if not path.is_dir():
+        found = "a file" if path.exists() else "nothing"
+        raise _unsuitable(path, found, "a folder", "name a folder on the disk that is to be measured")
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise _unsuitable(
+            path, "no right to write", "a folder to write to", "change its mode, or name another"
+        )
+    facts = os.statvfs(path)
+    free = facts.f_bavail * facts.f_frsize
+    if free < size + _RESERVE:
+        found, wanted = f"{free >> 20} MiB free", f"{(size + _RESERVE) >> 20} MiB"
+        raise _unsuitable(
+            path, found, f"at least {wanted}", "free space there, or name a folder on another disk"
+        )
+
+
+def check_on_disk(path: Path) -> None:
+    """Raise UnsuitableFolder for a file system in memory."""
+    kind = file_system(path)
+    if kind in _IN_MEMORY:
+        raise _unsuitable(
+            path,
+            f"{kind}: its files are in memory",
+            "a file system on a disk",
+            "name a folder on the NVMe disk; offloading to memory is `device: cpu` in DeepSpeed's configuration",
+        )
+
+
+def file_system(path: Path) -> str:
+    """Return the type of the file system; empty where the system does not tell."""
+    device = os.stat(path).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    with contextlib.suppress(OSError, IndexError):
+        for line in Path("/proc/self/mountinfo").read_text(encoding="utf-8").splitlines():
+            if line.split()[2] == number:
+                return line.partition(" - ")[2].split()[0]
+    return ""
+
+
+@contextlib.contextmanager
+def scratch_file(path: Path) -> Iterator[int]:
+    """Open a file in the folder that has no name, with O_DIRECT where the file system has it; raises OSError."""
+    fd = _unnamed(path)
+    try:
+        direct = _direct(fd)
+        if direct >= 0:
+            os.close(fd)
+            fd = direct
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _unnamed(path: Path) -> int:
+    try:
+        return os.open(path, os.O_TMPFILE | os.O_RDWR, 0o600)
+    except (OSError, AttributeError):  # a file system, or a system, without such files
+        fd, name = tempfile.mkstemp(prefix=".accel-io-", dir=path)
+        os.unlink(name)
+        return fd
+
+
+def _direct(fd: int) -> int:
+    try:
+        return os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_DIRECT)
+    except (OSError, AttributeError):
+        return -1
+
+
+def _unsuitable(path: Path, found: str, expected: str, do: str) -> UnsuitableFolder:
+    return UnsuitableFolder(
+        what=f"file I/O cannot be measured in {path}", found=found, expected=expected, do=do
+    )
+
 
 _BLOCK = 1 << 20
 _THREADS = 8
@@ -102,3 +200,215 @@ class Measurement:
         start = time.perf_counter()
         work()
         return self.size / max(time.perf_counter() - start, 1e-9) / 1e9
+
+
+_BAR = 24
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be measured."""
+
+    path: Path
+    engines: list[str]
+    blocks: list[int]
+    depths: list[int]
+    workers: int
+    size: int
+    repeat: int
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Plan:
+        """Return the plan of a command line."""
+        return cls(
+            args.path,
+            args.engine or [name for name in ("uring", "threads") if _usable(name)] or ["python"],
+            args.block,
+            args.depth,
+            args.workers,
+            args.size,
+            args.repeat,
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. block and depth are 0 for plain system calls."""
+
+    name: str
+    block: int
+    depth: int
+    rates: Rates
+
+    @property
+    def label(self) -> str:
+        """Its name, and what it was measured with."""
+        return f"{self.name:28} {_short(self.block):>6} {self.depth or '':>6}"
+
+
+def measured(plan: Plan, as_json: bool, plot: Path | None) -> str:
+    """Measure, and return the table or JSON. Raises UnsuitableFolder, OSError."""
+    check_folder(plan.path, plan.size)
+    with Progress() as progress, scratch_file(plan.path) as fd:
+        progress.show(0, "making the file to be measured")
+        rows = _rows(plan, Measurement(fd, plan.size), progress)
+    if plot is not None:
+        plot.write_text(_svg(rows, _title(plan)), encoding="utf-8")
+    return _json(plan, rows) if as_json else _table(plan, rows)
+
+
+def _rows(plan: Plan, measurement: Measurement, progress: Progress) -> list[Row]:
+    kinds: list[tuple[str, int, int, Callable[[], Rates]]] = [
+        ("buffered, 1 thread, fsync", 0, 0, measurement.buffered),
+        ("raw direct, 8 threads", 1 << 20, 0, measurement.raw),
+    ]
+    for name, block, depth in itertools.product(plan.engines, plan.blocks, plan.depths):
+        options = EngineOptions(block, depth, plan.workers)
+        kinds.append((name, block, depth, partial(measurement.engine, name, options)))
+    best: dict[int, Rates] = {}
+    # Repetitions are apart in time: a disturbance does not hit one line alone.
+    for turn, (number, (name, block, depth, work)) in itertools.product(range(plan.repeat), enumerate(kinds)):
+        progress.show(
+            (turn * len(kinds) + number) / (plan.repeat * len(kinds)), f"{name} {_short(block)} {depth}"
+        )
+        rates = work()
+        best[number] = rates.better(best.get(number, rates))
+    return [Row(name, block, depth, best[number]) for number, (name, block, depth, _) in enumerate(kinds)]
+
+
+def _title(plan: Plan) -> str:
+    kind = file_system(plan.path) or "unknown file system"
+    return f"{plan.path} ({kind}), {plan.size >> 20} MiB, best of {plan.repeat}, GB/s"
+
+
+def _table(plan: Plan, rows: list[Row]) -> str:
+    fastest = max(max(row.rates.write, row.rates.read) for row in rows)
+    lines = [_title(plan), f"{'':28} {'block':>6} {'depth':>6}  {'overwrite':31}  read"]
+    for row in rows:
+        bars = [f"{rate:6.2f} {'█' * round(rate / fastest * _BAR):{_BAR}}" for rate in _pair(row)]
+        lines.append(f"{row.label}  {bars[0]}  {bars[1]}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def _json(plan: Plan, rows: list[Row]) -> str:
+    made: dict[str, Any] = {
+        "path": str(plan.path),
+        "file_system": file_system(plan.path),
+        "size": plan.size,
+        "workers": plan.workers,
+        "repeat": plan.repeat,
+        "unit": "GB/s",
+        "results": [
+            {"name": row.name, "block_size": row.block, "queue_depth": row.depth, **asdict(row.rates)}
+            for row in rows
+        ],
+    }
+    return json.dumps(made, indent=2) + "\n"
+
+
+def _svg(rows: list[Row], title: str) -> str:
+    fastest = max(max(_pair(row)) for row in rows)
+    body = [f'<text x="10" y="22">{escape(title)}; dark: overwrite, light: read</text>']
+    for number, row in enumerate(rows):
+        y = 40 + number * 34
+        body.append(f'<text x="10" y="{y + 18}">{escape(" ".join(row.label.split()))}</text>')
+        for part, (rate, color) in enumerate(zip(_pair(row), ("#1f5fa8", "#8ab6e8"), strict=True)):
+            width, top = rate / fastest * 480, y + part * 13
+            body.append(f'<rect x="260" y="{top}" width="{width:.1f}" height="12" fill="{color}"/>')
+            body.append(f'<text x="{width + 266:.1f}" y="{top + 11}">{rate:.2f}</text>')
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="820" height="{len(rows) * 34 + 50}"'
+    style = 'font-family="sans-serif" font-size="12">'
+    return "\n".join(
+        [f"{head} {style}", '<rect width="100%" height="100%" fill="white"/>', *body, "</svg>", ""]
+    )
+
+
+def _pair(row: Row) -> tuple[float, float]:
+    return row.rates.write, row.rates.read
+
+
+def _short(size: int) -> str:
+    if not size:
+        return ""
+    return f"{size >> 20}M" if size % (1 << 20) == 0 else f"{size >> 10}K"
+
+
+def _usable(name: str) -> bool:
+    try:
+        open_engine(EngineOptions(), name).close(0)
+    except InvalidEnvironment:
+        return False
+    return True
+
+
+#: With the start and one measurement that is under way, less than a minute.
+MOST_SECONDS = 50.0
+_SIZE = 256 << 20
+_SMALL = 32 << 20
+#: Slower than this, a measurement of _SIZE takes longer than a second.
+_FAST = 0.5
+#: From the cheapest in memory and threads to the dearest.
+_CANDIDATES = [
+    EngineOptions(block, depth, workers)
+    for workers, depth, block in itertools.product((1, 2, 4), (8, 32, 128), (256 << 10, 1 << 20, 4 << 20))
+]
+#: Rates within this share of the best are as good: the cheapest of them is chosen.
+_AS_GOOD = 0.97
+_FINALISTS = 4
+
+
+def tuned(path: Path, seconds: float) -> str:
+    """Measure, and return DeepSpeed's section as JSON. Raises UnsuitableFolder, OSError."""
+    until = time.monotonic() + seconds
+    check_folder(path, _SIZE)
+    check_on_disk(path)
+    with Progress() as progress, scratch_file(path) as fd:
+        progress.show(0, "making the file to be measured")
+        measurement = Measurement(fd, _SMALL)
+        if measurement.engine(None, EngineOptions()).mean > _FAST:
+            measurement = Measurement(fd, _SIZE)
+        rates = _measure_candidates(measurement, until, seconds, progress)
+    chosen = best(rates)
+    found = rates[chosen]
+    sys.stderr.write(
+        f"{path}: overwrite {found.write:.2f} GB/s, read {found.read:.2f} GB/s;"
+        f" {len(rates)} of {len(_CANDIDATES)} combinations measured\n"
+    )
+    return section(chosen)
+
+
+def section(options: EngineOptions) -> str:
+    """Return the options as a section of DeepSpeed's configuration, in JSON."""
+    made = {
+        "block_size": options.block_size,
+        "queue_depth": options.depth,
+        "intra_op_parallelism": options.workers,
+        "single_submit": False,
+        "overlap_events": True,
+    }
+    return json.dumps({"aio": made}, indent=2) + "\n"
+
+
+def best(rates: dict[EngineOptions, Rates]) -> EngineOptions:
+    """Return the cheapest options whose rates are as good as the best."""
+    limit = _AS_GOOD * max(each.mean for each in rates.values())
+    return next(options for options in _CANDIDATES if options in rates and rates[options].mean >= limit)
+
+
+def _measure_candidates(
+    measurement: Measurement, until: float, seconds: float, progress: Progress
+) -> dict[EngineOptions, Rates]:
+    """Measure all candidates once, then the best of them again, until the time is over."""
+    rates: dict[EngineOptions, Rates] = {}
+    # The middle of each range first: a slow disk leaves time for few.
+    order = sorted(_CANDIDATES, key=lambda each: (each.block_size != 1 << 20) + (each.depth != 32))
+    while True:
+        for options in order:
+            left = until - time.monotonic()
+            if left < 0 and rates:
+                return rates
+            text = f"block {options.block_size >> 10}K, depth {options.depth}, {options.workers} workers"
+            progress.show(1 - left / seconds if seconds else 1, text)
+            found = measurement.engine(None, options)
+            rates[options] = found.better(rates.get(options, found))
+        order = sorted(rates, key=lambda each: -rates[each].mean)[:_FINALISTS]

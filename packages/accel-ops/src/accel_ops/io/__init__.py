@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from accel_core.vendor import lazy_exports
 
 if TYPE_CHECKING:
-    from accel_ops.io.file import File, read, write
-    from accel_ops.io.future import TransferFuture
+    from accel_ops.io.session import File, TransferFuture, read, write
     from accel_ops.io.state import load, load_metadata, save
 
 __all__ = ["File", "TransferFuture", "load", "load_metadata", "read", "save", "write"]
@@ -19,12 +18,7 @@ __all__ = ["File", "TransferFuture", "load", "load_metadata", "read", "save", "w
 __getattr__ = lazy_exports(
     __name__,
     {
-        "File": "file",
-        "TransferFuture": "future",
-        "load": "state",
-        "load_metadata": "state",
-        "read": "file",
-        "save": "state",
-        "write": "file",
+        **dict.fromkeys(("File", "TransferFuture", "read", "write"), "session"),
+        **dict.fromkeys(("load", "load_metadata", "save"), "state"),
     },
 )

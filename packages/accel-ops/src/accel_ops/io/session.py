@@ -1,31 +1,54 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Transfers that share an engine, and what happens to them at fork() and at the end of the process.
+"""Files whose contents are tensors: transfers that share an engine, their futures, and many of which few are in flight.
 
 Fork: transfers pause until parent and child have parted. The child has none of them: it opens engines of its own at its
 first transfer. Exit: transfers that nobody has awaited are completed, for 30 s at most.
+
+Tensors on a device go through a few page-locked chunks, so that copies and file I/O overlap. Copies are torch's own,
+which work on every device. They run on one thread for each session, which synchronizes with the device: a copy follows
+all work that was queued before the transfer was submitted.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import errno
 import os
 import threading
+import time
 import warnings
 import weakref
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from types import TracebackType
+from typing import TypeAlias
 
 import torch
 
-from accel_ops import library
-from accel_ops.io import device, live, memory, native_engine, python_engine
-from accel_ops.io.choice import open_engine, uses_library
+from accel_ops.errors import TransferFailed
+from accel_ops.io import engines, transfers
+from accel_ops.io.engines import Engine, EngineOptions, Request, Result, open_engine, uses_library
 from accel_ops.io.files import Name, OpenFile, open_file
-from accel_ops.io.memory import HostMemory
-from accel_ops.io.requests import Engine, EngineOptions, Request, Result
-from accel_ops.io.transfer import Durability, Transfer
+from accel_ops.io.transfers import (
+    Durability,
+    HostMemory,
+    Transfer,
+    failed,
+    is_plain,
+    lost_by_fork,
+    synchronize,
+)
+from accel_ops.pinned_memory import MEMORY
 
 #: Requests up to this size that somebody waits for at once are carried out on his thread.
 _INLINE = 1 << 20
+#: Bytes and number of the chunks for tensors on a device.
+_CHUNK = 4 << 20
+_CHUNKS = 4
 #: Milliseconds for transfers in flight, before a fork and at exit.
 _DRAIN = 30_000
 
@@ -41,7 +64,7 @@ class Session:
         self._engine: Engine | None = None
         self._closing: weakref.finalize | None = None  # type: ignore[type-arg]
         self._lock = threading.Lock()
-        self.devices = device.DeviceThread()
+        self.devices = DeviceThread()
         _SESSIONS.add(self)
 
     @property
@@ -62,19 +85,17 @@ class Session:
         write: bool,
         offset: int = 0,
         durability: Durability = Durability.NONE,
-    ) -> Transfer | device.DeviceTransfer:
+    ) -> Transfer | DeviceTransfer:
         """Start a transfer between a tensor and a file; raises OSError, InvalidTensors, ValueError.
 
         The tensor must not be changed, or read, before the transfer has ended.
         """
-        memory.check(tensor, write=write)
+        transfers.check(tensor, write=write)
         file = self._opened(tensor, name, write, offset)
         try:
             if tensor.device.type != "cpu":
-                return device.DeviceTransfer(
-                    self, tensor, file, write=write, offset=offset, durability=durability
-                )
-            return self.start(file, memory.host_memory(tensor, write=write), write, offset, durability)
+                return DeviceTransfer(self, tensor, file, write=write, offset=offset, durability=durability)
+            return self.start(file, transfers.host_memory(tensor, write=write), write, offset, durability)
         except BaseException:
             file.close()
             raise
@@ -91,11 +112,11 @@ class Session:
         """Transfer at once; returns bytes. Raises what `submit` and `Transfer.wait` raise."""
         if tensor.nbytes > _INLINE or tensor.device.type != "cpu":
             return self.submit(tensor, name, write=write, offset=offset, durability=durability).wait()
-        memory.check(tensor, write=write)
+        transfers.check(tensor, write=write)
         file = self._opened(tensor, name, write, offset)
-        host = memory.host_memory(tensor, write=write)
+        host = transfers.host_memory(tensor, write=write)
         transfer = Transfer(None, file, host, _request(file, host, write, offset), durability)
-        transfer.finish(self._inline(transfer.request))
+        transfer.finish(engines.run(transfer.request, self._native()))
         return transfer.wait()
 
     def start(
@@ -123,16 +144,11 @@ class Session:
         """Whether the library transfers; without opening an engine."""
         return uses_library(self._wanted) if self._engine is None else self._engine.name != "python"
 
-    def _inline(self, request: Request) -> Result:
-        if self._native():
-            return native_engine.run(library.load().functions, request)
-        return python_engine.run(request)
-
     def _lose(self) -> None:
         """In a child of fork()."""
         self._lock = threading.Lock()
         engine, self._engine = self._engine, None
-        self.devices = device.DeviceThread()
+        self.devices = DeviceThread()
         if self._closing is not None:
             self._closing.detach()
         if engine is not None:
@@ -153,13 +169,13 @@ def _request(file: OpenFile, host: HostMemory, write: bool, offset: int) -> Requ
 
 
 def _close(engine: Engine) -> None:
-    for transfer in live.such_as(lambda transfer: transfer.uses(engine)):
+    for transfer in transfers.such_as(lambda transfer: transfer.uses(engine)):
         transfer.ended(None)
     engine.close(-1)
 
 
 def _before_fork() -> None:
-    live.hold()
+    transfers.hold()
     for session in list(_SESSIONS):
         if session._engine is not None:
             session._engine.pause(_DRAIN)
@@ -169,17 +185,17 @@ def _after_fork_in_parent() -> None:
     for session in list(_SESSIONS):
         if session._engine is not None:
             session._engine.resume()
-    live.release()
+    transfers.release()
 
 
 def _after_fork_in_child() -> None:
-    live.lose_all()
+    transfers.lose_all()
     for session in list(_SESSIONS):
         session._lose()
 
 
 def _at_exit() -> None:
-    left = live.such_as(lambda transfer: True)
+    left = transfers.such_as(lambda transfer: True)
     missing = [transfer.file.name for transfer in left if not transfer.ended(_DRAIN / 1000)]
     if missing:
         warnings.warn(
@@ -195,3 +211,360 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
     )
+
+
+class DeviceThread:
+    """The thread of a session on which device tensors are copied; started at first use."""
+
+    def __init__(self) -> None:
+        self._executor: ThreadPoolExecutor | None = None
+        self.chunks: list[torch.Tensor] = []
+
+    def submit(self, transfer: DeviceTransfer) -> Future[int]:
+        """Run a transfer on the thread."""
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="accel-io-device")
+        return self._executor.submit(transfer.run)
+
+    def close(self) -> None:
+        """Complete what was submitted, and end the thread."""
+        if self._executor is not None:
+            self._executor.shutdown()
+            self._executor = None
+
+
+class DeviceTransfer:
+    """A transfer between a tensor on a device and a file, with the methods of `Transfer`."""
+
+    def __init__(
+        self,
+        session: Session,
+        tensor: torch.Tensor,
+        file: OpenFile,
+        *,
+        write: bool,
+        offset: int,
+        durability: Durability,
+    ) -> None:
+        self.file, self._session, self._tensor = file, session, tensor.detach()
+        self._write, self._offset, self._durability = write, offset, durability
+        self._size, self._done, self._cancelled = tensor.nbytes, 0, False
+        # What the caller has queued on the device must precede our copies, which another thread issues.
+        _synchronize(tensor.device)
+        self._thread = session.devices
+        self._future = self._thread.submit(self)
+
+    def ended(self, timeout: float | None) -> bool:
+        """Wait until the transfer has ended, well or not; return whether it has."""
+        try:
+            self._future.exception(timeout)
+        except FutureTimeoutError:
+            return False
+        return True
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the bytes that were transferred; raises as `Transfer.wait`."""
+        if self._thread is not self._session.devices:
+            raise lost_by_fork(self.file.name, self._write, self._size, self._offset)
+        if not self.ended(timeout):
+            raise TimeoutError(f"{self.file.name}: not transferred within {timeout} s")
+        return self._future.result()
+
+    def progress(self) -> int:
+        """Return the bytes that have been transferred so far."""
+        return self._done
+
+    def cancel(self) -> None:
+        """Transfer no further chunk."""
+        self._cancelled = True
+
+    def run(self) -> int:
+        """On the thread of the session: transfer everything."""
+        try:
+            (self._write_chunks if self._write else self._read_chunks)()
+            if self._write:
+                synchronize(self.file, self._durability)
+            return self._size
+        finally:
+            self.file.close()
+
+    def _write_chunks(self) -> None:
+        tensor = self._tensor.resolve_conj().resolve_neg()
+        flat = tensor.contiguous().view(-1)
+        in_flight: deque[tuple[Transfer, torch.Tensor]] = deque()
+        free = self._chunks()
+        try:
+            for begin, end in self._parts(flat):
+                if not free:
+                    free.append(self._joined(in_flight))
+                chunk = free.pop()
+                part = chunk[: (end - begin) * flat.element_size()].view(flat.dtype)
+                part.copy_(flat[begin:end])
+                in_flight.append((self._started(part, begin * flat.element_size()), chunk))
+            while in_flight:
+                self._joined(in_flight)
+        finally:
+            _abandon(in_flight)
+
+    def _read_chunks(self) -> None:
+        tensor = self._tensor
+        plain = is_plain(tensor)
+        target = tensor if plain else torch.empty(tensor.shape, dtype=tensor.dtype, device=tensor.device)
+        flat = target.view(-1)
+        in_flight: deque[tuple[Transfer, torch.Tensor]] = deque()
+        positions: deque[tuple[int, int]] = deque()
+        free = self._chunks()
+
+        def deliver() -> None:
+            begin, end = positions.popleft()
+            chunk = self._joined(in_flight)
+            flat[begin:end].copy_(chunk[: (end - begin) * flat.element_size()].view(flat.dtype))
+            free.append(chunk)
+
+        try:
+            for begin, end in self._parts(flat):
+                if not free:
+                    deliver()
+                chunk = free.pop()
+                part = chunk[: (end - begin) * flat.element_size()].view(flat.dtype)
+                in_flight.append((self._started(part, begin * flat.element_size()), chunk))
+                positions.append((begin, end))
+            while in_flight:
+                deliver()
+        finally:
+            _abandon(in_flight)
+        if not plain:
+            with torch.no_grad():
+                tensor.copy_(target)
+        _synchronize(tensor.device)
+
+    def _chunks(self) -> list[torch.Tensor]:
+        if not self._thread.chunks:
+            self._thread.chunks = [MEMORY.allocate(_CHUNK, torch.uint8) for _ in range(_CHUNKS)]
+        return list(self._thread.chunks)
+
+    def _parts(self, flat: torch.Tensor) -> list[tuple[int, int]]:
+        step = _CHUNK // flat.element_size()
+        return [(begin, min(begin + step, flat.numel())) for begin in range(0, flat.numel(), step)]
+
+    def _started(self, part: torch.Tensor, position: int) -> Transfer:
+        if self._cancelled:
+            raise self._cancellation()
+        shared = OpenFile(
+            self.file.name,
+            os.dup(self.file.fd),
+            self.file.direct,
+            self.file.memory_alignment,
+            self.file.offset_alignment,
+        )
+        return self._session.start(
+            shared, HostMemory(part), self._write, self._offset + position, Durability.NONE
+        )
+
+    def _joined(self, in_flight: deque[tuple[Transfer, torch.Tensor]]) -> torch.Tensor:
+        transfer, chunk = in_flight.popleft()
+        try:
+            self._done += transfer.wait()
+        except TransferFailed as error:
+            error.done += self._done
+            raise
+        return chunk
+
+    def _cancellation(self) -> TransferFailed:
+        result = Result(self._done, errno.ECANCELED, self._offset + self._done)
+        return failed(self.file.name, self._write, self._size, self._offset, result)
+
+
+def _abandon(in_flight: deque[tuple[Transfer, torch.Tensor]]) -> None:
+    """After an error: the chunks may be used again once nothing is in flight."""
+    for transfer, _ in in_flight:
+        transfer.ended(None)
+        transfer.file.close()
+
+
+def _synchronize(device: torch.device) -> None:
+    module = getattr(torch, device.type, None)
+    call = getattr(module, "synchronize", None)
+    if not callable(call):
+        return
+    try:
+        call(device)
+    except TypeError:  # of a module with one device
+        call()
+
+
+class TransferFuture:
+    """A transfer that was started. Dropping it ends nothing: the transfer is completed, and its error is lost."""
+
+    def __init__(self, transfer: Transfer | DeviceTransfer) -> None:
+        self._transfer = transfer
+
+    def result(self, timeout: float | None = None) -> int:
+        """Return the bytes that were transferred; raises TransferFailed (an OSError), TimeoutError."""
+        return self._transfer.wait(timeout)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the transfer has ended, well or not, at most `timeout` seconds; return whether it has."""
+        return self._transfer.ended(timeout)
+
+    def done(self) -> bool:
+        """Whether the transfer has ended, well or not."""
+        return self._transfer.ended(0)
+
+    def progress(self) -> int:
+        """Return the bytes that have been transferred so far."""
+        return self._transfer.progress()
+
+    def cancel(self) -> None:
+        """Transfer no further block; `result` then raises TransferFailed (ECANCELED), unless all were in flight."""
+        self._transfer.cancel()
+
+    def __await__(self) -> Generator[object, None, int]:
+        """`await future` waits on a thread of the event loop's executor; a cancelled task cancels the transfer."""
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> int:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, self._transfer.wait)
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+
+
+class File:
+    """A file by name, or by the descriptor of an open file, with an engine of its own.
+
+    block_size: bytes of one system call, at most.
+    depth:      blocks in flight of each of the `workers`, at most.
+    durability: what has reached the device when a write has ended: `none`, `data` or `full`.
+    The file is opened by each transfer, created by the first write, and never truncated.
+    """
+
+    def __init__(
+        self,
+        name: Name,
+        *,
+        block_size: int = 1 << 20,
+        depth: int = 32,
+        workers: int = 1,
+        durability: str = "none",
+    ) -> None:
+        self.name = name if isinstance(name, int) else os.fspath(name)
+        self._durability = Durability(durability)
+        self._session = Session(EngineOptions(block_size, depth, workers))
+
+    def submit_read(self, tensor: torch.Tensor, offset: int = 0) -> TransferFuture:
+        """Start to read the tensor's bytes; it must not be used before. Raises OSError, InvalidTensors."""
+        return TransferFuture(self._session.submit(tensor, self.name, write=False, offset=offset))
+
+    def submit_write(self, tensor: torch.Tensor, offset: int = 0) -> TransferFuture:
+        """Start to write the tensor's bytes; it must not be changed before. Raises OSError, InvalidTensors."""
+        return TransferFuture(
+            self._session.submit(tensor, self.name, write=True, offset=offset, durability=self._durability)
+        )
+
+    def read(self, tensor: torch.Tensor, offset: int = 0) -> int:
+        """Read the tensor's bytes, and return how many. Raises OSError, InvalidTensors."""
+        return self._session.run(tensor, self.name, write=False, offset=offset)
+
+    def write(self, tensor: torch.Tensor, offset: int = 0) -> int:
+        """Write the tensor's bytes, and return how many. Raises OSError, InvalidTensors."""
+        return self._session.run(tensor, self.name, write=True, offset=offset, durability=self._durability)
+
+    def engine(self) -> tuple[str, str]:
+        """Return name of the engine, and the reason why it is this one."""
+        engine = self._session.engine
+        return engine.name, engine.reason
+
+    def close(self) -> None:
+        """Wait for all transfers, and end the engine."""
+        self._session.close()
+
+    def __enter__(self) -> File:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read(name: Name, tensor: torch.Tensor, offset: int = 0) -> int:
+    """Read the tensor's bytes from a file, and return how many. Raises OSError, InvalidTensors."""
+    with File(name) as file:
+        return file.read(tensor, offset)
+
+
+def write(name: Name, tensor: torch.Tensor, offset: int = 0, *, durability: str = "none") -> int:
+    """Write the tensor's bytes to a file, and return how many. Raises OSError, InvalidTensors."""
+    with File(name, durability=durability) as file:
+        return file.write(tensor, offset)
+
+
+Progress: TypeAlias = "Callable[[int, int], None]"
+#: Starts a transfer of so many bytes.
+Start: TypeAlias = "tuple[int, Callable[[], TransferFuture]]"
+
+#: Each has a descriptor, and the library opens another of the same file.
+_MOST = 32
+_MOST_BYTES = 256 << 20
+#: Seconds between two calls of a progress function.
+_INTERVAL = 0.1
+
+
+def complete(starts: Iterable[Start], total: int, progress: Progress | None) -> None:
+    """Start transfers in order, and wait for all. Raises the first error, after those in flight have ended."""
+    window = _Window(total, progress)
+    try:
+        for size, start in starts:
+            while window.is_full():
+                window.join()
+            window.add(size, start())
+        while window.join():
+            pass
+    except BaseException:
+        window.abandon()
+        raise
+    if progress is not None:
+        progress(total, total)
+
+
+class _Window:
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total, self._progress = total, progress
+        self._futures: deque[tuple[int, TransferFuture]] = deque()
+        self._done = self._in_flight = 0
+        self._next_report = time.monotonic() + _INTERVAL
+
+    def is_full(self) -> bool:
+        return len(self._futures) >= _MOST or self._in_flight >= _MOST_BYTES
+
+    def add(self, size: int, future: TransferFuture) -> None:
+        self._futures.append((size, future))
+        self._in_flight += size
+
+    def join(self) -> bool:
+        """Wait for the oldest transfer; False where there is none."""
+        if not self._futures:
+            return False
+        size, future = self._futures[0]
+        while not future.wait(None if self._progress is None else _INTERVAL):
+            self._report()
+        future.result()
+        self._futures.popleft()
+        self._in_flight -= size
+        self._done += size
+        self._report()
+        return True
+
+    def abandon(self) -> None:
+        """Cancel what is in flight, and wait until its memory is not used any more."""
+        for _, future in self._futures:
+            future.cancel()
+        for _, future in self._futures:
+            future.wait()
+
+    def _report(self) -> None:
+        if self._progress is not None and time.monotonic() >= self._next_report:
+            self._progress(self._done + sum(future.progress() for _, future in self._futures), self._total)
+            self._next_report = time.monotonic() + _INTERVAL

@@ -25,7 +25,7 @@ from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 from accel_core.op_builder import OpBuilder
 from accel_ops.offload import patches
-from accel_ops.op_builder.host_step import HostStepOp, host_step_op
+from accel_ops.op_builder.optimizers import HostStepOp, host_step_op
 
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 #: Attribute of DeepSpeed's optimizer that has its `HostPath`.

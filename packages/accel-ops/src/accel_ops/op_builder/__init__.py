@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builders of DeepSpeed's host ops, for the op tables of all vendor packages."""
 
-from accel_ops.op_builder.adagrad import CPUAdagradBuilder
-from accel_ops.op_builder.adam import CPUAdamBuilder, FusedAdamBuilder
 from accel_ops.op_builder.async_io import AsyncIOBuilder
-from accel_ops.op_builder.flatten import UtilsBuilder
-from accel_ops.op_builder.lion import CPULionBuilder, FusedLionBuilder
-from accel_ops.op_builder.pin_memory import PinMemoryBuilder
+from accel_ops.op_builder.memory import PinMemoryBuilder, UtilsBuilder
+from accel_ops.op_builder.optimizers import (
+    CPUAdagradBuilder,
+    CPUAdamBuilder,
+    CPULionBuilder,
+    FusedAdamBuilder,
+    FusedLionBuilder,
+)
 
 __all__ = [
     "AsyncIOBuilder",

@@ -13,7 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
-from accel_ops import torch_fused
+from accel_ops import kernel_builders
 from accel_testkit.suite.inference_functions import typed
 
 #: Operators of torch that each device implements or not.
@@ -76,11 +76,11 @@ class _Without:
 @contextmanager
 def reloaded_ops() -> Iterator[None]:
     """Inside, torch's operators are tried as in a new process; what is found out there is forgotten."""
-    torch_fused.self_check.cache_clear()
+    kernel_builders.self_check.cache_clear()
     try:
         yield
     finally:
-        torch_fused.self_check.cache_clear()
+        kernel_builders.self_check.cache_clear()
 
 
 @contextmanager

@@ -70,7 +70,7 @@ def test_every_form_is_right(
         f"evoformer_attn computes wrongly in {kind}: {form}",
         found=f"further from float64 than the type's rounding: {wrong}",
         expected="sums in float32 at least, gradients of biases added to what is there, infinity behind the queries",
-        do="compare it with accel_ops.plain.evoformer",
+        do="compare it with accel_ops.plain",
     )
 
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("FPQuantizerBuilder"
 _LARGEST = {(8, 3): 480.0, (8, 2): 114688.0, (12, 7): 510.0, (6, 2): 28.0, (4, 1): 6.0}
 _FORMATS = pytest.mark.parametrize(("bits", "mantissa"), _LARGEST, ids=[f"{b}-{m}" for b, m in _LARGEST])
 _ONE = torch.ones(1).view(torch.uint8)  # a step, as it follows a group
-_DO = "compare it with accel_ops.plain.fp_quantizer"
+_DO = "compare it with accel_ops.fp_quantizer"
 
 
 @pytest.fixture

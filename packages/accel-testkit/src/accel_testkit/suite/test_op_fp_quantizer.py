@@ -31,7 +31,7 @@ def op(accelerator: DeepSpeedAccelerator) -> Any:
 
 
 def _expect_all(holds: dict[str, Any], what: str) -> None:
-    Holds(holds).expect(f"{what} of fp_quantizer", "compare it with accel_ops.plain.fp_quantizer")
+    Holds(holds).expect(f"{what} of fp_quantizer", "compare it with accel_ops.fp_quantizer")
 
 
 def _back(op: Any, data: torch.Tensor, like: torch.Tensor, size: int, bits: int, mantissa: int) -> Any:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_ops.op_builder.host_step import HostStepOp, host_step_op
+from accel_ops.op_builder.optimizers import HostStepOp, host_step_op
 from accel_testkit.suite import op_steps
 from accel_testkit.suite.holds import Holds
 from accel_testkit.suite.op_steps import STEPS
@@ -19,7 +19,7 @@ from accel_testkit.suite.op_steps import STEPS
 pytestmark = pytest.mark.tier("device")
 
 _TYPES = (torch.float32, torch.bfloat16, torch.float16)
-_DO = "compare it with accel_ops.op_builder.host_step.HostStepOp"
+_DO = "compare it with accel_ops.op_builder.optimizers.HostStepOp"
 _BUILDERS = [
     pytest.param(name, marks=pytest.mark.needs(name)) for name, step in STEPS.items() if not step.on_device
 ]

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import torch
 
 from accel_good.op_builder.optimizers import PlainTorch
+from accel_ops.fp_quantizer import FPQuantizerBuilder
 from accel_ops.fused_optimizers import FusedLambBuilder, FusedLionBuilder
 from accel_ops.inference import InferenceBuilder, InferenceCoreBuilder
 from accel_ops.plain import (
     EvoformerAttnBuilder,
-    FPQuantizerBuilder,
     PackbitsBuilder,
     RandomLTDBuilder,
     SpatialInferenceBuilder,

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import torch
 from torch.nn import functional
 
-from accel_core.op_builder import Implementation, OpBuilder, OpFunctions
-from accel_ops.plain import checks
+from accel_core.op_builder import OpFunctions
+from accel_ops import plain
 
 
 @dataclass(frozen=True)
@@ -143,7 +142,7 @@ class FPQuantizerFunctions(OpFunctions):
         """
         what = "quantize"
         form = _format(what, q_bits, q_mantisa_bits)
-        checks.floating(what, val=val)
+        plain.check_floating(what, val=val)
         groups, width = _groups(what, val, group_size, form)
         whole = val.numel() // group_size
         _codes(what, "out", out, (whole, width + _STEP))
@@ -191,18 +190,18 @@ class FPQuantizerFunctions(OpFunctions):
     ) -> None:
         """Write to `val` the parts of `val_q` at these indices of the first dimension."""
         what = "selective_dequantize"
-        checks.dimensions(what, "indexes", indexes, 1)
-        checks.indices(what, "indexes", indexes)
+        plain.check_dimensions(what, "indexes", indexes, 1)
+        plain.check_indices(what, "indexes", indexes)
         count = indexes.numel()
         form = _format(what, q_mantisa_bits + q_exponent_bits + 1, q_mantisa_bits)
         groups, width = _groups(what, val, group_size, form)
         if not count or val.numel() % (count * group_size):
             found = f"{val.numel()} elements in groups of {group_size} for {count} indices"
-            raise checks.invalid(what, found, "whole groups for each index")
+            raise plain.invalid(what, found, "whole groups for each index")
         part = groups // count * (width + _STEP)
         if val_q.dtype != torch.uint8 or val_q.numel() % part:
             found = f"val_q of {val_q.dtype} with {val_q.numel()} bytes"
-            raise checks.invalid(what, found, f"torch.uint8, a multiple of {part}")
+            raise plain.invalid(what, found, f"torch.uint8, a multiple of {part}")
         chosen = val_q.reshape(-1, part).index_select(0, indexes)
         self._write(what, val, chosen.view(groups, -1), form)
 
@@ -210,7 +209,7 @@ class FPQuantizerFunctions(OpFunctions):
         """Return (groups, 1) float32 from the first four bytes of each group's row."""
         if out.dtype != torch.uint8 or out.dim() != 2 or out.shape[0] < num_groups or out.shape[1] < _STEP:
             found = f"{out.dtype} of shape {tuple(out.shape)}"
-            raise checks.invalid("get_scales", found, f"torch.uint8 of shape ({num_groups}, {_STEP})")
+            raise plain.invalid("get_scales", found, f"torch.uint8 of shape ({num_groups}, {_STEP})")
         return _floats(out[:num_groups, :_STEP])
 
     def _largest(self, form: Format) -> float:
@@ -228,7 +227,7 @@ class FPQuantizerFunctions(OpFunctions):
         return form.numbers(data.device)[form.unpacked(data)].mul_(steps).to(dtype)
 
     def _write(self, what: str, val: torch.Tensor, rows: torch.Tensor, form: Format) -> None:
-        checks.floating(what, val=val)
+        plain.check_floating(what, val=val)
         numbers = self._numbers(form, rows[:, :-_STEP], _floats(rows[:, -_STEP:]), val.dtype)
         val.detach().copy_(numbers.flatten()[: val.numel()].view(val.shape))
 
@@ -236,7 +235,7 @@ class FPQuantizerFunctions(OpFunctions):
 def _format(what: str, bits: int, mantissa: int) -> Format:
     if (bits, mantissa) not in FORMATS:
         expected = ", ".join(f"{few} of {many}" for many, few in FORMATS)
-        raise checks.invalid(what, f"{bits} bits, {mantissa} of them the mantissa's", expected)
+        raise plain.invalid(what, f"{bits} bits, {mantissa} of them the mantissa's", expected)
     return FORMATS[bits, mantissa]
 
 
@@ -245,15 +244,15 @@ def _groups(what: str, val: torch.Tensor, group_size: int, form: Format) -> tupl
     if group_size < 1 or group_size * form.bits % 8:
         found = f"{val.numel()} elements in groups of {group_size}, of {form.bits} bits"
         expected = "groups of whole bytes: choose group_size in the QuantizationConfig"
-        raise checks.invalid(what, found, expected)
+        raise plain.invalid(what, found, expected)
     return -(-val.numel() // group_size), form.bytes(group_size)
 
 
 def _codes(what: str, name: str, codes: torch.Tensor, shape: tuple[int, int], flat: bool = False) -> None:
     if codes.dtype != torch.uint8:
-        raise checks.invalid(what, f"{name} of {codes.dtype}", "torch.uint8")
+        raise plain.invalid(what, f"{name} of {codes.dtype}", "torch.uint8")
     if not flat or codes.numel() != shape[0] * shape[1]:
-        checks.shape(what, name, codes, shape)
+        plain.check_shape(what, name, codes, shape)
 
 
 def _floats(rows: torch.Tensor) -> torch.Tensor:
@@ -261,20 +260,12 @@ def _floats(rows: torch.Tensor) -> torch.Tensor:
     return rows.clone(memory_format=torch.contiguous_format).view(torch.float32)
 
 
-class FPQuantizerBuilder(OpBuilder):
+class FPQuantizerBuilder(plain.PlainBuilder):
     """Weights in few bits with an exponent, for QuantizedParameter, QuantizedLinear and LoRA."""
 
     NAME = "fp_quantizer"
     BUILD_VAR = "DS_BUILD_FP_QUANTIZER"
-    IMPLEMENTATIONS: ClassVar[tuple[Implementation, ...]] = (Implementation.PLAIN,)
-
-    def compatibility(self) -> tuple[bool, str]:
-        """Return True: plain torch runs everywhere."""
-        return True, "plain torch"
-
-    def load(self, verbose: bool = True) -> Any:
-        """Return an object with upstream's functions."""
-        return FPQuantizerFunctions()
+    functions = FPQuantizerFunctions
 
     @staticmethod
     def get_default_quant_dtype() -> torch.dtype:

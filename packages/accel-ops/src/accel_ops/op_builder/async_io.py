@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""DeepSpeed's `aio_handle` (0.18 and 0.19), which reports every failure.
+"""DeepSpeed's op `async_io` (0.18 and 0.19): file I/O of ZeRO-Infinity, DeepNVMe and FastFileWriter.
 
 Upstream returns -1, ends the process, or returns success; here each failed transfer raises OSError with errno, file,
 offset and bytes done. `validate` compares the file with the tensor afterwards.
@@ -9,17 +9,19 @@ offset and bytes done. `validate` compares the file with the tensor afterwards.
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 
-from accel_ops.io import failures
-from accel_ops.io.device import DeviceTransfer
+from accel_ops.errors import InvalidTensors
+from accel_ops.io import transfers
+from accel_ops.io.engines import EngineOptions
 from accel_ops.io.files import Name
-from accel_ops.io.requests import EngineOptions
-from accel_ops.io.session import Session
-from accel_ops.io.transfer import Durability, Transfer
-from accel_ops.op_builder.flatten import as_bytes
+from accel_ops.io.session import DeviceTransfer, Session
+from accel_ops.io.transfers import Durability, Transfer
+from accel_ops.library import HostBuilder
+from accel_ops.op_builder.memory import as_bytes
 from accel_ops.pinned_memory import MEMORY
 
 #: Upstream's: bytes that a thread's share of a request must be a multiple of. Ours takes any size.
@@ -221,4 +223,59 @@ def _validate(buffer: torch.Tensor, name: Name, offset: int) -> None:
         for part in host.split(_VALIDATED):
             read = file.read(part.numel())
             if read != part.numpy().tobytes():
-                raise failures.differs(os.fsdecode(path), offset, buffer.nbytes)
+                raise transfers.differs(os.fsdecode(path), offset, buffer.nbytes)
+
+
+def aio_read(
+    buffer: torch.Tensor,
+    filename: Name,
+    block_size: int,
+    queue_depth: int,
+    single_submit: bool,
+    overlap_events: bool,
+    validate: bool,
+) -> int:
+    """Read the tensor's bytes from the begin of the file; returns 0. Raises what `aio_handle.read` raises."""
+    return aio_handle(block_size, queue_depth, single_submit, overlap_events).read(buffer, filename, validate)
+
+
+def aio_write(
+    buffer: torch.Tensor,
+    filename: Name,
+    block_size: int,
+    queue_depth: int,
+    single_submit: bool,
+    overlap_events: bool,
+    validate: bool,
+) -> int:
+    """Write the tensor's bytes to the begin of the file; returns 0. Raises what `aio_handle.write` raises."""
+    return aio_handle(block_size, queue_depth, single_submit, overlap_events).write(
+        buffer, filename, validate
+    )
+
+
+def deepspeed_memcpy(dest: torch.Tensor, src: torch.Tensor) -> int:
+    """Copy all elements of `src`, in order, to `dest`, whatever their shapes; returns 0. Raises InvalidTensors."""
+    if dest.numel() != src.numel():
+        raise InvalidTensors(
+            what="one tensor cannot be copied to another",
+            found=f"{src.numel()} elements for {dest.numel()}",
+            expected="equal numbers of elements",
+            do="pass tensors of the same size",
+        )
+    with torch.no_grad():
+        dest.copy_(src.reshape(dest.shape))
+    return 0
+
+
+class AsyncIOBuilder(HostBuilder):
+    """Builds `async_io`: reads and writes of files, on io_uring or threads. Nothing but the library is needed."""
+
+    NAME = "async_io"
+    BUILD_VAR = "DS_BUILD_AIO"
+
+    def functions(self) -> Any:
+        """Return upstream's class and functions."""
+        return SimpleNamespace(
+            aio_handle=aio_handle, aio_read=aio_read, aio_write=aio_write, deepspeed_memcpy=deepspeed_memcpy
+        )

@@ -1,21 +1,78 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The base class of the optimizers, and what their steps have in common."""
+"""torch optimizers on the host kernels, for models in host memory. DeepSpeed is not needed.
+
+AdamW and Adagrad are subclasses of torch's own with another `step`: options are the same, and state dicts can be
+exchanged in both directions. Of a DTensor, as FSDP2 and tensor parallelism have it, a rank steps on the part it holds.
+"""
 
 from __future__ import annotations
 
 import itertools
 import operator
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch._compile import _disable_dynamo
 
-from accel_ops import fast, library
+from accel_ops import fast, kernels, library
 from accel_ops.errors import InvalidTensors
-from accel_ops.optim import sharded
-from accel_ops.optim.sharded import Row
+
+Row = tuple[torch.Tensor, torch.Tensor, dict[str, Any]]
+
+
+def local_row(param: torch.Tensor, grad: torch.Tensor, state: dict[str, Any]) -> Row:
+    """Return parameter, gradient and states with this rank's part in place of each DTensor.
+
+    A gradient with other placements, as a partial sum, is brought to those of its parameter first. Raises
+    InvalidTensors for a parameter that is a partial sum, and where gradient or states are sharded otherwise.
+    """
+    if type(param) is torch.nn.Parameter or not is_sharded(param):
+        return param, grad, state
+    sharded: Any = param
+    if any(placement.is_partial() for placement in sharded.placements):
+        _refuse("a parameter that is a partial sum")
+    received: Any = grad
+    if not is_sharded(grad) or received.device_mesh != sharded.device_mesh:
+        _refuse("a gradient that is not sharded on the mesh of its parameter")
+    if received.placements != sharded.placements:
+        received = received.redistribute(placements=sharded.placements)
+    states = {name: _local_state(name, value, sharded) for name, value in state.items()}
+    return _local(sharded), _local(received), states
+
+
+def is_sharded(tensor: torch.Tensor) -> bool:
+    """Return whether it is a DTensor. No program that has one has not imported its module."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def _local_state(name: str, value: Any, param: Any) -> Any:
+    if not isinstance(value, torch.Tensor) or not is_sharded(value):
+        return value
+    state: Any = value
+    if state.device_mesh != param.device_mesh or state.placements != param.placements:
+        _refuse(f"a state {name} that is sharded otherwise than its parameter")
+    return _local(state)
+
+
+def _local(tensor: Any) -> torch.Tensor:
+    local = tensor.to_local()
+    # Where its communication goes on, it is a tensor that can be waited for.
+    done: torch.Tensor = local.wait() if hasattr(local, "wait") else local
+    return done
+
+
+def _refuse(found: str) -> NoReturn:
+    raise InvalidTensors(
+        what="the host optimizers cannot take this step",
+        found=found,
+        expected="DTensors with the mesh and the placements of their parameter",
+        do="shard parameters, gradients and states alike, or use torch's own optimizer",
+    )
+
 
 #: `_foreach_add_` would convert a Python number to a tensor once for each parameter, four times as slow. Step counters
 #: are in host memory, whatever the default device is at import.
@@ -164,7 +221,7 @@ def _same_step(rows: list[Row], advance: Any) -> Iterator[_Rows]:
     for row in rows:
         by_number.setdefault(int(row[2]["step"]) + 1, []).append(row)
     for number, same in by_number.items():
-        local = map(list, zip(*(sharded.local_row(*row) for row in same), strict=True))
+        local = map(list, zip(*(local_row(*row) for row in same), strict=True))
         operands = StepGroup(number, *local)
         yield [row[0] for row in same], operands, list(map(_STEP, operands.states))
 
@@ -192,3 +249,105 @@ def _check_options(group: dict[str, Any]) -> None:
                 expected=f"{option}=False",
                 do=f"leave {option} out, or use torch's own optimizer",
             )
+
+
+_FIRST, _SECOND = operator.itemgetter("exp_avg"), operator.itemgetter("exp_avg_sq")
+
+
+class AdamW(HostOptimizer, torch.optim.AdamW):
+    """torch.optim.AdamW with another `step`: same options, same state dict.
+
+    Raises InvalidTensors (a ValueError) for amsgrad, differentiable and capturable. Source: arXiv:1711.05101.
+    """
+
+    def _update(self) -> None:
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            options = (float(group["lr"]), float(beta1), float(beta2), group["eps"], group["weight_decay"])
+            for same_step in group_by_step(self, group, _new_states):
+                _adam_step(same_step, options, grad_sign(group))
+
+
+def _adam_step(same_step: StepGroup, options: tuple[float, float, float, float, float], sign: float) -> None:
+    number, params, grads, states = same_step
+    first, second = list(map(_FIRST, states)), list(map(_SECOND, states))
+    if len(params) == 1 and kernels.adam_single_tensor(
+        params[0], grads[0], first[0], second[0], number, *options, True, True, sign
+    ):
+        return
+    lr, beta1, beta2, eps, weight_decay = options
+    kernels.adam(
+        params, grads, first, second, step=number, lr=lr, beta1=beta1, beta2=beta2, eps=eps,
+        weight_decay=weight_decay, grad_factor=sign,
+    )  # fmt: skip
+
+
+def _new_states(parameters: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+    states = zip(kernels.zeros_like(parameters), kernels.zeros_like(parameters), strict=True)
+    return [{"exp_avg": first, "exp_avg_sq": second} for first, second in states]
+
+
+class Adagrad(HostOptimizer, torch.optim.Adagrad):
+    """torch.optim.Adagrad with another `step`: same options, same state dict. Source: JMLR 12 (2011)."""
+
+    def _update(self) -> None:
+        for group in self.param_groups:
+
+            def new_states(
+                parameters: list[torch.Tensor], start: float = group["initial_accumulator_value"]
+            ) -> Any:
+                return [{"sum": zeros.add_(start)} for zeros in kernels.zeros_like(parameters)]
+
+            for number, params, grads, states in group_by_step(self, group, new_states):
+                kernels.adagrad(
+                    params,
+                    grads,
+                    [state["sum"] for state in states],
+                    lr=float(group["lr"]) / (1 + (number - 1) * group["lr_decay"]),
+                    eps=group["eps"],
+                    weight_decay=group["weight_decay"],
+                    grad_factor=grad_sign(group),
+                )
+
+
+class Lion(HostOptimizer):
+    """Lion with decoupled weight decay; its state is the momentum `exp_avg`. Source: arXiv:2302.06675.
+
+    Raises ValueError for a negative lr or weight_decay, or betas outside [0, 1).
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        if lr < 0 or weight_decay < 0 or not all(0 <= beta < 1 for beta in betas):
+            raise ValueError(
+                f"lr={lr}, betas={betas}, weight_decay={weight_decay}: lr and decay from 0, betas in [0, 1)"
+            )
+        super().__init__(
+            params, {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize}
+        )
+
+    def _update(self) -> None:
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for _, params, grads, states in group_by_step(self, group, _new_momenta):
+                kernels.lion(
+                    params,
+                    grads,
+                    [state["exp_avg"] for state in states],
+                    lr=float(group["lr"]),
+                    beta1=float(beta1),
+                    beta2=float(beta2),
+                    weight_decay=group["weight_decay"],
+                    grad_factor=grad_sign(group),
+                )
+
+
+def _new_momenta(parameters: list[torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+    return [{"exp_avg": first} for first in kernels.zeros_like(parameters)]

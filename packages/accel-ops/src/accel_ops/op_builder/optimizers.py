@@ -1,0 +1,471 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Adam, Adagrad and Lion on the host, as DeepSpeed's optimizers call them, and what they offer beside.
+
+Upstream's functions get an optimizer's ID and one tensor each. Beside them, `HostStep` offers a step with unscaling,
+clipping and copy-out fused: `accel_ops.offload` shortens ZeRO-Offload's path of a gradient through host memory with it
+(docs/offload.md). An op without them works as with stock DeepSpeed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+import torch
+
+from accel_core.op_builder import OpFunctions
+from accel_ops import fast, kernels, library, zenflow
+from accel_ops.errors import UnknownOptimizer
+from accel_ops.fused_optimizers import AdamStep, Lists, as_multi_tensor_adam
+from accel_ops.kernels import copy_gradient
+from accel_ops.library import HostBuilder
+
+#: Elements that are updated before their copy is reported: 32 MiB of bfloat16, enough to hide the start of a transfer.
+PIECE = 1 << 24
+
+
+class FusedStep(Protocol):
+    """An op whose updates also unscale the gradients and write the parameters in another dtype."""
+
+    #: Calls of the update function so far.
+    updates: int
+
+
+class HostStepOp(Protocol):
+    """The additional functions. All tensors are in host memory; results do not depend on the number of threads."""
+
+    def copy_gradient(
+        self,
+        grad: torch.Tensor,
+        destination: torch.Tensor | None = None,
+        *,
+        accumulated: torch.Tensor | None = None,
+        add: bool = False,
+    ) -> float:
+        """Copy a gradient to `destination`, converted; return the sum of its squares in float64.
+
+        accumulated: with `add` the gradient is added to it and the sum is copied; otherwise the gradient replaces it.
+        """
+        ...
+
+    def sum_of_squares(self, tensor: torch.Tensor) -> float:
+        """Return the sum over all elements in float64; infinite or NaN where an element is."""
+        ...
+
+    def fused(
+        self,
+        *,
+        grad_factor: float = 1.0,
+        copy: torch.Tensor | None = None,
+        copied: Callable[[int, int], None] | None = None,
+    ) -> FusedStep:
+        """Return the op with updates that multiply the gradients first, and write the parameters to `copy` too.
+
+        copied: called with the bounds of each piece of the copy once it is complete.
+        """
+        ...
+
+
+def host_step_op(op: Any) -> HostStepOp | None:
+    """Return the op if it has the additional functions, else None."""
+    if all(callable(getattr(op, name, None)) for name in ("copy_gradient", "sum_of_squares", "fused")):
+        return cast(HostStepOp, op)
+    return None
+
+
+class FusedOp:
+    """An op whose updates multiply the gradients first, and also write the parameters in another dtype.
+
+    op:     the loaded op; other functions are its own.
+    update: its update function, with `grad_factor` and `copies` as keywords, and the number of its leading arguments
+        that are no tensors.
+    copied: called with the bounds of each piece of the copy when it is complete; the caller may start to transfer it.
+
+    `updates` counts the calls.
+    """
+
+    def __init__(
+        self,
+        op: Any,
+        update: Callable[..., int],
+        scalars: int,
+        *,
+        grad_factor: float,
+        copy: torch.Tensor | None,
+        copied: Callable[[int, int], None] | None,
+    ) -> None:
+        self._op, self._update, self._scalars = op, update, scalars
+        self._grad_factor, self._copy, self._copied = grad_factor, copy, copied
+        self.updates = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return self._fused if name == self._update.__name__ else getattr(self._op, name)
+
+    def _fused(self, *arguments: Any) -> int:
+        self.updates += 1
+        scalars, tensors = arguments[: self._scalars], arguments[self._scalars :]
+        size = tensors[0].numel()
+        piece = PIECE if self._copied else max(size, 1)
+        for begin in range(0, size, piece):
+            end = min(begin + piece, size)
+            whole = end - begin == size
+            parts = tensors if whole else [tensor.view(-1)[begin:end] for tensor in tensors]
+            copy = self._copy if whole or self._copy is None else self._copy.view(-1)[begin:end]
+            self._update(*scalars, *parts, grad_factor=self._grad_factor, copy=copy)
+            if self._copied:
+                self._copied(begin, end)
+        return 0
+
+
+class HostStep:
+    """Mixin of the host optimizer ops.
+
+    UPDATE: name of the op's update function. SCALARS: the number of its arguments ahead of the tensors.
+    """
+
+    UPDATE: str
+    SCALARS: int
+
+    copy_gradient = staticmethod(copy_gradient)
+
+    @staticmethod
+    def sum_of_squares(tensor: torch.Tensor) -> float:
+        """Return the sum over all elements, in float64; infinite or NaN where an element is."""
+        return kernels.sum_of_squares([tensor])
+
+    def fused(
+        self,
+        *,
+        grad_factor: float = 1.0,
+        copy: torch.Tensor | None = None,
+        copied: Callable[[int, int], None] | None = None,
+    ) -> FusedOp:
+        """Return an op whose updates multiply the gradients by a factor first and write the result to `copy` too.
+
+        The gradients themselves are not changed. See `FusedOp`.
+        """
+        return FusedOp(
+            self, getattr(self, self.UPDATE), self.SCALARS, grad_factor=grad_factor, copy=copy, copied=copied
+        )
+
+
+Options = TypeVar("Options")
+
+
+class OptimizerRegistry(Generic[Options]):
+    """Options by DeepSpeed's optimizer ID. An ID that is created again has the new options, as upstream."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        #: By ID. Replaced items are seen by the library's functions, which read it themselves.
+        self.options: dict[int, Options] = {}
+        self._lock = threading.Lock()
+
+    def create(self, optimizer_id: int, options: Options) -> int:
+        """Store the options; returns 0."""
+        with self._lock:
+            self.options[optimizer_id] = options
+        return 0
+
+    def destroy(self, optimizer_id: int) -> int:
+        """Delete the options; returns 0. An unknown ID is no error, so that a destructor never raises."""
+        with self._lock:
+            self.options.pop(optimizer_id, None)
+        return 0
+
+    def __getitem__(self, optimizer_id: int) -> Options:
+        try:
+            return self.options[optimizer_id]
+        except KeyError:
+            known = ", ".join(map(str, sorted(self.options))) or "none"
+            raise UnknownOptimizer(
+                what=f"{self._name} {optimizer_id} cannot take a step",
+                found="it was never created, or was destroyed",
+                expected=f"one of the existing optimizers: {known}",
+                do=f"call create_{self._name}({optimizer_id}, …) first",
+            ) from None
+
+
+#: Whether the decay is decoupled, by optimizer ID: the one option that upstream does not pass at every step.
+_adams: OptimizerRegistry[bool] = OptimizerRegistry("adam")
+_zenflow = zenflow.ZenFlow(_adams)
+
+
+def create_adam(
+    optimizer_id: int,
+    alpha: float = 1e-3,
+    betta1: float = 0.9,
+    betta2: float = 0.999,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    adamw_mode: bool = True,
+    should_log: bool = False,
+) -> int:
+    """Register an optimizer; returns 0."""
+    return _adams.create(optimizer_id, bool(adamw_mode))
+
+
+def destroy_adam(optimizer_id: int) -> int:
+    """Remove the optimizer; returns 0, also where it is unknown."""
+    return _adams.destroy(optimizer_id)
+
+
+def adam_update(
+    optimizer_id: int,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    epsilon: float,
+    weight_decay: float,
+    bias_correction: bool,
+    params: torch.Tensor,
+    grads: torch.Tensor,
+    exp_avg: torch.Tensor,
+    exp_avg_sq: torch.Tensor,
+    *,
+    rollback: bool = False,
+    grad_factor: float = 1.0,
+    copy: torch.Tensor | None = None,
+) -> int:
+    """Take one step in place; returns 0. Raises UnknownOptimizer and what `kernels.adam` raises.
+
+    grad_factor, copy: see `HostStep.fused`; upstream has neither.
+    """
+    decoupled = _adams[optimizer_id]
+    if not rollback and copy is None and kernels.adam_single_tensor(
+        params, grads, exp_avg, exp_avg_sq, step, lr, beta1, beta2, epsilon, weight_decay, decoupled, bias_correction,
+        grad_factor,
+    ):  # fmt: skip
+        return 0
+    kernels.adam(
+        [params], [grads], [exp_avg], [exp_avg_sq], step=step, lr=lr, beta1=beta1, beta2=beta2, eps=epsilon,
+        weight_decay=weight_decay, decoupled=decoupled, bias_correction=bool(bias_correction), rollback=rollback,
+        grad_factor=grad_factor, copies=None if copy is None else [copy],
+    )  # fmt: skip
+    return 0
+
+
+def adam_rollback(*arguments: Any) -> int:
+    """Undo the step that was taken with the same arguments, up to rounding."""
+    return adam_update(*arguments, rollback=True)
+
+
+def adam_step(lists: Lists, adam: AdamStep) -> None:
+    """Take one step in place on [gradients, parameters, first moments, second moments] in host memory."""
+    grads, params, exp_avgs, exp_avg_sqs = lists
+    kernels.adam(
+        params, grads, exp_avgs, exp_avg_sqs, step=adam.step, lr=adam.lr, beta1=adam.beta1, beta2=adam.beta2,
+        eps=adam.epsilon, weight_decay=adam.weight_decay, decoupled=bool(adam.adam_w_mode),
+        bias_correction=bool(adam.bias_correction),
+    )  # fmt: skip
+
+
+class CPUAdam(HostStep, OpFunctions):
+    """Upstream's functions; those of ZenFlow take its overlapped step."""
+
+    OP = "cpu_adam"
+    UPDATE, SCALARS = "adam_update", 8
+    create_adam = staticmethod(create_adam)
+    adam_update: Any = staticmethod(adam_update)
+    adam_rollback = staticmethod(adam_rollback)
+    destroy_adam = staticmethod(destroy_adam)
+
+    zenflow_adam_create = staticmethod(_zenflow.create)
+    zenflow_adam_register_group = staticmethod(_zenflow.register_group)
+    zenflow_adam_run_worker = staticmethod(_zenflow.run_worker)
+    zenflow_adam_destroy = staticmethod(_zenflow.destroy)
+    zenflow_adam_ctrl_size = staticmethod(zenflow.ctrl_size)
+    zenflow_adam_ctrl_init = staticmethod(zenflow.ctrl_init)
+    zenflow_adam_ctrl_exit = staticmethod(zenflow.ctrl_exit)
+    zenflow_adam_submit = staticmethod(zenflow.submit)
+    zenflow_adam_wait = staticmethod(zenflow.wait)
+
+    def __init__(self) -> None:
+        self.adam_update = fast.adam_update(library.load().functions, _adams.options, adam_update)
+
+    def __reduce__(self) -> tuple[type[CPUAdam], tuple[()]]:
+        return CPUAdam, ()  # a builtin function of the library cannot be pickled
+
+
+class CPUAdamBuilder(HostBuilder):
+    """Builds `cpu_adam`: Adam and AdamW on one tensor, the optimizer of ZeRO-Offload."""
+
+    NAME = "cpu_adam"
+    BUILD_VAR = "DS_BUILD_CPU_ADAM"
+
+    def functions(self) -> Any:
+        """Return upstream's functions."""
+        return CPUAdam()
+
+
+class FusedAdamBuilder(HostBuilder):
+    """Builds `fused_adam`: Adam on many tensors in host memory in one call."""
+
+    NAME = "fused_adam"
+    BUILD_VAR = "DS_BUILD_FUSED_ADAM"
+
+    def functions(self) -> Any:
+        """Return upstream's function."""
+        return SimpleNamespace(multi_tensor_adam=as_multi_tensor_adam(adam_step))
+
+
+_adagrads: OptimizerRegistry[None] = OptimizerRegistry("adagrad")
+
+
+def create_adagrad(
+    optimizer_id: int,
+    alpha: float = 1e-2,
+    eps: float = 1e-8,
+    weight_decay: float = 0.0,
+    should_log: bool = False,
+) -> int:
+    """Register an optimizer; returns 0."""
+    return _adagrads.create(optimizer_id, None)
+
+
+def destroy_adagrad(optimizer_id: int) -> int:
+    """Remove the optimizer; returns 0, also where it is unknown."""
+    return _adagrads.destroy(optimizer_id)
+
+
+def adagrad_update(
+    optimizer_id: int,
+    step: int,
+    lr: float,
+    epsilon: float,
+    weight_decay: float,
+    params: torch.Tensor,
+    grads: torch.Tensor,
+    exp_avg_sq: torch.Tensor,
+    *,
+    grad_factor: float = 1.0,
+    copy: torch.Tensor | None = None,
+) -> int:
+    """Take one step in place; returns 0.
+
+    The gradient is not changed. Upstream overwrites it, with values that nothing reads.
+    """
+    _adagrads[optimizer_id]
+    kernels.adagrad(
+        [params], [grads], [exp_avg_sq], lr=lr, eps=epsilon, weight_decay=weight_decay, grad_factor=grad_factor,
+        copies=None if copy is None else [copy],
+    )  # fmt: skip
+    return 0
+
+
+class CPUAdagrad(HostStep):
+    """Upstream's functions."""
+
+    UPDATE, SCALARS = "adagrad_update", 5
+    create_adagrad = staticmethod(create_adagrad)
+    adagrad_update = staticmethod(adagrad_update)
+    destroy_adagrad = staticmethod(destroy_adagrad)
+
+
+class CPUAdagradBuilder(HostBuilder):
+    """Builds `cpu_adagrad`: Adagrad on one tensor."""
+
+    NAME = "cpu_adagrad"
+    BUILD_VAR = "DS_BUILD_CPU_ADAGRAD"
+
+    def functions(self) -> Any:
+        """Return upstream's functions."""
+        return CPUAdagrad()
+
+
+_lions: OptimizerRegistry[None] = OptimizerRegistry("lion")
+
+
+def create_lion(
+    optimizer_id: int,
+    alpha: float = 1e-3,
+    betta1: float = 0.9,
+    betta2: float = 0.999,
+    weight_decay: float = 0.0,
+    should_log: bool = False,
+) -> int:
+    """Register an optimizer; returns 0."""
+    return _lions.create(optimizer_id, None)
+
+
+def destroy_lion(optimizer_id: int) -> int:
+    """Remove the optimizer; returns 0, also where it is unknown."""
+    return _lions.destroy(optimizer_id)
+
+
+def lion_update(
+    optimizer_id: int,
+    step: int,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    weight_decay: float,
+    params: torch.Tensor,
+    grads: torch.Tensor,
+    exp_avg: torch.Tensor,
+    *,
+    grad_factor: float = 1.0,
+    copy: torch.Tensor | None = None,
+) -> int:
+    """Take one step in place; returns 0."""
+    _lions[optimizer_id]
+    kernels.lion(
+        [params], [grads], [exp_avg], lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay,
+        grad_factor=grad_factor, copies=None if copy is None else [copy],
+    )  # fmt: skip
+    return 0
+
+
+def multi_tensor_lion(
+    chunk_size: int,
+    noop_flag_buffer: torch.Tensor,
+    tensor_lists: list[list[torch.Tensor]],
+    lr: float,
+    beta1: float,
+    beta2: float,
+    step: int,
+    weight_decay: float,
+) -> None:
+    """Take one step on [gradients, parameters, momenta], as deepspeed.ops.lion.FusedLion calls it.
+
+    A parameter whose gradient and momentum are 0 grows by lr, as in DeepSpeed's kernel for CUDA.
+    """
+    grads, params, exp_avgs = tensor_lists
+    kernels.lion(
+        params, grads, exp_avgs, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, at_zero=-1.0
+    )
+
+
+class CPULion(HostStep):
+    """Upstream's functions."""
+
+    UPDATE, SCALARS = "lion_update", 6
+    create_lion = staticmethod(create_lion)
+    lion_update = staticmethod(lion_update)
+    destroy_lion = staticmethod(destroy_lion)
+
+
+class CPULionBuilder(HostBuilder):
+    """Builds `cpu_lion`: Lion on one tensor."""
+
+    NAME = "cpu_lion"
+    BUILD_VAR = "DS_BUILD_CPU_LION"
+
+    def functions(self) -> Any:
+        """Return upstream's functions."""
+        return CPULion()
+
+
+class FusedLionBuilder(HostBuilder):
+    """Builds `fused_lion`: Lion on many tensors in host memory in one call."""
+
+    NAME = "fused_lion"
+    BUILD_VAR = "DS_BUILD_FUSED_LION"
+
+    def functions(self) -> Any:
+        """Return upstream's function."""
+        return SimpleNamespace(multi_tensor_lion=multi_tensor_lion)
