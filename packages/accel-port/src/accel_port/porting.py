@@ -1,0 +1,315 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Port the text of one module: ask the rules, settle groups and imports, apply the edits, check the result."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from accel_port.rules import BY_NODE
+from accel_port.rules.base import Context, Edit, Facts, Finding, Level, Rule
+from accel_port.syntax import Module
+from accel_port.targets import Target
+
+#: Files without one of these words are not parsed: no rule finds anything in them.
+RELEVANT = re.compile(
+    r"(?i:cuda|nccl)|GradScaler|autocast|pin_memory|DataParallel|\.to\(|device\s*=|torch\.device\(|\.device\("
+)
+_KEEP = re.compile(r"#\s*accel:\s*keep\b|#\s*ignore-cuda\b")
+
+
+@dataclass(frozen=True)
+class Ported:
+    """A module's text after the port, and what was found, with indices in the text before."""
+
+    text: str
+    findings: tuple[Finding, ...]
+    edits: tuple[Edit, ...] = ()
+
+
+class Unstable(Exception):
+    """The ported text does not parse, or a second run would change it: a fault of this program."""
+
+
+def port(text: str, target: str = "deepspeed", facts: Facts | None = None) -> Ported:
+    """Port a module. Raises `SyntaxError`, `ValueError` for a text that is no Python, and `Unstable`."""
+    facts = facts if facts is not None else Facts(Facts.of(text))
+    ported = _once(text, target, facts)
+    if ported.text != text:
+        try:
+            again = _once(ported.text, target, facts)
+        except (SyntaxError, ValueError) as error:
+            raise Unstable(f"the result does not parse: {error}") from error
+        if again.text != ported.text:
+            raise Unstable("a second run would change the result")
+    return ported
+
+
+def _once(text: str, target_name: str, facts: Facts) -> Ported:
+    if not RELEVANT.search(text):
+        return Ported(text, ())
+    module = Module(text)
+    names = _Names(module, target_name)
+    context = Context(module, names.target, facts)
+    findings = [f for f in _found(context) if not _kept(f, module)]
+    findings = [_at_import(finding, context) for finding in findings]
+    imports = _Imports(module, context, names)
+    findings = _settled(findings)
+    findings, edits = imports.settle(findings)
+    findings.sort(key=lambda finding: (finding.start, finding.end))
+    every = [*edits, *(edit for finding in findings for edit in finding.edits)]
+    return Ported(applied(text, every), tuple(findings), tuple(every))
+
+
+def applied(text: str, edits: Iterable[Edit]) -> str:
+    """Return a text with edits, which may touch and must not overlap. Raises `Unstable`."""
+    parts, at = [], 0
+    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
+        if edit.start < at:
+            raise Unstable(f"two changes of the text overlap at {edit.start}: {edit.text!r}")
+        parts += [text[at : edit.start], edit.text]
+        at = edit.end
+    return "".join([*parts, text[at:]])
+
+
+def _found(context: Context) -> list[Finding]:
+    """Ask the rules about every node, outer nodes first, in the order of the text."""
+    findings = []
+    stack: list[ast.AST] = [context.module.tree]
+    while stack:
+        node = stack.pop()
+        for rule in BY_NODE.get(type(node), ()):
+            if node in context.done:
+                break
+            findings += rule.find(node, context)
+        stack += reversed(list(ast.iter_child_nodes(node)))
+    return findings
+
+
+def _kept(finding: Finding, module: Module) -> bool:
+    first, last = module.place(finding.start)[0], module.place(finding.end)[0]
+    return any(_KEEP.search(module.line(number)) for number in range(first, last + 1))
+
+
+def _settled(findings: list[Finding]) -> list[Finding]:
+    """Leave every finding of a group in which one is left: a name is ported everywhere or nowhere."""
+    left = {f.group for f in findings if f.group and f.level is Level.REPORTED}
+    return [
+        f.left("another use of it cannot be ported") if f.group in left and f.edits else f for f in findings
+    ]
+
+
+def _at_import(finding: Finding, context: Context) -> Finding:
+    """Flag what would choose the accelerator while the module is imported."""
+    if "accelerator" not in finding.needs or finding.level is Level.REPORTED:
+        return finding
+    node = _node_at(finding, context.module)
+    if node is None or not _evaluated_at_import(node, context.module):
+        return finding
+    advice = "it is evaluated at import, before set_accelerator(): make it inside of the function"
+    if context.is_library:
+        return finding.left(advice)
+    return replace(finding, level=Level.REVIEW, advice=finding.advice or advice)
+
+
+def _node_at(finding: Finding, module: Module) -> ast.AST | None:
+    for node in module.parents:
+        if isinstance(node, ast.expr) and module.span(node) == (finding.start, finding.end):
+            return node
+    return None
+
+
+def _evaluated_at_import(node: ast.AST, module: Module) -> bool:
+    below = node
+    for parent in module.ancestors(node):
+        if isinstance(parent, ast.arguments):
+            function = module.parents[parent]
+            return module.function(function) is None
+        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            decorators = getattr(parent, "decorator_list", [])
+            return below in decorators and module.function(parent) is None
+        if isinstance(parent, ast.ClassDef):
+            return module.function(parent) is None
+        below = parent
+    return False
+
+
+class _Names:
+    """The names under which a module knows torch and get_accelerator, or will know them."""
+
+    def __init__(self, module: Module, target: str) -> None:
+        self.module = module
+        top = module.module_scope.bindings
+        torch = next((n for n, bs in top.items() if any(b.imported == "torch" for b in bs)), None)
+        self.has_torch = torch is not None
+        self.has_accelerator = False
+        self.alias = "get_accelerator"
+        for name, bindings in top.items():
+            if any(b.imported.endswith(".get_accelerator") for b in bindings):
+                self.has_accelerator, self.alias = True, name
+        taken = {name.id for scope in module.scopes.values() for names in scope.uses.values() for name in names}
+        if not self.has_accelerator and ("get_accelerator" in top or "get_accelerator" in taken):
+            self.alias = "_get_accelerator"
+        self.target = Target(target, torch or "torch", f"{self.alias}()")
+
+    def missing(self, needs: set[str]) -> list[str]:
+        """Return the lines of imports that are needed and not there."""
+        lines = []
+        if "torch" in needs and not self.has_torch:
+            lines.append("import torch")
+        if "accelerator" in needs and not self.has_accelerator and self.target.import_line:
+            renamed = "" if self.alias == "get_accelerator" else f" as {self.alias}"
+            lines.append(self.target.import_line + renamed)
+        return lines
+
+
+class _Imports:
+    """The import statements of a module: which of their names the port makes unused, and where new ones go."""
+
+    def __init__(self, module: Module, context: Context, names: _Names) -> None:
+        self._module = module
+        self._context = context
+        self._names = names
+
+    def settle(self, findings: list[Finding]) -> tuple[list[Finding], list[Edit]]:
+        """Return the findings that remain, those of imports among them, and the edits that add imports."""
+        replaced = [edit for finding in findings for edit in finding.edits]
+        for statement in ast.walk(self._module.tree):
+            if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("torch.cuda.amp"):
+                findings = self._amp(statement, findings)
+            elif isinstance(statement, (ast.Import, ast.ImportFrom)):
+                findings += self._unused(statement, replaced)
+        needs = {need for finding in findings for need in finding.needs}
+        return findings, self._added(needs)
+
+    def _amp(self, statement: ast.ImportFrom, findings: list[Finding]) -> list[Finding]:
+        """Turn `from torch.cuda.amp import …` into torch.amp's, with all uses of its names or with none."""
+        names = [alias.asname or alias.name for alias in statement.names]
+        groups = {f"name:{name}" for name in names}
+        concerned = [f for f in findings if f.group in groups]
+        known = {"autocast", "GradScaler", "custom_fwd", "custom_bwd"}
+        if any(alias.name not in known for alias in statement.names) or any(
+            f.level is Level.REPORTED for f in concerned
+        ):
+            return [f.left("its import stays") if f.group in groups and f.edits else f for f in findings]
+        start = self._module.span(statement)[0] + len("from ")
+        module = statement.module or ""
+        start = self._module.text.index(module, start)
+        return [*findings, self._finding(statement, [Edit(start, start + len(module), "torch.amp")])]
+
+    def _unused(self, statement: ast.Import | ast.ImportFrom, replaced: list[Edit]) -> list[Finding]:
+        gone = []
+        for alias in statement.names:
+            full = alias.name if isinstance(statement, ast.Import) else f"{statement.module}.{alias.name}"
+            if not full.startswith("torch.cuda"):
+                continue
+            if isinstance(statement, ast.Import) and alias.asname is None:
+                if self._names.has_torch and self._is_bound_elsewhere(statement):
+                    gone.append(alias)
+                elif len(statement.names) == 1:
+                    return [self._finding(statement, [self._context.edit(alias, "torch")])]
+                continue
+            bound = alias.asname or alias.name
+            uses = self._module.module_scope.uses.get(bound, [])
+            if uses and all(self._covered(use, replaced) for use in uses):
+                gone.append(alias)
+        if not gone:
+            return []
+        block = self._module.block(statement)
+        if len(gone) < len(statement.names):
+            return [self._finding(statement, self._without(statement, gone))]
+        if len(block) == 1 or not self._module.alone(statement):
+            return []  # a block must keep a statement
+        return [self._finding(statement, [self._whole_line(statement)])]
+
+    def _is_bound_elsewhere(self, statement: ast.Import) -> bool:
+        bindings = self._module.module_scope.bindings.get("torch", [])
+        return any(b.kind == "import" and b.node is not statement and b.node in self._module.tree.body for b in bindings)
+
+    def _covered(self, use: ast.Name, replaced: list[Edit]) -> bool:
+        start, end = self._module.span(use)
+        return any(edit.start <= start and end <= edit.end for edit in replaced)
+
+    def _without(self, statement: ast.Import | ast.ImportFrom, gone: list[ast.alias]) -> list[Edit]:
+        rest = [alias for alias in statement.names if alias not in gone]
+        start = self._module.span(statement.names[0])[0]
+        end = self._module.span(statement.names[-1])[1]
+        if "\n" not in self._module.text[start:end] and "#" not in self._module.text[start:end]:
+            return [Edit(start, end, ", ".join(self._module.code(alias) for alias in rest))]
+        edits = []
+        for alias in gone:
+            at = statement.names.index(alias)
+            if at + 1 < len(statement.names):
+                edits.append(Edit(self._module.span(alias)[0], self._module.span(statement.names[at + 1])[0], ""))
+            else:
+                kept = statement.names.index(rest[-1])
+                edits.append(Edit(self._module.span(statement.names[kept])[1], self._module.span(alias)[1], ""))
+        return edits
+
+    def _whole_line(self, statement: ast.stmt) -> Edit:
+        start, end = self._module.span(statement)
+        text = self._module.text
+        start -= len(text[:start]) - len(text[:start].rstrip(" \t"))
+        ending = re.match(r"[ \t]*(\r\n|\n|\r)?", text[end:])
+        return Edit(start, end + (ending.end() if ending else 0), "")
+
+    def _finding(self, statement: ast.stmt, edits: list[Edit]) -> Finding:
+        return self._context.finding(ImportRule, statement, ImportRule.summary, edits)
+
+    def _added(self, needs: set[str]) -> list[Edit]:
+        lines = self._names.missing(needs)
+        if not lines:
+            return []
+        newline = "\r\n" if "\r\n" in self._module.text else "\n"
+        after = self._last_import()
+        if after is None:
+            at = self._after_docstring()
+            return [Edit(at, at, newline.join(lines) + newline)]
+        end = self._module.span(after)[1]
+        text = self._module.text
+        at = end + len(text[end:].split("\n", 1)[0])
+        if "\n" not in text[end:]:
+            return [Edit(len(text), len(text), newline + newline.join(lines))]
+        return [Edit(at + 1, at + 1, newline.join(lines) + newline)]
+
+    def _last_import(self) -> ast.stmt | None:
+        """Return the last statement of the block of imports that has torch, or of the first block."""
+        blocks: list[list[ast.stmt]] = [[]]
+        for statement in self._module.tree.body:
+            if isinstance(statement, (ast.Import, ast.ImportFrom)):
+                blocks[-1].append(statement)
+            elif blocks[-1]:
+                blocks.append([])
+        blocks = [block for block in blocks if block and self._module.alone(block[-1])]
+        for block in blocks:
+            if any(self._imports_torch(statement) for statement in block):
+                return block[-1]
+        return blocks[0][-1] if blocks else None
+
+    @staticmethod
+    def _imports_torch(statement: ast.stmt) -> bool:
+        if isinstance(statement, ast.Import):
+            return any(alias.name.split(".")[0] == "torch" for alias in statement.names)
+        return isinstance(statement, ast.ImportFrom) and (statement.module or "").split(".")[0] == "torch"
+
+    def _after_docstring(self) -> int:
+        body = self._module.tree.body
+        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            if isinstance(body[0].value.value, str):
+                end = self._module.span(body[0])[1]
+                rest = self._module.text[end:]
+                return end + len(rest.split("\n", 1)[0]) + ("\n" in rest)
+        return self._module.span(body[0])[0] if body else 0
+
+
+class ImportRule(Rule):
+    """Imports of torch.cuda's names."""
+
+    name = "imports"
+    summary = "An import of torch.cuda's names goes, or becomes torch.amp's, when no use is left."
+
+
+__all__ = ["Ported", "Unstable", "applied", "port"]

@@ -1,0 +1,139 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Port many files: read, find out what they define together, port each in a process of its own."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from accel_port.files import Text
+from accel_port.notebook import Notebook
+from accel_port.porting import Unstable, port
+from accel_port.rules.base import Facts, Finding
+from accel_port.syntax import Module
+
+_PARALLEL_FROM = 40  # files; below, starting processes costs more
+
+
+@dataclass(frozen=True)
+class Row:
+    """One finding with its place: the line (from 1) and column of the file's text, in a notebook of its code."""
+
+    path: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    code: str
+    finding: Finding
+
+
+@dataclass(frozen=True)
+class FileResult:
+    """What became of one file. `before` and `after` are its bytes; `failure` says why it was not read."""
+
+    path: Path
+    before: bytes = b""
+    after: bytes = b""
+    rows: tuple[Row, ...] = ()
+    failure: str = ""
+    lines: int = 0
+
+    @property
+    def changed(self) -> bool:
+        """Whether the port changes the file."""
+        return self.before != self.after
+
+    def diff(self) -> str:
+        """Return the change as a unified diff."""
+        before, after = (Text.decode(data, self.path.suffix != ".ipynb").text for data in (self.before, self.after))
+        lines = difflib.unified_diff(
+            before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{self.path}", f"b/{self.path}"
+        )
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def port_files(
+    files: list[Path],
+    target: str = "deepspeed",
+    jobs: int | None = None,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[FileResult]:
+    """Port files; nothing is written. The results are in the order of the files."""
+    facts = Facts(frozenset().union(*(_facts(file) for file in files)) if files else frozenset())
+    work = partial(port_file, target=target, facts=facts)
+    jobs = min(jobs or os.cpu_count() or 1, max(1, len(files) // _PARALLEL_FROM + 1))
+    results: list[FileResult] = []
+    for result in _mapped(work, files, jobs):
+        results.append(result)
+        progress(len(results), len(files))
+    return results
+
+
+def _mapped(work: Callable[[Path], FileResult], files: list[Path], jobs: int) -> Iterator[FileResult]:
+    if jobs == 1:
+        yield from map(work, files)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(work, files, chunksize=8)
+
+
+def _facts(file: Path) -> frozenset[str]:
+    try:
+        return Facts.of(file.read_bytes().decode("utf-8", "replace"))
+    except OSError:
+        return frozenset()
+
+
+def port_file(path: Path, target: str, facts: Facts) -> FileResult:
+    """Port one file; what cannot be read, parsed or ported safely is a failure and stays as it is."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        return FileResult(path, failure=f"it cannot be read: {error.strerror}")
+    try:
+        return _ported(path, data, target, facts)
+    except SyntaxError as error:
+        where = f"line {error.lineno}: " if error.lineno else ""
+        return FileResult(path, data, data, failure=f"it does not parse: {where}{error.msg}")
+    except UnicodeError as error:
+        return FileResult(path, data, data, failure=f"its encoding is not what it says: {error}")
+    except (ValueError, RecursionError, MemoryError) as error:
+        return FileResult(path, data, data, failure=f"it does not parse: {error}")
+    except Unstable as error:
+        return FileResult(path, data, data, failure=f"it is left, by a fault of accel-port: {error}")
+
+
+def _ported(path: Path, data: bytes, target: str, facts: Facts) -> FileResult:
+    if path.suffix == ".ipynb":
+        file = Text.decode(data, python=False)
+        notebook = Notebook(file.text)
+        ported = port(notebook.source, target, facts)
+        new = notebook.edited(ported.edits)
+        source = notebook.source
+        if ported.edits and Notebook(new).source != ported.text:
+            raise Unstable("the cells of the notebook are not the ported code")
+    else:
+        file = Text.decode(data)
+        source = file.text
+        ported = port(source, target, facts)
+        new = ported.text
+    rows = tuple(_rows(path, source, ported.findings))
+    return FileResult(path, data, file.encode(new) if new != file.text else data, rows, lines=source.count("\n"))
+
+
+def _rows(path: Path, source: str, findings: Iterable[Finding]) -> Iterator[Row]:
+    findings = list(findings)
+    module = Module(source) if findings else None
+    for finding in findings:
+        assert module is not None
+        line, column = module.place(finding.start)
+        end_line, end_column = module.place(finding.end)
+        code = " ".join(source[finding.start : finding.end].split())
+        yield Row(str(path), line, column, end_line, end_column, code, finding)

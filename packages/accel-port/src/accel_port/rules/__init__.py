@@ -1,0 +1,41 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The rules, in the order in which they are asked about a node."""
+
+from __future__ import annotations
+
+import ast
+
+from accel_port.rules import devices, other, runtime, tensors, training
+from accel_port.rules.base import Rule
+
+RULES: tuple[Rule, ...] = (
+    devices.Ternary(),
+    devices.MapLocation(),
+    tensors.TypedTensor(),
+    training.Autocast(),
+    training.DataParallel(),
+    training.StreamsAndGraphs(),
+    training.Profiler(),
+    training.PinnedMemory(),
+    devices.Comparison(),
+    devices.CudaMethod(),
+    devices.IsCuda(),
+    devices.IntegerDevice(),
+    runtime.Availability(),
+    runtime.CurrentDevice(),
+    runtime.Seed(),
+    runtime.DeviceCount(),
+    runtime.Properties(),
+    devices.DeviceArgument(),
+    training.Backend(),
+    other.Environment(),
+    other.ErrorText(),
+    other.CudaOnly(),
+    runtime.RuntimeFunction(),
+)
+
+BY_NODE: dict[type[ast.AST], list[Rule]] = {}
+for _rule in RULES:
+    for _type in _rule.nodes:
+        BY_NODE.setdefault(_type, []).append(_rule)

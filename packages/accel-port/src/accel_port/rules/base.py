@@ -1,0 +1,335 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a rule is, what it finds, and what it may ask about the module."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import ClassVar
+
+from accel_port.kinds import Kind, Kinds
+from accel_port.syntax import Module
+from accel_port.targets import Target
+
+
+class Level(str, Enum):
+    """How sure a rule is."""
+
+    REWRITTEN = "rewritten"
+    REVIEW = "review"  # rewritten, and a person should look at it
+    REPORTED = "reported"  # left as it is
+
+
+@dataclass(frozen=True)
+class Edit:
+    """The text between two indices becomes another text."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One use of CUDA, with what becomes of it. `start` and `end` are indices in the text."""
+
+    rule: str
+    level: Level
+    start: int
+    end: int
+    message: str
+    advice: str = ""
+    edits: tuple[Edit, ...] = ()
+    needs: frozenset[str] = frozenset()  # of "accelerator", "torch"
+    group: str = ""  # findings of one group are ported together or not at all
+
+    def left(self, why: str) -> Finding:
+        """Return the finding with nothing changed, for a reason."""
+        return replace(self, level=Level.REPORTED, edits=(), needs=frozenset(), message=f"{self.message}; {why}")
+
+
+@dataclass(frozen=True)
+class Example:
+    """A program's lines before and after; `after` is for the target deepspeed, `torch` for the target torch."""
+
+    before: str
+    after: str
+    torch: str | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the scanned files say together: names that their classes define."""
+
+    methods: frozenset[str] = frozenset()  # of cuda, is_cuda, pin_memory
+
+    @staticmethod
+    def of(text: str) -> frozenset[str]:
+        """Return the facts of one file."""
+        return frozenset(a or b for a, b in _OWN_NAME.findall(text))
+
+
+_OWN_NAME = re.compile(r"def +(cuda|is_cuda|pin_memory)\s*\(|self\.(is_cuda)\s*=[^=]")
+_FLAG = re.compile(r"cuda|gpu", re.IGNORECASE)
+_ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+
+
+class Context:
+    """The module that is ported, for a target, and questions about it."""
+
+    def __init__(self, module: Module, target: Target, facts: Facts) -> None:
+        self.module = module
+        self.target = target
+        self.facts = facts
+        self.kinds = Kinds(module)
+        self.done: set[ast.AST] = set()  # nodes that a rule has dealt with
+        self.opened: set[ast.AST] = set()  # f-strings that are replaced by what is in them
+        self.seen: set[str] = set()  # what is reported once a file
+        self.uses_torch = bool(re.search(r"\btorch\b", module.text))
+        self._flags = self._flags_set_from_is_available()
+        self.is_library = not self._is_script()
+        self.may_run_on_cpu = not any(self._needs_cuda(node) for node in ast.walk(module.tree))
+
+    # Names
+
+    def name(self, node: ast.AST | None) -> str:
+        """Return the dotted name behind an expression, as `torch.cuda.synchronize`; empty if unknown."""
+        return self.module.qualified(node)
+
+    def cuda_name(self, node: ast.AST | None) -> str:
+        """Return the part after `torch.cuda.`; empty if it is no such name."""
+        name = self.name(node)
+        return name[len("torch.cuda.") :] if name.startswith("torch.cuda.") else ""
+
+    def calls(self, node: ast.AST | None, *names: str) -> bool:
+        """Return whether an expression calls one of these functions, as `torch.device`."""
+        return isinstance(node, ast.Call) and self.name(node.func) in names
+
+    def parent(self, node: ast.AST) -> ast.AST | None:
+        """Return the parent of a node."""
+        return self.module.parents.get(node)
+
+    def local(self, node: ast.AST) -> bool:
+        """Return whether a name is a function or class of this module."""
+        return isinstance(node, ast.Name) and any(b.kind == "def" for b in self.module.bindings(node))
+
+    def is_called(self, node: ast.AST) -> bool:
+        """Return whether an expression is what a call calls."""
+        parent = self.parent(node)
+        return isinstance(parent, ast.Call) and parent.func is node
+
+    def receives(self, node: ast.AST) -> tuple[ast.Call | None, str | int]:
+        """Return the call that an expression is an argument of, with the keyword or the position."""
+        parent = self.parent(node)
+        if isinstance(parent, ast.keyword):
+            call = self.parent(parent)
+            return (call, parent.arg or "**") if isinstance(call, ast.Call) else (None, "")
+        if isinstance(parent, ast.Call) and node in parent.args:
+            return parent, parent.args.index(node)  # type: ignore[arg-type]
+        return None, ""
+
+    # The CPU
+
+    def tests_cuda(self, test: ast.AST, flags: bool = True) -> bool:
+        """Return whether a condition holds only where torch.cuda is available, or a flag of the program says so."""
+        match test:
+            case ast.BoolOp(op=ast.And(), values=values):
+                return any(self.tests_cuda(value, flags) for value in values)
+            case ast.BoolOp(op=ast.Or(), values=values):
+                return all(self.tests_cuda(value, flags) for value in values)
+            case ast.Call():
+                return self.calls(test, "torch.cuda.is_available")
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                if isinstance(op, ast.Eq) and is_cuda_text(right) and not is_cuda_text(left):
+                    return True
+                counted = self.calls(left, "torch.cuda.device_count")
+                return counted and isinstance(op, (ast.Gt, ast.GtE, ast.NotEq))
+            case ast.Name(id=name):
+                return flags and (name in self._flags or bool(_FLAG.search(name)))
+            case ast.Attribute(attr=name):
+                return flags and (name in self._flags or bool(_FLAG.search(name)))
+        return False
+
+    def guarded(self, node: ast.AST) -> bool:
+        """Return whether an expression is evaluated only where the program has seen a CUDA device."""
+        below = node
+        for parent in self.module.ancestors(node):
+            if isinstance(parent, ast.IfExp):
+                if below is parent.body and self.tests_cuda(parent.test):
+                    return True
+                if below is parent.orelse and self._denies(parent.test):
+                    return True
+            elif isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And):
+                before = parent.values[: parent.values.index(below)]  # type: ignore[arg-type]
+                if any(self.tests_cuda(value) for value in before):
+                    return True
+            elif isinstance(parent, (ast.If, ast.While)):
+                if below in parent.body and self.tests_cuda(parent.test):
+                    return True
+                if below in parent.orelse and self._denies(parent.test):
+                    return True
+            if isinstance(below, ast.stmt) and self._left_before(below):
+                return True
+            below = parent
+        return False
+
+    def harmless(self, statements: Iterable[ast.AST]) -> bool:
+        """Return whether statements change nothing on the CPU once they are ported: they place, wait and print."""
+        for statement in statements:
+            for node in ast.walk(statement):
+                if isinstance(node, (ast.Global, ast.Delete, ast.Return, ast.Raise, ast.Yield, ast.YieldFrom)):
+                    return False
+                if isinstance(node, ast.Call) and not self._harmless_call(node):
+                    return False
+                if isinstance(node, ast.Assign) and not isinstance(node.value, (ast.Call, ast.ListComp)):
+                    return False
+                if isinstance(node, ast.Attribute) and node.attr.startswith(("half", "bfloat16")):
+                    return False
+        return True
+
+    # Findings
+
+    def edit(self, node: ast.AST, text: str) -> Edit:
+        """Return the edit that replaces a node."""
+        start, end = self.module.span(node)
+        return Edit(start, end, text)
+
+    def finding(
+        self,
+        rule: Rule | type[Rule],
+        node: ast.AST,
+        message: str,
+        edits: Iterable[Edit] = (),
+        level: Level | None = None,
+        advice: str = "",
+        group: str = "",
+    ) -> Finding:
+        """Return a finding; what the edits need to be imported is read from their text."""
+        edits = tuple(edits)
+        start, end = self.module.span(node)
+        if level is None:
+            level = Level.REWRITTEN if edits else Level.REPORTED
+        written = " ".join(edit.text for edit in edits)
+        needs = set()
+        if self.target.accelerator in written:
+            needs.add("accelerator")
+        if re.search(rf"(?<![\w.]){re.escape(self.target.torch)}\.", written):
+            needs.add("torch")
+        found = Finding(rule.name, level, start, end, message, advice, edits, frozenset(needs), group)
+        if edits and self._in_format_string(node) and not self._safe_in_format_string(node, edits):
+            return found.left("the position inside of the f-string is not certain: rewrite it by hand")
+        return found
+
+    def _in_format_string(self, node: ast.AST) -> bool:
+        return any(isinstance(a, ast.JoinedStr) and a not in self.opened for a in self.module.ancestors(node))
+
+    def _safe_in_format_string(self, node: ast.AST, edits: tuple[Edit, ...]) -> bool:
+        if not self.module.read_exactly(node):
+            return False
+        # Before Python 3.12 an f-string cannot hold its own quotes.
+        outer = next(a for a in self.module.ancestors(node) if isinstance(a, ast.JoinedStr) and a not in self.opened)
+        quote = self.module.code(outer).lstrip("rRbBfFuU")[:1]
+        return all(quote not in edit.text for edit in edits)
+
+    def _is_script(self) -> bool:
+        """Return whether the module does something when it is run: it has a main block, or loops and calls."""
+        if "__main__" in self.module.text:
+            return True
+        work = (ast.For, ast.While, ast.With)
+        return any(
+            isinstance(s, work) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Call))
+            for s in self.module.tree.body
+        )
+
+    def _needs_cuda(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Call):
+            return False
+        hard = isinstance(node.func, ast.Attribute) and node.func.attr == "cuda" and not self.name(node.func)
+        hard = hard or self.calls(node, "torch.cuda.set_device", "torch.cuda.synchronize")
+        if self.calls(node, "torch.device") and node.args:
+            hard = hard or is_cuda_text(node.args[0])
+        hard = hard or any(k.arg == "device" and is_cuda_text(k.value) for k in node.keywords)
+        return hard and not self.guarded(node) and self.module.function(node) is None
+
+    def _flags_set_from_is_available(self) -> set[str]:
+        flags: set[str] = set()
+        for node in ast.walk(self.module.tree):
+            if isinstance(node, ast.Assign) and self._holds_is_available(node.value):
+                for target in node.targets:
+                    if isinstance(target, ast.Name):
+                        flags.add(target.id)
+                    elif isinstance(target, ast.Attribute):
+                        flags.add(target.attr)
+        return flags
+
+    def _holds_is_available(self, value: ast.expr) -> bool:
+        if isinstance(value, ast.BoolOp) and isinstance(value.op, ast.And):
+            return any(self._holds_is_available(v) for v in value.values)
+        return self.calls(value, "torch.cuda.is_available")
+
+    def _denies(self, test: ast.AST) -> bool:
+        return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and self.tests_cuda(test.operand)
+
+    def _left_before(self, statement: ast.stmt) -> bool:
+        for earlier in self.module.block(statement):
+            if earlier is statement:
+                return False
+            if isinstance(earlier, ast.Assert) and self.tests_cuda(earlier.test):
+                return True
+            if isinstance(earlier, ast.If) and self._denies(earlier.test) and not earlier.orelse:
+                last = earlier.body[-1]
+                if isinstance(last, _ENDS) or (isinstance(last, ast.Expr) and self._exits(last.value)):
+                    return True
+        return False
+
+    def _exits(self, value: ast.expr) -> bool:
+        return self.calls(value, "sys.exit", "os._exit") or (
+            isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("exit", "quit")
+        )
+
+    def _harmless_call(self, node: ast.Call) -> bool:
+        name = self.name(node.func)
+        if name.startswith("torch.cuda."):
+            return name[len("torch.cuda.") :] in _HARMLESS
+        if name in ("torch.device", "logging.info", "logging.warning", "logging.debug"):
+            return True
+        if isinstance(node.func, ast.Attribute):
+            return node.func.attr in _HARMLESS_METHODS and not name
+        return isinstance(node.func, ast.Name) and node.func.id in ("print", "str", "int", "len", "range", "round")
+
+
+_HARMLESS = frozenset(
+    "synchronize empty_cache set_device current_device reset_peak_memory_stats max_memory_allocated"
+    " memory_allocated memory_reserved max_memory_reserved reset_max_memory_allocated is_available".split()
+)
+_HARMLESS_METHODS = frozenset("cuda to info warning debug items values keys parameters append format".split())
+
+
+def is_cuda_text(node: ast.AST | None) -> bool:
+    """Return whether an expression is the text of a CUDA device, `"cuda"` or `"cuda:1"`."""
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_DEVICE.fullmatch(node.value))
+
+
+_DEVICE = re.compile(r"cuda(:\d+)?")
+
+
+class Rule:
+    """One subject of a port. A rule sees each node of its types, outer nodes first, unless another rule took it."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    why: ClassVar[str] = ""
+    levels: ClassVar[tuple[Level, ...]] = (Level.REWRITTEN,)
+    nodes: ClassVar[tuple[type[ast.AST], ...]]
+    examples: ClassVar[tuple[Example, ...]] = ()
+
+    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
+        """Yield what is found at a node, and add what is dealt with to `context.done`."""
+        raise NotImplementedError
+
+
+__all__ = ["Context", "Edit", "Example", "Facts", "Finding", "Kind", "Level", "Rule", "is_cuda_text"]

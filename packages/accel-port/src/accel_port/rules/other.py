@@ -1,0 +1,102 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What is only reported: variables of the environment, texts of errors, capability, other libraries' words."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from accel_port.rules.base import Context, Example, Finding, Level, Rule
+
+_VARIABLES = re.compile(r"(CUDA_|NCCL_|TORCH_NCCL_|PYTORCH_CUDA_|CUBLAS_|CUDNN_|TORCH_CUDA_)\w+")
+
+
+class Environment(Rule):
+    """Environment variables of CUDA and NCCL."""
+
+    name = "environment"
+    summary = "Variables of CUDA and NCCL are reported, with the vendors' own where there are some."
+    levels = (Level.REPORTED,)
+    nodes = (ast.Constant,)
+    examples = (
+        Example('import os\n\nos.environ["CUDA_LAUNCH_BLOCKING"] = "1"\n', 'import os\n\nos.environ["CUDA_LAUNCH_BLOCKING"] = "1"\n', 'import os\n\nos.environ["CUDA_LAUNCH_BLOCKING"] = "1"\n'),
+    )
+    _COUNTERPARTS = {
+        "CUDA_VISIBLE_DEVICES": "get_accelerator().set_visible_devices_envs(os.environ, ids), before the device is used",
+        "CUDA_LAUNCH_BLOCKING": "npu: ASCEND_LAUNCH_BLOCKING; hpu: PT_HPU_LAZY_MODE; mlu: MLU_LAUNCH_BLOCKING",
+        "PYTORCH_CUDA_ALLOC_CONF": "npu: PYTORCH_NPU_ALLOC_CONF; mlu: PYTORCH_MLU_ALLOC_CONF",
+        "CUDA_DEVICE_MAX_CONNECTIONS": "CUDA's own; harmless elsewhere",
+    }
+
+    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
+        """See Rule."""
+        assert isinstance(node, ast.Constant)
+        if not isinstance(node.value, str) or not _VARIABLES.fullmatch(node.value):
+            return
+        if node.value in context.seen:
+            return
+        parent = context.parent(node)
+        call, _ = context.receives(node)
+        used = isinstance(parent, (ast.Subscript, ast.Dict, ast.Compare)) or call is not None
+        if used:
+            context.seen.add(node.value)
+            advice = self._COUNTERPARTS.get(node.value, "it is CUDA's own; harmless elsewhere")
+            yield context.finding(self, node, f"{node.value} is read by CUDA or NCCL only", advice=advice)
+
+
+class ErrorText(Rule):
+    """Texts that are looked for in errors."""
+
+    name = "out-of-memory"
+    summary = "Texts of CUDA's errors are reported: each vendor has its own; `torch.OutOfMemoryError` is common."
+    levels = (Level.REPORTED,)
+    nodes = (ast.Compare,)
+    examples = ()
+
+    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
+        """See Rule."""
+        assert isinstance(node, ast.Compare)
+        left = node.left
+        if isinstance(left, ast.Constant) and isinstance(left.value, str) and isinstance(node.ops[0], ast.In):
+            if re.search(r"CUDA.*memory|CUDNN|cudnn|CUDA error", left.value):
+                context.done.add(left)
+                advice = "except torch.OutOfMemoryError; npu, hpu, mlu and xpu write \"out of memory\" in other words"
+                yield context.finding(self, node, "the text of CUDA's error", advice=advice)
+
+
+class CudaOnly(Rule):
+    """Parts of torch that are CUDA's own."""
+
+    name = "cuda-only"
+    summary = "torch.version.cuda, extensions in CUDA, torch.cuda as a value: reported."
+    levels = (Level.REPORTED,)
+    nodes = (ast.Attribute, ast.Name, ast.Call)
+    examples = ()
+    _NAMES = {
+        "torch.version.cuda": "the version of CUDA: None on other devices",
+        "torch.cuda": "torch.cuda itself is passed on; torch.get_device_module() is the device's module",
+        "torch.utils.cpp_extension.CUDAExtension": "an extension in CUDA",
+        "torch.utils.cpp_extension.CUDA_HOME": "the folder of CUDA",
+        "torch.utils.cpp_extension.load": "an extension that is compiled, in CUDA where it has .cu files",
+        "torch.backends.cuda.sdp_kernel": "torch.nn.attention.sdpa_kernel chooses on every device",
+    }
+
+    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
+        """See Rule."""
+        if isinstance(node, ast.Call):
+            if context.name(node.func) == "" and isinstance(node.func, ast.Name) and node.func.id == "getattr":
+                first = node.args[0] if node.args else None
+                second = node.args[1] if len(node.args) > 1 else None
+                if context.name(first) == "torch" and isinstance(second, ast.Constant) and second.value == "cuda":
+                    context.done.add(second)
+                    yield context.finding(self, node, "torch.cuda by getattr", advice="torch.get_device_module()")
+            return
+        name = context.name(node)
+        if name not in self._NAMES or isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
+            return
+        if name == "torch.cuda" and isinstance(context.parent(node), ast.Attribute):
+            return
+        context.done.add(node)
+        yield context.finding(self, node, self._NAMES[name], advice="keep it for CUDA, behind a condition")

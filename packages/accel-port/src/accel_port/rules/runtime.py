@@ -1,0 +1,504 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Functions of torch.cuda: availability, the current device, seeds, memory, and those without a counterpart."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from accel_port.kinds import Kind
+from accel_port.rules.base import Context, Edit, Example, Finding, Level, Rule, is_cuda_text
+from accel_port.targets import RAISE_WITHOUT_DEVICE
+
+
+class Availability(Rule):
+    """`torch.cuda.is_available()`, false on the CPU where an accelerator's own `is_available()` is true."""
+
+    name = "is-available"
+    summary = "`torch.cuda.is_available()` becomes a condition that is still false on the CPU."
+    why = (
+        "DeepSpeed's CPU accelerator is available, so `get_accelerator().is_available()` is true on the CPU. It is"
+        " written only where the branch places tensors, waits or prints, which changes nothing there."
+    )
+    nodes = (ast.Call, ast.Attribute)
+    examples = (
+        Example(
+            "import torch\n\nloader = make(pin_memory=torch.cuda.is_available())\n",
+            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n"
+            'loader = make(pin_memory=get_accelerator().device_name() != "cpu")\n',
+            "import torch\n\nloader = make(pin_memory=torch.accelerator.is_available())\n",
+        ),
+        Example(
+            "import torch\n\nif torch.cuda.is_available():\n    torch.cuda.synchronize()\n",
+            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n"
+            "if get_accelerator().is_available():\n    get_accelerator().synchronize()\n",
+        ),
+    )
+
+    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
+        """See Rule."""
+        if isinstance(node, ast.Attribute):
+            if context.cuda_name(node) == "is_available" and not context.is_called(node):
+                context.done.add(node)
+                yield context.finding(self, node, "is_available is passed on, not called", advice="call it there")
+            return
+        assert isinstance(node, ast.Call)
+        if not context.calls(node, "torch.cuda.is_available"):
+            return
+        context.done.update([node, node.func])
+        target = context.target
+        if not target.is_torch and self._harmless(node, context):
+            text = f"{target.accelerator}.is_available()"
+        else:
+            text = target.has_device
+        parent = context.parent(node)
+        tight = isinstance(parent, (ast.Compare, ast.UnaryOp, ast.Attribute)) or (
+            isinstance(parent, ast.BinOp) or isinstance(parent, ast.Starred)
+        )
+        if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not) and "!=" in text:
+            context.done.add(parent)
+            yield context.finding(self, parent, self.summary, [context.edit(parent, text.replace("!=", "=="))])
+            return
+        yield context.finding(
+            self, node, self.summary, [context.edit(node, f"({text})" if tight and " " in text else text)]
+        )
+
+    @staticmethod
+    def _harmless(node: ast.Call, context: Context) -> bool:
+        parent = context.parent(node)
+        if isinstance(parent, ast.Assert):
+            return True
+        if isinstance(parent, ast.If) and parent.test is node:
+            return not parent.orelse and context.harmless(parent.body)
+        return False
+
+
+class CurrentDevice(Rule):
+    """`torch.cuda.current_device()`, an index that much code uses as a device."""
+
+    name = "current-device"
+    summary = "`torch.cuda.current_device()` becomes a device's name where it is used as a device, an index elsewhere."
+    why = "An integer means a CUDA device in `.to(0)`: it fails on the CPU, and on hpu for every rank but the first."
+    levels = (Level.REWRITTEN, Level.REPORTED)
+    nodes = (ast.Call,)
+    examples = (
+        Example(
+            "import torch\n\n\ndef move(x):\n    return x.to(torch.cuda.current_device())\n",
+            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef move(x):\n"
+            "    return x.to(get_accelerator().current_device_name())\n",
+        ),
+        Example(
+            "import torch\n\n\ndef handle(handles):\n    return handles[torch.cuda.current_device()]\n",
+            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef handle(handles):\n"
+            "    return handles[get_accelerator().current_device()]\n",
+            "import torch\n\n\ndef handle(handles):\n"
+            "    return handles[torch.accelerator.current_device_index()]\n",
+        ),
+    )
+
+    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
+        """See Rule."""
+        assert isinstance(node, ast.Call)
+        if not context.calls(node, "torch.cuda.current_device"):
+            return
+        context.done.update([node, node.func])
+        use = self.use(node, context, set())
+        if use == "device":
+            text = context.target.current_device
+        elif use == "index":
+            text = f"{context.target.function('current_device')}()"
+        else:
+            yield context.finding(
+                self,
+                node,
+                "current_device() is used " + ("both as a device and as an index" if use == "both" else "out of sight"),
+                advice="write current_device_name() where a device is meant and current_device() where an index is",
+            )
+            return
+        yield context.finding(self, node, self.summary, [context.edit(node, text)])
+
+    def use(self, node: ast.AST, context: Context, seen: set[ast.AST]) -> str:
+        """Return how a value is used: device, index, both, or empty if that is not known."""
+        if node in seen:
+            return ""
+        seen.add(node)
+        parent = context.parent(node)
+        call, where = context.receives(node)
+        if call is not None:
+            return self._use_as_argument(call, where, context, seen)
+        match parent:
+            case ast.Subscript() if parent.slice is node:
+                return "index"
+            case ast.BinOp() | ast.UnaryOp() | ast.FormattedValue() | ast.AugAssign():
+                return "index"
+            case ast.Compare(left=left, comparators=others):
+                rest = [item for item in [left, *others] if item is not node]
+                return "device" if any(context.kinds.of(item) is Kind.DEVICE for item in rest) else "index"
+            case ast.Assign(targets=[ast.Name() as name]) | ast.AnnAssign(target=ast.Name() as name):
+                return self._use_of_name(name, context, seen)
+            case ast.Expr():
+                return "index"
+            case ast.IfExp():
+                return self.use(parent, context, seen)
+            case ast.List() | ast.Tuple():
+                inner, keyword = context.receives(parent)
+                if inner is not None and keyword in ("device_ids", "devices"):
+                    return "index"
+        return ""
+
+    def _use_as_argument(self, call: ast.Call, where: str | int, context: Context, seen: set[ast.AST]) -> str:
+        name = context.name(call.func)
+        method = call.func.attr if isinstance(call.func, ast.Attribute) and not name else ""
+        if name.startswith("torch.cuda."):
+            return "index"
+        if where in ("device", "map_location") or (method in ("to", "cuda") and where == 0):
+            return "device"
+        if name in ("torch.device", "torch.Generator", "torch.set_default_device") and where == 0:
+            return "device"
+        if isinstance(call.func, ast.Name) and call.func.id in ("int", "str", "print", "range", "min", "max"):
+            return "index"
+        if "nvml" in (name + method).lower() or where in ("rank", "local_rank", "device_index", "index", "gpu_id"):
+            return "index"
+        if method in ("info", "debug", "warning", "format", "append"):
+            return "index" if method != "append" else ""
+        if isinstance(call.func, ast.Name):
+            return self._use_of_parameter(call, where, context, seen)
+        return ""
+
+    def _use_of_parameter(self, call: ast.Call, where: str | int, context: Context, seen: set[ast.AST]) -> str:
+        assert isinstance(call.func, ast.Name)
+        made = [b.node for b in context.module.bindings(call.func)]
+        if len(made) != 1 or not isinstance(made[0], ast.FunctionDef):
+            return ""
+        args = made[0].args
+        named = [*args.posonlyargs, *args.args, *args.kwonlyargs]
+        arg = next((a for at, a in enumerate(named) if where in (at, a.arg)), None)
+        scope = context.module.scopes[made[0]]
+        if arg is None:
+            return ""
+        return self._common([self.use(use, context, seen) for use in scope.uses.get(arg.arg, [])])
+
+    def _use_of_name(self, name: ast.Name, context: Context, seen: set[ast.AST]) -> str:
+        if len(context.module.bindings(name)) > 1:
+            return ""
+        uses = [use for use in context.module.uses(name) if isinstance(use.ctx, ast.Load)]
+        return self._common([self.use(use, context, seen) for use in uses])
+
+    @staticmethod
+    def _common(uses: list[str]) -> str:
+        found = set(uses)
+        if not found:
+            return "index"
+        if found == {"device", "index"}:
+            return "both"
+        return found.pop() if len(found) == 1 else ""
+
+
+class Seed(Rule):
+    """Seeds of the device, which do nothing on the CPU."""
+
+    name = "seed"
+    summary = "`torch.cuda.manual_seed` and `manual_seed_all` seed the accelerator, and still not the CPU."
+    why = (
+        "On the CPU they did nothing; an accelerator's function would seed the CPU's generator and change its numbers."
+        " After `torch.manual_seed` with the same seed that makes no difference, elsewhere a condition is written."
+    )
+    nodes = (ast.Call,)
+    examples = (
+        Example(
+            "import torch\n\n\ndef seed(s):\n    torch.manual_seed(s)\n    torch.cuda.manual_seed_all(s)\n",
+            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef seed(s):\n"
+            "    torch.manual_seed(s)\n    get_accelerator().manual_seed_all(s)\n",
+            "import torch\n\n\ndef seed(s):\n    torch.manual_seed(s)\n    if torch.accelerator.is_available():\n"
+            "        torch.get_device_module().manual_seed_all(s)\n",
+        ),
+    )
+    _QUIET = ("torch.manual_seed", "random.seed", "numpy.random.seed", "torch.cuda.manual_seed")
+
+    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
+        """See Rule."""
+        assert isinstance(node, ast.Call)
+        name = context.cuda_name(node.func)
+        if name not in ("manual_seed", "manual_seed_all", "random.manual_seed", "random.manual_seed_all"):
+            return
+        context.done.add(node.func)
+        text = context.target.function(name)
+        assert text is not None
+        edits = [context.edit(node.func, text)]
+        same = not context.target.is_torch and self._follows_same_seed(node, context)
+        if same or context.guarded(node):
+            yield context.finding(self, node, self.summary, edits)
+            return
+        yield guarded_statement(self, node, edits, context)
+
+    def _follows_same_seed(self, node: ast.Call, context: Context) -> bool:
+        statement = context.module.statement(node)
+        seed = ast.dump(node.args[0]) if node.args else ""
+        for earlier in reversed(context.module.block(statement)):
+            if earlier.lineno >= statement.lineno:
+                continue
+            if not isinstance(earlier, ast.Expr):
+                if not isinstance(earlier, ast.Assign):
+                    return False
+                if any(isinstance(part, ast.Call) for part in ast.walk(earlier)):
+                    return False
+                continue
+            call = earlier.value
+            if context.calls(call, "torch.manual_seed", "torch.random.manual_seed"):
+                assert isinstance(call, ast.Call)
+                return bool(call.args) and ast.dump(call.args[0]) == seed
+            if not isinstance(call, ast.Call) or not context.name(call.func).startswith(self._QUIET):
+                return False
+        return False
+
+
+class DeviceCount(Rule):
+    """`torch.cuda.device_count()`, 0 on the CPU where an accelerator counts NUMA nodes."""
+
+    name = "device-count"
+    summary = "`torch.cuda.device_count()` counts the accelerator's devices."
+    why = "On the CPU it was 0; DeepSpeed's CPU accelerator counts NUMA nodes, at least 1."
+    levels = (Level.REWRITTEN, Level.REVIEW)
+    nodes = (ast.Call,)
+    examples = (
+        Example(
+            "import torch\n\nassert torch.cuda.is_available()\nworld = torch.cuda.device_count()\n",
+            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n"
+            "assert get_accelerator().is_available()\nworld = get_accelerator().device_count()\n",
+        ),
+    )
+
+    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
+        """See Rule."""
+        assert isinstance(node, ast.Call)
+        if not context.calls(node, "torch.cuda.device_count"):
+            return
+        context.done.update([node, node.func])
+        target = context.target
+        text = f"{target.function('device_count')}()"
+        if target.is_torch or context.guarded(node):
+            yield context.finding(self, node, self.summary, [context.edit(node, text)])
+        elif context.may_run_on_cpu:
+            exact = f"({text} if {target.has_device} else 0)"
+            yield context.finding(self, node, self.summary, [context.edit(node, exact)])
+        else:
+            yield context.finding(
+                self,
+                node,
+                "on the CPU device_count() is the number of NUMA nodes, where torch.cuda's was 0",
+                [context.edit(node, text)],
+                Level.REVIEW,
+                "check what the program does with it on the CPU",
+            )
+
+
+class Properties(Rule):
+    """Values that an accelerator gives by functions of its own."""
+
+    name = "properties"
+    summary = "Total and free memory, and generators, come from the accelerator's own functions."
+    nodes = (ast.Attribute, ast.Subscript, ast.Call)
+    examples = (
+        Example(
+            "import torch\n\ntotal = torch.cuda.get_device_properties(0).total_memory\nprint(total)\n",
+            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n"
+            "total = get_accelerator().total_memory(0)\nprint(total)\n",
+            "import torch\n\ntotal = torch.get_device_module().get_device_properties(0).total_memory\nprint(total)\n",
+        ),
+    )
+
+    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
+        """See Rule."""
+        target = context.target
+        if isinstance(node, ast.Attribute) and context.calls(node.value, "torch.cuda.get_device_properties"):
+            call = node.value
+            assert isinstance(call, ast.Call)
+            if node.attr != "total_memory":
+                return
+            context.done.update([node, call, call.func])
+            if target.is_torch:
+                edits = [context.edit(call.func, f"{target.torch}.get_device_module().get_device_properties")]
+            else:
+                edits = [context.edit(node, f"{target.accelerator}.total_memory({self._index(call, context)})")]
+            yield context.finding(self, node, self.summary, edits)
+        elif isinstance(node, ast.Subscript) and self._is_pick(node, context):
+            call = node.value
+            assert isinstance(call, ast.Call) and isinstance(node.slice, ast.Constant)
+            context.done.update([node, call, call.func])
+            name = ("available_memory", "total_memory")[node.slice.value]
+            edits = [context.edit(node, f"{target.accelerator}.{name}({self._index(call, context)})")]
+            yield context.finding(self, node, self.summary, edits)
+        elif isinstance(node, ast.Subscript) and context.name(node.value) == "torch.cuda.default_generators":
+            context.done.update([node, node.value])
+            if target.is_torch:
+                edits = [context.edit(node.value, f"{target.torch}.get_device_module().default_generators")]
+            else:
+                index = context.module.code(node.slice)
+                edits = [context.edit(node, f"{target.accelerator}.default_generator({index})")]
+            yield context.finding(self, node, self.summary, edits)
+        elif isinstance(node, ast.Call) and context.calls(node, "torch.cuda.mem_get_info") and not target.is_torch:
+            context.done.update([node, node.func])
+            index = self._index(node, context)
+            text = f"({target.accelerator}.available_memory({index}), {target.accelerator}.total_memory({index}))"
+            yield context.finding(self, node, self.summary, [context.edit(node, text)])
+
+    @staticmethod
+    def _is_pick(node: ast.Subscript, context: Context) -> bool:
+        picked = isinstance(node.slice, ast.Constant) and node.slice.value in (0, 1)
+        return picked and not context.target.is_torch and context.calls(node.value, "torch.cuda.mem_get_info")
+
+    @staticmethod
+    def _index(call: ast.Call, context: Context) -> str:
+        argument = call.args[0] if call.args else next((k.value for k in call.keywords), None)
+        if argument is None:
+            return ""
+        if context.calls(argument, "torch.cuda.current_device"):
+            return ""
+        if is_cuda_text(argument):
+            assert isinstance(argument, ast.Constant)
+            return argument.value.partition(":")[2]
+        return context.module.code(argument) + (".index" if context.kinds.of(argument) is Kind.DEVICE else "")
+
+
+class RuntimeFunction(Rule):
+    """Every other function that both have."""
+
+    name = "runtime"
+    summary = "A function of torch.cuda is called on the accelerator."
+    why = "The keyword for the device is `device_index` there, so the argument is passed by position."
+    levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
+    nodes = (ast.Attribute, ast.Name)
+    examples = (
+        Example(
+            "import torch\n\ntorch.cuda.empty_cache()\n",
+            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\nget_accelerator().empty_cache()\n",
+            "import torch\n\nif torch.accelerator.is_available():\n    torch.accelerator.empty_cache()\n",
+        ),
+        Example(
+            "import torch as th\n\nth.cuda.set_device(1)\nth.cuda.synchronize(device=1)\n",
+            "import torch as th\nfrom deepspeed.accelerator import get_accelerator\n\n"
+            "get_accelerator().set_device(1)\nget_accelerator().synchronize(1)\n",
+        ),
+    )
+
+    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
+        """See Rule."""
+        name = context.cuda_name(node)
+        if not name or isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
+            return
+        context.done.add(node)
+        if isinstance(node, ast.Attribute):
+            context.done.add(node.value)
+        text = context.target.function(name)
+        if text is None:
+            yield self._without_counterpart(node, name, context)
+            return
+        call = context.parent(node)
+        edits = [context.edit(node, text)]
+        level = None
+        message = self.summary
+        if not isinstance(call, ast.Call) or call.func is not node:
+            level, message = Level.REVIEW, f"{name} is passed on, not called: the accelerator is chosen at this line"
+            yield context.finding(self, node, message, edits, level, "check when the line runs")
+            return
+        edits += self._by_position(call, context)
+        mistaken = self._device_as_index(call, name, context)
+        if mistaken is not None and not context.target.is_torch:
+            level, message = Level.REVIEW, "a device is given where the accelerator expects an index"
+            context.done.add(mistaken)
+            if isinstance(mistaken, ast.Constant):
+                edits.append(context.edit(mistaken, mistaken.value.partition(":")[2] or "None"))
+            else:
+                end = context.module.span(mistaken)[1]
+                edits.append(Edit(end, end, ".index"))
+        if context.target.is_torch and name in RAISE_WITHOUT_DEVICE and not context.guarded(node):
+            yield guarded_statement(self, call, edits, context, otherwise="{}" if name == "memory_stats" else "0")
+            return
+        yield context.finding(self, node, message, edits, level)
+
+    @staticmethod
+    def _by_position(call: ast.Call, context: Context) -> list[Edit]:
+        if call.args or len(call.keywords) != 1 or call.keywords[0].arg not in ("device", "device_index"):
+            return []
+        keyword = call.keywords[0]
+        start, _ = context.module.span(keyword)
+        value, _ = context.module.span(keyword.value)
+        return [Edit(start, value, "")]
+
+    @staticmethod
+    def _device_as_index(call: ast.Call, name: str, context: Context) -> ast.expr | None:
+        argument = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "device"), None)
+        if argument is None or name in ("Stream", "Event", "stream", "manual_seed", "_lazy_call"):
+            return None
+        device = context.kinds.of(argument) is Kind.DEVICE or is_cuda_text(argument)
+        return argument if device and name.rpartition(".")[2] != "set_rng_state" else None
+
+    def _without_counterpart(self, node: ast.AST, name: str, context: Context) -> Finding:
+        if name in ("OutOfMemoryError",):
+            edits = [context.edit(node, f"{context.target.torch}.OutOfMemoryError")]
+            return context.finding(self, node, "torch.OutOfMemoryError is the same class (torch 2.5)", edits)
+        level = Level.REPORTED
+        if context.target.is_torch and name in ("get_device_name", "get_device_properties", "get_device_capability"):
+            edits = [context.edit(node, f"{context.target.torch}.get_device_module().{name}")]
+            return context.finding(self, node, "asked of the device's own module", edits, Level.REVIEW)
+        return context.finding(
+            self,
+            node,
+            f"torch.cuda.{name} has no counterpart on every accelerator",
+            level=level,
+            advice=ADVICE.get(name, "keep it for CUDA, behind a condition, or do without it"),
+        )
+
+
+#: What to do about names that no other accelerator has.
+ADVICE = {
+    "get_device_capability": "ask for what is meant: is_bf16_supported(), is_fp16_supported(), is_triton_supported()",
+    "get_device_properties": "total_memory(i) for the memory; the rest is CUDA's own",
+    "get_device_name": "print get_accelerator().current_device_name(), or ask torch.get_device_module()",
+    "device": "with accel_core.device_index(i): or set_device(i) and back; A.device(i) does not change the device",
+    "device_of": "with accel_core.device_index(x.device.index):",
+    "memory_summary": "print memory_stats(), or ask torch.get_device_module()",
+    "nvtx.range": "range_push(message) and range_pop() on the accelerator",
+    "ipc_collect": "leave it out: it frees memory that CUDA shares between processes",
+    "get_rng_state_all": "[get_accelerator().get_rng_state(i) for i in range(get_accelerator().device_count())]",
+    "set_rng_state_all": "set_rng_state(state, i) for each device",
+    "graph": "get_accelerator().capture_to_graph(graph), where create_graph() is not None",
+    "CUDAGraph": "get_accelerator().create_graph(), None where there are no graphs",
+    "make_graphed_callables": "capture by create_graph() and capture_to_graph(), where there are graphs",
+    "comm": "torch.distributed",
+    "nccl": "torch.distributed",
+    "seed": "torch.seed()",
+    "seed_all": "torch.seed()",
+    "init": "leave it out: the accelerator is initialised at its first use",
+    "is_initialized": "leave it out, or ask torch.get_device_module()",
+}
+
+
+def guarded_statement(
+    rule: Rule,
+    call: ast.Call,
+    edits: list[Edit],
+    context: Context,
+    otherwise: str = "None",
+) -> Finding:
+    """Return the finding that evaluates a call only where there is a device, as a statement or an expression."""
+    module = context.module
+    statement = module.statement(call)
+    start, end = module.span(call)
+    if isinstance(statement, ast.Expr) and statement.value is call and module.alone(statement):
+        line = module.text[: module.span(statement)[0]]
+        indent = line[len(line.rstrip(" \t")) :]
+        newline = "\r\n" if "\r\n" in module.text else "\n"
+        step = "\t" if indent.startswith("\t") else "    "
+        head = Edit(start, start, f"if {context.target.has_device}:{newline}{indent}{step}")
+        first, rest = edits[0], edits[1:]
+        if first.start == start:
+            edits = [Edit(first.start, first.end, head.text + first.text), *rest]
+        else:
+            edits = [head, *edits]
+        return context.finding(rule, call, rule.summary, edits)
+    first, rest = edits[0], edits[1:]
+    opened = Edit(first.start, first.end, f"({first.text}") if first.start == start else first
+    closed = Edit(end, end, f" if {context.target.has_device} else {otherwise})")
+    return context.finding(rule, call, rule.summary, [opened, *rest, closed])

@@ -1,0 +1,301 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A parsed module: positions in its text, parents, scopes, and what each name is bound to."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+_LINE_END = re.compile(r"\r\n|\r|\n")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_SCOPES = (
+    ast.FunctionDef,
+    ast.AsyncFunctionDef,
+    ast.Lambda,
+    ast.ClassDef,
+    ast.ListComp,
+    ast.SetComp,
+    ast.DictComp,
+    ast.GeneratorExp,
+)
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One place that gives a name its value.
+
+    `kind` is import, assign, param, def, for or other. `value` is what it is assigned from (of a parameter, its
+    default), `imported` the dotted name behind an import.
+    """
+
+    kind: str
+    node: ast.AST
+    value: ast.expr | None = None
+    imported: str = ""
+
+
+@dataclass
+class Scope:
+    """A module, class, function or comprehension with the names that it binds."""
+
+    node: ast.AST
+    parent: Scope | None
+    bindings: dict[str, list[Binding]] = field(default_factory=dict)
+    elsewhere: set[str] = field(default_factory=set)  # declared global or nonlocal
+    uses: dict[str, list[ast.Name]] = field(default_factory=dict)  # of the names that are bound here
+
+    def owner(self, name: str) -> Scope | None:
+        """Return the scope that binds a name which is read here."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.bindings and name not in scope.elsewhere:
+                if scope is self or not isinstance(scope.node, ast.ClassDef):
+                    return scope
+            scope = scope.parent
+        return None
+
+
+class Module:
+    """A module's syntax tree with parents, scopes and exact positions. Raises `SyntaxError`, `ValueError`."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tree = ast.parse(text)
+        self._ascii = text.isascii()
+        # Python's own line ends only; str.splitlines() has more, form feeds among them.
+        self._lines = [0, *(end.end() for end in _LINE_END.finditer(text)), len(text) + 1]
+        self.parents: dict[ast.AST, ast.AST] = {}
+        self.scopes: dict[ast.AST, Scope] = {}
+        self.module_scope = Scope(self.tree, None)
+        self.stars: set[str] = set()
+        self._names: list[ast.Name] = []
+        self._visit(self.tree, self.module_scope)
+        for name in self._names:
+            owner = self.scopes[name].owner(name.id)
+            if owner is not None:
+                owner.uses.setdefault(name.id, []).append(name)
+
+    # Positions
+
+    def offset(self, line: int, column: int) -> int:
+        """Return the index in the text of a line (from 1) and a column in UTF-8 bytes (from 0)."""
+        start = self._lines[line - 1]
+        if self._ascii:
+            return start + column
+        text = self.text[start : self._lines[line]]
+        return start + len(text.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "surrogatepass"))
+
+    def span(self, node: ast.AST) -> tuple[int, int]:
+        """Return the start and the end of a node in the text."""
+        assert isinstance(node, (ast.expr, ast.stmt, ast.arg, ast.keyword, ast.alias, ast.ExceptHandler))
+        assert node.end_lineno is not None and node.end_col_offset is not None
+        return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
+
+    def code(self, node: ast.AST) -> str:
+        """Return the source text of a node."""
+        start, end = self.span(node)
+        return self.text[start:end]
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Return the line (from 1) and the column in characters (from 1) of an index in the text."""
+        low, high = 0, len(self._lines) - 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._lines[middle] <= offset else (low, middle)
+        return low + 1, offset - self._lines[low] + 1
+
+    def line(self, number: int) -> str:
+        """Return a line (from 1) without its end."""
+        return self.text[self._lines[number - 1] : self._lines[number]].rstrip("\r\n")
+
+    def read_exactly(self, node: ast.AST) -> bool:
+        """Return whether the text at a node's position is the node; older Pythons misplace parts of f-strings."""
+        try:
+            again = ast.parse(f"({self.code(node)}\n)", mode="eval").body
+        except (SyntaxError, ValueError):
+            return False
+        return ast.dump(again) == ast.dump(node)
+
+    # The tree
+
+    def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
+        """Yield the parents of a node, innermost first."""
+        while (parent := self.parents.get(node)) is not None:
+            yield parent
+            node = parent
+
+    def statement(self, node: ast.AST) -> ast.stmt:
+        """Return the statement that a node belongs to."""
+        while not isinstance(node, ast.stmt):
+            node = self.parents[node]
+        return node
+
+    def function(self, node: ast.AST) -> Function | None:
+        """Return the innermost function around a node."""
+        return next((a for a in self.ancestors(node) if isinstance(a, Function)), None)
+
+    def block(self, statement: ast.stmt) -> list[ast.stmt]:
+        """Return the list of statements that a statement stands in."""
+        for _, value in ast.iter_fields(self.parents[statement]):
+            if isinstance(value, list) and any(statement is item for item in value):
+                return value
+        return [statement]
+
+    def alone(self, statement: ast.stmt) -> bool:
+        """Return whether a statement has its lines to itself: no `;`, and no `if x:` before it."""
+        start, end = self.span(statement)
+        before = self.text[self._lines[self.place(start)[0] - 1] : start]
+        after = self.text[end : self._lines[self.place(end)[0]]].split("#")[0]
+        return not before.strip(" \t\f") and not after.strip()
+
+    # Names
+
+    def bindings(self, name: ast.Name) -> list[Binding]:
+        """Return every place that binds a name, in the scope that it is read from; empty for builtins."""
+        owner = self.scopes[name].owner(name.id)
+        return owner.bindings[name.id] if owner else []
+
+    def uses(self, name: ast.Name) -> list[ast.Name]:
+        """Return every occurrence of the variable that a name stands for."""
+        owner = self.scopes[name].owner(name.id)
+        return owner.uses.get(name.id, []) if owner else [name]
+
+    def qualified(self, node: ast.AST | None) -> str:
+        """Return the dotted name that an expression stands for through imports and aliases; empty if unknown."""
+        if isinstance(node, ast.Attribute):
+            base = self.qualified(node.value)
+            return f"{base}.{node.attr}" if base else ""
+        if not isinstance(node, ast.Name):
+            return ""
+        bindings = self.bindings(node)
+        if not bindings:
+            # Written for a module whose star imports, or whose exec, bring torch.
+            return "torch" if node.id == "torch" else ""
+        imported = {b.imported for b in bindings if b.kind == "import"}
+        rest = [b for b in bindings if b.kind != "import" and not _is_none(b.value)]
+        if len(imported) == 1 and not rest:
+            return imported.pop()
+        if not imported and len(bindings) == 1 and rest and rest[0].kind == "assign":
+            alias = rest[0].value
+            if isinstance(alias, (ast.Name, ast.Attribute)) and alias is not node:
+                found = self.qualified(alias)
+                return found if found.startswith("torch") else ""
+        return ""
+
+    # Building
+
+    def _visit(self, root: ast.AST, root_scope: Scope) -> None:
+        stack: list[tuple[ast.AST, Scope]] = [(root, root_scope)]
+        while stack:
+            node, scope = stack.pop()
+            self._bind(node, scope)
+            if isinstance(node, ast.Name):
+                self.scopes[node] = scope
+                self._names.append(node)
+            inner = Scope(node, scope) if isinstance(node, _SCOPES) else scope
+            if inner is not scope:
+                self.scopes[node] = inner
+            outside = _evaluated_outside(node)
+            for child in ast.iter_child_nodes(node):
+                self.parents[child] = node
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+                self._bind_parameters(node.args, inner)
+                for child in ast.iter_child_nodes(node.args):
+                    self.parents[child] = node.args
+                stack.append((node.args, scope))
+            for child in reversed(list(ast.iter_child_nodes(node))):
+                if not isinstance(child, (ast.expr_context, ast.arguments)):
+                    stack.append((child, scope if child in outside else inner))
+
+    def _bind_parameters(self, args: ast.arguments, scope: Scope) -> None:
+        positional = [*args.posonlyargs, *args.args]
+        defaults = [None] * (len(positional) - len(args.defaults)) + list(args.defaults)
+        pairs = [*zip(positional, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+        for arg, default in pairs:
+            scope.bindings.setdefault(arg.arg, []).append(Binding("param", arg, default))
+        for extra in (args.vararg, args.kwarg):
+            if extra is not None:
+                scope.bindings.setdefault(extra.arg, []).append(Binding("other", extra))
+
+    def _bind(self, node: ast.AST, scope: Scope) -> None:
+        def add(name: str, binding: Binding) -> None:
+            scope.bindings.setdefault(name, []).append(binding)
+
+        match node:
+            case ast.Import():
+                for alias in node.names:
+                    top = alias.name.partition(".")[0]
+                    add(alias.asname or top, Binding("import", node, None, alias.name if alias.asname else top))
+            case ast.ImportFrom():
+                for alias in node.names:
+                    if alias.name == "*":
+                        self.stars.add(node.module or "")
+                    else:
+                        full = f"{'.' * node.level}{node.module or ''}.{alias.name}"
+                        add(alias.asname or alias.name, Binding("import", node, None, full))
+            case ast.Assign():
+                for target in node.targets:
+                    self._bind_target(target, node.value, node, scope)
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                add(name, Binding("assign", node, node.value))
+            case ast.NamedExpr(target=ast.Name(id=name)):
+                while isinstance(scope.node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+                    assert scope.parent is not None
+                    scope = scope.parent
+                add(name, Binding("assign", node, node.value))
+            case ast.For() | ast.AsyncFor() | ast.comprehension():
+                for name in _names_in(node.target):
+                    add(name, Binding("for", node, node.iter if isinstance(node.target, ast.Name) else None))
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                add(node.name, Binding("def", node))
+            case ast.Global() | ast.Nonlocal():
+                scope.elsewhere.update(node.names)
+                if isinstance(node, ast.Global):
+                    for name in node.names:
+                        self.module_scope.bindings.setdefault(name, []).append(Binding("other", node))
+            case ast.AugAssign(target=ast.Name(id=name)):
+                add(name, Binding("other", node))
+            case ast.withitem(optional_vars=ast.expr() as target):
+                for name in _names_in(target):
+                    add(name, Binding("other", node, node.context_expr))
+            case ast.ExceptHandler(name=str(name)):
+                add(name, Binding("other", node))
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
+                add(name, Binding("other", node))
+            case ast.Delete():
+                for target in node.targets:
+                    for name in _names_in(target):
+                        add(name, Binding("other", node))
+
+    def _bind_target(self, target: ast.expr, value: ast.expr, node: ast.stmt, scope: Scope) -> None:
+        if isinstance(target, ast.Name):
+            scope.bindings.setdefault(target.id, []).append(Binding("assign", node, value))
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+            paired = len(values) == len(target.elts)
+            for at, item in enumerate(target.elts):
+                if paired:
+                    self._bind_target(item, values[at], node, scope)
+                else:
+                    for name in _names_in(item):
+                        scope.bindings.setdefault(name, []).append(Binding("other", node))
+
+
+def _names_in(target: ast.AST) -> list[str]:
+    return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
+
+
+def _is_none(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Constant) and value.value is None
+
+
+def _evaluated_outside(node: ast.AST) -> list[ast.AST]:
+    """Return the children of a scope that are evaluated in the scope around it."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return [*node.decorator_list, *([node.returns] if node.returns else [])]
+    if isinstance(node, ast.ClassDef):
+        return [*node.decorator_list, *node.bases, *node.keywords]
+    return []
