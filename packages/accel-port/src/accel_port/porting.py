@@ -16,7 +16,7 @@ from accel_port.targets import Target
 
 #: Files without one of these words are not parsed: no rule finds anything in them.
 RELEVANT = re.compile(
-    r"(?i:cuda|nccl)|GradScaler|autocast|pin_memory|DataParallel|\.to\(|device\s*=|torch\.device\(|\.device\("
+    r"(?i:cuda|nccl)|GradScaler|autocast|pin_memory|DataParallel|device_ids|\.to\(|device\s*=|torch\.device\(|\.device\("
 )
 _KEEP = re.compile(r"#\s*accel:\s*keep\b|#\s*ignore-cuda\b")
 
@@ -34,13 +34,14 @@ class Unstable(Exception):
     """The ported text does not parse, or a second run would change it: a fault of this program."""
 
 
-def port(text: str, target: str = "deepspeed", facts: Facts | None = None) -> Ported:
+def port(text: str, target: str = "deepspeed", own_names: frozenset[str] | None = None) -> Ported:
     """Port a module. Raises `SyntaxError`, `ValueError` for a text that is no Python, and `Unstable`."""
-    facts = facts if facts is not None else Facts(Facts.of(text))
-    ported = _once(text, target, facts)
+    if own_names is None:
+        own_names = Facts(Facts.of(text)).names_near(text)
+    ported = _once(text, target, own_names)
     if ported.text != text:
         try:
-            again = _once(ported.text, target, facts)
+            again = _once(ported.text, target, own_names)
         except (SyntaxError, ValueError) as error:
             raise Unstable(f"the result does not parse: {error}") from error
         if again.text != ported.text:
@@ -48,12 +49,12 @@ def port(text: str, target: str = "deepspeed", facts: Facts | None = None) -> Po
     return ported
 
 
-def _once(text: str, target_name: str, facts: Facts) -> Ported:
+def _once(text: str, target_name: str, own_names: frozenset[str]) -> Ported:
     if not RELEVANT.search(text):
         return Ported(text, ())
     module = Module(text)
     names = _Names(module, target_name)
-    context = Context(module, names.target, facts)
+    context = Context(module, names.target, own_names)
     findings = [f for f in _found(context) if not _kept(f, module)]
     findings = [_at_import(finding, context) for finding in findings]
     imports = _Imports(module, context, names)
@@ -85,6 +86,8 @@ def _found(context: Context) -> list[Finding]:
             if node in context.done:
                 break
             findings += rule.find(node, context)
+        if isinstance(node, ast.Attribute) and node in context.done and context.name(node):
+            context.done.add(node.value)  # the rest of a dotted name
         stack += reversed(list(ast.iter_child_nodes(node)))
     return findings
 
@@ -188,6 +191,8 @@ class _Imports:
     def _amp(self, statement: ast.ImportFrom, findings: list[Finding]) -> list[Finding]:
         """Turn `from torch.cuda.amp import …` into torch.amp's, with all uses of its names or with none."""
         names = [alias.asname or alias.name for alias in statement.names]
+        if any(self._is_imported_twice(name) for name in names):
+            return findings  # a fallback for older versions of torch
         groups = {f"name:{name}" for name in names}
         concerned = [f for f in findings if f.group in groups]
         known = {"autocast", "GradScaler", "custom_fwd", "custom_bwd"}
@@ -224,6 +229,9 @@ class _Imports:
         if len(block) == 1 or not self._module.alone(statement):
             return []  # a block must keep a statement
         return [self._finding(statement, [self._whole_line(statement)])]
+
+    def _is_imported_twice(self, name: str) -> bool:
+        return len(self._module.module_scope.bindings.get(name, [])) > 1
 
     def _is_bound_elsewhere(self, statement: ast.Import) -> bool:
         bindings = self._module.module_scope.bindings.get("torch", [])
@@ -263,17 +271,18 @@ class _Imports:
         lines = self._names.missing(needs)
         if not lines:
             return []
-        newline = "\r\n" if "\r\n" in self._module.text else "\n"
+        newline = self._module.newline
         after = self._last_import()
-        if after is None:
-            at = self._after_docstring()
-            return [Edit(at, at, newline.join(lines) + newline)]
-        end = self._module.span(after)[1]
-        text = self._module.text
-        at = end + len(text[end:].split("\n", 1)[0])
-        if "\n" not in text[end:]:
-            return [Edit(len(text), len(text), newline + newline.join(lines))]
-        return [Edit(at + 1, at + 1, newline.join(lines) + newline)]
+        if after is not None:
+            at = self._module.end_of_line(self._module.span(after)[1])
+            return [Edit(at, at, "".join(newline + line for line in lines))]
+        at = self._after_docstring()
+        if at is not None:
+            return [Edit(at, at, "".join(newline + line for line in lines))]
+        first = self._module.tree.body[0]
+        decorators = getattr(first, "decorator_list", [])
+        at = self._module.offset(decorators[0].lineno if decorators else first.lineno, 0)
+        return [Edit(at, at, "".join(line + newline for line in lines))]
 
     def _last_import(self) -> ast.stmt | None:
         """Return the last statement of the block of imports that has torch, or of the first block."""
@@ -295,14 +304,12 @@ class _Imports:
             return any(alias.name.split(".")[0] == "torch" for alias in statement.names)
         return isinstance(statement, ast.ImportFrom) and (statement.module or "").split(".")[0] == "torch"
 
-    def _after_docstring(self) -> int:
-        body = self._module.tree.body
-        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
-            if isinstance(body[0].value.value, str):
-                end = self._module.span(body[0])[1]
-                rest = self._module.text[end:]
-                return end + len(rest.split("\n", 1)[0]) + ("\n" in rest)
-        return self._module.span(body[0])[0] if body else 0
+    def _after_docstring(self) -> int | None:
+        first = self._module.tree.body[0]
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+            if isinstance(first.value.value, str):
+                return self._module.end_of_line(self._module.span(first)[1])
+        return None
 
 
 class ImportRule(Rule):

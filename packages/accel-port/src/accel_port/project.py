@@ -15,7 +15,7 @@ from pathlib import Path
 from accel_port.files import Text
 from accel_port.notebook import Notebook
 from accel_port.porting import Unstable, port
-from accel_port.rules.base import Facts, Finding
+from accel_port.rules.base import Facts, Finding, OwnName
 from accel_port.syntax import Module
 
 _PARALLEL_FROM = 40  # files; below, starting processes costs more
@@ -84,9 +84,9 @@ def _mapped(work: Callable[[Path], FileResult], files: list[Path], jobs: int) ->
         yield from pool.map(work, files, chunksize=8)
 
 
-def _facts(file: Path) -> frozenset[str]:
+def _facts(file: Path) -> frozenset[OwnName]:
     try:
-        return Facts.of(file.read_bytes().decode("utf-8", "replace"))
+        return Facts.of(file.read_bytes().decode("utf-8", "replace"), str(file.parent))
     except OSError:
         return frozenset()
 
@@ -114,7 +114,7 @@ def _ported(path: Path, data: bytes, target: str, facts: Facts) -> FileResult:
     if path.suffix == ".ipynb":
         file = Text.decode(data, python=False)
         notebook = Notebook(file.text)
-        ported = port(notebook.source, target, facts)
+        ported = port(notebook.source, target, facts.names_near(notebook.source, str(path.parent)))
         new = notebook.edited(ported.edits)
         source = notebook.source
         if ported.edits and Notebook(new).source != ported.text:
@@ -122,7 +122,7 @@ def _ported(path: Path, data: bytes, target: str, facts: Facts) -> FileResult:
     else:
         file = Text.decode(data)
         source = file.text
-        ported = port(source, target, facts)
+        ported = port(source, target, facts.names_near(source, str(path.parent)))
         new = ported.text
     rows = tuple(_rows(path, source, ported.findings))
     return FileResult(path, data, file.encode(new) if new != file.text else data, rows, lines=source.count("\n"))

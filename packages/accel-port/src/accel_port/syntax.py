@@ -111,6 +111,17 @@ class Module:
         """Return a line (from 1) without its end."""
         return self.text[self._lines[number - 1] : self._lines[number]].rstrip("\r\n")
 
+    @property
+    def newline(self) -> str:
+        """The line end that the text has."""
+        match = _LINE_END.search(self.text)
+        return match[0] if match else "\n"
+
+    def end_of_line(self, offset: int) -> int:
+        """Return the index of the end of a line, before its line end."""
+        match = _LINE_END.search(self.text, offset)
+        return match.start() if match else len(self.text)
+
     def read_exactly(self, node: ast.AST) -> bool:
         """Return whether the text at a node's position is the node; older Pythons misplace parts of f-strings."""
         try:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -62,18 +63,46 @@ class Example:
 
 
 @dataclass(frozen=True)
+class OwnName:
+    """A class of the scanned files that has a method or attribute cuda, is_cuda or pin_memory of its own."""
+
+    name: str
+    owner: str
+    folder: str  # of the file; what lies below may have its objects
+
+
+@dataclass(frozen=True)
 class Facts:
     """What the scanned files say together: names that their classes define."""
 
-    methods: frozenset[str] = frozenset()  # of cuda, is_cuda, pin_memory
+    own_names: frozenset[OwnName] = frozenset()
 
     @staticmethod
-    def of(text: str) -> frozenset[str]:
+    def of(text: str, folder: str = "") -> frozenset[OwnName]:
         """Return the facts of one file."""
-        return frozenset(a or b for a, b in _OWN_NAME.findall(text))
+        if not _OWN_NAME.search(text):
+            return frozenset()
+        owners = [(match.start(), match[1]) for match in _CLASS.finditer(text)]
+        return frozenset(
+            OwnName(match[1] or match[2], next((o for at, o in reversed(owners) if at < match.start()), ""), folder)
+            for match in _OWN_NAME.finditer(text)
+        )
+
+    def names_near(self, text: str, folder: str = "") -> frozenset[str]:
+        """Return the names that objects in a file may define themselves: it lies beside the class, or names it."""
+        return frozenset(
+            own.name
+            for own in self.own_names
+            if _is_below(folder, own.folder) or (own.owner and re.search(rf"\b{re.escape(own.owner)}\b", text))
+        )
 
 
-_OWN_NAME = re.compile(r"def +(cuda|is_cuda|pin_memory)\s*\(|self\.(is_cuda)\s*=[^=]")
+def _is_below(folder: str, above: str) -> bool:
+    return folder == above or folder.startswith(above.rstrip("/\\") + os.sep) if above else True
+
+
+_OWN_NAME = re.compile(r"def +(cuda|is_cuda|pin_memory)\s*\(\s*self|self\.(is_cuda)\s*=[^=]")
+_CLASS = re.compile(r"^[ \t]*class +(\w+)", re.MULTILINE)
 _FLAG = re.compile(r"cuda|gpu", re.IGNORECASE)
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
@@ -81,10 +110,10 @@ _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 class Context:
     """The module that is ported, for a target, and questions about it."""
 
-    def __init__(self, module: Module, target: Target, facts: Facts) -> None:
+    def __init__(self, module: Module, target: Target, own_names: frozenset[str]) -> None:
         self.module = module
         self.target = target
-        self.facts = facts
+        self.own_names = own_names  # of cuda, is_cuda, pin_memory: methods of the program's classes
         self.kinds = Kinds(module)
         self.done: set[ast.AST] = set()  # nodes that a rule has dealt with
         self.opened: set[ast.AST] = set()  # f-strings that are replaced by what is in them
@@ -237,7 +266,7 @@ class Context:
 
     def _is_script(self) -> bool:
         """Return whether the module does something when it is run: it has a main block, or loops and calls."""
-        if "__main__" in self.module.text:
+        if "__main__" in self.module.text or re.search(r"^import (pytest|unittest)", self.module.text, re.MULTILINE):
             return True
         work = (ast.For, ast.While, ast.With)
         return any(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from accel_port.kinds import Kind
 from accel_port.rules.base import Context, Edit, Example, Finding, Level, Rule, is_cuda_text
+from accel_port.rules.runtime import CurrentDevice
 
 _DEVICE_NAME = re.compile(r"(^|_)(device|dev|devices)s?($|_)|device$", re.IGNORECASE)
 _INDEX_NAME = re.compile(r"(^|_)(gpu|gpu_id|gpus|rank|local_rank|device_id|gpu_index)$", re.IGNORECASE)
@@ -116,17 +117,23 @@ class Ternary(Rule):
             context.done.update([*ast.walk(test), *ast.walk(cpu)])
             start, end = context.module.span(node)
             inner, inner_end = context.module.span(body)
-            if device.index is not None:
-                context.done.difference_update(ast.walk(device.index))
+            self._open(device, context)
             edits = [Edit(start, inner, ""), *device.edits(context), Edit(inner_end, end, "")]
             yield context.finding(self, node, self.summary, [e for e in edits if e.start != e.end or e.text])
             return
+        self._open(device, context)
         edits = device.edits(context)
-        if device.index is not None:
-            context.done.difference_update(ast.walk(device.index))
         if available and not context.target.is_torch and self._is_cpu(cpu, context):
             edits += self._without_availability(test, context)
         yield context.finding(self, node, self.summary, edits)
+
+    @staticmethod
+    def _open(device: DeviceText, context: Context) -> None:
+        """Leave the index to the other rules, before the device's own edits take what is theirs."""
+        if device.index is not None:
+            context.done.difference_update(ast.walk(device.index))
+        if isinstance(device.node, ast.JoinedStr):
+            context.opened.add(device.node)
 
     @staticmethod
     def _device(node: ast.expr, context: Context) -> DeviceText | None:
@@ -189,6 +196,7 @@ class DeviceArgument(Rule):
             return
         text = device_text(node, context)
         if text is None:
+            yield from self._surgery(node, context)
             return
         assert isinstance(node, ast.expr)
         where, advice = self.context_of(node, context)
@@ -203,6 +211,12 @@ class DeviceArgument(Rule):
         edits = text.edits(context)
         level = Level.REWRITTEN if where == "device" else Level.REVIEW
         yield context.finding(self, node, self.summary if where == "device" else advice, edits, level, advice)
+
+    def _surgery(self, node: ast.AST, context: Context) -> Iterator[Finding]:
+        if isinstance(node, ast.Constant) and node.value == "cuda:":
+            call, _ = context.receives(node)
+            if call is not None and isinstance(call.func, ast.Attribute):
+                yield context.finding(self, node, "text surgery on a device", advice="use torch.device(x).type and .index")
 
     def _with_index(self, node: ast.Call, context: Context) -> Iterator[Finding]:
         if len(node.args) != 2 or not _is(node.args[0], "cuda"):
@@ -351,7 +365,7 @@ class CudaMethod(Rule):
             if isinstance(func.value.func, ast.Name) and func.value.func.id == "super":
                 yield context.finding(self, node, "super().cuda() of a class of the program", advice="override to()")
                 return
-        if "cuda" in context.facts.methods and not known:
+        if "cuda" in context.own_names and not known:
             advice = "give the class a method to(), and call that"
             yield context.finding(self, node, "a class of these files has a method cuda() of its own", advice=advice)
             return
@@ -436,7 +450,7 @@ class IsCuda(Rule):
         if node.attr != "is_cuda" or isinstance(node.ctx, (ast.Store, ast.Del)) or context.name(node):
             return
         context.done.add(node)
-        if "is_cuda" in context.facts.methods and context.kinds.of(node.value) is not Kind.TENSOR:
+        if "is_cuda" in context.own_names and context.kinds.of(node.value) is not Kind.TENSOR:
             yield context.finding(self, node, "a class of these files has an is_cuda of its own", advice="look at it")
             return
         if (guarded := guards_kernel(node, context)) is not None:
@@ -618,6 +632,8 @@ class IntegerDevice(Rule):
         if argument is None or argument in context.done or not context.uses_torch:
             return
         kind = context.kinds.of(argument)
+        if self._becomes_a_name(argument, context):
+            return
         if kind is Kind.INDEX and not context.calls(argument, "torch.cuda.current_device"):
             if isinstance(argument, ast.Constant) and isinstance(argument.value, bool):
                 return
@@ -628,6 +644,19 @@ class IntegerDevice(Rule):
         elif kind is Kind.UNKNOWN and _named(argument, _INDEX_NAME):
             advice = "an index: get_accelerator().device_name(i); a device: leave it"
             yield context.finding(self, argument, "an argument that may be an integer device", advice=advice)
+
+    @staticmethod
+    def _becomes_a_name(argument: ast.expr, context: Context) -> bool:
+        """Return whether a variable holds current_device(), and that becomes a device's name."""
+        if not isinstance(argument, ast.Name):
+            return False
+        values = [binding.value for binding in context.module.bindings(argument)]
+        return any(
+            value is not None
+            and context.calls(value, "torch.cuda.current_device")
+            and CurrentDevice().use(value, context, set()) == "device"
+            for value in values
+        )
 
     @staticmethod
     def _argument(node: ast.Call, context: Context) -> ast.expr | None:
@@ -710,11 +739,9 @@ class MapLocation(Rule):
         if len(node.values) != 1 or (text is None and not _is(value, "cpu")):
             yield context.finding(self, node, "a table of devices", advice="name the one device to load to")
             return
-        inside = text.edits(context) if text else []
         if text is not None and text.index is not None:
             context.done.difference_update(ast.walk(text.index))
-            if context.calls(text.index, "torch.cuda.current_device"):
-                context.done.update(ast.walk(text.index))
+        inside = text.edits(context) if text else []
         edits = _merged([Edit(start, inner, ""), *inside, Edit(inner_end, end, "")])
         yield context.finding(self, node, self.summary, edits, Level.REVIEW, "check that one device is meant")
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from accel_port.kinds import Kind
@@ -48,6 +49,11 @@ class Availability(Rule):
             return
         context.done.update([node, node.func])
         target = context.target
+        if (link := cascade(node, context)) is not None:
+            context.done.update(part for statement in link.body for part in ast.walk(statement))
+            advice = "put a branch for get_accelerator() in its place, or keep the program's own choice"
+            yield context.finding(self, node, "the program chooses between kinds of devices itself", advice=advice)
+            return
         if not target.is_torch and self._harmless(node, context):
             text = f"{target.accelerator}.is_available()"
         else:
@@ -74,13 +80,29 @@ class Availability(Rule):
         return False
 
 
+def cascade(node: ast.AST, context: Context) -> ast.If | None:
+    """Return the branch of an if-chain for CUDA that comes after branches for other kinds of devices."""
+    statement = context.module.statement(node)
+    if not isinstance(statement, ast.If) or not any(part is node for part in ast.walk(statement.test)):
+        return None
+    above, below = context.parent(statement), statement
+    while isinstance(above, ast.If) and above.orelse == [below]:
+        if _OTHER_DEVICE.search(context.module.code(above.test)):
+            return statement
+        above, below = context.parent(above), above
+    return None
+
+
+_OTHER_DEVICE = re.compile(r"(?<![a-z])(mps|xpu|npu|hpu|mlu|sdaa|musa|xla|tpu|neuron)(?![a-z])")
+
+
 class CurrentDevice(Rule):
     """`torch.cuda.current_device()`, an index that much code uses as a device."""
 
     name = "current-device"
     summary = "`torch.cuda.current_device()` becomes a device's name where it is used as a device, an index elsewhere."
     why = "An integer means a CUDA device in `.to(0)`: it fails on the CPU, and on hpu for every rank but the first."
-    levels = (Level.REWRITTEN, Level.REPORTED)
+    levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
     nodes = (ast.Call,)
     examples = (
         Example(
@@ -104,19 +126,18 @@ class CurrentDevice(Rule):
             return
         context.done.update([node, node.func])
         use = self.use(node, context, set())
+        index = f"{context.target.function('current_device')}()"
         if use == "device":
-            text = context.target.current_device
+            yield context.finding(self, node, self.summary, [context.edit(node, context.target.current_device)])
         elif use == "index":
-            text = f"{context.target.function('current_device')}()"
+            yield context.finding(self, node, self.summary, [context.edit(node, index)])
+        elif use == "both":
+            message = "current_device() is used as a device and as an index: it stays an index"
+            advice = "check that each use as a device has become device_name(index)"
+            yield context.finding(self, node, message, [context.edit(node, index)], Level.REVIEW, advice)
         else:
-            yield context.finding(
-                self,
-                node,
-                "current_device() is used " + ("both as a device and as an index" if use == "both" else "out of sight"),
-                advice="write current_device_name() where a device is meant and current_device() where an index is",
-            )
-            return
-        yield context.finding(self, node, self.summary, [context.edit(node, text)])
+            advice = "write current_device_name() where a device is meant and current_device() where an index is"
+            yield context.finding(self, node, "current_device() is used out of sight", advice=advice)
 
     def use(self, node: ast.AST, context: Context, seen: set[ast.AST]) -> str:
         """Return how a value is used: device, index, both, or empty if that is not known."""
@@ -415,7 +436,7 @@ class RuntimeFunction(Rule):
         if context.target.is_torch and name in RAISE_WITHOUT_DEVICE and not context.guarded(node):
             yield guarded_statement(self, call, edits, context, otherwise="{}" if name == "memory_stats" else "0")
             return
-        yield context.finding(self, node, message, edits, level)
+        yield context.finding(self, call, message, edits, level)
 
     @staticmethod
     def _by_position(call: ast.Call, context: Context) -> list[Edit]:
@@ -489,7 +510,7 @@ def guarded_statement(
     if isinstance(statement, ast.Expr) and statement.value is call and module.alone(statement):
         line = module.text[: module.span(statement)[0]]
         indent = line[len(line.rstrip(" \t")) :]
-        newline = "\r\n" if "\r\n" in module.text else "\n"
+        newline = module.newline
         step = "\t" if indent.startswith("\t") else "    "
         head = Edit(start, start, f"if {context.target.has_device}:{newline}{indent}{step}")
         first, rest = edits[0], edits[1:]

@@ -134,14 +134,16 @@ class TypedTensor(Rule):
 
     def _use(self, use: ast.Name, context: Context, group: str) -> Finding:
         call = context.parent(use)
+        context.done.add(use)
         if isinstance(call, ast.Call) and call.func is use:
-            context.done.add(use)
+            context.done.add(call)
             edits = self._made(call, f"**{use.id}", context)
             if edits is not None:
                 return context.finding(self, call, self.summary, edits, group=group)
         receiver, where = context.receives(use)
         if receiver is not None and where == 0 and isinstance(receiver.func, ast.Attribute):
             if receiver.func.attr == "type" and len(receiver.args) == 1:
+                context.done.add(receiver)
                 edits = self._moved(receiver, receiver.func, f"**{use.id}", context)
                 return context.finding(self, receiver, self.summary, edits, group=group)
         return context.finding(self, use, "an alias of a typed tensor, used in another way", group=group)

@@ -107,6 +107,7 @@ class Autocast(Rule):
         group = self._group(node.func)
         starred = any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords)
         if starred or len(node.args) > len(names):
+            context.done.update(ast.walk(node.func))
             return context.finding(self, node, "arguments that are not seen here", group=group, advice="name them")
         at = context.module.text.index("(", context.module.span(node.func)[1]) + 1
         edits = [context.edit(node.func, self._function(node.func, what, context))]
@@ -133,9 +134,9 @@ class Autocast(Rule):
                 edits.append(Edit(end, end, f"{')' if loose else ''} and {context.target.has_device}"))
         elif what == "autocast" and "dtype" not in given:
             level, message = Level.REVIEW, "without dtype= each device has a default of its own; CUDA's is float16"
-        edits.append(Edit(at, at, first + comma))
-        order = sorted(edits, key=lambda e: (e.start, e.end))
-        return context.finding(self, node, message, order, level, "pass dtype=" if level else "", group)
+        # Before an insertion at the same place: the first argument may get its keyword there.
+        edits.insert(0, Edit(at, at, first + comma))
+        return context.finding(self, node, message, edits, level, "pass dtype=" if level else "", group)
 
     @staticmethod
     def _function(node: ast.AST, what: str, context: Context) -> str:
@@ -430,7 +431,7 @@ class PinnedMemory(Rule):
             return
         if node.args or node.keywords or context.name(func) or not context.uses_torch:
             return
-        if "pin_memory" in context.facts.methods and context.kinds.of(func.value) is not Kind.TENSOR:
+        if "pin_memory" in context.own_names and context.kinds.of(func.value) is not Kind.TENSOR:
             yield context.finding(self, node, "a class of these files has a pin_memory() of its own", advice="look at it")
             return
         start, end = context.module.span(node)

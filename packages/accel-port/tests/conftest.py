@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""A project of one file, and the lines that a port changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from accel_port.porting import Ported, port
+from accel_port.rules.base import Level
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Callable[..., Path]:
+    """Write files below a folder of their own, and return the folder."""
+    root = tmp_path / "project"
+    root.mkdir()
+
+    def write(**files: str | bytes) -> Path:
+        for name, content in files.items():
+            path = root / name.replace("__", "/")
+            path = path if path.suffix else path.with_suffix(".py")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return root
+
+    return write
+
+
+@pytest.fixture
+def body() -> Callable[..., str]:
+    """Port code below `import torch`, and return it without the imports."""
+
+    def ported(code: str, target: str = "deepspeed") -> str:
+        text = port("import torch\n" + code, target).text
+        lines = [line for line in text.splitlines() if "import get_accelerator" not in line]
+        return "\n".join(lines).removeprefix("import torch\n")
+
+    return ported
+
+
+def levels(ported: Ported) -> list[tuple[str, Level]]:
+    """Return rule and level of each finding."""
+    return [(finding.rule, finding.level) for finding in ported.findings]

@@ -1,0 +1,263 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The cases in which a search and replace goes wrong. `A` stands for `get_accelerator()`; None: left as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from accel_port.porting import port
+from accel_port.rules.base import Level
+
+CASES: dict[str, tuple[str, str | None]] = {
+    # current_device: index or device
+    "device": ("x.to(torch.cuda.current_device())", "x.to(A.current_device_name())"),
+    "device keyword": (
+        "torch.zeros(2, device=torch.cuda.current_device())",
+        "torch.zeros(2, device=A.current_device_name())",
+    ),
+    "device by index": ("torch.device('cuda', torch.cuda.current_device())", "torch.device(A.current_device_name())"),
+    "device in a text": ("x.to(f'cuda:{torch.cuda.current_device()}')", "x.to(A.current_device_name())"),
+    "index": ("names[torch.cuda.current_device()]", "names[A.current_device()]"),
+    "index in arithmetic": ("n = torch.cuda.current_device() % 2", "n = A.current_device() % 2"),
+    "index of a function": (
+        "torch.cuda.memory_allocated(torch.cuda.current_device())",
+        "A.memory_allocated(A.current_device())",
+    ),
+    "assigned, used as a device": (
+        "d = torch.cuda.current_device()\nx.to(d)\ny = torch.ones(1, device=d)",
+        "d = A.current_device_name()\nx.to(d)\ny = torch.ones(1, device=d)",
+    ),
+    "assigned, used as both": (
+        "d = torch.cuda.current_device()\nx.to(d)\nnames[d]",
+        "d = A.current_device()\nx.to(A.device_name(d))\nnames[d]",
+    ),
+    "given to an unknown function": ("place(torch.cuda.current_device())", None),
+    # .cuda(x)
+    "cuda": ("x.cuda()", "x.to(A.device_name())"),
+    "cuda of None": ("x.cuda(None)", "x.to(A.device_name(None))"),
+    "cuda of a literal": ("x.cuda(1, non_blocking=True)", "x.to(A.device_name(1), non_blocking=True)"),
+    "cuda, second argument": ("x.cuda(1, True)", "x.to(A.device_name(1), non_blocking=True)"),
+    "cuda of a device": ("x.cuda(w.device)", "x.to(w.device)"),
+    "cuda by keyword": ("x.cuda(device=2)", "x.to(A.device_name(2))"),
+    "cuda of what may be either": ("x.cuda(where)", None),
+    "cuda in a chain": ("x.view(2).cuda().float()", "x.view(2).to(A.device_name()).float()"),
+    "cuda over two lines": ("y = (x\n     .cuda()\n     .float())", "y = (x\n     .to(A.device_name())\n     .float())"),
+    "a flag named cuda": ("print(args.cuda)", None),
+    # texts
+    "text": ("torch.zeros(1, device='cuda')", "torch.zeros(1, device=A.device_name())"),
+    "text with index": ("torch.zeros(1, device='cuda:1')", "torch.zeros(1, device=A.device_name(1))"),
+    "percent": ("torch.device('cuda:%d' % rank)", "torch.device(A.device_name(rank))"),
+    "format": ("torch.device('cuda:{}'.format(rank))", "torch.device(A.device_name(rank))"),
+    "plus": ("torch.device('cuda:' + str(rank))", "torch.device(A.device_name(rank))"),
+    "f-string": ("torch.device(f'cuda:{rank + 1}')", "torch.device(A.device_name(rank + 1))"),
+    "message": ("print('moving to cuda')", None),
+    "key": ("names = {'cuda': 1}", None),
+    "assigned": ("device = 'cuda'", "device = A.device_name()"),
+    # ternaries with flags
+    "flag": (
+        "d = 'cuda' if torch.cuda.is_available() and not args.no_cuda else 'cpu'",
+        "d = A.device_name() if not args.no_cuda else 'cpu'",
+    ),
+    "flag first": (
+        "d = torch.device('cuda' if args.gpu and torch.cuda.is_available() else 'cpu')",
+        "d = torch.device(A.device_name() if args.gpu else 'cpu')",
+    ),
+    "flag with index": (
+        "d = f'cuda:{args.gpu}' if torch.cuda.is_available() and args.gpu >= 0 else 'cpu'",
+        "d = A.device_name(args.gpu) if args.gpu >= 0 else 'cpu'",
+    ),
+    "two devices": (
+        "d = torch.device('cuda') if torch.cuda.is_available() else torch.device('cpu')",
+        "d = torch.device(A.device_name())",
+    ),
+    "negated": ("d = 'cpu' if not torch.cuda.is_available() else 'cuda'", "d = A.device_name()"),
+    "true or false": ("use = True if torch.cuda.is_available() else False", "use = A.device_name() != \"cpu\""),
+    # guards
+    "guard of a copy": (
+        "if torch.cuda.is_available():\n    model.cuda()",
+        "if A.is_available():\n    model.to(A.device_name())",
+    ),
+    "guard of workers": (
+        "workers = 4 if torch.cuda.is_available() else 0",
+        'workers = 4 if A.device_name() != "cpu" else 0',
+    ),
+    "not available": (
+        "if not torch.cuda.is_available():\n    raise SystemExit",
+        'if A.device_name() == "cpu":\n    raise SystemExit',
+    ),
+    "after another device": (
+        "if torch.xpu.is_available():\n    d = 'xpu'\nelif torch.cuda.is_available():\n    d = 'cuda'",
+        None,
+    ),
+    # integers
+    "literal": ("x.to(0)", "x.to(A.device_name(0))"),
+    "rank": (
+        "import torch.distributed as dist\nx.to(dist.get_rank())",
+        "import torch.distributed as dist\nx.to(A.device_name(dist.get_rank()))",
+    ),
+    "local rank": (
+        "import os\nr = int(os.environ['LOCAL_RANK'])\nx.to(r)",
+        "import os\nr = int(os.environ['LOCAL_RANK'])\nx.to(A.device_name(r))",
+    ),
+    "dtype": ("x.to(torch.float16)", None),
+    "boolean": ("x.to(True)", None),
+    # data-parallel
+    "device_ids": (
+        "from torch.nn.parallel import DistributedDataParallel as DDP\nm = DDP(m, device_ids=[0], output_device=0)",
+        "from torch.nn.parallel import DistributedDataParallel as DDP\nm = DDP(m)",
+    ),
+    "device_ids of several": (
+        "from torch.nn.parallel import DistributedDataParallel as DDP\nm = DDP(m, device_ids=[0, 1])",
+        None,
+    ),
+    "barrier": ("torch.distributed.barrier(device_ids=[0])", "torch.distributed.barrier()"),
+    "DataParallel": ("m = torch.nn.DataParallel(m)", None),
+    # mixed precision
+    "positional autocast": (
+        "with torch.cuda.amp.autocast(False):\n    pass",
+        "with torch.autocast(A.device_name(), enabled=False):\n    pass",
+    ),
+    "autocast that was off on the CPU": (
+        "with torch.cuda.amp.autocast(dtype=torch.float16):\n    pass",
+        'with torch.autocast(A.device_name(), enabled=A.device_name() != "cpu", dtype=torch.float16):\n    pass',
+    ),
+    "positional dtype": (
+        "with torch.cuda.amp.autocast(False, torch.float16):\n    pass",
+        "with torch.autocast(A.device_name(), enabled=False, dtype=torch.float16):\n    pass",
+    ),
+    "scaler": (
+        "s = torch.cuda.amp.GradScaler(enabled=False)",
+        "s = torch.amp.GradScaler(A.device_name(), enabled=False)",
+    ),
+    "state": ("t = torch.get_autocast_gpu_dtype()", "t = torch.get_autocast_dtype(A.device_name())"),
+    # streams and graphs
+    "graph": ("g = torch.cuda.CUDAGraph()\ns = torch.cuda.Stream()", None),
+    "external stream": ("s = torch.cuda.ExternalStream(p)", None),
+    # loading
+    "map to the CPU": ("torch.load(p, map_location='cpu')", None),
+    "map by text": ("torch.load(p, map_location='cuda:0')", "torch.load(p, map_location=A.device_name(0))"),
+    "map by storage": ("torch.load(p, map_location=lambda s, loc: s)", None),
+    "map by table": (
+        "torch.load(p, map_location={'cuda:%d' % 0: 'cuda:%d' % rank})",
+        "torch.load(p, map_location=A.device_name(rank))",
+    ),
+    "map to the CPU by table": ("torch.load(p, map_location={'cuda:0': 'cpu'})", "torch.load(p, map_location='cpu')"),
+    # collectives
+    "nccl": ("torch.distributed.init_process_group('nccl')", "torch.distributed.init_process_group(A.communication_backend_name())"),
+    "backend compared": (
+        "torch.distributed.get_backend() == 'nccl'",
+        "torch.distributed.get_backend() == A.communication_backend_name()",
+    ),
+    "Backend.NCCL": ("b = torch.distributed.Backend.NCCL", None),
+    # typed tensors
+    "sizes": (
+        "torch.cuda.LongTensor(2, 3)",
+        "torch.empty((2, 3), dtype=torch.int64, device=A.device_name())",
+    ),
+    "one size": ("torch.cuda.LongTensor(4)", "torch.empty(4, dtype=torch.int64, device=A.device_name())"),
+    "values": (
+        "torch.cuda.FloatTensor([1.0])",
+        "torch.tensor([1.0], dtype=torch.float32, device=A.device_name())",
+    ),
+    "sizes or values": ("torch.cuda.FloatTensor(something)", None),
+    "type": ("x.type(torch.cuda.HalfTensor)", "x.to(A.device_name(), torch.float16)"),
+    "isinstance": ("isinstance(x, torch.cuda.FloatTensor)", None),
+    # seeds
+    "seed of its own": (
+        "torch.cuda.manual_seed(seed + 1)",
+        'if A.device_name() != "cpu":\n    A.manual_seed(seed + 1)',
+    ),
+    "seed after another": (
+        "torch.manual_seed(1)\nx = torch.rand(2)\ntorch.cuda.manual_seed(1)",
+        'torch.manual_seed(1)\nx = torch.rand(2)\nif A.device_name() != "cpu":\n    A.manual_seed(1)',
+    ),
+    # keywords of other names
+    "device keyword of a function": ("torch.cuda.synchronize(device=1)", "A.synchronize(1)"),
+    "a device where an index is expected": ("torch.cuda.set_device(x.device)", "A.set_device(x.device.index)"),
+    "a text where an index is expected": ("torch.cuda.memory_allocated('cuda:1')", "A.memory_allocated(1)"),
+    # without counterpart
+    "total memory": ("torch.cuda.get_device_properties(0).total_memory", "A.total_memory(0)"),
+    "free memory": ("torch.cuda.mem_get_info()[0]", "A.available_memory()"),
+    "capability": ("torch.cuda.get_device_capability()[0] >= 8", None),
+    "device context": ("with torch.cuda.device(1):\n    pass", None),
+    "out of memory": ("try:\n    f()\nexcept torch.cuda.OutOfMemoryError:\n    pass", "try:\n    f()\nexcept torch.OutOfMemoryError:\n    pass"),
+    "text of an error": ("if 'CUDA out of memory' in str(e):\n    pass", None),
+    "nvtx": ("torch.cuda.nvtx.range_push('a')", "A.range_push('a')"),
+    "nvtx context": ("with torch.cuda.nvtx.range('a'):\n    pass", None),
+    # comparisons
+    "type compared": (
+        "if x.device.type == 'cuda':\n    torch.cuda.synchronize()",
+        "if x.device.type == A.device_name():\n    A.synchronize()",
+    ),
+    "type compared around more": (
+        "if x.device.type == 'cuda':\n    x = x.half()",
+        "if x.device.type != \"cpu\":\n    x = x.half()",
+    ),
+    "switched off elsewhere": ("fast = x.device.type != 'cuda'", None),
+    "the user's word": ("if args.device == 'cuda':\n    pass", None),
+    "text surgery": ("i = int(str(d).strip('cuda:'))", None),
+    # words that are not torch's
+    "numba": ("from numba import cuda\n\n@cuda.jit\ndef f(a):\n    pass", None),
+    "a variable": ("cuda = 3\nprint(cuda)", None),
+    "a module of the user": ("class torch:\n    cuda = None\nprint(torch.cuda)", None),
+    "Lightning": ("t = Trainer(accelerator='cuda')", None),
+    "comment": ("x = 1  # torch.cuda.synchronize()", None),
+    "docstring": ('def f():\n    """torch.cuda.synchronize()"""', None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name: str, body: Callable[..., str]) -> None:
+    before, after = CASES[name]
+    assert body(before) == (before if after is None else after.replace("A.", "get_accelerator()."))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "given to an unknown function", "cuda of what may be either", "after another device", "device_ids of several",
+        "DataParallel", "graph", "external stream", "Backend.NCCL", "sizes or values", "isinstance", "capability",
+        "device context", "text of an error", "nvtx context", "switched off elsewhere", "the user's word",
+        "text surgery",
+    ],
+)  # fmt: skip
+def test_what_is_left_is_reported_with_what_to_do(name: str) -> None:
+    found = [f for f in port("import torch\n" + CASES[name][0]).findings if f.level is Level.REPORTED]
+    assert found and all(finding.message for finding in found)
+
+
+@pytest.mark.parametrize("name", ["message", "dtype", "boolean", "map by storage", "comment", "docstring", "numba"])
+def test_what_is_no_use_of_cuda_is_not_reported(name: str) -> None:
+    assert not port("import torch\n" + CASES[name][0]).findings
+
+
+def test_methods_of_the_programs_own_classes_are_left() -> None:
+    text = "import torch\n\n\nclass Batch:\n    def cuda(self):\n        return self\n\n\ndef f(b, t: torch.Tensor):\n    return b.cuda(), t.cuda()\n"
+    assert "return b.cuda(), t.to(get_accelerator().device_name())" in port(text).text
+
+
+def test_all_uses_of_a_stream_are_ported_or_none() -> None:
+    text = "import torch\n\ns = torch.cuda.Stream()\ne = torch.cuda.ExternalStream(p)\nwith torch.cuda.stream(s):\n    pass\n"
+    ported = port(text)
+    assert ported.text == text
+    assert {finding.level for finding in ported.findings} == {Level.REPORTED}
+
+
+def test_alias_of_a_type_with_a_use_that_is_not_known_stays_as_it_is() -> None:
+    text = "import torch\n\nT = torch.cuda.FloatTensor\nx = T(2, 3)\ny = isinstance(x, T)\n"
+    assert port(text).text == text
+
+
+def test_default_evaluated_at_import_is_left_in_a_library() -> None:
+    text = "import torch\n\n\ndef f(device=torch.device('cuda')):\n    return device\n"
+    assert port(text).text == text
+
+
+def test_default_evaluated_at_import_is_flagged_in_a_program() -> None:
+    text = "import torch\n\n\ndef f(device=torch.device('cuda')):\n    return device\n\n\nf()\n"
+    (finding,) = port(text).findings
+    assert finding.level is Level.REVIEW
+    assert "import" in finding.advice

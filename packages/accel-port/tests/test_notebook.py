@@ -1,0 +1,74 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Notebooks: cells are ported as one program, and no other byte of the file changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_port.project import port_files
+
+
+def _notebook(*cells: str | list[str], indent: int | None = 1) -> str:
+    content: list[dict[str, Any]] = [{"cell_type": "markdown", "metadata": {}, "source": ["# torch.cuda\n"]}]
+    content += [
+        {"cell_type": "code", "id": f"c{n}", "metadata": {"x": 1.50}, "execution_count": None, "outputs": [], "source": c}
+        for n, c in enumerate(cells)
+    ]
+    return json.dumps({"cells": content, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=indent) + "\n"
+
+
+def _port(text: str, project: Callable[..., Path]) -> tuple[str, Any]:
+    folder = project(**{"a.ipynb": text})
+    (result,) = port_files([folder / "a.ipynb"])
+    return result.after.decode(), result
+
+
+@pytest.mark.parametrize("indent", [None, 1, 2])
+def test_cells_are_ported_and_the_rest_is_kept(indent: int | None, project: Callable[..., Path]) -> None:
+    before = _notebook(["import torch\n", "\n", "x = 1"], ["y = x.cuda()\n", "print('ü \"q\" \\\\ 🙂')"], indent=indent)
+    after, _ = _port(before, project)
+    expected = before.replace("y = x.cuda()", "y = x.to(get_accelerator().device_name())").replace(
+        "import torch\\n", "import torch\\nfrom deepspeed.accelerator import get_accelerator\\n"
+    )
+    assert after == expected
+    json.loads(after)
+
+
+def test_source_that_is_one_text_is_ported(project: Callable[..., Path]) -> None:
+    after, _ = _port(_notebook("import torch\ntorch.cuda.synchronize()\n"), project)
+    assert json.loads(after)["cells"][1]["source"].endswith("get_accelerator().synchronize()\n")
+
+
+def test_jupyters_own_lines_are_kept(project: Callable[..., Path]) -> None:
+    before = _notebook(
+        ["%matplotlib inline\n", "!nvidia-smi\n", "import torch"],
+        ["%%bash\n", "echo cuda"],
+        ["if True:\n", "    !ls\n", "    torch.cuda.synchronize()"],
+    )
+    after, result = _port(before, project)
+    assert not result.failure
+    sources = ["".join(cell["source"]) for cell in json.loads(after)["cells"]]
+    assert sources[1].startswith("%matplotlib inline\n!nvidia-smi\n")
+    assert sources[2] == "%%bash\necho cuda"
+    assert sources[3] == "if True:\n    !ls\n    get_accelerator().synchronize()"
+
+
+def test_cell_that_is_no_python_does_not_hinder_the_others(project: Callable[..., Path]) -> None:
+    after, _ = _port(_notebook("this is prose about cuda", "import torch\ntorch.cuda.synchronize()"), project)
+    assert "get_accelerator().synchronize()" in after
+    assert "this is prose about cuda" in after
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"cells": 1}', '{"worksheets": []}', '{"cells": [{"cell_type": "code", "source": 3}]}']
+)
+def test_broken_notebook_is_a_failure(text: str, project: Callable[..., Path]) -> None:
+    after, result = _port(text, project)
+    assert result.failure
+    assert after == text

@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Each rule does what its own examples say, for every target, and once is enough."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from accel_port.porting import port
+from accel_port.rules import RULES
+from accel_port.rules.base import Example, Level, Rule
+
+EXAMPLES = [
+    pytest.param(rule, example, id=f"{rule.name}-{number}")
+    for rule in RULES
+    for number, example in enumerate(rule.examples, 1)
+]
+
+
+@pytest.mark.parametrize(("rule", "example"), EXAMPLES)
+def test_example_becomes_what_it_says(rule: Rule, example: Example) -> None:
+    assert port(example.before).text == example.after
+    if example.torch is not None:
+        assert port(example.before, "torch").text == example.torch
+
+
+@pytest.mark.parametrize(("rule", "example"), EXAMPLES)
+@pytest.mark.parametrize("target", ["deepspeed", "accel", "torch"])
+def test_example_is_found_by_its_rule_and_ported_once(rule: Rule, example: Example, target: str) -> None:
+    first = port(example.before, target)
+    if target == "torch" and example.torch == example.before:
+        return  # torch's own call is right there
+    assert rule.name in {finding.rule for finding in first.findings}
+    assert port(first.text, target).text == first.text
+    ast.parse(first.text)
+
+
+def test_target_accel_imports_from_accel_core() -> None:
+    ported = port("import torch\n\ntorch.cuda.synchronize()\n", "accel")
+    assert ported.text == (
+        "import torch\nfrom accel_core import get_accelerator\n\nget_accelerator().synchronize()\n"
+    )
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_rule_says_what_it_does(rule: Rule) -> None:
+    assert rule.summary.endswith(".")
+    assert rule.levels
+    if set(rule.levels) != {Level.REPORTED}:
+        assert rule.examples
