@@ -184,4 +184,4 @@ def test_changes_are_those_that_the_findings_list() -> None:
     assert applied(PROGRAM, ported.edits) == ported.text
     inside = [edit for finding in ported.findings for edit in finding.edits]
     added = [edit for edit in ported.edits if edit not in inside]
-    assert [edit.text for edit in added] == ["from deepspeed.accelerator import get_accelerator\n"]
+    assert [edit.text for edit in added] == ["\nfrom deepspeed.accelerator import get_accelerator"]

@@ -22,6 +22,7 @@ class Kind(Enum):
     TENSOR = "tensor"
     MODULE = "module"
     LIST = "list"
+    ITSELF = "itself"  # what is made from the name that is asked about, as in x = x.cuda()
 
 
 _CALLS = {
@@ -79,13 +80,16 @@ class Kinds:
 
     def of(self, node: ast.AST | None) -> Kind:
         """Return the kind of an expression."""
-        if node is None or id(node) in self._active:
+        if node is None:
             return Kind.UNKNOWN
+        if id(node) in self._active:
+            return Kind.ITSELF
         self._active.add(id(node))
         try:
-            return self._of(node)
+            kind = self._of(node)
         finally:
             self._active.discard(id(node))
+        return Kind.UNKNOWN if kind is Kind.ITSELF and not self._active else kind
 
     def _of(self, node: ast.AST) -> Kind:
         match node:
@@ -122,12 +126,12 @@ class Kinds:
         return Kind.UNKNOWN
 
     def _common(self, nodes: list[ast.expr]) -> Kind:
-        kinds = {self.of(node) for node in nodes} - {Kind.NONE}
+        kinds = {self.of(node) for node in nodes} - {Kind.NONE, Kind.ITSELF}
         return kinds.pop() if len(kinds) == 1 else Kind.UNKNOWN
 
     def _of_name(self, node: ast.Name) -> Kind:
         bindings = [b for b in self._module.bindings(node) if not _is_none(b.value) or b.kind == "param"]
-        kinds = {self._of_binding(binding) for binding in bindings} - {Kind.NONE}
+        kinds = {self._of_binding(binding) for binding in bindings} - {Kind.NONE, Kind.ITSELF}
         return kinds.pop() if len(kinds) == 1 else Kind.UNKNOWN
 
     def _of_binding(self, binding: Binding) -> Kind:
@@ -185,6 +189,8 @@ class Kinds:
             name = node.func.id
         if name in _CALLS:
             return _CALLS[name]
+        if isinstance(node.func, ast.Name) and self._is_module_class(node.func):
+            return Kind.MODULE
         if name.startswith("torch.nn.functional."):
             return Kind.TENSOR
         if name.startswith("torch.nn."):
@@ -199,6 +205,17 @@ class Kinds:
             if node.func.attr in _TENSOR_METHODS and self.of(node.func.value) is Kind.TENSOR:
                 return Kind.TENSOR
         return Kind.UNKNOWN
+
+    def _is_module_class(self, name: ast.expr) -> bool:
+        """Return whether a class of this file is a torch module, and leaves `cuda` to torch."""
+        if self._module.qualified(name).startswith("torch.nn."):
+            return True
+        bindings = self._module.bindings(name) if isinstance(name, ast.Name) else []
+        if len(bindings) != 1 or not isinstance(made := bindings[0].node, ast.ClassDef):
+            return False
+        if any(isinstance(part, ast.FunctionDef) and part.name == "cuda" for part in made.body):
+            return False
+        return any(base is not name and self._is_module_class(base) for base in made.bases)
 
     def _add_option(self, node: ast.Call) -> None:
         flags = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]

@@ -186,7 +186,7 @@ class _Imports:
             elif isinstance(statement, (ast.Import, ast.ImportFrom)):
                 findings += self._unused(statement, replaced)
         needs = {need for finding in findings for need in finding.needs}
-        return findings, self._added(needs)
+        return findings, self._added(needs, [edit for finding in findings for edit in finding.edits])
 
     def _amp(self, statement: ast.ImportFrom, findings: list[Finding]) -> list[Finding]:
         """Turn `from torch.cuda.amp import …` into torch.amp's, with all uses of its names or with none."""
@@ -267,7 +267,7 @@ class _Imports:
     def _finding(self, statement: ast.stmt, edits: list[Edit]) -> Finding:
         return self._context.finding(ImportRule, statement, ImportRule.summary, edits)
 
-    def _added(self, needs: set[str]) -> list[Edit]:
+    def _added(self, needs: set[str], edits: list[Edit]) -> list[Edit]:
         lines = self._names.missing(needs)
         if not lines:
             return []
@@ -275,6 +275,9 @@ class _Imports:
         after = self._last_import()
         if after is not None:
             at = self._module.end_of_line(self._module.span(after)[1])
+            gone = next((edit for edit in edits if edit.start <= at < edit.end), None)
+            if gone is not None:
+                return [Edit(gone.start, gone.start, "".join(line + newline for line in lines))]
             return [Edit(at, at, "".join(newline + line for line in lines))]
         at = self._after_docstring()
         if at is not None:

@@ -111,6 +111,21 @@ class Module:
         """Return a line (from 1) without its end."""
         return self.text[self._lines[number - 1] : self._lines[number]].rstrip("\r\n")
 
+    def argument_start(self, argument: ast.expr, call: ast.Call) -> int:
+        """Return where an argument begins, with the parentheses around it."""
+        start = self.span(argument)[0]
+        opening = self.text.index("(", self.span(call.func)[1])
+        while (before := self.text[:start].rstrip(" \t\r\n")).endswith("(") and len(before) - 1 > opening:
+            start = len(before) - 1
+        return start
+
+    def keyword_name(self, keyword: ast.keyword) -> tuple[int, int]:
+        """Return the span of a keyword argument's name with its `=`."""
+        start = self.span(keyword)[0]
+        match = re.compile(r"\w+\s*=\s*").match(self.text, start)
+        assert match is not None
+        return start, match.end()
+
     @property
     def newline(self) -> str:
         """The line end that the text has."""

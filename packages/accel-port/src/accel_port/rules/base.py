@@ -50,7 +50,7 @@ class Finding:
 
     def left(self, why: str) -> Finding:
         """Return the finding with nothing changed, for a reason."""
-        return replace(self, level=Level.REPORTED, edits=(), needs=frozenset(), message=f"{self.message}; {why}")
+        return replace(self, level=Level.REPORTED, edits=(), needs=frozenset(), message=f"{self.message.rstrip('.')}; {why}")
 
 
 @dataclass(frozen=True)
@@ -206,8 +206,12 @@ class Context:
             below = parent
         return False
 
+    def may_move(self, receiver: ast.expr) -> bool:
+        """Return whether the receiver of `.cuda()` is no object of a class that defines `cuda` itself."""
+        return "cuda" not in self.own_names or self.kinds.of(receiver) in (Kind.TENSOR, Kind.MODULE)
+
     def harmless(self, statements: Iterable[ast.AST]) -> bool:
-        """Return whether statements change nothing on the CPU once they are ported: they place, wait and print."""
+        """Return whether statements change nothing on the CPU once they are ported: they place and wait."""
         for statement in statements:
             for node in ast.walk(statement):
                 if isinstance(node, (ast.Global, ast.Delete, ast.Return, ast.Raise, ast.Yield, ast.YieldFrom)):
@@ -324,18 +328,19 @@ class Context:
         name = self.name(node.func)
         if name.startswith("torch.cuda."):
             return name[len("torch.cuda.") :] in _HARMLESS
-        if name in ("torch.device", "logging.info", "logging.warning", "logging.debug"):
+        if name == "torch.device":
             return True
         if isinstance(node.func, ast.Attribute):
+            if node.func.attr == "cuda" and not self.may_move(node.func.value):
+                return False
             return node.func.attr in _HARMLESS_METHODS and not name
-        return isinstance(node.func, ast.Name) and node.func.id in ("print", "str", "int", "len", "range", "round")
+        return isinstance(node.func, ast.Name) and node.func.id in ("str", "int", "len", "range", "round")
 
 
 _HARMLESS = frozenset(
-    "synchronize empty_cache set_device current_device reset_peak_memory_stats max_memory_allocated"
-    " memory_allocated memory_reserved max_memory_reserved reset_max_memory_allocated is_available".split()
+    "synchronize empty_cache set_device reset_peak_memory_stats reset_max_memory_allocated is_available".split()
 )
-_HARMLESS_METHODS = frozenset("cuda to info warning debug items values keys parameters append format".split())
+_HARMLESS_METHODS = frozenset("cuda to items values keys parameters format".split())
 
 
 def is_cuda_text(node: ast.AST | None) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accel_port.kinds import Kind
 from accel_port.rules.base import Context, Edit, Example, Finding, Level, Rule, is_cuda_text
@@ -360,16 +360,28 @@ class CudaMethod(Rule):
         if not isinstance(func, ast.Attribute) or func.attr != "cuda" or context.name(func):
             return
         context.done.add(func)
-        known = context.kinds.of(func.value) in (Kind.TENSOR, Kind.MODULE)
         if isinstance(func.value, ast.Call) and context.name(func.value.func) == "":
             if isinstance(func.value.func, ast.Name) and func.value.func.id == "super":
                 yield context.finding(self, node, "super().cuda() of a class of the program", advice="override to()")
                 return
-        if "cuda" in context.own_names and not known:
+        if not context.may_move(func.value):
+            if self._is_part_of_own(func, context):
+                found = self._moved(node, func, context)
+                advice = found.advice or "check that it is a tensor or a module"
+                yield replace(found, level=Level.REVIEW, advice=advice) if found.edits else found
+                return
             advice = "give the class a method to(), and call that"
             yield context.finding(self, node, "a class of these files has a method cuda() of its own", advice=advice)
             return
         yield self._moved(node, func, context)
+
+    @staticmethod
+    def _is_part_of_own(func: ast.Attribute, context: Context) -> bool:
+        """Return whether it is `self.x.cuda()` in a method that is called cuda itself: it moves the object's parts."""
+        function = context.module.function(func)
+        own = function is not None and function.name == "cuda"
+        part = func.value
+        return own and isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "self"
 
     def _moved(self, node: ast.Call, func: ast.Attribute, context: Context) -> Finding:
         module = context.module
@@ -381,7 +393,7 @@ class CudaMethod(Rule):
         argument = node.args[0] if node.args else keyword.value if keyword else None
         rest: list[Edit] = []
         if len(node.args) == 2:
-            at = module.span(node.args[1])[0]
+            at = module.argument_start(node.args[1], node)
             rest.append(Edit(at, at, "non_blocking="))
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
             return context.finding(self, node, "arguments that are not seen here", advice="write .to(device, …)")
@@ -392,8 +404,7 @@ class CudaMethod(Rule):
                 self, node, self.summary, [named, Edit(open_at, open_at, context.target.device + comma), *rest]
             )
         if keyword is not None:
-            start = module.span(keyword)[0]
-            rest.append(Edit(start, module.span(argument)[0], ""))
+            rest.append(Edit(*module.keyword_name(keyword), ""))
         return self._with_argument(node, argument, [named], rest, context)
 
     def _with_argument(

@@ -20,7 +20,7 @@ class Availability(Rule):
     summary = "`torch.cuda.is_available()` becomes a condition that is still false on the CPU."
     why = (
         "DeepSpeed's CPU accelerator is available, so `get_accelerator().is_available()` is true on the CPU. It is"
-        " written only where the branch places tensors, waits or prints, which changes nothing there."
+        " written only where the branch places tensors or waits, which changes nothing there."
     )
     nodes = (ast.Call, ast.Attribute)
     examples = (
@@ -54,6 +54,10 @@ class Availability(Rule):
             advice = "put a branch for get_accelerator() in its place, or keep the program's own choice"
             yield context.finding(self, node, "the program chooses between kinds of devices itself", advice=advice)
             return
+        if self._guards_graphs(node, context):
+            advice = "keep it: graphs are off on other devices, and the work is run itself"
+            yield context.finding(self, node, "it guards CUDA graphs, which are left", advice=advice)
+            return
         if not target.is_torch and self._harmless(node, context):
             text = f"{target.accelerator}.is_available()"
         else:
@@ -69,6 +73,18 @@ class Availability(Rule):
         yield context.finding(
             self, node, self.summary, [context.edit(node, f"({text})" if tight and " " in text else text)]
         )
+
+    @staticmethod
+    def _guards_graphs(node: ast.Call, context: Context) -> bool:
+        statement = context.module.statement(node)
+        if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            names = [getattr(target, "id", getattr(target, "attr", "")) for target in targets]
+            return any("graph" in name.lower() for name in names) and not isinstance(statement.value, ast.IfExp)
+        if isinstance(statement, ast.If) and any(part is node for part in ast.walk(statement.test)):
+            parts = [part for inner in statement.body for part in ast.walk(inner)]
+            return any(context.cuda_name(part) in ("CUDAGraph", "graph", "make_graphed_callables") for part in parts)
+        return False
 
     @staticmethod
     def _harmless(node: ast.Call, context: Context) -> bool:
@@ -442,10 +458,8 @@ class RuntimeFunction(Rule):
     def _by_position(call: ast.Call, context: Context) -> list[Edit]:
         if call.args or len(call.keywords) != 1 or call.keywords[0].arg not in ("device", "device_index"):
             return []
-        keyword = call.keywords[0]
-        start, _ = context.module.span(keyword)
-        value, _ = context.module.span(keyword.value)
-        return [Edit(start, value, "")]
+        start, end = context.module.keyword_name(call.keywords[0])
+        return [Edit(start, end, "")]
 
     @staticmethod
     def _device_as_index(call: ast.Call, name: str, context: Context) -> ast.expr | None:

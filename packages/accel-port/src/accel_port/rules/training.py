@@ -115,7 +115,7 @@ class Autocast(Rule):
         first = context.target.device
         comma = ", " if node.args or node.keywords else ""
         for keyword, argument in zip(names, node.args, strict=False):
-            start = context.module.span(argument)[0]
+            start = context.module.argument_start(argument, node)
             edits.append(Edit(start, start, f"{keyword}="))
         enabled = given.get("enabled")
         level, message = None, self.summary
