@@ -21,7 +21,9 @@ CLEAN = "x = 1\n"
 LEFT = "import torch\n\nprint(torch.cuda.get_device_capability())\n"
 
 
-def test_check_says_whether_something_is_left(project: Callable[..., Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_says_whether_something_is_left(
+    project: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = project(a=CUDA)
     assert main(["--check", str(folder)]) == 1
     assert (folder / "a.py").read_text() == CUDA
@@ -35,7 +37,9 @@ def test_check_is_silent_after_a_port(project: Callable[..., Path]) -> None:
     assert main(["--check", str(folder)]) == 0
 
 
-def test_diff_is_a_patch(project: Callable[..., Path], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_diff_is_a_patch(
+    project: Callable[..., Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     folder = project(a=CUDA + "y = 1")
     assert main(["--diff", str(folder / "a.py")]) == 0
     patch = capsys.readouterr().out.replace(str(folder), "")
@@ -54,7 +58,8 @@ def test_summary_names_place_reason_and_what_to_do(
     main([str(folder)])
     out = capsys.readouterr().out
     assert f"{folder / 'a.py'}:3:7: torch.cuda.get_device_capability" in out
-    assert "[runtime]" in out and "do: ask for what is meant" in out
+    assert "[runtime]" in out
+    assert "do: ask for what is meant" in out
 
 
 def test_file_that_does_not_parse_ends_in_2_and_the_others_are_ported(
@@ -104,7 +109,9 @@ def test_baseline_shows_what_is_new(project: Callable[..., Path], tmp_path: Path
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", '{"findings": {"a": "b"}}'])
-def test_broken_baseline_is_an_error(content: str | None, project: Callable[..., Path], tmp_path: Path) -> None:
+def test_broken_baseline_is_an_error(
+    content: str | None, project: Callable[..., Path], tmp_path: Path
+) -> None:
     baseline = tmp_path / "baseline.json"
     if content is not None:
         baseline.write_text(content)
@@ -150,7 +157,9 @@ def test_all_files_are_written_or_none(project: Callable[..., Path], monkeypatch
 
     monkeypatch.setattr(files.os, "replace", fail_at_the_second)
     assert main(["--write", str(folder)]) == 2
-    assert {path.name: path.read_text() for path in folder.iterdir()} == dict.fromkeys(["a.py", "b.py", "c.py"], CUDA)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == dict.fromkeys(
+        ["a.py", "b.py", "c.py"], CUDA
+    )
 
 
 def test_file_that_changed_meanwhile_is_not_overwritten(project: Callable[..., Path]) -> None:
@@ -181,7 +190,9 @@ def test_links_are_not_followed(project: Callable[..., Path], tmp_path: Path) ->
 
 
 def test_folders_that_are_not_the_projects_are_left_out(project: Callable[..., Path]) -> None:
-    folder = project(**{".venv__a": CUDA, "node_modules__a": CUDA, "env__pyvenv.cfg": "", "env__a": CUDA, "own__a": CUDA})
+    folder = project(
+        **{".venv__a": CUDA, "node_modules__a": CUDA, "env__pyvenv.cfg": "", "env__a": CUDA, "own__a": CUDA}
+    )
     assert files.found_in([folder]) == [folder / "own" / "a.py"]
 
 
@@ -195,7 +206,10 @@ def test_module_is_a_command(project: Callable[..., Path]) -> None:
     import sys
 
     run = subprocess.run(
-        [sys.executable, "-m", "accel_port", "--check", str(project(a=CUDA))], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "accel_port", "--check", str(project(a=CUDA))],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode == 1, run.stderr
     assert "Traceback" not in run.stderr

@@ -45,7 +45,10 @@ def test_other_characters_are_kept(change: Callable[[str], str]) -> None:
 
 def test_tabs_of_the_program_are_used() -> None:
     before = "import torch\n\n\ndef f(s):\n\ttorch.cuda.manual_seed(s)\n"
-    assert '\tif get_accelerator().device_name() != "cpu":\n\t\tget_accelerator().manual_seed(s)\n' in port(before).text
+    assert (
+        '\tif get_accelerator().device_name() != "cpu":\n\t\tget_accelerator().manual_seed(s)\n'
+        in port(before).text
+    )
 
 
 def test_file_without_a_line_end_keeps_none() -> None:
@@ -80,7 +83,8 @@ def test_what_is_no_python_is_a_failure_with_its_place_and_stays(
 ) -> None:
     folder = project(a=content, b=PROGRAM)
     bad, good = port_files([folder / "a.py", folder / "b.py"])
-    assert reason in bad.failure and bad.after == content
+    assert reason in bad.failure
+    assert bad.after == content
     assert good.after == PORTED.encode()
 
 
@@ -107,7 +111,10 @@ def test_marked_lines_are_kept(line: str) -> None:
     [
         ("import os\nimport torch\n\nimport mine\nX", "import os\nimport torch\n\nimport mine\nA\nX"),
         ('"""Doc."""\nfrom torch import nn\nX', '"""Doc."""\nfrom torch import nn\nA\nimport torch\nX'),
-        ("import torch\nimport os\nos.environ.clear()\nimport sys\nX", "import torch\nimport os\nA\nos.environ.clear()\nimport sys\nX"),
+        (
+            "import torch\nimport os\nos.environ.clear()\nimport sys\nX",
+            "import torch\nimport os\nA\nos.environ.clear()\nimport sys\nX",
+        ),
     ],
 )
 def test_import_stands_in_the_block_of_torch(before: str, after: str) -> None:
@@ -121,7 +128,9 @@ def test_import_stands_in_the_block_of_torch(before: str, after: str) -> None:
 
 
 def test_import_that_is_there_is_used() -> None:
-    text = "import torch\nfrom deepspeed.accelerator import get_accelerator as ga\n\ntorch.cuda.synchronize()\n"
+    text = (
+        "import torch\nfrom deepspeed.accelerator import get_accelerator as ga\n\ntorch.cuda.synchronize()\n"
+    )
     assert port(text).text == text.replace("torch.cuda.synchronize", "ga().synchronize")
 
 
@@ -146,7 +155,8 @@ def test_name_of_the_users_own_is_not_taken() -> None:
 def test_imports_that_are_not_needed_go(before: str, after: str) -> None:
     ported = port(before).text
     assert after in ported
-    assert "torch.cuda" not in ported and "import cuda" not in ported
+    assert "torch.cuda" not in ported
+    assert "import cuda" not in ported
 
 
 def test_imports_that_are_needed_stay() -> None:

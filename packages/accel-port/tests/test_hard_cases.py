@@ -226,10 +226,13 @@ def test_case(name: str, body: Callable[..., str]) -> None:
 )  # fmt: skip
 def test_what_is_left_is_reported_with_what_to_do(name: str) -> None:
     found = [f for f in port("import torch\n" + CASES[name][0]).findings if f.level is Level.REPORTED]
-    assert found and all(finding.message for finding in found)
+    assert found
+    assert all(finding.message for finding in found)
 
 
-@pytest.mark.parametrize("name", ["message", "dtype", "boolean", "map by storage", "comment", "docstring", "numba"])
+@pytest.mark.parametrize(
+    "name", ["message", "dtype", "boolean", "map by storage", "comment", "docstring", "numba"]
+)
 def test_what_is_no_use_of_cuda_is_not_reported(name: str) -> None:
     assert not port("import torch\n" + CASES[name][0]).findings
 

@@ -17,10 +17,20 @@ from accel_port.project import port_files
 def _notebook(*cells: str | list[str], indent: int | None = 1) -> str:
     content: list[dict[str, Any]] = [{"cell_type": "markdown", "metadata": {}, "source": ["# torch.cuda\n"]}]
     content += [
-        {"cell_type": "code", "id": f"c{n}", "metadata": {"x": 1.50}, "execution_count": None, "outputs": [], "source": c}
+        {
+            "cell_type": "code",
+            "id": f"c{n}",
+            "metadata": {"x": 1.50},
+            "execution_count": None,
+            "outputs": [],
+            "source": c,
+        }
         for n, c in enumerate(cells)
     ]
-    return json.dumps({"cells": content, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=indent) + "\n"
+    return (
+        json.dumps({"cells": content, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}, indent=indent)
+        + "\n"
+    )
 
 
 def _port(text: str, project: Callable[..., Path]) -> tuple[str, Any]:
@@ -31,7 +41,9 @@ def _port(text: str, project: Callable[..., Path]) -> tuple[str, Any]:
 
 @pytest.mark.parametrize("indent", [None, 1, 2])
 def test_cells_are_ported_and_the_rest_is_kept(indent: int | None, project: Callable[..., Path]) -> None:
-    before = _notebook(["import torch\n", "\n", "x = 1"], ["y = x.cuda()\n", "print('ü \"q\" \\\\ 🙂')"], indent=indent)
+    before = _notebook(
+        ["import torch\n", "\n", "x = 1"], ["y = x.cuda()\n", "print('ü \"q\" \\\\ 🙂')"], indent=indent
+    )
     after, _ = _port(before, project)
     expected = before.replace("y = x.cuda()", "y = x.to(get_accelerator().device_name())").replace(
         "import torch\\n", "import torch\\nfrom deepspeed.accelerator import get_accelerator\\n"
@@ -66,7 +78,8 @@ def test_cell_that_is_no_python_does_not_hinder_the_others(project: Callable[...
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"cells": 1}', '{"worksheets": []}', '{"cells": [{"cell_type": "code", "source": 3}]}']
+    "text",
+    ["", "{", "[]", '{"cells": 1}', '{"worksheets": []}', '{"cells": [{"cell_type": "code", "source": 3}]}'],
 )
 def test_broken_notebook_is_a_failure(text: str, project: Callable[..., Path]) -> None:
     after, result = _port(text, project)

@@ -13,16 +13,34 @@ from hypothesis import strategies as st
 from accel_port.porting import applied, port
 
 _FUNCTIONS = st.sampled_from(
-    "synchronize empty_cache current_device device_count is_available max_memory_allocated current_stream"
-    " get_device_capability memory_stats reset_peak_memory_stats is_bf16_supported ipc_collect".split()
+    [
+        "synchronize",
+        "empty_cache",
+        "current_device",
+        "device_count",
+        "is_available",
+        "max_memory_allocated",
+        "current_stream",
+        "get_device_capability",
+        "memory_stats",
+        "reset_peak_memory_stats",
+        "is_bf16_supported",
+        "ipc_collect",
+    ]
 )
 _TORCH = st.sampled_from(["torch", "th", "cuda"])
 _ATOMS = st.one_of(
-    st.sampled_from(["x", "rank", "args.gpu", "None", "0", "1", "model", "self.net", "x.device", "'cpu'", "args.cuda"]),
-    st.sampled_from(["'cuda'", '"cuda:1"', "f'cuda:{rank}'", "'cuda:%d' % rank", "'cuda:{}'.format(rank)", "'nccl'"]),
+    st.sampled_from(
+        ["x", "rank", "args.gpu", "None", "0", "1", "model", "self.net", "x.device", "'cpu'", "args.cuda"]
+    ),
+    st.sampled_from(
+        ["'cuda'", '"cuda:1"', "f'cuda:{rank}'", "'cuda:%d' % rank", "'cuda:{}'.format(rank)", "'nccl'"]
+    ),
     _FUNCTIONS.map(lambda name: f"torch.cuda.{name}()"),
     _FUNCTIONS.map(lambda name: f"cuda.{name}"),
-    st.sampled_from(["torch.cuda.FloatTensor", "torch.cuda.Stream()", "torch.cuda.Event", "x.is_cuda", "autocast"]),
+    st.sampled_from(
+        ["torch.cuda.FloatTensor", "torch.cuda.Stream()", "torch.cuda.Event", "x.is_cuda", "autocast"]
+    ),
 )
 
 
@@ -116,4 +134,7 @@ def test_program(target: str, header: str, lines: list[str], newline: str) -> No
         for edit in finding.edits:
             assert finding.start <= edit.start <= edit.end <= finding.end or finding.rule == "imports"
     assert ported.text.count("# torch.cuda") == text.count("# torch.cuda")
-    assert ported.text.count("\r\n") * 2 == (ported.text.count("\r") + ported.text.count("\n")) or newline == "\n"
+    assert (
+        ported.text.count("\r\n") * 2 == (ported.text.count("\r") + ported.text.count("\n"))
+        or newline == "\n"
+    )

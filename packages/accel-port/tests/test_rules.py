@@ -8,13 +8,13 @@ import ast
 
 import pytest
 
-from accel_port.porting import port
+from accel_port.porting import ImportRule, port
 from accel_port.rules import RULES
 from accel_port.rules.base import Example, Level, Rule
 
 EXAMPLES = [
     pytest.param(rule, example, id=f"{rule.name}-{number}")
-    for rule in RULES
+    for rule in (*RULES, ImportRule())
     for number, example in enumerate(rule.examples, 1)
 ]
 

@@ -21,21 +21,37 @@ _TARGETS = ("deepspeed", "accel", "torch")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="files, or folders with Python files and notebooks")
+    parser.add_argument(
+        "paths",
+        nargs="+",
+        type=Path,
+        metavar="PATH",
+        help="files, or folders with Python files and notebooks",
+    )
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument("--check", action="store_true", help="change nothing; exit status 1 if a use of CUDA is left")
+    mode.add_argument(
+        "--check", action="store_true", help="change nothing; exit status 1 if a use of CUDA is left"
+    )
     mode.add_argument("--diff", action="store_true", help="change nothing; print what would change")
     mode.add_argument("--write", action="store_true", help="write all changed files, or none")
-    mode.add_argument("--write-baseline", type=Path, metavar="FILE", help="record the uses of now for --baseline")
+    mode.add_argument(
+        "--write-baseline", type=Path, metavar="FILE", help="record the uses of now for --baseline"
+    )
     parser.add_argument(
         "--target",
         choices=_TARGETS,
         default="deepspeed",
         help="the interface to write: deepspeed.accelerator (default), accel_core, or torch.accelerator",
     )
-    parser.add_argument("--report", type=Path, metavar="FILE", help="write a report: FILE.md, FILE.json or FILE.sarif")
-    parser.add_argument("--baseline", type=Path, metavar="FILE", help="with --check: count only what FILE does not have")
-    parser.add_argument("--force", action="store_true", help="with --write: although git has changes of these files")
+    parser.add_argument(
+        "--report", type=Path, metavar="FILE", help="write a report: FILE.md, FILE.json or FILE.sarif"
+    )
+    parser.add_argument(
+        "--baseline", type=Path, metavar="FILE", help="with --check: count only what FILE does not have"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="with --write: although git has changes of these files"
+    )
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one for each core)")
     parser.add_argument("--quiet", action="store_true", help="print the last line only")
 

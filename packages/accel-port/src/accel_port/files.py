@@ -162,8 +162,15 @@ def write_all(changes: Mapping[Path, tuple[bytes, bytes]], root: Path) -> None:
 def _check(path: Path, before: bytes, root: Path) -> None:
     expected = "an ordinary file below the given paths, as it was read"
     if path.is_symlink() or not path.resolve().is_relative_to(root.resolve()):
-        raise PortError("no file is changed", f"{path} is a link, or leads out of {root}", expected, "name the file itself")
+        raise PortError(
+            "no file is changed",
+            f"{path} is a link, or leads out of {root}",
+            expected,
+            "name the file itself",
+        )
     if not os.access(path, os.W_OK):
         raise PermissionError(13, "it is read-only", str(path))
     if path.read_bytes() != before:
-        raise PortError("no file is changed", f"{path} has changed since it was read", expected, "run it again")
+        raise PortError(
+            "no file is changed", f"{path} has changed since it was read", expected, "run it again"
+        )

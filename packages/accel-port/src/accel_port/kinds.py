@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 from enum import Enum
 
-from accel_port.syntax import Binding, Module
+from accel_port.syntax import Binding, Module, words
 
 
 class Kind(Enum):
@@ -41,16 +41,19 @@ _CALLS = {
     "torch.accelerator.current_device_index": Kind.INDEX,
     "torch.load": Kind.UNKNOWN,
 }
-_TENSOR_MAKERS = frozenset(
-    "tensor zeros ones empty full rand randn randint randperm arange linspace eye cat stack from_numpy as_tensor"
-    " zeros_like ones_like empty_like full_like rand_like randn_like where matmul mm einsum FloatTensor LongTensor"
-    " HalfTensor DoubleTensor IntTensor BoolTensor ByteTensor Tensor BFloat16Tensor ShortTensor CharTensor".split()
+_TENSOR_MAKERS = words(
+    "tensor zeros ones empty full rand randn randint randperm arange linspace eye cat stack "
+    "from_numpy as_tensor zeros_like ones_like empty_like full_like rand_like randn_like where matmul "
+    "mm einsum FloatTensor LongTensor HalfTensor DoubleTensor IntTensor BoolTensor ByteTensor Tensor "
+    "BFloat16Tensor ShortTensor CharTensor"
 )
-_TENSOR_METHODS = frozenset(
-    "float half double long int bool contiguous view reshape unsqueeze squeeze permute transpose detach clone flatten"
-    " expand repeat requires_grad_ type pin_memory t mean sum".split()
+_TENSOR_METHODS = words(
+    "float half double long int bool contiguous view reshape unsqueeze squeeze permute transpose "
+    "detach clone flatten expand repeat requires_grad_ type pin_memory t mean sum"
 )
-_RANK_METHODS = frozenset("get_rank get_local_rank local_rank rank get_world_size get_node_local_rank".split())
+_RANK_METHODS = frozenset(
+    ["get_rank", "get_local_rank", "local_rank", "rank", "get_world_size", "get_node_local_rank"]
+)
 _TYPES = {
     "int": Kind.INDEX,
     "torch.device": Kind.DEVICE,
@@ -74,9 +77,8 @@ class Kinds:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 if node.func.attr == "add_argument":
                     self._add_option(node)
-                elif node.func.attr in ("spawn", "start_processes") and node.args:
-                    if isinstance(node.args[0], ast.Name):
-                        self._spawned.add(node.args[0].id)
+                elif node.func.attr in ("spawn", "start_processes"):
+                    self._spawned.update(a.id for a in node.args[:1] if isinstance(a, ast.Name))
 
     def of(self, node: ast.AST | None) -> Kind:
         """Return the kind of an expression."""
@@ -136,7 +138,9 @@ class Kinds:
 
     def _of_binding(self, binding: Binding) -> Kind:
         if binding.kind == "assign":
-            if isinstance(binding.node, ast.AnnAssign) and (kind := self._of_annotation(binding.node.annotation)):
+            if isinstance(binding.node, ast.AnnAssign) and (
+                kind := self._of_annotation(binding.node.annotation)
+            ):
                 return kind
             return self.of(binding.value)
         if binding.kind == "for":
@@ -166,7 +170,9 @@ class Kinds:
             case ast.BinOp(left=left, op=ast.BitOr(), right=right):
                 found = {self._of_annotation(left), self._of_annotation(right)} - {Kind.NONE}
                 return found.pop() if len(found) == 1 else None
-            case ast.Subscript(value=value, slice=inner) if self._module.qualified(value) == "typing.Optional":
+            case ast.Subscript(value=value, slice=inner) if (
+                self._module.qualified(value) == "typing.Optional"
+            ):
                 return self._of_annotation(inner)
         return _TYPES.get(self._module.qualified(annotation))
 
@@ -177,7 +183,7 @@ class Kinds:
             return Kind.INDEX
         if node.attr in ("data", "grad"):
             return Kind.TENSOR
-        if isinstance(node.value, ast.Name) and node.value.id in _OPTION_OBJECTS:
+        if isinstance(node.value, ast.Name) and node.value.id in OPTION_OBJECTS:
             return self._options.get(node.attr, Kind.INDEX if node.attr == "local_rank" else Kind.UNKNOWN)
         if node.attr in ("local_rank", "rank"):
             return Kind.INDEX
@@ -222,7 +228,11 @@ class Kinds:
         keywords = {k.arg: k.value for k in node.keywords}
         chosen = next((f for f in flags if f.startswith("--")), flags[0] if flags else "")
         destination = keywords.get("dest")
-        name = destination.value if isinstance(destination, ast.Constant) else chosen.lstrip("-").replace("-", "_")
+        name = (
+            destination.value
+            if isinstance(destination, ast.Constant)
+            else chosen.lstrip("-").replace("-", "_")
+        )
         kind = Kind.UNKNOWN
         if isinstance(of := keywords.get("type"), ast.Name):
             kind = _TYPES.get(of.id, Kind.UNKNOWN)
@@ -235,7 +245,9 @@ class Kinds:
             self._options[name] = kind if self._options.get(name, kind) is kind else Kind.UNKNOWN
 
 
-_OPTION_OBJECTS = frozenset({"args", "opt", "opts", "options", "flags", "FLAGS", "hparams", "config", "cfg", "params"})
+OPTION_OBJECTS = frozenset(
+    {"args", "opt", "opts", "options", "flags", "FLAGS", "hparams", "config", "cfg", "params"}
+)
 
 
 def _is_none(value: ast.expr | None) -> bool:

@@ -53,10 +53,10 @@ class Notebook:
                 continue
             source = cell.get("source")
             strings = source if isinstance(source, list) else [source]
-            if not all(isinstance(string, _String) for string in strings):
-                raise ValueError(f"the source of cell {number} is no text")
             code = ""
             for string in strings:
+                if not isinstance(string, _String):
+                    raise ValueError(f"the source of cell {number} is no text")
                 self._pieces.append(_Piece(string.start, string.offsets, at + len(code)))
                 code += string.value
             masked = _masked(code)
@@ -71,7 +71,8 @@ class Notebook:
         """Return the notebook's text with edits of the module's text."""
         changes = []
         for edit in edits:
-            start, end = self._position(edit.start, at_end=False), self._position(edit.end, at_end=edit.end > edit.start)
+            start = self._position(edit.start, at_end=False)
+            end = self._position(edit.end, at_end=edit.end > edit.start)
             changes.append((start, end, json.dumps(edit.text, ensure_ascii=False)[1:-1]))
         text, at = [], 0
         for start, end, new in sorted(changes, key=lambda c: c[:2]):
@@ -82,9 +83,8 @@ class Notebook:
     def _position(self, index: int, at_end: bool) -> int:
         for piece in self._pieces:
             within = index - piece.at
-            if 0 <= within < len(piece.offsets) - (0 if at_end else 1):
-                if not at_end or within > 0:
-                    return piece.offsets[within]
+            if 0 <= within < len(piece.offsets) - (0 if at_end else 1) and (not at_end or within > 0):
+                return piece.offsets[within]
         last = self._pieces[-1]
         for piece in self._pieces:
             if piece.at + len(piece.offsets) - 1 == index:
@@ -101,7 +101,7 @@ class _String:
         self.value: str = json.loads(text[start:end], strict=False)
         offsets = [start + 1 + match.start() for match in _ESCAPE.finditer(raw)] + [end - 1]
         if len(offsets) != len(self.value) + 1:  # a pair of \u escapes is one character
-            offsets = _paired(raw, start + 1) + [end - 1]
+            offsets = [*_paired(raw, start + 1), end - 1]
         self.offsets = tuple(offsets)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from accel_port.rules import BY_NODE
-from accel_port.rules.base import Context, Edit, Facts, Finding, Level, Rule
+from accel_port.rules.base import Context, Edit, Example, Facts, Finding, Level, Rule
 from accel_port.syntax import Module
 from accel_port.targets import Target
 
@@ -78,7 +78,7 @@ def applied(text: str, edits: Iterable[Edit]) -> str:
 
 def _found(context: Context) -> list[Finding]:
     """Ask the rules about every node, outer nodes first, in the order of the text."""
-    findings = []
+    findings: list[Finding] = []
     stack: list[ast.AST] = [context.module.tree]
     while stack:
         node = stack.pop()
@@ -153,7 +153,9 @@ class _Names:
         for name, bindings in top.items():
             if any(b.imported.endswith(".get_accelerator") for b in bindings):
                 self.has_accelerator, self.alias = True, name
-        taken = {name.id for scope in module.scopes.values() for names in scope.uses.values() for name in names}
+        taken = {
+            name.id for scope in module.scopes.values() for names in scope.uses.values() for name in names
+        }
         if not self.has_accelerator and ("get_accelerator" in top or "get_accelerator" in taken):
             self.alias = "_get_accelerator"
         self.target = Target(target, torch or "torch", f"{self.alias}()")
@@ -181,7 +183,9 @@ class _Imports:
         """Return the findings that remain, those of imports among them, and the edits that add imports."""
         replaced = [edit for finding in findings for edit in finding.edits]
         for statement in ast.walk(self._module.tree):
-            if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("torch.cuda.amp"):
+            if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith(
+                "torch.cuda.amp"
+            ):
                 findings = self._amp(statement, findings)
             elif isinstance(statement, (ast.Import, ast.ImportFrom)):
                 findings += self._unused(statement, replaced)
@@ -235,7 +239,10 @@ class _Imports:
 
     def _is_bound_elsewhere(self, statement: ast.Import) -> bool:
         bindings = self._module.module_scope.bindings.get("torch", [])
-        return any(b.kind == "import" and b.node is not statement and b.node in self._module.tree.body for b in bindings)
+        return any(
+            b.kind == "import" and b.node is not statement and b.node in self._module.tree.body
+            for b in bindings
+        )
 
     def _covered(self, use: ast.Name, replaced: list[Edit]) -> bool:
         start, end = self._module.span(use)
@@ -251,10 +258,14 @@ class _Imports:
         for alias in gone:
             at = statement.names.index(alias)
             if at + 1 < len(statement.names):
-                edits.append(Edit(self._module.span(alias)[0], self._module.span(statement.names[at + 1])[0], ""))
+                edits.append(
+                    Edit(self._module.span(alias)[0], self._module.span(statement.names[at + 1])[0], "")
+                )
             else:
                 kept = statement.names.index(rest[-1])
-                edits.append(Edit(self._module.span(statement.names[kept])[1], self._module.span(alias)[1], ""))
+                edits.append(
+                    Edit(self._module.span(statement.names[kept])[1], self._module.span(alias)[1], "")
+                )
         return edits
 
     def _whole_line(self, statement: ast.stmt) -> Edit:
@@ -279,9 +290,9 @@ class _Imports:
             if gone is not None:
                 return [Edit(gone.start, gone.start, "".join(line + newline for line in lines))]
             return [Edit(at, at, "".join(newline + line for line in lines))]
-        at = self._after_docstring()
-        if at is not None:
-            return [Edit(at, at, "".join(newline + line for line in lines))]
+        docstring = self._end_of_docstring()
+        if docstring is not None:
+            return [Edit(docstring, docstring, "".join(newline + line for line in lines))]
         first = self._module.tree.body[0]
         decorators = getattr(first, "decorator_list", [])
         at = self._module.offset(decorators[0].lineno if decorators else first.lineno, 0)
@@ -307,11 +318,11 @@ class _Imports:
             return any(alias.name.split(".")[0] == "torch" for alias in statement.names)
         return isinstance(statement, ast.ImportFrom) and (statement.module or "").split(".")[0] == "torch"
 
-    def _after_docstring(self) -> int | None:
+    def _end_of_docstring(self) -> int | None:
         first = self._module.tree.body[0]
-        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-            if isinstance(first.value.value, str):
-                return self._module.end_of_line(self._module.span(first)[1])
+        value = first.value if isinstance(first, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            return self._module.end_of_line(self._module.span(first)[1])
         return None
 
 
@@ -320,6 +331,10 @@ class ImportRule(Rule):
 
     name = "imports"
     summary = "An import of torch.cuda's names goes, or becomes torch.amp's, when no use is left."
-
-
-__all__ = ["Ported", "Unstable", "applied", "port"]
+    nodes = ()
+    examples = (
+        Example(
+            "import torch\nfrom torch.cuda import synchronize\n\nsynchronize()\n",
+            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\nget_accelerator().synchronize()\n",
+        ),
+    )

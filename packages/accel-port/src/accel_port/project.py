@@ -52,11 +52,18 @@ class FileResult:
 
     def diff(self) -> str:
         """Return the change as a unified diff."""
-        before, after = (Text.decode(data, self.path.suffix != ".ipynb").text for data in (self.before, self.after))
-        lines = difflib.unified_diff(
-            before.splitlines(keepends=True), after.splitlines(keepends=True), f"a/{self.path}", f"b/{self.path}"
+        before, after = (
+            Text.decode(data, self.path.suffix != ".ipynb").text for data in (self.before, self.after)
         )
-        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+        lines = difflib.unified_diff(
+            before.splitlines(keepends=True),
+            after.splitlines(keepends=True),
+            f"a/{self.path}",
+            f"b/{self.path}",
+        )
+        return "".join(
+            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+        )
 
 
 def port_files(
@@ -125,7 +132,9 @@ def _ported(path: Path, data: bytes, target: str, facts: Facts) -> FileResult:
         ported = port(source, target, facts.names_near(source, str(path.parent)))
         new = ported.text
     rows = tuple(_rows(path, source, ported.findings))
-    return FileResult(path, data, file.encode(new) if new != file.text else data, rows, lines=source.count("\n"))
+    return FileResult(
+        path, data, file.encode(new) if new != file.text else data, rows, lines=source.count("\n")
+    )
 
 
 def _rows(path: Path, source: str, findings: Iterable[Finding]) -> Iterator[Row]:

@@ -156,7 +156,9 @@ def as_sarif(results: list[FileResult]) -> str:
         }
         for rule in RULES
     ]
-    rules.append({"id": "imports", "shortDescription": {"text": "Imports of torch.cuda."}, "helpUri": link("imports")})
+    rules.append(
+        {"id": "imports", "shortDescription": {"text": "Imports of torch.cuda."}, "helpUri": link("imports")}
+    )
     run = {
         "tool": {"driver": {"name": "accel-port", "version": __version__, "rules": rules}},
         "columnKind": "unicodeCodePoints",
@@ -208,20 +210,27 @@ def write_report(path: Path, results: list[FileResult]) -> None:
 def write_baseline(path: Path, results: list[FileResult]) -> None:
     """Record the findings of now, so that later runs show what is new."""
     marks = Counter(mark for result in results for mark in _marks(result))
-    path.write_text(json.dumps({"version": 1, "findings": dict(sorted(marks.items()))}, indent=1) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps({"version": 1, "findings": dict(sorted(marks.items()))}, indent=1) + "\n", encoding="utf-8"
+    )
 
 
 def without_baseline(path: Path, results: list[FileResult]) -> list[Row]:
     """Return the findings that a baseline does not have. Raises `PortError`."""
     try:
-        known = Counter({str(k): int(v) for k, v in json.loads(path.read_text(encoding="utf-8"))["findings"].items()})
+        known = Counter(
+            {str(k): int(v) for k, v in json.loads(path.read_text(encoding="utf-8"))["findings"].items()}
+        )
     except FileNotFoundError as error:
         raise PortError(
             "the baseline cannot be read", f"no file {path}", "a file of --write-baseline", "write it first"
         ) from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise PortError(
-            "the baseline cannot be read", f"{type(error).__name__}: {error}", "a file of --write-baseline", "write it again"
+            "the baseline cannot be read",
+            f"{type(error).__name__}: {error}",
+            "a file of --write-baseline",
+            "write it again",
         ) from error
     new = []
     for result in results:

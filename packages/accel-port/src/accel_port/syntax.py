@@ -10,6 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
+
+
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text."""
+    return frozenset(text.split())
+
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SCOPES = (
     ast.FunctionDef,
@@ -51,9 +58,9 @@ class Scope:
         """Return the scope that binds a name which is read here."""
         scope: Scope | None = self
         while scope is not None:
-            if name in scope.bindings and name not in scope.elsewhere:
-                if scope is self or not isinstance(scope.node, ast.ClassDef):
-                    return scope
+            seen = scope is self or not isinstance(scope.node, ast.ClassDef)
+            if seen and name in scope.bindings and name not in scope.elsewhere:
+                return scope
             scope = scope.parent
         return None
 
@@ -91,7 +98,8 @@ class Module:
     def span(self, node: ast.AST) -> tuple[int, int]:
         """Return the start and the end of a node in the text."""
         assert isinstance(node, (ast.expr, ast.stmt, ast.arg, ast.keyword, ast.alias, ast.ExceptHandler))
-        assert node.end_lineno is not None and node.end_col_offset is not None
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
         return self.offset(node.lineno, node.col_offset), self.offset(node.end_lineno, node.end_col_offset)
 
     def code(self, node: ast.AST) -> str:
@@ -239,7 +247,10 @@ class Module:
     def _bind_parameters(self, args: ast.arguments, scope: Scope) -> None:
         positional = [*args.posonlyargs, *args.args]
         defaults = [None] * (len(positional) - len(args.defaults)) + list(args.defaults)
-        pairs = [*zip(positional, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]
+        pairs = [
+            *zip(positional, defaults, strict=True),
+            *zip(args.kwonlyargs, args.kw_defaults, strict=True),
+        ]
         for arg, default in pairs:
             scope.bindings.setdefault(arg.arg, []).append(Binding("param", arg, default))
         for extra in (args.vararg, args.kwarg):
@@ -254,7 +265,10 @@ class Module:
             case ast.Import():
                 for alias in node.names:
                     top = alias.name.partition(".")[0]
-                    add(alias.asname or top, Binding("import", node, None, alias.name if alias.asname else top))
+                    add(
+                        alias.asname or top,
+                        Binding("import", node, None, alias.name if alias.asname else top),
+                    )
             case ast.ImportFrom():
                 for alias in node.names:
                     if alias.name == "*":

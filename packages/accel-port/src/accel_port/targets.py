@@ -6,12 +6,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from accel_port.syntax import words
+
 #: Functions of torch.cuda that an accelerator of DeepSpeed has under the same name, called with the same index.
-SAME_NAME = frozenset(
-    "is_available device_count current_device set_device synchronize manual_seed manual_seed_all initial_seed"
-    " get_rng_state set_rng_state empty_cache memory_allocated max_memory_allocated reset_max_memory_allocated"
-    " memory_cached max_memory_cached reset_max_memory_cached memory_stats reset_peak_memory_stats memory_reserved"
-    " max_memory_reserved current_stream default_stream stream Stream Event is_bf16_supported".split()
+SAME_NAME = words(
+    "is_available device_count current_device set_device synchronize manual_seed manual_seed_all "
+    "initial_seed get_rng_state set_rng_state empty_cache memory_allocated max_memory_allocated "
+    "reset_max_memory_allocated memory_cached max_memory_cached reset_max_memory_cached memory_stats "
+    "reset_peak_memory_stats memory_reserved max_memory_reserved current_stream default_stream stream "
+    "Stream Event is_bf16_supported"
 )
 #: Names that an accelerator of DeepSpeed has under another name.
 RENAMED = {
@@ -24,11 +27,7 @@ RENAMED = {
     "random.manual_seed_all": "manual_seed_all",
     "streams.Stream": "Stream",
     "streams.Event": "Event",
-} | {
-    f"memory.{name}": name
-    for name in SAME_NAME
-    if "memory" in name or name == "empty_cache"
-}
+} | {f"memory.{name}": name for name in SAME_NAME if "memory" in name or name == "empty_cache"}
 #: What torch.accelerator calls them; the value is read from the module `torch`.
 TORCH_NAMES = {
     "is_available": "accelerator.is_available",
@@ -43,14 +42,15 @@ TORCH_NAMES = {
     "memory_reserved": "accelerator.memory_reserved",
     "max_memory_reserved": "accelerator.max_memory_reserved",
     "memory_stats": "accelerator.memory_stats",
+    "mem_get_info": "accelerator.get_memory_info",
     "reset_peak_memory_stats": "accelerator.reset_peak_memory_stats",
     "Stream": "Stream",
     "Event": "Event",
 }
 #: Functions that do nothing on the CPU in torch.cuda, and raise there in torch.accelerator.
-RAISE_WITHOUT_DEVICE = frozenset(
-    "empty_cache memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_stats"
-    " reset_peak_memory_stats manual_seed manual_seed_all".split()
+RAISE_WITHOUT_DEVICE = words(
+    "empty_cache memory_allocated max_memory_allocated memory_reserved max_memory_reserved "
+    "memory_stats reset_peak_memory_stats manual_seed manual_seed_all"
 )
 
 
@@ -93,10 +93,15 @@ class Target:
             return f"{self.torch}.accelerator.current_accelerator().type"
         return f"{self.accelerator}.device_name()"
 
+    @property
+    def device_or_cpu(self) -> str:
+        """The device's name where there may be none: torch.accelerator has no name for the CPU."""
+        return f'{self.device} if {self.has_device} else "cpu"' if self.is_torch else self.device
+
     def indexed(self, index: str) -> str:
         """Return the device of an index."""
         if self.is_torch:
-            return f'{self.torch}.device({self.torch}.accelerator.current_accelerator().type, {index})'
+            return f"{self.torch}.device({self.torch}.accelerator.current_accelerator().type, {index})"
         return f"{self.accelerator}.device_name({index})"
 
     @property

@@ -96,6 +96,7 @@ _ELSEWHERE = {
     "io": "accel-ops",
     "launch": "accel-launch",
     "new-vendor": "accel-testkit",
+    "port": "accel-port",
     "sim": "accel-sim",
 }
 

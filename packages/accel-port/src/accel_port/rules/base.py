@@ -50,7 +50,13 @@ class Finding:
 
     def left(self, why: str) -> Finding:
         """Return the finding with nothing changed, for a reason."""
-        return replace(self, level=Level.REPORTED, edits=(), needs=frozenset(), message=f"{self.message.rstrip('.')}; {why}")
+        return replace(
+            self,
+            level=Level.REPORTED,
+            edits=(),
+            needs=frozenset(),
+            message=f"{self.message.rstrip('.')}; {why}",
+        )
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,11 @@ class Facts:
             return frozenset()
         owners = [(match.start(), match[1]) for match in _CLASS.finditer(text)]
         return frozenset(
-            OwnName(match[1] or match[2], next((o for at, o in reversed(owners) if at < match.start()), ""), folder)
+            OwnName(
+                match[1] or match[2],
+                next((o for at, o in reversed(owners) if at < match.start()), ""),
+                folder,
+            )
             for match in _OWN_NAME.finditer(text)
         )
 
@@ -93,7 +103,8 @@ class Facts:
         return frozenset(
             own.name
             for own in self.own_names
-            if _is_below(folder, own.folder) or (own.owner and re.search(rf"\b{re.escape(own.owner)}\b", text))
+            if _is_below(folder, own.folder)
+            or (own.owner and re.search(rf"\b{re.escape(own.owner)}\b", text))
         )
 
 
@@ -158,7 +169,7 @@ class Context:
             call = self.parent(parent)
             return (call, parent.arg or "**") if isinstance(call, ast.Call) else (None, "")
         if isinstance(parent, ast.Call) and node in parent.args:
-            return parent, parent.args.index(node)  # type: ignore[arg-type]
+            return parent, parent.args.index(node)
         return None, ""
 
     # The CPU
@@ -214,7 +225,9 @@ class Context:
         """Return whether statements change nothing on the CPU once they are ported: they place and wait."""
         for statement in statements:
             for node in ast.walk(statement):
-                if isinstance(node, (ast.Global, ast.Delete, ast.Return, ast.Raise, ast.Yield, ast.YieldFrom)):
+                if isinstance(
+                    node, (ast.Global, ast.Delete, ast.Return, ast.Raise, ast.Yield, ast.YieldFrom)
+                ):
                     return False
                 if isinstance(node, ast.Call) and not self._harmless_call(node):
                     return False
@@ -264,13 +277,17 @@ class Context:
         if not self.module.read_exactly(node):
             return False
         # Before Python 3.12 an f-string cannot hold its own quotes.
-        outer = next(a for a in self.module.ancestors(node) if isinstance(a, ast.JoinedStr) and a not in self.opened)
+        outer = next(
+            a for a in self.module.ancestors(node) if isinstance(a, ast.JoinedStr) and a not in self.opened
+        )
         quote = self.module.code(outer).lstrip("rRbBfFuU")[:1]
         return all(quote not in edit.text for edit in edits)
 
     def _is_script(self) -> bool:
         """Return whether the module does something when it is run: it has a main block, or loops and calls."""
-        if "__main__" in self.module.text or re.search(r"^import (pytest|unittest)", self.module.text, re.MULTILINE):
+        if "__main__" in self.module.text or re.search(
+            r"^import (pytest|unittest)", self.module.text, re.MULTILINE
+        ):
             return True
         work = (ast.For, ast.While, ast.With)
         return any(
@@ -305,7 +322,9 @@ class Context:
         return self.calls(value, "torch.cuda.is_available")
 
     def _denies(self, test: ast.AST) -> bool:
-        return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and self.tests_cuda(test.operand)
+        return (
+            isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and self.tests_cuda(test.operand)
+        )
 
     def _left_before(self, statement: ast.stmt) -> bool:
         for earlier in self.module.block(statement):
@@ -321,7 +340,9 @@ class Context:
 
     def _exits(self, value: ast.expr) -> bool:
         return self.calls(value, "sys.exit", "os._exit") or (
-            isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in ("exit", "quit")
+            isinstance(value, ast.Call)
+            and isinstance(value.func, ast.Name)
+            and value.func.id in ("exit", "quit")
         )
 
     def _harmless_call(self, node: ast.Call) -> bool:
@@ -338,14 +359,28 @@ class Context:
 
 
 _HARMLESS = frozenset(
-    "synchronize empty_cache set_device reset_peak_memory_stats reset_max_memory_allocated is_available".split()
+    [
+        "synchronize",
+        "empty_cache",
+        "set_device",
+        "reset_peak_memory_stats",
+        "reset_max_memory_allocated",
+        "is_available",
+    ]
 )
-_HARMLESS_METHODS = frozenset("cuda to items values keys parameters format".split())
+_HARMLESS_METHODS = frozenset(["cuda", "to", "items", "values", "keys", "parameters", "format"])
 
 
 def is_cuda_text(node: ast.AST | None) -> bool:
     """Return whether an expression is the text of a CUDA device, `"cuda"` or `"cuda:1"`."""
-    return isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_DEVICE.fullmatch(node.value))
+    return (
+        isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_DEVICE.fullmatch(node.value))
+    )
+
+
+def device_index(node: ast.AST) -> str:
+    """Return the index in the text of a CUDA device, empty if it has none."""
+    return str(getattr(node, "value", "")).partition(":")[2]
 
 
 _DEVICE = re.compile(r"cuda(:\d+)?")
@@ -364,6 +399,3 @@ class Rule:
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
         """Yield what is found at a node, and add what is dealt with to `context.done`."""
         raise NotImplementedError
-
-
-__all__ = ["Context", "Edit", "Example", "Facts", "Finding", "Kind", "Level", "Rule", "is_cuda_text"]

@@ -9,18 +9,29 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from accel_port.kinds import Kind
-from accel_port.rules.base import Context, Edit, Example, Finding, Level, Rule, is_cuda_text
+from accel_port.kinds import OPTION_OBJECTS, Kind
+from accel_port.rules.base import Context, Edit, Example, Finding, Level, Rule, device_index, is_cuda_text
 from accel_port.rules.runtime import CurrentDevice
 
 _DEVICE_NAME = re.compile(r"(^|_)(device|dev|devices)s?($|_)|device$", re.IGNORECASE)
 _INDEX_NAME = re.compile(r"(^|_)(gpu|gpu_id|gpus|rank|local_rank|device_id|gpu_index)$", re.IGNORECASE)
-_KERNELS = re.compile(r"apex|triton|flash|_C\b|_cuda|cuda_|kernel|_ext\b|ext_|fused|xformers|cupy|numba|bitsandbytes")
-_TAKES_DEVICE_FIRST = (
-    "torch.device torch.Generator torch.autocast torch.amp.autocast torch.amp.GradScaler torch.set_default_device"
-    " torch.get_autocast_dtype torch.is_autocast_enabled torch.set_autocast_enabled torch.get_device_module"
-    " torch.distributed.device_mesh.init_device_mesh torch.distributed.init_device_mesh"
-).split()
+_KERNELS = re.compile(
+    r"apex|triton|flash|_C\b|_cuda|cuda_|kernel|_ext\b|ext_|fused|xformers|cupy|numba|bitsandbytes"
+)
+_TAKES_DEVICE_FIRST = [
+    "torch.device",
+    "torch.Generator",
+    "torch.autocast",
+    "torch.amp.autocast",
+    "torch.amp.GradScaler",
+    "torch.set_default_device",
+    "torch.get_autocast_dtype",
+    "torch.is_autocast_enabled",
+    "torch.set_autocast_enabled",
+    "torch.get_device_module",
+    "torch.distributed.device_mesh.init_device_mesh",
+    "torch.distributed.init_device_mesh",
+]
 _DEVICE_KEYWORDS = frozenset({"device", "map_location", "device_type", "pin_memory_device", "output_device"})
 
 
@@ -36,15 +47,22 @@ class DeviceText:
         """Return the edits that make it the accelerator's device."""
         target = context.target
         if self.index is None:
-            text = target.indexed(self.constant) if self.constant else target.device
+            text = self._bare(target.indexed(self.constant), context) if self.constant else target.device
             return [context.edit(self.node, text)]
         if context.calls(self.index, "torch.cuda.current_device"):
             context.done.update(ast.walk(self.index))
-            return [context.edit(self.node, target.current_device)]
-        before, after = target.indexed("\0").split("\0")
+            return [context.edit(self.node, self._bare(target.current_device, context))]
+        before, after = self._bare(target.indexed("\0"), context).split("\0")
         start, end = context.module.span(self.node)
         inner, inner_end = context.module.span(self.index)
         return [Edit(start, inner, before), Edit(inner_end, end, after)]
+
+    def _bare(self, text: str, context: Context) -> str:
+        """Return a call of torch.device without the call where the text is what torch.device is called with."""
+        call, _ = context.receives(self.node)
+        made = f"{context.target.torch}.device("
+        alone = context.calls(call, "torch.device") and call is not None and not call.keywords
+        return text[len(made) : -1] if alone and text.startswith(made) else text
 
 
 def device_text(node: ast.AST | None, context: Context) -> DeviceText | None:
@@ -52,7 +70,9 @@ def device_text(node: ast.AST | None, context: Context) -> DeviceText | None:
     match node:
         case ast.Constant(value=str(text)) if is_cuda_text(node):
             return DeviceText(node, None, text.partition(":")[2])
-        case ast.JoinedStr(values=[ast.Constant(value="cuda:"), ast.FormattedValue(value=index, format_spec=None)]):
+        case ast.JoinedStr(
+            values=[ast.Constant(value="cuda:"), ast.FormattedValue(value=index, format_spec=None)]
+        ):
             return DeviceText(node, index) if context.module.read_exactly(index) else None
         case ast.BinOp(left=ast.Constant(value=str(text)), op=ast.Mod(), right=index) if _template(text, "%"):
             if isinstance(index, ast.Tuple):
@@ -77,7 +97,9 @@ class Ternary(Rule):
     """`"cuda" if torch.cuda.is_available() else "cpu"`, with and without the program's own flag."""
 
     name = "ternary"
-    summary = "The choice between CUDA and the CPU becomes the accelerator's device, which is the CPU where there is none."
+    summary = (
+        "The choice between CUDA and the CPU becomes the accelerator's device: the CPU where there is none."
+    )
     nodes = (ast.IfExp,)
     examples = (
         Example(
@@ -104,9 +126,15 @@ class Ternary(Rule):
             device = self._device(node.orelse, context)
             test, body, cpu = test.operand, node.orelse, node.body
         if device is None:
-            if context.calls(test, "torch.cuda.is_available") and _is(node.body, True) and _is(node.orelse, False):
+            if (
+                context.calls(test, "torch.cuda.is_available")
+                and _is(node.body, True)
+                and _is(node.orelse, False)
+            ):
                 context.done.update(ast.walk(node))
-                yield context.finding(self, node, self.summary, [context.edit(node, context.target.has_device)])
+                yield context.finding(
+                    self, node, self.summary, [context.edit(node, context.target.has_device)]
+                )
             return
         available = any(context.calls(part, "torch.cuda.is_available") for part in ast.walk(test))
         if not available and not context.tests_cuda(test):
@@ -204,7 +232,9 @@ class DeviceArgument(Rule):
             return
         context.done.add(node)
         if where == "reported":
-            yield context.finding(self, node, "the text of a CUDA device, where its use is not seen", advice=advice)
+            yield context.finding(
+                self, node, "the text of a CUDA device, where its use is not seen", advice=advice
+            )
             return
         if isinstance(node, ast.JoinedStr):
             context.opened.add(node)
@@ -216,7 +246,9 @@ class DeviceArgument(Rule):
         if isinstance(node, ast.Constant) and node.value == "cuda:":
             call, _ = context.receives(node)
             if call is not None and isinstance(call.func, ast.Attribute):
-                yield context.finding(self, node, "text surgery on a device", advice="use torch.device(x).type and .index")
+                yield context.finding(
+                    self, node, "text surgery on a device", advice="use torch.device(x).type and .index"
+                )
 
     def _with_index(self, node: ast.Call, context: Context) -> Iterator[Finding]:
         if len(node.args) != 2 or not _is(node.args[0], "cuda"):
@@ -269,7 +301,9 @@ class DeviceArgument(Rule):
 
     def _as_argument(self, call: ast.Call, where: str | int, context: Context) -> tuple[str, str]:
         name = context.name(call.func)
-        method = call.func.attr if isinstance(call.func, ast.Attribute) and not name.startswith("torch") else ""
+        method = (
+            call.func.attr if isinstance(call.func, ast.Attribute) and not name.startswith("torch") else ""
+        )
         if name in _TAKES_DEVICE_FIRST and where == 0:
             return "device", ""
         if name == "torch.load" and where == 1:
@@ -284,10 +318,22 @@ class DeviceArgument(Rule):
         if method == "add_argument" and where == "default":
             return "review", "the default of an option: check its help text and choices"
         if where == "device_map":
-            return "reported", "device_map of transformers: give the accelerator's device where it is supported"
+            return (
+                "reported",
+                "device_map of transformers: give the accelerator's device where it is supported",
+            )
         if method in ("get", "getenv") or name in ("os.getenv", "getattr", "os.environ.get"):
             return "reported", "a default for the user's word"
-        if method in ("startswith", "strip", "lstrip", "replace", "split", "removeprefix", "partition", "rsplit"):
+        if method in (
+            "startswith",
+            "strip",
+            "lstrip",
+            "replace",
+            "split",
+            "removeprefix",
+            "partition",
+            "rsplit",
+        ):
             return "reported", "text surgery on a device: use torch.device(x).type and .index"
         if isinstance(call.func, ast.Name) and context.local(call.func):
             return self._as_parameter(call, where, context)
@@ -353,17 +399,21 @@ class CudaMethod(Rule):
                 not context.is_called(node)
             ):
                 context.done.add(node)
-                yield context.finding(self, node, "the method is passed on, not called", advice="pass a lambda")
+                yield context.finding(
+                    self, node, "the method is passed on, not called", advice="pass a lambda"
+                )
             return
         assert isinstance(node, ast.Call)
         func = node.func
         if not isinstance(func, ast.Attribute) or func.attr != "cuda" or context.name(func):
             return
         context.done.add(func)
-        if isinstance(func.value, ast.Call) and context.name(func.value.func) == "":
-            if isinstance(func.value.func, ast.Name) and func.value.func.id == "super":
-                yield context.finding(self, node, "super().cuda() of a class of the program", advice="override to()")
-                return
+        above = func.value.func if isinstance(func.value, ast.Call) else None
+        if isinstance(above, ast.Name) and above.id == "super":
+            yield context.finding(
+                self, node, "super().cuda() of a class of the program", advice="override to()"
+            )
+            return
         if not context.may_move(func.value):
             if self._is_part_of_own(func, context):
                 found = self._moved(node, func, context)
@@ -371,7 +421,9 @@ class CudaMethod(Rule):
                 yield replace(found, level=Level.REVIEW, advice=advice) if found.edits else found
                 return
             advice = "give the class a method to(), and call that"
-            yield context.finding(self, node, "a class of these files has a method cuda() of its own", advice=advice)
+            yield context.finding(
+                self, node, "a class of these files has a method cuda() of its own", advice=advice
+            )
             return
         yield self._moved(node, func, context)
 
@@ -381,14 +433,20 @@ class CudaMethod(Rule):
         function = context.module.function(func)
         own = function is not None and function.name == "cuda"
         part = func.value
-        return own and isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name) and part.value.id == "self"
+        return (
+            own
+            and isinstance(part, ast.Attribute)
+            and isinstance(part.value, ast.Name)
+            and part.value.id == "self"
+        )
 
     def _moved(self, node: ast.Call, func: ast.Attribute, context: Context) -> Finding:
         module = context.module
         _, value_end = module.span(func.value)
         _, func_end = module.span(func)
         named = Edit(func_end - len("cuda"), func_end, "to")
-        assert module.text[named.start : func_end] == "cuda" and value_end <= named.start
+        assert module.text[named.start : func_end] == "cuda"
+        assert value_end <= named.start
         keyword = next((k for k in node.keywords if k.arg == "device"), None)
         argument = node.args[0] if node.args else keyword.value if keyword else None
         rest: list[Edit] = []
@@ -396,12 +454,17 @@ class CudaMethod(Rule):
             at = module.argument_start(node.args[1], node)
             rest.append(Edit(at, at, "non_blocking="))
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
-            return context.finding(self, node, "arguments that are not seen here", advice="write .to(device, …)")
+            return context.finding(
+                self, node, "arguments that are not seen here", advice="write .to(device, …)"
+            )
         if argument is None:
             open_at = module.text.index("(", func_end) + 1
             comma = ", " if node.keywords else ""
             return context.finding(
-                self, node, self.summary, [named, Edit(open_at, open_at, context.target.device + comma), *rest]
+                self,
+                node,
+                self.summary,
+                [named, Edit(open_at, open_at, context.target.device + comma), *rest],
             )
         if keyword is not None:
             rest.append(Edit(*module.keyword_name(keyword), ""))
@@ -422,11 +485,15 @@ class CudaMethod(Rule):
             return context.finding(self, node, self.summary, edits)
         if kind is Kind.DEVICE or _named(argument, _DEVICE_NAME):
             level = None if kind is Kind.DEVICE else Level.REVIEW
-            message = self.summary if level is None else "the argument is named as a device: check that it is none"
+            message = (
+                self.summary if level is None else "the argument is named as a device: check that it is none"
+            )
             return context.finding(self, node, message, [*named, *rest], level)
         if kind in (Kind.INDEX, Kind.NONE) or _named(argument, _INDEX_NAME):
             level = None if kind in (Kind.INDEX, Kind.NONE) else Level.REVIEW
-            message = self.summary if level is None else "the argument is named as an index: check that it is one"
+            message = (
+                self.summary if level is None else "the argument is named as an index: check that it is one"
+            )
             before, after = context.target.indexed("\0").split("\0")
             edits = [*named, *rest, Edit(start, start, before), Edit(end, end, after)]
             return context.finding(self, node, message, _merged(edits), level)
@@ -462,7 +529,9 @@ class IsCuda(Rule):
             return
         context.done.add(node)
         if "is_cuda" in context.own_names and context.kinds.of(node.value) is not Kind.TENSOR:
-            yield context.finding(self, node, "a class of these files has an is_cuda of its own", advice="look at it")
+            yield context.finding(
+                self, node, "a class of these files has an is_cuda of its own", advice="look at it"
+            )
             return
         if (guarded := guards_kernel(node, context)) is not None:
             advice = "keep it: on other devices the condition is false"
@@ -487,7 +556,9 @@ class IsCuda(Rule):
             edits = [Edit(start, start, "("), Edit(value_end, end, '.device.type != "cpu")')]
         else:
             edits = [Edit(value_end, end, '.device.type != "cpu"')]
-        yield context.finding(self, node, self.summary, edits, None if context.target.is_torch else Level.REVIEW)
+        yield context.finding(
+            self, node, self.summary, edits, None if context.target.is_torch else Level.REVIEW
+        )
 
 
 class Comparison(Rule):
@@ -524,7 +595,9 @@ class Comparison(Rule):
                 words = [item for item in right.elts if is_cuda_text(item)]
                 if words:
                     context.done.update(words)
-                    yield context.finding(self, node, "a device is looked up in a list", advice="add the accelerator")
+                    yield context.finding(
+                        self, node, "a device is looked up in a list", advice="add the accelerator"
+                    )
                 return
             text, other = left, right
         else:
@@ -539,20 +612,24 @@ class Comparison(Rule):
     ) -> Finding:
         if self._is_users_word(other, context):
             return context.finding(
-                self, node, "the user's word is compared", advice="change it together with the option that it is from"
+                self,
+                node,
+                "the user's word is compared",
+                advice="change it together with the option that it is from",
             )
         if (guarded := guards_kernel(node, context)) is not None:
             advice = "keep it: the feature stays off on other devices"
             return context.finding(self, node, f"it guards {guarded}, which is CUDA's", advice=advice)
         if isinstance(op, (ast.NotEq, ast.NotIn)):
-            return context.finding(self, node, "a feature of CUDA is switched off", advice="keep it, or look at it")
+            return context.finding(
+                self, node, "a feature of CUDA is switched off", advice="keep it, or look at it"
+            )
         if self._has_sibling(node, context):
             advice = "put the accelerator's branch last, or keep the chain"
             return context.finding(self, node, "one branch for each kind of device", advice=advice)
         if not isinstance(other, (ast.Attribute, ast.Name, ast.Call)):
             return context.finding(self, node, "a comparison with a text of CUDA", advice="look at it")
-        assert isinstance(text, ast.Constant)
-        if ":" in text.value:
+        if device_index(text):
             return context.finding(self, node, "one device is meant", advice="compare torch.device(x).index")
         if not context.target.is_torch and branch_is_harmless(node, context):
             edits = [context.edit(text, context.target.device)]
@@ -574,7 +651,9 @@ class Comparison(Rule):
             return
         context.done.add(node.args[0])
         if self._is_users_word(func.value, context) or (guards_kernel(node, context) is not None):
-            yield context.finding(self, node, "the user's word, or a guard of CUDA's kernels", advice="look at it")
+            yield context.finding(
+                self, node, "the user's word, or a guard of CUDA's kernels", advice="look at it"
+            )
             return
         if not context.target.is_torch and branch_is_harmless(node, context):
             edits = [context.edit(node.args[0], context.target.device)]
@@ -582,7 +661,9 @@ class Comparison(Rule):
             start = context.module.span(node)[0]
             parent = context.parent(node)
             if isinstance(parent, (ast.UnaryOp, ast.Compare)):
-                yield context.finding(self, node, "a device's text is looked at", advice="use torch.device(x).type")
+                yield context.finding(
+                    self, node, "a device's text is looked at", advice="use torch.device(x).type"
+                )
                 return
             edits = [Edit(start, start, "not "), context.edit(node.args[0], '"cpu"')]
         yield context.finding(self, node, self.summary, edits, Level.REVIEW, "check the branch on the CPU")
@@ -593,8 +674,9 @@ class Comparison(Rule):
             return True
         if isinstance(other, ast.Call) and context.name(other.func) in ("os.getenv", "os.environ.get"):
             return True
-        named = isinstance(other, ast.Attribute) and isinstance(other.value, ast.Name)
-        return named and other.value.id in ("args", "opt", "opts", "options", "flags", "FLAGS", "cfg", "config")  # type: ignore[attr-defined]
+        if not isinstance(other, ast.Attribute) or not isinstance(other.value, ast.Name):
+            return False
+        return other.value.id in OPTION_OBJECTS
 
     @staticmethod
     def _has_sibling(node: ast.Compare, context: Context) -> bool:
@@ -651,7 +733,9 @@ class IntegerDevice(Rule):
             start, end = context.module.span(argument)
             before, after = context.target.indexed("\0").split("\0")
             edits = [Edit(start, start, before), Edit(end, end, after)]
-            yield context.finding(self, argument, self.summary, edits, Level.REVIEW, "check that it is the local index")
+            yield context.finding(
+                self, argument, self.summary, edits, Level.REVIEW, "check that it is the local index"
+            )
         elif kind is Kind.UNKNOWN and _named(argument, _INDEX_NAME):
             advice = "an index: get_accelerator().device_name(i); a device: leave it"
             yield context.finding(self, argument, "an argument that may be an integer device", advice=advice)
@@ -679,7 +763,7 @@ class IntegerDevice(Rule):
             return node.args[0]
         if name == "torch.device" and len(node.args) == 1:
             return node.args[0]
-        if name.startswith("torch.") or method.startswith(("to", "new_")) or name.startswith("transformers."):
+        if name.startswith(("torch.", "transformers.")) or method.startswith(("to", "new_")):
             keyword = next((k for k in node.keywords if k.arg == "device"), None)
             return keyword.value if keyword else None
         return None
@@ -695,12 +779,14 @@ class MapLocation(Rule):
     nodes = (ast.Lambda, ast.Dict)
     examples = (
         Example(
-            'import torch\n\n\ndef load(p, rank: int):\n    return torch.load(p, map_location={"cuda:0": f"cuda:{rank}"})\n',
+            "import torch\n\n\ndef load(p, rank: int):\n"
+            '    return torch.load(p, map_location={"cuda:0": f"cuda:{rank}"})\n',
             "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef load(p, rank: int):\n"
             "    return torch.load(p, map_location=get_accelerator().device_name(rank))\n",
         ),
         Example(
-            "import torch\n\n\ndef load(p):\n    return torch.load(p, map_location=lambda storage, loc: storage.cuda(1))\n",
+            "import torch\n\n\ndef load(p):\n"
+            "    return torch.load(p, map_location=lambda storage, loc: storage.cuda(1))\n",
             "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef load(p):\n"
             "    return torch.load(p, map_location=get_accelerator().device_name(1))\n",
         ),
@@ -714,9 +800,17 @@ class MapLocation(Rule):
             return
         assert isinstance(node, ast.Lambda)
         body = node.body
-        if not isinstance(body, ast.Call) or not isinstance(body.func, ast.Attribute) or body.func.attr != "cuda":
+        if (
+            not isinstance(body, ast.Call)
+            or not isinstance(body.func, ast.Attribute)
+            or body.func.attr != "cuda"
+        ):
             return
-        if not isinstance(body.func.value, ast.Name) or call is None or not (where == "map_location" or where == 1):
+        if (
+            not isinstance(body.func.value, ast.Name)
+            or call is None
+            or not (where == "map_location" or where == 1)
+        ):
             return
         context.done.update([node, body, body.func])
         if not body.args:

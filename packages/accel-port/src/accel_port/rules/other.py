@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 from accel_port.rules.base import Context, Example, Finding, Level, Rule
 
@@ -21,10 +22,14 @@ class Environment(Rule):
     levels = (Level.REPORTED,)
     nodes = (ast.Constant,)
     examples = (
-        Example('import os\n\nos.environ["CUDA_LAUNCH_BLOCKING"] = "1"\n', 'import os\n\nos.environ["CUDA_LAUNCH_BLOCKING"] = "1"\n', 'import os\n\nos.environ["CUDA_LAUNCH_BLOCKING"] = "1"\n'),
+        Example(
+            'import os\n\nos.environ["CUDA_LAUNCH_BLOCKING"] = "1"\n',
+            'import os\n\nos.environ["CUDA_LAUNCH_BLOCKING"] = "1"\n',
+            'import os\n\nos.environ["CUDA_LAUNCH_BLOCKING"] = "1"\n',
+        ),
     )
-    _COUNTERPARTS = {
-        "CUDA_VISIBLE_DEVICES": "get_accelerator().set_visible_devices_envs(os.environ, ids), before the device is used",
+    _COUNTERPARTS: ClassVar = {
+        "CUDA_VISIBLE_DEVICES": "set_visible_devices_envs(os.environ, ids) of the accelerator, before its first use",
         "CUDA_LAUNCH_BLOCKING": "npu: ASCEND_LAUNCH_BLOCKING; hpu: PT_HPU_LAZY_MODE; mlu: MLU_LAUNCH_BLOCKING",
         "PYTORCH_CUDA_ALLOC_CONF": "npu: PYTORCH_NPU_ALLOC_CONF; mlu: PYTORCH_MLU_ALLOC_CONF",
         "CUDA_DEVICE_MAX_CONNECTIONS": "CUDA's own; harmless elsewhere",
@@ -50,7 +55,9 @@ class ErrorText(Rule):
     """Texts that are looked for in errors."""
 
     name = "out-of-memory"
-    summary = "Texts of CUDA's errors are reported: each vendor has its own; `torch.OutOfMemoryError` is common."
+    summary = (
+        "Texts of CUDA's errors are reported: each vendor has its own; `torch.OutOfMemoryError` is common."
+    )
     levels = (Level.REPORTED,)
     nodes = (ast.Compare,)
     examples = ()
@@ -59,11 +66,13 @@ class ErrorText(Rule):
         """See Rule."""
         assert isinstance(node, ast.Compare)
         left = node.left
-        if isinstance(left, ast.Constant) and isinstance(left.value, str) and isinstance(node.ops[0], ast.In):
-            if re.search(r"CUDA.*memory|CUDNN|cudnn|CUDA error", left.value):
-                context.done.add(left)
-                advice = "except torch.OutOfMemoryError; npu, hpu, mlu and xpu write \"out of memory\" in other words"
-                yield context.finding(self, node, "the text of CUDA's error", advice=advice)
+        text = left.value if isinstance(left, ast.Constant) and isinstance(node.ops[0], ast.In) else None
+        if isinstance(text, str) and re.search(r"CUDA.*memory|CUDNN|cudnn|CUDA error", text):
+            context.done.add(left)
+            advice = (
+                'except torch.OutOfMemoryError; npu, hpu, mlu and xpu write "out of memory" in other words'
+            )
+            yield context.finding(self, node, "the text of CUDA's error", advice=advice)
 
 
 class CudaOnly(Rule):
@@ -74,7 +83,7 @@ class CudaOnly(Rule):
     levels = (Level.REPORTED,)
     nodes = (ast.Attribute, ast.Name, ast.Call)
     examples = ()
-    _NAMES = {
+    _NAMES: ClassVar = {
         "torch.version.cuda": "the version of CUDA: None on other devices",
         "torch.cuda": "torch.cuda itself is passed on; torch.get_device_module() is the device's module",
         "torch.utils.cpp_extension.CUDAExtension": "an extension in CUDA",
@@ -86,12 +95,22 @@ class CudaOnly(Rule):
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
         """See Rule."""
         if isinstance(node, ast.Call):
-            if context.name(node.func) == "" and isinstance(node.func, ast.Name) and node.func.id == "getattr":
+            if (
+                context.name(node.func) == ""
+                and isinstance(node.func, ast.Name)
+                and node.func.id == "getattr"
+            ):
                 first = node.args[0] if node.args else None
                 second = node.args[1] if len(node.args) > 1 else None
-                if context.name(first) == "torch" and isinstance(second, ast.Constant) and second.value == "cuda":
+                if (
+                    context.name(first) == "torch"
+                    and isinstance(second, ast.Constant)
+                    and second.value == "cuda"
+                ):
                     context.done.add(second)
-                    yield context.finding(self, node, "torch.cuda by getattr", advice="torch.get_device_module()")
+                    yield context.finding(
+                        self, node, "torch.cuda by getattr", advice="torch.get_device_module()"
+                    )
             return
         name = context.name(node)
         if name not in self._NAMES or isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):

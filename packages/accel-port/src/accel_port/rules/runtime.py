@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from accel_port.kinds import Kind
-from accel_port.rules.base import Context, Edit, Example, Finding, Level, Rule, is_cuda_text
+from accel_port.rules.base import Context, Edit, Example, Finding, Level, Rule, device_index, is_cuda_text
 from accel_port.targets import RAISE_WITHOUT_DEVICE
 
 
@@ -42,7 +42,9 @@ class Availability(Rule):
         if isinstance(node, ast.Attribute):
             if context.cuda_name(node) == "is_available" and not context.is_called(node):
                 context.done.add(node)
-                yield context.finding(self, node, "is_available is passed on, not called", advice="call it there")
+                yield context.finding(
+                    self, node, "is_available is passed on, not called", advice="call it there"
+                )
             return
         assert isinstance(node, ast.Call)
         if not context.calls(node, "torch.cuda.is_available"):
@@ -52,7 +54,9 @@ class Availability(Rule):
         if (link := cascade(node, context)) is not None:
             context.done.update(part for statement in link.body for part in ast.walk(statement))
             advice = "put a branch for get_accelerator() in its place, or keep the program's own choice"
-            yield context.finding(self, node, "the program chooses between kinds of devices itself", advice=advice)
+            yield context.finding(
+                self, node, "the program chooses between kinds of devices itself", advice=advice
+            )
             return
         if self._guards_graphs(node, context):
             advice = "keep it: graphs are off on other devices, and the work is run itself"
@@ -63,12 +67,12 @@ class Availability(Rule):
         else:
             text = target.has_device
         parent = context.parent(node)
-        tight = isinstance(parent, (ast.Compare, ast.UnaryOp, ast.Attribute)) or (
-            isinstance(parent, ast.BinOp) or isinstance(parent, ast.Starred)
-        )
+        tight = isinstance(parent, (ast.Compare, ast.UnaryOp, ast.Attribute, ast.BinOp, ast.Starred))
         if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not) and "!=" in text:
             context.done.add(parent)
-            yield context.finding(self, parent, self.summary, [context.edit(parent, text.replace("!=", "=="))])
+            yield context.finding(
+                self, parent, self.summary, [context.edit(parent, text.replace("!=", "=="))]
+            )
             return
         yield context.finding(
             self, node, self.summary, [context.edit(node, f"({text})" if tight and " " in text else text)]
@@ -80,10 +84,14 @@ class Availability(Rule):
         if isinstance(statement, (ast.Assign, ast.AnnAssign)):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             names = [getattr(target, "id", getattr(target, "attr", "")) for target in targets]
-            return any("graph" in name.lower() for name in names) and not isinstance(statement.value, ast.IfExp)
+            return any("graph" in name.lower() for name in names) and not isinstance(
+                statement.value, ast.IfExp
+            )
         if isinstance(statement, ast.If) and any(part is node for part in ast.walk(statement.test)):
             parts = [part for inner in statement.body for part in ast.walk(inner)]
-            return any(context.cuda_name(part) in ("CUDAGraph", "graph", "make_graphed_callables") for part in parts)
+            return any(
+                context.cuda_name(part) in ("CUDAGraph", "graph", "make_graphed_callables") for part in parts
+            )
         return False
 
     @staticmethod
@@ -101,11 +109,12 @@ def cascade(node: ast.AST, context: Context) -> ast.If | None:
     statement = context.module.statement(node)
     if not isinstance(statement, ast.If) or not any(part is node for part in ast.walk(statement.test)):
         return None
-    above, below = context.parent(statement), statement
+    below: ast.AST = statement
+    above = context.parent(statement)
     while isinstance(above, ast.If) and above.orelse == [below]:
         if _OTHER_DEVICE.search(context.module.code(above.test)):
             return statement
-        above, below = context.parent(above), above
+        below, above = above, context.parent(above)
     return None
 
 
@@ -144,7 +153,9 @@ class CurrentDevice(Rule):
         use = self.use(node, context, set())
         index = f"{context.target.function('current_device')}()"
         if use == "device":
-            yield context.finding(self, node, self.summary, [context.edit(node, context.target.current_device)])
+            yield context.finding(
+                self, node, self.summary, [context.edit(node, context.target.current_device)]
+            )
         elif use == "index":
             yield context.finding(self, node, self.summary, [context.edit(node, index)])
         elif use == "both":
@@ -152,7 +163,9 @@ class CurrentDevice(Rule):
             advice = "check that each use as a device has become device_name(index)"
             yield context.finding(self, node, message, [context.edit(node, index)], Level.REVIEW, advice)
         else:
-            advice = "write current_device_name() where a device is meant and current_device() where an index is"
+            advice = (
+                "write current_device_name() where a device is meant and current_device() where an index is"
+            )
             yield context.finding(self, node, "current_device() is used out of sight", advice=advice)
 
     def use(self, node: ast.AST, context: Context, seen: set[ast.AST]) -> str:
@@ -193,9 +206,17 @@ class CurrentDevice(Rule):
             return "device"
         if name in ("torch.device", "torch.Generator", "torch.set_default_device") and where == 0:
             return "device"
+        if name == "torch.device":
+            return "index"
         if isinstance(call.func, ast.Name) and call.func.id in ("int", "str", "print", "range", "min", "max"):
             return "index"
-        if "nvml" in (name + method).lower() or where in ("rank", "local_rank", "device_index", "index", "gpu_id"):
+        if "nvml" in (name + method).lower() or where in (
+            "rank",
+            "local_rank",
+            "device_index",
+            "index",
+            "gpu_id",
+        ):
             return "index"
         if method in ("info", "debug", "warning", "format", "append"):
             return "index" if method != "append" else ""
@@ -203,7 +224,9 @@ class CurrentDevice(Rule):
             return self._use_of_parameter(call, where, context, seen)
         return ""
 
-    def _use_of_parameter(self, call: ast.Call, where: str | int, context: Context, seen: set[ast.AST]) -> str:
+    def _use_of_parameter(
+        self, call: ast.Call, where: str | int, context: Context, seen: set[ast.AST]
+    ) -> str:
         assert isinstance(call.func, ast.Name)
         made = [b.node for b in context.module.bindings(call.func)]
         if len(made) != 1 or not isinstance(made[0], ast.FunctionDef):
@@ -357,13 +380,16 @@ class Properties(Rule):
             if target.is_torch:
                 edits = [context.edit(call.func, f"{target.torch}.get_device_module().get_device_properties")]
             else:
-                edits = [context.edit(node, f"{target.accelerator}.total_memory({self._index(call, context)})")]
+                edits = [
+                    context.edit(node, f"{target.accelerator}.total_memory({self._index(call, context)})")
+                ]
             yield context.finding(self, node, self.summary, edits)
         elif isinstance(node, ast.Subscript) and self._is_pick(node, context):
             call = node.value
-            assert isinstance(call, ast.Call) and isinstance(node.slice, ast.Constant)
+            assert isinstance(call, ast.Call)
+            assert isinstance(node.slice, ast.Constant)
             context.done.update([node, call, call.func])
-            name = ("available_memory", "total_memory")[node.slice.value]
+            name = "total_memory" if node.slice.value else "available_memory"
             edits = [context.edit(node, f"{target.accelerator}.{name}({self._index(call, context)})")]
             yield context.finding(self, node, self.summary, edits)
         elif isinstance(node, ast.Subscript) and context.name(node.value) == "torch.cuda.default_generators":
@@ -374,7 +400,11 @@ class Properties(Rule):
                 index = context.module.code(node.slice)
                 edits = [context.edit(node, f"{target.accelerator}.default_generator({index})")]
             yield context.finding(self, node, self.summary, edits)
-        elif isinstance(node, ast.Call) and context.calls(node, "torch.cuda.mem_get_info") and not target.is_torch:
+        elif (
+            isinstance(node, ast.Call)
+            and context.calls(node, "torch.cuda.mem_get_info")
+            and not target.is_torch
+        ):
             context.done.update([node, node.func])
             index = self._index(node, context)
             text = f"({target.accelerator}.available_memory({index}), {target.accelerator}.total_memory({index}))"
@@ -393,8 +423,7 @@ class Properties(Rule):
         if context.calls(argument, "torch.cuda.current_device"):
             return ""
         if is_cuda_text(argument):
-            assert isinstance(argument, ast.Constant)
-            return argument.value.partition(":")[2]
+            return device_index(argument)
         return context.module.code(argument) + (".index" if context.kinds.of(argument) is Kind.DEVICE else "")
 
 
@@ -436,7 +465,10 @@ class RuntimeFunction(Rule):
         level = None
         message = self.summary
         if not isinstance(call, ast.Call) or call.func is not node:
-            level, message = Level.REVIEW, f"{name} is passed on, not called: the accelerator is chosen at this line"
+            level, message = (
+                Level.REVIEW,
+                f"{name} is passed on, not called: the accelerator is chosen at this line",
+            )
             yield context.finding(self, node, message, edits, level, "check when the line runs")
             return
         edits += self._by_position(call, context)
@@ -445,12 +477,14 @@ class RuntimeFunction(Rule):
             level, message = Level.REVIEW, "a device is given where the accelerator expects an index"
             context.done.add(mistaken)
             if isinstance(mistaken, ast.Constant):
-                edits.append(context.edit(mistaken, mistaken.value.partition(":")[2] or "None"))
+                edits.append(context.edit(mistaken, device_index(mistaken) or "None"))
             else:
                 end = context.module.span(mistaken)[1]
                 edits.append(Edit(end, end, ".index"))
         if context.target.is_torch and name in RAISE_WITHOUT_DEVICE and not context.guarded(node):
-            yield guarded_statement(self, call, edits, context, otherwise="{}" if name == "memory_stats" else "0")
+            yield guarded_statement(
+                self, call, edits, context, otherwise="{}" if name == "memory_stats" else "0"
+            )
             return
         yield context.finding(self, call, message, edits, level)
 
@@ -463,7 +497,9 @@ class RuntimeFunction(Rule):
 
     @staticmethod
     def _device_as_index(call: ast.Call, name: str, context: Context) -> ast.expr | None:
-        argument = call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "device"), None)
+        argument = (
+            call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "device"), None)
+        )
         if argument is None or name in ("Stream", "Event", "stream", "manual_seed", "_lazy_call"):
             return None
         device = context.kinds.of(argument) is Kind.DEVICE or is_cuda_text(argument)
@@ -474,7 +510,11 @@ class RuntimeFunction(Rule):
             edits = [context.edit(node, f"{context.target.torch}.OutOfMemoryError")]
             return context.finding(self, node, "torch.OutOfMemoryError is the same class (torch 2.5)", edits)
         level = Level.REPORTED
-        if context.target.is_torch and name in ("get_device_name", "get_device_properties", "get_device_capability"):
+        if context.target.is_torch and name in (
+            "get_device_name",
+            "get_device_properties",
+            "get_device_capability",
+        ):
             edits = [context.edit(node, f"{context.target.torch}.get_device_module().{name}")]
             return context.finding(self, node, "asked of the device's own module", edits, Level.REVIEW)
         return context.finding(

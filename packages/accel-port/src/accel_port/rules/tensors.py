@@ -69,7 +69,9 @@ class TypedTensor(Rule):
         dtype = _typed(node.func, context)
         device = context.target.device
         if dtype is not None:
-            context.done.update([node.func, *([node.func.value] if isinstance(node.func, ast.Attribute) else [])])
+            context.done.update(
+                [node.func, *([node.func.value] if isinstance(node.func, ast.Attribute) else [])]
+            )
             settings = f"dtype={context.target.torch}.{dtype}, device={device}"
             edits = self._made(node, settings, context)
             if edits is None:
@@ -79,7 +81,12 @@ class TypedTensor(Rule):
                 yield context.finding(self, node, self.summary, edits)
             return
         func = node.func
-        if isinstance(func, ast.Attribute) and func.attr == "type" and len(node.args) == 1 and not node.keywords:
+        if (
+            isinstance(func, ast.Attribute)
+            and func.attr == "type"
+            and len(node.args) == 1
+            and not node.keywords
+        ):
             dtype = _typed(node.args[0], context)
             if dtype is None and isinstance(node.args[0], ast.Constant):
                 dtype = _DTYPES.get(str(node.args[0].value).removeprefix("torch.cuda."))
@@ -92,9 +99,15 @@ class TypedTensor(Rule):
             yield context.finding(self, node, self.summary, edits)
 
     def _text(self, node: ast.Constant, context: Context) -> Iterator[Finding]:
-        if isinstance(node.value, str) and node.value.removeprefix("torch.cuda.") in _DTYPES and "cuda" in node.value:
+        if (
+            isinstance(node.value, str)
+            and node.value.removeprefix("torch.cuda.") in _DTYPES
+            and "cuda" in node.value
+        ):
             context.done.add(node)
-            yield context.finding(self, node, "the name of a typed tensor of CUDA", advice="use a dtype and a device")
+            yield context.finding(
+                self, node, "the name of a typed tensor of CUDA", advice="use a dtype and a device"
+            )
 
     def _alias(self, node: ast.Assign, context: Context) -> Iterator[Finding]:
         """Port `Tensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor` with all its uses."""
@@ -106,7 +119,10 @@ class TypedTensor(Rule):
         dtype = _typed(typed, context)
         if dtype is None:
             return
-        if choice is not None and context.name(choice.orelse) != f"torch.{context.name(typed).rpartition('.')[2]}":
+        if (
+            choice is not None
+            and context.name(choice.orelse) != f"torch.{context.name(typed).rpartition('.')[2]}"
+        ):
             return
         context.done.update(ast.walk(typed))
         uses = [use for use in context.module.uses(name) if use is not name]
@@ -141,11 +157,11 @@ class TypedTensor(Rule):
             if edits is not None:
                 return context.finding(self, call, self.summary, edits, group=group)
         receiver, where = context.receives(use)
-        if receiver is not None and where == 0 and isinstance(receiver.func, ast.Attribute):
-            if receiver.func.attr == "type" and len(receiver.args) == 1:
-                context.done.add(receiver)
-                edits = self._moved(receiver, receiver.func, f"**{use.id}", context)
-                return context.finding(self, receiver, self.summary, edits, group=group)
+        func = receiver.func if receiver is not None and where == 0 and len(receiver.args) == 1 else None
+        if receiver is not None and isinstance(func, ast.Attribute) and func.attr == "type":
+            context.done.add(receiver)
+            edits = self._moved(receiver, func, f"**{use.id}", context)
+            return context.finding(self, receiver, self.summary, edits, group=group)
         return context.finding(self, use, "an alias of a typed tensor, used in another way", group=group)
 
     @staticmethod
@@ -195,7 +211,16 @@ def _is_size(node: ast.expr, context: Context) -> bool:
         case ast.BinOp(left=left, right=right):
             return _is_size(left, context) and _is_size(right, context)
         case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name in ("batch_size", "n", "size", "num_samples", "seq_len", "length", "hidden_size", "latent_dim")
+            return name in (
+                "batch_size",
+                "n",
+                "size",
+                "num_samples",
+                "seq_len",
+                "length",
+                "hidden_size",
+                "latent_dim",
+            )
     return False
 
 

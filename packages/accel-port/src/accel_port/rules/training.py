@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import ClassVar
 
 from accel_port.kinds import Kind
 from accel_port.rules.base import Context, Edit, Example, Finding, Level, Rule
@@ -18,7 +19,7 @@ class Autocast(Rule):
     """torch.cuda.amp's autocast and GradScaler, and torch.amp's with the device left out."""
 
     name = "autocast"
-    summary = "Mixed precision names the accelerator's device: `torch.autocast(device, …)`, `torch.amp.GradScaler(device)`."
+    summary = "Mixed precision names the device: `torch.autocast(device, …)`, `torch.amp.GradScaler(device)`."
     why = (
         "On the CPU torch.cuda.amp is off with a warning; torch.autocast would be on there, with bfloat16. Where the"
         " program may run on the CPU, `enabled=` keeps it off. Without `dtype=` each device has a default of its own."
@@ -41,11 +42,11 @@ class Autocast(Rule):
             "scaler = torch.amp.GradScaler(get_accelerator().device_name())\n",
         ),
     )
-    _POSITIONAL = {
+    _POSITIONAL: ClassVar = {
         "autocast": ("enabled", "dtype", "cache_enabled"),
         "GradScaler": ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled"),
     }
-    _STATE = {
+    _STATE: ClassVar = {
         "torch.get_autocast_gpu_dtype": "torch.get_autocast_dtype",
         "torch.is_autocast_enabled": "torch.is_autocast_enabled",
         "torch.set_autocast_gpu_dtype": "torch.set_autocast_dtype",
@@ -64,13 +65,19 @@ class Autocast(Rule):
         context.done.add(node)
         if match[1] in ("custom_fwd", "custom_bwd") and self._is_decorator(node, context):
             text = f"{self._function(node, match[1], context)}(device_type={context.target.device})"
-            yield context.finding(self, node, self.summary, [context.edit(node, text)], group=self._group(node))
+            yield context.finding(
+                self, node, self.summary, [context.edit(node, text)], group=self._group(node)
+            )
         elif match[1] == "autocast" and self._is_decorator(node, context):
             text = f"{self._function(node, 'autocast', context)}({context.target.device})"
-            yield context.finding(self, node, self.summary, [context.edit(node, text)], group=self._group(node))
+            yield context.finding(
+                self, node, self.summary, [context.edit(node, text)], group=self._group(node)
+            )
         else:
             advice = "call it with the device where it is used"
-            yield context.finding(self, node, f"{match[1]} is passed on, not called", advice=advice, group=self._group(node))
+            yield context.finding(
+                self, node, f"{match[1]} is passed on, not called", advice=advice, group=self._group(node)
+            )
 
     def _call(self, node: ast.Call, context: Context) -> Iterator[Finding]:
         name = context.name(node.func)
@@ -87,7 +94,9 @@ class Autocast(Rule):
                 Edit(at, at, f"device_type={context.target.device}{comma}"),
             ]
             yield context.finding(self, node, self.summary, edits, group=self._group(node.func))
-        elif name in ("torch.amp.GradScaler", "torch.cuda.amp.GradScaler") or name.endswith("ShardedGradScaler"):
+        elif name in ("torch.amp.GradScaler", "torch.cuda.amp.GradScaler") or name.endswith(
+            "ShardedGradScaler"
+        ):
             if not node.args and not any(k.arg == "device" for k in node.keywords):
                 at = context.module.text.index("(", context.module.span(node.func)[1]) + 1
                 keyword = "device=" if name.endswith("ShardedGradScaler") else ""
@@ -105,21 +114,26 @@ class Autocast(Rule):
     def _mixed(self, node: ast.Call, what: str, context: Context) -> Finding:
         names = self._POSITIONAL[what]
         group = self._group(node.func)
-        starred = any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords)
+        starred = any(isinstance(a, ast.Starred) for a in node.args) or any(
+            k.arg is None for k in node.keywords
+        )
         if starred or len(node.args) > len(names):
             context.done.update(ast.walk(node.func))
-            return context.finding(self, node, "arguments that are not seen here", group=group, advice="name them")
+            return context.finding(
+                self, node, "arguments that are not seen here", group=group, advice="name them"
+            )
         at = context.module.text.index("(", context.module.span(node.func)[1]) + 1
         edits = [context.edit(node.func, self._function(node.func, what, context))]
         given = dict(zip(names, node.args, strict=False)) | {k.arg: k.value for k in node.keywords if k.arg}
-        first = context.target.device
+        anywhere = not context.guarded(node) and context.may_run_on_cpu
+        first = context.target.device_or_cpu if anywhere else context.target.device
         comma = ", " if node.args or node.keywords else ""
         for keyword, argument in zip(names, node.args, strict=False):
             start = context.module.argument_start(argument, node)
             edits.append(Edit(start, start, f"{keyword}="))
         enabled = given.get("enabled")
         level, message = None, self.summary
-        if not context.guarded(node) and context.may_run_on_cpu and not _false(enabled):
+        if anywhere and not _false(enabled):
             if enabled is None or _true(enabled):
                 text = f"enabled={context.target.has_device}"
                 if enabled is None:
@@ -133,7 +147,10 @@ class Autocast(Rule):
                     edits.append(Edit(start, start, "("))
                 edits.append(Edit(end, end, f"{')' if loose else ''} and {context.target.has_device}"))
         elif what == "autocast" and "dtype" not in given:
-            level, message = Level.REVIEW, "without dtype= each device has a default of its own; CUDA's is float16"
+            level, message = (
+                Level.REVIEW,
+                "without dtype= each device has a default of its own; CUDA's is float16",
+            )
         # Before an insertion at the same place: the first argument may get its keyword there.
         edits.insert(0, Edit(at, at, first + comma))
         return context.finding(self, node, message, edits, level, "pass dtype=" if level else "", group)
@@ -181,7 +198,9 @@ class DataParallel(Rule):
         called = name.rpartition(".")[2]
         if name in ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
             advice = "use DistributedDataParallel: one process for each device"
-            yield context.finding(self, node, "nn.DataParallel works on CUDA only; elsewhere it does nothing", advice=advice)
+            yield context.finding(
+                self, node, "nn.DataParallel works on CUDA only; elsewhere it does nothing", advice=advice
+            )
             return
         if called == "barrier" or called in ("DistributedDataParallel", "DDP"):
             positional = node.args[1:3] if called != "barrier" else []
@@ -189,9 +208,11 @@ class DataParallel(Rule):
             keywords = [k for k in node.keywords if k.arg in words]
             if not positional and not keywords:
                 return
-            dropped = [*positional, *keywords]
+            dropped: list[ast.expr | ast.keyword] = [*positional, *keywords]
             if any(self._many(part) for part in dropped):
-                yield context.finding(self, node, "one module on several devices", advice="one process for each device")
+                yield context.finding(
+                    self, node, "one module on several devices", advice="one process for each device"
+                )
                 return
             for part in dropped:
                 context.done.update(ast.walk(part))
@@ -245,7 +266,9 @@ class Backend(Rule):
                 yield context.finding(self, node, f"{name} is NCCL's own", advice=advice)
             elif name == "torch.distributed.is_nccl_available" or name.startswith("torch.cuda.nccl"):
                 context.done.add(node)
-                yield context.finding(self, node, "a question about NCCL", advice="ask is_available() of distributed")
+                yield context.finding(
+                    self, node, "a question about NCCL", advice="ask is_available() of distributed"
+                )
             return
         assert isinstance(node, ast.Constant)
         if not isinstance(node.value, str) or "nccl" not in node.value.lower():
@@ -269,19 +292,25 @@ class Backend(Rule):
             if asked:
                 yield context.finding(self, node, self.summary, [context.edit(node, text)])
             else:
-                yield context.finding(self, node, "the user's word is compared", advice="change it with its option")
+                yield context.finding(
+                    self, node, "the user's word is compared", advice="change it with its option"
+                )
             return
-        if call is not None and isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
-            if where == "default":
-                advice = "the default of an option: check its help text and choices"
-                yield context.finding(self, node, self.summary, [context.edit(node, text)], Level.REVIEW, advice)
-                return
+        method = call.func.attr if call is not None and isinstance(call.func, ast.Attribute) else ""
+        if method == "add_argument" and where == "default":
+            advice = "the default of an option: check its help text and choices"
+            edits = [context.edit(node, text)]
+            yield context.finding(self, node, self.summary, edits, Level.REVIEW, advice)
+            return
         known = call is not None and (
             where == "backend"
-            or (where in (0, "dist_backend") and context.name(call.func).endswith(("init_process_group", "init_distributed")))
+            or (
+                where in (0, "dist_backend")
+                and context.name(call.func).endswith(("init_process_group", "init_distributed"))
+            )
         )
         match parent:
-            case ast.IfExp() | ast.BoolOp() | ast.arguments():
+            case ast.IfExp() | ast.BoolOp(op=ast.Or()) | ast.arguments():
                 known = True
             case ast.Assign() | ast.AnnAssign():
                 known = "backend" in context.module.code(parent).split("=")[0].lower()
@@ -296,7 +325,9 @@ class StreamsAndGraphs(Rule):
 
     name = "streams"
     summary = "Streams and events are the accelerator's."
-    why = "The CPU has none, mps has no streams: where the program may run there, the block needs a condition."
+    why = (
+        "The CPU has none, mps has no streams: where the program may run there, the block needs a condition."
+    )
     levels = (Level.REVIEW, Level.REPORTED)
     nodes = (ast.Attribute, ast.Name, ast.With)
     examples = (
@@ -309,10 +340,18 @@ class StreamsAndGraphs(Rule):
         ),
     )
     _OURS = ("Stream", "Event", "stream", "streams.Stream", "streams.Event", "StreamContext")
-    _NEVER = (
-        "ExternalStream CUDAGraph graph graphs make_graphed_callables graph_pool_handle MemPool use_mem_pool"
-        " is_current_stream_capturing StreamContext".split()
-    )
+    _NEVER: ClassVar = [
+        "ExternalStream",
+        "CUDAGraph",
+        "graph",
+        "graphs",
+        "make_graphed_callables",
+        "graph_pool_handle",
+        "MemPool",
+        "use_mem_pool",
+        "is_current_stream_capturing",
+        "StreamContext",
+    ]
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
         """See Rule."""
@@ -323,7 +362,9 @@ class StreamsAndGraphs(Rule):
         if name.split(".")[0] in self._NEVER:
             context.done.update([node, *([node.value] if isinstance(node, ast.Attribute) else [])])
             advice = "where create_graph() is None there are no graphs: run the work itself there"
-            yield context.finding(self, node, f"torch.cuda.{name} has no general counterpart", advice=advice, group="streams")
+            yield context.finding(
+                self, node, f"torch.cuda.{name} has no general counterpart", advice=advice, group="streams"
+            )
             return
         if name not in self._OURS or isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
             return
@@ -336,12 +377,24 @@ class StreamsAndGraphs(Rule):
             generic = f"{context.target.torch}.{name.rpartition('.')[2]}"
             edits = [context.edit(node, generic)]
             message = f"{generic} is the base class of every device's"
-            yield context.finding(self, node, message, edits, Level.REVIEW, "check what it is used for", "streams")
+            yield context.finding(
+                self, node, message, edits, Level.REVIEW, "check what it is used for", "streams"
+            )
             return
         guarded = context.guarded(node) or context.target.is_torch
-        advice = "" if guarded else "on the CPU there are no streams: guard the block with is_synchronized_device()"
+        advice = (
+            ""
+            if guarded
+            else "on the CPU there are no streams: guard the block with is_synchronized_device()"
+        )
         yield context.finding(
-            self, node, self.summary, [context.edit(node, text)], None if guarded else Level.REVIEW, advice, "streams"
+            self,
+            node,
+            self.summary,
+            [context.edit(node, text)],
+            None if guarded else Level.REVIEW,
+            advice,
+            "streams",
         )
 
     def _with(self, node: ast.With, context: Context) -> Iterator[Finding]:
@@ -412,7 +465,9 @@ class PinnedMemory(Rule):
 
     name = "pin-memory"
     summary = "`x.pin_memory()` asks the accelerator, whose host memory it is."
-    why = "torch's method fails where torch knows no accelerator; the accelerator's function works everywhere."
+    why = (
+        "torch's method fails where torch knows no accelerator; the accelerator's function works everywhere."
+    )
     nodes = (ast.Call,)
     examples = (
         Example(
@@ -432,7 +487,9 @@ class PinnedMemory(Rule):
         if node.args or node.keywords or context.name(func) or not context.uses_torch:
             return
         if "pin_memory" in context.own_names and context.kinds.of(func.value) is not Kind.TENSOR:
-            yield context.finding(self, node, "a class of these files has a pin_memory() of its own", advice="look at it")
+            yield context.finding(
+                self, node, "a class of these files has a pin_memory() of its own", advice="look at it"
+            )
             return
         start, end = context.module.span(node)
         value_end = context.module.span(func.value)[1]
