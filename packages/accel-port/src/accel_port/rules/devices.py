@@ -552,6 +552,7 @@ class IsCuda(Rule):
         if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
             whole = context.module.span(parent)[0]
             edits = [Edit(whole, start, ""), Edit(value_end, end, '.device.type == "cpu"')]
+            node = parent
         elif tight:
             edits = [Edit(start, start, "("), Edit(value_end, end, '.device.type != "cpu")')]
         else:

@@ -103,7 +103,7 @@ class Autocast(Rule):
                 comma = ", " if node.keywords else ""
                 edits = [Edit(at, at, keyword + context.target.device + comma)]
                 yield context.finding(self, node, "a scaler's device is CUDA unless it is named", edits)
-        elif name in self._STATE and not (name == "torch.is_autocast_enabled" and node.args):
+        elif name in self._STATE and not (name.endswith("enabled") and (node.args or node.keywords)):
             context.done.add(node.func)
             at = context.module.text.index("(", context.module.span(node.func)[1]) + 1
             comma = ", " if node.args else ""
