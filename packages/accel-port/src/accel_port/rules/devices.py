@@ -757,8 +757,8 @@ class IntegerDevice(Rule):
     @staticmethod
     def _argument(node: ast.Call, context: Context) -> ast.expr | None:
         name = context.name(node.func)
-        if name.startswith("torch.cuda."):
-            return None
+        if name.startswith("torch.cuda.") or name == "torch.Stream":
+            return None  # these take an index
         method = node.func.attr if isinstance(node.func, ast.Attribute) and not name else ""
         if method == "to" and node.args:
             return node.args[0]
