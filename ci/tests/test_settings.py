@@ -87,7 +87,7 @@ def test_the_contracts_hold_and_each_can_break(sources: Path) -> None:
         sources,
         (f"{CPU}/probe.py", "def late():\n    import deepspeed"),
         (f"{CPU}/traits.py", "import accel_cuda.traits"),
-        (f"{CPU}/collectives.py", "import accel_core.upstream"),
+        (f"{CPU}/backends.py", "import accel_core.upstream"),
         ("packages/accel-cuda/src/accel_cuda/traits.py", "from accel_cuda import probe"),
         ("packages/accel-cuda/src/accel_cuda/probe.py", "from accel_cuda import traits"),
         (f"{CORE}/errors.py", "import accel_core.cli.main\nimport accel_cpu"),
