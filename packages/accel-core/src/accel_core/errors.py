@@ -185,6 +185,12 @@ class NoBackendForCollectives(AccelError, RuntimeError, AssertionError, ValueErr
     code = "ACC-304"
 
 
+class UnloadableCheckpoint(AccelError, RuntimeError):
+    """DeepSpeed cannot load a checkpoint into this engine, and would fail after it has changed a part."""
+
+    code = "ACC-305"
+
+
 class OpNotImplemented(AccelError, ValueError, NotImplementedError):
     """The accelerator does not have the op that was loaded. Upstream raises ValueError here."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from accel_core.errors import UnloadableCheckpoint
 from accel_core.upstream import contract, patches
 
 REAL = {"arch": "X86_64", "vendor_id_raw": "Maker of py-cpuinfo"}
@@ -77,20 +78,50 @@ def test_optimizer_states_that_are_not_restored_are_a_warning(
         def load_checkpoint(self) -> Any:
             return path, {}
 
+        def _load_zero_checkpoint(self) -> None: ...
+
     patches.patch_engine(SimpleNamespace(DeepSpeedEngine=Engine))  # type: ignore[arg-type]
     assert Engine().load_checkpoint() == (path, {})
     assert bool(caplog.records) is warned
 
 
+@pytest.mark.parametrize(
+    ("groups", "universal", "refused"),
+    [([1, None], False, True), ([1, None], True, False), ([1, 2], False, False)],
+)
+def test_parameters_outside_of_memory_are_refused_ahead_of_loading(
+    groups: list[Any], universal: bool, refused: bool
+) -> None:
+    class Engine:
+        optimizer = SimpleNamespace(fp16_partitioned_groups_flat=groups)
+
+        def load_checkpoint(self) -> None: ...
+
+        def load_universal_checkpoint(self) -> bool:
+            return universal
+
+        def _load_zero_checkpoint(self) -> str:
+            return "loaded"
+
+    patches.patch_engine(SimpleNamespace(DeepSpeedEngine=Engine))  # type: ignore[arg-type]
+    if refused:
+        with pytest.raises(UnloadableCheckpoint, match="1 of 2 groups"):
+            Engine()._load_zero_checkpoint()
+    else:
+        assert Engine()._load_zero_checkpoint() == "loaded"
+
+
 _SAVE_AND_LOAD = """
 import json, logging, torch, deepspeed
+from accel_core.errors import UnloadableCheckpoint
 logged = []
 logging.getLogger("accel_core").addFilter(lambda record: logged.append(record.getMessage()) or True)
 model = torch.nn.Sequential(torch.nn.Linear(768, 768), torch.nn.Linear(768, 768))  # each larger than 1 MiB
 nvme = {"device": "nvme", "nvme_path": FOLDER, "buffer_count": 8, "pin_memory": True}
 zero = {
     "stage": 3, "sub_group_size": 768 * 800, "stage3_param_persistence_threshold": 0,
-    "offload_param": nvme | {"buffer_size": 600_000, "max_in_cpu": 0}, "offload_optimizer": nvme,
+    "offload_param": nvme | {"buffer_size": 600_000, "max_in_cpu": 0},
+    "offload_optimizer": nvme if OPTIMIZER == "nvme" else {"device": OPTIMIZER},
 }
 config = {
     "train_micro_batch_size_per_gpu": 2, "bf16": {"enabled": True}, "zero_optimization": zero,
@@ -102,7 +133,10 @@ engine.backward(loss)
 engine.step()
 assert engine.load_checkpoint(FOLDER + "/none")[0] is None
 engine.save_checkpoint(FOLDER + "/saved")
-engine.load_checkpoint(FOLDER + "/saved")
+try:
+    engine.load_checkpoint(FOLDER + "/saved")
+except UnloadableCheckpoint as error:
+    logged.append(str(error))
 print(json.dumps([line for line in logged if "NVMe" in line]))
 """
 
@@ -110,7 +144,12 @@ print(json.dumps([line for line in logged if "NVMe" in line]))
 @pytest.mark.slow
 @pytest.mark.upstream
 @pytest.mark.skipif(importlib.util.find_spec("accel_cpu") is None, reason="not run: package accel-cpu")
-def test_deepspeed_s_engine_warns_of_them(children: Any, tmp_path: Path) -> None:
-    program = f"FOLDER = {str(tmp_path)!r}\n{_SAVE_AND_LOAD}"
+@pytest.mark.parametrize(
+    ("optimizer", "said"), [("cpu", "cannot load a checkpoint"), ("nvme", "has not restored")]
+)
+def test_deepspeed_s_engine_says_what_it_cannot_load(
+    children: Any, tmp_path: Path, optimizer: str, said: str
+) -> None:
+    program = f"FOLDER, OPTIMIZER = {str(tmp_path)!r}, {optimizer!r}\n{_SAVE_AND_LOAD}"
     (line,) = children.run(program, [], DS_ACCELERATOR="cpu").report
-    assert "has not restored" in line
+    assert said in line

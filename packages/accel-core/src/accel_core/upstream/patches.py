@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from accel_core import env
-from accel_core.errors import InvalidZenFlow
+from accel_core.errors import InvalidZenFlow, UnloadableCheckpoint
 from accel_core.upstream import contract
 
 if TYPE_CHECKING:
@@ -72,8 +72,29 @@ def patch_engine(module: ModuleType) -> None:
     """Change what `deepspeed.runtime.engine`, which has just been imported, does with ZenFlow and with NVMe."""
     engine = module.DeepSpeedEngine
     engine.load_checkpoint = _warning(engine.load_checkpoint)
+    engine._load_zero_checkpoint = _refusing(engine._load_zero_checkpoint)
     if hasattr(module, "configure_zenflow"):
         module.configure_zenflow = _finite(module.configure_zenflow)  # type: ignore[attr-defined]
+
+
+def _refusing(stock: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `_load_zero_checkpoint`, which would fail after it has replaced a part, that refuses ahead of it."""
+
+    @functools.wraps(stock)
+    def load_zero_checkpoint(engine: Any, *args: Any, **kwargs: Any) -> Any:
+        groups = getattr(engine.optimizer, "fp16_partitioned_groups_flat", ())
+        outside = sum(group is None for group in groups)
+        if outside and not engine.load_universal_checkpoint():
+            raise UnloadableCheckpoint(
+                what="DeepSpeed cannot load a checkpoint into parameters that are on NVMe",
+                found=f"{outside} of {len(groups)} groups of parameters on NVMe, the optimizer in memory",
+                expected="parameters in memory",
+                do="give offload_param a max_in_cpu of at least the rank's number of parameters, or the device cpu: "
+                "the files of a checkpoint are the same",
+            )
+        return stock(engine, *args, **kwargs)
+
+    return load_zero_checkpoint
 
 
 def _warning(stock: Callable[..., Any]) -> Callable[..., Any]:
