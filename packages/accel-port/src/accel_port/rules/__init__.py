@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 
-from accel_port.rules import devices, other, runtime, tensors, training
+from accel_port.rules import comparisons, devices, other, placement, runtime, tensors, training
 from accel_port.rules.base import Rule
 
 RULES: tuple[Rule, ...] = (
@@ -18,10 +18,10 @@ RULES: tuple[Rule, ...] = (
     training.StreamsAndGraphs(),
     training.Profiler(),
     training.PinnedMemory(),
-    devices.Comparison(),
-    devices.CudaMethod(),
-    devices.IsCuda(),
-    devices.IntegerDevice(),
+    comparisons.Comparison(),
+    placement.CudaMethod(),
+    comparisons.IsCuda(),
+    placement.IntegerDevice(),
     runtime.Availability(),
     runtime.CurrentDevice(),
     runtime.Seed(),

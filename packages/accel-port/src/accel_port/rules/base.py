@@ -386,6 +386,28 @@ def device_index(node: ast.AST) -> str:
 _DEVICE = re.compile(r"cuda(:\d+)?")
 
 
+def named(node: ast.expr, pattern: re.Pattern[str]) -> bool:
+    """Return whether a name, or an attribute's, fits a pattern."""
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return bool(pattern.search(name))
+
+
+def is_constant(node: ast.AST | None, value: object) -> bool:
+    """Return whether an expression is this constant."""
+    return isinstance(node, ast.Constant) and node.value == value and type(node.value) is type(value)
+
+
+def merged(edits: list[Edit]) -> list[Edit]:
+    """Join edits that touch, in the order of the text."""
+    joined: list[Edit] = []
+    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
+        if joined and joined[-1].end == edit.start:
+            joined[-1] = Edit(joined[-1].start, edit.end, joined[-1].text + edit.text)
+        else:
+            joined.append(edit)
+    return joined
+
+
 class Rule:
     """One subject of a port. A rule sees each node of its types, outer nodes first, unless another rule took it."""
 

@@ -1,23 +1,27 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: their texts, integers that stand for them, `.cuda()`, `is_cuda`, comparisons and `map_location`."""
+"""Texts of devices: alone, in a choice between CUDA and the CPU, and in `map_location`."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from accel_port.kinds import OPTION_OBJECTS, Kind
-from accel_port.rules.base import Context, Edit, Example, Finding, Level, Rule, device_index, is_cuda_text
-from accel_port.rules.runtime import CurrentDevice
-
-_DEVICE_NAME = re.compile(r"(^|_)(device|dev|devices)s?($|_)|device$", re.IGNORECASE)
-_INDEX_NAME = re.compile(r"(^|_)(gpu|gpu_id|gpus|rank|local_rank|device_id|gpu_index)$", re.IGNORECASE)
-_KERNELS = re.compile(
-    r"apex|triton|flash|_C\b|_cuda|cuda_|kernel|_ext\b|ext_|fused|xformers|cupy|numba|bitsandbytes"
+from accel_port.rules.base import (
+    Context,
+    Edit,
+    Example,
+    Finding,
+    Level,
+    Rule,
+    is_constant,
+    is_cuda_text,
+    merged,
 )
+
+DEVICE_NAME = re.compile(r"(^|_)(device|dev|devices)s?($|_)|device$", re.IGNORECASE)
 _TAKES_DEVICE_FIRST = [
     "torch.device",
     "torch.Generator",
@@ -128,8 +132,8 @@ class Ternary(Rule):
         if device is None:
             if (
                 context.calls(test, "torch.cuda.is_available")
-                and _is(node.body, True)
-                and _is(node.orelse, False)
+                and is_constant(node.body, True)
+                and is_constant(node.orelse, False)
             ):
                 context.done.update(ast.walk(node))
                 yield context.finding(
@@ -175,8 +179,8 @@ class Ternary(Rule):
     def _is_cpu(node: ast.expr, context: Context) -> bool:
         if context.calls(node, "torch.device"):
             assert isinstance(node, ast.Call)
-            return bool(node.args) and _is(node.args[0], "cpu")
-        return _is(node, "cpu")
+            return bool(node.args) and is_constant(node.args[0], "cpu")
+        return is_constant(node, "cpu")
 
     @staticmethod
     def _without_availability(test: ast.expr, context: Context) -> list[Edit]:
@@ -251,7 +255,7 @@ class DeviceArgument(Rule):
                 )
 
     def _with_index(self, node: ast.Call, context: Context) -> Iterator[Finding]:
-        if len(node.args) != 2 or not _is(node.args[0], "cuda"):
+        if len(node.args) != 2 or not is_constant(node.args[0], "cuda"):
             return
         kind, index = node.args
         context.done.update([kind])
@@ -282,10 +286,10 @@ class DeviceArgument(Rule):
             case ast.Assign(targets=[ast.Name() as name]) | ast.AnnAssign(target=ast.Name() as name):
                 return self._as_name(name, context)
             case ast.Assign(targets=[ast.Attribute(attr=name)]):
-                return ("device", "") if _DEVICE_NAME.search(name) else ("reported", "")
+                return ("device", "") if DEVICE_NAME.search(name) else ("reported", "")
             case ast.arguments():
                 arg = _parameter(parent, node)
-                named = arg is not None and _DEVICE_NAME.search(arg.arg)
+                named = arg is not None and DEVICE_NAME.search(arg.arg)
                 return ("device", "") if named else ("reported", "a default that may be a device")
             case ast.Return():
                 function = context.module.function(parent)
@@ -348,12 +352,12 @@ class DeviceArgument(Rule):
                 arguments = binding.node.args
                 names = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
                 for at, arg in enumerate(names):
-                    if where in (at, arg.arg) and _DEVICE_NAME.search(arg.arg):
+                    if where in (at, arg.arg) and DEVICE_NAME.search(arg.arg):
                         return "device", ""
         return "reported", "a text that may be a device"
 
     def _as_name(self, name: ast.Name, context: Context) -> tuple[str, str]:
-        if _DEVICE_NAME.search(name.id):
+        if DEVICE_NAME.search(name.id):
             return "device", ""
         uses = [use for use in context.module.uses(name) if isinstance(use.ctx, ast.Load)]
         found = {self.context_of(use, context)[0] for use in uses}
@@ -364,410 +368,9 @@ class DeviceArgument(Rule):
     @staticmethod
     def _in_dict(parent: ast.Dict, node: ast.expr) -> tuple[str, str]:
         for key, value in zip(parent.keys, parent.values, strict=True):
-            if value is node and isinstance(key, ast.Constant) and _DEVICE_NAME.search(str(key.value)):
+            if value is node and isinstance(key, ast.Constant) and DEVICE_NAME.search(str(key.value)):
                 return "review", "a device in a table of settings"
         return "reported", "a key or value of a table"
-
-
-class CudaMethod(Rule):
-    """`.cuda()` of tensors and modules."""
-
-    name = "cuda-method"
-    summary = "`x.cuda(...)` becomes `x.to(...)` with the accelerator's device."
-    why = "An index becomes a device's name; a device stays; what may be either is left."
-    levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
-    nodes = (ast.Call, ast.Attribute)
-    examples = (
-        Example(
-            "import torch\n\n\ndef move(x, rank: int):\n    return x.cuda(), x.cuda(rank, non_blocking=True)\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef move(x, rank: int):\n"
-            "    return x.to(get_accelerator().device_name()),"
-            " x.to(get_accelerator().device_name(rank), non_blocking=True)\n",
-        ),
-        Example(
-            "import torch\n\n\ndef like(x, w):\n    return x.cuda(w.device)\n",
-            "import torch\n\n\ndef like(x, w):\n    return x.to(w.device)\n",
-            "import torch\n\n\ndef like(x, w):\n    return x.to(w.device)\n",
-        ),
-    )
-
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
-        if isinstance(node, ast.Attribute):
-            tensor = node.attr == "cuda" and context.kinds.of(node.value) in (Kind.TENSOR, Kind.MODULE)
-            if (tensor or context.name(node) in ("torch.Tensor.cuda", "torch.nn.Module.cuda")) and (
-                not context.is_called(node)
-            ):
-                context.done.add(node)
-                yield context.finding(
-                    self, node, "the method is passed on, not called", advice="pass a lambda"
-                )
-            return
-        assert isinstance(node, ast.Call)
-        func = node.func
-        if not isinstance(func, ast.Attribute) or func.attr != "cuda" or context.name(func):
-            return
-        context.done.add(func)
-        above = func.value.func if isinstance(func.value, ast.Call) else None
-        if isinstance(above, ast.Name) and above.id == "super":
-            yield context.finding(
-                self, node, "super().cuda() of a class of the program", advice="override to()"
-            )
-            return
-        if not context.may_move(func.value):
-            if self._is_part_of_own(func, context):
-                found = self._moved(node, func, context)
-                advice = found.advice or "check that it is a tensor or a module"
-                yield replace(found, level=Level.REVIEW, advice=advice) if found.edits else found
-                return
-            advice = "give the class a method to(), and call that"
-            yield context.finding(
-                self, node, "a class of these files has a method cuda() of its own", advice=advice
-            )
-            return
-        yield self._moved(node, func, context)
-
-    @staticmethod
-    def _is_part_of_own(func: ast.Attribute, context: Context) -> bool:
-        """Return whether it is `self.x.cuda()` in a method that is called cuda itself: it moves the object's parts."""
-        function = context.module.function(func)
-        own = function is not None and function.name == "cuda"
-        part = func.value
-        return (
-            own
-            and isinstance(part, ast.Attribute)
-            and isinstance(part.value, ast.Name)
-            and part.value.id == "self"
-        )
-
-    def _moved(self, node: ast.Call, func: ast.Attribute, context: Context) -> Finding:
-        module = context.module
-        _, value_end = module.span(func.value)
-        _, func_end = module.span(func)
-        named = Edit(func_end - len("cuda"), func_end, "to")
-        assert module.text[named.start : func_end] == "cuda"
-        assert value_end <= named.start
-        keyword = next((k for k in node.keywords if k.arg == "device"), None)
-        argument = node.args[0] if node.args else keyword.value if keyword else None
-        rest: list[Edit] = []
-        if len(node.args) == 2:
-            at = module.argument_start(node.args[1], node)
-            rest.append(Edit(at, at, "non_blocking="))
-        if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
-            return context.finding(
-                self, node, "arguments that are not seen here", advice="write .to(device, …)"
-            )
-        if argument is None:
-            open_at = module.text.index("(", func_end) + 1
-            comma = ", " if node.keywords else ""
-            return context.finding(
-                self,
-                node,
-                self.summary,
-                [named, Edit(open_at, open_at, context.target.device + comma), *rest],
-            )
-        if keyword is not None:
-            rest.append(Edit(*module.keyword_name(keyword), ""))
-        return self._with_argument(node, argument, [named], rest, context)
-
-    def _with_argument(
-        self, node: ast.Call, argument: ast.expr, named: list[Edit], rest: list[Edit], context: Context
-    ) -> Finding:
-        start, end = context.module.span(argument)
-        text = device_text(argument, context)
-        kind = context.kinds.of(argument)
-        if text is not None:
-            context.done.add(argument)
-            return context.finding(self, node, self.summary, [*named, *rest, *text.edits(context)])
-        if context.calls(argument, "torch.cuda.current_device"):
-            context.done.update(ast.walk(argument))
-            edits = [*named, *rest, context.edit(argument, context.target.current_device)]
-            return context.finding(self, node, self.summary, edits)
-        if kind is Kind.DEVICE or _named(argument, _DEVICE_NAME):
-            level = None if kind is Kind.DEVICE else Level.REVIEW
-            message = (
-                self.summary if level is None else "the argument is named as a device: check that it is none"
-            )
-            return context.finding(self, node, message, [*named, *rest], level)
-        if kind in (Kind.INDEX, Kind.NONE) or _named(argument, _INDEX_NAME):
-            level = None if kind in (Kind.INDEX, Kind.NONE) else Level.REVIEW
-            message = (
-                self.summary if level is None else "the argument is named as an index: check that it is one"
-            )
-            before, after = context.target.indexed("\0").split("\0")
-            edits = [*named, *rest, Edit(start, start, before), Edit(end, end, after)]
-            return context.finding(self, node, message, _merged(edits), level)
-        return context.finding(
-            self,
-            node,
-            ".cuda(x) with an x that may be an index or a device",
-            advice="an index: .to(get_accelerator().device_name(x)); a device: .to(x)",
-        )
-
-
-class IsCuda(Rule):
-    """`x.is_cuda` of tensors."""
-
-    name = "is-cuda"
-    summary = "`x.is_cuda` asks whether the tensor is on the accelerator."
-    why = "On the CPU accelerator `on_accelerator(x)` is true where `is_cuda` was false."
-    levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
-    nodes = (ast.Attribute,)
-    examples = (
-        Example(
-            "import torch\n\n\ndef check(x):\n    assert x.is_cuda\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef check(x):\n"
-            "    assert get_accelerator().on_accelerator(x)\n",
-            'import torch\n\n\ndef check(x):\n    assert x.device.type != "cpu"\n',
-        ),
-    )
-
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
-        assert isinstance(node, ast.Attribute)
-        if node.attr != "is_cuda" or isinstance(node.ctx, (ast.Store, ast.Del)) or context.name(node):
-            return
-        context.done.add(node)
-        if "is_cuda" in context.own_names and context.kinds.of(node.value) is not Kind.TENSOR:
-            yield context.finding(
-                self, node, "a class of these files has an is_cuda of its own", advice="look at it"
-            )
-            return
-        if (guarded := guards_kernel(node, context)) is not None:
-            advice = "keep it: on other devices the condition is false"
-            yield context.finding(self, node, f"it guards {guarded}, which is CUDA's", advice=advice)
-            return
-        start, _ = context.module.span(node)
-        _, value_end = context.module.span(node.value)
-        end = context.module.span(node)[1]
-        if not context.target.is_torch and branch_is_harmless(node, context):
-            edits = [
-                Edit(start, start, f"{context.target.accelerator}.on_accelerator("),
-                Edit(value_end, end, ")"),
-            ]
-            yield context.finding(self, node, self.summary, edits)
-            return
-        parent = context.parent(node)
-        tight = isinstance(parent, (ast.UnaryOp, ast.Compare))
-        if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
-            whole = context.module.span(parent)[0]
-            edits = [Edit(whole, start, ""), Edit(value_end, end, '.device.type == "cpu"')]
-            node = parent
-        elif tight:
-            edits = [Edit(start, start, "("), Edit(value_end, end, '.device.type != "cpu")')]
-        else:
-            edits = [Edit(value_end, end, '.device.type != "cpu"')]
-        yield context.finding(
-            self, node, self.summary, edits, None if context.target.is_torch else Level.REVIEW
-        )
-
-
-class Comparison(Rule):
-    """Comparisons of a device with "cuda"."""
-
-    name = "comparison"
-    summary = "A device that was compared with CUDA is compared with the accelerator, or with the CPU."
-    why = (
-        "`== device_name()` is true on the CPU accelerator, too. It is written only where the branch changes nothing"
-        ' there; elsewhere `!= "cpu"` is, which is false on the CPU as before.'
-    )
-    levels = (Level.REVIEW, Level.REPORTED)
-    nodes = (ast.Compare, ast.Call)
-    examples = (
-        Example(
-            'import torch\n\n\ndef wait(x):\n    if x.device.type == "cuda":\n        torch.cuda.synchronize()\n',
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef wait(x):\n"
-            "    if x.device.type == get_accelerator().device_name():\n        get_accelerator().synchronize()\n",
-            'import torch\n\n\ndef wait(x):\n    if x.device.type != "cpu":\n        torch.accelerator.synchronize()\n',
-        ),
-    )
-
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
-        if isinstance(node, ast.Call):
-            yield from self._starts_with(node, context)
-            return
-        assert isinstance(node, ast.Compare)
-        if len(node.ops) != 1:
-            return
-        left, op, right = node.left, node.ops[0], node.comparators[0]
-        if isinstance(op, (ast.In, ast.NotIn)):
-            if isinstance(right, (ast.List, ast.Tuple, ast.Set)):
-                words = [item for item in right.elts if is_cuda_text(item)]
-                if words:
-                    context.done.update(words)
-                    yield context.finding(
-                        self, node, "a device is looked up in a list", advice="add the accelerator"
-                    )
-                return
-            text, other = left, right
-        else:
-            text, other = (left, right) if is_cuda_text(left) else (right, left)
-        if not is_cuda_text(text) or not isinstance(op, (ast.Eq, ast.NotEq, ast.In, ast.NotIn)):
-            return
-        context.done.add(text)
-        yield self._compared(node, text, other, op, context)
-
-    def _compared(
-        self, node: ast.Compare, text: ast.expr, other: ast.expr, op: ast.cmpop, context: Context
-    ) -> Finding:
-        if self._is_users_word(other, context):
-            return context.finding(
-                self,
-                node,
-                "the user's word is compared",
-                advice="change it together with the option that it is from",
-            )
-        if (guarded := guards_kernel(node, context)) is not None:
-            advice = "keep it: the feature stays off on other devices"
-            return context.finding(self, node, f"it guards {guarded}, which is CUDA's", advice=advice)
-        if isinstance(op, (ast.NotEq, ast.NotIn)):
-            return context.finding(
-                self, node, "a feature of CUDA is switched off", advice="keep it, or look at it"
-            )
-        if self._has_sibling(node, context):
-            advice = "put the accelerator's branch last, or keep the chain"
-            return context.finding(self, node, "one branch for each kind of device", advice=advice)
-        if not isinstance(other, (ast.Attribute, ast.Name, ast.Call)):
-            return context.finding(self, node, "a comparison with a text of CUDA", advice="look at it")
-        if device_index(text):
-            return context.finding(self, node, "one device is meant", advice="compare torch.device(x).index")
-        if not context.target.is_torch and branch_is_harmless(node, context):
-            edits = [context.edit(text, context.target.device)]
-        else:
-            start, end = context.module.span(node)
-            inner, inner_end = context.module.span(other)
-            if isinstance(op, ast.In):
-                edits = [Edit(start, inner, '"cpu" not in '), Edit(inner_end, end, "")]
-            else:
-                edits = [Edit(start, inner, ""), Edit(inner_end, end, ' != "cpu"')]
-            edits = [edit for edit in edits if edit.start != edit.end or edit.text]
-        return context.finding(self, node, self.summary, edits, Level.REVIEW, "check the branch on the CPU")
-
-    def _starts_with(self, node: ast.Call, context: Context) -> Iterator[Finding]:
-        func = node.func
-        if not isinstance(func, ast.Attribute) or func.attr != "startswith" or len(node.args) != 1:
-            return
-        if not _is(node.args[0], "cuda"):
-            return
-        context.done.add(node.args[0])
-        if self._is_users_word(func.value, context) or (guards_kernel(node, context) is not None):
-            yield context.finding(
-                self, node, "the user's word, or a guard of CUDA's kernels", advice="look at it"
-            )
-            return
-        if not context.target.is_torch and branch_is_harmless(node, context):
-            edits = [context.edit(node.args[0], context.target.device)]
-        else:
-            start = context.module.span(node)[0]
-            parent = context.parent(node)
-            if isinstance(parent, (ast.UnaryOp, ast.Compare)):
-                yield context.finding(
-                    self, node, "a device's text is looked at", advice="use torch.device(x).type"
-                )
-                return
-            edits = [Edit(start, start, "not "), context.edit(node.args[0], '"cpu"')]
-        yield context.finding(self, node, self.summary, edits, Level.REVIEW, "check the branch on the CPU")
-
-    @staticmethod
-    def _is_users_word(other: ast.expr, context: Context) -> bool:
-        if isinstance(other, ast.Subscript) and context.name(other.value) == "os.environ":
-            return True
-        if isinstance(other, ast.Call) and context.name(other.func) in ("os.getenv", "os.environ.get"):
-            return True
-        if not isinstance(other, ast.Attribute) or not isinstance(other.value, ast.Name):
-            return False
-        return other.value.id in OPTION_OBJECTS
-
-    @staticmethod
-    def _has_sibling(node: ast.Compare, context: Context) -> bool:
-        statement = context.module.statement(node)
-        if not isinstance(statement, ast.If):
-            return False
-        chain: list[ast.stmt] = [statement]
-        above = context.parent(statement)
-        while isinstance(above, ast.If) and above.orelse == [chain[-1]]:
-            chain.append(above)
-            above = context.parent(above)
-        below = statement.orelse
-        while len(below) == 1 and isinstance(below[0], ast.If):
-            chain.append(below[0])
-            below = below[0].orelse
-        words = {
-            part.value
-            for link in chain
-            if isinstance(link, ast.If)
-            for part in ast.walk(link.test)
-            if isinstance(part, ast.Constant) and isinstance(part.value, str)
-        }
-        return bool(words & {"mps", "xpu", "npu", "hpu", "mlu", "xla", "tpu", "hip", "meta"})
-
-
-class IntegerDevice(Rule):
-    """Integers where a device is expected."""
-
-    name = "integer-device"
-    summary = "An integer that stands for a device becomes the device's name."
-    why = "torch reads an integer as a device of the accelerator that it was built for: it fails on the CPU and on hpu."
-    levels = (Level.REVIEW, Level.REPORTED)
-    nodes = (ast.Call,)
-    examples = (
-        Example(
-            "import torch\nimport torch.distributed as dist\n\n\ndef place(x):\n    return x.to(dist.get_rank())\n",
-            "import torch\nimport torch.distributed as dist\nfrom deepspeed.accelerator import get_accelerator\n\n\n"
-            "def place(x):\n    return x.to(get_accelerator().device_name(dist.get_rank()))\n",
-        ),
-    )
-
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
-        assert isinstance(node, ast.Call)
-        argument = self._argument(node, context)
-        if argument is None or argument in context.done or not context.uses_torch:
-            return
-        kind = context.kinds.of(argument)
-        if self._becomes_a_name(argument, context):
-            return
-        if kind is Kind.INDEX and not context.calls(argument, "torch.cuda.current_device"):
-            if isinstance(argument, ast.Constant) and isinstance(argument.value, bool):
-                return
-            start, end = context.module.span(argument)
-            before, after = context.target.indexed("\0").split("\0")
-            edits = [Edit(start, start, before), Edit(end, end, after)]
-            yield context.finding(
-                self, argument, self.summary, edits, Level.REVIEW, "check that it is the local index"
-            )
-        elif kind is Kind.UNKNOWN and _named(argument, _INDEX_NAME):
-            advice = "an index: get_accelerator().device_name(i); a device: leave it"
-            yield context.finding(self, argument, "an argument that may be an integer device", advice=advice)
-
-    @staticmethod
-    def _becomes_a_name(argument: ast.expr, context: Context) -> bool:
-        """Return whether a variable holds current_device(), and that becomes a device's name."""
-        if not isinstance(argument, ast.Name):
-            return False
-        values = [binding.value for binding in context.module.bindings(argument)]
-        return any(
-            value is not None
-            and context.calls(value, "torch.cuda.current_device")
-            and CurrentDevice().use(value, context, set()) == "device"
-            for value in values
-        )
-
-    @staticmethod
-    def _argument(node: ast.Call, context: Context) -> ast.expr | None:
-        name = context.name(node.func)
-        if name.startswith("torch.cuda.") or name == "torch.Stream":
-            return None  # these take an index
-        method = node.func.attr if isinstance(node.func, ast.Attribute) and not name else ""
-        if method == "to" and node.args:
-            return node.args[0]
-        if name == "torch.device" and len(node.args) == 1:
-            return node.args[0]
-        if name.startswith(("torch.", "transformers.")) or method.startswith(("to", "new_")):
-            keyword = next((k for k in node.keywords if k.arg == "device"), None)
-            return keyword.value if keyword else None
-        return None
 
 
 class MapLocation(Rule):
@@ -842,63 +445,14 @@ class MapLocation(Rule):
         text = device_text(value, context)
         start, end = context.module.span(node)
         inner, inner_end = context.module.span(value)
-        if len(node.values) != 1 or (text is None and not _is(value, "cpu")):
+        if len(node.values) != 1 or (text is None and not is_constant(value, "cpu")):
             yield context.finding(self, node, "a table of devices", advice="name the one device to load to")
             return
         if text is not None and text.index is not None:
             context.done.difference_update(ast.walk(text.index))
         inside = text.edits(context) if text else []
-        edits = _merged([Edit(start, inner, ""), *inside, Edit(inner_end, end, "")])
+        edits = merged([Edit(start, inner, ""), *inside, Edit(inner_end, end, "")])
         yield context.finding(self, node, self.summary, edits, Level.REVIEW, "check that one device is meant")
-
-
-def branch_is_harmless(node: ast.AST, context: Context) -> bool:
-    """Return whether a condition decides nothing that matters on the CPU."""
-    parent = context.parent(node)
-    if isinstance(parent, ast.Assert):
-        return True
-    if isinstance(parent, ast.If) and parent.test is node and not parent.orelse:
-        return context.harmless(parent.body)
-    return False
-
-
-def guards_kernel(node: ast.AST, context: Context) -> str | None:
-    """Return the function of a CUDA library that a condition guards; None if it guards none."""
-    below = node
-    for parent in context.module.ancestors(node):
-        if isinstance(parent, (ast.If, ast.IfExp)) and below is parent.test:
-            body = parent.body if isinstance(parent.body, list) else [parent.body]
-            for statement in body:
-                for part in ast.walk(statement):
-                    if isinstance(part, ast.Call):
-                        name = context.name(part.func)
-                        if name and not name.startswith("torch.") and _KERNELS.search(name):
-                            return name
-            return None
-        if isinstance(parent, ast.stmt):
-            return None
-        below = parent
-    return None
-
-
-def _named(node: ast.expr, pattern: re.Pattern[str]) -> bool:
-    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-    return bool(pattern.search(name))
-
-
-def _is(node: ast.AST, value: object) -> bool:
-    return isinstance(node, ast.Constant) and node.value == value and type(node.value) is type(value)
-
-
-def _merged(edits: list[Edit]) -> list[Edit]:
-    """Join edits that touch, in the order of the text."""
-    joined: list[Edit] = []
-    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
-        if joined and joined[-1].end == edit.start:
-            joined[-1] = Edit(joined[-1].start, edit.end, joined[-1].text + edit.text)
-        else:
-            joined.append(edit)
-    return joined
 
 
 def _parameter(arguments: ast.arguments, default: ast.expr) -> ast.arg | None:
