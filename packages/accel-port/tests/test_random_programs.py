@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from accel_port.porting import applied, port
@@ -119,8 +119,9 @@ HEADERS = st.sampled_from(
 )
 
 
+@pytest.mark.slow  # programs drawn at random: a count for `make test-all`
 @pytest.mark.parametrize("target", ["deepspeed", "torch"])
-@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@settings(max_examples=2000, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 @given(header=HEADERS, lines=LINES, newline=st.sampled_from(["\n", "\r\n"]))
 def test_program(target: str, header: str, lines: list[str], newline: str) -> None:
     text = newline.join([*header.split("\n"), *lines, ""])

@@ -129,7 +129,7 @@ class Context:
         self.done: set[ast.AST] = set()  # nodes that a rule has dealt with
         self.opened: set[ast.AST] = set()  # f-strings that are replaced by what is in them
         self.seen: set[str] = set()  # what is reported once a file
-        self.uses_torch = bool(re.search(r"\btorch\b", module.text))
+        self.uses_torch = bool(re.search(r"\btorch\b|cuda", module.text))
         self._flags = self._flags_set_from_is_available()
         self.is_library = not self._is_script()
         self.may_run_on_cpu = not any(self._needs_cuda(node) for node in ast.walk(module.tree))

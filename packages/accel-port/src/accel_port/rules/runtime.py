@@ -475,8 +475,8 @@ class RuntimeFunction(Rule):
         mistaken = self._device_as_index(call, name, context)
         if mistaken is not None and not context.target.is_torch:
             level, message = Level.REVIEW, "a device is given where the accelerator expects an index"
-            context.done.add(mistaken)
             if isinstance(mistaken, ast.Constant):
+                context.done.add(mistaken)
                 edits.append(context.edit(mistaken, device_index(mistaken) or "None"))
             else:
                 end = context.module.span(mistaken)[1]
