@@ -48,11 +48,10 @@ def test_all_functions_give_the_bits_of_plain_torch(machine: Any) -> None:
     draw, before = random.Random(0), machine.accel_driver_launches()
     for _ in range(24):
         bits, kind = draw.choice([4, 8]), draw.choice([0, 1])
-        values = (torch.randn(8, 8 * draw.randint(1, 9)) * 9).to(
-            draw.choice([torch.half, torch.bfloat16, torch.float])
-        )
+        dtypes = [torch.half, torch.bfloat16, torch.float]
+        values = (torch.randn(8, 8 * draw.randint(1, 9)) * 9).to(draw.choice(dtypes))
         values[draw.randrange(8), 3] = draw.choice([0.0, float("nan"), float("inf")])
-        error, there = torch.randn(values.numel()), values.cuda()
+        error, there = torch.randn(values.numel()).to(draw.choice(dtypes)), values.cuda()
         wanted = PLAIN.quantize(values, 8, bits, kind)
         found = op.quantize(there, 8, bits, kind)
         same(found, wanted)

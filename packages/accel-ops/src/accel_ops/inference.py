@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 import torch
 from torch.nn import functional
 
-from accel_core.errors import FunctionNotImplemented
+from accel_core.errors import FunctionNotImplemented, InvalidOpArgument
 from accel_core.op_builder import Implementation, OpFunctions
 from accel_ops.fused_optimizers import has_op
 from accel_ops.plain import PlainBuilder
@@ -402,6 +402,39 @@ class TransformerFunctions(OpFunctions):
         cos, sin = angles(positions, width, float(theta), interleaved=interleaved)
         turned = self.rotate(x[..., :width], cos, sin, interleaved)
         return turned if x.shape[-1] == width else torch.cat((turned, x[..., width:]), dim=-1)
+
+    def apply_rotary_pos_emb(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        rotary_dim: int,
+        offset: int,
+        num_heads: int,
+        rotate_half: bool,
+        rope_theta: float,
+    ) -> list[torch.Tensor]:
+        """Return query and key with the first `rotary_dim` channels of each head rotated.
+
+        query, key: (batch, heads, tokens, width), or (batch, tokens, heads * width) with `num_heads` heads of query.
+        offset: the position of the first token. As in DeepSpeed's kernel, channel i turns with i + rotary_dim / 2
+        whatever `rotate_half` says. Raises InvalidOpArgument if a head does not have an even number of these channels.
+        """
+        width, rest = divmod(query.shape[-1], 1 if query.dim() == 4 else max(num_heads, 1))
+        if num_heads < 1 or rest or key.shape[-1] % width or rotary_dim % 2 or not 0 < rotary_dim <= width:
+            raise InvalidOpArgument(
+                what="apply_rotary_pos_emb cannot rotate these channels",
+                found=f"rotary_dim = {rotary_dim}, num_heads = {num_heads}, query {tuple(query.shape)}, "
+                f"key {tuple(key.shape)}",
+                expected="heads of the same width, with an even rotary_dim of at most that width",
+                do="pass the model's own rotary_dim and num_heads",
+            )
+        turned = []
+        for x in (query, key):
+            rows = x.transpose(1, 2) if x.dim() == 4 else x.unflatten(-1, (-1, width))
+            at = offset + torch.arange(rows.shape[1], device=x.device)
+            rows = self._turned(rows, at, rotary_dim, rope_theta, interleaved=False)
+            turned.append((rows.transpose(1, 2) if x.dim() == 4 else rows.flatten(-2)).contiguous())
+        return turned
 
     def dequantize(self, weight: torch.Tensor, scale: torch.Tensor, groups: int) -> torch.Tensor:
         """Return an int8 weight times the scale of each group, in float16 whatever the name's type, as upstream's."""

@@ -8,6 +8,10 @@ Symmetric: integer = x * scale, scale = 2^bits / (2 max|x|). Asymmetric: integer
 layouts are DeepSpeed's.
 
 A group with a NaN or an infinity becomes NaN (or infinite) as a whole, so that an overflow is seen by the receiver.
+
+Error feedback (`loco_*`) computes in float32, except for float16 numbers and errors. These are added in float16, as
+DeepSpeed's kernels add them, and so are the decoded parts of a reduction. The new error is then the sum minus what a
+receiver decodes in float16: with beta = 0 the two are the sum to the last bit.
 """
 
 from __future__ import annotations
@@ -104,7 +108,11 @@ class QuantizerFunctions(OpFunctions):
         """
         order = pipeline_size, nodes, devices_per_node
         rows = swizzle(_swizzle_rows("loco_swizzle_quant", input_vals, groups, num_bits, order), *order)
-        return _with_feedback("loco_swizzle_quant", rows, error_feedback, err_beta, num_bits, quant_type)
+        half = input_vals.dtype == error_feedback.dtype == torch.float16
+        dtype = torch.float16 if half else torch.float32
+        return _with_feedback(
+            "loco_swizzle_quant", rows, error_feedback, err_beta, num_bits, quant_type, dtype
+        )
 
     def quantized_reduction(
         self,
@@ -138,10 +146,19 @@ class QuantizerFunctions(OpFunctions):
     ) -> Pair:
         """`quantized_reduction` of the sum and the errors of former steps, which are updated in place."""
         what = "loco_quantized_reduction"
+        dtype = torch.float16 if error_feedback.dtype == torch.float16 else torch.float32
         rows = _sum(
-            what, input_vals, input_scales, in_groups, out_groups, num_bits, quant_type, devices_per_node
+            what,
+            input_vals,
+            input_scales,
+            in_groups,
+            out_groups,
+            num_bits,
+            quant_type,
+            devices_per_node,
+            dtype,
         )
-        data, parameters = _with_feedback(what, rows, error_feedback, err_beta, num_bits, quant_type)
+        data, parameters = _with_feedback(what, rows, error_feedback, err_beta, num_bits, quant_type, dtype)
         return [data.view(_reduced(input_vals, devices_per_node)), parameters]
 
     def dequantize_int4_to_half_experimental(
@@ -228,12 +245,13 @@ def _sum(
     bits: int,
     quant_type: int,
     devices: int,
+    dtype: torch.dtype = torch.float32,
 ) -> torch.Tensor:
-    """Return the sum of the devices' parts in float32, an output group a row. Added one by one, in order."""
+    """Return the sum of the devices' parts, an output group a row. Added one by one in `dtype`, in order."""
     check_bits(what, bits)
     check_last_dimension(what, data, devices)
     check_divides(what, "in_groups", in_groups, "devices_per_node", devices)
-    first, *others = _values(what, data, scales, in_groups, bits, quant_type).view(devices, -1)
+    first, *others = _values(what, data, scales, in_groups, bits, quant_type).to(dtype).view(devices, -1)
     for other in others:
         first.add_(other)
     total: torch.Tensor = first.view(out_groups, group_width(what, first.numel(), out_groups))
@@ -245,14 +263,23 @@ def _reduced(data: torch.Tensor, devices: int) -> list[int]:
 
 
 def _with_feedback(
-    what: str, rows: torch.Tensor, error: torch.Tensor, beta: float, bits: int, quant_type: int
+    what: str,
+    rows: torch.Tensor,
+    error: torch.Tensor,
+    beta: float,
+    bits: int,
+    quant_type: int,
+    dtype: torch.dtype,
 ) -> Pair:
-    """Return flat integers and parameters of rows + error. The error becomes a mean of itself and the new error."""
+    """Return flat integers and parameters of rows + error. The error becomes a mean of itself and the new error.
+
+    dtype: to which the sum and the numbers that a receiver decodes are rounded.
+    """
     check_same_size(what, "error_feedback", error, rows.numel())
     before = error.detach().reshape(rows.shape).to(torch.float32, copy=True)
-    wanted = rows.add_(before)
+    wanted = (rows + before).to(dtype).to(torch.float32)
     integers, parameters = quantize_groups(wanted.clone(), bits, _asymmetric(quant_type))
-    missed = wanted.sub_(dequantize_groups(integers, parameters, _asymmetric(quant_type)))
+    missed = wanted.sub_(dequantize_groups(integers, parameters, _asymmetric(quant_type)).to(dtype))
     after = before.mul_(beta).add_(missed.mul_(1 - beta))
     # The error of a group with a NaN would be NaN in all later steps; the receiver has seen the NaN by then.
     after.nan_to_num_(0.0, 0.0, 0.0)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from accel_core.errors import FunctionNotImplemented
+from accel_core.errors import FunctionNotImplemented, InvalidOpArgument
 from accel_ops.inference import TransformerFunctions
 
 TOLERANCE = {torch.float32: 2e-5, torch.bfloat16: 4e-2, torch.float16: 5e-3}
@@ -171,6 +171,32 @@ def test_positions_of_the_model_overrule_counted_ones() -> None:
     # Attention depends on differences of positions only.
     assert torch.allclose(shifted[0], plain[0], atol=1e-5)
     assert torch.allclose(plain[0].double(), reference(qkv, case, NONE, NONE), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("rotary", [8, 4])
+def test_queries_and_keys_are_rotated_by_position_in_both_layouts(dtype: torch.dtype, rotary: int) -> None:
+    torch.manual_seed(6)
+    op, offset = TransformerFunctions(), 3
+    query, key = torch.randn(2, 5, 4, 8).to(dtype), torch.randn(2, 5, 2, 8).to(dtype)
+    case = Case(2, 4, 2, 8, 5, rotary, halves=True, causal=True, window=0, padded=False, alibi=False)
+    padded = [torch.cat([x.new_zeros(2, offset, *x.shape[2:]), x], dim=1).double() for x in (query, key)]
+    wanted = [turned(x, case)[:, offset:] for x in padded]
+    heads_first = op.apply_rotary_pos_emb(
+        query.transpose(1, 2), key.transpose(1, 2), rotary, offset, 4, True, 1e4
+    )
+    flat = op.apply_rotary_pos_emb(query.flatten(2), key.flatten(2), rotary, offset, 4, True, 1e4)
+    for exact, one, other in zip(wanted, heads_first, flat, strict=True):
+        assert one.dtype == other.dtype == dtype
+        torch.testing.assert_close(one.transpose(1, 2).double(), exact, atol=TOLERANCE[dtype], rtol=0)
+        assert torch.equal(other.view(one.transpose(1, 2).shape), one.transpose(1, 2))
+
+
+@pytest.mark.parametrize(("rotary", "heads"), [(16, 4), (3, 4), (0, 4), (8, 3), (8, 0), (-2, 4)])
+def test_rotary_channels_that_a_head_does_not_have_are_an_error(rotary: int, heads: int) -> None:
+    x = torch.randn(1, 2, 32)
+    with pytest.raises(InvalidOpArgument, match="ACC-510"):
+        TransformerFunctions().apply_rotary_pos_emb(x, x, rotary, 0, heads, True, 1e4)
 
 
 def test_weights_of_eight_bits_are_multiplied_by_the_scales_of_their_groups() -> None:

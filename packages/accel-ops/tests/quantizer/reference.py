@@ -64,11 +64,17 @@ def moved(rows: Array, places: list[int]) -> Array:
     return result
 
 
+def rounded(values: Array, half: bool) -> Array:
+    """Return float32 numbers, those of float16 if half."""
+    with np.errstate(all="ignore"):
+        return values.astype(np.float16).astype(F32) if half else values
+
+
 def feedback(
-    total: Array, error: Array, parameters: Array, integers: Array, beta: float, asym: bool
+    total: Array, error: Array, parameters: Array, integers: Array, beta: float, asym: bool, half: bool
 ) -> Array:
     """Return the new error of a step with error feedback."""
     with np.errstate(all="ignore"):
-        missed = total - dequantize(integers, parameters, asym)
+        missed = total - rounded(dequantize(integers, parameters, asym), half)
         new = error * F32(beta) + missed * F32(1 - beta)
     return np.where(np.isfinite(new), new, F32(0))

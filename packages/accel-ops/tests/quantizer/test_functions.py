@@ -60,6 +60,25 @@ def test_error_feedback_starts_anew_after_an_overflow(op: Any) -> None:
     assert error.view(4, 8)[1:].abs().min() > 0
 
 
+@pytest.mark.parametrize("bits", [4, 8])
+def test_float16_sums_are_what_is_sent_and_the_new_error_to_the_last_bit(op: Any, bits: int) -> None:
+    # As in DeepSpeed's TestLocoQuantized: what a receiver decodes in float16, plus the error, is the float16 sum.
+    torch.manual_seed(3)
+    values, error = torch.randn(16, 16).half(), torch.randn(256).half()
+    wanted = values.view(2, 4, -1).permute(1, 0, 2).reshape(-1) + error
+    pair = op.loco_swizzle_quant(values, error, 0.0, 16, bits, op.Symmetric, 1, 2, 4)
+    decoded = op.dequantize(*pair, 16, bits, op.Symmetric).view(-1)
+    assert torch.equal(decoded + error, wanted)
+
+    error = torch.randn(64).half()
+    first, *others = decoded.view(4, 64)
+    for part in others:
+        first = first + part
+    wanted = first + error
+    pair = op.loco_quantized_reduction(*pair, error, 0.0, 16, 4, bits, op.Symmetric, 4)
+    assert torch.equal(op.dequantize(*pair, 4, bits, op.Symmetric).view(-1) + error, wanted)
+
+
 def test_error_feedback_makes_the_mean_of_many_steps_exact(op: Any) -> None:
     torch.manual_seed(0)
     values, error, total = torch.randn(2, 16), torch.zeros(32), torch.zeros(32)

@@ -108,18 +108,24 @@ def reduced(
     same(found[0], reference.pack(wanted, bits))
     same(found[1], wanted_parameters)
     assert found[0].shape == (data.shape[0] // devices,)
-    error = torch.randn(rows.size, generator=generator_of(draw)) * 0.1
-    beta = draw.random()
+    dtype, beta = draw.choice(DTYPES), draw.random()
+    half = dtype == torch.float16
+    error = (torch.randn(rows.size, generator=generator_of(draw)) * 0.1).to(dtype)
+    before = as_rows(error, out_groups).copy()
+    parts = reference.rounded(values, half)
+    total = parts[0].copy()
     with np.errstate(all="ignore"):
-        rows = rows + error.numpy().reshape(rows.shape)
+        for part in parts[1:]:
+            total = reference.rounded(total + part, half)
+        rows = reference.rounded(total.reshape(out_groups, -1) + before, half)
     wanted, wanted_parameters = reference.quantize(rows, bits, asym)
-    after = reference.feedback(rows, error.numpy().reshape(rows.shape), wanted_parameters, wanted, beta, asym)
+    after = torch.from_numpy(reference.feedback(rows, before, wanted_parameters, wanted, beta, asym, half))
     found = op.loco_quantized_reduction(
         data, parameters, error, beta, groups, out_groups, bits, int(asym), devices
     )
     same(found[0], reference.pack(wanted, bits))
     same(found[1], wanted_parameters)
-    same(error, after)
+    assert torch.equal(error, after.to(dtype).view(-1))
 
 
 def swizzled_with_feedback(op: QuantizerFunctions, draw: random.Random, unit: int = 2) -> None:
@@ -130,14 +136,15 @@ def swizzled_with_feedback(op: QuantizerFunctions, draw: random.Random, unit: in
     error = (torch.randn(groups * width, generator=generator_of(draw)) * 0.01).to(dtype)
     before = as_rows(error, groups).copy()
     total = reference.moved(as_rows(values, groups), reference.place(groups, *order))
+    half = dtype == torch.float16
     with np.errstate(all="ignore"):
-        total = total + before
+        total = reference.rounded(total + before, half)
     wanted, parameters = reference.quantize(total, bits, asym)
     found = op.loco_swizzle_quant(values, error, beta, groups, bits, int(asym), *order)
     same(found[0], reference.pack(wanted, bits))
     same(found[1], parameters)
-    after = torch.from_numpy(reference.feedback(total, before, parameters, wanted, beta, asym)).to(dtype)
-    assert torch.equal(error, after.view(-1))
+    after = torch.from_numpy(reference.feedback(total, before, parameters, wanted, beta, asym, half))
+    assert torch.equal(error, after.to(dtype).view(-1))
 
 
 CASES = [quantized_and_back, swizzled, swizzled_with_feedback]

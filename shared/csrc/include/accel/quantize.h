@@ -79,6 +79,11 @@ ACCEL_DEVICE int take(const Levels<bits>& levels, int k) {
   return (static_cast<int>(levels.at[k / 2] >> (k % 2 * 4) & 15) ^ 8) - 8;
 }
 
+template <class T>
+constexpr bool kIsHalf = false;
+template <>
+constexpr bool kIsHalf<Float16> = true;
+
 // Numbers of a tensor.
 template <class In>
 struct Values {
@@ -90,13 +95,18 @@ struct Values {
   }
 };
 
-// Sums of the same place in the parts of all devices, one by one; the parameters of a group are step (and offset).
+// The nearest float16, if `half`.
+ACCEL_DEVICE float rounded(float value, bool half) { return half ? Float16::load(Float16::store(value)) : value; }
+
+// Sums of the same place in the parts of all devices, one by one, in float16 if `half`; the parameters of a group are
+// step (and offset).
 template <int bits, bool asymmetric>
 struct Sums {
   const uint8_t* in;
   const float* parameters;
   int64_t in_width, size;
   int32_t devices;
+  bool half;
 
   ACCEL_DEVICE void load(int64_t i, float* values) const {
     for (int32_t device = 0; device < devices; ++device) {
@@ -105,25 +115,27 @@ struct Sums {
       const float step = of[0], offset = asymmetric ? of[1] : 0.0f;
       const auto levels = *reinterpret_cast<const Levels<bits>*>(in + at / 8 * bits);
       for (int k = 0; k < kPack; ++k) {
-        const float value = decode<asymmetric>(take<bits>(levels, k), step, offset);
-        values[k] = device == 0 ? value : values[k] + value;
+        const float value = rounded(decode<asymmetric>(take<bits>(levels, k), step, offset), half);
+        values[k] = device == 0 ? value : rounded(values[k] + value, half);
       }
     }
   }
 };
 
 // Errors of former steps (Xie et al., arXiv:2407.04480), in float32 (type 0), float16 (1) or bfloat16 (2); null: none.
+// half: sums and decoded numbers are rounded to float16, as in DeepSpeed's kernels.
 struct Errors {
   void* data;
   int32_t type;
   float beta, rest; // rest is 1 - beta
+  bool half;
 
   ACCEL_DEVICE float at(int64_t i) const {
     if (type == 0) return static_cast<const float*>(data)[i];
     const uint16_t stored = static_cast<const uint16_t*>(data)[i];
     return type == 1 ? Float16::load(stored) : Bfloat16::load(stored);
   }
-  // The error becomes a mean of itself and the new one; that of a group that is not finite starts anew.
+  // The error becomes a mean of itself and the new one; that of a group that is not finite becomes 0.
   ACCEL_DEVICE void update(int64_t i, float missed) const {
     const float mean = at(i) * beta + missed * rest;
     const bool finite = (bits_of_f32(mean) & 0x7f800000u) != 0x7f800000u;
@@ -149,7 +161,7 @@ ACCEL_DEVICE void quantize_group(
   const auto load = [&](int64_t i, float* values) {
     source.load(from * width + i, values);
     if (feedback)
-      for (int k = 0; k < kPack; ++k) values[k] = values[k] + errors.at(to * width + i + k);
+      for (int k = 0; k < kPack; ++k) values[k] = rounded(values[k] + errors.at(to * width + i + k), errors.half);
   };
   float values[kPack];
   Range<asymmetric> range;
@@ -169,7 +181,10 @@ ACCEL_DEVICE void quantize_group(
     for (int k = 0; k < kPack; ++k) {
       const int level = encode<bits, asymmetric>(values[k], grid);
       put<bits>(levels, k, level);
-      if (feedback) errors.update(to * width + i + k, values[k] - decode<asymmetric>(level, grid.step, grid.offset));
+      if (feedback) {
+        const float decoded = rounded(decode<asymmetric>(level, grid.step, grid.offset), errors.half);
+        errors.update(to * width + i + k, values[k] - decoded);
+      }
     }
     *reinterpret_cast<Levels<bits>*>(out + (to * width + i) / 8 * bits) = levels;
   }
@@ -207,7 +222,8 @@ ACCEL_DEVICE void dequantize(
       int32_t devices, int32_t error_type, void* errors, float beta, float rest) {                                      \
     const int64_t to = accel::place_of(accel::group(), accel::groups(), pipeline, nodes, devices);                      \
     accel::quantize_group<bits, asymmetric, true>(                                                                      \
-        out, parameters, accel::Values<accel::type>{in}, accel::Errors{errors, error_type, beta, rest}, width,          \
+        out, parameters, accel::Values<accel::type>{in},                                                                \
+        accel::Errors{errors, error_type, beta, rest, accel::kIsHalf<accel::type> && error_type == 1}, width,           \
         accel::group(), to);                                                                                            \
   }                                                                                                                     \
   ACCEL_EXPORT(accel_loco_quantize_##name##_##bits##_##kind);
@@ -224,16 +240,16 @@ ACCEL_DEVICE void dequantize(
       uint8_t* out, float* parameters, const uint8_t* in, const float* in_parameters, int64_t width, int64_t in_width,  \
       int64_t size, int32_t devices) {                                                                                  \
     accel::quantize_group<bits, asymmetric, false>(                                                                     \
-        out, parameters, accel::Sums<bits, asymmetric>{in, in_parameters, in_width, size, devices}, accel::Errors{},    \
-        width, accel::group(), accel::group());                                                                         \
+        out, parameters, accel::Sums<bits, asymmetric>{in, in_parameters, in_width, size, devices, false},              \
+        accel::Errors{}, width, accel::group(), accel::group());                                                        \
   }                                                                                                                     \
   ACCEL_EXPORT(accel_reduce_##bits##_##kind);                                                                           \
   ACCEL_KERNEL accel_loco_reduce_##bits##_##kind(                                                                       \
       uint8_t* out, float* parameters, const uint8_t* in, const float* in_parameters, int64_t width, int64_t in_width,  \
       int64_t size, int32_t devices, int32_t error_type, void* errors, float beta, float rest) {                        \
     accel::quantize_group<bits, asymmetric, true>(                                                                      \
-        out, parameters, accel::Sums<bits, asymmetric>{in, in_parameters, in_width, size, devices},                     \
-        accel::Errors{errors, error_type, beta, rest}, width, accel::group(), accel::group());                          \
+        out, parameters, accel::Sums<bits, asymmetric>{in, in_parameters, in_width, size, devices, error_type == 1},    \
+        accel::Errors{errors, error_type, beta, rest, error_type == 1}, width, accel::group(), accel::group());         \
   }                                                                                                                     \
   ACCEL_EXPORT(accel_loco_reduce_##bits##_##kind);
 

@@ -11,6 +11,7 @@ import torch
 #: Functions of `transformer_inference`, with their float type where upstream has one of each.
 TRANSFORMER = (
     "allocate_workspace_fp32",
+    "apply_rotary_pos_emb",
     "linear_layer_fp32",
     "mlp_gemm_fp32",
     "pre_rms_norm",

@@ -104,6 +104,23 @@ def _mlp_gemm(op: Any, new: Numbers) -> Pairs:
     return pairs
 
 
+def _apply_rotary_pos_emb(op: Any, new: Numbers) -> Pairs:
+    pairs: Pairs = []
+    for rotary, theta in itertools.product((8, 4), (1e4, 2.0)):
+        (q, q_), (k, k_) = new(2, 4, 5, 8), new(2, 4, 5, 8)  # batch, heads, tokens, width
+        found = op.apply_rotary_pos_emb(q_, k_, rotary, 3, 4, True, theta)
+        angle = (3 + torch.arange(5).double())[:, None] * theta ** -(
+            torch.arange(0, rotary, 2) / rotary
+        ).double()
+        cos, sin, half = angle.cos(), angle.sin(), rotary // 2
+        for ours, x in zip(found, (q, k), strict=True):
+            a, b = x[..., :half], x[..., half:rotary]
+            wanted = torch.cat([a * cos - b * sin, b * cos + a * sin, x[..., rotary:]], dim=-1)
+            pairs.append((ours, wanted))
+        pairs += [(q_, q), (k_, k)]  # inputs stay
+    return pairs
+
+
 def _core_norms(op: Any, new: Numbers) -> Pairs:
     pairs: Pairs = []
     for shape, eps in itertools.product([(6, 16), (1, 40)], _EPSILONS):
@@ -181,6 +198,7 @@ CASES: dict[str, tuple[str, Callable[[Any, Numbers], Pairs]]] = {
     "rms_qkv_gemm": ("InferenceBuilder", _rms_qkv_gemm),
     "linear_layer": ("InferenceBuilder", _linear_layer),
     "mlp_gemm": ("InferenceBuilder", _mlp_gemm),
+    "apply_rotary_pos_emb": ("InferenceBuilder", _apply_rotary_pos_emb),
     "norms of the core": ("InferenceCoreBuilder", _core_norms),
     "products of the core": ("InferenceCoreBuilder", _core_products),
     "activations of the core": ("InferenceCoreBuilder", _core_activations),

@@ -181,6 +181,35 @@ def test_errors_are_fed_back(op: Any, device: torch.device, kind: str, bits: int
 
 
 @pytest.mark.parametrize("bits", [8, 4])
+def test_float16_errors_complete_what_is_sent(op: Any, device: torch.device, bits: int) -> None:
+    """Of float16 numbers and errors, what a receiver decodes plus the new error is their float16 sum, to the last bit.
+
+    Source: DeepSpeed's unit test TestLocoQuantized, which asks for 1e-5.
+    """
+    rows = _rows().half()
+    before = (_rows(seed=23) * 0.1).half()
+    error = before.to(device, copy=True).view(-1)
+    pair = op.loco_swizzle_quant(rows.to(device), error, 0.0, _GROUPS, bits, op.Symmetric, 1, 1, 1)
+    back = op.dequantize(*pair, _GROUPS, bits, op.Symmetric).cpu().view(rows.shape)
+    apart = int((back + error.cpu().view(rows.shape) != rows + before).sum())
+    sums = op.quantize(rows.to(device), _GROUPS, bits, op.Symmetric)
+    first, *others = op.dequantize(*sums, _GROUPS, bits, op.Symmetric).cpu().view(4, -1)
+    for other in others:
+        first = first + other
+    before = before.view(4, -1)[0]
+    error = before.to(device, copy=True)
+    pair = op.loco_quantized_reduction(*sums, error, 0.0, _GROUPS, _GROUPS // 4, bits, op.Symmetric, 4)
+    back = op.dequantize(*pair, _GROUPS // 4, bits, op.Symmetric).cpu().view(-1)
+    reduced = int((back + error.cpu() != first + before).sum())
+    _expect(
+        apart == reduced == 0,
+        "loco_swizzle_quant or loco_quantized_reduction",
+        f"{apart} and {reduced} numbers that differ",
+        "decoded numbers plus new errors equal to the sums, which are added in float16",
+    )
+
+
+@pytest.mark.parametrize("bits", [8, 4])
 def test_sums_are_quantized_in_any_groups(op: Any, device: torch.device, bits: int) -> None:
     """`quantized_reduction` has as many steps as `out_groups`, whatever the groups of its parts, and they fit."""
     rows = _rows().to(device)

@@ -171,6 +171,14 @@ register_calls(
     "op_inference.functions_are_right[activations of the core-bf16]",
     bias_activation=lambda op, x, bias, kind: op.bias_activation(x, None, kind),
 )  # fmt: skip
+register_calls(
+    "InferenceBuilder", "OffsetIsForgotten", "op_inference.functions_are_right[apply_rotary_pos_emb-fp32]",
+    "op_inference.functions_are_right[apply_rotary_pos_emb-fp16]",
+    "op_inference.functions_are_right[apply_rotary_pos_emb-bf16]",
+    apply_rotary_pos_emb=lambda op, query, key, width, offset, *rest: op.apply_rotary_pos_emb(
+        query, key, width, 0, *rest
+    ),
+)  # fmt: skip
 
 _NORMS = [
     f"op_inference.functions_are_right[norms of the core-{dtype}]" for dtype in ("fp32", "fp16", "bf16")

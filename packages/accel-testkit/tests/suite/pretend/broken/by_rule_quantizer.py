@@ -178,6 +178,17 @@ def _even(op: Any, data: torch.Tensor, *arguments: Any) -> Any:
     return op.dequantize_fp32(data, *arguments)
 
 
+def _in_float32(op: Any, values: torch.Tensor, error: torch.Tensor, *rest: Any) -> Any:
+    wide = error.float()
+    result = op.loco_swizzle_quant(values.float(), wide, *rest)
+    error.copy_(wide)
+    return result
+
+
+register_calls(
+    "QuantizerBuilder", "SumsAreNotRounded", f"{_OTHERS}.float16_errors_complete_what_is_sent[4]",
+    f"{_OTHERS}.float16_errors_complete_what_is_sent[8]", loco_swizzle_quant=_in_float32,
+)  # fmt: skip
 register_calls(
     "QuantizerBuilder", "ErrorsAreNaN", f"{_OTHERS}.errors_stay_finite", loco_swizzle_quant=_keeps_nan
 )
