@@ -37,10 +37,14 @@ def exports(simulation: Simulation) -> dict[str, Any]:
 
 
 class _TensorType(type):
-    """`torch.npu.FloatTensor`: a call creates a tensor, isinstance compares dtype and device."""
+    """`torch.npu.FloatTensor`: a call creates a tensor, isinstance compares dtype and device, `x.type()` takes it."""
 
     dtype: torch.dtype
     kind: str
+
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        return cls.__qualname__
 
     def __call__(cls, *arguments: Any) -> torch.Tensor:
         sizes = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], torch.Size) else arguments
@@ -53,7 +57,9 @@ class _TensorType(type):
 
 
 def _tensor_class(name: str, dtype: torch.dtype, kind: str) -> type:
-    return _TensorType(name, (), {"dtype": dtype, "kind": kind, "__module__": f"torch.{kind}"})
+    # `x.type()` reads the name in C, and expects the module in it.
+    own = {"dtype": dtype, "kind": kind, "__module__": f"torch.{kind}", "__qualname__": name}
+    return _TensorType(f"torch.{kind}.{name}", (), own)
 
 
 _WITH_AMP = ("npu", "mlu")

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
@@ -39,6 +41,32 @@ def test_constructor_takes_data(accelerator: DeepSpeedAccelerator, name: str) ->
         found=repr(found),
         expected=repr(wanted),
         do="construct with torch.tensor(data, dtype=..., device=...)",
+    )
+
+
+def test_typed_tensor_class_is_taken_as_its_name(accelerator: DeepSpeedAccelerator) -> None:
+    """`x.type(torch.npu.FloatTensor)`, which programs ported by hand write, does what its name as a string does."""
+
+    def outcome(wanted: object) -> tuple[str, ...]:
+        try:
+            tensor = torch.ones(2).type(wanted)  # type: ignore[call-overload]
+        except (TypeError, ValueError) as error:
+            return (type(error).__name__,)
+        return tensor.type(), str(tensor.dtype), str(tensor.device)
+
+    wrong = []
+    for dtype in accelerator.supported_dtypes():
+        name = torch.empty(0, dtype=dtype, device=accelerator.device()).type()
+        holder, _, last = name.rpartition(".")
+        its_class = getattr(sys.modules.get(holder), last, None)
+        if its_class is not None and (found := outcome(its_class)) != outcome(name):
+            wrong.append(f"{name}: {' '.join(found)}, its name: {' '.join(outcome(name))}")
+    expect(
+        not wrong,
+        "a typed tensor class is not taken by Tensor.type()",
+        found="; ".join(wrong),
+        expected="what the name of the class gives as a string",
+        do="name the class with its module in tp_name, as torch does",
     )
 
 
