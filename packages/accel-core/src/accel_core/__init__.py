@@ -16,6 +16,7 @@ from accel_core.lazy import lazy_exports
 if TYPE_CHECKING:
     from accel_core.__about__ import __version__
     from accel_core.api import (
+        device_index,
         explain,
         get_accelerator,
         is_current_accelerator_supported,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from accel_core.vendor import INTERFACE_VERSION, Confirmation, Evidence, Support, Trait, Vendor
 
 _EXPORTS = {
+    "device_index": "api",
     "get_accelerator": "api",
     "set_accelerator": "api",
     "using": "api",
@@ -66,6 +68,7 @@ __all__ = [
     "Trait",
     "Vendor",
     "__version__",
+    "device_index",
     "explain",
     "get_accelerator",
     "is_current_accelerator_supported",

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 from accel_core.selection.current import CurrentAccelerator, Explanation, explain_current
@@ -18,12 +19,37 @@ set_accelerator = CURRENT.set
 using = CURRENT.using
 is_current_accelerator_supported = CURRENT.is_supported
 
-__all__ = ["explain", "get_accelerator", "is_current_accelerator_supported", "set_accelerator", "using"]
+__all__ = [
+    "device_index",
+    "explain",
+    "get_accelerator",
+    "is_current_accelerator_supported",
+    "set_accelerator",
+    "using",
+]
 
 
 def explain() -> Explanation:
     """Explain the choice of the accelerator, selecting it if necessary. Does not raise for a failed selection."""
     return explain_current(CURRENT)
+
+
+@contextmanager
+def device_index(index: int | None) -> Iterator[None]:
+    """Make a device the current one of this thread inside a `with` block; the previous one is restored after it.
+
+    None changes nothing, as in `torch.accelerator.device_index`: it is the index of a tensor on the CPU.
+    """
+    if index is None:
+        yield
+        return
+    accelerator = get_accelerator()
+    former = accelerator.current_device()
+    accelerator.set_device(index)
+    try:
+        yield
+    finally:
+        accelerator.set_device(former)
 
 
 def import_hooks() -> list[tuple[str, Callable[[ModuleType], None]]]:

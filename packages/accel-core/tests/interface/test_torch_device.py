@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+import accel_core
 from accel_core import DeepSpeedAccelerator, TorchDeviceAccelerator
 from accel_core.errors import UnsupportedBackend
 
@@ -151,3 +152,29 @@ def test_every_public_method_of_the_interface_says_what_it_does() -> None:
         and not member.__doc__
     ]
     assert undocumented == []
+
+
+def test_device_index_is_current_inside_and_the_former_one_after(toy: TorchDeviceAccelerator) -> None:
+    def fail() -> None:
+        with accel_core.device_index(1):
+            assert toy.current_device() == 1
+            toy.set_device(0)
+            raise KeyError
+
+    with accel_core.using(toy):
+        with accel_core.device_index(1), accel_core.device_index(0):
+            assert toy.current_device() == 0
+        toy.set_device(1)
+        with pytest.raises(KeyError):
+            fail()
+        assert toy.current_device() == 1
+        toy.set_device(0)
+        with pytest.raises(KeyError):
+            fail()
+        assert toy.current_device() == 0
+
+
+def test_device_index_of_none_changes_nothing(toy: TorchDeviceAccelerator) -> None:
+    with accel_core.using(toy), accel_core.device_index(None):
+        toy.set_device(1)
+    assert toy.current_device() == 1
