@@ -237,6 +237,26 @@ def test_what_is_no_use_of_cuda_is_not_reported(name: str) -> None:
     assert not port("import torch\n" + CASES[name][0]).findings
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("with torch.cuda.device(1):\n    f()", "with accel_core.device_index(1):\n    f()"),
+        (
+            "with torch.cuda.device(x.device):\n    f()",
+            "with accel_core.device_index(x.device.index):\n    f()",
+        ),
+        ("with torch.cuda.device_of(x):\n    f()", "with accel_core.device_index(x.device.index):\n    f()"),
+        ("with torch.cuda.device('cuda:1'), g():\n    f()", "with accel_core.device_index(1), g():\n    f()"),
+        ("with torch.cuda.device(either):\n    f()", None),
+        ("with torch.cuda.device(0):\n    kernel[grid](x)", None),
+    ],
+)
+def test_device_context_is_accel_cores(before: str, after: str | None, body: Callable[..., str]) -> None:
+    ported = body(before, "accel")
+    assert ported.removeprefix("import accel_core\n") == (before if after is None else after)
+    assert (after is None) == (ported == before)
+
+
 def test_methods_of_the_programs_own_classes_are_left() -> None:
     text = "import torch\n\n\nclass Batch:\n    def cuda(self):\n        return self\n\n\ndef f(b, t: torch.Tensor):\n    return b.cuda(), t.cuda()\n"
     assert "return b.cuda(), t.to(get_accelerator().device_name())" in port(text).text

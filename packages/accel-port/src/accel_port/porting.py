@@ -153,6 +153,7 @@ class _Names:
         for name, bindings in top.items():
             if any(b.imported.endswith(".get_accelerator") for b in bindings):
                 self.has_accelerator, self.alias = True, name
+        self.has_core = any(b.imported == "accel_core" for b in top.get("accel_core", ()))
         taken = {
             name.id for scope in module.scopes.values() for names in scope.uses.values() for name in names
         }
@@ -165,6 +166,8 @@ class _Names:
         lines = []
         if "torch" in needs and not self.has_torch:
             lines.append("import torch")
+        if "accel_core" in needs and not self.has_core:
+            lines.append("import accel_core")
         if "accelerator" in needs and not self.has_accelerator and self.target.import_line:
             renamed = "" if self.alias == "get_accelerator" else f" as {self.alias}"
             lines.append(self.target.import_line + renamed)

@@ -118,6 +118,13 @@ class Target:
             return f"{self.torch}.accelerator.is_available()"
         return f'{self.accelerator}.device_name() != "cpu"'
 
+    @property
+    def device_index(self) -> str:
+        """The context for the current device by index; empty for DeepSpeed, which has none."""
+        return {"accel": "accel_core.device_index", "torch": f"{self.torch}.accelerator.device_index"}.get(
+            self.name, ""
+        )
+
     def communication_backend(self) -> str:
         """Return the name of the backend of collectives."""
         if self.is_torch:

@@ -27,6 +27,7 @@ RULES: tuple[Rule, ...] = (
     runtime.Seed(),
     runtime.DeviceCount(),
     runtime.Properties(),
+    runtime.DeviceContext(),
     devices.DeviceArgument(),
     training.Backend(),
     other.Environment(),

@@ -45,7 +45,7 @@ class Finding:
     message: str
     advice: str = ""
     edits: tuple[Edit, ...] = ()
-    needs: frozenset[str] = frozenset()  # of "accelerator", "torch"
+    needs: frozenset[str] = frozenset()  # of "accelerator", "torch", "accel_core"
     group: str = ""  # findings of one group are ported together or not at all
 
     def left(self, why: str) -> Finding:
@@ -265,6 +265,8 @@ class Context:
             needs.add("accelerator")
         if re.search(rf"(?<![\w.]){re.escape(self.target.torch)}\.", written):
             needs.add("torch")
+        if "accel_core." in written:
+            needs.add("accel_core")
         found = Finding(rule.name, level, start, end, message, advice, edits, frozenset(needs), group)
         if edits and self._in_format_string(node) and not self._safe_in_format_string(node, edits):
             return found.left("the position inside of the f-string is not certain: rewrite it by hand")

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from accel_port.kinds import OPTION_OBJECTS, Kind
 from accel_port.rules.base import (
@@ -239,15 +239,19 @@ def guards_kernel(node: ast.AST, context: Context) -> str | None:
     below = node
     for parent in context.module.ancestors(node):
         if isinstance(parent, (ast.If, ast.IfExp)) and below is parent.test:
-            body = parent.body if isinstance(parent.body, list) else [parent.body]
-            for statement in body:
-                for part in ast.walk(statement):
-                    if isinstance(part, ast.Call):
-                        name = context.name(part.func)
-                        if name and not name.startswith("torch.") and _KERNELS.search(name):
-                            return name
-            return None
+            return launches_kernel(parent.body if isinstance(parent.body, list) else [parent.body], context)
         if isinstance(parent, ast.stmt):
             return None
         below = parent
+    return None
+
+
+def launches_kernel(body: Iterable[ast.AST], context: Context) -> str | None:
+    """Return the function of a CUDA library that code calls; None if it calls none."""
+    for part in (part for statement in body for part in ast.walk(statement) if isinstance(part, ast.Call)):
+        name = context.name(part.func)
+        if name and not name.startswith("torch.") and _KERNELS.search(name):
+            return name
+        if isinstance(part.func, ast.Subscript) and isinstance(part.func.value, ast.Name):
+            return f"{part.func.value.id}[…]"  # a launch of Triton
     return None

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from accel_port.kinds import Kind
 from accel_port.rules.base import Context, Edit, Example, Finding, Level, Rule, device_index, is_cuda_text
+from accel_port.rules.comparisons import launches_kernel
 from accel_port.targets import RAISE_WITHOUT_DEVICE
 
 
@@ -425,6 +426,68 @@ class Properties(Rule):
         if is_cuda_text(argument):
             return device_index(argument)
         return context.module.code(argument) + (".index" if context.kinds.of(argument) is Kind.DEVICE else "")
+
+
+class DeviceContext(Rule):
+    """`with torch.cuda.device(i):`."""
+
+    name = "device-context"
+    summary = "`with torch.cuda.device(i):` becomes the context of accel_core or torch.accelerator."
+    why = (
+        "DeepSpeed's interface has no such context: `get_accelerator().device(i)` does not change the current device."
+        " `--target accel` writes `with accel_core.device_index(i):`; `--target deepspeed` leaves it."
+    )
+    levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
+    nodes = (ast.With, ast.AsyncWith)
+    examples = (
+        Example(
+            "import torch\n\n\ndef add(x, i: int):\n    with torch.cuda.device(i):\n        return x + 1\n",
+            "import torch\n\n\ndef add(x, i: int):\n    with torch.cuda.device(i):\n        return x + 1\n",
+            "import torch\n\n\ndef add(x, i: int):\n    with torch.accelerator.device_index(i):\n"
+            "        return x + 1\n",
+        ),
+    )
+
+    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
+        """See Rule."""
+        assert isinstance(node, ast.With | ast.AsyncWith)
+        for call in [item.context_expr for item in node.items if item.optional_vars is None]:
+            if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
+                continue
+            name, argument = context.cuda_name(call.func), call.args[0]
+            if name not in ("device", "device_of"):
+                continue
+            index = device_as_index(argument, context) if name == "device" else None
+            if name == "device_of" and isinstance(
+                argument, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+            ):
+                index = f"{context.module.code(argument)}.device.index"
+            context.done.add(call.func)
+            kernel = launches_kernel(node.body, context)
+            if kernel is not None:
+                found = f"a context for {kernel}, which is CUDA's", "keep it"
+            elif not context.target.device_index:
+                found = "DeepSpeed's interface has no context for the current device", ADVICE[name]
+            elif index is None:
+                found = "a context for an x that may be an index or a device", ADVICE[name]
+            else:
+                context.done.update(ast.walk(argument))
+                edits = [context.edit(call, f"{context.target.device_index}({index})")]
+                yield context.finding(self, call, self.summary, edits)
+                continue
+            yield context.finding(self, call, found[0], advice=found[1])
+
+
+def device_as_index(argument: ast.expr, context: Context) -> str | None:
+    """Return the index of what torch.cuda.device takes as a device, None if it may be a device or an index."""
+    if context.calls(argument, "torch.cuda.current_device"):
+        return f"{context.target.function('current_device')}()"
+    if is_cuda_text(argument):
+        return device_index(argument) or "None"
+    kind = context.kinds.of(argument)
+    if kind is Kind.DEVICE:
+        return f"{context.module.code(argument)}.index"
+    return context.module.code(argument) if kind in (Kind.INDEX, Kind.NONE) else None
 
 
 class RuntimeFunction(Rule):
