@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run programs one after another, each in a fork of this process, which has imported torch and DeepSpeed once.
 
-`python run_programs.py FOLDER < PROGRAMS`; PROGRAMS is a JSON table, name to {arguments, ranks}. With two ranks or
-more the forks have the variables that torchrun sets. Prints a JSON table, name to {status, out, error}.
+`python run_programs.py FOLDER < PROGRAMS`; PROGRAMS is a JSON table, name to {arguments, ranks}, both optional. With
+two ranks or more the forks have the variables that torchrun sets. Of a notebook the code cells are run. Prints a table,
+name to {status, out, error}.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import deepspeed.accelerator  # noqa: F401
+import nbformat
 import numpy as np  # noqa: F401
 
 _LIMIT = 20_000
@@ -31,7 +33,7 @@ def main(folder: Path, programs: dict[str, dict[str, Any]]) -> None:
 
 
 def _run(path: Path, program: dict[str, Any]) -> dict[str, Any]:
-    ranks = program["ranks"]
+    ranks = program.get("ranks", 1)
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as error:
         shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port()), "WORLD_SIZE": str(ranks)}
         children = []
@@ -43,7 +45,7 @@ def _run(path: Path, program: dict[str, Any]) -> dict[str, Any]:
                 os.dup2(error.fileno(), 2)
                 os.environ.update(own)
                 os.environ["MASTER_PORT"] = shared["MASTER_PORT"]
-                _become(path, program["arguments"])
+                _become(path, program.get("arguments", []))
             children.append(child)
         statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
         out.seek(0)
@@ -56,7 +58,13 @@ def _become(path: Path, arguments: list[str]) -> NoReturn:
     sys.path.insert(0, str(path.parent))
     status: Any = 0
     try:
-        runpy.run_path(str(path), run_name="__main__")
+        if path.suffix == ".ipynb":
+            cells = nbformat.read(path, as_version=4).cells
+            exec(
+                "\n".join(cell.source for cell in cells if cell.cell_type == "code"), {"__name__": "__main__"}
+            )
+        else:
+            runpy.run_path(str(path), run_name="__main__")
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:

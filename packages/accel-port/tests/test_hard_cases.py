@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from accel_port.porting import port
+from accel_port.project import port_files
 from accel_port.rules.base import Level
 
 CASES: dict[str, tuple[str, str | None]] = {
@@ -260,6 +262,35 @@ def test_device_context_is_accel_cores(before: str, after: str | None, body: Cal
 def test_methods_of_the_programs_own_classes_are_left() -> None:
     text = "import torch\n\n\nclass Batch:\n    def cuda(self):\n        return self\n\n\ndef f(b, t: torch.Tensor):\n    return b.cuda(), t.cuda()\n"
     assert "return b.cuda(), t.to(get_accelerator().device_name())" in port(text).text
+
+
+def test_objects_of_a_class_beside_a_program_are_not_its_own(project: Callable[..., Path]) -> None:
+    program = "import torch\n{}\n\n\ndef f(b):\n    return b.cuda()\n\n\nprint(f(torch.ones(1)))\n"
+    folder = project(
+        batch="class Batch:\n    def cuda(self):\n        return self\n",
+        alone=program.format(""), user=program.format("from batch import make"),
+    )  # fmt: skip
+    alone, _, user = port_files(sorted(folder.glob("*.py")))
+    assert b"return b.to(get_accelerator().device_name())" in alone.after
+    assert user.after == user.before
+
+
+@pytest.mark.parametrize(
+    ("lines", "known"),
+    [
+        ("x = x.view(2)\nx.cuda()", True),
+        ("x = x.view(2)\nif f():\n    x.cuda()", True),
+        ("x = x.view(2)\nif f():\n    x = Batch()\nx.cuda()", False),
+        ("x = x.view(2)\nfor _ in f():\n    x.cuda()\n    x = Batch()", False),
+        ("try:\n    x = f()\n    x = x.view(2)\nexcept OSError:\n    x.cuda()", False),
+        ("x = x.view(2)\ng = lambda: x.cuda()\nx = Batch()", False),
+    ],
+)
+def test_the_last_value_before_a_use_says_what_it_is(
+    lines: str, known: bool, body: Callable[..., str]
+) -> None:
+    own = "class Batch:\n    def cuda(self):\n        return self\n"
+    assert (".to(get_accelerator().device_name())" in body(own + lines)) == known
 
 
 def test_all_uses_of_a_stream_are_ported_or_none() -> None:

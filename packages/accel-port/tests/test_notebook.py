@@ -45,11 +45,21 @@ def test_cells_are_ported_and_the_rest_is_kept(indent: int | None, project: Call
         ["import torch\n", "\n", "x = 1"], ["y = x.cuda()\n", "print('ü \"q\" \\\\ 🙂')"], indent=indent
     )
     after, _ = _port(before, project)
-    expected = before.replace("y = x.cuda()", "y = x.to(get_accelerator().device_name())").replace(
-        "import torch\\n", "import torch\\nfrom deepspeed.accelerator import get_accelerator\\n"
+    added = ["import torch\n", "from deepspeed.accelerator import get_accelerator\n", "\n", "x = 1"]
+    expected = _notebook(
+        added, ["y = x.to(get_accelerator().device_name())\n", "print('ü \"q\" \\\\ 🙂')"], indent=indent
     )
     assert after == expected
-    json.loads(after)
+
+
+def test_line_that_becomes_two_is_two_in_jupyters_list(project: Callable[..., Path]) -> None:
+    cell = ["import torch\n", "torch.cuda.manual_seed(1)\n", "torch.cuda.manual_seed(2)"]
+    after, _ = _port(_notebook(cell), project)
+    seeds = ['if get_accelerator().device_name() != "cpu":\n', "    get_accelerator().manual_seed({})"]
+    assert json.loads(after)["cells"][1]["source"] == [
+        "import torch\n", "from deepspeed.accelerator import get_accelerator\n",
+        seeds[0], seeds[1].format(1) + "\n", seeds[0], seeds[1].format(2),
+    ]  # fmt: skip
 
 
 def test_source_that_is_one_text_is_ported(project: Callable[..., Path]) -> None:

@@ -1,66 +1,126 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Programs as people write them run after the port as before: on the CPU, and on simulated devices as on CUDA."""
+"""Programs as people write them run after the port as before: on the CPU, and on simulated devices as on CUDA.
+
+`python packages/accel-port/tests/test_programs.py` rewrites the expected diffs; review what it changed.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from accel_port.command import main
-from accel_port.porting import port
+from accel_port.project import port_files
 
 HERE = Path(__file__).parent
-PROGRAMS = sorted(path.name for path in (HERE / "programs").glob("*.py"))
+FOLDER = HERE / "programs"
+EXPECTED = FOLDER / "expected"
+PROGRAMS = sorted(path.name for path in FOLDER.iterdir() if path.suffix in (".py", ".ipynb"))
 #: Those that need a device, or ranks, before the port.
 NEED_A_DEVICE = {
     "amp_train.py", "current_device_parallel.py", "ddp_torchrun.py", "needs_gpu.py", "prefetcher.py",
     "typed_constructors.py",
 }  # fmt: skip
+ON_DEVICES: dict[str, dict[str, Any]] = {
+    "graph_net_gpu.py": {"arguments": ["--gpu", "0"]},
+    "language_model.py": {"arguments": ["--cuda"]},
+    "ddp_torchrun.py": {"ranks": 2},
+    "current_device_parallel.py": {"ranks": 2},
+}
+DEVICES = ("cuda", "hpu", "mlu", "mps", "npu", "sdaa", "xpu")
+#: What a device cannot do that a program needs, by program and device.
+CANNOT: dict[tuple[str, str], str] = {}
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Return the folder of the programs, and a copy of it that is ported."""
+def ported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the programs that is ported."""
     after = tmp_path_factory.mktemp("programs") / "after"
-    shutil.copytree(HERE / "programs", after)
+    shutil.copytree(FOLDER, after)
     assert main(["--write", "--force", "--quiet", str(after)]) == 0
-    return HERE / "programs", after
+    return after
 
 
-def _run(folder: Path, names: list[str], environment: dict[str, str]) -> dict[str, str]:
-    programs = {name: {"arguments": [], "ranks": 1} for name in names}
+def _run(folder: Path, programs: dict[str, dict[str, Any]], key: str) -> dict[str, str]:
+    """Run programs on a device, and return what each prints, with `cuda` for the device's name.
+
+    hpu names no index, so that of the first device is left out.
+    """
+    simulated = [] if key == "cpu" else [str(Path(sys.executable).with_name("accel")), "sim", key, "--"]
+    environment = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
+    if key == "cpu":
+        environment["DS_ACCELERATOR"] = "cpu"
     done = subprocess.run(
-        [sys.executable, str(HERE / "run_programs.py"), str(folder)],
-        input=json.dumps(programs), capture_output=True, text=True, check=False, timeout=1800,
+        [*simulated, sys.executable, str(HERE / "run_programs.py"), str(folder)],
+        input=json.dumps(programs), capture_output=True, text=True, check=False, timeout=3600,
         env={**environment, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return {
-        name: result["out"] if result["status"] == 0 else f"failed: {result['error']}"
+        name: re.sub(rf"\b{key}(:0)?\b", "cpu" if key == "cpu" else "cuda", result["out"])
+        if result["status"] == 0
+        else f"failed: {result['error']}"
         for name, result in json.loads(done.stdout).items()
     }
+
+
+@pytest.fixture(scope="module")
+def on_cuda() -> dict[str, str]:
+    """Return what the programs print on simulated CUDA before the port."""
+    printed = _run(FOLDER, {name: ON_DEVICES.get(name, {}) for name in PROGRAMS}, "cuda")
+    assert not [name for name, text in printed.items() if text.startswith("failed")]
+    return printed
+
+
+def _diff(name: str, folder: Path) -> str:
+    """Return the change of a program as a diff, without the folder of the test run."""
+    (result,) = port_files([folder / name])
+    return result.diff().replace(str(folder / name), f"/{name}").replace("//", "/")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_program_becomes_what_was_reviewed(name: str) -> None:
+    assert _diff(name, FOLDER) == (EXPECTED / f"{name}.diff").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("target", ["deepspeed", "accel", "torch"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program_is_ported_once(name: str, target: str) -> None:
-    text = (HERE / "programs" / name).read_text(encoding="utf-8")
-    ported = port(text, target)  # raises Unstable if a second run would change it
-    assert ported.text != text or ported.findings or name == "with_helpers.py"
+    (result,) = port_files([FOLDER / name], target)
+    assert not result.failure  # one says that a second run would change it
+    assert result.changed or result.rows or name == "with_helpers.py"
 
 
 @pytest.mark.more
-def test_programs_print_the_same_on_the_cpu(folders: tuple[Path, Path]) -> None:
+def test_programs_print_the_same_on_the_cpu(ported: Path) -> None:
     pytest.importorskip("deepspeed")
-    names = [name for name in PROGRAMS if name not in NEED_A_DEVICE]
-    environment = {**os.environ, "DS_ACCELERATOR": "cpu"}
-    before, after = (_run(folder, names, environment) for folder in folders)
+    programs: dict[str, dict[str, Any]] = {name: {} for name in PROGRAMS if name not in NEED_A_DEVICE}
+    before, after = (_run(folder, programs, "cpu") for folder in (FOLDER, ported))
     assert after == before
-    assert not [name for name in names if before[name].startswith("failed")]
+    assert not [name for name in programs if before[name].startswith("failed")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", DEVICES)
+def test_programs_print_on_a_simulated_device_what_they_print_on_cuda(
+    key: str, ported: Path, on_cuda: dict[str, str]
+) -> None:
+    pytest.importorskip("accel_sim")
+    names = [name for name in PROGRAMS if (name, key) not in CANNOT]
+    after = _run(ported, {name: ON_DEVICES.get(name, {}) for name in names}, key)
+    assert after == {name: on_cuda[name] for name in names}
+
+
+if __name__ == "__main__":
+    EXPECTED.mkdir(exist_ok=True)
+    for program in PROGRAMS:
+        (EXPECTED / f"{program}.diff").write_text(_diff(program, FOLDER), encoding="utf-8")

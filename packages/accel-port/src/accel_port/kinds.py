@@ -45,11 +45,17 @@ _TENSOR_MAKERS = words(
     "tensor zeros ones empty full rand randn randint randperm arange linspace eye cat stack "
     "from_numpy as_tensor zeros_like ones_like empty_like full_like rand_like randn_like where matmul "
     "mm einsum FloatTensor LongTensor HalfTensor DoubleTensor IntTensor BoolTensor ByteTensor Tensor "
-    "BFloat16Tensor ShortTensor CharTensor"
+    "BFloat16Tensor ShortTensor CharTensor bmm triu tril cumsum exp log sqrt abs clamp sigmoid tanh softmax "
+    "relu outer flip roll gather index_select masked_select logical_and logical_or logical_not sum mean"
 )
 _TENSOR_METHODS = words(
     "float half double long int bool contiguous view reshape unsqueeze squeeze permute transpose "
     "detach clone flatten expand repeat requires_grad_ type pin_memory t mean sum"
+)
+#: Methods that nothing but a tensor has, whatever it is called on.
+_TENSORS_ALONE = words(
+    "contiguous view view_as unsqueeze permute narrow detach expand expand_as requires_grad_ masked_fill"
+    " masked_fill_ index_select type_as new_zeros new_ones new_full new_tensor new_empty clamp_ long half"
 )
 _RANK_METHODS = frozenset(
     ["get_rank", "get_local_rank", "local_rank", "rank", "get_world_size", "get_node_local_rank"]
@@ -132,7 +138,7 @@ class Kinds:
         return kinds.pop() if len(kinds) == 1 else Kind.UNKNOWN
 
     def _of_name(self, node: ast.Name) -> Kind:
-        bindings = [b for b in self._module.bindings(node) if not _is_none(b.value) or b.kind == "param"]
+        bindings = [b for b in self._module.reaching(node) if not _is_none(b.value) or b.kind == "param"]
         kinds = {self._of_binding(binding) for binding in bindings} - {Kind.NONE, Kind.ITSELF}
         return kinds.pop() if len(kinds) == 1 else Kind.UNKNOWN
 
@@ -208,6 +214,8 @@ class Kinds:
                 return Kind.INDEX
             if node.func.attr in ("to", "cuda", "cpu"):
                 return self.of(node.func.value)
+            if node.func.attr in _TENSORS_ALONE:
+                return Kind.TENSOR
             if node.func.attr in _TENSOR_METHODS and self.of(node.func.value) is Kind.TENSOR:
                 return Kind.TENSOR
         return Kind.UNKNOWN

@@ -26,6 +26,7 @@ class _Piece:
     start: int  # of the first character behind the quote
     offsets: tuple[int, ...]  # in the JSON text, of each character and of the end
     at: int  # of its first character in the module's text
+    between: str  # what stands before it in a list of lines; empty if it is no line of a list
 
 
 class Notebook:
@@ -54,10 +55,11 @@ class Notebook:
             source = cell.get("source")
             strings = source if isinstance(source, list) else [source]
             code = ""
-            for string in strings:
+            for line, string in enumerate(strings):
                 if not isinstance(string, _String):
                     raise ValueError(f"the source of cell {number} is no text")
-                self._pieces.append(_Piece(string.start, string.offsets, at + len(code)))
+                between = f",{_space_before(text, strings[line or -1])}" if strings is source else ""
+                self._pieces.append(_Piece(string.start, string.offsets, at + len(code), between))
                 code += string.value
             masked = _masked(code)
             if not _parses(masked):
@@ -73,7 +75,14 @@ class Notebook:
         for edit in edits:
             start = self._position(edit.start, at_end=False)
             end = self._position(edit.end, at_end=edit.end > edit.start)
-            changes.append((start, end, json.dumps(edit.text, ensure_ascii=False)[1:-1]))
+            # Jupyter's lists have a string for each line.
+            piece = next(p for p in self._pieces if p.start <= start <= p.offsets[-1])
+            lines = [
+                json.dumps(line, ensure_ascii=False)[1:-1] for line in edit.text.splitlines(keepends=True)
+            ]
+            if edit.text.endswith("\n") and end < piece.offsets[-1]:
+                lines.append("")
+            changes.append((start, end, (f'"{piece.between}"' if piece.between else "").join(lines)))
         text, at = [], 0
         for start, end, new in sorted(changes, key=lambda c: c[:2]):
             text += [self._text[at:start], new]
@@ -90,6 +99,13 @@ class Notebook:
             if piece.at + len(piece.offsets) - 1 == index:
                 last = piece
         return last.offsets[-1]
+
+
+def _space_before(text: str, string: Any) -> str:
+    quote = gap = string.start - 1
+    while text[gap - 1] in " \t\r\n":
+        gap -= 1
+    return text[gap:quote]
 
 
 class _String:

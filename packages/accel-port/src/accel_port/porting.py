@@ -34,14 +34,13 @@ class Unstable(Exception):
     """The ported text does not parse, or a second run would change it: a fault of this program."""
 
 
-def port(text: str, target: str = "deepspeed", own_names: frozenset[str] | None = None) -> Ported:
+def port(text: str, target: str = "deepspeed", facts: Facts | None = None, folder: str = "") -> Ported:
     """Port a module. Raises `SyntaxError`, `ValueError` for a text that is no Python, and `Unstable`."""
-    if own_names is None:
-        own_names = Facts(Facts.of(text)).names_near(text)
-    ported = _once(text, target, own_names)
+    facts = facts or Facts(Facts.of(text))
+    ported = _once(text, target, facts, folder)
     if ported.text != text:
         try:
-            again = _once(ported.text, target, own_names)
+            again = _once(ported.text, target, facts, folder)
         except (SyntaxError, ValueError) as error:
             raise Unstable(f"the result does not parse: {error}") from error
         if again.text != ported.text:
@@ -49,12 +48,12 @@ def port(text: str, target: str = "deepspeed", own_names: frozenset[str] | None 
     return ported
 
 
-def _once(text: str, target_name: str, own_names: frozenset[str]) -> Ported:
+def _once(text: str, target_name: str, facts: Facts, folder: str) -> Ported:
     if not RELEVANT.search(text):
         return Ported(text, ())
     module = Module(text)
     names = _Names(module, target_name)
-    context = Context(module, names.target, own_names)
+    context = Context(module, names.target, facts.names_near(module, folder))
     findings = [f for f in _found(context) if not _kept(f, module)]
     findings = [_at_import(finding, context) for finding in findings]
     imports = _Imports(module, context, names)

@@ -73,7 +73,8 @@ def port_files(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[FileResult]:
     """Port files; nothing is written. The results are in the order of the files."""
-    facts = Facts(frozenset().union(*(_facts(file) for file in files)) if files else frozenset())
+    modules = frozenset(name for file in files for name in (file.stem, file.parent.name))
+    facts = Facts(frozenset().union(*map(_facts, files)), modules)
     work = partial(port_file, target=target, facts=facts)
     jobs = min(jobs or os.cpu_count() or 1, max(1, len(files) // _PARALLEL_FROM + 1))
     results: list[FileResult] = []
@@ -121,7 +122,7 @@ def _ported(path: Path, data: bytes, target: str, facts: Facts) -> FileResult:
     if path.suffix == ".ipynb":
         file = Text.decode(data, python=False)
         notebook = Notebook(file.text)
-        ported = port(notebook.source, target, facts.names_near(notebook.source, str(path.parent)))
+        ported = port(notebook.source, target, facts, str(path.parent))
         new = notebook.edited(ported.edits)
         source = notebook.source
         if ported.edits and Notebook(new).source != ported.text:
@@ -129,7 +130,7 @@ def _ported(path: Path, data: bytes, target: str, facts: Facts) -> FileResult:
     else:
         file = Text.decode(data)
         source = file.text
-        ported = port(source, target, facts.names_near(source, str(path.parent)))
+        ported = port(source, target, facts, str(path.parent))
         new = ported.text
     rows = tuple(_rows(path, source, ported.findings))
     return FileResult(

@@ -174,7 +174,7 @@ class Module:
     def block(self, statement: ast.stmt) -> list[ast.stmt]:
         """Return the list of statements that a statement stands in."""
         for _, value in ast.iter_fields(self.parents[statement]):
-            if isinstance(value, list) and any(statement is item for item in value):
+            if isinstance(value, list) and statement in value:
                 return value
         return [statement]
 
@@ -191,6 +191,27 @@ class Module:
         """Return every place that binds a name, in the scope that it is read from; empty for builtins."""
         owner = self.scopes[name].owner(name.id)
         return owner.bindings[name.id] if owner else []
+
+    def reaching(self, name: ast.Name) -> list[Binding]:
+        """Return the places that a name may have its value from: the last one before it, if it cannot be passed by."""
+        bindings = self.bindings(name)
+        if len(bindings) < 2 or self.scopes[name].bindings.get(name.id) is not bindings:
+            return bindings
+        inside = {part for b in bindings for part in (b.node, *self.ancestors(b.node))}
+        statement = self.statement(name)
+        while not isinstance(statement, (*_SCOPES, ast.Module)):
+            block = self.block(statement)
+            for earlier in reversed(block[: block.index(statement)]):
+                if made := [b for b in bindings if b.node is earlier]:
+                    return made
+                if earlier in inside:
+                    return bindings
+            above = self.parents[statement]
+            branches = isinstance(above, ast.If) and above.test not in inside
+            if not isinstance(above, ast.stmt) or (above in inside and not branches):
+                return bindings
+            statement = above
+        return bindings
 
     def uses(self, name: ast.Name) -> list[ast.Name]:
         """Return every occurrence of the variable that a name stands for."""

@@ -79,13 +79,14 @@ class OwnName:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the scanned files say together: names that their classes define."""
+    """What the scanned files say together: names that their classes define, and the modules that they are."""
 
     own_names: frozenset[OwnName] = frozenset()
+    modules: frozenset[str] = frozenset()  # first parts of their names
 
     @staticmethod
     def of(text: str, folder: str = "") -> frozenset[OwnName]:
-        """Return the facts of one file."""
+        """Return the own names of one file."""
         if not _OWN_NAME.search(text):
             return frozenset()
         owners = [(match.start(), match[1]) for match in _CLASS.finditer(text)]
@@ -98,14 +99,36 @@ class Facts:
             for match in _OWN_NAME.finditer(text)
         )
 
-    def names_near(self, text: str, folder: str = "") -> frozenset[str]:
-        """Return the names that objects in a file may define themselves: it lies beside the class, or names it."""
+    def names_near(self, module: Module, folder: str) -> frozenset[str]:
+        """Return the names that objects in a file may define themselves: it names the class, or lies beside it.
+
+        A program that imports no other module of the files has no objects of their classes.
+        """
+        tops = {
+            b.imported.partition(".")[0]
+            for bs in module.module_scope.bindings.values()
+            for b in bs
+            if b.imported
+        }
+        tops |= {star.partition(".")[0] for star in module.stars}
+        alone = is_script(module) and not tops & (self.modules | {""})
         return frozenset(
             own.name
             for own in self.own_names
-            if _is_below(folder, own.folder)
-            or (own.owner and re.search(rf"\b{re.escape(own.owner)}\b", text))
+            if (not alone and _is_below(folder, own.folder))
+            or (own.owner and re.search(rf"\b{re.escape(own.owner)}\b", module.text))
         )
+
+
+def is_script(module: Module) -> bool:
+    """Return whether a module does something when it is run: it has a main block, or loops and calls."""
+    if "__main__" in module.text or re.search(r"^import (pytest|unittest)", module.text, re.MULTILINE):
+        return True
+    work = (ast.For, ast.While, ast.With)
+    return any(
+        isinstance(s, work) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Call))
+        for s in module.tree.body
+    )
 
 
 def _is_below(folder: str, above: str) -> bool:
@@ -116,6 +139,11 @@ _OWN_NAME = re.compile(r"def +(cuda|is_cuda|pin_memory)\s*\(\s*self|self\.(is_cu
 _CLASS = re.compile(r"^[ \t]*class +(\w+)", re.MULTILINE)
 _FLAG = re.compile(r"cuda|gpu", re.IGNORECASE)
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+
+
+_LOOSE = (
+    ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.If, ast.While, ast.Call, ast.keyword, ast.List, ast.Tuple,
+)  # fmt: skip
 
 
 class Context:
@@ -131,7 +159,7 @@ class Context:
         self.seen: set[str] = set()  # what is reported once a file
         self.uses_torch = bool(re.search(r"\btorch\b|cuda", module.text))
         self._flags = self._flags_set_from_is_available()
-        self.is_library = not self._is_script()
+        self.is_library = not is_script(module)
         self.may_run_on_cpu = not any(self._needs_cuda(node) for node in ast.walk(module.tree))
 
     # Names
@@ -171,6 +199,10 @@ class Context:
         if isinstance(parent, ast.Call) and node in parent.args:
             return parent, parent.args.index(node)
         return None, ""
+
+    def stands_alone(self, node: ast.AST) -> bool:
+        """Return whether an expression at the place of a node needs no parentheses, unless it is a tuple."""
+        return isinstance(self.parent(node), _LOOSE)
 
     # The CPU
 
@@ -284,18 +316,6 @@ class Context:
         )
         quote = self.module.code(outer).lstrip("rRbBfFuU")[:1]
         return all(quote not in edit.text for edit in edits)
-
-    def _is_script(self) -> bool:
-        """Return whether the module does something when it is run: it has a main block, or loops and calls."""
-        if "__main__" in self.module.text or re.search(
-            r"^import (pytest|unittest)", self.module.text, re.MULTILINE
-        ):
-            return True
-        work = (ast.For, ast.While, ast.With)
-        return any(
-            isinstance(s, work) or (isinstance(s, ast.Expr) and isinstance(s.value, ast.Call))
-            for s in self.module.tree.body
-        )
 
     def _needs_cuda(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.Call):

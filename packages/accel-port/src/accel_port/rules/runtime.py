@@ -7,6 +7,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from accel_port.kinds import Kind
 from accel_port.rules.base import Context, Edit, Example, Finding, Level, Rule, device_index, is_cuda_text
@@ -341,7 +342,22 @@ class DeviceCount(Rule):
         if target.is_torch or context.guarded(node):
             yield context.finding(self, node, self.summary, [context.edit(node, text)])
         elif context.may_run_on_cpu:
-            exact = f"({text} if {target.has_device} else 0)"
+            exact = f"{text} if {target.has_device} else 0"
+            compared = context.parent(node)
+            if self._is_over(compared, node):
+                # False on the CPU, as the comparison with 0 was.
+                exact, loose = (
+                    f"{target.has_device} and {text}",
+                    isinstance(context.parent(compared), _AROUND_AND),
+                )
+                end = context.module.span(compared)[1]
+                edits = [
+                    context.edit(node, exact if loose else f"({exact}"),
+                    *([] if loose else [Edit(end, end, ")")]),
+                ]
+                yield context.finding(self, node, self.summary, edits)
+                return
+            exact = exact if context.stands_alone(node) else f"({exact})"
             yield context.finding(self, node, self.summary, [context.edit(node, exact)])
         else:
             yield context.finding(
@@ -352,6 +368,20 @@ class DeviceCount(Rule):
                 Level.REVIEW,
                 "check what the program does with it on the CPU",
             )
+
+    @staticmethod
+    def _is_over(compared: ast.AST | None, node: ast.Call) -> TypeGuard[ast.Compare]:
+        match compared:
+            case ast.Compare(left=left, ops=[ast.Gt()], comparators=[ast.Constant(value=int(least))]):
+                return left is node and least >= 0
+            case ast.Compare(
+                left=left, ops=[ast.GtE() | ast.Eq()], comparators=[ast.Constant(value=int(least))]
+            ):
+                return left is node and least >= 1
+        return False
+
+
+_AROUND_AND = (ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.Assert, ast.Assign, ast.keyword, ast.Return)
 
 
 class Properties(Rule):
@@ -408,7 +438,10 @@ class Properties(Rule):
         ):
             context.done.update([node, node.func])
             index = self._index(node, context)
-            text = f"({target.accelerator}.available_memory({index}), {target.accelerator}.total_memory({index}))"
+            text = (
+                f"{target.accelerator}.available_memory({index}), {target.accelerator}.total_memory({index})"
+            )
+            text = text if isinstance(context.parent(node), ast.Assign) else f"({text})"
             yield context.finding(self, node, self.summary, [context.edit(node, text)])
 
     @staticmethod
@@ -527,12 +560,13 @@ class RuntimeFunction(Rule):
         edits = [context.edit(node, text)]
         level = None
         message = self.summary
+        group = "streams" if name in ("current_stream", "default_stream") else ""
         if not isinstance(call, ast.Call) or call.func is not node:
             level, message = (
                 Level.REVIEW,
                 f"{name} is passed on, not called: the accelerator is chosen at this line",
             )
-            yield context.finding(self, node, message, edits, level, "check when the line runs")
+            yield context.finding(self, node, message, edits, level, "check when the line runs", group)
             return
         edits += self._by_position(call, context)
         mistaken = self._device_as_index(call, name, context)
@@ -549,7 +583,7 @@ class RuntimeFunction(Rule):
                 self, call, edits, context, otherwise="{}" if name == "memory_stats" else "0"
             )
             return
-        yield context.finding(self, call, message, edits, level)
+        yield context.finding(self, call, message, edits, level, group=group)
 
     @staticmethod
     def _by_position(call: ast.Call, context: Context) -> list[Edit]:
@@ -637,6 +671,7 @@ def guarded_statement(
             edits = [head, *edits]
         return context.finding(rule, call, rule.summary, edits)
     first, rest = edits[0], edits[1:]
-    opened = Edit(first.start, first.end, f"({first.text}") if first.start == start else first
-    closed = Edit(end, end, f" if {context.target.has_device} else {otherwise})")
+    before, after = ("", "") if context.stands_alone(call) else ("(", ")")
+    opened = Edit(first.start, first.end, before + first.text) if first.start == start else first
+    closed = Edit(end, end, f" if {context.target.has_device} else {otherwise}{after}")
     return context.finding(rule, call, rule.summary, [opened, *rest, closed])

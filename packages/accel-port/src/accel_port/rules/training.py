@@ -339,7 +339,7 @@ class StreamsAndGraphs(Rule):
             "import torch\n\n\ndef copy(x):\n    s = torch.Stream()\n    with s:\n        return x.clone()\n",
         ),
     )
-    _OURS = ("Stream", "Event", "stream", "streams.Stream", "streams.Event", "StreamContext")
+    _OURS = ("Stream", "Event", "stream", "streams.Stream", "streams.Event")
     _NEVER: ClassVar = [
         "ExternalStream",
         "CUDAGraph",
