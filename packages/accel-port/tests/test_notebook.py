@@ -89,7 +89,15 @@ def test_cell_that_is_no_python_does_not_hinder_the_others(project: Callable[...
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", '{"cells": 1}', '{"worksheets": []}', '{"cells": [{"cell_type": "code", "source": 3}]}'],
+    [
+        "",
+        "{",
+        "[]",
+        '{"cells": 1}',
+        '{"worksheets": []}',
+        '{"cells": [{"cell_type": "code", "source": 3}]}',
+        '{"cells": [{"cell_type": "code", "source": ["a", 3]}]}',
+    ],
 )
 def test_broken_notebook_is_a_failure(text: str, project: Callable[..., Path]) -> None:
     after, result = _port(text, project)

@@ -55,9 +55,9 @@ class Notebook:
             source = cell.get("source")
             strings = source if isinstance(source, list) else [source]
             code = ""
+            if not all(isinstance(string, _String) for string in strings):
+                raise ValueError(f"the source of cell {number} is no text")
             for line, string in enumerate(strings):
-                if not isinstance(string, _String):
-                    raise ValueError(f"the source of cell {number} is no text")
                 between = f",{_space_before(text, strings[line or -1])}" if strings is source else ""
                 self._pieces.append(_Piece(string.start, string.offsets, at + len(code), between))
                 code += string.value
