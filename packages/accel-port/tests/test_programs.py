@@ -38,7 +38,11 @@ ON_DEVICES: dict[str, dict[str, Any]] = {
 }
 DEVICES = ("cuda", "hpu", "mlu", "mps", "npu", "sdaa", "xpu")
 #: What a device cannot do that a program needs, by program and device.
-CANNOT: dict[tuple[str, str], str] = {}
+CANNOT = {
+    ("ddp_spawn.py", "mps"): "gloo cannot average gradients on mps",
+    ("ddp_torchrun.py", "mps"): "gloo cannot average gradients on mps",
+    ("prefetcher.py", "mps"): "mps has no streams",
+}
 
 
 @pytest.fixture(scope="module")
