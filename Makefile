@@ -19,13 +19,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The stock `deepspeed` command looks for its launcher, and torch for ninja, on PATH.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test test-more test-again test-all safety-net bench check lint types layers clean
+.PHONY: help demo test test-more test-again test-all safety-net bench check lint types layers docs docs-open clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
 # DeepSpeed's setup fails while DS_ACCELERATOR is set.
-$(BIN)/.ready: constraints.txt requirements-dev.txt requirements-hf.txt requirements-test.txt examples/requirements.txt $(PACKAGES)
+$(BIN)/.ready: constraints.txt requirements-dev.txt requirements-docs.txt requirements-hf.txt requirements-test.txt examples/requirements.txt $(PACKAGES)
 	@echo "setting up $(VENV): about 5 minutes, most of them for torch and DeepSpeed; pip shows what it does"
 	$(PYTHON) -m venv $(VENV)
 	env -u DS_ACCELERATOR $(BIN)/pip install torch deepspeed
@@ -94,5 +94,12 @@ layers: $(BIN)/.ready
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m ci.api
 
+# SPHINXOPTS="-t online" makes links into the references of Python, torch and DeepSpeed, for which it needs the network.
+docs: $(BIN)/.ready ## the site of docs/, into the folder site (half a minute)
+	$(BIN)/python -m sphinx -W -n --keep-going -b html $(SPHINXOPTS) docs site
+
+docs-open: docs ## the same, served on this machine at http://127.0.0.1:8000 (PORT=N for another port)
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory site $(or $(PORT),8000)
+
 clean: ## remove what the targets above made
-	rm -rf $(VENV) .tox runs build dist
+	rm -rf $(VENV) .tox runs build dist site
