@@ -98,6 +98,7 @@ _ELSEWHERE = {
     "new-vendor": "accel-testkit",
     "port": "accel-port",
     "sim": "accel-sim",
+    "verify": "accel-testkit",
 }
 
 

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 BATCH, LENGTH = 8, 16
-_VOCABULARY, _WIDTH, _HEADS, _LAYERS = 61, 32, 4, 2
+VOCABULARY, _WIDTH, _HEADS, _LAYERS = 61, 32, 4, 2
 
 
 class Block(torch.nn.Module):
@@ -39,9 +39,9 @@ class Transformer(torch.nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.embedding = torch.nn.Embedding(_VOCABULARY, _WIDTH)
+        self.embedding = torch.nn.Embedding(VOCABULARY, _WIDTH)
         self.blocks = torch.nn.ModuleList(Block() for _ in range(_LAYERS))
-        self.head = torch.nn.Linear(_WIDTH, _VOCABULARY, bias=False)
+        self.head = torch.nn.Linear(_WIDTH, VOCABULARY, bias=False)
 
     def forward(self, symbols: torch.Tensor) -> torch.Tensor:
         """symbols: (batch, length + 1) int64."""
@@ -61,6 +61,6 @@ def make() -> Transformer:
 def batch(step: int) -> torch.Tensor:
     """Return the symbols (8, 17) of a step, on the CPU: periodic sequences, which the model can learn."""
     generator = torch.Generator().manual_seed(500 + step)
-    start = torch.randint(0, _VOCABULARY, (BATCH, 1), generator=generator)
+    start = torch.randint(0, VOCABULARY, (BATCH, 1), generator=generator)
     stride = torch.randint(1, 3, (BATCH, 1), generator=generator)
-    return (start + stride * torch.arange(LENGTH + 1)) % _VOCABULARY
+    return (start + stride * torch.arange(LENGTH + 1)) % VOCABULARY

@@ -59,6 +59,22 @@ class Recorder:
     about: dict[str, causes.About] = field(default_factory=dict)
     found: list[causes.Cause] = field(default_factory=list)
 
+    def pytest_sessionstart(self) -> None:
+        """Remove what an earlier run has streamed."""
+        if self.path is not None:
+            self.path.with_suffix(".jsonl").unlink(missing_ok=True)
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Note which check runs, for a run that a driver ends."""
+        self._stream({"running": nodeid.rpartition("/")[2]})
+
+    def _stream(self, line: dict[str, Any]) -> None:
+        """Append a line to FILE.jsonl, which a run that is cut off leaves behind."""
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.with_suffix(".jsonl").open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(line) + "\n")
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep the outcome of one phase of a check."""
         properties: dict[str, Any] = dict(report.user_properties)
@@ -74,8 +90,10 @@ class Recorder:
         self.traits |= properties.get(TRAITS, {})
         if FIGURES in properties:
             row["figures"] = properties[FIGURES]
+        if report.when == "teardown":
+            self._stream(row)
 
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Group the failures by cause, and write the file, if one was asked for."""
         failed = {name: row["reason"] for name, row in self.checks.items() if row["outcome"] == "failed"}
         tried = {name: self.about[name] for name, row in self.checks.items() if row["outcome"] != "skipped"}
@@ -87,6 +105,10 @@ class Recorder:
         if terminal is not None:
             self._order(terminal.stats, whole=session.config.get_verbosity() > 0)
         if self.path is not None:
+            if exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+                self._stream(
+                    {"finished": True, "order": [name for cause in self.found for name in cause.checks]}
+                )
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.write_text(json.dumps(self.document(), indent=1) + "\n", encoding="utf-8")
 

@@ -1,0 +1,236 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel verify`: check this machine's device in minutes, and write a report to act on or to send."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+from accel_core.errors import AccelError
+from accel_core.isolated import run_module
+from accel_sim.settings import DEVICE
+from accel_testkit.verify import page, report
+from accel_testkit.verify.facts import distributions
+from accel_testkit.verify.report import DONE, Privacy, Report, Row
+from accel_testkit.verify.steps import STEPS, Step, not_run
+
+#: A step may take so many times what is expected, and at least the second number of seconds.
+_PATIENCE, _LEAST = 6, 120
+_INTERRUPTED = 130
+
+
+class NothingToVerify(AccelError, RuntimeError):
+    """No accelerator can be used on this machine."""
+
+    code = "ACC-710"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = "Check the accelerator of this machine; see docs/verify.md."
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--quick", action="store_true", help="about 3 minutes (default)")
+    mode.add_argument("--full", action="store_true", help="about 20 minutes: everything")
+    parser.add_argument(
+        "--accel", metavar="KEY", default="", help="the vendor to check (default: what a run would use)"
+    )
+    parser.add_argument(
+        "--out", metavar="FOLDER", type=Path, default=Path("accel-verify"),
+        help="for report.json, report.html and report.txt; an interrupted run continues (default: ./accel-verify)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--step",
+        action="append",
+        choices=[step.name for step in STEPS],
+        help="only this step, again; may be repeated",
+    )
+    parser.add_argument(
+        "--private",
+        action="store_true",
+        help="keep host and user names, paths, addresses and IDs in the report",
+    )
+    parser.add_argument(
+        "--show", metavar="REPORT.json", type=Path, help="print the summary of a report, and stop"
+    )
+    parser.add_argument(
+        "--compare",
+        metavar=("OLD.json", "NEW.json"),
+        nargs=2,
+        type=Path,
+        help="print how two reports differ, and stop",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Verify; returns 0 if every step that ran passed, 1 if not, 130 after Ctrl-C."""
+    if args.show:
+        shown = report.read(args.show)
+        sys.stdout.write(shown.text())
+        return int(shown.worst is not None)
+    if args.compare:
+        lines = list(report.differences(*map(report.read, args.compare)))
+        sys.stdout.write("\n".join(lines or ["no difference"]) + "\n")
+        return int(bool(lines))
+    return _verify(args)
+
+
+def _verify(args: argparse.Namespace) -> int:
+    made = Report(
+        accelerator=args.accel or _chosen(),
+        mode="full" if args.full else "quick",
+        simulated=Path(DEVICE.get()).stem,
+        made=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        versions={"python": platform.python_version(), **distributions()},
+    )
+    wanted = args.step or [step.name for step in STEPS]
+    try:
+        status = _report(made, args.out, wanted, again=args.step or [], private=args.private)
+    except OSError as error:
+        sys.stdout.write(made.text())
+        raise report.InvalidReport(
+            what=f"the report cannot be written to {args.out}",
+            found=f"{type(error).__name__}: {error}",
+            expected="a folder with room, in which this user may write",
+            do="choose another one: accel verify --out FOLDER",
+        ) from error
+    return status or int(made.worst is not None)
+
+
+def _report(made: Report, folder: Path, wanted: list[str], again: list[str], private: bool) -> int:
+    """Run the steps and write the report; returns 130 if the user interrupted it, else 0."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file, status = folder / "report.json", 0
+    kept = _kept(file, made, again)
+    made.made = kept.made if kept else made.made
+    privacy = Privacy(folder)
+    try:
+        for row in _rows(made, kept, wanted, folder / "steps"):
+            made.rows.append(row if private else privacy.row(row))
+            made.write(file)
+    except KeyboardInterrupt:
+        status = _INTERRUPTED
+    text = made.text()
+    made.write(file)
+    (folder / "report.html").write_text(page.html(made), encoding="utf-8")
+    (folder / "report.txt").write_text(text, encoding="utf-8")
+    written = f"written: {folder / 'report.html'}, report.json, report.txt. Nothing was sent anywhere.\n"
+    resume = "interrupted: the same command continues with the step that was cut off\n" if status else ""
+    sys.stdout.write(f"{text}\n{written}{resume}")
+    return status
+
+
+def _kept(file: Path, made: Report, again: list[str]) -> Report | None:
+    """Return an earlier report of the same device and software, whose steps need not run again."""
+    if not file.exists():
+        return None
+    try:
+        former = report.read(file)
+    except report.InvalidReport:
+        return None
+    if not former.same_subject(made):
+        return None
+    whole = len(former.rows) == len(STEPS) and not again
+    former.rows = [] if whole else [row for row in former.rows if row.step not in again]
+    return former
+
+
+def _rows(made: Report, kept: Report | None, wanted: list[str], folder: Path) -> Iterator[Row]:
+    """Yield the row of each step, of an earlier run or of a new one."""
+    former = {row.step: row for row in kept.rows if row.state in DONE} if kept else {}
+    left = {
+        step.name: step.expected(made.mode)
+        for step in STEPS
+        if step.name in wanted and step.name not in former
+    }
+    devices = 0
+    with _progress(sum(left.values())) as show:
+        for step in STEPS:
+            row = former.get(step.name)
+            if row is None and step.name not in wanted:
+                row = not_run(step, "not asked for")
+            elif row is None and step.devices > devices:
+                row = not_run(step, f"{devices} devices are here, {step.devices} needed")
+            elif row is None:
+                row = _run(step, made, folder / step.name, show, sum(left.values()))
+            if step.name == "machine":
+                devices = _devices(row)
+            left.pop(step.name, None)
+            yield row
+
+
+def _run(step: Step, made: Report, folder: Path, show: Any, expected: int) -> Row:
+    limit = max(_LEAST, _PATIENCE * step.expected(made.mode))
+    began = time.monotonic()
+    show(step.title, expected)
+
+    def tick(far: str) -> None:
+        passed = time.monotonic() - began
+        show(f"{step.title} {far}".strip(), max(expected - min(passed, step.expected(made.mode)), 0))
+
+    return step.run(made.accelerator, made.mode, folder, limit, tick)
+
+
+def _devices(machine: Row) -> int:
+    """Return the number of devices; a large one where the machine does not say, so that nothing is left out."""
+    counts = [row["value"] for row in machine.table if row.get("fact") == "devices"]
+    return int(counts[0]) if counts and counts[0].isdigit() else sys.maxsize
+
+
+@contextmanager
+def _progress(expected: int) -> Iterator[Any]:
+    """Show what runs and about how long it will take, on a terminal; a line a step elsewhere."""
+    console = Console(stderr=True, highlight=False)
+    if not console.is_terminal:
+        said: set[str] = set()
+
+        def line(title: str, left: float) -> None:
+            if title.partition(" 0")[0] not in said and not title.endswith(" checks"):
+                said.add(title)
+                console.print(f"{title} … about {left / 60:.1f} min left")
+
+        yield line
+        return
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[left]}"),
+    )
+    with Progress(*columns, console=console, transient=True) as bars:
+        bar = bars.add_task("", total=max(expected, 1), left="")
+        yield lambda title, left: bars.update(
+            bar, description=title, completed=expected - left, left=f"about {left / 60:.1f} min left"
+        )
+
+
+def _chosen() -> str:
+    """Return the key of the accelerator that a run would use. Raises NothingToVerify."""
+    command = (*run_module("accel_core.cli"), "doctor", "--json")
+    reason = ""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LEAST, check=False)
+        found = json.loads(done.stdout)
+        key, reason = str(found["chosen"] or ""), str(found["error"])
+    except (subprocess.TimeoutExpired, ValueError, KeyError) as error:
+        key, reason = "", f"accel doctor: {type(error).__name__}"
+    if not key:
+        raise NothingToVerify(
+            what="there is no accelerator to verify",
+            found=(reason.strip().splitlines() or ["no accelerator"])[0],
+            expected="a vendor package whose device and runtime are here",
+            do="run `accel doctor` and follow its advice, or name the vendor: accel verify --accel KEY",
+        )
+    return key.partition(" ")[0]

@@ -1,0 +1,141 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Child process: the machine, its devices, and the environment variables that matter to them; never secrets."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+from accel_testkit.verify.steps import answer
+
+_PREFIXES = (
+    "ACCEL_",
+    "DS_",
+    "DEEPSPEED_",
+    "TORCH_",
+    "PYTORCH_",
+    "OMP_",
+    "KMP_",
+    "MKL_",
+    "GLOO_",
+    "LD_",
+    "PYTHON",
+)
+_SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CRED|AUTH", re.I)
+_DISTRIBUTIONS = re.compile(
+    r"accel[-_]|torch|deepspeed|transformers|accelerate|numpy|intel|habana|oneccl|triton"
+)
+#: The vendor's command that shows driver, firmware and devices; asked only where it is installed.
+_TOOLS = {
+    "cuda": ("nvidia-smi",),
+    "hpu": ("hl-smi",),
+    "mlu": ("cnmon",),
+    "npu": ("npu-smi", "info"),
+    "sdaa": ("teco-smi",),
+    "xpu": ("xpu-smi", "discovery"),
+    "mps": ("system_profiler", "SPDisplaysDataType"),
+}
+_TOOL_SECONDS = 30
+_MOST_OUTPUT = 8000
+
+
+def main() -> int:
+    """Write one row a fact; returns 0."""
+    from accel_core.api import get_accelerator
+
+    rows = [_row("system", f"{platform.system()} {platform.release()} {platform.machine()}"), *_processor()]
+    accelerator: Any = get_accelerator()
+    rows.append(_row("accelerator", f"{type(accelerator).__module__}.{type(accelerator).__name__}"))
+    count = int(accelerator.device_count())
+    indexed = "indexed_devices" not in (getattr(accelerator, "traits", None) or {})
+    shown = f"{count} device{'s' * (count != 1)}" if indexed else "ranks share one device"
+    rows.append(_row("devices", str(count) if indexed else shown))
+    rows += _devices(accelerator, count)
+    rows += _variables(accelerator)
+    rows += [_row(f"package {name}", version) for name, version in sorted(distributions().items())]
+    output = _tool(str(accelerator.device_name()).partition(":")[0])
+    rows += [_row("driver's tool", output)] if output else []
+    first = next((r["value"] for r in rows if r["fact"] == "device 0"), "")
+    answer({"found": f"{shown}{f', {first}' if first else ''}", "table": rows})
+    return 0
+
+
+def _row(fact: str, value: str) -> dict[str, str]:
+    return {"fact": fact, "value": value}
+
+
+def _processor() -> list[dict[str, str]]:
+    model = platform.processor()
+    with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
+        model = next(
+            (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model
+        )
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    rows = [_row("processor", f"{model}, {cores} usable CPUs")]
+    with contextlib.suppress(ValueError, OSError, AttributeError):
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        rows.append(_row("host memory", f"{memory / 2**30:.1f} GiB"))
+    return rows
+
+
+def _devices(accelerator: Any, count: int) -> list[dict[str, str]]:
+    rows = []
+    runtime = getattr(sys.modules.get("torch"), str(accelerator.device_name()).partition(":")[0], None)
+    for index in range(count):
+        facts = []
+        with contextlib.suppress(Exception):  # a runtime need not have properties
+            properties = runtime.get_device_properties(index)  # type: ignore[union-attr]
+            names = [
+                n for n in dir(properties) if not n.startswith("_") and n not in ("uuid", "total_memory")
+            ]
+            simple = {n: getattr(properties, n) for n in names}
+            facts += [f"{n} {v}" for n, v in simple.items() if isinstance(v, str | int | float) and v != ""]
+        with contextlib.suppress(Exception):
+            total = accelerator.total_memory(index)
+            facts.append(f"{total / 2**30:.1f} GiB")
+        rows.append(_row(f"device {index}", ", ".join(facts) or str(accelerator.device_name(index))))
+    return rows
+
+
+def _variables(accelerator: Any) -> list[dict[str, str]]:
+    prefixes = [*_PREFIXES, *accelerator.export_envs(), *accelerator.visible_devices_envs()]
+    return [
+        _row(f"${name}", value[:1000])
+        for name, value in sorted(os.environ.items())
+        if name.startswith(tuple(prefixes)) and not _SECRET.search(name)
+    ]
+
+
+def distributions() -> dict[str, str]:
+    """Return {name: version} of the installed packages that matter here."""
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        name = (distribution.metadata["Name"] or "").lower().replace("_", "-")
+        if _DISTRIBUTIONS.match(name):
+            found.setdefault(name, distribution.version)
+    return found
+
+
+def _tool(key: str) -> str:
+    command = _TOOLS.get(key)
+    if command is None or shutil.which(command[0]) is None:
+        return ""
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_TOOL_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{' '.join(command)}: {error}"
+    return (done.stdout + done.stderr)[:_MOST_OUTPUT]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

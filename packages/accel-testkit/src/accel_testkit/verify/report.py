@@ -1,0 +1,255 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The report of `accel verify`: its file, its summary in twenty lines, and how two reports differ."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import re
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from accel_core.errors import AccelError
+
+#: Raised when the file changes its meaning.
+SCHEMA = 1
+PASSED, FAILED, CRASHED, TIMED_OUT, NOT_RUN = "passed", "failed", "crashed", "timed out", "not run"
+STATES = (PASSED, FAILED, CRASHED, TIMED_OUT, NOT_RUN)
+#: States after which a step of an interrupted report is not run again.
+DONE = (PASSED, FAILED)
+_LARGEST = 50_000_000
+_SHOWN_FAILURES = 5
+
+
+class InvalidReport(AccelError, ValueError):
+    """A file is not a report of `accel verify` that this release can read."""
+
+    code = "ACC-709"
+
+
+@dataclass
+class Row:
+    """The result of one step.
+
+    step, title: name in the table of steps, and in words.
+    state:       one of STATES.
+    seconds:     how long it took.
+    found:       the result in one line.
+    advice:      what to do about it; empty if nothing.
+    failures:    what failed, as {"name": …, "reason": …}, the most basic first.
+    table:       rows of measurements or facts, all with the same keys.
+    """
+
+    step: str
+    title: str
+    state: str
+    seconds: float = 0.0
+    found: str = ""
+    advice: str = ""
+    failures: list[dict[str, str]] = field(default_factory=list)
+    table: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass
+class Report:
+    """What `report.json` holds.
+
+    accelerator: key of the vendor under test.
+    mode:        `quick` or `full`.
+    simulated:   key of the simulated device; empty on a real one.
+    made:        UTC time of the start, ISO 8601.
+    versions:    {distribution: version}, with Python's.
+    """
+
+    accelerator: str
+    mode: str
+    simulated: str
+    made: str
+    versions: dict[str, str]
+    rows: list[Row] = field(default_factory=list)
+    schema: int = SCHEMA
+
+    @property
+    def worst(self) -> Row | None:
+        """The first step that did not pass; None if all that ran passed."""
+        return next((row for row in self.rows if row.state not in (PASSED, NOT_RUN)), None)
+
+    def same_subject(self, other: Report) -> bool:
+        """Return whether an interrupted run can be continued: same device, mode and versions."""
+        mine, theirs = ((r.schema, r.accelerator, r.mode, r.simulated, r.versions) for r in (self, other))
+        return mine == theirs
+
+    def write(self, path: Path) -> None:
+        """Write the file atomically, so that an interrupted run leaves the last whole one."""
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        new.replace(path)
+
+    def text(self) -> str:
+        """Return the summary for an issue: at most twenty lines."""
+        on = f"simulated {self.simulated}" if self.simulated else self.accelerator
+        lines = [f"accel verify --{self.mode} on {on}, {self.made[:10]}"]
+        shown = ("python", "torch", "deepspeed", "accel-core", f"accel-{self.accelerator}")
+        lines.append(", ".join(f"{name} {self.versions[name]}" for name in shown if self.versions.get(name)))
+        devices = next((row.found for row in self.rows if row.step == "machine"), "")
+        lines += [devices] if devices else []
+        width = max((len(row.title) for row in self.rows), default=0)
+        lines += [f"  {row.state:9}  {row.title:{width}}  {row.found}"[:150].rstrip() for row in self.rows]
+        worst = self.worst
+        if worst is not None:
+            lines += [f"first to look at: {worst.title}: {_first_failure(worst)}"[:240]]
+            lines += [f"do: {worst.advice}"] if worst.advice else []
+        return "\n".join(lines[:20]) + "\n"
+
+
+def _first_failure(row: Row) -> str:
+    if not row.failures:
+        return row.found
+    reason = row.failures[0]["reason"].strip().splitlines()
+    return f"{row.failures[0]['name']}: {reason[0] if reason else ''}"
+
+
+def read(path: Path) -> Report:
+    """Read a report; raises InvalidReport for anything else, whoever made it."""
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise ValueError(f"{path.stat().st_size} bytes")
+        plain = json.loads(path.read_text(encoding="utf-8"))
+        if plain["schema"] != SCHEMA:
+            raise ValueError(f"schema {plain['schema']!r}")
+        rows = [_checked(Row, row) for row in plain.pop("rows")]
+        report: Report = _checked(Report, {**plain, "rows": rows})
+        unknown = {row.state for row in rows} - set(STATES)
+        plain_cells = all(_is_plain(row) for row in rows)
+        if unknown or not plain_cells or not all(isinstance(v, str) for v in report.versions.values()):
+            raise ValueError(f"states {sorted(unknown)}" if unknown else "values that are not plain")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise InvalidReport(
+            what=f"{path} cannot be shown",
+            found=f"{type(error).__name__}: {error}"[:200],
+            expected=f"a report.json of `accel verify`, schema {SCHEMA}",
+            do="run `accel verify` again, or upgrade accel-testkit to the release that wrote it",
+        ) from error
+    return report
+
+
+_KINDS = {"str": str, "int": int, "float": (int, float), "dict[str, str]": dict}
+
+
+def _checked(cls: type[Any], plain: Any) -> Any:
+    """Return a dataclass of plain data, each simple field of its declared type."""
+    made = cls(**plain)
+    for one in fields(cls):
+        value, kind = getattr(made, one.name), _KINDS.get(str(one.type), list)
+        if not isinstance(value, kind) or isinstance(value, bool):  # type: ignore[arg-type]
+            raise TypeError(f"{one.name} is {type(value).__name__}")
+    return made
+
+
+def _is_plain(row: Row) -> bool:
+    cells = [*row.failures, *row.table]
+    return all(
+        isinstance(cell, dict)
+        and all(
+            isinstance(name, str) and isinstance(value, str | int | float | None)
+            for name, value in cell.items()
+        )
+        for cell in cells
+    ) and all({"name", "reason"} <= set(failure) for failure in row.failures)
+
+
+def differences(old: Report, new: Report) -> Iterator[str]:
+    """Yield what differs between two reports, a line each: states, failures that came or went, measurements."""
+    for name in sorted({*old.versions, *new.versions}):
+        before, after = old.versions.get(name, "absent"), new.versions.get(name, "absent")
+        if before != after:
+            yield f"{name}: {before} -> {after}"
+    former = {row.step: row for row in old.rows}
+    for row in new.rows:
+        then = former.pop(row.step, None)
+        if then is None:
+            yield f"{row.title}: new, {row.state}"
+            continue
+        if then.state != row.state:
+            yield f"{row.title}: {then.state} -> {row.state}"
+        failed, fails = ({failure["name"] for failure in r.failures} for r in (then, row))
+        yield from (f"{row.title}: {name} fails now" for name in sorted(fails - failed))
+        yield from (f"{row.title}: {name} passes now" for name in sorted(failed - fails))
+        yield from _slower(then, row)
+    yield from (f"{row.title}: gone" for row in former.values())
+
+
+#: Smaller changes of a measurement are the noise of a machine.
+_NOISE = 1.25
+
+
+def _slower(then: Row, row: Row) -> Iterator[str]:
+    before = {(m.get("what"), m.get("size")): m for m in then.table}
+    for measured in row.table:
+        value, past = measured.get("value"), before.get((measured.get("what"), measured.get("size")), {})
+        known = past.get("value")
+        if not (
+            isinstance(value, int | float) and isinstance(known, int | float) and value > 0 and known > 0
+        ):
+            continue
+        if not 1 / _NOISE < value / known < _NOISE:
+            unit, what = measured.get("unit", ""), f"{measured['what']} {measured.get('size', '')}".strip()
+            yield f"{what}: {known:g} -> {value:g} {unit}".rstrip()
+
+
+class Privacy:
+    """Removes from texts what says whose machine it is: host, user, paths, addresses, serial numbers."""
+
+    _PATTERNS = (
+        (re.compile(r"(?<=://)[^/\s@]+(?=@)"), "<secret>"),
+        (re.compile(r"\b[\w.+-]+@[\w-]+\.[\w.-]+\b"), "<e-mail>"),
+        (re.compile(r"\b(?!127\.)\d{1,3}(?:\.\d{1,3}){3}\b"), "<address>"),
+        (re.compile(r"\b(?:[0-9a-f]{2}:){5}[0-9a-f]{2}\b", re.I), "<address>"),
+        (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.I), "<id>"),
+    )
+
+    def __init__(self, *folders: Path) -> None:
+        """folders: others that are replaced, such as the report's own."""
+        known = {os.getcwd(): "<folder>", sys.prefix: "<python>", sys.base_prefix: "<base python>"}
+        known |= {str(folder.resolve()): "<report>" for folder in folders}
+        known |= {tempfile.gettempdir(): "<tmp>", str(Path.home()): "<home>"}
+        names = {socket.gethostname(): "<host>", socket.gethostname().partition(".")[0]: "<host>"}
+        try:
+            names[getpass.getuser()] = "<user>"
+        except (KeyError, OSError):  # no name for this number
+            pass
+        paths = {path: word for path, word in known.items() if len(path) > 1}
+        self._paths = sorted(paths.items(), key=lambda item: -len(item[0]))
+        # "root" and short names are words of every log, and tell nothing.
+        self._names = {
+            n: w for n, w in names.items() if len(n) > 3 and n not in ("root", "localhost", "user")
+        }
+
+    def __call__(self, text: str) -> str:
+        """Return the text without them."""
+        for path, word in self._paths:
+            text = text.replace(path, word)
+        for pattern, word in self._PATTERNS:
+            text = pattern.sub(word, text)
+        for name, word in self._names.items():
+            text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", word, text)
+        return text
+
+    def row(self, row: Row) -> Row:
+        """Return a row without them."""
+        plain: dict[str, Any] = self._deep(asdict(row))
+        return Row(**plain)
+
+    def _deep(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self(value)
+        if isinstance(value, dict):
+            return {name: self._deep(one) for name, one in value.items()}
+        return [self._deep(one) for one in value] if isinstance(value, list) else value

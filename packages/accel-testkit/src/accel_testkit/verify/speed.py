@@ -1,0 +1,209 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Child process: copies, the fused optimizer, a training step and collectives, each beside what torch does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from accel_core.api import get_accelerator
+from accel_testkit.engine import model
+from accel_testkit.suite import target
+from accel_testkit.suite.launch import Launcher
+from accel_testkit.verify.steps import answer
+
+_MIB = 1 << 20
+_ROUNDS = {"quick": 7, "full": 31}
+#: Bytes of one all_reduce.
+SIZES = (4 << 10, 64 << 10, _MIB, 16 * _MIB)
+Measured = dict[str, Any]
+
+
+def main(key: str, mode: str) -> int:
+    """Measure part by part, and leave what there is after each; returns 0."""
+    accelerator: Any = get_accelerator()
+    parts: list[Callable[[], Iterator[Measured]]] = [
+        lambda: _copies(accelerator, _ROUNDS[mode]),
+        lambda: _optimizer(accelerator, _ROUNDS[mode]),
+        lambda: _training(accelerator, _ROUNDS[mode]),
+        lambda: _collectives(accelerator, key, mode),
+    ]
+    rows: list[Measured] = []
+    failures: list[dict[str, str]] = []
+    for name, part in zip(("copies", "fused optimizer", "training step", "collectives"), parts, strict=True):
+        answer(_state(rows, failures) | {"incomplete": True, "running": name})
+        try:
+            for row in part():
+                rows.append(row)
+        except Exception as error:
+            failures.append({"name": name, "reason": f"{type(error).__name__}: {error}"})
+    answer(_state(rows, failures))
+    return 0
+
+
+def _state(rows: list[Measured], failures: list[dict[str, str]]) -> dict[str, Any]:
+    return {"found": f"{len(rows)} measurements", "table": rows, "failures": failures}
+
+
+def medians(accelerator: Any, calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Return the median seconds of each call, which take turns; the first round is not counted."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds + 1):
+        for name, call in calls.items():
+            accelerator.synchronize()
+            began = time.perf_counter()
+            call()
+            accelerator.synchronize()
+            seconds[name].append(time.perf_counter() - began)
+    return {name: statistics.median(times[1:]) for name, times in seconds.items()}
+
+
+def _row(
+    what: str, size: str, value: float, unit: str, beside: str = "", ratio: float | None = None
+) -> Measured:
+    return {
+        "what": what, "size": size, "value": float(f"{value:.4g}"), "unit": unit, "beside": beside,
+        "ratio": None if ratio is None else float(f"{ratio:.3g}"),
+    }  # fmt: skip
+
+
+def _copies(accelerator: Any, rounds: int) -> Iterator[Measured]:
+    size = 64 * _MIB
+    pageable, there = (
+        torch.ones(size, dtype=torch.uint8),
+        torch.ones(size, dtype=torch.uint8, device=_device(accelerator)),
+    )
+    other = torch.empty_like(there)
+    calls: dict[str, Callable[[], Any]] = {
+        "on the device": lambda: other.copy_(there),
+        "pageable host to device": lambda: there.copy_(pageable),
+    }
+    with contextlib.suppress(Exception):  # not every device has page-locked memory
+        pinned = accelerator.pin_memory(pageable)
+        calls["pinned host to device"] = lambda: there.copy_(pinned, non_blocking=True)
+        calls["device to pinned host"] = lambda: pinned.copy_(there, non_blocking=True)
+    found = medians(accelerator, calls, rounds)
+    for name, seconds in found.items():
+        factor = 2 if name == "on the device" else 1  # it reads and writes the same memory
+        yield _row(f"copy, {name}", "64 MiB", factor * size / seconds / 1e9, "GB/s")
+
+
+def _optimizer(accelerator: Any, rounds: int) -> Iterator[Measured]:
+    op = accelerator.create_op_builder("FusedAdamBuilder").load()
+    count, shape = 16, (512, 512)
+    device = _device(accelerator)
+    lists = [[torch.rand(shape, device=device) for _ in range(count)] for _ in range(4)]
+    overflow = torch.zeros(1, dtype=torch.int, device=device)
+    parameters = [torch.nn.Parameter(torch.rand(shape, device=device)) for _ in range(count)]
+    for parameter in parameters:
+        parameter.grad = torch.rand(shape, device=device)
+    beside = torch.optim.AdamW(parameters, foreach=True)
+    elements = count * shape[0] * shape[1]
+    source = torch.rand(elements, device=device)
+    target_ = torch.empty_like(source)
+    found = medians(
+        accelerator,
+        {
+            "fused": lambda: op.multi_tensor_adam(
+                2 << 15, overflow, lists, 1e-3, 0.9, 0.999, 1e-8, 1, 1, 1, 0.01
+            ),
+            "torch": beside.step,
+            "copy": lambda: target_.copy_(source),
+        },
+        rounds,
+    )
+    size = f"{elements / 1e6:.1f} M float32"
+    yield _row(
+        "FusedAdam step",
+        size,
+        found["fused"] * 1e3,
+        "ms",
+        "torch AdamW(foreach)",
+        found["torch"] / found["fused"],
+    )
+    # It reads four and writes three numbers of each element, a copy reads one and writes one.
+    yield _row("FusedAdam bandwidth", size, 28 * elements / found["fused"] / 1e9, "GB/s", "copy on the device",
+               28 / 8 * found["copy"] / found["fused"])  # fmt: skip
+
+
+def _training(accelerator: Any, rounds: int) -> Iterator[Measured]:
+    import deepspeed
+
+    # What a launcher sets; DeepSpeed asks for it.
+    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    device, config = (
+        _device(accelerator),
+        {
+            "train_micro_batch_size_per_gpu": model.BATCH,
+            "zero_optimization": {"stage": 2},
+            "zero_allow_untested_optimizer": True,
+        },
+    )
+    symbols = torch.randint(0, model.VOCABULARY, (model.BATCH, model.LENGTH + 1)).to(device)
+    network, other = model.make().to(device), model.make()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
+    with tempfile.TemporaryDirectory(prefix="accel-verify-") as folder:
+        torch.distributed.init_process_group(
+            accelerator.communication_backend_name(),
+            init_method=Path(folder, "meeting").as_uri(),
+            rank=0,
+            world_size=1,
+        )
+        engine, *_ = deepspeed.initialize(
+            model=other, optimizer=torch.optim.AdamW(other.parameters(), lr=1e-3), config=config
+        )
+
+        def plain() -> None:
+            network(symbols).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        def zero() -> None:
+            engine.backward(engine(symbols))
+            engine.step()
+
+        found = medians(accelerator, {"plain": plain, "zero": zero}, 3 * rounds)
+        torch.distributed.destroy_process_group()
+    size = "2 layers, width 32"
+    yield _row("training step, plain torch", size, found["plain"] * 1e3, "ms")
+    yield _row(
+        "training step, ZeRO 2",
+        size,
+        found["zero"] * 1e3,
+        "ms",
+        "plain torch",
+        found["plain"] / found["zero"],
+    )
+
+
+def _collectives(accelerator: Any, key: str, mode: str) -> Iterator[Measured]:
+    if int(accelerator.device_count()) < 2 and _device(accelerator).type != "cpu":
+        return
+    with tempfile.TemporaryDirectory(prefix="accel-verify-") as folder:
+        launcher = Launcher(target.named(key, ""), Path(folder))
+        answers = launcher.run("accel_testkit.verify.ranks", 2, {"rounds": _ROUNDS[mode]})
+    for one in answers:
+        if one.get("error"):
+            raise RuntimeError(one["error"])
+    for size, seconds in answers[0]["seconds"].items():
+        number = int(size)
+        shown = f"{number >> 20} MiB" if number >= _MIB else f"{number >> 10} KiB"
+        yield _row(f"all_reduce, 2 ranks, {answers[0]['backend']}", shown, seconds * 1e6, "µs")
+
+
+def _device(accelerator: Any) -> torch.device:
+    return torch.device(accelerator.current_device_name())
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,253 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of `accel verify`: each is a process with a time limit, and leaves a row whatever happens to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accel_core.isolated import run_module
+from accel_testkit.verify.report import CRASHED, FAILED, NOT_RUN, PASSED, TIMED_OUT, Row
+
+#: Name of the environment variable with the file to which a child writes its answer.
+ANSWER = "ACCEL_VERIFY_ANSWER"
+_POLL_SECONDS = 0.1
+_KEPT = 2000
+_PYTEST = (*run_module("pytest"), "-q", "-p", "no:cacheprovider", "--pyargs")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step.
+
+    command: of the accelerator's key, the mode and the folder for its files.
+    seconds: expected in quick and full mode, by which the time left is estimated.
+    devices: how many the step needs.
+    read:    makes the row of what the process has left, however it ended; returns (found, failures, table, wrong).
+    """
+
+    name: str
+    title: str
+    command: Callable[[str, str, Path], Iterable[str]]
+    seconds: tuple[int, int]
+    read: Callable[[Path], Mapping[str, Any]]
+    devices: int = 0
+    advice: str = ""
+
+    def expected(self, mode: str) -> int:
+        """Return the expected seconds."""
+        return self.seconds[mode == "full"]
+
+    def run(self, key: str, mode: str, folder: Path, limit: float, tick: Callable[[str], None]) -> Row:
+        """Run the step in its own process group and return its row.
+
+        tick: called while it runs, with a word about how far it is.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.iterdir():
+            old.unlink()
+        began = time.monotonic()
+        status = _wait(
+            _start(self.command(key, mode, folder), key, folder), limit, lambda: tick(self.far(folder))
+        )
+        row = Row(self.name, self.title, PASSED, round(time.monotonic() - began, 1))
+        try:
+            left = dict(self.read(folder))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            left = {"found": f"no result ({type(error).__name__})", "incomplete": True}
+        row.found, row.failures = str(left.get("found", "")), left.get("failures", [])
+        row.table = left.get("table", [])
+        wrong, incomplete = bool(row.failures), bool(left.get("incomplete"))
+        if status is None:
+            row.state, row.found = TIMED_OUT, f"not done after {limit:.0f} s; {row.found}"
+        elif status < 0:
+            row.state, row.found = CRASHED, f"died by {signal.Signals(-status).name}; {row.found}"
+        elif incomplete:
+            row.state, row.found = CRASHED, f"ended with status {status}; {row.found}"
+        elif wrong:
+            row.state = FAILED
+        if row.state in (TIMED_OUT, CRASHED):
+            row.failures.append({"name": left.get("running") or self.title, "reason": last_words(folder)})
+        row.advice = self.advice if row.state != PASSED else ""
+        return row
+
+    def far(self, folder: Path) -> str:
+        """Return how far a running step is."""
+        done = sum(1 for _ in _lines(folder / "results.jsonl")) // 2
+        return f"{done} checks" if done else ""
+
+
+def not_run(step: Step, why: str) -> Row:
+    """Return the row of a step that is left out."""
+    return Row(step.name, step.title, NOT_RUN, found=why)
+
+
+def answer(plain: Mapping[str, Any]) -> None:
+    """In a child: leave the result, or what there is of it so far, for `from_answer`."""
+    path = Path(os.environ[ANSWER])
+    path.with_suffix(".new").write_text(json.dumps(plain), encoding="utf-8")
+    path.with_suffix(".new").replace(path)
+
+
+def from_answer(folder: Path) -> Mapping[str, Any]:
+    """Read what a child has left with `answer`."""
+    found: dict[str, Any] = json.loads((folder / "answer.json").read_text(encoding="utf-8"))
+    return found
+
+
+def from_printed(folder: Path) -> Any:
+    """Read the JSON object that a command has printed, after whatever a driver printed before it."""
+    text = (folder / "stdout").read_text(encoding="utf-8", errors="replace")
+    return json.JSONDecoder().raw_decode(text, text.index("{\n"))[0]
+
+
+def _doctor(folder: Path) -> Mapping[str, Any]:
+    told = from_printed(folder)
+    failures = [
+        {"name": str(problem.get("subject", "")), "reason": f"{problem['found']}; do: {problem['advice']}"}
+        for problem in told["problems"]
+    ]
+    return {
+        "found": f"{told['chosen'] or 'nothing'} is chosen: {told['how'] or told['error']}",
+        "failures": failures,
+    }
+
+
+def _ops(folder: Path) -> Mapping[str, Any]:
+    rows = from_printed(folder)["ops"]
+    failures = [{"name": r["builder"], "reason": r["reason"]} for r in rows if r["state"] == "failed"]
+    table = [{"op": r["builder"], "state": r["state"], "implementation": r["reason"]} for r in rows]
+    works = sum(r["state"] == "ok" for r in rows)
+    return {"found": f"{works} ops load and run, of {len(rows)}", "failures": failures, "table": table}
+
+
+def _suite(folder: Path) -> Mapping[str, Any]:
+    """Read results as they came: of a run that was cut off, too."""
+    rows: dict[str, dict[str, str]] = {}
+    running, finished = "", False
+    for line in _lines(folder / "results.jsonl"):
+        if "running" in line:
+            running = line["running"]
+        elif "finished" in line:
+            finished = True
+            order = {name: place for place, name in enumerate(line["order"])}
+            rows = dict(sorted(rows.items(), key=lambda item: order.get(item[0], 0)))
+        else:
+            rows[line["id"]] = line
+            running = ""
+    count = {
+        state: sum(r["outcome"] == state for r in rows.values()) for state in ("passed", "failed", "skipped")
+    }
+    failures = [
+        {"name": r["id"], "reason": r["reason"][-_KEPT:]} for r in rows.values() if r["outcome"] == "failed"
+    ]
+    skipped = f", {count['skipped']} declared missing" if count["skipped"] else ""
+    return {
+        "found": f"{count['passed']} passed, {count['failed']} failed{skipped}",
+        "failures": failures,
+        "incomplete": not finished or not rows,
+        "running": running,
+    }
+
+
+def _lines(path: Path) -> Iterable[Any]:
+    if not path.is_file():
+        return
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            yield json.loads(line)
+        except ValueError:  # the last one of a process that was killed
+            return
+
+
+def _checks(package: str, tier: str) -> Callable[[str, str, Path], Iterable[str]]:
+    def command(key: str, mode: str, folder: Path) -> Iterable[str]:
+        quick = ("--quick",) if mode == "quick" else ()
+        results = "--results", str(folder / "results.json")
+        return (*_PYTEST, f"accel_testkit.{package}", "--accel", key, "--tier", tier, *quick, *results)
+
+    return command
+
+
+_SUITE_ADVICE = "start with the first failure: it names what was found, what was expected and what to do"
+STEPS = (
+    Step(
+        "machine", "machine and software", lambda k, m, f: run_module("accel_testkit.verify.facts"), (10, 10),
+        from_answer, advice="the runtime does not answer: try its own tool, then `accel doctor`",
+    ),
+    Step(
+        "doctor", "accel doctor", lambda k, m, f: (*run_module("accel_core.cli"), "doctor", "--json"), (15, 15),
+        _doctor, advice="run `accel doctor` and follow its advice",
+    ),
+    Step(
+        "ops", "ops load and run", lambda k, m, f: (*run_module("accel_core.cli"), "ops", "test", "--json"),
+        (30, 60), _ops, devices=1, advice="run `accel ops test NAME` for the op that fails",
+    ),
+    Step("host", "conformance without a device", _checks("suite", "host"), (10, 20), _suite, 0, _SUITE_ADVICE),
+    Step("device", "conformance on a device", _checks("suite", "device"), (30, 90), _suite, 1, _SUITE_ADVICE),
+    Step("multi", "conformance on two devices", _checks("suite", "multi"), (20, 60), _suite, 2, _SUITE_ADVICE),
+    Step("engine-1", "DeepSpeed on one rank", _checks("engine", "device"), (40, 200), _suite, 1, _SUITE_ADVICE),
+    Step("engine-2", "DeepSpeed on two ranks", _checks("engine", "multi"), (40, 200), _suite, 2, _SUITE_ADVICE),
+    Step(
+        "speed", "speed", lambda k, m, f: (*run_module("accel_testkit.verify.speed"), k, m), (25, 60), from_answer, 1,
+        "see the step's log; the figures before it are kept",
+    ),
+)  # fmt: skip
+
+
+def _start(command: Iterable[str], key: str, folder: Path) -> subprocess.Popen[bytes]:
+    environment = {
+        **os.environ,
+        "DS_ACCELERATOR": key,
+        "PYTHONFAULTHANDLER": "1",
+        ANSWER: str((folder / "answer.json").absolute()),
+    }
+    with (folder / "stdout").open("wb") as out, (folder / "log").open("wb") as log:
+        return subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=log,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def _wait(process: subprocess.Popen[bytes], limit: float, tick: Callable[[], None]) -> int | None:
+    """Wait for a process group; return its leader's status, None after the limit. The group is killed in the end."""
+    until = time.monotonic() + limit
+    try:
+        while time.monotonic() < until:
+            try:
+                return process.wait(_POLL_SECONDS)
+            except subprocess.TimeoutExpired:
+                tick()
+        return None
+    finally:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):  # macOS raises the latter for a group of zombies
+            pass
+        process.wait()
+
+
+def last_words(folder: Path) -> str:
+    """Return the end of what a step has printed."""
+    texts = [_end_of(folder / name).strip() for name in ("stdout", "log")]
+    return "\n".join(filter(None, texts)) or "nothing was printed"
+
+
+def _end_of(path: Path) -> str:
+    if not path.is_file():
+        return ""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _KEPT))
+        return file.read().decode("utf-8", "replace")

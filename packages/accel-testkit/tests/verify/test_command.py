@@ -1,0 +1,155 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel verify` as a user runs it: on the CPU, on simulated devices, interrupted, and where it cannot work."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from accel_core.isolated import run_module
+from accel_testkit.verify.report import read
+from accel_testkit.verify.steps import STEPS
+
+ACCEL = run_module("accel_core.cli")
+#: A guard against a hang.
+_LIMIT = 1800
+
+
+def verify(*arguments: str, sim: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    before = (*ACCEL, "sim", sim, "--", *ACCEL) if sim else ACCEL
+    return subprocess.run(
+        [*before, "verify", *arguments], capture_output=True, text=True, timeout=_LIMIT, check=False,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def test_machine_and_doctor_of_the_cpu(tmp_path: Path) -> None:
+    out = tmp_path / "report"
+    done = verify(
+        "--accel", "cpu", "--step", "machine", "--step", "doctor", "--out", str(out), DS_TOKEN="s3cret"
+    )
+    assert done.returncode == 0, done.stderr
+    report = read(out / "report.json")
+    states = {row.step: row.state for row in report.rows}
+    assert states == {
+        step.name: "passed" if step.name in ("machine", "doctor") else "not run" for step in STEPS
+    }
+    facts = {row["fact"]: row["value"] for row in report.rows[0].table}
+    assert facts["accelerator"] == "accel_cpu.accelerator.CPU_Accelerator"
+    assert facts["package torch"] == report.versions["torch"]
+    assert "$DS_ACCELERATOR" in facts
+    assert "s3cret" not in (out / "report.json").read_text()
+    assert (out / "report.txt").read_text() in done.stdout
+    assert "Nothing failed" in (out / "report.html").read_text()
+
+
+def test_a_simulated_device_is_named_as_one(tmp_path: Path) -> None:
+    done = verify("--step", "machine", "--out", str(tmp_path), sim="npu")
+    assert done.returncode == 0, done.stderr
+    report = read(tmp_path / "report.json")
+    assert (report.accelerator, report.simulated) == ("npu", "npu")
+    assert report.rows[0].found.startswith("2 devices")
+    assert "simulated npu" in done.stdout
+    assert any(row["fact"] == "driver's tool" and "npu-smi" in row["value"] for row in report.rows[0].table)
+
+
+def test_a_broken_runtime_is_a_row_and_not_the_end(tmp_path: Path) -> None:
+    steps = ["--step", "machine", "--step", "doctor", "--step", "device"]
+    done = verify(
+        "--accel", "npu", *steps, "--out", str(tmp_path), sim="npu", ACCEL_SIM_BEHAVIOUR="npu.no-cann"
+    )
+    assert done.returncode == 1, done.stderr
+    report = read(tmp_path / "report.json")
+    rows = {row.step: row for row in report.rows}
+    assert rows["machine"].state == "crashed"
+    assert "libhccl.so" in rows["machine"].failures[0]["reason"]
+    assert rows["doctor"].state == "failed"
+    assert report.worst == rows["machine"]
+
+
+def test_an_interrupted_run_keeps_its_rows_and_goes_on_with_the_next(tmp_path: Path) -> None:
+    wanted = [
+        "--accel",
+        "cpu",
+        "--step",
+        "machine",
+        "--step",
+        "doctor",
+        "--step",
+        "ops",
+        "--out",
+        str(tmp_path),
+    ]
+    process = subprocess.Popen([*ACCEL, "verify", *wanted], stdout=subprocess.PIPE, text=True)
+    until = time.monotonic() + _LIMIT
+    while not (tmp_path / "steps" / "ops" / "stdout").exists():
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=_LIMIT)
+    assert process.returncode == 130
+    assert "interrupted" in output
+    first = read(tmp_path / "report.json")
+    assert [row.step for row in first.rows] == ["machine", "doctor"]
+
+    done = subprocess.run(
+        [*ACCEL, "verify", "--accel", "cpu", "--out", str(tmp_path), "--step", "ops"], capture_output=True, text=True,
+        timeout=_LIMIT, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    second = read(tmp_path / "report.json")
+    assert second.made == first.made
+    assert second.rows[:2] == first.rows
+    assert {row.step: row.state for row in second.rows}["ops"] == "passed"
+
+
+def test_a_report_is_shown_and_compared(tmp_path: Path) -> None:
+    verify("--accel", "cpu", "--step", "doctor", "--out", str(tmp_path))
+    file = str(tmp_path / "report.json")
+    shown = verify("--show", file)
+    assert shown.returncode == 0
+    assert shown.stdout == (tmp_path / "report.txt").read_text()
+    same = verify("--compare", file, file)
+    assert (same.returncode, same.stdout) == (0, "no difference\n")
+
+
+def test_a_file_that_is_no_report_is_an_error_of_four_parts(tmp_path: Path) -> None:
+    file = tmp_path / "other.json"
+    file.write_text('{"schema": 1}')
+    done = verify("--show", str(file))
+    assert done.returncode == 1
+    assert "ACC-709" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="not run: needs /dev/full")
+def test_a_folder_that_cannot_be_written_is_an_error_of_four_parts(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("a file")
+    done = verify("--accel", "cpu", "--step", "doctor", "--out", str(taken))
+    assert done.returncode == 1
+    assert "ACC-709" in done.stderr
+    assert "--out" in done.stderr
+
+
+def test_without_an_accelerator_the_error_says_what_to_do(tmp_path: Path) -> None:
+    done = verify("--out", str(tmp_path), DS_ACCELERATOR="npu", ACCEL_SIM="")
+    assert done.returncode == 1
+    assert "ACC-710" in done.stderr
+    assert "--accel KEY" in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", ["cpu", "cuda", "hpu", "mlu", "mps", "npu", "sdaa", "xpu"])
+def test_every_step_passes_on_every_device(key: str, tmp_path: Path) -> None:
+    done = verify("--quick", "--out", str(tmp_path), sim="" if key == "cpu" else key, DS_ACCELERATOR=key)
+    assert done.returncode == 0, done.stdout
+    assert all(row.state in ("passed", "not run") for row in read(tmp_path / "report.json").rows)

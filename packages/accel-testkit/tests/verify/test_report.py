@@ -1,0 +1,172 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The report: safe to show whoever made it, short enough for an issue, and silent about whose machine it is."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+from dataclasses import asdict
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_testkit.verify import page
+from accel_testkit.verify.report import InvalidReport, Privacy, Report, Row, differences, read
+
+
+def report(*rows: Row, **changed: Any) -> Report:
+    plain = {
+        "accelerator": "npu", "mode": "quick", "simulated": "", "made": "2026-01-02T03:04:05+00:00",
+        "versions": {"python": "3.11.7", "torch": "2.13.0", "accel-core": "0.1.0"},
+    }  # fmt: skip
+    return Report(**{**plain, "rows": list(rows), **changed})
+
+
+FAILED = Row(
+    "device", "conformance on a device", "failed", 12.5, "3 passed, 1 failed",
+    "start with the first", [{"name": "memory.figures", "reason": "expected 1\nfound 2"}],
+)  # fmt: skip
+SPEED = Row(
+    "speed", "speed", "passed", 3.0, "1 measurements",
+    table=[{"what": "copy", "size": "64 MiB", "value": 10.0, "unit": "GB/s", "beside": "torch", "ratio": 2.0}],
+)  # fmt: skip
+
+
+def test_a_report_is_read_as_it_was_written(tmp_path: Path) -> None:
+    made = report(FAILED, SPEED)
+    made.write(tmp_path / "report.json")
+    assert read(tmp_path / "report.json") == made
+
+
+def test_the_summary_has_the_first_failure_and_at_most_twenty_lines() -> None:
+    text = report(*[SPEED] * 8, FAILED, *[FAILED] * 30).text()
+    assert len(text.splitlines()) <= 20
+    short = report(SPEED, FAILED).text()
+    assert "first to look at: conformance on a device: memory.figures: expected 1" in short
+    assert "do: start with the first" in short
+    assert all(len(line) <= 240 for line in short.splitlines())
+
+
+WHOLE = asdict(report(FAILED, SPEED))
+ROW = WHOLE["rows"][0]
+HOSTILE = {
+    "no JSON": "{",
+    "a list": "[]",
+    "a number": "1",
+    "null": "null",
+    "nothing": "",
+    "of another schema": json.dumps({**WHOLE, "schema": 2}),
+    "schema missing": json.dumps({k: v for k, v in WHOLE.items() if k != "schema"}),
+    "rows missing": json.dumps({k: v for k, v in WHOLE.items() if k != "rows"}),
+    "rows that are numbers": json.dumps({**WHOLE, "rows": [1]}),
+    "unknown field": json.dumps({**WHOLE, "hook": "x"}),
+    "unknown state": json.dumps({**WHOLE, "rows": [{**ROW, "state": "<script>"}]}),
+    "key that is a list": json.dumps({**WHOLE, "accelerator": ["npu"]}),
+    "seconds that are text": json.dumps({**WHOLE, "rows": [{**ROW, "seconds": "1"}]}),
+    "failures without a name": json.dumps({**WHOLE, "rows": [{**ROW, "failures": [{"reason": ""}]}]}),
+    "nested tables": json.dumps({**WHOLE, "rows": [{**ROW, "table": [{"a": {"b": 1}}]}]}),
+    "deep nesting": "[" * 100_000,
+    "versions that are numbers": json.dumps({**WHOLE, "versions": {"torch": 2}}),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_what_is_no_report_is_an_error_of_four_parts(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(HOSTILE[name])
+    with pytest.raises(InvalidReport, match="ACC-709"):
+        read(path)
+
+
+def test_a_missing_report_is_an_error_of_four_parts(tmp_path: Path) -> None:
+    with pytest.raises(InvalidReport, match="ACC-709"):
+        read(tmp_path / "none.json")
+
+
+class Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def test_the_page_runs_nothing_and_loads_nothing_whatever_the_report_says() -> None:
+    attack = "</pre></svg><script>alert(1)</script><img src=http://x.example onerror=alert(1)>'\""
+    row = Row(
+        "x", attack, "failed", 1.0, attack, attack, [{"name": attack, "reason": attack}],
+        [{"what": attack, "size": attack, "value": 1.0, attack: attack, "beside": attack, "ratio": 1.0}],
+    )  # fmt: skip
+    found = Tags(page.html(report(row, accelerator=attack, made=attack, versions={"torch": attack})))
+    assert {tag for tag, _ in found.tags}.isdisjoint(
+        {"script", "img", "iframe", "object", "embed", "form", "base", "a"}
+    )
+    for tag, attributes in found.tags:
+        assert not any(name.startswith("on") or name == "src" for name in attributes)
+        assert tag != "link" or attributes["href"] == "data:,"
+
+
+def test_the_first_failure_stands_before_the_tables() -> None:
+    texts = Tags(page.html(report(SPEED, FAILED))).texts
+    assert texts.index("memory.figures") < texts.index("Steps")
+    assert "start with the first" in texts
+
+
+def test_a_page_of_thousands_of_failures_shows_the_first_and_the_count() -> None:
+    many = [{"name": f"check {n}", "reason": "x"} for n in range(3000)]
+    html = page.html(report(Row("device", "suite", "failed", failures=many)))
+    assert "and 2800 more" in html
+    assert "check 2999" not in html
+
+
+def test_two_reports_differ_in_versions_states_checks_and_speed() -> None:
+    slow = Row("speed", "speed", "passed", table=[{**SPEED.table[0], "value": 5.0}])
+    works = Row("device", "conformance on a device", "passed")
+    found = list(
+        differences(
+            report(FAILED, slow), report(works, SPEED, versions={"python": "3.11.7", "torch": "2.14.0"})
+        )
+    )
+    assert found == [
+        "accel-core: 0.1.0 -> absent",
+        "torch: 2.13.0 -> 2.14.0",
+        "conformance on a device: failed -> passed",
+        "conformance on a device: memory.figures passes now",
+        "copy 64 MiB: 5 -> 10 GB/s",
+    ]
+    assert list(differences(report(FAILED, SPEED), report(FAILED, SPEED))) == []
+
+
+def test_steps_that_came_or_went_are_named() -> None:
+    assert list(differences(report(FAILED), report(SPEED))) == [
+        "speed: new, passed",
+        "conformance on a device: gone",
+    ]
+
+
+def test_a_report_does_not_say_whose_machine_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "node17.cluster.example")
+    monkeypatch.setattr(getpass, "getuser", lambda: "a.lovelace")
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/a.lovelace"))
+    text = (
+        f"File /home/a.lovelace/run.py on node17 (10.20.30.40, node17.cluster.example), card "
+        f"12345678-90ab-cdef-1234-567890abcdef, a.lovelace@mail.example, {tmp_path}/steps, 127.0.0.1 torch 2.13.0"
+    )
+    row = Row(
+        "x", "x", "failed", found=text, failures=[{"name": "n", "reason": text}], table=[{"fact": text}]
+    )
+    shown = json.dumps(asdict(Privacy(tmp_path).row(row)))
+    for secret in ("lovelace", "node17", "10.20.30.40", "567890abcdef", "mail.example", str(tmp_path)):
+        assert secret not in shown
+    for kept in ("run.py", "127.0.0.1", "2.13.0", "/steps"):
+        assert kept in shown

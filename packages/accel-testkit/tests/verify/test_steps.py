@@ -1,0 +1,179 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever a driver does to a step, it costs that step's row, which says what happened and where."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from accel_testkit.verify.report import Row
+from accel_testkit.verify.steps import STEPS, Step
+
+#: A guard for steps that end by themselves.
+_LIMIT = 300.0
+_BY_NAME = {step.name: step for step in STEPS}
+_STREAM = """
+import json, os, signal, sys, time
+def line(**plain):
+    with open("results.jsonl", "a") as lines: lines.write(json.dumps(plain) + "\\n")
+def check(name, outcome="passed", reason=""):
+    line(running=name); line(id=name, outcome=outcome, reason=reason)
+def finish(): line(finished=True, order=[])
+"""
+
+
+def step(name: str, program: str) -> Step:
+    """The step of this name, with a program in the place of its command."""
+    code = f"import os; os.chdir(os.path.dirname(os.environ['ACCEL_VERIFY_ANSWER']))\n{_STREAM}\n{program}"
+    return replace(_BY_NAME[name], command=lambda key, mode, folder: (sys.executable, "-c", code))
+
+
+def run(name: str, program: str, folder: Path, limit: float = _LIMIT) -> Row:
+    return step(name, program).run("cpu", "quick", folder, limit, lambda far: None)
+
+
+@dataclass
+class Fault:
+    """A program, the state of its row, and words that the row must have."""
+
+    step: str
+    program: str
+    state: str
+    words: tuple[str, ...] = ()
+    limit: float = _LIMIT
+
+
+FAULTS = {
+    "abort in a check": Fault("device", "check('a'); line(running='b'); os.abort()", "crashed", ("SIGABRT", "b")),
+    "segmentation fault": Fault(
+        "device", "line(running='c'); import ctypes; ctypes.string_at(0)", "crashed", ("SIGSEGV", "c", "Segmentation")
+    ),
+    "illegal instruction": Fault("device", "os.kill(os.getpid(), signal.SIGILL)", "crashed", ("SIGILL",)),
+    "bus error": Fault("device", "os.kill(os.getpid(), signal.SIGBUS)", "crashed", ("SIGBUS",)),
+    "killed for its memory": Fault("engine-1", "os.kill(os.getpid(), signal.SIGKILL)", "crashed", ("SIGKILL",)),
+    "terminated": Fault("host", "os.kill(os.getpid(), signal.SIGTERM)", "crashed", ("SIGTERM",)),
+    "hang in a check": Fault(
+        "device", "line(running='slow.one'); time.sleep(900)", "timed out", ("not done after", "slow.one"), 3
+    ),
+    "hang before any check": Fault("engine-2", "time.sleep(900)", "timed out", ("not done after",), 2),
+    "hang that ignores signals": Fault(
+        "device", "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(900)", "timed out", (), 2
+    ),
+    "driver leaves with status 0": Fault("device", "check('a'); os._exit(0)", "crashed", ("status 0", "1 passed")),
+    "driver leaves with its own status": Fault("device", "os._exit(77)", "crashed", ("status 77",)),
+    "exit at import": Fault("host", "sys.exit('torch_npu: no CANN')", "crashed", ("no CANN",)),
+    "exception before any check": Fault("host", "raise MemoryError('hbm')", "crashed", ("MemoryError: hbm",)),
+    "no check at all": Fault("device", "finish()", "crashed", ("0 passed",)),
+    "one check fails": Fault(
+        "device", "check('a', 'failed', 'expected 1, found 2'); check('b'); finish()", "failed",
+        ("a", "expected 1, found 2", "1 passed, 1 failed"),
+    ),
+    "failure, then a crash": Fault(
+        "device", "check('a', 'failed', 'NaN'); line(running='b'); os.abort()", "crashed", ("1 failed", "NaN", "b")
+    ),
+    "half a line at the end": Fault(
+        "device", "check('a'); open('results.jsonl', 'a').write('{\"id\": \"b'); os.abort()", "crashed", ("1 passed",)
+    ),
+    "another language": Fault(
+        "device", "sys.stderr.buffer.write('设备内存不足'.encode('gbk') + b' E19999'); sys.exit(1)", "crashed",
+        ("E19999",),
+    ),
+    "wide characters": Fault("device", "sys.exit('设备内存不足')", "crashed", ("设备内存不足",)),
+    "endless log": Fault(
+        "device", "for _ in range(2000): print('x' * 10000)\nsys.exit('the last words')", "crashed", ("the last words",)
+    ),
+    "no answer": Fault("machine", "pass", "crashed", ("no result",)),
+    "half an answer": Fault("machine", "open('answer.json', 'w').write('{')", "crashed", ("no result",)),
+    "answer of another kind": Fault("machine", "open('answer.json', 'w').write('[1, 2]')", "crashed", ("no result",)),
+    "count of devices hangs": Fault("machine", "time.sleep(900)", "timed out", (), 2),
+    "doctor prints no JSON": Fault("doctor", "print('banner')", "crashed", ("no result",)),
+    "ops crash": Fault("ops", "os.abort()", "crashed", ("SIGABRT",)),
+    "op fails": Fault(
+        "ops",
+        "print('driver 1.2 {banner}'); print(json.dumps({'ops': [{'builder': 'FusedAdamBuilder', 'state': 'failed',"
+        " 'reason': 'undefined symbol'}]}, indent=1))",
+        "failed", ("FusedAdamBuilder", "undefined symbol"),
+    ),
+    "speed dies in a part": Fault(
+        "speed",
+        "json.dump({'found': '4 measurements', 'table': [{'what': 'copy', 'size': '', 'value': 1.0}], 'failures': [],"
+        " 'incomplete': True, 'running': 'collectives'}, open('answer.json', 'w')); os.abort()",
+        "crashed", ("4 measurements", "collectives"),
+    ),
+    "speed hangs in a part": Fault(
+        "speed",
+        "json.dump({'found': '0 measurements', 'table': [], 'failures': [], 'incomplete': True, 'running': 'copies'},"
+        " open('answer.json', 'w')); time.sleep(900)",
+        "timed out", ("copies",), 3,
+    ),
+    "out of memory in one part": Fault(
+        "speed",
+        "json.dump({'found': '9 measurements', 'table': [], 'failures': [{'name': 'copies', 'reason':"
+        " 'OutOfMemoryError: 64 MiB'}]}, open('answer.json', 'w'))",
+        "failed", ("copies", "OutOfMemoryError"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_costs_its_row_and_is_named(name: str, tmp_path: Path) -> None:
+    fault = FAULTS[name]
+    row = run(fault.step, fault.program, tmp_path / "step", fault.limit)
+    words = json.dumps([row.found, row.failures], ensure_ascii=False)
+    assert row.state == fault.state, words
+    assert all(word in words for word in fault.words), words
+    assert row.advice
+    assert len(words) < 10_000
+    assert json.loads(json.dumps(row.table)) == row.table
+
+
+def test_a_step_that_works_passes_without_advice(tmp_path: Path) -> None:
+    row = run("device", "check('a'); check('b', 'skipped', 'declared'); finish()", tmp_path / "step")
+    assert (row.state, row.found) == ("passed", "1 passed, 0 failed, 1 declared missing")
+    assert (row.advice, row.failures) == ("", [])
+
+
+def test_failures_stand_in_the_order_of_their_causes(tmp_path: Path) -> None:
+    program = "check('late', 'failed', ''); check('basic', 'failed', ''); line(finished=True, order=['basic', 'late'])"
+    row = run("device", program, tmp_path / "step")
+    assert [failure["name"] for failure in row.failures] == ["basic", "late"]
+
+
+def test_processes_that_a_step_leaves_are_ended(tmp_path: Path) -> None:
+    program = (
+        "child = os.fork()\n"
+        "if not child: time.sleep(900)\n"
+        "open('child', 'w').write(str(child)); check('a'); finish()"
+    )
+    folder = tmp_path / "step"
+    row = run("device", program, folder)
+    assert row.state == "passed"
+    child = Path("/proc", (folder / "child").read_text(), "stat")
+    while child.exists() and child.read_text().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)  # until the kernel has ended it
+
+
+def test_what_an_earlier_run_left_is_not_read(tmp_path: Path) -> None:
+    folder = tmp_path / "step"
+    run("device", "check('old', 'failed', 'old'); finish()", folder)
+    assert run("device", "check('new'); finish()", folder).failures == []
+
+
+def test_progress_is_shown_while_a_step_runs(tmp_path: Path) -> None:
+    seen: list[str] = []
+    program = "check('a'); check('b')\nwhile not os.path.exists('seen'): time.sleep(0.01)\nfinish()"
+
+    def tick(far: str) -> None:
+        seen.append(far)
+        if far == "2 checks":
+            (tmp_path / "step" / "seen").touch()
+
+    row = step("device", program).run("cpu", "quick", tmp_path / "step", _LIMIT, tick)
+    assert row.state == "passed"
+    assert "2 checks" in seen
