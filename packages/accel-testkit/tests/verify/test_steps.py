@@ -59,9 +59,9 @@ FAULTS = {
     "killed for its memory": Fault("engine-1", "os.kill(os.getpid(), signal.SIGKILL)", "crashed", ("SIGKILL",)),
     "terminated": Fault("host", "os.kill(os.getpid(), signal.SIGTERM)", "crashed", ("SIGTERM",)),
     "hang in a check": Fault(
-        "device", "line(running='slow.one'); time.sleep(900)", "timed out", ("not done after", "slow.one"), 3
+        "device", "line(running='slow.one'); time.sleep(900)", "timed out", ("no progress for", "slow.one"), 3
     ),
-    "hang before any check": Fault("engine-2", "time.sleep(900)", "timed out", ("not done after",), 2),
+    "hang before any check": Fault("engine-2", "time.sleep(900)", "timed out", ("no progress for",), 2),
     "hang that ignores signals": Fault(
         "device", "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(900)", "timed out", (), 2
     ),
@@ -163,6 +163,12 @@ def test_what_an_earlier_run_left_is_not_read(tmp_path: Path) -> None:
     folder = tmp_path / "step"
     run("device", "check('old', 'failed', 'old'); finish()", folder)
     assert run("device", "check('new'); finish()", folder).failures == []
+
+
+@pytest.mark.slow
+def test_a_slow_step_that_goes_on_is_not_ended(tmp_path: Path) -> None:
+    program = "for n in range(5): time.sleep(5); check(str(n))\nfinish()"
+    assert run("device", program, tmp_path / "step", limit=20).state == "passed"
 
 
 def test_progress_is_shown_while_a_step_runs(tmp_path: Path) -> None:

@@ -90,18 +90,21 @@ def _devices(accelerator: Any, count: int) -> list[dict[str, str]]:
     rows = []
     runtime = getattr(sys.modules.get("torch"), str(accelerator.device_name()).partition(":")[0], None)
     for index in range(count):
-        facts = []
+        name, facts = str(accelerator.device_name(index)), []
         with contextlib.suppress(Exception):  # a runtime need not have properties
             properties = runtime.get_device_properties(index)  # type: ignore[union-attr]
             names = [
                 n for n in dir(properties) if not n.startswith("_") and n not in ("uuid", "total_memory")
             ]
             simple = {n: getattr(properties, n) for n in names}
+            name = str(simple.pop("name", name))
             facts += [f"{n} {v}" for n, v in simple.items() if isinstance(v, str | int | float) and v != ""]
         with contextlib.suppress(Exception):
-            total = accelerator.total_memory(index)
-            facts.append(f"{total / 2**30:.1f} GiB")
-        rows.append(_row(f"device {index}", ", ".join(facts) or str(accelerator.device_name(index))))
+            name += f", {accelerator.total_memory(index) / 2**30:.1f} GiB"
+        rows += [
+            _row(f"device {index}", name),
+            *([_row(f"properties {index}", ", ".join(facts))] if facts else []),
+        ]
     return rows
 
 

@@ -49,15 +49,15 @@ class Step:
     def run(self, key: str, mode: str, folder: Path, limit: float, tick: Callable[[str], None]) -> Row:
         """Run the step in its own process group and return its row.
 
-        tick: called while it runs, with a word about how far it is.
+        limit: seconds without progress after which it is ended.
+        tick:  called while it runs, with a word about how far it is.
         """
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():
             old.unlink()
         began = time.monotonic()
-        status = _wait(
-            _start(self.command(key, mode, folder), key, folder), limit, lambda: tick(self.far(folder))
-        )
+        process = _start(self.command(key, mode, folder), key, folder)
+        status = _wait(process, folder, limit, lambda: tick(self.far(folder)))
         row = Row(self.name, self.title, PASSED, round(time.monotonic() - began, 1))
         try:
             left = dict(self.read(folder))
@@ -67,7 +67,7 @@ class Step:
         row.table = left.get("table", [])
         wrong, incomplete = bool(row.failures), bool(left.get("incomplete"))
         if status is None:
-            row.state, row.found = TIMED_OUT, f"not done after {limit:.0f} s; {row.found}"
+            row.state, row.found = TIMED_OUT, f"no progress for {limit:.0f} s; {row.found}"
         elif status < 0:
             row.state, row.found = CRASHED, f"died by {signal.Signals(-status).name}; {row.found}"
         elif incomplete:
@@ -75,7 +75,12 @@ class Step:
         elif wrong:
             row.state = FAILED
         if row.state in (TIMED_OUT, CRASHED):
-            row.failures.append({"name": left.get("running") or self.title, "reason": last_words(folder)})
+            row.failures.append(
+                {
+                    "name": left.get("running") or self.title,
+                    "reason": f"{row.state} here\n{last_words(folder)}",
+                }
+            )
         row.advice = self.advice if row.state != PASSED else ""
         return row
 
@@ -221,15 +226,23 @@ def _start(command: Iterable[str], key: str, folder: Path) -> subprocess.Popen[b
         )
 
 
-def _wait(process: subprocess.Popen[bytes], limit: float, tick: Callable[[], None]) -> int | None:
-    """Wait for a process group; return its leader's status, None after the limit. The group is killed in the end."""
-    until = time.monotonic() + limit
+def _wait(
+    process: subprocess.Popen[bytes], folder: Path, limit: float, tick: Callable[[], None]
+) -> int | None:
+    """Wait for a process group; return its leader's status, None if it shows no progress for `limit` seconds.
+
+    The group is killed in the end.
+    """
+    until, before = time.monotonic() + limit, 0
     try:
         while time.monotonic() < until:
             try:
                 return process.wait(_POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 tick()
+            progress = sum(_size(folder / name) for name in ("results.jsonl", "answer.json"))
+            if progress != before:
+                until, before = time.monotonic() + limit, progress
         return None
     finally:
         try:
@@ -237,6 +250,13 @@ def _wait(process: subprocess.Popen[bytes], limit: float, tick: Callable[[], Non
         except (ProcessLookupError, PermissionError):  # macOS raises the latter for a group of zombies
             pass
         process.wait()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def last_words(folder: Path) -> str:
