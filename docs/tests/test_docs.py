@@ -16,6 +16,7 @@ from accel_core import cascade, env
 from benchmarks.results import cell
 
 ROOT = Path(__file__).resolve().parents[2]
+REPOSITORY = "https://github.com/accel-project/accel/blob/main/"
 PAGES = sorted(
     page
     for pattern in ("*.md", "docs/**/*.md", "packages/*/*.md", "examples/*.md", "shared/**/*.md")
@@ -30,16 +31,27 @@ def anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+def test_every_link_into_the_repository_leads_to_a_file_and_a_heading(page: Path) -> None:
     broken = []
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
-        if re.match(r"[a-z]+:", target):
+        path, _, fragment = target.removeprefix(REPOSITORY).partition("#")
+        if re.match(r"[a-z]+:", path):
             continue
-        path, _, fragment = target.partition("#")
-        file = (page.parent / path) if path else page
+        file = ((ROOT if target.startswith(REPOSITORY) else page.parent) / path) if path else page
         if not file.exists() or (fragment and fragment not in anchors(file)):
             broken.append(target)
     assert broken == []
+
+
+def test_every_page_that_a_source_file_or_a_message_names_exists() -> None:
+    named = re.compile(r"(?:\bdocs|\{DOCUMENTATION\}|%s)/((?:[\w-]+/)*[\w-]+\.md)(?:#([\w-]+))?")
+    places = [
+        (source.name, ROOT / "docs" / path, fragment)
+        for source in [*ROOT.glob("packages/*/src/**/*.py"), *ROOT.glob("benchmarks/**/*.py")]
+        for path, fragment in named.findall(source.read_text(encoding="utf-8"))
+    ]
+    assert len(places) > 20
+    assert [p for p in places if not p[1].is_file() or (p[2] and p[2] not in anchors(p[1]))] == []
 
 
 @pytest.mark.parametrize(
@@ -145,6 +157,35 @@ def test_every_error_has_its_paragraph_and_no_paragraph_is_left_over() -> None:
         bases = {ast.unparse(base) for base in kind.bases} - {"AccelError"}
         assert sections[code].startswith(f"`{kind.name}` (")
         assert set(re.findall(r"`(\w+)`", sections[code].partition(" (")[2].partition(")")[0])) == bases
+
+
+def texts(node: ast.expr) -> list[str]:
+    """The texts that an expression can be, with … for what is not known before the program runs."""
+    if isinstance(node, ast.Constant):
+        return [str(node.value)]
+    if isinstance(node, ast.JoinedStr):
+        return ["".join(p.value if isinstance(p, ast.Constant) else "…" for p in node.values)]  # type: ignore[misc]
+    if isinstance(node, ast.IfExp):
+        return texts(node.body) + texts(node.orelse)
+    if isinstance(node, ast.BinOp):
+        return [left + right for left in texts(node.left) for right in texts(node.right)]
+    return ["…"]
+
+
+def test_the_page_of_errors_has_the_first_line_of_every_error() -> None:
+    """So that a search for the text of a message finds it."""
+    codes = {kind.name: code for code, kind in error_classes().items()}
+    page = (ROOT / "docs/errors.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^### (ACC-\d+)\n\n(.+?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
+    missing = set()
+    for source in ROOT.glob("packages/*/src/**/*.py"):
+        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+            code = (
+                codes.get(ast.unparse(node.func).rpartition(".")[2]) if isinstance(node, ast.Call) else None
+            )
+            for what in [keyword.value for keyword in node.keywords if keyword.arg == "what"] if code else []:
+                missing |= {(code, text) for text in texts(what) if f"`` {text} ``" not in sections[code]}
+    assert {(code, text) for code, text in missing if text.strip("… ")} == set()
 
 
 def test_every_variable_is_described() -> None:

@@ -24,7 +24,11 @@ __all__ = [
     "OpNotImplemented",
     "UnsupportedBackend",
     "in_short",
+    "DOCUMENTATION",
 ]
+
+#: Where the pages of docs/ are, for messages: on an index a path of the repository leads nowhere.
+DOCUMENTATION = "https://github.com/accel-project/accel/blob/main/docs"
 
 
 class AccelError(Exception):

@@ -145,7 +145,7 @@ class CCLCommBuilder(OpBuilder):
         if dist.is_available() and dist.is_backend_available(CCL):
             home = library.folder()
             return True, "the backend ccl, of " + (f"oneCCL in {home}" if home else "Intel's bindings")
-        return False, "no oneCCL: pip install 'accel-cpu[ccl]'"
+        return False, "no oneCCL: pip install 'oneccl>=2022.1'"
 
     @override
     def load(self, verbose: bool = True) -> Any:

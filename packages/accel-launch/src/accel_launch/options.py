@@ -76,7 +76,11 @@ class Options:
     )
     master_addr: str = _option(_HOSTS, "", "address of the first host, as the others know it")
     master_port: int | None = _option(
-        _HOSTS, None, "port for torch.distributed (default: 29500)", type=int, metavar="PORT"
+        _HOSTS,
+        None,
+        "port for torch.distributed (default: 29500; of a job on this host alone, else the next free one)",
+        type=int,
+        metavar="PORT",
     )
     node_rank: int = _option(_HOSTS, -1, "position of this host, with --no_ssh", type=int, metavar="N")
     no_ssh: bool = _switch(_HOSTS, "start only this host's ranks; run the command on each host")
@@ -107,15 +111,19 @@ class Options:
     launcher_args: tuple[str, ...] = _option(
         _ENGINE, (), "arguments for the engine, as one argument", type=_words, metavar="ARGS"
     )
-    ssh_port: int | None = _option(_ENGINE, None, type=int, metavar="PORT")
+    ssh_port: int | None = _option(_ENGINE, None, "port of ssh on the other hosts", type=int, metavar="PORT")
     save_pid: bool = _switch(_ENGINE, "write the launcher's process id to a file")
     enable_each_rank_log: str | None = _option(
         _ENGINE, None, "write each rank's output to a file in DIR", metavar="DIR"
     )
     elastic_training: bool = _switch(_ENGINE, "restart with the hosts that are left")
-    min_elastic_nodes: int = _option(_ENGINE, -1, type=int, metavar="N")
-    max_elastic_nodes: int = _option(_ENGINE, -1, type=int, metavar="N")
-    log_level: str = _option(_ENGINE, "info", choices=LOG_LEVELS)
+    min_elastic_nodes: int = _option(
+        _ENGINE, -1, "with --elastic_training: hosts that the job needs", type=int, metavar="N"
+    )
+    max_elastic_nodes: int = _option(
+        _ENGINE, -1, "with --elastic_training: hosts that the job takes at most", type=int, metavar="N"
+    )
+    log_level: str = _option(_ENGINE, "info", "least level of the messages to show", choices=LOG_LEVELS)
     quiet: bool = _switch(_ENGINE, "the same as --log_level error", "-q")
 
     dry_run: bool = _switch(_PLAN, "print the plan, and start nothing")

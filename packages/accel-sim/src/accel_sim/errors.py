@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from accel_core.errors import AccelError
+from accel_core.errors import DOCUMENTATION, AccelError
 
 
 class UnknownDevice(AccelError, ValueError):
@@ -53,6 +53,6 @@ def raise_not_simulated(full: str) -> NoReturn:
     raise NotSimulated(
         what=f"{full} is not simulated",
         found="a call of it on a simulated device",
-        expected="a name that the simulation implements: docs/simulated-devices.md lists them",
+        expected=f"a name that the simulation implements: {DOCUMENTATION}/simulated-devices.md",
         do="run this part on the real device, or add it to accel_sim",
     )

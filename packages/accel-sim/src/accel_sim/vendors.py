@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from accel_core.errors import DOCUMENTATION
 from accel_sim import settings
 from accel_sim.errors import InvalidSetting, UnknownDevice
 
@@ -136,7 +137,7 @@ def find(name: str) -> SimVendor:
         what="this device cannot be simulated",
         found=repr(name),
         expected=f"one of {', '.join(vendor.key for vendor in VENDORS)}, or a file *{_SUFFIX} that describes one",
-        do="choose one of these; docs/simulated-devices.md in accel's repository describes such a file",
+        do=f"choose one of these, or describe one: {DOCUMENTATION}/simulated-devices.md",
     )
 
 
@@ -165,7 +166,7 @@ def _read(path: Path) -> SimVendor:
             what="a simulated device cannot be made from its description",
             found=f"{path}: {type(error).__name__}: {error}",
             expected="a JSON object with key, collectives, device_name and other fields of SimVendor",
-            do="correct the file; docs/simulated-devices.md has an example",
+            do=f"correct the file; an example is in {DOCUMENTATION}/simulated-devices.md",
         ) from error
 
 

@@ -51,8 +51,14 @@ def markdown() -> str:
     )
     return (
         "# Environment variables\n\n"
-        "Printed by `accel env --markdown`; change `accel_core/env.py`, not this page. `accel env` shows the\n"
-        "present values, and the variables of installed vendor packages, whose meaning is in their READMEs.\n\n"
+        "Variables that accel-core, accel-ops and accel-launch read. Printed by `accel env --markdown`; change\n"
+        "`accel_core/env.py`, not this page. `accel env` shows the present values, and the variables that installed\n"
+        "vendor packages declare. Others are on the pages of what reads them:\n\n"
+        "- the variables of a vendor's runtime, and of its package: [Hardware](vendors/README.md);\n"
+        "- what `accel launch` sets for each rank: [Launching ranks](launch.md#variables);\n"
+        "- `ACCEL_SIM_*`, of simulated devices: [Simulated devices](simulated-devices.md#use);\n"
+        "- `ACCEL_NO_NATIVE` and `CXX`, read when packages are built:\n"
+        "  [Host optimizers](host-optimizers.md#variables).\n\n"
         f"| variable | default | meaning |\n| --- | --- | --- |\n{rows}\n"
     )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core.cascade import CPU_KEY
-from accel_core.errors import UpstreamMissing
+from accel_core.errors import DOCUMENTATION, UpstreamMissing
 from accel_core.vendor import (
     Confirmation,
     Evidence,
@@ -175,7 +175,8 @@ class StockDeepSpeed:
                 what=f"DeepSpeed's own backend for {key!r} cannot be used",
                 found=f"{len(classes)} accelerator classes in {module.__name__}",
                 expected="one class whose name ends with _Accelerator",
-                do="install a supported DeepSpeed (see docs/upstream.md), or the vendor package for this device",
+                do="install the vendor package for this device, or a supported DeepSpeed: "
+                f"{DOCUMENTATION}/upstream.md",
             )
         accelerator = classes[0]()
         _refuse_without_builders(accelerator, key)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 from accel_core import env, store_address
-from accel_core.errors import NoBackendForCollectives, NoDeviceForCollectives, in_short
+from accel_core.errors import DOCUMENTATION, NoBackendForCollectives, NoDeviceForCollectives, in_short
 from accel_core.op_builder import NotImplementedBuilder
 from accel_core.vendor import module_exists
 
@@ -162,10 +162,11 @@ def _warn_if_accelerate_counts_one() -> None:
         "accelerate counts 1 process, torch.distributed %d ranks: every rank would train on all of the data. Set "
         "ACCELERATE_USE_DEEPSPEED=true, call accelerate.PartialState(backend=%r) ahead of TrainingArguments, and give "
         'these accelerator_config={"use_configured_state": True}. Without the Trainer, give accelerate.Accelerator '
-        "kwargs_handlers=[InitProcessGroupKwargs(backend=%r)]; docs/huggingface.md of accel has the lines",
+        "kwargs_handlers=[InitProcessGroupKwargs(backend=%r)]; the lines are in %s/huggingface.md",
         dist.get_world_size(),
         dist.get_backend(),
         dist.get_backend(),
+        DOCUMENTATION,
     )
 
 
@@ -183,9 +184,10 @@ def _warn_if_torch_has_no_accelerator(accel: Any) -> None:
         return
     _log.warning(
         "torch.accelerator has no device, but DeepSpeed uses %r: TrainingArguments ends in 'Cannot access accelerator "
-        "device when none is available'. Import the device's runtime ahead of transformers; docs/huggingface.md of "
-        "accel names it",
+        "device when none is available'. Import the device's runtime ahead of transformers; it is named in "
+        "%s/huggingface.md",
         name,
+        DOCUMENTATION,
     )
 
 

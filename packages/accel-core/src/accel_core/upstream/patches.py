@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from accel_core import env
-from accel_core.errors import InvalidZenFlow, UnloadableCheckpoint
+from accel_core.errors import DOCUMENTATION, InvalidZenFlow, UnloadableCheckpoint
 from accel_core.upstream import contract
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def _warning(stock: Callable[..., Any]) -> Callable[..., Any]:
             _log.warning(
                 "DeepSpeed has not restored all of the optimizer's states on NVMe: the losses differ from those of a "
                 "run that was not interrupted. To continue exactly, save and load with offload_optimizer on cpu; "
-                "docs/upstream.md of accel has the cause"
+                "%s/upstream.md has the cause",
+                DOCUMENTATION,
             )
         return loaded
 

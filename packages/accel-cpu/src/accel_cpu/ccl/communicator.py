@@ -43,7 +43,7 @@ def exchange_id(store: Any, rank: int, ranks: int) -> library.UniqueId:
             what="the backend ccl cannot be used",
             found="; ".join(f"rank {peer}: {shown(text)}" for peer, text in enumerate(failures) if text),
             expected="oneCCL on every rank",
-            do="pip install 'accel-cpu[ccl]' in the environment of every rank, or use the backend gloo or shm",
+            do="pip install 'oneccl>=2022.1' in the environment of every rank, or use the backend gloo or shm",
         )
     try:
         identifier = bytes.fromhex(exchange.tell(mine.hex())[0])

@@ -51,7 +51,7 @@ def load() -> Any:
             what="oneCCL cannot be loaded",
             found=f"no distribution oneccl, and no {_LIBRARY} in $CCL_ROOT/lib",
             expected="oneCCL 2022 or later",
-            do="pip install 'accel-cpu[ccl]'",
+            do="pip install 'oneccl>=2022.1'",
         )
     try:
         for pattern in _NEEDED:
@@ -64,7 +64,7 @@ def load() -> Any:
             what="oneCCL cannot be loaded",
             found=str(error),
             expected=f"oneCCL and the libraries it needs in {home}",
-            do="pip install --force-reinstall 'accel-cpu[ccl]', or use the backend gloo or shm",
+            do="pip install --force-reinstall 'oneccl>=2022.1', or use the backend gloo or shm",
         ) from error
     _declare(library)
     with settings():

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from accel_core.errors import DOCUMENTATION
 from accel_sim.errors import NotSimulated, raise_not_simulated
 from accel_sim.runtime.device import Indices, statistics
 from accel_sim.simulation import Simulation
@@ -102,7 +103,7 @@ def _refusal(prefixes: tuple[str, ...]) -> Any:
         raise BindingNotSimulated(
             what=f"{_caller(sys._getframe(1))} is not simulated",
             found=f"a call of it on a simulated device; it needs torch._C.{name}",
-            expected="a name that the simulation implements: docs/simulated-devices.md lists them",
+            expected=f"a name that the simulation implements: {DOCUMENTATION}/simulated-devices.md",
             do="run this part on the real device, or add it to accel_sim",
         )
 

@@ -25,6 +25,7 @@ from accel_core.cli.doctor import advice
 from accel_core.cli.doctor.advice import Remark
 from accel_core.cli.doctor.examine import SLOW_STEP_FACTOR, Facts, Outcome, examine
 from accel_core.cli.status import working
+from accel_core.errors import DOCUMENTATION
 from accel_core.selection.candidates import State
 
 #: Increased when a field changes its meaning or is removed, not when one is added.
@@ -70,7 +71,7 @@ SECONDS = 10.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the output format and the time limit of runtimes."""
     parser.add_argument(
-        "--json", action="store_true", help="print the report as JSON (docs/doctor.md has the schema)"
+        "--json", action="store_true", help=f"print the report as JSON; its schema: {DOCUMENTATION}/doctor.md"
     )
     parser.add_argument(
         "--timeout",
