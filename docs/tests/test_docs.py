@@ -185,7 +185,7 @@ def test_the_page_of_errors_has_the_first_line_of_every_error() -> None:
             )
             for what in [keyword.value for keyword in node.keywords if keyword.arg == "what"] if code else []:
                 missing |= {(code, text) for text in texts(what) if f"`` {text} ``" not in sections[code]}
-    assert {(code, text) for code, text in missing if text.strip("… ")} == set()
+    assert {(code, text) for code, text in missing if text.strip("… ")} == set(), "to add to *Messages:*"
 
 
 def test_every_variable_is_described() -> None:
