@@ -14,7 +14,7 @@ import subprocess
 import sys
 from typing import Any
 
-from accel_testkit.verify.steps import answer
+from accel_testkit.verify.steps import ANSWER, answer
 
 _PREFIXES = (
     "ACCEL_",
@@ -33,6 +33,8 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CRED|AUTH", re.I)
 _DISTRIBUTIONS = re.compile(
     r"accel[-_]|torch|deepspeed|transformers|accelerate|numpy|intel|habana|oneccl|triton"
 )
+#: What `accel verify` itself sets.
+_OURS = (ANSWER, "DS_ACCELERATOR", "PYTHONFAULTHANDLER")
 #: The vendor's command that shows driver, firmware and devices; asked only where it is installed.
 _TOOLS = {
     "cuda": ("nvidia-smi",),
@@ -113,7 +115,7 @@ def _variables(accelerator: Any) -> list[dict[str, str]]:
     return [
         _row(f"${name}", value[:1000])
         for name, value in sorted(os.environ.items())
-        if name.startswith(tuple(prefixes)) and not _SECRET.search(name)
+        if name.startswith(tuple(prefixes)) and not _SECRET.search(name) and name not in _OURS
     ]
 
 
