@@ -159,6 +159,11 @@ def test_imports_that_are_not_needed_go(before: str, after: str) -> None:
     assert "import cuda" not in ported
 
 
+def test_import_that_would_stand_twice_in_a_block_goes() -> None:
+    before = "try:\n    import torch\n    import torch.cuda\nexcept ImportError:\n    torch = None\ntorch.cuda.synchronize()\n"
+    assert port(before).text.count("import torch\n") == 1
+
+
 def test_imports_that_are_needed_stay() -> None:
     text = "from torch.cuda import synchronize, get_device_capability\n\nsynchronize()\nget_device_capability()\n"
     assert "from torch.cuda import get_device_capability\n" in port(text).text

@@ -36,6 +36,15 @@ CASES: dict[str, tuple[str, str | None]] = {
         "d = torch.cuda.current_device()\nx.to(d)\nnames[d]",
         "d = A.current_device()\nx.to(A.device_name(d))\nnames[d]",
     ),
+    "device by default": (
+        "def f(x, device=None):\n    device = device or torch.cuda.current_device()\n    return x.to(device)",
+        "def f(x, device=None):\n    device = device or A.current_device_name()\n    return x.to(device)",
+    ),
+    "device in an attribute": (
+        "self.device = torch.cuda.current_device()\nx.to(self.device)",
+        "self.device = A.current_device_name()\nx.to(self.device)",
+    ),
+    "index in an attribute": ("self.device = torch.cuda.current_device()\nnames[self.device]", None),
     "given to an unknown function": ("place(torch.cuda.current_device())", None),
     # .cuda(x)
     "cuda": ("x.cuda()", "x.to(A.device_name())"),
@@ -44,6 +53,7 @@ CASES: dict[str, tuple[str, str | None]] = {
     "cuda, second argument": ("x.cuda(1, True)", "x.to(A.device_name(1), non_blocking=True)"),
     "cuda of a device": ("x.cuda(w.device)", "x.to(w.device)"),
     "cuda by keyword": ("x.cuda(device=2)", "x.to(A.device_name(2))"),
+    "cuda of one of several": ("x.cuda(gpu_ids[0])", "x.to(A.device_name(gpu_ids[0]))"),
     "cuda of what may be either": ("x.cuda(where)", None),
     "cuda in a chain": ("x.view(2).cuda().float()", "x.view(2).to(A.device_name()).float()"),
     "cuda over two lines": ("y = (x\n     .cuda()\n     .float())", "y = (x\n     .to(A.device_name())\n     .float())"),
@@ -137,10 +147,18 @@ CASES: dict[str, tuple[str, str | None]] = {
     "state": ("t = torch.get_autocast_gpu_dtype()", "t = torch.get_autocast_dtype(A.device_name())"),
     # streams and graphs
     "graph": ("g = torch.cuda.CUDAGraph()\ns = torch.cuda.Stream()", None),
+    "stream passed on": (
+        "s = partial(torch.cuda.stream, stream=torch.cuda.Stream())",
+        "s = partial(A.stream, stream=A.Stream())",
+    ),
     "external stream": ("s = torch.cuda.ExternalStream(p)", None),
     # loading
     "map to the CPU": ("torch.load(p, map_location='cpu')", None),
     "map by text": ("torch.load(p, map_location='cuda:0')", "torch.load(p, map_location=A.device_name(0))"),
+    "map by storage, with a condition": (
+        "torch.load(p, map_location=lambda storage, loc: storage.cuda(0) if f else storage)",
+        None,
+    ),
     "map by storage": ("torch.load(p, map_location=lambda s, loc: s)", None),
     "map by table": (
         "torch.load(p, map_location={'cuda:%d' % 0: 'cuda:%d' % rank})",
@@ -155,6 +173,10 @@ CASES: dict[str, tuple[str, str | None]] = {
     ),
     "Backend.NCCL": ("b = torch.distributed.Backend.NCCL", None),
     # typed tensors
+    "alias of two types": (
+        "T = torch.cuda.FloatTensor if f else torch.Tensor\nT(2, 3)",
+        "T = dict(dtype=torch.float32, device=A.device_name() if f else \"cpu\")\ntorch.empty((2, 3), **T)",
+    ),
     "sizes": (
         "torch.cuda.LongTensor(2, 3)",
         "torch.empty((2, 3), dtype=torch.int64, device=A.device_name())",
@@ -200,6 +222,7 @@ CASES: dict[str, tuple[str, str | None]] = {
     ),
     "switched off elsewhere": ("fast = x.device.type != 'cuda'", None),
     "the user's word": ("if args.device == 'cuda':\n    pass", None),
+    "matched": ("match d:\n    case 'cuda':\n        pass", None),
     "text surgery": ("i = int(str(d).strip('cuda:'))", None),
     # words that are not torch's
     "numba": ("from numba import cuda\n\n@cuda.jit\ndef f(a):\n    pass", None),
@@ -222,7 +245,8 @@ def test_case(name: str, body: Callable[..., str]) -> None:
     [
         "given to an unknown function", "cuda of what may be either", "after another device", "device_ids of several",
         "DataParallel", "graph", "external stream", "Backend.NCCL", "sizes or values", "isinstance", "capability",
-        "device context", "text of an error", "nvtx context", "switched off elsewhere", "the user's word",
+        "device context", "text of an error", "nvtx context", "switched off elsewhere", "the user's word", "matched",
+        "index in an attribute", "map by storage, with a condition",
         "text surgery",
     ],
 )  # fmt: skip

@@ -242,7 +242,9 @@ class _Imports:
     def _is_bound_elsewhere(self, statement: ast.Import) -> bool:
         bindings = self._module.module_scope.bindings.get("torch", [])
         return any(
-            b.kind == "import" and b.node is not statement and b.node in self._module.tree.body
+            b.kind == "import"
+            and b.node is not statement
+            and b.node in [*self._module.tree.body, *self._module.block(statement)]
             for b in bindings
         )
 

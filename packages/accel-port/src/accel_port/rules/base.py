@@ -410,6 +410,8 @@ _DEVICE = re.compile(r"cuda(:\d+)?")
 
 def named(node: ast.expr, pattern: re.Pattern[str]) -> bool:
     """Return whether a name, or an attribute's, fits a pattern."""
+    if isinstance(node, ast.Subscript):
+        node = node.value  # one of gpu_ids
     name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
     return bool(pattern.search(name))
 

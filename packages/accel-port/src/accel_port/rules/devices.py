@@ -299,7 +299,9 @@ class DeviceArgument(Rule):
                 return self._in_dict(parent, node)
             case ast.List() | ast.Tuple() | ast.Set():
                 return "reported", "a text that may be a device, or a word that the program compares"
-            case ast.FormattedValue() | ast.Expr() | ast.Compare() | ast.Subscript() | ast.MatchValue():
+            case ast.MatchValue():
+                return "reported", "add a case for the accelerator"
+            case ast.FormattedValue() | ast.Expr() | ast.Compare() | ast.Subscript():
                 return ("ignored", "") if not isinstance(parent, ast.Subscript) else ("reported", "a key")
         return "reported", ""
 

@@ -23,7 +23,7 @@ from accel_port.rules.base import (
 from accel_port.rules.devices import DEVICE_NAME, device_text
 from accel_port.rules.runtime import CurrentDevice
 
-_INDEX_NAME = re.compile(r"(^|_)(gpu|gpu_id|gpus|rank|local_rank|device_id|gpu_index)$", re.IGNORECASE)
+_INDEX_NAME = re.compile(r"(^|_)(gpu|gpu_ids?|gpus|rank|local_rank|device_id|gpu_index)$", re.IGNORECASE)
 
 
 class CudaMethod(Rule):
@@ -69,6 +69,11 @@ class CudaMethod(Rule):
         if isinstance(above, ast.Name) and above.id == "super":
             yield context.finding(
                 self, node, "super().cuda() of a class of the program", advice="override to()"
+            )
+            return
+        if isinstance(func.value, ast.Name) and func.value.id == "storage":
+            yield context.finding(
+                self, node, "a storage has no to(device)", advice="name the device to load to"
             )
             return
         if not context.may_move(func.value):
@@ -205,12 +210,12 @@ class IntegerDevice(Rule):
         """Return whether a variable holds current_device(), and that becomes a device's name."""
         if not isinstance(argument, ast.Name):
             return False
-        values = [binding.value for binding in context.module.bindings(argument)]
+        values = [binding.value for binding in context.module.bindings(argument) if binding.value is not None]
         return any(
-            value is not None
-            and context.calls(value, "torch.cuda.current_device")
-            and CurrentDevice().use(value, context, set()) == "device"
+            context.calls(part, "torch.cuda.current_device")
+            and CurrentDevice().use(part, context, set()) == "device"
             for value in values
+            for part in ast.walk(value)
         )
 
     @staticmethod

@@ -12,6 +12,7 @@ from typing import TypeGuard
 from accel_port.kinds import Kind
 from accel_port.rules.base import Context, Edit, Example, Finding, Level, Rule, device_index, is_cuda_text
 from accel_port.rules.comparisons import launches_kernel
+from accel_port.rules.devices import DEVICE_NAME
 from accel_port.targets import RAISE_WITHOUT_DEVICE
 
 
@@ -154,10 +155,11 @@ class CurrentDevice(Rule):
         context.done.update([node, node.func])
         use = self.use(node, context, set())
         index = f"{context.target.function('current_device')}()"
-        if use == "device":
-            yield context.finding(
-                self, node, self.summary, [context.edit(node, context.target.current_device)]
-            )
+        if use in ("device", "attribute"):
+            level = Level.REVIEW if use == "attribute" else None
+            advice = "check that other modules use the attribute as a device, too" if level else ""
+            edits = [context.edit(node, context.target.current_device)]
+            yield context.finding(self, node, self.summary, edits, level, advice)
         elif use == "index":
             yield context.finding(self, node, self.summary, [context.edit(node, index)])
         elif use == "both":
@@ -173,7 +175,7 @@ class CurrentDevice(Rule):
     def use(self, node: ast.AST, context: Context, seen: set[ast.AST]) -> str:
         """Return how a value is used: device, index, both, or empty if that is not known."""
         if node in seen:
-            return ""
+            return "seen"
         seen.add(node)
         parent = context.parent(node)
         call, where = context.receives(node)
@@ -189,9 +191,17 @@ class CurrentDevice(Rule):
                 return "device" if any(context.kinds.of(item) is Kind.DEVICE for item in rest) else "index"
             case ast.Assign(targets=[ast.Name() as name]) | ast.AnnAssign(target=ast.Name() as name):
                 return self._use_of_name(name, context, seen)
+            case ast.Assign(targets=[ast.Attribute(attr=name)]) if DEVICE_NAME.search(name):
+                loads = [
+                    n
+                    for n in ast.walk(context.module.tree)
+                    if isinstance(n, ast.Attribute) and n.attr == name
+                ]
+                found = {self.use(n, context, seen) for n in loads if isinstance(n.ctx, ast.Load)}
+                return "" if found & {"index", "both"} else "attribute"
             case ast.Expr():
                 return "index"
-            case ast.IfExp():
+            case ast.IfExp() | ast.BoolOp():
                 return self.use(parent, context, seen)
             case ast.List() | ast.Tuple():
                 inner, keyword = context.receives(parent)
@@ -242,14 +252,13 @@ class CurrentDevice(Rule):
         return self._common([self.use(use, context, seen) for use in scope.uses.get(arg.arg, [])])
 
     def _use_of_name(self, name: ast.Name, context: Context, seen: set[ast.AST]) -> str:
-        if len(context.module.bindings(name)) > 1:
-            return ""
         uses = [use for use in context.module.uses(name) if isinstance(use.ctx, ast.Load)]
-        return self._common([self.use(use, context, seen) for use in uses])
+        found = self._common([self.use(use, context, seen) for use in uses])
+        return "" if found == "both" and len(context.module.bindings(name)) > 1 else found
 
     @staticmethod
     def _common(uses: list[str]) -> str:
-        found = set(uses)
+        found = set(uses) - {"seen"}
         if not found:
             return "index"
         if found == {"device", "index"}:
@@ -619,7 +628,10 @@ class RuntimeFunction(Rule):
             node,
             f"torch.cuda.{name} has no counterpart on every accelerator",
             level=level,
-            advice=ADVICE.get(name, "keep it for CUDA, behind a condition, or do without it"),
+            advice=ADVICE.get(
+                name.removeprefix("random.").removeprefix("memory."),
+                "keep it for CUDA, behind a condition, or do without it",
+            ),
         )
 
 

@@ -24,6 +24,10 @@ _DTYPES = {
 }
 
 
+_HOST_TYPES = {dtype: {f"torch.{name}"} for name, dtype in _DTYPES.items()}
+_HOST_TYPES["float32"].add("torch.Tensor")
+
+
 class TypedTensor(Rule):
     """`torch.cuda.FloatTensor` and its kin."""
 
@@ -119,10 +123,7 @@ class TypedTensor(Rule):
         dtype = _typed(typed, context)
         if dtype is None:
             return
-        if (
-            choice is not None
-            and context.name(choice.orelse) != f"torch.{context.name(typed).rpartition('.')[2]}"
-        ):
+        if choice is not None and context.name(choice.orelse) not in _HOST_TYPES[dtype]:
             return
         context.done.update(ast.walk(typed))
         uses = [use for use in context.module.uses(name) if use is not name]

@@ -371,6 +371,12 @@ class StreamsAndGraphs(Rule):
         context.done.update([node, *([node.value] if isinstance(node, ast.Attribute) else [])])
         text = context.target.function(name)
         if text is None or not context.is_called(node):
+            if name == "stream" and text is not None:
+                advice = "check when the line runs: it chooses the accelerator"
+                message = "stream is passed on, not called"
+                edits = [context.edit(node, text)]
+                yield context.finding(self, node, message, edits, Level.REVIEW, advice, "streams")
+                return
             if name == "stream":
                 yield context.finding(self, node, "stream is passed on, not called", group="streams")
                 return
