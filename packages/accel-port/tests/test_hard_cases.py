@@ -41,8 +41,8 @@ CASES: dict[str, tuple[str, str | None]] = {
         "def f(x, device=None):\n    device = device or A.current_device_name()\n    return x.to(device)",
     ),
     "device in an attribute": (
-        "self.device = torch.cuda.current_device()\nx.to(self.device)",
-        "self.device = A.current_device_name()\nx.to(self.device)",
+        "self.device = torch.cuda.current_device()\nif c.device == 'auto':\n    x.to(self.device)",
+        "self.device = A.current_device_name()\nif c.device == 'auto':\n    x.to(self.device)",
     ),
     "index in an attribute": ("self.device = torch.cuda.current_device()\nnames[self.device]", None),
     "given to an unknown function": ("place(torch.cuda.current_device())", None),

@@ -188,7 +188,8 @@ class CurrentDevice(Rule):
                 return "index"
             case ast.Compare(left=left, comparators=others):
                 rest = [item for item in [left, *others] if item is not node]
-                return "device" if any(context.kinds.of(item) is Kind.DEVICE for item in rest) else "index"
+                found = {context.kinds.of(item) for item in rest}
+                return "device" if found & {Kind.DEVICE, Kind.TEXT} else "index"
             case ast.Assign(targets=[ast.Name() as name]) | ast.AnnAssign(target=ast.Name() as name):
                 return self._use_of_name(name, context, seen)
             case ast.Assign(targets=[ast.Attribute(attr=name)]) if DEVICE_NAME.search(name):
