@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import deepspeed.accelerator  # noqa: F401
-import nbformat
 import numpy as np  # noqa: F401
 
 _LIMIT = 20_000
@@ -59,10 +58,9 @@ def _become(path: Path, arguments: list[str]) -> NoReturn:
     status: Any = 0
     try:
         if path.suffix == ".ipynb":
-            cells = nbformat.read(path, as_version=4).cells
-            exec(
-                "\n".join(cell.source for cell in cells if cell.cell_type == "code"), {"__name__": "__main__"}
-            )
+            cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+            code = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+            exec(code, {"__name__": "__main__"})
         else:
             runpy.run_path(str(path), run_name="__main__")
     except SystemExit as end:

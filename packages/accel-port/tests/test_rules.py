@@ -5,22 +5,24 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 import pytest
 
 from accel_port.porting import ImportRule, port
 from accel_port.rules import RULES
-from accel_port.rules.base import Example, Level, Rule
+from accel_port.rules.base import Level, Rule
+from accel_port.rules_page import Example, examples
 
 EXAMPLES = [
     pytest.param(rule, example, id=f"{rule.name}-{number}")
     for rule in (*RULES, ImportRule())
-    for number, example in enumerate(rule.examples, 1)
+    for number, example in enumerate(examples().get(rule.name, []), 1)
 ]
 
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES)
-def test_example_becomes_what_it_says(rule: Rule, example: Example) -> None:
+def test_example_becomes_what_it_says(rule: Rule[Any], example: Example) -> None:
     assert port(example.before).text == example.after
     if example.torch is not None:
         assert port(example.before, "torch").text == example.torch
@@ -28,7 +30,7 @@ def test_example_becomes_what_it_says(rule: Rule, example: Example) -> None:
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES)
 @pytest.mark.parametrize("target", ["deepspeed", "accel", "torch"])
-def test_example_is_found_by_its_rule_and_ported_once(rule: Rule, example: Example, target: str) -> None:
+def test_example_is_found_by_its_rule_and_ported_once(rule: Rule[Any], example: Example, target: str) -> None:
     first = port(example.before, target)
     if target == "torch" and example.torch == example.before:
         return  # torch's own call is right there
@@ -45,8 +47,12 @@ def test_target_accel_imports_from_accel_core() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_rule_says_what_it_does(rule: Rule) -> None:
+def test_rule_says_what_it_does(rule: Rule[Any]) -> None:
     assert rule.summary.endswith(".")
     assert rule.levels
     if set(rule.levels) != {Level.REPORTED}:
-        assert rule.examples
+        assert examples()[rule.name]
+
+
+def test_examples_belong_to_rules() -> None:
+    assert set(examples()) <= {rule.name for rule in (*RULES, ImportRule())}

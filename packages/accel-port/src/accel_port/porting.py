@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from accel_port.rules import BY_NODE
-from accel_port.rules.base import Context, Edit, Example, Facts, Finding, Level, Rule
+from accel_port.rules.base import Context, Edit, Facts, Finding, Level, Rule
 from accel_port.syntax import Module
 from accel_port.targets import Target
 
@@ -330,15 +330,9 @@ class _Imports:
         return None
 
 
-class ImportRule(Rule):
+class ImportRule(Rule[ast.AST]):
     """Imports of torch.cuda's names."""
 
     name = "imports"
     summary = "An import of torch.cuda's names goes, or becomes torch.amp's, when no use is left."
     nodes = ()
-    examples = (
-        Example(
-            "import torch\nfrom torch.cuda import synchronize\n\nsynchronize()\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\nget_accelerator().synchronize()\n",
-        ),
-    )

@@ -4,8 +4,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
 
 from accel_port.porting import ImportRule
 from accel_port.rules import RULES
@@ -25,6 +29,27 @@ The examples are for `--target deepspeed`, and are tests.
 """
 
 
+@dataclass(frozen=True)
+class Example:
+    """A program before the port, after it for the target deepspeed, and for the target torch if that is shown."""
+
+    before: str
+    after: str
+    torch: str | None = None
+
+
+def examples() -> dict[str, list[Example]]:
+    """Return the examples of each rule, read from `examples.md`."""
+    text = resources.files("accel_port").joinpath("examples.md").read_text("utf-8")
+    found: dict[str, list[Example]] = {}
+    for name, section in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
+        blocks = re.findall(r"^```python (\w+)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
+        starts = [at for at, (kind, _) in enumerate(blocks) if kind == "before"]
+        ends = [*starts[1:], len(blocks)]
+        found[name] = [Example(**dict(blocks[s:e])) for s, e in zip(starts, ends, strict=True)]
+    return found
+
+
 def page() -> str:
     """Return the page as Markdown."""
     rules = sorted([*RULES, ImportRule()], key=lambda rule: rule.name)
@@ -33,16 +58,17 @@ def page() -> str:
         f"| [{rule.name}](#{rule.name}) | {rule.summary} | {'; '.join(_LEVELS[level] for level in rule.levels)} |"
         for rule in rules
     ]
-    sections = ["\n".join(_section(rule)) for rule in rules]
+    shown = examples()
+    sections = ["\n".join(_section(rule, shown.get(rule.name, []))) for rule in rules]
     return "\n".join([_HEAD, *table, "", *sections])
 
 
-def _section(rule: Rule) -> Iterator[str]:
+def _section(rule: Rule[Any], examples: list[Example]) -> Iterator[str]:
     yield f"## {rule.name}\n"
     yield rule.summary + "\n"
     if rule.why:
         yield rule.why + "\n"
-    for example in rule.examples:
+    for example in examples:
         if example.before == example.after:
             yield f"Left as it is:\n\n```python\n{_body(example.before)}```\n"
         else:

@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 from accel_port.rules import comparisons, devices, other, placement, runtime, tensors, training
 from accel_port.rules.base import Rule
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[Rule[Any], ...] = (
     devices.Ternary(),
     devices.MapLocation(),
     tensors.TypedTensor(),
@@ -36,7 +37,7 @@ RULES: tuple[Rule, ...] = (
     runtime.RuntimeFunction(),
 )
 
-BY_NODE: dict[type[ast.AST], list[Rule]] = {}
+BY_NODE: dict[type[ast.AST], list[Rule[Any]]] = {}
 for _rule in RULES:
     for _type in _rule.nodes:
         BY_NODE.setdefault(_type, []).append(_rule)

@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from accel_port.kinds import Kind, Kinds
-from accel_port.syntax import Module
+from accel_port.syntax import Module, words
 from accel_port.targets import Target
 
 
@@ -57,15 +57,6 @@ class Finding:
             needs=frozenset(),
             message=f"{self.message.rstrip('.')}; {why}",
         )
-
-
-@dataclass(frozen=True)
-class Example:
-    """A program's lines before and after; `after` is for the target deepspeed, `torch` for the target torch."""
-
-    before: str
-    after: str
-    torch: str | None = None
 
 
 @dataclass(frozen=True)
@@ -276,9 +267,32 @@ class Context:
         start, end = self.module.span(node)
         return Edit(start, end, text)
 
+    def around(
+        self, inner: ast.AST, before: str = "", after: str = "", outer: ast.AST | None = None
+    ) -> list[Edit]:
+        """Return the edits that put texts around an expression, in place of what an outer one has around it."""
+        start, end = self.module.span(outer or inner)
+        inner_start, inner_end = self.module.span(inner)
+        edits = [Edit(start, inner_start, before), Edit(inner_end, end, after)]
+        return [edit for edit in edits if edit.start != edit.end or edit.text]
+
+    def named_device(self, index: ast.AST, outer: ast.AST | None = None) -> list[Edit]:
+        """Return the edits that make an index, or an outer expression that holds it, the name of its device."""
+        if self.calls(index, "torch.cuda.current_device"):
+            self.done.update(ast.walk(index))
+            return [self.edit(outer or index, self.target.current_device)]
+        before, after = self.target.indexed("\0").split("\0")
+        return self.around(index, before, after, outer)
+
+    def report(
+        self, rule: Rule[Any], node: ast.AST, message: str, advice: str = "", group: str = ""
+    ) -> Finding:
+        """Return a finding that changes nothing."""
+        return self.finding(rule, node, message, advice=advice, group=group)
+
     def finding(
         self,
-        rule: Rule | type[Rule],
+        rule: Rule[Any] | type[Rule[Any]],
         node: ast.AST,
         message: str,
         edits: Iterable[Edit] = (),
@@ -380,17 +394,10 @@ class Context:
         return isinstance(node.func, ast.Name) and node.func.id in ("str", "int", "len", "range", "round")
 
 
-_HARMLESS = frozenset(
-    [
-        "synchronize",
-        "empty_cache",
-        "set_device",
-        "reset_peak_memory_stats",
-        "reset_max_memory_allocated",
-        "is_available",
-    ]
+_HARMLESS = words(
+    "synchronize empty_cache set_device reset_peak_memory_stats reset_max_memory_allocated is_available"
 )
-_HARMLESS_METHODS = frozenset(["cuda", "to", "items", "values", "keys", "parameters", "format"])
+_HARMLESS_METHODS = words("cuda to items values keys parameters format")
 
 
 def is_cuda_text(node: ast.AST | None) -> bool:
@@ -432,7 +439,10 @@ def merged(edits: list[Edit]) -> list[Edit]:
     return joined
 
 
-class Rule:
+Node = TypeVar("Node", bound=ast.AST)
+
+
+class Rule(Generic[Node]):
     """One subject of a port. A rule sees each node of its types, outer nodes first, unless another rule took it."""
 
     name: ClassVar[str]
@@ -440,8 +450,7 @@ class Rule:
     why: ClassVar[str] = ""
     levels: ClassVar[tuple[Level, ...]] = (Level.REWRITTEN,)
     nodes: ClassVar[tuple[type[ast.AST], ...]]
-    examples: ClassVar[tuple[Example, ...]] = ()
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
+    def find(self, node: Node, context: Context) -> Iterator[Finding]:
         """Yield what is found at a node, and add what is dealt with to `context.done`."""
         raise NotImplementedError

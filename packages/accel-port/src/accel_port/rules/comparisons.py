@@ -12,7 +12,6 @@ from accel_port.kinds import OPTION_OBJECTS, Kind
 from accel_port.rules.base import (
     Context,
     Edit,
-    Example,
     Finding,
     Level,
     Rule,
@@ -26,7 +25,7 @@ _KERNELS = re.compile(
 )
 
 
-class IsCuda(Rule):
+class IsCuda(Rule[ast.Attribute]):
     """`x.is_cuda` of tensors."""
 
     name = "is-cuda"
@@ -34,56 +33,37 @@ class IsCuda(Rule):
     why = "On the CPU accelerator `on_accelerator(x)` is true where `is_cuda` was false."
     levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
     nodes = (ast.Attribute,)
-    examples = (
-        Example(
-            "import torch\n\n\ndef check(x):\n    assert x.is_cuda\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef check(x):\n"
-            "    assert get_accelerator().on_accelerator(x)\n",
-            'import torch\n\n\ndef check(x):\n    assert x.device.type != "cpu"\n',
-        ),
-    )
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
-        assert isinstance(node, ast.Attribute)
+    def find(self, node: ast.Attribute, context: Context) -> Iterator[Finding]:
         if node.attr != "is_cuda" or isinstance(node.ctx, (ast.Store, ast.Del)) or context.name(node):
             return
         context.done.add(node)
         if "is_cuda" in context.own_names and context.kinds.of(node.value) is not Kind.TENSOR:
-            yield context.finding(
-                self, node, "a class of these files has an is_cuda of its own", advice="look at it"
-            )
+            yield context.report(self, node, "a class of these files has an is_cuda of its own", "look at it")
             return
         if (guarded := guards_kernel(node, context)) is not None:
             advice = "keep it: on other devices the condition is false"
-            yield context.finding(self, node, f"it guards {guarded}, which is CUDA's", advice=advice)
+            yield context.report(self, node, f"it guards {guarded}, which is CUDA's", advice)
             return
-        start, _ = context.module.span(node)
-        _, value_end = context.module.span(node.value)
-        end = context.module.span(node)[1]
         if not context.target.is_torch and branch_is_harmless(node, context):
-            edits = [
-                Edit(start, start, f"{context.target.accelerator}.on_accelerator("),
-                Edit(value_end, end, ")"),
-            ]
+            edits = context.around(node.value, f"{context.target.accelerator}.on_accelerator(", ")", node)
             yield context.finding(self, node, self.summary, edits)
             return
         parent = context.parent(node)
-        tight = isinstance(parent, (ast.UnaryOp, ast.Compare))
+        whole: ast.AST = node
         if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
-            whole = context.module.span(parent)[0]
-            edits = [Edit(whole, start, ""), Edit(value_end, end, '.device.type == "cpu"')]
-            node = parent
-        elif tight:
-            edits = [Edit(start, start, "("), Edit(value_end, end, '.device.type != "cpu")')]
+            whole, around = parent, ("", '.device.type == "cpu"')
+        elif isinstance(parent, (ast.UnaryOp, ast.Compare)):
+            around = ("(", '.device.type != "cpu")')
         else:
-            edits = [Edit(value_end, end, '.device.type != "cpu"')]
+            around = ("", '.device.type != "cpu"')
+        edits = context.around(node.value, *around, whole)
         yield context.finding(
-            self, node, self.summary, edits, None if context.target.is_torch else Level.REVIEW
+            self, whole, self.summary, edits, None if context.target.is_torch else Level.REVIEW
         )
 
 
-class Comparison(Rule):
+class Comparison(Rule[ast.AST]):
     """Comparisons of a device with "cuda"."""
 
     name = "comparison"
@@ -94,17 +74,8 @@ class Comparison(Rule):
     )
     levels = (Level.REVIEW, Level.REPORTED)
     nodes = (ast.Compare, ast.Call)
-    examples = (
-        Example(
-            'import torch\n\n\ndef wait(x):\n    if x.device.type == "cuda":\n        torch.cuda.synchronize()\n',
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef wait(x):\n"
-            "    if x.device.type == get_accelerator().device_name():\n        get_accelerator().synchronize()\n",
-            'import torch\n\n\ndef wait(x):\n    if x.device.type != "cpu":\n        torch.accelerator.synchronize()\n',
-        ),
-    )
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
         if isinstance(node, ast.Call):
             yield from self._starts_with(node, context)
             return
@@ -117,9 +88,7 @@ class Comparison(Rule):
                 words = [item for item in right.elts if is_cuda_text(item)]
                 if words:
                     context.done.update(words)
-                    yield context.finding(
-                        self, node, "a device is looked up in a list", advice="add the accelerator"
-                    )
+                    yield context.report(self, node, "a device is looked up in a list", "add the accelerator")
                 return
             text, other = left, right
         else:
@@ -133,36 +102,29 @@ class Comparison(Rule):
         self, node: ast.Compare, text: ast.expr, other: ast.expr, op: ast.cmpop, context: Context
     ) -> Finding:
         if self._is_users_word(other, context):
-            return context.finding(
+            return context.report(
                 self,
                 node,
                 "the user's word is compared",
-                advice="change it together with the option that it is from",
+                "change it together with the option that it is from",
             )
         if (guarded := guards_kernel(node, context)) is not None:
             advice = "keep it: the feature stays off on other devices"
-            return context.finding(self, node, f"it guards {guarded}, which is CUDA's", advice=advice)
+            return context.report(self, node, f"it guards {guarded}, which is CUDA's", advice)
         if isinstance(op, (ast.NotEq, ast.NotIn)):
-            return context.finding(
-                self, node, "a feature of CUDA is switched off", advice="keep it, or look at it"
-            )
+            return context.report(self, node, "a feature of CUDA is switched off", "keep it, or look at it")
         if self._has_sibling(node, context):
             advice = "put the accelerator's branch last, or keep the chain"
-            return context.finding(self, node, "one branch for each kind of device", advice=advice)
+            return context.report(self, node, "one branch for each kind of device", advice)
         if not isinstance(other, (ast.Attribute, ast.Name, ast.Call)):
-            return context.finding(self, node, "a comparison with a text of CUDA", advice="look at it")
+            return context.report(self, node, "a comparison with a text of CUDA", "look at it")
         if device_index(text):
-            return context.finding(self, node, "one device is meant", advice="compare torch.device(x).index")
+            return context.report(self, node, "one device is meant", "compare torch.device(x).index")
         if not context.target.is_torch and branch_is_harmless(node, context):
             edits = [context.edit(text, context.target.device)]
         else:
-            start, end = context.module.span(node)
-            inner, inner_end = context.module.span(other)
-            if isinstance(op, ast.In):
-                edits = [Edit(start, inner, '"cpu" not in '), Edit(inner_end, end, "")]
-            else:
-                edits = [Edit(start, inner, ""), Edit(inner_end, end, ' != "cpu"')]
-            edits = [edit for edit in edits if edit.start != edit.end or edit.text]
+            around = ('"cpu" not in ', "") if isinstance(op, ast.In) else ("", ' != "cpu"')
+            edits = context.around(other, *around, node)
         return context.finding(self, node, self.summary, edits, Level.REVIEW, "check the branch on the CPU")
 
     def _starts_with(self, node: ast.Call, context: Context) -> Iterator[Finding]:
@@ -173,9 +135,7 @@ class Comparison(Rule):
             return
         context.done.add(node.args[0])
         if self._is_users_word(func.value, context) or (guards_kernel(node, context) is not None):
-            yield context.finding(
-                self, node, "the user's word, or a guard of CUDA's kernels", advice="look at it"
-            )
+            yield context.report(self, node, "the user's word, or a guard of CUDA's kernels", "look at it")
             return
         if not context.target.is_torch and branch_is_harmless(node, context):
             edits = [context.edit(node.args[0], context.target.device)]
@@ -183,9 +143,7 @@ class Comparison(Rule):
             start = context.module.span(node)[0]
             parent = context.parent(node)
             if isinstance(parent, (ast.UnaryOp, ast.Compare)):
-                yield context.finding(
-                    self, node, "a device's text is looked at", advice="use torch.device(x).type"
-                )
+                yield context.report(self, node, "a device's text is looked at", "use torch.device(x).type")
                 return
             edits = [Edit(start, start, "not "), context.edit(node.args[0], '"cpu"')]
         yield context.finding(self, node, self.summary, edits, Level.REVIEW, "check the branch on the CPU")

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from accel_port.rules.base import (
     Context,
     Edit,
-    Example,
     Finding,
     Level,
     Rule,
@@ -20,22 +19,15 @@ from accel_port.rules.base import (
     is_cuda_text,
     merged,
 )
+from accel_port.syntax import words
 
 DEVICE_NAME = re.compile(r"(^|_)(device|dev|devices)s?($|_)|device$", re.IGNORECASE)
-_TAKES_DEVICE_FIRST = [
-    "torch.device",
-    "torch.Generator",
-    "torch.autocast",
-    "torch.amp.autocast",
-    "torch.amp.GradScaler",
-    "torch.set_default_device",
-    "torch.get_autocast_dtype",
-    "torch.is_autocast_enabled",
-    "torch.set_autocast_enabled",
-    "torch.get_device_module",
-    "torch.distributed.device_mesh.init_device_mesh",
-    "torch.distributed.init_device_mesh",
-]
+_TAKES_DEVICE_FIRST = words(
+    "torch.device torch.Generator torch.autocast torch.amp.autocast torch.amp.GradScaler torch.set_default_device"
+    " torch.get_autocast_dtype torch.is_autocast_enabled torch.set_autocast_enabled torch.get_device_module"
+    " torch.distributed.device_mesh.init_device_mesh torch.distributed.init_device_mesh"
+)
+_TEXT_METHODS = words("startswith strip lstrip replace split removeprefix partition rsplit")
 _DEVICE_KEYWORDS = frozenset({"device", "map_location", "device_type", "pin_memory_device", "output_device"})
 
 
@@ -57,9 +49,7 @@ class DeviceText:
             context.done.update(ast.walk(self.index))
             return [context.edit(self.node, self._bare(target.current_device, context))]
         before, after = self._bare(target.indexed("\0"), context).split("\0")
-        start, end = context.module.span(self.node)
-        inner, inner_end = context.module.span(self.index)
-        return [Edit(start, inner, before), Edit(inner_end, end, after)]
+        return context.around(self.index, before, after, self.node)
 
     def _bare(self, text: str, context: Context) -> str:
         """Return a call of torch.device without the call where the text is what torch.device is called with."""
@@ -97,7 +87,7 @@ def _template(text: str, mark: str) -> bool:
     return bool(re.fullmatch(r"cuda:%[dsi]" if mark == "%" else r"cuda:\{0?\}", text))
 
 
-class Ternary(Rule):
+class Ternary(Rule[ast.IfExp]):
     """`"cuda" if torch.cuda.is_available() else "cpu"`, with and without the program's own flag."""
 
     name = "ternary"
@@ -105,25 +95,8 @@ class Ternary(Rule):
         "The choice between CUDA and the CPU becomes the accelerator's device: the CPU where there is none."
     )
     nodes = (ast.IfExp,)
-    examples = (
-        Example(
-            'import torch\n\ndevice = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")\n',
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n"
-            "device = torch.device(get_accelerator().device_name(0))\n",
-            "import torch\n\ndevice = torch.device(torch.device(torch.accelerator.current_accelerator().type, 0)"
-            ' if torch.accelerator.is_available() else "cpu")\n',
-        ),
-        Example(
-            'import torch\n\n\ndef pick(args):\n    return "cuda" if torch.cuda.is_available() and not args.no_cuda'
-            ' else "cpu"\n',
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef pick(args):\n"
-            '    return get_accelerator().device_name() if not args.no_cuda else "cpu"\n',
-        ),
-    )
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
-        assert isinstance(node, ast.IfExp)
+    def find(self, node: ast.IfExp, context: Context) -> Iterator[Finding]:
         device = self._device(node.body, context)
         test, body, cpu = node.test, node.body, node.orelse
         if device is None and isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
@@ -147,11 +120,9 @@ class Ternary(Rule):
         whole = context.calls(test, "torch.cuda.is_available") and self._is_cpu(cpu, context)
         if whole and not context.target.is_torch:
             context.done.update([*ast.walk(test), *ast.walk(cpu)])
-            start, end = context.module.span(node)
-            inner, inner_end = context.module.span(body)
             self._open(device, context)
-            edits = [Edit(start, inner, ""), *device.edits(context), Edit(inner_end, end, "")]
-            yield context.finding(self, node, self.summary, [e for e in edits if e.start != e.end or e.text])
+            edits = [*context.around(body, outer=node), *device.edits(context)]
+            yield context.finding(self, node, self.summary, merged(edits))
             return
         self._open(device, context)
         edits = device.edits(context)
@@ -198,30 +169,15 @@ class Ternary(Rule):
         return [Edit(context.module.span(values[at - 1])[1], end, "")]
 
 
-class DeviceArgument(Rule):
+class DeviceArgument(Rule[ast.AST]):
     """Texts of CUDA devices, where a device is meant."""
 
     name = "device-text"
     summary = "The text of a CUDA device becomes the accelerator's device."
     levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
     nodes = (ast.Constant, ast.JoinedStr, ast.BinOp, ast.Call)
-    examples = (
-        Example(
-            'import torch\n\n\ndef make(rank):\n    return torch.zeros(2, device=f"cuda:{rank}")\n',
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef make(rank):\n"
-            "    return torch.zeros(2, device=get_accelerator().device_name(rank))\n",
-        ),
-        Example(
-            'import torch\n\n\ndef make(i):\n    return torch.device("cuda", i)\n',
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef make(i):\n"
-            "    return torch.device(get_accelerator().device_name(i))\n",
-            "import torch\n\n\ndef make(i):\n"
-            "    return torch.device(torch.accelerator.current_accelerator().type, i)\n",
-        ),
-    )
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
         if context.calls(node, "torch.device"):
             assert isinstance(node, ast.Call)
             yield from self._with_index(node, context)
@@ -236,9 +192,7 @@ class DeviceArgument(Rule):
             return
         context.done.add(node)
         if where == "reported":
-            yield context.finding(
-                self, node, "the text of a CUDA device, where its use is not seen", advice=advice
-            )
+            yield context.report(self, node, "the text of a CUDA device, where its use is not seen", advice)
             return
         if isinstance(node, ast.JoinedStr):
             context.opened.add(node)
@@ -250,8 +204,8 @@ class DeviceArgument(Rule):
         if isinstance(node, ast.Constant) and node.value == "cuda:":
             call, _ = context.receives(node)
             if call is not None and isinstance(call.func, ast.Attribute):
-                yield context.finding(
-                    self, node, "text surgery on a device", advice="use torch.device(x).type and .index"
+                yield context.report(
+                    self, node, "text surgery on a device", "use torch.device(x).type and .index"
                 )
 
     def _with_index(self, node: ast.Call, context: Context) -> Iterator[Finding]:
@@ -262,15 +216,8 @@ class DeviceArgument(Rule):
         if context.target.is_torch:
             yield context.finding(self, node, self.summary, [context.edit(kind, context.target.device)])
             return
-        start, _ = context.module.span(kind)
-        inner, end = context.module.span(index)
-        if context.calls(index, "torch.cuda.current_device"):
-            context.done.update(ast.walk(index))
-            edits = [Edit(start, end, context.target.current_device)]
-        else:
-            before, after = context.target.indexed("\0").split("\0")
-            edits = [Edit(start, inner, before), Edit(end, end, after)]
-        yield context.finding(self, node, self.summary, edits)
+        gone = Edit(context.module.span(kind)[0], context.module.span(index)[0], "")
+        yield context.finding(self, node, self.summary, [gone, *context.named_device(index)])
 
     def context_of(self, node: ast.expr, context: Context) -> tuple[str, str]:
         """Return device, review, reported or ignored for a text, with what to check."""
@@ -330,16 +277,7 @@ class DeviceArgument(Rule):
             )
         if method in ("get", "getenv") or name in ("os.getenv", "getattr", "os.environ.get"):
             return "reported", "a default for the user's word"
-        if method in (
-            "startswith",
-            "strip",
-            "lstrip",
-            "replace",
-            "split",
-            "removeprefix",
-            "partition",
-            "rsplit",
-        ):
+        if method in _TEXT_METHODS:
             return "reported", "text surgery on a device: use torch.device(x).type and .index"
         if isinstance(call.func, ast.Name) and context.local(call.func):
             return self._as_parameter(call, where, context)
@@ -375,7 +313,7 @@ class DeviceArgument(Rule):
         return "reported", "a key or value of a table"
 
 
-class MapLocation(Rule):
+class MapLocation(Rule[ast.AST]):
     """`map_location=` in its several forms."""
 
     name = "map-location"
@@ -383,54 +321,24 @@ class MapLocation(Rule):
     why = "A table's keys are tags inside files that were saved on CUDA, so a table becomes the device it leads to."
     levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
     nodes = (ast.Lambda, ast.Dict)
-    examples = (
-        Example(
-            "import torch\n\n\ndef load(p, rank: int):\n"
-            '    return torch.load(p, map_location={"cuda:0": f"cuda:{rank}"})\n',
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef load(p, rank: int):\n"
-            "    return torch.load(p, map_location=get_accelerator().device_name(rank))\n",
-        ),
-        Example(
-            "import torch\n\n\ndef load(p):\n"
-            "    return torch.load(p, map_location=lambda storage, loc: storage.cuda(1))\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef load(p):\n"
-            "    return torch.load(p, map_location=get_accelerator().device_name(1))\n",
-        ),
-    )
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
         call, where = context.receives(node)
         if isinstance(node, ast.Dict):
             yield from self._table(node, call, where, context)
             return
         assert isinstance(node, ast.Lambda)
-        body = node.body
-        if (
-            not isinstance(body, ast.Call)
-            or not isinstance(body.func, ast.Attribute)
-            or body.func.attr != "cuda"
-        ):
-            return
-        if (
-            not isinstance(body.func.value, ast.Name)
-            or call is None
-            or not (where == "map_location" or where == 1)
-        ):
-            return
-        context.done.update([node, body, body.func])
-        if not body.args:
-            edits = [context.edit(node, context.target.device)]
-        else:
-            start, end = context.module.span(node)
-            inner, inner_end = context.module.span(body.args[0])
-            before, after = context.target.indexed("\0").split("\0")
-            if context.calls(body.args[0], "torch.cuda.current_device"):
-                context.done.update(ast.walk(body.args[0]))
-                edits = [context.edit(node, context.target.current_device)]
-            else:
-                edits = [Edit(start, inner, before), Edit(inner_end, end, after)]
-        yield context.finding(self, node, self.summary, edits)
+        match node.body:
+            case ast.Call(func=ast.Attribute(value=ast.Name(), attr="cuda"), args=args) if (
+                call is not None and where in ("map_location", 1)
+            ):
+                context.done.update([node, node.body, node.body.func])
+                edits = (
+                    context.named_device(args[0], node)
+                    if args
+                    else [context.edit(node, context.target.device)]
+                )
+                yield context.finding(self, node, self.summary, edits)
 
     def _table(
         self, node: ast.Dict, call: ast.Call | None, where: str | int, context: Context
@@ -445,15 +353,12 @@ class MapLocation(Rule):
         context.done.update(part for part in ast.walk(node))
         value = node.values[0]
         text = device_text(value, context)
-        start, end = context.module.span(node)
-        inner, inner_end = context.module.span(value)
         if len(node.values) != 1 or (text is None and not is_constant(value, "cpu")):
-            yield context.finding(self, node, "a table of devices", advice="name the one device to load to")
+            yield context.report(self, node, "a table of devices", "name the one device to load to")
             return
         if text is not None and text.index is not None:
             context.done.difference_update(ast.walk(text.index))
-        inside = text.edits(context) if text else []
-        edits = merged([Edit(start, inner, ""), *inside, Edit(inner_end, end, "")])
+        edits = merged([*context.around(value, outer=node), *(text.edits(context) if text else [])])
         yield context.finding(self, node, self.summary, edits, Level.REVIEW, "check that one device is meant")
 
 

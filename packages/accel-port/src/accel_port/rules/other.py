@@ -9,25 +9,18 @@ import re
 from collections.abc import Iterator
 from typing import ClassVar
 
-from accel_port.rules.base import Context, Example, Finding, Level, Rule
+from accel_port.rules.base import Context, Finding, Level, Rule
 
 _VARIABLES = re.compile(r"(CUDA_|NCCL_|TORCH_NCCL_|PYTORCH_CUDA_|CUBLAS_|CUDNN_|TORCH_CUDA_)\w+")
 
 
-class Environment(Rule):
+class Environment(Rule[ast.Constant]):
     """Environment variables of CUDA and NCCL."""
 
     name = "environment"
     summary = "Variables of CUDA and NCCL are reported, with the vendors' own where there are some."
     levels = (Level.REPORTED,)
     nodes = (ast.Constant,)
-    examples = (
-        Example(
-            'import os\n\nos.environ["CUDA_LAUNCH_BLOCKING"] = "1"\n',
-            'import os\n\nos.environ["CUDA_LAUNCH_BLOCKING"] = "1"\n',
-            'import os\n\nos.environ["CUDA_LAUNCH_BLOCKING"] = "1"\n',
-        ),
-    )
     _COUNTERPARTS: ClassVar = {
         "CUDA_VISIBLE_DEVICES": "set_visible_devices_envs(os.environ, ids) of the accelerator, before its first use",
         "CUDA_LAUNCH_BLOCKING": "npu: ASCEND_LAUNCH_BLOCKING; hpu: PT_HPU_LAZY_MODE; mlu: MLU_LAUNCH_BLOCKING",
@@ -35,9 +28,7 @@ class Environment(Rule):
         "CUDA_DEVICE_MAX_CONNECTIONS": "CUDA's own; harmless elsewhere",
     }
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
-        assert isinstance(node, ast.Constant)
+    def find(self, node: ast.Constant, context: Context) -> Iterator[Finding]:
         if not isinstance(node.value, str) or not _VARIABLES.fullmatch(node.value):
             return
         if node.value in context.seen:
@@ -48,10 +39,10 @@ class Environment(Rule):
         if used:
             context.seen.add(node.value)
             advice = self._COUNTERPARTS.get(node.value, "it is CUDA's own; harmless elsewhere")
-            yield context.finding(self, node, f"{node.value} is read by CUDA or NCCL only", advice=advice)
+            yield context.report(self, node, f"{node.value} is read by CUDA or NCCL only", advice)
 
 
-class ErrorText(Rule):
+class ErrorText(Rule[ast.Compare]):
     """Texts that are looked for in errors."""
 
     name = "out-of-memory"
@@ -60,11 +51,8 @@ class ErrorText(Rule):
     )
     levels = (Level.REPORTED,)
     nodes = (ast.Compare,)
-    examples = ()
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
-        assert isinstance(node, ast.Compare)
+    def find(self, node: ast.Compare, context: Context) -> Iterator[Finding]:
         left = node.left
         text = left.value if isinstance(left, ast.Constant) and isinstance(node.ops[0], ast.In) else None
         if isinstance(text, str) and re.search(r"CUDA.*memory|CUDNN|cudnn|CUDA error", text):
@@ -72,17 +60,16 @@ class ErrorText(Rule):
             advice = (
                 'except torch.OutOfMemoryError; npu, hpu, mlu and xpu write "out of memory" in other words'
             )
-            yield context.finding(self, node, "the text of CUDA's error", advice=advice)
+            yield context.report(self, node, "the text of CUDA's error", advice)
 
 
-class CudaOnly(Rule):
+class CudaOnly(Rule[ast.AST]):
     """Parts of torch that are CUDA's own."""
 
     name = "cuda-only"
     summary = "torch.version.cuda, extensions in CUDA, torch.cuda as a value: reported."
     levels = (Level.REPORTED,)
     nodes = (ast.Attribute, ast.Name, ast.Call)
-    examples = ()
     _NAMES: ClassVar = {
         "torch.version.cuda": "the version of CUDA: None on other devices",
         "torch.cuda": "torch.cuda itself is passed on; torch.get_device_module() is the device's module",
@@ -93,7 +80,6 @@ class CudaOnly(Rule):
     }
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
         if isinstance(node, ast.Call):
             if (
                 context.name(node.func) == ""
@@ -108,9 +94,7 @@ class CudaOnly(Rule):
                     and second.value == "cuda"
                 ):
                     context.done.add(second)
-                    yield context.finding(
-                        self, node, "torch.cuda by getattr", advice="torch.get_device_module()"
-                    )
+                    yield context.report(self, node, "torch.cuda by getattr", "torch.get_device_module()")
             return
         name = context.name(node)
         if name not in self._NAMES or isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
@@ -118,4 +102,4 @@ class CudaOnly(Rule):
         if name == "torch.cuda" and isinstance(context.parent(node), ast.Attribute):
             return
         context.done.add(node)
-        yield context.finding(self, node, self._NAMES[name], advice="keep it for CUDA, behind a condition")
+        yield context.report(self, node, self._NAMES[name], "keep it for CUDA, behind a condition")

@@ -13,7 +13,6 @@ from accel_port.kinds import Kind
 from accel_port.rules.base import (
     Context,
     Edit,
-    Example,
     Finding,
     Level,
     Rule,
@@ -26,7 +25,7 @@ from accel_port.rules.runtime import CurrentDevice
 _INDEX_NAME = re.compile(r"(^|_)(gpu|gpu_ids?|gpus|rank|local_rank|device_id|gpu_index)$", re.IGNORECASE)
 
 
-class CudaMethod(Rule):
+class CudaMethod(Rule[ast.AST]):
     """`.cuda()` of tensors and modules."""
 
     name = "cuda-method"
@@ -34,31 +33,15 @@ class CudaMethod(Rule):
     why = "An index becomes a device's name; a device stays; what may be either is left."
     levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
     nodes = (ast.Call, ast.Attribute)
-    examples = (
-        Example(
-            "import torch\n\n\ndef move(x, rank: int):\n    return x.cuda(), x.cuda(rank, non_blocking=True)\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef move(x, rank: int):\n"
-            "    return x.to(get_accelerator().device_name()),"
-            " x.to(get_accelerator().device_name(rank), non_blocking=True)\n",
-        ),
-        Example(
-            "import torch\n\n\ndef like(x, w):\n    return x.cuda(w.device)\n",
-            "import torch\n\n\ndef like(x, w):\n    return x.to(w.device)\n",
-            "import torch\n\n\ndef like(x, w):\n    return x.to(w.device)\n",
-        ),
-    )
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
         if isinstance(node, ast.Attribute):
             tensor = node.attr == "cuda" and context.kinds.of(node.value) in (Kind.TENSOR, Kind.MODULE)
             if (tensor or context.name(node) in ("torch.Tensor.cuda", "torch.nn.Module.cuda")) and (
                 not context.is_called(node)
             ):
                 context.done.add(node)
-                yield context.finding(
-                    self, node, "the method is passed on, not called", advice="pass a lambda"
-                )
+                yield context.report(self, node, "the method is passed on, not called", "pass a lambda")
             return
         assert isinstance(node, ast.Call)
         func = node.func
@@ -67,14 +50,10 @@ class CudaMethod(Rule):
         context.done.add(func)
         above = func.value.func if isinstance(func.value, ast.Call) else None
         if isinstance(above, ast.Name) and above.id == "super":
-            yield context.finding(
-                self, node, "super().cuda() of a class of the program", advice="override to()"
-            )
+            yield context.report(self, node, "super().cuda() of a class of the program", "override to()")
             return
         if isinstance(func.value, ast.Name) and func.value.id == "storage":
-            yield context.finding(
-                self, node, "a storage has no to(device)", advice="name the device to load to"
-            )
+            yield context.report(self, node, "a storage has no to(device)", "name the device to load to")
             return
         if not context.may_move(func.value):
             if self._is_part_of_own(func, context):
@@ -83,9 +62,7 @@ class CudaMethod(Rule):
                 yield replace(found, level=Level.REVIEW, advice=advice) if found.edits else found
                 return
             advice = "give the class a method to(), and call that"
-            yield context.finding(
-                self, node, "a class of these files has a method cuda() of its own", advice=advice
-            )
+            yield context.report(self, node, "a class of these files has a method cuda() of its own", advice)
             return
         yield self._moved(node, func, context)
 
@@ -116,9 +93,7 @@ class CudaMethod(Rule):
             at = module.argument_start(node.args[1], node)
             rest.append(Edit(at, at, "non_blocking="))
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
-            return context.finding(
-                self, node, "arguments that are not seen here", advice="write .to(device, …)"
-            )
+            return context.report(self, node, "arguments that are not seen here", "write .to(device, …)")
         if argument is None:
             open_at = module.text.index("(", func_end) + 1
             comma = ", " if node.keywords else ""
@@ -135,16 +110,11 @@ class CudaMethod(Rule):
     def _with_argument(
         self, node: ast.Call, argument: ast.expr, method: list[Edit], rest: list[Edit], context: Context
     ) -> Finding:
-        start, end = context.module.span(argument)
         text = device_text(argument, context)
         kind = context.kinds.of(argument)
         if text is not None:
             context.done.add(argument)
             return context.finding(self, node, self.summary, [*method, *rest, *text.edits(context)])
-        if context.calls(argument, "torch.cuda.current_device"):
-            context.done.update(ast.walk(argument))
-            edits = [*method, *rest, context.edit(argument, context.target.current_device)]
-            return context.finding(self, node, self.summary, edits)
         if kind is Kind.DEVICE or named(argument, DEVICE_NAME):
             level = None if kind is Kind.DEVICE else Level.REVIEW
             message = (
@@ -156,18 +126,17 @@ class CudaMethod(Rule):
             message = (
                 self.summary if level is None else "the argument is named as an index: check that it is one"
             )
-            before, after = context.target.indexed("\0").split("\0")
-            edits = [*method, *rest, Edit(start, start, before), Edit(end, end, after)]
-            return context.finding(self, node, message, merged(edits), level)
-        return context.finding(
+            edits = merged([*method, *rest, *context.named_device(argument)])
+            return context.finding(self, node, message, edits, level)
+        return context.report(
             self,
             node,
             ".cuda(x) with an x that may be an index or a device",
-            advice="an index: .to(get_accelerator().device_name(x)); a device: .to(x)",
+            "an index: .to(get_accelerator().device_name(x)); a device: .to(x)",
         )
 
 
-class IntegerDevice(Rule):
+class IntegerDevice(Rule[ast.Call]):
     """Integers where a device is expected."""
 
     name = "integer-device"
@@ -175,17 +144,8 @@ class IntegerDevice(Rule):
     why = "torch reads an integer as a device of the accelerator that it was built for: it fails on the CPU and on hpu."
     levels = (Level.REVIEW, Level.REPORTED)
     nodes = (ast.Call,)
-    examples = (
-        Example(
-            "import torch\nimport torch.distributed as dist\n\n\ndef place(x):\n    return x.to(dist.get_rank())\n",
-            "import torch\nimport torch.distributed as dist\nfrom deepspeed.accelerator import get_accelerator\n\n\n"
-            "def place(x):\n    return x.to(get_accelerator().device_name(dist.get_rank()))\n",
-        ),
-    )
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
-        assert isinstance(node, ast.Call)
+    def find(self, node: ast.Call, context: Context) -> Iterator[Finding]:
         argument = self._argument(node, context)
         if argument is None or argument in context.done or not context.uses_torch:
             return
@@ -195,15 +155,12 @@ class IntegerDevice(Rule):
         if kind is Kind.INDEX and not context.calls(argument, "torch.cuda.current_device"):
             if isinstance(argument, ast.Constant) and isinstance(argument.value, bool):
                 return
-            start, end = context.module.span(argument)
-            before, after = context.target.indexed("\0").split("\0")
-            edits = [Edit(start, start, before), Edit(end, end, after)]
-            yield context.finding(
-                self, argument, self.summary, edits, Level.REVIEW, "check that it is the local index"
-            )
+            advice = "check that it is the local index"
+            edits = context.named_device(argument)
+            yield context.finding(self, argument, self.summary, edits, Level.REVIEW, advice)
         elif kind is Kind.UNKNOWN and named(argument, _INDEX_NAME):
             advice = "an index: get_accelerator().device_name(i); a device: leave it"
-            yield context.finding(self, argument, "an argument that may be an integer device", advice=advice)
+            yield context.report(self, argument, "an argument that may be an integer device", advice)
 
     @staticmethod
     def _becomes_a_name(argument: ast.expr, context: Context) -> bool:

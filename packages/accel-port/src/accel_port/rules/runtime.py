@@ -7,16 +7,16 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from accel_port.kinds import Kind
-from accel_port.rules.base import Context, Edit, Example, Finding, Level, Rule, device_index, is_cuda_text
+from accel_port.rules.base import Context, Edit, Finding, Level, Rule, device_index, is_cuda_text
 from accel_port.rules.comparisons import launches_kernel
 from accel_port.rules.devices import DEVICE_NAME
 from accel_port.targets import RAISE_WITHOUT_DEVICE
 
 
-class Availability(Rule):
+class Availability(Rule[ast.AST]):
     """`torch.cuda.is_available()`, false on the CPU where an accelerator's own `is_available()` is true."""
 
     name = "is-available"
@@ -26,28 +26,12 @@ class Availability(Rule):
         " written only where the branch places tensors or waits, which changes nothing there."
     )
     nodes = (ast.Call, ast.Attribute)
-    examples = (
-        Example(
-            "import torch\n\nloader = make(pin_memory=torch.cuda.is_available())\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n"
-            'loader = make(pin_memory=get_accelerator().device_name() != "cpu")\n',
-            "import torch\n\nloader = make(pin_memory=torch.accelerator.is_available())\n",
-        ),
-        Example(
-            "import torch\n\nif torch.cuda.is_available():\n    torch.cuda.synchronize()\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n"
-            "if get_accelerator().is_available():\n    get_accelerator().synchronize()\n",
-        ),
-    )
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
         if isinstance(node, ast.Attribute):
             if context.cuda_name(node) == "is_available" and not context.is_called(node):
                 context.done.add(node)
-                yield context.finding(
-                    self, node, "is_available is passed on, not called", advice="call it there"
-                )
+                yield context.report(self, node, "is_available is passed on, not called", "call it there")
             return
         assert isinstance(node, ast.Call)
         if not context.calls(node, "torch.cuda.is_available"):
@@ -57,13 +41,11 @@ class Availability(Rule):
         if (link := cascade(node, context)) is not None:
             context.done.update(part for statement in link.body for part in ast.walk(statement))
             advice = "put a branch for get_accelerator() in its place, or keep the program's own choice"
-            yield context.finding(
-                self, node, "the program chooses between kinds of devices itself", advice=advice
-            )
+            yield context.report(self, node, "the program chooses between kinds of devices itself", advice)
             return
         if self._guards_graphs(node, context):
             advice = "keep it: graphs are off on other devices, and the work is run itself"
-            yield context.finding(self, node, "it guards CUDA graphs, which are left", advice=advice)
+            yield context.report(self, node, "it guards CUDA graphs, which are left", advice)
             return
         if not target.is_torch and self._harmless(node, context):
             text = f"{target.accelerator}.is_available()"
@@ -124,7 +106,7 @@ def cascade(node: ast.AST, context: Context) -> ast.If | None:
 _OTHER_DEVICE = re.compile(r"(?<![a-z])(mps|xpu|npu|hpu|mlu|sdaa|musa|xla|tpu|neuron)(?![a-z])")
 
 
-class CurrentDevice(Rule):
+class CurrentDevice(Rule[ast.Call]):
     """`torch.cuda.current_device()`, an index that much code uses as a device."""
 
     name = "current-device"
@@ -132,24 +114,8 @@ class CurrentDevice(Rule):
     why = "An integer means a CUDA device in `.to(0)`: it fails on the CPU, and on hpu for every rank but the first."
     levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
     nodes = (ast.Call,)
-    examples = (
-        Example(
-            "import torch\n\n\ndef move(x):\n    return x.to(torch.cuda.current_device())\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef move(x):\n"
-            "    return x.to(get_accelerator().current_device_name())\n",
-        ),
-        Example(
-            "import torch\n\n\ndef handle(handles):\n    return handles[torch.cuda.current_device()]\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef handle(handles):\n"
-            "    return handles[get_accelerator().current_device()]\n",
-            "import torch\n\n\ndef handle(handles):\n"
-            "    return handles[torch.accelerator.current_device_index()]\n",
-        ),
-    )
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
-        assert isinstance(node, ast.Call)
+    def find(self, node: ast.Call, context: Context) -> Iterator[Finding]:
         if not context.calls(node, "torch.cuda.current_device"):
             return
         context.done.update([node, node.func])
@@ -170,7 +136,7 @@ class CurrentDevice(Rule):
             advice = (
                 "write current_device_name() where a device is meant and current_device() where an index is"
             )
-            yield context.finding(self, node, "current_device() is used out of sight", advice=advice)
+            yield context.report(self, node, "current_device() is used out of sight", advice)
 
     def use(self, node: ast.AST, context: Context, seen: set[ast.AST]) -> str:
         """Return how a value is used: device, index, both, or empty if that is not known."""
@@ -193,13 +159,11 @@ class CurrentDevice(Rule):
             case ast.Assign(targets=[ast.Name() as name]) | ast.AnnAssign(target=ast.Name() as name):
                 return self._use_of_name(name, context, seen)
             case ast.Assign(targets=[ast.Attribute(attr=name)]) if DEVICE_NAME.search(name):
-                loads = [
-                    n
-                    for n in ast.walk(context.module.tree)
-                    if isinstance(n, ast.Attribute) and n.attr == name
-                ]
-                found = {self.use(n, context, seen) for n in loads if isinstance(n.ctx, ast.Load)}
-                return "" if found & {"index", "both"} else "attribute"
+                same = [n for n in ast.walk(context.module.tree) if getattr(n, "attr", "") == name]
+                uses = {
+                    self.use(n, context, seen) for n in same if isinstance(getattr(n, "ctx", None), ast.Load)
+                }
+                return "" if uses & {"index", "both"} else "attribute"
             case ast.Expr():
                 return "index"
             case ast.IfExp() | ast.BoolOp():
@@ -267,7 +231,7 @@ class CurrentDevice(Rule):
         return found.pop() if len(found) == 1 else ""
 
 
-class Seed(Rule):
+class Seed(Rule[ast.Call]):
     """Seeds of the device, which do nothing on the CPU."""
 
     name = "seed"
@@ -277,20 +241,9 @@ class Seed(Rule):
         " After `torch.manual_seed` with the same seed that makes no difference, elsewhere a condition is written."
     )
     nodes = (ast.Call,)
-    examples = (
-        Example(
-            "import torch\n\n\ndef seed(s):\n    torch.manual_seed(s)\n    torch.cuda.manual_seed_all(s)\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef seed(s):\n"
-            "    torch.manual_seed(s)\n    get_accelerator().manual_seed_all(s)\n",
-            "import torch\n\n\ndef seed(s):\n    torch.manual_seed(s)\n    if torch.accelerator.is_available():\n"
-            "        torch.get_device_module().manual_seed_all(s)\n",
-        ),
-    )
     _QUIET = ("torch.manual_seed", "random.seed", "numpy.random.seed", "torch.cuda.manual_seed")
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
-        assert isinstance(node, ast.Call)
+    def find(self, node: ast.Call, context: Context) -> Iterator[Finding]:
         name = context.cuda_name(node.func)
         if name not in ("manual_seed", "manual_seed_all", "random.manual_seed", "random.manual_seed_all"):
             return
@@ -325,7 +278,7 @@ class Seed(Rule):
         return False
 
 
-class DeviceCount(Rule):
+class DeviceCount(Rule[ast.Call]):
     """`torch.cuda.device_count()`, 0 on the CPU where an accelerator counts NUMA nodes."""
 
     name = "device-count"
@@ -333,17 +286,8 @@ class DeviceCount(Rule):
     why = "On the CPU it was 0; DeepSpeed's CPU accelerator counts NUMA nodes, at least 1."
     levels = (Level.REWRITTEN, Level.REVIEW)
     nodes = (ast.Call,)
-    examples = (
-        Example(
-            "import torch\n\nassert torch.cuda.is_available()\nworld = torch.cuda.device_count()\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n"
-            "assert get_accelerator().is_available()\nworld = get_accelerator().device_count()\n",
-        ),
-    )
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
-        assert isinstance(node, ast.Call)
+    def find(self, node: ast.Call, context: Context) -> Iterator[Finding]:
         if not context.calls(node, "torch.cuda.device_count"):
             return
         context.done.update([node, node.func])
@@ -394,23 +338,14 @@ class DeviceCount(Rule):
 _AROUND_AND = (ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.Assert, ast.Assign, ast.keyword, ast.Return)
 
 
-class Properties(Rule):
+class Properties(Rule[ast.AST]):
     """Values that an accelerator gives by functions of its own."""
 
     name = "properties"
     summary = "Total and free memory, and generators, come from the accelerator's own functions."
     nodes = (ast.Attribute, ast.Subscript, ast.Call)
-    examples = (
-        Example(
-            "import torch\n\ntotal = torch.cuda.get_device_properties(0).total_memory\nprint(total)\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n"
-            "total = get_accelerator().total_memory(0)\nprint(total)\n",
-            "import torch\n\ntotal = torch.get_device_module().get_device_properties(0).total_memory\nprint(total)\n",
-        ),
-    )
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
         target = context.target
         if isinstance(node, ast.Attribute) and context.calls(node.value, "torch.cuda.get_device_properties"):
             call = node.value
@@ -471,7 +406,7 @@ class Properties(Rule):
         return context.module.code(argument) + (".index" if context.kinds.of(argument) is Kind.DEVICE else "")
 
 
-class DeviceContext(Rule):
+class DeviceContext(Rule[ast.AST]):
     """`with torch.cuda.device(i):`."""
 
     name = "device-context"
@@ -482,17 +417,8 @@ class DeviceContext(Rule):
     )
     levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
     nodes = (ast.With, ast.AsyncWith)
-    examples = (
-        Example(
-            "import torch\n\n\ndef add(x, i: int):\n    with torch.cuda.device(i):\n        return x + 1\n",
-            "import torch\n\n\ndef add(x, i: int):\n    with torch.cuda.device(i):\n        return x + 1\n",
-            "import torch\n\n\ndef add(x, i: int):\n    with torch.accelerator.device_index(i):\n"
-            "        return x + 1\n",
-        ),
-    )
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
         assert isinstance(node, ast.With | ast.AsyncWith)
         for call in [item.context_expr for item in node.items if item.optional_vars is None]:
             if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
@@ -518,7 +444,7 @@ class DeviceContext(Rule):
                 edits = [context.edit(call, f"{context.target.device_index}({index})")]
                 yield context.finding(self, call, self.summary, edits)
                 continue
-            yield context.finding(self, call, found[0], advice=found[1])
+            yield context.report(self, call, found[0], found[1])
 
 
 def device_as_index(argument: ast.expr, context: Context) -> str | None:
@@ -533,7 +459,7 @@ def device_as_index(argument: ast.expr, context: Context) -> str | None:
     return context.module.code(argument) if kind in (Kind.INDEX, Kind.NONE) else None
 
 
-class RuntimeFunction(Rule):
+class RuntimeFunction(Rule[ast.AST]):
     """Every other function that both have."""
 
     name = "runtime"
@@ -541,21 +467,8 @@ class RuntimeFunction(Rule):
     why = "The keyword for the device is `device_index` there, so the argument is passed by position."
     levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
     nodes = (ast.Attribute, ast.Name)
-    examples = (
-        Example(
-            "import torch\n\ntorch.cuda.empty_cache()\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\nget_accelerator().empty_cache()\n",
-            "import torch\n\nif torch.accelerator.is_available():\n    torch.accelerator.empty_cache()\n",
-        ),
-        Example(
-            "import torch as th\n\nth.cuda.set_device(1)\nth.cuda.synchronize(device=1)\n",
-            "import torch as th\nfrom deepspeed.accelerator import get_accelerator\n\n"
-            "get_accelerator().set_device(1)\nget_accelerator().synchronize(1)\n",
-        ),
-    )
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
         name = context.cuda_name(node)
         if not name or isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
             return
@@ -661,7 +574,7 @@ ADVICE = {
 
 
 def guarded_statement(
-    rule: Rule,
+    rule: Rule[Any],
     call: ast.Call,
     edits: list[Edit],
     context: Context,

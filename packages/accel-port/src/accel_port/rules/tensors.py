@@ -8,7 +8,8 @@ import ast
 from collections.abc import Iterator
 
 from accel_port.kinds import Kind
-from accel_port.rules.base import Context, Edit, Example, Finding, Level, Rule
+from accel_port.rules.base import Context, Edit, Finding, Level, Rule
+from accel_port.syntax import words
 
 _DTYPES = {
     "FloatTensor": "float32",
@@ -28,7 +29,7 @@ _HOST_TYPES = {dtype: {f"torch.{name}"} for name, dtype in _DTYPES.items()}
 _HOST_TYPES["float32"].add("torch.Tensor")
 
 
-class TypedTensor(Rule):
+class TypedTensor(Rule[ast.AST]):
     """`torch.cuda.FloatTensor` and its kin."""
 
     name = "typed-tensor"
@@ -39,25 +40,8 @@ class TypedTensor(Rule):
     )
     levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
     nodes = (ast.Assign, ast.Call, ast.Attribute, ast.Constant)
-    examples = (
-        Example(
-            "import torch\n\nx = torch.cuda.FloatTensor([1.0, 2.0])\ny = torch.cuda.LongTensor(2, 3)\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n"
-            "x = torch.tensor([1.0, 2.0], dtype=torch.float32, device=get_accelerator().device_name())\n"
-            "y = torch.empty((2, 3), dtype=torch.int64, device=get_accelerator().device_name())\n",
-        ),
-        Example(
-            "import torch\n\n\ndef run(x, cuda):\n"
-            "    Tensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor\n"
-            "    return x.type(Tensor), Tensor(x.size(0), 1)\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef run(x, cuda):\n"
-            '    Tensor = dict(dtype=torch.float32, device=get_accelerator().device_name() if cuda else "cpu")\n'
-            "    return x.to(**Tensor), torch.empty((x.size(0), 1), **Tensor)\n",
-        ),
-    )
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
         if isinstance(node, ast.Assign):
             yield from self._alias(node, context)
         elif isinstance(node, ast.Call):
@@ -67,7 +51,7 @@ class TypedTensor(Rule):
         elif _typed(node, context) and not isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
             context.done.update([node, node.value] if isinstance(node, ast.Attribute) else [node])
             advice = "use a dtype and a device instead of a type"
-            yield context.finding(self, node, "a typed tensor, passed on as a value", advice=advice)
+            yield context.report(self, node, "a typed tensor, passed on as a value", advice)
 
     def _call(self, node: ast.Call, context: Context) -> Iterator[Finding]:
         dtype = _typed(node.func, context)
@@ -80,7 +64,7 @@ class TypedTensor(Rule):
             edits = self._made(node, settings, context)
             if edits is None:
                 advice = "sizes: torch.empty(sizes, …); values: torch.tensor(values, …)"
-                yield context.finding(self, node, "an argument that may be sizes or values", advice=advice)
+                yield context.report(self, node, "an argument that may be sizes or values", advice)
             else:
                 yield context.finding(self, node, self.summary, edits)
             return
@@ -109,9 +93,7 @@ class TypedTensor(Rule):
             and "cuda" in node.value
         ):
             context.done.add(node)
-            yield context.finding(
-                self, node, "the name of a typed tensor of CUDA", advice="use a dtype and a device"
-            )
+            yield context.report(self, node, "the name of a typed tensor of CUDA", "use a dtype and a device")
 
     def _alias(self, node: ast.Assign, context: Context) -> Iterator[Finding]:
         """Port `Tensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor` with all its uses."""
@@ -163,7 +145,7 @@ class TypedTensor(Rule):
             context.done.add(receiver)
             edits = self._moved(receiver, func, f"**{use.id}", context)
             return context.finding(self, receiver, self.summary, edits, group=group)
-        return context.finding(self, use, "an alias of a typed tensor, used in another way", group=group)
+        return context.report(self, use, "an alias of a typed tensor, used in another way", group=group)
 
     @staticmethod
     def _moved(node: ast.Call, func: ast.Attribute, arguments: str, context: Context) -> list[Edit]:
@@ -212,16 +194,7 @@ def _is_size(node: ast.expr, context: Context) -> bool:
         case ast.BinOp(left=left, right=right):
             return _is_size(left, context) and _is_size(right, context)
         case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name in (
-                "batch_size",
-                "n",
-                "size",
-                "num_samples",
-                "seq_len",
-                "length",
-                "hidden_size",
-                "latent_dim",
-            )
+            return name in words("batch_size n size num_samples seq_len length hidden_size latent_dim")
     return False
 
 

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from accel_port.kinds import Kind
-from accel_port.rules.base import Context, Edit, Example, Finding, Level, Rule
+from accel_port.rules.base import Context, Edit, Finding, Level, Rule
+from accel_port.syntax import words
 
 _AMP = re.compile(r"torch\.cuda\.amp\.(?:autocast_mode\.|grad_scaler\.|common\.)?(\w+)")
 
 
-class Autocast(Rule):
+class Autocast(Rule[ast.AST]):
     """torch.cuda.amp's autocast and GradScaler, and torch.amp's with the device left out."""
 
     name = "autocast"
@@ -26,22 +27,6 @@ class Autocast(Rule):
     )
     levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
     nodes = (ast.Call, ast.Attribute, ast.Name)
-    examples = (
-        Example(
-            "import torch\n\n\ndef step(model, x, on: bool):\n"
-            "    with torch.cuda.amp.autocast(enabled=on, dtype=torch.float16):\n        return model(x.cuda())\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef step(model, x, on: bool):\n"
-            "    with torch.autocast(get_accelerator().device_name(),"
-            ' enabled=on and get_accelerator().device_name() != "cpu", dtype=torch.float16):\n'
-            "        return model(x.to(get_accelerator().device_name()))\n",
-        ),
-        Example(
-            "import torch\n\nmodel = torch.nn.Linear(2, 2).cuda()\nscaler = torch.amp.GradScaler()\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n"
-            "model = torch.nn.Linear(2, 2).to(get_accelerator().device_name())\n"
-            "scaler = torch.amp.GradScaler(get_accelerator().device_name())\n",
-        ),
-    )
     _POSITIONAL: ClassVar = {
         "autocast": ("enabled", "dtype", "cache_enabled"),
         "GradScaler": ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled"),
@@ -53,7 +38,6 @@ class Autocast(Rule):
     }
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
         if isinstance(node, ast.Call):
             yield from self._call(node, context)
             return
@@ -75,8 +59,8 @@ class Autocast(Rule):
             )
         else:
             advice = "call it with the device where it is used"
-            yield context.finding(
-                self, node, f"{match[1]} is passed on, not called", advice=advice, group=self._group(node)
+            yield context.report(
+                self, node, f"{match[1]} is passed on, not called", advice, group=self._group(node)
             )
 
     def _call(self, node: ast.Call, context: Context) -> Iterator[Finding]:
@@ -119,9 +103,7 @@ class Autocast(Rule):
         )
         if starred or len(node.args) > len(names):
             context.done.update(ast.walk(node.func))
-            return context.finding(
-                self, node, "arguments that are not seen here", group=group, advice="name them"
-            )
+            return context.report(self, node, "arguments that are not seen here", "name them", group=group)
         at = context.module.text.index("(", context.module.span(node.func)[1]) + 1
         edits = [context.edit(node.func, self._function(node.func, what, context))]
         given = dict(zip(names, node.args, strict=False)) | {k.arg: k.value for k in node.keywords if k.arg}
@@ -172,7 +154,7 @@ class Autocast(Rule):
         return isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)) and node in parent.decorator_list
 
 
-class DataParallel(Rule):
+class DataParallel(Rule[ast.Call]):
     """`device_ids=` and `output_device=` of DistributedDataParallel, and `nn.DataParallel`."""
 
     name = "data-parallel"
@@ -180,26 +162,14 @@ class DataParallel(Rule):
     why = "The same for a module on one device; with them it fails on the CPU, and on hpu for all but the first rank."
     levels = (Level.REVIEW, Level.REPORTED)
     nodes = (ast.Call,)
-    examples = (
-        Example(
-            "import torch\n\n\ndef wrap(m, rank: int):\n"
-            "    return torch.nn.parallel.DistributedDataParallel(m, device_ids=[rank], output_device=rank)\n",
-            "import torch\n\n\ndef wrap(m, rank: int):\n"
-            "    return torch.nn.parallel.DistributedDataParallel(m)\n",
-            "import torch\n\n\ndef wrap(m, rank: int):\n"
-            "    return torch.nn.parallel.DistributedDataParallel(m)\n",
-        ),
-    )
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
-        assert isinstance(node, ast.Call)
+    def find(self, node: ast.Call, context: Context) -> Iterator[Finding]:
         name = context.name(node.func)
         called = name.rpartition(".")[2]
         if name in ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
             advice = "use DistributedDataParallel: one process for each device"
-            yield context.finding(
-                self, node, "nn.DataParallel works on CUDA only; elsewhere it does nothing", advice=advice
+            yield context.report(
+                self, node, "nn.DataParallel works on CUDA only; elsewhere it does nothing", advice
             )
             return
         if called == "barrier" or called in ("DistributedDataParallel", "DDP"):
@@ -210,8 +180,8 @@ class DataParallel(Rule):
                 return
             dropped: list[ast.expr | ast.keyword] = [*positional, *keywords]
             if any(self._many(part) for part in dropped):
-                yield context.finding(
-                    self, node, "one module on several devices", advice="one process for each device"
+                yield context.report(
+                    self, node, "one module on several devices", "one process for each device"
                 )
                 return
             for part in dropped:
@@ -238,37 +208,24 @@ class DataParallel(Rule):
         return Edit(start, following, "")
 
 
-class Backend(Rule):
+class Backend(Rule[ast.AST]):
     """The backend of collectives."""
 
     name = "nccl"
     summary = '`"nccl"` becomes the accelerator\'s backend of collectives.'
     levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
     nodes = (ast.Constant, ast.Attribute)
-    examples = (
-        Example(
-            'import torch.distributed as dist\n\ndist.init_process_group("nccl")\n',
-            "import torch.distributed as dist\nfrom deepspeed.accelerator import get_accelerator\n\n"
-            "dist.init_process_group(get_accelerator().communication_backend_name())\n",
-            "import torch.distributed as dist\nimport torch\n\n"
-            "dist.init_process_group(torch.distributed.get_default_backend_for_device("
-            "torch.accelerator.current_accelerator().type))\n",
-        ),
-    )
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
         if isinstance(node, ast.Attribute):
             name = context.name(node)
             if name in ("torch.distributed.Backend.NCCL",) or "ProcessGroupNCCL" in name.split("."):
                 context.done.add(node)
                 advice = "options of NCCL itself: keep them for CUDA, behind a condition"
-                yield context.finding(self, node, f"{name} is NCCL's own", advice=advice)
+                yield context.report(self, node, f"{name} is NCCL's own", advice)
             elif name == "torch.distributed.is_nccl_available" or name.startswith("torch.cuda.nccl"):
                 context.done.add(node)
-                yield context.finding(
-                    self, node, "a question about NCCL", advice="ask is_available() of distributed"
-                )
+                yield context.report(self, node, "a question about NCCL", "ask is_available() of distributed")
             return
         assert isinstance(node, ast.Constant)
         if not isinstance(node.value, str) or "nccl" not in node.value.lower():
@@ -292,9 +249,7 @@ class Backend(Rule):
             if asked:
                 yield context.finding(self, node, self.summary, [context.edit(node, text)])
             else:
-                yield context.finding(
-                    self, node, "the user's word is compared", advice="change it with its option"
-                )
+                yield context.report(self, node, "the user's word is compared", "change it with its option")
             return
         method = call.func.attr if call is not None and isinstance(call.func, ast.Attribute) else ""
         if method == "add_argument" and where == "default":
@@ -317,10 +272,10 @@ class Backend(Rule):
         if known:
             yield context.finding(self, node, self.summary, [context.edit(node, text)])
         else:
-            yield context.finding(self, node, "a text that may be a backend", advice="look at it")
+            yield context.report(self, node, "a text that may be a backend", "look at it")
 
 
-class StreamsAndGraphs(Rule):
+class StreamsAndGraphs(Rule[ast.AST]):
     """Streams and events as one group; CUDA graphs, which are only reported."""
 
     name = "streams"
@@ -330,31 +285,13 @@ class StreamsAndGraphs(Rule):
     )
     levels = (Level.REVIEW, Level.REPORTED)
     nodes = (ast.Attribute, ast.Name, ast.With)
-    examples = (
-        Example(
-            "import torch\n\n\ndef copy(x):\n    s = torch.cuda.Stream()\n    with torch.cuda.stream(s):\n"
-            "        return x.clone()\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef copy(x):\n"
-            "    s = get_accelerator().Stream()\n    with get_accelerator().stream(s):\n        return x.clone()\n",
-            "import torch\n\n\ndef copy(x):\n    s = torch.Stream()\n    with s:\n        return x.clone()\n",
-        ),
-    )
     _OURS = ("Stream", "Event", "stream", "streams.Stream", "streams.Event")
-    _NEVER: ClassVar = [
-        "ExternalStream",
-        "CUDAGraph",
-        "graph",
-        "graphs",
-        "make_graphed_callables",
-        "graph_pool_handle",
-        "MemPool",
-        "use_mem_pool",
-        "is_current_stream_capturing",
-        "StreamContext",
-    ]
+    _NEVER: ClassVar = words(
+        "ExternalStream CUDAGraph graph graphs make_graphed_callables graph_pool_handle MemPool use_mem_pool"
+        " is_current_stream_capturing StreamContext"
+    )
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
         if isinstance(node, ast.With):
             yield from self._with(node, context)
             return
@@ -362,8 +299,8 @@ class StreamsAndGraphs(Rule):
         if name.split(".")[0] in self._NEVER:
             context.done.update([node, *([node.value] if isinstance(node, ast.Attribute) else [])])
             advice = "where create_graph() is None there are no graphs: run the work itself there"
-            yield context.finding(
-                self, node, f"torch.cuda.{name} has no general counterpart", advice=advice, group="streams"
+            yield context.report(
+                self, node, f"torch.cuda.{name} has no general counterpart", advice, group="streams"
             )
             return
         if name not in self._OURS or isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
@@ -378,7 +315,7 @@ class StreamsAndGraphs(Rule):
                 yield context.finding(self, node, message, edits, Level.REVIEW, advice, "streams")
                 return
             if name == "stream":
-                yield context.finding(self, node, "stream is passed on, not called", group="streams")
+                yield context.report(self, node, "stream is passed on, not called", group="streams")
                 return
             generic = f"{context.target.torch}.{name.rpartition('.')[2]}"
             edits = [context.edit(node, generic)]
@@ -388,20 +325,14 @@ class StreamsAndGraphs(Rule):
             )
             return
         guarded = context.guarded(node) or context.target.is_torch
-        advice = (
-            ""
-            if guarded
-            else "on the CPU there are no streams: guard the block with is_synchronized_device()"
-        )
-        yield context.finding(
-            self,
-            node,
-            self.summary,
-            [context.edit(node, text)],
-            None if guarded else Level.REVIEW,
-            advice,
-            "streams",
-        )
+        level, advice = None, ""
+        if not guarded:
+            level, advice = (
+                Level.REVIEW,
+                "the CPU has no streams: guard the block with is_synchronized_device()",
+            )
+        edits = [context.edit(node, text)]
+        yield context.finding(self, node, self.summary, edits, level, advice, "streams")
 
     def _with(self, node: ast.With, context: Context) -> Iterator[Finding]:
         if not context.target.is_torch:
@@ -413,37 +344,21 @@ class StreamsAndGraphs(Rule):
             assert isinstance(call, ast.Call)
             context.done.add(call.func)
             if len(call.args) != 1:
-                yield context.finding(self, call, "a stream that is not seen here", group="streams")
+                yield context.report(self, call, "a stream that is not seen here", group="streams")
                 continue
-            start, end = context.module.span(call)
-            inner, inner_end = context.module.span(call.args[0])
-            edits = [Edit(start, inner, ""), Edit(inner_end, end, "")]
-            yield context.finding(
-                self, call, self.summary, edits, Level.REVIEW, "a stream that is None fails here", "streams"
-            )
+            edits, advice = context.around(call.args[0], outer=call), "a stream that is None fails here"
+            yield context.finding(self, call, self.summary, edits, Level.REVIEW, advice, "streams")
 
 
-class Profiler(Rule):
+class Profiler(Rule[ast.AST]):
     """torch.profiler's activities and the keys of its tables."""
 
     name = "profiler"
     summary = "The profiler records what the machine supports, and sorts by the device's time."
     levels = (Level.REVIEW, Level.REPORTED)
     nodes = (ast.List, ast.Attribute, ast.Constant)
-    examples = (
-        Example(
-            "from torch.profiler import ProfilerActivity, profile\n\n\ndef run(f):\n"
-            "    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as p:\n        f()\n"
-            '    return p.key_averages().table(sort_by="cuda_time_total")\n',
-            "from torch.profiler import ProfilerActivity, profile\nimport torch\n\n\ndef run(f):\n"
-            "    with profile(activities=torch.profiler.supported_activities()) as p:\n        f()\n"
-            '    return p.key_averages().table(sort_by="device_time_total")\n',
-            None,
-        ),
-    )
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
         if isinstance(node, ast.List):
             names = {context.name(item).rpartition("ProfilerActivity.")[2] for item in node.elts}
             if names == {"CPU", "CUDA"}:
@@ -454,7 +369,7 @@ class Profiler(Rule):
             if context.name(node).endswith("ProfilerActivity.CUDA"):
                 context.done.add(node)
                 advice = "torch.profiler.supported_activities() has the machine's activities"
-                yield context.finding(self, node, "the profiler's activity of CUDA alone", advice=advice)
+                yield context.report(self, node, "the profiler's activity of CUDA alone", advice)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             key = re.fullmatch(r"(self_)?cuda_(time_total|memory_usage|time)", node.value)
             if key and context.receives(node)[1] in ("sort_by", 0):
@@ -466,7 +381,7 @@ class Profiler(Rule):
                 yield context.finding(self, node, self.summary, edits, Level.REVIEW, advice)
 
 
-class PinnedMemory(Rule):
+class PinnedMemory(Rule[ast.Call]):
     """`x.pin_memory()` of tensors."""
 
     name = "pin-memory"
@@ -475,34 +390,19 @@ class PinnedMemory(Rule):
         "torch's method fails where torch knows no accelerator; the accelerator's function works everywhere."
     )
     nodes = (ast.Call,)
-    examples = (
-        Example(
-            "import torch\n\n\ndef load():\n    x = torch.zeros(3)\n    return x.pin_memory()\n",
-            "import torch\nfrom deepspeed.accelerator import get_accelerator\n\n\ndef load():\n"
-            "    x = torch.zeros(3)\n    return get_accelerator().pin_memory(x)\n",
-            "import torch\n\n\ndef load():\n    x = torch.zeros(3)\n    return x.pin_memory()\n",
-        ),
-    )
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        """See Rule."""
-        assert isinstance(node, ast.Call)
+    def find(self, node: ast.Call, context: Context) -> Iterator[Finding]:
         func = node.func
         if context.target.is_torch or not isinstance(func, ast.Attribute) or func.attr != "pin_memory":
             return
         if node.args or node.keywords or context.name(func) or not context.uses_torch:
             return
         if "pin_memory" in context.own_names and context.kinds.of(func.value) is not Kind.TENSOR:
-            yield context.finding(
-                self, node, "a class of these files has a pin_memory() of its own", advice="look at it"
+            yield context.report(
+                self, node, "a class of these files has a pin_memory() of its own", "look at it"
             )
             return
-        start, end = context.module.span(node)
-        value_end = context.module.span(func.value)[1]
-        edits = [
-            Edit(start, start, f"{context.target.accelerator}.pin_memory("),
-            Edit(value_end, end, ")"),
-        ]
+        edits = context.around(func.value, f"{context.target.accelerator}.pin_memory(", ")", node)
         yield context.finding(self, node, self.summary, edits)
 
 
