@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any, TypeGuard
 
 from accel_port.kinds import Kind
-from accel_port.rules.base import Context, Edit, Finding, Level, Rule, device_index, is_cuda_text
+from accel_port.rules.base import Context, Edit, Finding, Level, Rule, device_index, is_cuda_text, merged
 from accel_port.rules.comparisons import launches_kernel
 from accel_port.rules.devices import DEVICE_NAME
 from accel_port.targets import RAISE_WITHOUT_DEVICE
@@ -293,45 +293,35 @@ class DeviceCount(Rule[ast.Call]):
         context.done.update([node, node.func])
         target = context.target
         text = f"{target.function('device_count')}()"
+        compared = context.parent(node)
         if target.is_torch or context.guarded(node):
             yield context.finding(self, node, self.summary, [context.edit(node, text)])
-        elif context.may_run_on_cpu:
+        elif not context.may_run_on_cpu:
+            message = "on the CPU device_count() is the number of NUMA nodes, where torch.cuda's was 0"
+            advice = "check what the program does with it on the CPU"
+            yield context.finding(self, node, message, [context.edit(node, text)], Level.REVIEW, advice)
+        elif self._is_over(compared, node):
+            # False on the CPU, as the comparison with 0 was.
+            before, after = ("", "") if isinstance(context.parent(compared), _AROUND_AND) else ("(", ")")
+            edits = [
+                context.edit(node, text),
+                *context.around(compared, f"{before}{target.has_device} and ", after),
+            ]
+            yield context.finding(self, node, self.summary, merged(edits))
+        else:
             exact = f"{text} if {target.has_device} else 0"
-            compared = context.parent(node)
-            if self._is_over(compared, node):
-                # False on the CPU, as the comparison with 0 was.
-                exact, loose = (
-                    f"{target.has_device} and {text}",
-                    isinstance(context.parent(compared), _AROUND_AND),
-                )
-                end = context.module.span(compared)[1]
-                edits = [
-                    context.edit(node, exact if loose else f"({exact}"),
-                    *([] if loose else [Edit(end, end, ")")]),
-                ]
-                yield context.finding(self, node, self.summary, edits)
-                return
             exact = exact if context.stands_alone(node) else f"({exact})"
             yield context.finding(self, node, self.summary, [context.edit(node, exact)])
-        else:
-            yield context.finding(
-                self,
-                node,
-                "on the CPU device_count() is the number of NUMA nodes, where torch.cuda's was 0",
-                [context.edit(node, text)],
-                Level.REVIEW,
-                "check what the program does with it on the CPU",
-            )
 
     @staticmethod
     def _is_over(compared: ast.AST | None, node: ast.Call) -> TypeGuard[ast.Compare]:
         match compared:
-            case ast.Compare(left=left, ops=[ast.Gt()], comparators=[ast.Constant(value=int(least))]):
-                return left is node and least >= 0
-            case ast.Compare(
-                left=left, ops=[ast.GtE() | ast.Eq()], comparators=[ast.Constant(value=int(least))]
+            case ast.Compare(left=left, ops=[op], comparators=[ast.Constant(value=int(least))]) if (
+                left is node
             ):
-                return left is node and least >= 1
+                return (isinstance(op, ast.Gt) and least >= 0) or (
+                    isinstance(op, (ast.GtE, ast.Eq)) and least >= 1
+                )
         return False
 
 
@@ -346,64 +336,40 @@ class Properties(Rule[ast.AST]):
     nodes = (ast.Attribute, ast.Subscript, ast.Call)
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        target = context.target
-        if isinstance(node, ast.Attribute) and context.calls(node.value, "torch.cuda.get_device_properties"):
-            call = node.value
-            assert isinstance(call, ast.Call)
-            if node.attr != "total_memory":
+        own, module = context.target.accelerator, f"{context.target.torch}.get_device_module()"
+        place: ast.AST = node
+        match node:
+            case ast.Attribute(value=ast.Call() as call, attr="total_memory") if context.calls(
+                call, "torch.cuda.get_device_properties"
+            ):
+                text = f"{own}.total_memory({self._index(call, context)})"
+                if context.target.is_torch:
+                    place, text = call.func, f"{module}.get_device_properties"
+            case ast.Subscript(value=value) if context.name(value) == "torch.cuda.default_generators":
+                text = f"{own}.default_generator({context.module.code(node.slice)})"
+                if context.target.is_torch:
+                    place, text = value, f"{module}.default_generators"
+            case ast.Subscript(value=ast.Call() as call, slice=ast.Constant(value=0 | 1 as which)) if (
+                context.calls(call, "torch.cuda.mem_get_info") and not context.target.is_torch
+            ):
+                text = f"{own}.{'total' if which else 'available'}_memory({self._index(call, context)})"
+            case ast.Call() if context.calls(node, "torch.cuda.mem_get_info") and not context.target.is_torch:
+                index = self._index(node, context)
+                text = f"{own}.available_memory({index}), {own}.total_memory({index})"
+                text = text if isinstance(context.parent(node), ast.Assign) else f"({text})"
+            case _:
                 return
-            context.done.update([node, call, call.func])
-            if target.is_torch:
-                edits = [context.edit(call.func, f"{target.torch}.get_device_module().get_device_properties")]
-            else:
-                edits = [
-                    context.edit(node, f"{target.accelerator}.total_memory({self._index(call, context)})")
-                ]
-            yield context.finding(self, node, self.summary, edits)
-        elif isinstance(node, ast.Subscript) and self._is_pick(node, context):
-            call = node.value
-            assert isinstance(call, ast.Call)
-            assert isinstance(node.slice, ast.Constant)
-            context.done.update([node, call, call.func])
-            name = "total_memory" if node.slice.value else "available_memory"
-            edits = [context.edit(node, f"{target.accelerator}.{name}({self._index(call, context)})")]
-            yield context.finding(self, node, self.summary, edits)
-        elif isinstance(node, ast.Subscript) and context.name(node.value) == "torch.cuda.default_generators":
-            context.done.update([node, node.value])
-            if target.is_torch:
-                edits = [context.edit(node.value, f"{target.torch}.get_device_module().default_generators")]
-            else:
-                index = context.module.code(node.slice)
-                edits = [context.edit(node, f"{target.accelerator}.default_generator({index})")]
-            yield context.finding(self, node, self.summary, edits)
-        elif (
-            isinstance(node, ast.Call)
-            and context.calls(node, "torch.cuda.mem_get_info")
-            and not target.is_torch
-        ):
-            context.done.update([node, node.func])
-            index = self._index(node, context)
-            text = (
-                f"{target.accelerator}.available_memory({index}), {target.accelerator}.total_memory({index})"
-            )
-            text = text if isinstance(context.parent(node), ast.Assign) else f"({text})"
-            yield context.finding(self, node, self.summary, [context.edit(node, text)])
-
-    @staticmethod
-    def _is_pick(node: ast.Subscript, context: Context) -> bool:
-        picked = isinstance(node.slice, ast.Constant) and node.slice.value in (0, 1)
-        return picked and not context.target.is_torch and context.calls(node.value, "torch.cuda.mem_get_info")
+        for part in (node, getattr(node, "value", None)):
+            context.done.update([part, *([part.func] if isinstance(part, ast.Call) else [])] if part else [])
+        yield context.finding(self, node, self.summary, [context.edit(place, text)])
 
     @staticmethod
     def _index(call: ast.Call, context: Context) -> str:
         argument = call.args[0] if call.args else next((k.value for k in call.keywords), None)
-        if argument is None:
+        if argument is None or context.calls(argument, "torch.cuda.current_device"):
             return ""
-        if context.calls(argument, "torch.cuda.current_device"):
-            return ""
-        if is_cuda_text(argument):
-            return device_index(argument)
-        return context.module.code(argument) + (".index" if context.kinds.of(argument) is Kind.DEVICE else "")
+        index = device_as_index(argument, context)
+        return context.module.code(argument) if index is None else "" if index == "None" else index
 
 
 class DeviceContext(Rule[ast.AST]):
@@ -426,11 +392,13 @@ class DeviceContext(Rule[ast.AST]):
             name, argument = context.cuda_name(call.func), call.args[0]
             if name not in ("device", "device_of"):
                 continue
-            index = device_as_index(argument, context) if name == "device" else None
-            if name == "device_of" and isinstance(
-                argument, (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
-            ):
-                index = f"{context.module.code(argument)}.device.index"
+            index = device_as_index(argument, context)
+            if name == "device_of":
+                index = (
+                    f"{context.module.code(argument)}.device.index"
+                    if isinstance(argument, ast.Name)
+                    else None
+                )
             context.done.add(call.func)
             kernel = launches_kernel(node.body, context)
             if kernel is not None:
@@ -485,11 +453,8 @@ class RuntimeFunction(Rule[ast.AST]):
         message = self.summary
         group = "streams" if name in ("current_stream", "default_stream") else ""
         if not isinstance(call, ast.Call) or call.func is not node:
-            level, message = (
-                Level.REVIEW,
-                f"{name} is passed on, not called: the accelerator is chosen at this line",
-            )
-            yield context.finding(self, node, message, edits, level, "check when the line runs", group)
+            message = f"{name} is passed on, not called: the accelerator is chosen at this line"
+            yield context.finding(self, node, message, edits, Level.REVIEW, "check when the line runs", group)
             return
         edits += self._by_position(call, context)
         mistaken = self._device_as_index(call, name, context)
@@ -502,9 +467,7 @@ class RuntimeFunction(Rule[ast.AST]):
                 end = context.module.span(mistaken)[1]
                 edits.append(Edit(end, end, ".index"))
         if context.target.is_torch and name in RAISE_WITHOUT_DEVICE and not context.guarded(node):
-            yield guarded_statement(
-                self, call, edits, context, otherwise="{}" if name == "memory_stats" else "0"
-            )
+            yield guarded_statement(self, call, edits, context, "{}" if name == "memory_stats" else "0")
             return
         yield context.finding(self, call, message, edits, level, group=group)
 
@@ -526,29 +489,19 @@ class RuntimeFunction(Rule[ast.AST]):
         return argument if device and name.rpartition(".")[2] != "set_rng_state" else None
 
     def _without_counterpart(self, node: ast.AST, name: str, context: Context) -> Finding:
-        if name in ("OutOfMemoryError",):
+        if name == "OutOfMemoryError":
             edits = [context.edit(node, f"{context.target.torch}.OutOfMemoryError")]
             return context.finding(self, node, "torch.OutOfMemoryError is the same class (torch 2.5)", edits)
-        level = Level.REPORTED
-        if context.target.is_torch and name in (
-            "get_device_name",
-            "get_device_properties",
-            "get_device_capability",
-        ):
+        if context.target.is_torch and name.startswith("get_device_"):
             edits = [context.edit(node, f"{context.target.torch}.get_device_module().{name}")]
             return context.finding(self, node, "asked of the device's own module", edits, Level.REVIEW)
-        return context.finding(
-            self,
-            node,
-            f"torch.cuda.{name} has no counterpart on every accelerator",
-            level=level,
-            advice=ADVICE.get(
-                name.removeprefix("random.").removeprefix("memory."),
-                "keep it for CUDA, behind a condition, or do without it",
-            ),
+        advice = ADVICE.get(name.removeprefix("random.").removeprefix("memory."), _KEEP)
+        return context.report(
+            self, node, f"torch.cuda.{name} has no counterpart on every accelerator", advice
         )
 
 
+_KEEP = "keep it for CUDA, behind a condition, or do without it"
 #: What to do about names that no other accelerator has.
 ADVICE = {
     "get_device_capability": "ask for what is meant: is_bf16_supported(), is_fp16_supported(), is_triton_supported()",
