@@ -284,6 +284,16 @@ class Context:
         before, after = self.target.indexed("\0").split("\0")
         return self.around(index, before, after, outer)
 
+    def first_argument(self, call: ast.Call, text: str) -> Edit:
+        """Return the edit that gives a call a first argument."""
+        at = self.module.text.index("(", self.module.span(call.func)[1]) + 1
+        return Edit(at, at, f"{text}, " if call.args or call.keywords else text)
+
+    def settle(self, *nodes: ast.AST) -> None:
+        """Add nodes to those that are dealt with; of a dotted name with what stands before its last dot."""
+        for node in nodes:
+            self.done.update([node, *([node.value] if isinstance(node, ast.Attribute) else [])])
+
     def report(
         self, rule: Rule[Any], node: ast.AST, message: str, advice: str = "", group: str = ""
     ) -> Finding:

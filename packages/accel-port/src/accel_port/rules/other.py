@@ -57,9 +57,7 @@ class ErrorText(Rule[ast.Compare]):
         text = left.value if isinstance(left, ast.Constant) and isinstance(node.ops[0], ast.In) else None
         if isinstance(text, str) and re.search(r"CUDA.*memory|CUDNN|cudnn|CUDA error", text):
             context.done.add(left)
-            advice = (
-                'except torch.OutOfMemoryError; npu, hpu, mlu and xpu write "out of memory" in other words'
-            )
+            advice = "except torch.OutOfMemoryError: each vendor's text is another"
             yield context.report(self, node, "the text of CUDA's error", advice)
 
 
@@ -80,22 +78,11 @@ class CudaOnly(Rule[ast.AST]):
     }
 
     def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        if isinstance(node, ast.Call):
-            if (
-                context.name(node.func) == ""
-                and isinstance(node.func, ast.Name)
-                and node.func.id == "getattr"
-            ):
-                first = node.args[0] if node.args else None
-                second = node.args[1] if len(node.args) > 1 else None
-                if (
-                    context.name(first) == "torch"
-                    and isinstance(second, ast.Constant)
-                    and second.value == "cuda"
-                ):
-                    context.done.add(second)
+        match node:
+            case ast.Call(func=ast.Name(id="getattr"), args=[first, ast.Constant(value="cuda") as text, *_]):
+                if context.name(first) == "torch":
+                    context.done.add(text)
                     yield context.report(self, node, "torch.cuda by getattr", "torch.get_device_module()")
-            return
         name = context.name(node)
         if name not in self._NAMES or isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
             return

@@ -95,14 +95,8 @@ class CudaMethod(Rule[ast.AST]):
         if any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
             return context.report(self, node, "arguments that are not seen here", "write .to(device, …)")
         if argument is None:
-            open_at = module.text.index("(", func_end) + 1
-            comma = ", " if node.keywords else ""
-            return context.finding(
-                self,
-                node,
-                self.summary,
-                [method, Edit(open_at, open_at, context.target.device + comma), *rest],
-            )
+            edits = [method, context.first_argument(node, context.target.device), *rest]
+            return context.finding(self, node, self.summary, edits)
         if keyword is not None:
             rest.append(Edit(*module.keyword_name(keyword), ""))
         return self._with_argument(node, argument, [method], rest, context)

@@ -394,11 +394,8 @@ class DeviceContext(Rule[ast.AST]):
                 continue
             index = device_as_index(argument, context)
             if name == "device_of":
-                index = (
-                    f"{context.module.code(argument)}.device.index"
-                    if isinstance(argument, ast.Name)
-                    else None
-                )
+                simple = isinstance(argument, ast.Name | ast.Attribute)
+                index = f"{context.module.code(argument)}.device.index" if simple else None
             context.done.add(call.func)
             kernel = launches_kernel(node.body, context)
             if kernel is not None:

@@ -49,7 +49,7 @@ class TypedTensor(Rule[ast.AST]):
         elif isinstance(node, ast.Constant):
             yield from self._text(node, context)
         elif _typed(node, context) and not isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
-            context.done.update([node, node.value] if isinstance(node, ast.Attribute) else [node])
+            context.settle(node)
             advice = "use a dtype and a device instead of a type"
             yield context.report(self, node, "a typed tensor, passed on as a value", advice)
 
@@ -57,9 +57,7 @@ class TypedTensor(Rule[ast.AST]):
         dtype = _typed(node.func, context)
         device = context.target.device
         if dtype is not None:
-            context.done.update(
-                [node.func, *([node.func.value] if isinstance(node.func, ast.Attribute) else [])]
-            )
+            context.settle(node.func)
             settings = f"dtype={context.target.torch}.{dtype}, device={device}"
             edits = self._made(node, settings, context)
             if edits is None:
@@ -68,30 +66,16 @@ class TypedTensor(Rule[ast.AST]):
             else:
                 yield context.finding(self, node, self.summary, edits)
             return
-        func = node.func
-        if (
-            isinstance(func, ast.Attribute)
-            and func.attr == "type"
-            and len(node.args) == 1
-            and not node.keywords
-        ):
-            dtype = _typed(node.args[0], context)
-            if dtype is None and isinstance(node.args[0], ast.Constant):
-                dtype = _DTYPES.get(str(node.args[0].value).removeprefix("torch.cuda."))
-                if not str(node.args[0].value).startswith("torch.cuda."):
-                    return
-            if dtype is None:
-                return
-            context.done.update(ast.walk(node.args[0]))
-            edits = self._moved(node, func, f"{device}, {context.target.torch}.{dtype}", context)
-            yield context.finding(self, node, self.summary, edits)
+        match node:
+            case ast.Call(func=ast.Attribute(attr="type") as func, args=[wanted], keywords=[]):
+                dtype = _typed(wanted, context) or _named(wanted)
+                if dtype is not None:
+                    context.done.update(ast.walk(wanted))
+                    edits = self._moved(node, func, f"{device}, {context.target.torch}.{dtype}", context)
+                    yield context.finding(self, node, self.summary, edits)
 
     def _text(self, node: ast.Constant, context: Context) -> Iterator[Finding]:
-        if (
-            isinstance(node.value, str)
-            and node.value.removeprefix("torch.cuda.") in _DTYPES
-            and "cuda" in node.value
-        ):
+        if _named(node):
             context.done.add(node)
             yield context.report(self, node, "the name of a typed tensor of CUDA", "use a dtype and a device")
 
@@ -179,6 +163,13 @@ class TypedTensor(Rule[ast.AST]):
 
 def _typed(node: ast.AST, context: Context) -> str | None:
     return _DTYPES.get(context.cuda_name(node))
+
+
+def _named(node: ast.expr) -> str | None:
+    """Return the dtype in a text such as `"torch.cuda.FloatTensor"`."""
+    text = node.value if isinstance(node, ast.Constant) else None
+    is_name = isinstance(text, str) and text.startswith("torch.cuda.")
+    return _DTYPES.get(str(text).removeprefix("torch.cuda.")) if is_name else None
 
 
 def _is_size(node: ast.expr, context: Context) -> bool:

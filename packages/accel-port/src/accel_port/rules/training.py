@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from accel_port.kinds import Kind
-from accel_port.rules.base import Context, Edit, Finding, Level, Rule
+from accel_port.rules.base import Context, Edit, Finding, Level, Rule, is_constant
 from accel_port.syntax import words
 
 _AMP = re.compile(r"torch\.cuda\.amp\.(?:autocast_mode\.|grad_scaler\.|common\.)?(\w+)")
@@ -47,21 +47,14 @@ class Autocast(Rule[ast.AST]):
         if match is None:
             return
         context.done.add(node)
-        if match[1] in ("custom_fwd", "custom_bwd") and self._is_decorator(node, context):
-            text = f"{self._function(node, match[1], context)}(device_type={context.target.device})"
-            yield context.finding(
-                self, node, self.summary, [context.edit(node, text)], group=self._group(node)
-            )
-        elif match[1] == "autocast" and self._is_decorator(node, context):
-            text = f"{self._function(node, 'autocast', context)}({context.target.device})"
-            yield context.finding(
-                self, node, self.summary, [context.edit(node, text)], group=self._group(node)
-            )
+        keyword = {"custom_fwd": "device_type=", "custom_bwd": "device_type=", "autocast": ""}.get(match[1])
+        group = self._group(node)
+        if keyword is not None and self._is_decorator(node, context):
+            text = f"{self._function(node, match[1], context)}({keyword}{context.target.device})"
+            yield context.finding(self, node, self.summary, [context.edit(node, text)], group=group)
         else:
             advice = "call it with the device where it is used"
-            yield context.report(
-                self, node, f"{match[1]} is passed on, not called", advice, group=self._group(node)
-            )
+            yield context.report(self, node, f"{match[1]} is passed on, not called", advice, group)
 
     def _call(self, node: ast.Call, context: Context) -> Iterator[Finding]:
         name = context.name(node.func)
@@ -71,28 +64,20 @@ class Autocast(Rule[ast.AST]):
             yield self._mixed(node, match[1], context)
         elif match is not None and match[1] in ("custom_fwd", "custom_bwd"):
             context.done.add(node.func)
-            at = context.module.text.index("(", context.module.span(node.func)[1]) + 1
-            comma = ", " if node.keywords else ""
-            edits = [
-                context.edit(node.func, self._function(node.func, match[1], context)),
-                Edit(at, at, f"device_type={context.target.device}{comma}"),
-            ]
+            renamed = context.edit(node.func, self._function(node.func, match[1], context))
+            edits = [renamed, context.first_argument(node, f"device_type={context.target.device}")]
             yield context.finding(self, node, self.summary, edits, group=self._group(node.func))
         elif name in ("torch.amp.GradScaler", "torch.cuda.amp.GradScaler") or name.endswith(
             "ShardedGradScaler"
         ):
             if not node.args and not any(k.arg == "device" for k in node.keywords):
-                at = context.module.text.index("(", context.module.span(node.func)[1]) + 1
                 keyword = "device=" if name.endswith("ShardedGradScaler") else ""
-                comma = ", " if node.keywords else ""
-                edits = [Edit(at, at, keyword + context.target.device + comma)]
+                edits = [context.first_argument(node, keyword + context.target.device)]
                 yield context.finding(self, node, "a scaler's device is CUDA unless it is named", edits)
         elif name in self._STATE and not (name.endswith("enabled") and (node.args or node.keywords)):
             context.done.add(node.func)
-            at = context.module.text.index("(", context.module.span(node.func)[1]) + 1
-            comma = ", " if node.args else ""
             function = self._STATE[name].replace("torch", context.target.torch, 1)
-            edits = [context.edit(node.func, function), Edit(at, at, context.target.device + comma)]
+            edits = [context.edit(node.func, function), context.first_argument(node, context.target.device)]
             yield context.finding(self, node, self.summary, edits)
 
     def _mixed(self, node: ast.Call, what: str, context: Context) -> Finding:
@@ -104,37 +89,29 @@ class Autocast(Rule[ast.AST]):
         if starred or len(node.args) > len(names):
             context.done.update(ast.walk(node.func))
             return context.report(self, node, "arguments that are not seen here", "name them", group=group)
-        at = context.module.text.index("(", context.module.span(node.func)[1]) + 1
         edits = [context.edit(node.func, self._function(node.func, what, context))]
         given = dict(zip(names, node.args, strict=False)) | {k.arg: k.value for k in node.keywords if k.arg}
         anywhere = not context.guarded(node) and context.may_run_on_cpu
         first = context.target.device_or_cpu if anywhere else context.target.device
-        comma = ", " if node.args or node.keywords else ""
         for keyword, argument in zip(names, node.args, strict=False):
             start = context.module.argument_start(argument, node)
             edits.append(Edit(start, start, f"{keyword}="))
         enabled = given.get("enabled")
         level, message = None, self.summary
-        if anywhere and not _false(enabled):
-            if enabled is None or _true(enabled):
-                text = f"enabled={context.target.has_device}"
-                if enabled is None:
-                    first, comma = f"{first}, {text}", comma
-                else:
-                    edits.append(context.edit(enabled, context.target.has_device))
+        if anywhere and not is_constant(enabled, False):
+            if enabled is None:
+                first = f"{first}, enabled={context.target.has_device}"
+            elif is_constant(enabled, True):
+                edits.append(context.edit(enabled, context.target.has_device))
             else:
-                start, end = context.module.span(enabled)
                 loose = isinstance(enabled, (ast.BoolOp, ast.IfExp, ast.Lambda, ast.NamedExpr))
-                if loose:
-                    edits.append(Edit(start, start, "("))
-                edits.append(Edit(end, end, f"{')' if loose else ''} and {context.target.has_device}"))
+                before, after = ("(", ")") if loose else ("", "")
+                edits += context.around(enabled, before, f"{after} and {context.target.has_device}")
         elif what == "autocast" and "dtype" not in given:
-            level, message = (
-                Level.REVIEW,
-                "without dtype= each device has a default of its own; CUDA's is float16",
-            )
+            level = Level.REVIEW
+            message = "without dtype= each device has a default of its own; CUDA's is float16"
         # Before an insertion at the same place: the first argument may get its keyword there.
-        edits.insert(0, Edit(at, at, first + comma))
+        edits.insert(0, context.first_argument(node, first))
         return context.finding(self, node, message, edits, level, "pass dtype=" if level else "", group)
 
     @staticmethod
@@ -168,9 +145,8 @@ class DataParallel(Rule[ast.Call]):
         called = name.rpartition(".")[2]
         if name in ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
             advice = "use DistributedDataParallel: one process for each device"
-            yield context.report(
-                self, node, "nn.DataParallel works on CUDA only; elsewhere it does nothing", advice
-            )
+            message = "nn.DataParallel works on CUDA only; elsewhere it does nothing"
+            yield context.report(self, node, message, advice)
             return
         if called == "barrier" or called in ("DistributedDataParallel", "DDP"):
             positional = node.args[1:3] if called != "barrier" else []
@@ -180,9 +156,8 @@ class DataParallel(Rule[ast.Call]):
                 return
             dropped: list[ast.expr | ast.keyword] = [*positional, *keywords]
             if any(self._many(part) for part in dropped):
-                yield context.report(
-                    self, node, "one module on several devices", "one process for each device"
-                )
+                advice = "one process for each device"
+                yield context.report(self, node, "one module on several devices", advice)
                 return
             for part in dropped:
                 context.done.update(ast.walk(part))
@@ -297,7 +272,7 @@ class StreamsAndGraphs(Rule[ast.AST]):
             return
         name = context.cuda_name(node)
         if name.split(".")[0] in self._NEVER:
-            context.done.update([node, *([node.value] if isinstance(node, ast.Attribute) else [])])
+            context.settle(node)
             advice = "where create_graph() is None there are no graphs: run the work itself there"
             yield context.report(
                 self, node, f"torch.cuda.{name} has no general counterpart", advice, group="streams"
@@ -305,7 +280,7 @@ class StreamsAndGraphs(Rule[ast.AST]):
             return
         if name not in self._OURS or isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
             return
-        context.done.update([node, *([node.value] if isinstance(node, ast.Attribute) else [])])
+        context.settle(node)
         text = context.target.function(name)
         if text is None or not context.is_called(node):
             if name == "stream" and text is not None:
@@ -404,11 +379,3 @@ class PinnedMemory(Rule[ast.Call]):
             return
         edits = context.around(func.value, f"{context.target.accelerator}.pin_memory(", ")", node)
         yield context.finding(self, node, self.summary, edits)
-
-
-def _true(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is True
-
-
-def _false(node: ast.expr | None) -> bool:
-    return isinstance(node, ast.Constant) and node.value is False
