@@ -8,12 +8,14 @@ A page names the machine and the versions that its figures come from.
 from __future__ import annotations
 
 import argparse
+import datetime
 import importlib.metadata
 import json
 import os
 import platform
 import random
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,7 +31,7 @@ def circumstances() -> dict[str, str]:
         name: _version(name) for name in ("torch", "deepspeed", "accel-core", "accel-cpu", "accel-ops")
     }
     machine = f"{_processor()}, {os.cpu_count()} CPUs, {platform.system()}"
-    return {"machine": machine, "python": platform.python_version(), **versions}
+    return {"machine": machine, "python": platform.python_version(), **versions, **_origin()}
 
 
 def write(
@@ -139,6 +141,17 @@ def cell(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def _origin() -> dict[str, str]:
+    """The day, and the commit of this checkout; nothing of the latter without git."""
+    day = {"date": datetime.date.today().isoformat()}
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return day
+    return day | {"commit": done.stdout.strip()}
 
 
 def _version(name: str) -> str:

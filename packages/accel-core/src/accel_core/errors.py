@@ -8,6 +8,7 @@ DeepSpeed already catches (`ValueError`, `ImportError`, `RuntimeError`, …).
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 #: What packages raise, catch and format. Core's other errors are here, too, and are core's own.
@@ -39,6 +40,14 @@ class AccelError(Exception):
     def __init__(self, *, what: str, found: str, expected: str, do: str) -> None:
         self.what, self.found, self.expected, self.do = what, found, expected, do
         super().__init__(str(self))
+        if re.fullmatch(r"ACC-[1-9]\d\d", self.code):
+            # Python 3.11 and later print notes below the text of an uncaught exception.
+            self.__notes__ = [f"  see:      {self.address()}"]
+
+    @classmethod
+    def address(cls) -> str:
+        """Return the address of the paragraph about the code."""
+        return f"{DOCUMENTATION}/errors.md#{cls.code.lower()}"
 
     def __str__(self) -> str:
         return four_parts(f"[{self.code}] {self.what}", found=self.found, expected=self.expected, do=self.do)

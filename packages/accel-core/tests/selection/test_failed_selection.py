@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import inspect
+import pickle
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 import accel_core
 from accel_core import errors
 from accel_core.api import CURRENT
-from accel_core.errors import AcceleratorBroken, AccelError
+from accel_core.errors import DOCUMENTATION, AcceleratorBroken, AccelError
 
 ERRORS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, AccelError)]
 _ONCE = "import builtins; builtins.asked.append(1); raise OSError('libhccl.so')"
@@ -104,3 +106,11 @@ def test_every_error_has_four_parts_a_code_of_its_own_and_survives_a_pickle(
     four_parts(error)
     assert (error.what, error.found) == ("it failed", "this\nand that")
     assert kind.__doc__
+
+
+def test_a_traceback_names_the_address_of_the_paragraph_about_the_code() -> None:
+    error = AccelError.__subclasses__()[0](what="it failed", found="this", expected="that", do="repair it")
+    for same in (error, pickle.loads(pickle.dumps(error))):
+        assert same.__notes__ == [f"  see:      {DOCUMENTATION}/errors.md#{error.code.lower()}"]
+    if sys.version_info >= (3, 11):
+        assert traceback.format_exception(error)[-1].endswith(f"errors.md#{error.code.lower()}\n")

@@ -76,7 +76,7 @@ def lion(steps: KernelSteps, draw: random.Random) -> None:
 
 
 def near(ours: torch.Tensor, wanted: torch.Tensor) -> None:
-    """Within 2 eps of the type, of numbers above 1 relative; the same numbers are not finite."""
+    """Within 2 eps of the type, of numbers above 1 relative; non-finite values at the same positions."""
     if not ours.numel():
         return
     error = (ours.double() - wanted).abs() / wanted.abs().clamp(min=1)

@@ -121,7 +121,7 @@ def _evoformer(op: Any, device: torch.device) -> None:
     q = torch.ones(1, 1, 2, 1, 4, device=device)
     v = torch.tensor([1.0, 3.0], device=device).view(1, 1, 2, 1, 1) * q
     none, lse = torch.empty(0, device=device), torch.empty(1, 1, 2, device=device)
-    out = torch.full_like(q, torch.nan)  # of no numbers yet: new memory may hold the right ones
+    out = torch.full_like(q, torch.nan)  # not empty memory, which may hold the right numbers
     op.attention(q, q, v, none, none, out, lse)
     _expect(out, 2.0)
 

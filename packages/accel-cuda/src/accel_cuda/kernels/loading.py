@@ -36,7 +36,7 @@ class LoadedKernels:
         index = tensor.device.index
         if _architecture(index) != self._architecture:
             return f"cuda:{index} has another architecture than the device that was current at load"
-        # A kernel would be recorded, but nobody has seen it replayed.
+        # Graph replay is untested; fall back while capturing.
         return "a graph is being captured" if capturing() else ""
 
     def launch(self, name: str, blocks: int, threads: int, arguments: tuple[Any, ...]) -> None:

@@ -44,7 +44,7 @@ from accel_ops.io.transfers import (
 )
 from accel_ops.pinned_memory import MEMORY
 
-#: Requests up to this size that somebody waits for at once are carried out on his thread.
+#: Requests up to this size that are awaited immediately run on the caller's thread.
 _INLINE = 1 << 20
 #: Bytes and number of the chunks for tensors on a device.
 _CHUNK = 4 << 20

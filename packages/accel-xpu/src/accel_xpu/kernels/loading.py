@@ -27,7 +27,7 @@ class LoadedKernels:
 
     def lack(self, tensor: torch.Tensor) -> str:
         """Return why a tensor's device is left to plain torch at the moment; empty if it is not."""
-        # A kernel would be recorded, but nobody has seen it replayed.
+        # Graph replay is untested; fall back while capturing.
         return "a graph is being captured" if capturing() else ""
 
     def launch(self, name: str, blocks: int, threads: int, arguments: tuple[Any, ...]) -> None:
