@@ -61,6 +61,12 @@ CASES: dict[str, tuple[str, str | None]] = {
     # texts
     "text": ("torch.zeros(1, device='cuda')", "torch.zeros(1, device=A.device_name())"),
     "text with index": ("torch.zeros(1, device='cuda:1')", "torch.zeros(1, device=A.device_name(1))"),
+    "format by name": ("torch.device('cuda:{i}'.format(i=rank))", "torch.device(A.device_name(rank))"),
+    "list": (
+        "devices = ['cuda:0'] if torch.cuda.is_available() else ['cpu']",
+        "devices = [A.device_name(0)] if A.device_name() != \"cpu\" else ['cpu']",
+    ),
+    "text with several parts": ("torch.device('cuda:{a}{b}'.format(a=1, b=2))", None),
     "percent": ("torch.device('cuda:%d' % rank)", "torch.device(A.device_name(rank))"),
     "format": ("torch.device('cuda:{}'.format(rank))", "torch.device(A.device_name(rank))"),
     "plus": ("torch.device('cuda:' + str(rank))", "torch.device(A.device_name(rank))"),
@@ -245,7 +251,7 @@ def test_case(name: str, body: Callable[..., str]) -> None:
     [
         "given to an unknown function", "cuda of what may be either", "after another device", "device_ids of several",
         "DataParallel", "graph", "external stream", "Backend.NCCL", "sizes or values", "isinstance", "capability",
-        "device context", "text of an error", "nvtx context", "switched off elsewhere", "the user's word", "matched",
+        "device context", "text of an error", "nvtx context", "switched off elsewhere", "the user's word", "matched", "text with several parts",
         "index in an attribute", "map by storage, with a condition",
         "text surgery",
     ],
@@ -286,6 +292,30 @@ def test_device_context_is_accel_cores(before: str, after: str | None, body: Cal
 def test_methods_of_the_programs_own_classes_are_left() -> None:
     text = "import torch\n\n\nclass Batch:\n    def cuda(self):\n        return self\n\n\ndef f(b, t: torch.Tensor):\n    return b.cuda(), t.cuda()\n"
     assert "return b.cuda(), t.to(get_accelerator().device_name())" in port(text).text
+
+
+@pytest.mark.parametrize(
+    "hard",
+    [
+        "[torch.device('cuda', i) for i in range(n)]",
+        "for i in range(n):\n    x.cuda()",
+        "f(lambda: x.cuda())",
+    ],
+)
+def test_what_may_not_run_on_the_cpu_does_not_say_that_the_program_needs_a_device(
+    hard: str, body: Callable[..., str]
+) -> None:
+    count = 'n = get_accelerator().device_count() if get_accelerator().device_name() != "cpu" else 0'
+    assert count in body(f"n = torch.cuda.device_count()\n{hard}")
+
+
+def test_attribute_is_what_its_class_makes_it(body: Callable[..., str]) -> None:
+    own = "class Batch:\n    def cuda(self):\n        return self\n\n\n"
+    text = "class Slots:\n    def __init__(self, y):\n        self.x = torch.ones(2)\n        self.y = y\n"
+    text += "        self.x = self.x.cuda()\n        self.y = self.y.cuda()\n"
+    ported = body(own + text)
+    assert "self.x = self.x.to(get_accelerator().device_name())" in ported
+    assert "self.y = self.y.cuda()" in ported
 
 
 def test_objects_of_a_class_beside_a_program_are_not_its_own(project: Callable[..., Path]) -> None:

@@ -193,7 +193,21 @@ class Kinds:
             return self._options.get(node.attr, Kind.INDEX if node.attr == "local_rank" else Kind.UNKNOWN)
         if node.attr in ("local_rank", "rank"):
             return Kind.INDEX
+        if isinstance(node.value, ast.Name) and node.value.id == "self":
+            return self._of_own(node)
         return Kind.UNKNOWN
+
+    def _of_own(self, node: ast.Attribute) -> Kind:
+        """Return the kind of what a class gives one of its attributes, if it is the same everywhere."""
+        owner = next((a for a in self._module.ancestors(node) if isinstance(a, ast.ClassDef)), None)
+        kinds = set()
+        for part in ast.walk(owner) if owner else ():
+            if isinstance(part, ast.Attribute) and part.attr == node.attr and isinstance(part.ctx, ast.Store):
+                made = self._module.parents[part]
+                alone = isinstance(made, ast.Assign) and made.targets == [part]
+                kinds.add(self.of(made.value) if alone and isinstance(made, ast.Assign) else Kind.UNKNOWN)
+        kinds -= {Kind.NONE, Kind.ITSELF}
+        return kinds.pop() if len(kinds) == 1 else Kind.UNKNOWN
 
     def _of_call(self, node: ast.Call) -> Kind:
         name = self._module.qualified(node.func)

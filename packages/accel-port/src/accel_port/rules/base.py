@@ -137,6 +137,13 @@ _LOOSE = (
 )  # fmt: skip
 
 
+#: What is in them may be passed by.
+_MAY_NOT_RUN = (
+    ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.If, ast.IfExp, ast.BoolOp, ast.For, ast.While, ast.Try,
+    ast.ExceptHandler, ast.match_case, ast.comprehension, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
+)  # fmt: skip
+
+
 class Context:
     """The module that is ported, for a target, and questions about it."""
 
@@ -349,7 +356,7 @@ class Context:
         if self.calls(node, "torch.device") and node.args:
             hard = hard or is_cuda_text(node.args[0])
         hard = hard or any(k.arg == "device" and is_cuda_text(k.value) for k in node.keywords)
-        return hard and not self.guarded(node) and self.module.function(node) is None
+        return hard and not any(isinstance(above, _MAY_NOT_RUN) for above in self.module.ancestors(node))
 
     def _flags_set_from_is_available(self) -> set[str]:
         flags: set[str] = set()

@@ -80,6 +80,12 @@ def device_text(node: ast.AST | None, context: Context) -> DeviceText | None:
             func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format"), args=[index], keywords=[]
         ) if _template(text, "{"):
             return DeviceText(node, index)
+        case ast.Call(
+            func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format"),
+            args=[],
+            keywords=[ast.keyword(arg=str(name), value=index)],
+        ) if text == f"cuda:{{{name}}}":
+            return DeviceText(node, index)
     return None
 
 
@@ -201,7 +207,11 @@ class DeviceArgument(Rule[ast.AST]):
         yield context.finding(self, node, self.summary if where == "device" else advice, edits, level, advice)
 
     def _surgery(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        if isinstance(node, ast.Constant) and node.value == "cuda:":
+        if isinstance(node, ast.Constant) and re.fullmatch(r"cuda:[%{]\S*", str(node.value)):
+            yield context.report(
+                self, node, "a text that may become a device", "name the accelerator's device"
+            )
+        elif isinstance(node, ast.Constant) and node.value == "cuda:":
             call, _ = context.receives(node)
             if call is not None and isinstance(call.func, ast.Attribute):
                 yield context.report(
@@ -244,6 +254,8 @@ class DeviceArgument(Rule[ast.AST]):
                 return ("device", "") if known else ("review", "a device text is returned")
             case ast.Dict():
                 return self._in_dict(parent, node)
+            case ast.List() | ast.Tuple() if self.context_of(parent, context)[0] == "device":
+                return "review", "a list of devices"
             case ast.List() | ast.Tuple() | ast.Set():
                 return "reported", "a text that may be a device, or a word that the program compares"
             case ast.MatchValue():
