@@ -66,6 +66,19 @@ CASES: dict[str, tuple[str, str | None]] = {
         "devices = ['cuda:0'] if torch.cuda.is_available() else ['cpu']",
         "devices = [A.device_name(0)] if A.device_name() != \"cpu\" else ['cpu']",
     ),
+    "table": (
+        "devices = {True: 'cuda:0', False: 'cpu'}",
+        "devices = {True: A.device_name(0), False: 'cpu'}",
+    ),
+    "guard of a capability": (
+        "d = torch.float16 if torch.cuda.is_available() and torch.cuda.get_device_capability() >= (7, 0) else None",
+        None,
+    ),
+    "guard of a name": ("if torch.cuda.is_available():\n    print(torch.cuda.get_device_name(0))", None),
+    "guard of a name and more": (
+        "if torch.cuda.is_available():\n    print(torch.cuda.get_device_name(0))\n    model.cuda()",
+        'if A.device_name() != "cpu":\n    print(torch.cuda.get_device_name(0))\n    model.to(A.device_name())',
+    ),
     "text with several parts": ("torch.device('cuda:{a}{b}'.format(a=1, b=2))", None),
     "percent": ("torch.device('cuda:%d' % rank)", "torch.device(A.device_name(rank))"),
     "format": ("torch.device('cuda:{}'.format(rank))", "torch.device(A.device_name(rank))"),
@@ -179,6 +192,11 @@ CASES: dict[str, tuple[str, str | None]] = {
     ),
     "Backend.NCCL": ("b = torch.distributed.Backend.NCCL", None),
     # typed tensors
+    "alias of an alias": (
+        "T = torch.cuda.FloatTensor if f else torch.FloatTensor\nU = T\nU(2, 3)\nx.type(T)",
+        "T = dict(dtype=torch.float32, device=A.device_name() if f else \"cpu\")\nU = T\n"
+        "torch.empty((2, 3), **U)\nx.to(**T)",
+    ),
     "alias of two types": (
         "T = torch.cuda.FloatTensor if f else torch.Tensor\nT(2, 3)",
         "T = dict(dtype=torch.float32, device=A.device_name() if f else \"cpu\")\ntorch.empty((2, 3), **T)",
@@ -252,6 +270,7 @@ def test_case(name: str, body: Callable[..., str]) -> None:
         "given to an unknown function", "cuda of what may be either", "after another device", "device_ids of several",
         "DataParallel", "graph", "external stream", "Backend.NCCL", "sizes or values", "isinstance", "capability",
         "device context", "text of an error", "nvtx context", "switched off elsewhere", "the user's word", "matched", "text with several parts",
+        "guard of a capability", "guard of a name",
         "index in an attribute", "map by storage, with a condition",
         "text surgery",
     ],
@@ -307,6 +326,18 @@ def test_what_may_not_run_on_the_cpu_does_not_say_that_the_program_needs_a_devic
 ) -> None:
     count = 'n = get_accelerator().device_count() if get_accelerator().device_name() != "cpu" else 0'
     assert count in body(f"n = torch.cuda.device_count()\n{hard}")
+
+
+def test_memory_that_was_none_on_the_cpu_is_flagged() -> None:
+    program = "import torch\n\nprint({})\n"
+    alone, guarded = (
+        port(program.format(text)).findings[-1].level
+        for text in (
+            "torch.cuda.memory_allocated()",
+            "torch.cuda.is_available() and torch.cuda.memory_allocated()",
+        )
+    )
+    assert (alone, guarded) == (Level.REVIEW, Level.REWRITTEN)
 
 
 def test_attribute_is_what_its_class_makes_it(body: Callable[..., str]) -> None:

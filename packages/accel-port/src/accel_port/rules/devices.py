@@ -253,7 +253,9 @@ class DeviceArgument(Rule[ast.AST]):
                 known = function is not None and "device" in function.name.lower()
                 return ("device", "") if known else ("review", "a device text is returned")
             case ast.Dict():
-                return self._in_dict(parent, node)
+                found = self._in_dict(parent, node)
+                listed = node in parent.values and self.context_of(parent, context)[0] == "device"
+                return ("review", "a table of devices") if listed else found
             case ast.List() | ast.Tuple() if self.context_of(parent, context)[0] == "device":
                 return "review", "a list of devices"
             case ast.List() | ast.Tuple() | ast.Set():

@@ -13,6 +13,7 @@ from accel_port.kinds import Kind
 from accel_port.rules.base import Context, Edit, Finding, Level, Rule, device_index, is_cuda_text, merged
 from accel_port.rules.comparisons import launches_kernel
 from accel_port.rules.devices import DEVICE_NAME
+from accel_port.syntax import words
 from accel_port.targets import RAISE_WITHOUT_DEVICE
 
 
@@ -47,6 +48,10 @@ class Availability(Rule[ast.AST]):
             advice = "keep it: graphs are off on other devices, and the work is run itself"
             yield context.report(self, node, "it guards CUDA graphs, which are left", advice)
             return
+        if self._guards_cuda_alone(node, context):
+            advice = "keep it: on other devices the condition is false"
+            yield context.report(self, node, "it guards functions that only CUDA has", advice)
+            return
         if not target.is_torch and self._harmless(node, context):
             text = f"{target.accelerator}.is_available()"
         else:
@@ -78,6 +83,29 @@ class Availability(Rule[ast.AST]):
                 context.cuda_name(part) in ("CUDAGraph", "graph", "make_graphed_callables") for part in parts
             )
         return False
+
+    @staticmethod
+    def _guards_cuda_alone(node: ast.Call, context: Context) -> bool:
+        """Return whether everything of CUDA that is evaluated behind the condition is left: it would fail elsewhere."""
+        behind: list[ast.AST] = []
+        below: ast.AST = node
+        for above in context.module.ancestors(node):
+            if isinstance(above, ast.BoolOp) and isinstance(above.op, ast.And):
+                behind += [
+                    value for value in above.values if value is not below and value not in context.done
+                ]
+                below = above
+                continue
+            if isinstance(above, ast.If | ast.IfExp) and above.test is below:
+                behind += above.body if isinstance(above, ast.If) else [above.body]
+            break
+        parts = [part for root in behind for part in ast.walk(root)]
+        names = {name for part in parts if (name := context.cuda_name(part)) and context.is_called(part)}
+        moves = any(
+            is_cuda_text(part) or (getattr(part, "attr", "") in ("cuda", "to") and not context.name(part))
+            for part in parts
+        )
+        return bool(names) and names <= CUDA_ALONE and not moves
 
     @staticmethod
     def _harmless(node: ast.Call, context: Context) -> bool:
@@ -466,7 +494,15 @@ class RuntimeFunction(Rule[ast.AST]):
         if context.target.is_torch and name in RAISE_WITHOUT_DEVICE and not context.guarded(node):
             yield guarded_statement(self, call, edits, context, "{}" if name == "memory_stats" else "0")
             return
-        yield context.finding(self, call, message, edits, level, group=group)
+        advice = ""
+        if (
+            name.rpartition(".")[2] in _ZERO
+            and level is None
+            and not context.guarded(node)
+            and context.may_run_on_cpu
+        ):
+            level, advice = Level.REVIEW, "on the CPU it was 0, and is the process's memory now"
+        yield context.finding(self, call, message, edits, level, advice, group)
 
     @staticmethod
     def _by_position(call: ast.Call, context: Context) -> list[Edit]:
@@ -498,7 +534,12 @@ class RuntimeFunction(Rule[ast.AST]):
         )
 
 
+_ZERO = words(
+    "memory_allocated max_memory_allocated memory_reserved max_memory_reserved memory_cached max_memory_cached"
+)
 _KEEP = "keep it for CUDA, behind a condition, or do without it"
+#: Questions that only CUDA answers.
+CUDA_ALONE = words("get_device_name get_device_capability get_arch_list memory_summary")
 #: What to do about names that no other accelerator has.
 ADVICE = {
     "get_device_capability": "ask for what is meant: is_bf16_supported(), is_fp16_supported(), is_triton_supported()",

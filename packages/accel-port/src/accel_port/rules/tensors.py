@@ -92,9 +92,8 @@ class TypedTensor(Rule[ast.AST]):
         if choice is not None and context.name(choice.orelse) not in _HOST_TYPES[dtype]:
             return
         context.done.update(ast.walk(typed))
-        uses = [use for use in context.module.uses(name) if use is not name]
         group = f"type:{name.id}:{node.lineno}"
-        found = [self._use(use, context, group) for use in uses]
+        found = list(self._uses(name, context, group))
         where = context.target.device
         if choice is not None:
             context.done.update(ast.walk(choice.orelse))
@@ -114,6 +113,17 @@ class TypedTensor(Rule[ast.AST]):
         advice = "rename it if you like"
         yield context.finding(self, node, message, edits if alone else (), level, advice, group)
         yield from found
+
+    def _uses(self, name: ast.Name, context: Context, group: str) -> Iterator[Finding]:
+        for use in context.module.uses(name):
+            match context.parent(use):
+                case ast.Assign(targets=[ast.Name() as other], value=value) if (
+                    value is use and len(context.module.bindings(other)) == 1
+                ):
+                    context.done.add(use)
+                    yield from self._uses(other, context, group)
+                case _ if use is not name:
+                    yield self._use(use, context, group)
 
     def _use(self, use: ast.Name, context: Context, group: str) -> Finding:
         call = context.parent(use)
