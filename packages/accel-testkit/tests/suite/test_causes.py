@@ -76,7 +76,7 @@ def wrong(run_suite: Any, install_site: Callable[[], None], monkeypatch: pytest.
 def test_each_mistake_is_a_cause_and_other_failures_are_put_below_one(
     wrong: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = ("memory", "memory_figures", "device_index", "events", "op_steps", "op_step_extremes")
+    files = ("memory", "memory_figures", "device_index", "events", "op_steps")
     failed = wrong(
         *(f"accel_testkit.suite.test_{file}" for file in files), "-k", "memory or event or Lion or reset"
     )
@@ -102,8 +102,8 @@ def test_each_mistake_is_a_cause_and_other_failures_are_put_below_one(
 
 def test_units_and_swapped_arguments_are_named_for_what_they_are(wrong: Any) -> None:
     failed = wrong(
-        *(f"accel_testkit.suite.test_{file}" for file in ("memory", "device_index", "events", "op_step_extremes")),
-        "-k", "memory or milliseconds or meet_in_any_order or reset",
+        *(f"accel_testkit.suite.test_{file}" for file in ("memory", "device_index", "events", "op_steps")),
+        "-k", "memory or milliseconds or transposed or reset",
     )  # fmt: skip
     texts = {name: row["reason"] for name, row in failed.items()}
     about_memory = [text for name, text in texts.items() if name.startswith(("memory.", "device_index."))]
@@ -111,11 +111,9 @@ def test_units_and_swapped_arguments_are_named_for_what_they_are(wrong: Any) -> 
     assert not [text for text in about_memory if "pass the index on" in text]
     assert "1024 times too small" in texts["memory.each_device_has_its_figures[memory_allocated]"]
     assert "1000 times too small" in texts["events.events_tell_milliseconds"]
-    assert "takes elements in the order of memory" not in "".join(texts.values())
-    assert (
-        "in whatever order of memory"
-        in texts["op_step_extremes.elements_meet_in_any_order_of_memory[transposed-FusedLionBuilder]"]
-    )
+    form = texts["op_steps.every_form_is_stepped[transposed-FusedLionBuilder]"]
+    assert "in whatever order of memory" in form
+    assert "another layout" not in form
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The step functions of the optimizer ops, called as DeepSpeed calls them, and the schedules they are tried with."""
+"""The optimizer ops: how DeepSpeed calls each step function, and the same step in float64, written from the papers."""
 
 from __future__ import annotations
 
@@ -10,23 +10,77 @@ from typing import Any
 
 import torch
 
-from accel_testkit.suite import reference_steps as reference
-
-Tensors = list[torch.Tensor]
-#: Around the vector widths of kernels and the chunks that they work in, and no element at all.
-SIZES = (0, 1, 7, 257, 1023, 1024, 1025, 4097)
+Tensor = torch.Tensor
+Tensors = list[Tensor]
+Values = dict[str, Any]
 #: IDs that no optimizer of DeepSpeed has: it counts from 0.
 FIRST_ID, SECOND_ID = 2**31 - 3, 2**31 - 2
 
 #: Hyperparameters of consecutive steps: every one changes, and step numbers leap.
-_RATES = [(1, 0.05), (2, 0.013), (3, 0.09), (700, 0.02), (100_000, 0.004)]
-_BETAS = [(0.8, 0.95), (0.9, 0.999), (0.5, 0.7), (0.95, 0.99), (0.8, 0.98)]
-_EPS = [1e-8, 1e-2, 1e-6, 1e-8, 1e-3]
-_DECAYS = [0.1, 0.0, 0.3, 0.01, 0.2]
-_BOUNDS = [(0.01, 10.0), (0.01, 0.3), (4.0, 10.0), (0.01, 10.0), (0.1, 3.0)]
-_SCALES = [1.0, 2.0, 1.0, 0.5, 3.0]
+_SCHEDULE: dict[str, list[Any]] = {
+    "step": [1, 2, 3, 700, 100_000],
+    "lr": [0.05, 0.013, 0.09, 0.02, 0.004],
+    "betas": [(0.8, 0.95), (0.9, 0.999), (0.5, 0.7), (0.95, 0.99), (0.8, 0.98)],
+    "eps": [1e-8, 1e-2, 1e-6, 1e-8, 1e-3],
+    "decay": [0.1, 0.0, 0.3, 0.01, 0.2],
+    "scale": [1.0, 2.0, 1.0, 0.5, 3.0],
+    "bounds": [(0.01, 10.0), (0.01, 0.3), (4.0, 10.0), (0.01, 10.0), (0.1, 3.0)],
+}
 
-Values = dict[str, Any]
+
+def adam(v: Values, grad: Tensor, param: Tensor, first: Tensor, second: Tensor) -> Tensors:
+    """Return parameter and both moments after a step of Adam, or of AdamW if decoupled.
+
+    Source: Kingma and Ba, arXiv:1412.6980; Loshchilov and Hutter, arXiv:1711.05101.
+    """
+    beta1, beta2 = v["betas"]
+    if not v["decoupled"]:
+        grad = grad + v["decay"] * param
+    first = beta1 * first + (1 - beta1) * grad
+    second = beta2 * second + (1 - beta2) * grad**2
+    unbiased1 = first / (1 - beta1 ** v["step"]) if v["corrected"] else first
+    unbiased2 = second / (1 - beta2 ** v["step"]) if v["corrected"] else second
+    kept = param * (1 - v["lr"] * v["decay"]) if v["decoupled"] else param
+    return [kept - v["lr"] * unbiased1 / (unbiased2.sqrt() + v["eps"]), first, second]
+
+
+def lion(v: Values, grad: Tensor, param: Tensor, momentum: Tensor) -> Tensors:
+    """Return parameter and momentum after a step of Lion. Source: Chen et al., arXiv:2302.06675."""
+    beta1, beta2 = v["betas"]
+    direction = torch.sign(beta1 * momentum + (1 - beta1) * grad)
+    return [param - v["lr"] * (direction + v["decay"] * param), beta2 * momentum + (1 - beta2) * grad]
+
+
+def adagrad(v: Values, grad: Tensor, param: Tensor, total: Tensor) -> Tensors:
+    """Return parameter and sum of squares after a step of Adagrad. Source: Duchi et al., JMLR 12 (2011)."""
+    grad = grad + v["decay"] * param
+    total = total + grad**2
+    return [param - v["lr"] * grad / (total.sqrt() + v["eps"]), total]
+
+
+def lamb(v: Values, grad: Tensor, param: Tensor, first: Tensor, second: Tensor) -> Tensors:
+    """Return parameter, both moments and trust ratio after a step of LAMB. Source: You et al., arXiv:1904.00962.
+
+    As DeepSpeed's: the correction of the bias is part of the rate, and the ratio is kept within bounds (least, most).
+    """
+    beta1, beta2 = v["betas"]
+    grad = grad / v["scale"]
+    first = beta1 * first + (1 - beta1) * grad
+    second = beta2 * second + (1 - beta2) * grad**2
+    below = (second + v["eps"]).sqrt() if v["eps_inside"] else second.sqrt() + v["eps"]
+    update = first / below + v["decay"] * param
+    norms = param.norm(), update.norm()
+    ratio = torch.ones((), dtype=param.dtype)
+    if norms[0] != 0 and norms[1] != 0:
+        ratio = (norms[0] / norms[1]).clamp(*v["bounds"])
+    rate = v["lr"] * ((1 - beta2 ** v["step"]) ** 0.5 / (1 - beta1 ** v["step"]) if v["corrected"] else 1.0)
+    return [param - rate * ratio * update, first, second, ratio]
+
+
+def _near_zero(v: Values, grad: Tensor, param: Tensor, momentum: Tensor) -> Tensor:
+    # As far as float32 may be off, in whatever order it is summed.
+    beta: float = v["betas"][0]
+    return (beta * momentum + (1 - beta) * grad).abs() < 1e-6 * (momentum.abs() + grad.abs())
 
 
 @dataclass(frozen=True)
@@ -34,7 +88,7 @@ class StepOp:
     """One step function.
 
     op:        upstream's name of the op that has it; function: upstream's name of the function.
-    states:    tensors beside gradient and parameter.
+    states:    tensors beside gradient and parameter; squares: the last one is a mean or sum of squares.
     variants:  settings that hold for an optimizer, by name.
     keys:      which of the hyperparameters it takes.
     call:      take a step on [gradients, parameters, *states], lists of tensors.
@@ -52,52 +106,39 @@ class StepOp:
     wanted: Callable[..., Tensors]
     on_device: bool
     many: bool = False
-    undecided: Callable[[Tensors, Values], torch.Tensor] | None = None
+    squares: bool = True
+    undecided: Callable[..., Tensor] | None = None
 
     @property
-    def sizes(self) -> tuple[int, ...]:
-        """Sizes of the tensors of a step: none is empty where a function of the device takes one tensor."""
-        return SIZES if self.many or not self.on_device else SIZES[1:]
+    def first(self) -> Values:
+        """The settings of the first variant."""
+        return next(iter(self.variants.values()))
 
     def schedule(self) -> list[Values]:
         """The hyperparameters of consecutive steps."""
-        rows = zip(_RATES, _BETAS, _EPS, _DECAYS, _SCALES, _BOUNDS, strict=True)
-        names = ("betas", "eps", "decay", "scale", "bounds")
-        steps = [
-            {"step": rate[0], "lr": rate[1], **dict(zip(names, row, strict=True))} for rate, *row in rows
-        ]
-        return [{key: step[key] for key in self.keys} for step in steps]
+        return [{key: _SCHEDULE[key][number] for key in self.keys} for number in range(5)]
 
 
-def _flag(lists: list[Tensors]) -> torch.Tensor:
-    return torch.zeros(1, dtype=torch.int32, device=lists[1][0].device)
+def _flag(lists: list[Tensors], flag: Tensor | None) -> Tensor:
+    return torch.zeros(1, dtype=torch.int32, device=lists[1][0].device) if flag is None else flag
 
 
-def _fused_adam(op: Any, lists: list[Tensors], v: Values, flag: torch.Tensor | None = None) -> None:
-    flag = _flag(lists) if flag is None else flag
+def _fused_adam(op: Any, lists: list[Tensors], v: Values, flag: Tensor | None = None) -> None:
     modes = int(v["decoupled"]), int(v["corrected"])
-    op.multi_tensor_adam(2048, flag, lists, v["lr"], *v["betas"], v["eps"], v["step"], *modes, v["decay"])
+    settings = v["lr"], *v["betas"], v["eps"], v["step"], *modes, v["decay"]
+    op.multi_tensor_adam(2048, _flag(lists, flag), lists, *settings)
 
 
-def _fused_lion(op: Any, lists: list[Tensors], v: Values, flag: torch.Tensor | None = None) -> None:
-    flag = _flag(lists) if flag is None else flag
-    op.multi_tensor_lion(2048, flag, lists, v["lr"], *v["betas"], v.get("step", 1), v["decay"])
+def _fused_lion(op: Any, lists: list[Tensors], v: Values, flag: Tensor | None = None) -> None:
+    op.multi_tensor_lion(2048, _flag(lists, flag), lists, v["lr"], *v["betas"], v["step"], v["decay"])
 
 
-def _lamb(op: Any, lists: list[Tensors], v: Values) -> Any:
-    tensors = [group[0] for group in lists]
-    return lamb(op, tensors, tensors[1].new_empty(0), v)
-
-
-def lamb(op: Any, tensors: Tensors, copy: torch.Tensor, v: Values) -> Any:
-    """Take a step of `lamb` on gradient, parameter and moments; return what it returns."""
-    grad, param, first, second = tensors
-    least, most = v["bounds"]
-    mode = 0 if v["eps_inside"] else 1
-    return op.lamb(
-        param, copy, first, second, grad, v["lr"], *v["betas"], most, least, v["eps"], v["scale"],
-        v["step"], mode, int(v["corrected"]), v["decay"],
-    )  # fmt: skip
+def _fused_lamb(op: Any, lists: list[Tensors], v: Values, copy: Tensor | None = None) -> Any:
+    grad, param, first, second = (tensors[0] for tensors in lists)
+    copy, (least, most) = param.new_empty(0) if copy is None else copy, v["bounds"]
+    mode, corrected = int(not v["eps_inside"]), int(v["corrected"])
+    settings = v["lr"], *v["betas"], most, least, v["eps"], v["scale"], v["step"], mode, corrected, v["decay"]
+    return op.lamb(param, copy, first, second, grad, *settings)
 
 
 def _cpu_adam(op: Any, lists: list[Tensors], v: Values) -> None:
@@ -117,13 +158,6 @@ def _cpu_lion(op: Any, lists: list[Tensors], v: Values) -> None:
     op.lion_update(v["id"], v["step"], v["lr"], *v["betas"], v["decay"], param, grad, momentum)
 
 
-def _near_zero(tensors: Tensors, v: Values) -> torch.Tensor:
-    grad, _, momentum = tensors
-    beta: float = v["betas"][0]
-    # As far as float32 may be off, in whatever order it is summed.
-    return (beta * momentum + (1 - beta) * grad).abs() < 1e-6 * (momentum.abs() + grad.abs())
-
-
 _ADAM_MODES = {
     f"{mode}{correction}": {"decoupled": mode == "AdamW", "corrected": not correction}
     for mode in ("Adam", "AdamW")
@@ -134,39 +168,27 @@ _LAMB_MODES = {
     "uncorrected": {"corrected": False, "eps_inside": False},
     "eps inside": {"corrected": True, "eps_inside": True},
 }
-_ADAM_KEYS = ("step", "lr", "betas", "eps", "decay")
-
-
-def _without_step(wanted: Callable[..., Tensors]) -> Callable[..., Tensors]:
-    def stepped(*tensors: torch.Tensor, step: int, **values: Any) -> Tensors:
-        return wanted(*tensors, **values)
-
-    return stepped
-
-
-_LION_KEYS = ("step", "lr", "betas", "decay")
-_lion, _adagrad = _without_step(reference.lion), _without_step(reference.adagrad)
-_ADAGRAD_KEYS = ("step", "lr", "eps", "decay")
+_ADAM = ("step", "lr", "betas", "eps", "decay")
+_LION = ("step", "lr", "betas", "decay")
+_ADAGRAD = ("step", "lr", "eps", "decay")
 #: By the class name of the builder.
 STEPS: dict[str, StepOp] = {
     "FusedAdamBuilder": StepOp(
-        "fused_adam", "multi_tensor_adam", 2, _ADAM_MODES, _ADAM_KEYS, _fused_adam, reference.adam, True, many=True
+        "fused_adam", "multi_tensor_adam", 2, _ADAM_MODES, _ADAM, _fused_adam, adam, True, many=True
     ),
     "FusedLionBuilder": StepOp(
-        "fused_lion", "multi_tensor_lion", 1, {"Lion": {}}, _LION_KEYS, _fused_lion, _lion, True, many=True,
+        "fused_lion", "multi_tensor_lion", 1, {"Lion": {}}, _LION, _fused_lion, lion, True, many=True, squares=False,
         undecided=_near_zero,
     ),
     "FusedLambBuilder": StepOp(
-        "fused_lamb", "lamb", 2, _LAMB_MODES, (*_ADAM_KEYS, "scale", "bounds"), _lamb, reference.lamb, True
+        "fused_lamb", "lamb", 2, _LAMB_MODES, (*_ADAM, "scale", "bounds"), _fused_lamb, lamb, True
     ),
-    "CPUAdamBuilder": StepOp(
-        "cpu_adam", "adam_update", 2, _ADAM_MODES, _ADAM_KEYS, _cpu_adam, reference.adam, False
-    ),
+    "CPUAdamBuilder": StepOp("cpu_adam", "adam_update", 2, _ADAM_MODES, _ADAM, _cpu_adam, adam, False),
     "CPUAdagradBuilder": StepOp(
-        "cpu_adagrad", "adagrad_update", 1, {"Adagrad": {}}, _ADAGRAD_KEYS, _cpu_adagrad, _adagrad, False
+        "cpu_adagrad", "adagrad_update", 1, {"Adagrad": {}}, _ADAGRAD, _cpu_adagrad, adagrad, False
     ),
     "CPULionBuilder": StepOp(
-        "cpu_lion", "lion_update", 1, {"Lion": {}}, _LION_KEYS, _cpu_lion, _lion, False, undecided=_near_zero
+        "cpu_lion", "lion_update", 1, {"Lion": {}}, _LION, _cpu_lion, lion, False, squares=False, undecided=_near_zero
     ),
 }  # fmt: skip
 

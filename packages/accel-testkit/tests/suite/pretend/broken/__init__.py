@@ -38,7 +38,6 @@ BY_RULE = {
     "op_inference",
     "op_inference_forms",
     "op_loading",
-    "op_mixed_types",
     "op_norm_extremes",
     "op_plain_forms",
     "op_quantizer",
@@ -52,7 +51,6 @@ BY_RULE = {
     "op_routes",
     "op_settings",
     "op_precision",
-    "op_step_extremes",
     "op_steps",
     "op_strides",
     "pinned_copies",
@@ -187,6 +185,7 @@ class Variant:
     kind:    the broken class, or None where `patch` breaks something else.
     started: the fixture of the suite that starts processes and whose checks are run; empty: all other checks.
     perhaps: ids of checks that notice it where memory happens to be handed out again.
+    also:    the beginning of files of which other checks may notice it too: forms of ops share what they try.
     """
 
     name: str
@@ -195,6 +194,7 @@ class Variant:
     patch: Patch | None
     started: str = ""
     perhaps: tuple[str, ...] = ()
+    also: str = EVERYTHING
 
     @property
     def files(self) -> set[str]:
@@ -209,20 +209,25 @@ class Variant:
         """Return those of the failed checks that it has to name, without the parameter where it names none."""
         names = (check.partition("[")[0] for check in failed)
         found = {name if name in self.fails else check for name, check in zip(names, failed, strict=True)}
-        return {check for check in found if self.counts(check.partition(".")[0])}
+        return {
+            check
+            for check in found
+            if check in self.fails
+            or (self.counts(check.partition(".")[0]) and not check.startswith(self.also))
+        }
 
 
 VARIANTS: dict[str, Variant] = {}
 
 
 def breaks(
-    *fails: str, started: str = "", name: str = "", perhaps: tuple[str, ...] = ()
+    *fails: str, started: str = "", name: str = "", perhaps: tuple[str, ...] = (), also: str = EVERYTHING
 ) -> Callable[[Any], Any]:
     """Register a broken class, or a function that breaks the site of a run."""
 
     def register(thing: Any) -> Any:
         kind, patch = (thing, None) if isinstance(thing, type) else (None, thing)
-        variant = Variant(name or thing.__name__, fails, kind, patch, started, perhaps)
+        variant = Variant(name or thing.__name__, fails, kind, patch, started, perhaps, also)
         assert variant.name not in VARIANTS, f"two variants are called {variant.name}"
         VARIANTS[variant.name] = variant
         return thing

@@ -19,7 +19,8 @@ from accel_ops.op_builder import AsyncIOBuilder
 from broken import breaks
 from broken.by_rule_ops import register_calls
 
-_STEPS = "op_step_extremes"
+_STEPS = "op_steps"
+_FORM = "op_steps.every_form_is_stepped"
 
 
 def _some_tensors(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
@@ -46,7 +47,7 @@ def _flagged(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
 
 register_calls(
     "FusedAdamBuilder", "LastTensorsAreForgotten",
-    f"{_STEPS}.large_tensors_and_long_lists_are_stepped[FusedAdamBuilder]", multi_tensor_adam=_some_tensors,
+    f"{_FORM}[large tensors, long lists-FusedAdamBuilder]", multi_tensor_adam=_some_tensors,
 )  # fmt: skip
 register_calls(
     "FusedLionBuilder", "LionHidesNan", f"{_STEPS}.gradient_that_is_not_finite_is_seen[FusedLionBuilder]",

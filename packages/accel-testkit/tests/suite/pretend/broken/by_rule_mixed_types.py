@@ -10,7 +10,7 @@ import torch
 
 from broken.by_rule_ops import register_calls
 
-_MIXED = "op_mixed_types.each_type_keeps_its_precision"
+_FORM = "op_steps.every_form_is_stepped"
 
 
 def _rounded_states(op: Any, chunk: int, flag: Any, lists: Any, *arguments: Any) -> None:
@@ -28,16 +28,13 @@ def _decays_float32(op: Any, number: int, *arguments: Any) -> None:
 
 register_calls(
     "FusedAdamBuilder", "StatesAreRoundedLikeParameters",
-    f"{_MIXED}[float32 states-FusedAdamBuilder-bf16]", f"{_MIXED}[float32 states-FusedAdamBuilder-fp16]",
-    f"{_MIXED}[states of its type-FusedAdamBuilder-bf16]", f"{_MIXED}[states of its type-FusedAdamBuilder-fp16]",
+    f"{_FORM}[bf16 beside fp32-FusedAdamBuilder]", f"{_FORM}[fp16 beside fp32, float32 states-FusedAdamBuilder]",
     multi_tensor_adam=_rounded_states,
 )  # fmt: skip
 register_calls(
-    "CPULionBuilder", "HalfTypesDoNotDecay", "op_precision.parameters_may_require_gradients[CPULionBuilder]",
-    "op_steps.half_precision_steps_are_right[CPULionBuilder-fp16-float32]",
-    "op_steps.half_precision_steps_are_right[CPULionBuilder-fp16-same]",
-    f"{_MIXED}[float32 states-CPULionBuilder-bf16]", f"{_MIXED}[float32 states-CPULionBuilder-fp16]",
-    f"{_MIXED}[states of its type-CPULionBuilder-bf16]", f"{_MIXED}[states of its type-CPULionBuilder-fp16]",
+    "CPULionBuilder", "HalfTypesDoNotDecay",
+    *(f"{_FORM}[{kind} beside fp32-CPULionBuilder]" for kind in ("bf16", "fp16")),
+    *(f"{_FORM}[{kind} beside fp32, float32 states-CPULionBuilder]" for kind in ("bf16", "fp16")),
     lion_update=_decays_float32,
 )  # fmt: skip
 
@@ -49,6 +46,6 @@ def _norm_of_halves(op: Any, param: torch.Tensor, *arguments: Any) -> Any:
 
 
 register_calls(
-    "FusedLambBuilder", "LambSquaresInHalf", "op_mixed_types.norms_of_half_types_do_not_overflow",
+    "FusedLambBuilder", "LambSquaresInHalf", "op_steps.every_form_is_stepped[norm beyond fp16-FusedLambBuilder]",
     lamb=_norm_of_halves,
 )  # fmt: skip

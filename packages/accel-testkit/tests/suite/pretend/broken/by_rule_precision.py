@@ -10,7 +10,7 @@ import torch
 
 from broken.by_rule_ops import register_calls
 
-_ROUND = "op_precision.steps_round_once"
+_FORM = "op_steps.every_form_is_stepped"
 
 
 def _rounded_decay(op: Any, chunk: int, flag: Any, lists: Any, *arguments: Any) -> None:
@@ -40,15 +40,18 @@ def _slips_after_2048(op: Any, rows: torch.Tensor, *arguments: Any) -> Any:
 
 
 register_calls(
-    "FusedAdamBuilder", "DecayIsRounded", f"{_ROUND}[FusedAdamBuilder-bf16]", f"{_ROUND}[FusedAdamBuilder-fp16]",
-    "op_mixed_types.each_type_keeps_its_precision",
+    "FusedAdamBuilder", "DecayIsRounded",
+    *(f"{_FORM}[{kind} of every size-FusedAdamBuilder]" for kind in ("bf16", "fp16")),
     multi_tensor_adam=_rounded_decay,
 )  # fmt: skip
 register_calls(
-    "CPUAdamBuilder", "BrainFloatsThroughFloat16", f"{_ROUND}[CPUAdamBuilder-bf16]", adam_update=_float16
+    "CPUAdamBuilder",
+    "BrainFloatsThroughFloat16",
+    f"{_FORM}[bf16 of every size-CPUAdamBuilder]",
+    adam_update=_float16,
 )
 register_calls(
-    "FusedLionBuilder", "LionNeedsNoGrad", "op_precision.parameters_may_require_gradients[FusedLionBuilder]",
+    "FusedLionBuilder", "LionNeedsNoGrad", f"{_FORM}[leaves fp32-FusedLionBuilder]",
     multi_tensor_lion=_needs_no_grad,
 )  # fmt: skip
 register_calls(
@@ -74,7 +77,7 @@ def _at_least_two(op: Any, rows: torch.Tensor, *arguments: Any) -> Any:
 
 
 register_calls(
-    "FusedLambBuilder", "NormOneIsTakenForZero", "op_precision.lamb_of_zeros_has_ratio_one", lamb=_one_is_zero
+    "FusedLambBuilder", "NormOneIsTakenForZero", f"{_FORM}[norm of 1-FusedLambBuilder]", lamb=_one_is_zero
 )
 register_calls(
     "InferenceBuilder", "OneTokenIsNoPrompt", "op_attention.tokens_go_on_from_one_token",

@@ -15,8 +15,8 @@ from broken import breaks
 from broken.by_rule_ops import register_calls, with_builder
 
 _SETTINGS = "op_settings.op_leaves_settings"
-_ZERO = "op_step_extremes.hyperparameters_may_be_zero"
-_NOTHING = "op_step_extremes.nothing_comes_of_nothing"
+_FORM = "op_steps.every_form_is_stepped"
+_NOTHING = "op_steps.nothing_comes_of_nothing"
 
 
 def _with_one_thread(op: Any, *arguments: Any) -> Any:
@@ -50,15 +50,17 @@ register_calls(
 )
 register_calls("FusedLambBuilder", "LambDraws", f"{_SETTINGS}[FusedLambBuilder]", lamb=_drawing)
 register_calls(
-    "FusedAdamBuilder", "NoRateIsADefault", f"{_ZERO}[lr-FusedAdamBuilder]", multi_tensor_adam=_default_rate
+    "FusedAdamBuilder",
+    "NoRateIsADefault",
+    f"{_FORM}[no lr-FusedAdamBuilder]",
+    multi_tensor_adam=_default_rate,
 )
 register_calls(
     "CPUAdagradBuilder", "SumsHaveALeastNumber", *(f"{_NOTHING}[{t}-CPUAdagradBuilder]" for t in ("fp32", "bf16")),
     adagrad_update=_least_squares,
 )  # fmt: skip
 register_calls(
-    "CPUAdamBuilder", "ParametersAreNeverNaN", "op_step_extremes.gradient_that_is_not_finite_is_seen[CPUAdamBuilder]",
-    "op_precision.parameters_may_require_gradients[CPUAdamBuilder]",
+    "CPUAdamBuilder", "ParametersAreNeverNaN", "op_steps.gradient_that_is_not_finite_is_seen[CPUAdamBuilder]",
     adam_update=_numbers_again,
 )  # fmt: skip
 

@@ -10,7 +10,7 @@ import torch
 
 from broken.by_rule_ops import register_calls
 
-_EXTREMES = "op_step_extremes"
+_FORM = "op_steps.every_form_is_stepped"
 
 
 def _with_a_floor(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
@@ -36,15 +36,15 @@ def _in_memory_order(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> 
 
 register_calls(
     "FusedAdamBuilder", "SecondMomentsHaveAFloor",
-    f"{_EXTREMES}.gradients_of_any_size_are_stepped[tiny-FusedAdamBuilder]",
-    f"{_EXTREMES}.nothing_comes_of_nothing[fp32-FusedAdamBuilder]",
-    f"{_EXTREMES}.nothing_comes_of_nothing[bf16-FusedAdamBuilder]",
+    f"{_FORM}[tiny-FusedAdamBuilder]",
+    "op_steps.nothing_comes_of_nothing[fp32-FusedAdamBuilder]",
+    "op_steps.nothing_comes_of_nothing[bf16-FusedAdamBuilder]",
     multi_tensor_adam=_with_a_floor,
 )  # fmt: skip
 register_calls(
     "FusedAdamBuilder", "ElementsMeetInMemory",
-    f"{_EXTREMES}.elements_meet_in_any_order_of_memory[transposed-FusedAdamBuilder]",
-    f"{_EXTREMES}.elements_meet_in_any_order_of_memory[channels last-FusedAdamBuilder]",
+    f"{_FORM}[transposed-FusedAdamBuilder]",
+    f"{_FORM}[channels last-FusedAdamBuilder]",
     multi_tensor_adam=_in_memory_order,
 )  # fmt: skip
 
