@@ -42,7 +42,7 @@ SLOW_PLUGINS = [
     for option in ("-p", f"no:{name}")
 ]
 #: Fixtures of the suite that start processes.
-STARTING = ("report", "answers", "alone", "bare", "pair", "seen")
+STARTING = ("report", "answers", "alone", "bare", "of_the_ops", "pair", "seen")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -211,13 +211,15 @@ def _write_copy(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 def run_variant(
     run_suite: Any, site: Any, install_site: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> Any:
-    """Runs the suite on a variant; only the files named, if there are any."""
+    """Runs the files of the suite that have the checks of a variant."""
 
-    def run(variant: Any, *files: str) -> Any:
+    def run(variant: Any) -> Any:
         if variant.patch is not None:
             variant.patch(site, monkeypatch)
         install_site()
-        suite = [f"accel_testkit.suite.test_{name}" for name in sorted(files)] or ["accel_testkit.suite"]
+        suite = [f"accel_testkit.suite.test_{name}" for name in sorted(variant.files)] or [
+            "accel_testkit.suite"
+        ]
         if variant.kind is None:
             return run_suite(*suite, "--accel", "good", started=variant.started)
         if variant.started:

@@ -21,20 +21,19 @@ _NOISE = 4 << 20
 
 #: What a method returns, as a value that differs between two devices in different states.
 READERS: dict[str, Callable[[Any], Any]] = {
-    "available_memory": int,
     "current_stream": lambda stream: stream,
     "default_generator": lambda generator: generator.initial_seed(),
     "default_stream": lambda stream: stream,
     "get_rng_state": lambda state: bytes(state.tolist()),
-    "max_memory_allocated": int,
-    "max_memory_cached": int,
-    "max_memory_reserved": int,
-    "memory_allocated": int,
-    "memory_cached": int,
-    "memory_reserved": int,
     "memory_stats": lambda stats: stats["allocated_bytes.all.current"],
-    "total_memory": int,
-}
+    **dict.fromkeys(
+        (
+            "available_memory", "max_memory_allocated", "max_memory_cached", "max_memory_reserved",
+            "memory_allocated", "memory_cached", "memory_reserved", "total_memory",
+        ),
+        int,
+    ),
+}  # fmt: skip
 #: The peak that each method resets.
 RESETS = {
     "reset_max_memory_allocated": "max_memory_allocated",

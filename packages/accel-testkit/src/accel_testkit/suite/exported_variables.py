@@ -30,3 +30,8 @@ OF_VENDORS: dict[str, tuple[str, ...]] = {
     "sdaa": ("SDAA_LAUNCH_BLOCKING", "TORCH_SDAA_ALLOC_CONF", *_PATHS),
     "mps": ("PYTORCH_MPS_HIGH_WATERMARK_RATIO", "PYTORCH_ENABLE_MPS_FALLBACK"),
 }  # fmt: skip
+#: Variables of one process, one machine or one user: on another machine they are wrong.
+OF_A_NODE = (
+    "HOME", "HOSTNAME", "LOCAL_RANK", "LOCAL_SIZE", "LOGNAME", "MASTER_ADDR", "MASTER_PORT", "OLDPWD", "PWD",
+    "RANK", "SHELL", "SLURM_NODEID", "SLURM_PROCID", "SSH_CLIENT", "TMPDIR", "USER", "WORLD_SIZE", "DISPLAY",
+)  # fmt: skip

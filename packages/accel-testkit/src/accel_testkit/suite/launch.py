@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Start ranks of the suite's rank program and collect their answers."""
+"""Start ranks and fresh processes, and collect their answers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -119,3 +119,29 @@ def _answer(folder: Path, rank: int, code: int) -> dict[str, Any]:
         output = (folder / f"{rank}.log").read_text(encoding="utf-8", errors="replace")
         answer["error"] = f"ended with {code}: {output[-1500:]}"
     return answer
+
+
+def fresh_processes(
+    job: str, arguments: Iterable[str], environments: Mapping[str, Mapping[str, str]], folder: Path
+) -> dict[str, dict[str, Any]]:
+    """Do a job of `suite.fresh_process` in each of the environments, all at once; return what each finds."""
+    started = {}
+    for name, environment in environments.items():
+        command = [
+            *run_module("accel_testkit.suite.fresh_process"),
+            job,
+            str(folder / f"{name}.json"),
+            *arguments,
+        ]
+        with (folder / f"{name}.log").open("wb") as log:
+            started[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
+    _wait(list(started.values()), _LIMIT)
+    found: dict[str, dict[str, Any]] = {}
+    for name in started:
+        path, log_file = folder / f"{name}.json", folder / f"{name}.log"
+        found[name] = (
+            json.loads(path.read_text(encoding="utf-8"))
+            if path.is_file()
+            else {"error": log_file.read_text(encoding="utf-8", errors="replace")[-2000:]}
+        )
+    return found

@@ -4,11 +4,15 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import importlib.metadata
+import importlib.util
 import pkgutil
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +20,9 @@ import pytest
 from accel_core.selection.candidates import discover
 from accel_core.selection.current import construct, refuse_missing_methods, validated
 from accel_core.vendor import ENTRY_POINT_GROUP, Traits, Vendor
+
+#: What the name of an environment variable looks like.
+VARIABLE = r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+"
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,14 @@ class Target:
     def package(self) -> str:
         """The top-level package of the class."""
         return self.accelerator.partition(":")[0].partition(".")[0]
+
+    @property
+    def folder(self) -> Path:
+        """The installed package's folder; for a class in a single module, that module's folder."""
+        spec = importlib.util.find_spec(self.package)
+        assert spec is not None
+        assert spec.origin is not None
+        return Path(spec.origin).parent
 
 
 #: Where the plug-in keeps the target of a run.
@@ -87,6 +102,16 @@ def records(vendor: Vendor) -> dict[str, Vendor]:
                 if (record.key, record.variant) == (vendor.key, vendor.variant):
                     found[point.value] = record
     return found
+
+
+def variables(vendor: Vendor) -> list[str]:
+    """Return the names in the source of the vendor's package that look like environment variables."""
+    found: set[str] = set()
+    for file in Target(vendor, vendor.accelerator).folder.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found |= {node.value} if re.fullmatch(VARIABLE, node.value) else set()
+    return sorted(found)
 
 
 def _installed() -> str:

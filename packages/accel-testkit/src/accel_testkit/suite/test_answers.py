@@ -1,11 +1,13 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Answers: the same when asked again, through a second object, and after a failed setting."""
+"""Answers: of the right type, the same when asked again and through a second object, and without contradictions."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,68 +15,65 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
-from accel_testkit.suite.expect import expect, fail
+from accel_testkit.suite.expect import expect, expect_type
+from accel_testkit.suite.holds import Holds, outcome
 from accel_testkit.suite.target import Target
+from accel_testkit.suite.test_tensors import constructors
 
 pytestmark = pytest.mark.tier("device")
 
 #: How far two readings of the host's memory may be apart, in bytes.
 _NOISE = 16 << 20
+#: Memory that an allocator keeps once it is free, until the cache is emptied.
+_BLOCK = 96 << 20
+_OF_THE_HOST: dict[type, tuple[str, ...]] = {
+    bool: (
+        "is_available", "is_synchronized_device", "use_host_timers", "resolves_data_dependency",
+        "handles_memory_backpressure", "supports_nvtx_domain",
+    ),
+    int: ("device_count",),
+    str: ("device_name", "communication_backend_name", "get_compile_backend"),
+}  # fmt: skip
+_OF_A_DEVICE: dict[type, tuple[str, ...]] = {
+    bool: (
+        "is_bf16_supported", "is_fp16_supported", "is_fp64_supported", "is_triton_supported",
+        "prefer_triton_grouped_mm", "torch_pins_host_memory",
+    ),
+    int: (
+        "current_device", "initial_seed", "memory_allocated", "max_memory_allocated", "memory_reserved",
+        "max_memory_reserved", "memory_cached", "max_memory_cached", "total_memory", "available_memory",
+    ),
+    str: ("current_device_name",),
+}  # fmt: skip
 #: What is asked without an argument, and has to be answered alike at any time and by each object of the class.
-QUESTIONS = (
-    "build_extension",
-    "communication_backend_name",
-    "communication_backend_version",
-    "create_graph",
-    "current_device",
-    "current_device_name",
-    "current_stream",
-    "default_stream",
-    "device",
-    "device_count",
-    "device_name",
-    "export_envs",
-    "get_compile_backend",
-    "get_rng_state",
-    "handles_memory_backpressure",
-    "initial_seed",
-    "is_available",
-    "is_bf16_supported",
-    "is_current_stream_capturing",
-    "is_fp16_supported",
-    "is_fp64_supported",
-    "is_synchronized_device",
-    "is_triton_supported",
-    "max_memory_allocated",
-    "max_memory_cached",
-    "max_memory_reserved",
-    "memory_allocated",
-    "memory_cached",
-    "memory_reserved",
-    "memory_stats",
-    "available_memory",
-    "op_builder_dir",
-    "pin_memory_alignment",
-    "prefer_triton_grouped_mm",
-    "random",
-    "resolves_data_dependency",
-    "supported_dtypes",
-    "total_memory",
-    "use_host_timers",
-    "visible_devices_envs",
-)
-ATTRIBUTES = ("Event", "Stream", "supports_nvtx_domain", "torch_pins_host_memory")
-CONSTRUCTORS = {
-    "BFloat16Tensor": "bf16",
-    "ByteTensor": "",
-    "DoubleTensor": "fp64",
-    "FloatTensor": "",
-    "HalfTensor": "",
-    "IntTensor": "",
-    "LongTensor": "",
-}
+_QUESTIONS = (
+    "build_extension", "communication_backend_version", "create_graph", "current_stream", "default_stream", "device",
+    "export_envs", "get_rng_state", "is_current_stream_capturing", "memory_stats", "op_builder_dir",
+    "pin_memory_alignment", "random", "supported_dtypes", "visible_devices_envs", "Event", "Stream",
+    *(name for table in (_OF_THE_HOST, _OF_A_DEVICE) for names in table.values() for name in names),
+)  # fmt: skip
+_ASKED = [*_QUESTIONS, *constructors()]
 #: What is answered with an object that the caller keeps, and might change.
-KEPT = ("export_envs", "get_rng_state", "memory_stats", "supported_dtypes", "visible_devices_envs")
+_KEPT = ("export_envs", "get_rng_state", "memory_stats", "supported_dtypes", "visible_devices_envs")
+
+
+def _typed(table: dict[type, tuple[str, ...]], tier: str) -> list[Any]:
+    return [
+        pytest.param(name, cls, id=name, marks=pytest.mark.tier(tier))
+        for cls, names in table.items()
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize(("name", "cls"), [*_typed(_OF_THE_HOST, "host"), *_typed(_OF_A_DEVICE, "device")])
+def test_answer_has_its_type(accelerator: DeepSpeedAccelerator, name: str, cls: type) -> None:
+    """A question is answered with True or False, a number or a text: never None, and a bool is no number."""
+    answer = getattr(accelerator, name)
+    answers = [answer() if callable(answer) else answer]
+    if name in _OF_A_DEVICE[int] and "memory" in name:
+        answers.append(answer(0))
+    for value in answers:
+        expect_type(value, cls, f"{name}()", do=f"return a {cls.__name__} on every path; memory is in bytes")
 
 
 @pytest.fixture
@@ -86,12 +85,13 @@ def last_device(accelerator: DeepSpeedAccelerator, traits: Traits) -> Iterator[i
     accelerator.set_device(0)
 
 
-def _asked(accelerator: DeepSpeedAccelerator, name: str) -> Any:
-    if name in CONSTRUCTORS:
-        tensor = getattr(accelerator, name)([1, 2])
-        return tensor.dtype, tensor.device, tensor.tolist()
+def _answer(accelerator: DeepSpeedAccelerator, name: str) -> Any:
+    """Return an answer as a value that can be compared."""
     answer = getattr(accelerator, name)
-    if name in ATTRIBUTES:
+    if name.endswith("Tensor"):
+        tensor = answer([1, 2])
+        return tensor.dtype, tensor.device, tensor.tolist()
+    if name in ("Event", "Stream") or isinstance(answer, bool):
         return answer
     answer = answer()
     if isinstance(answer, torch.Tensor):
@@ -107,65 +107,38 @@ def _alike(name: str, one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-_ASKED = [
-    pytest.param(name, marks=[pytest.mark.needs(trait, name)] if (trait := CONSTRUCTORS.get(name)) else [])
-    for name in (*QUESTIONS, *ATTRIBUTES, *CONSTRUCTORS)
-]
-
-
-@pytest.mark.usefixtures("last_device")
 @pytest.mark.parametrize("name", _ASKED)
-def test_answer_stays(accelerator: DeepSpeedAccelerator, name: str) -> None:
-    """Asked again at once, the accelerator answers the same: asking changes nothing."""
-    found = [_asked(accelerator, name) for _ in range(3)]
-    expect(
-        _alike(name, found[0], found[1]) and _alike(name, found[1], found[2]),
-        f"{name} answers otherwise when asked again",
-        found="; ".join(f"{answer!r:.200}" for answer in found),
-        expected="three equal answers",
-        do="answer from the runtime, and change nothing",
-    )
-
-
-@pytest.mark.parametrize("name", _ASKED)
-def test_second_object_answers_alike(
+def test_answer_stays(
     accelerator: DeepSpeedAccelerator, target: Target, traits: Traits, last_device: int, name: str
 ) -> None:
-    """A second object of the class answers the same: devices and their state are the runtime's, not the object's."""
-    again = target.construct()
+    """Asked again, and through a second object of the class, the accelerator answers the same.
+
+    Asking changes nothing, and devices and their state are the runtime's, not the object's.
+    """
+    holds, second = Holds(), target.construct()
     if "indexed_devices" in traits:  # the index of such a type is no device, and may be the object's
-        again.set_device(last_device)
-    found = _asked(accelerator, name), _asked(again, name)
-    expect(
-        _alike(name, *found),
-        f"two objects of the class answer {name} differently",
-        found=f"{found[0]!r:.300} and {found[1]!r:.300}",
-        expected="equal answers",
-        do="keep no state in the object that the runtime has",
+        second.set_device(last_device)
+    first = _answer(accelerator, name)
+    for who, asked in (("", accelerator), ("", accelerator), (" of a second object", second)):
+        answer = _answer(asked, name)
+        holds[f"{name}{who} is {answer!r:.200}, before {first!r:.200}"] = _alike(name, first, answer)
+    holds.expect(
+        f"{name}, asked again", "answer from the runtime, change nothing, and keep no state in the object"
     )
 
 
-@pytest.mark.parametrize("name", KEPT)
+@pytest.mark.parametrize("name", _KEPT)
 def test_answer_is_the_caller_s_own(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """A caller may change the list, dict or tensor that it got; the next answer is as before."""
     answer = getattr(accelerator, name)()
-    before = copy.deepcopy(_asked(accelerator, name))
-    if isinstance(answer, torch.Tensor):
-        answer.zero_()
-    else:
-        answer.clear()
-    after = _asked(accelerator, name)
-    expect(
-        before == after,
-        f"what {name}() returned is its own state",
-        found=f"{after!r:.200} once a caller had emptied the last answer",
-        expected=f"{before!r:.200}",
-        do="return a new object at each call",
-    )
+    before, holds = copy.deepcopy(_answer(accelerator, name)), Holds()
+    answer.zero_() if isinstance(answer, torch.Tensor) else answer.clear()
+    holds.equal("once a caller had emptied the last answer", _answer(accelerator, name), before)
+    holds.expect(f"{name}()", "return a new object at each call")
 
 
-_FAILING: dict[str, tuple[str, Callable[[DeepSpeedAccelerator], Any]]] = {
-    "set_device": ("current_device", lambda acc: acc.set_device("no device")),  # type: ignore[arg-type]
+_FAILING: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "set_device": ("current_device", lambda acc: acc.set_device("no device")),
     "set_rng_state": ("get_rng_state", lambda acc: acc.set_rng_state(torch.zeros(3, dtype=torch.uint8))),
     "set_compile_backend": ("get_compile_backend", lambda acc: acc.set_compile_backend("no-such-backend")),
 }
@@ -174,44 +147,122 @@ _FAILING: dict[str, tuple[str, Callable[[DeepSpeedAccelerator], Any]]] = {
 @pytest.mark.usefixtures("last_device")
 @pytest.mark.parametrize("name", _FAILING)
 def test_setting_that_fails_changes_nothing(accelerator: DeepSpeedAccelerator, name: str) -> None:
-    """After a setter has refused a value, the former one is in use, and the setter works."""
+    """After a setter has refused a value, the former one is in use."""
     question, setting = _FAILING[name]
-    before = _asked(accelerator, question)
-    try:
+    before, holds = _answer(accelerator, question), Holds()
+    with suppress(Exception):  # that it refuses the value is another check's subject
         setting(accelerator)
-    except Exception:  # that it refuses the value is another check's subject
-        pass
-    after = _asked(accelerator, question)
-    expect(
-        before == after,
-        f"{name}() changes something although it is given nonsense",
-        found=f"{question}() is {after!r:.200}",
-        expected=f"{before!r:.200}, as before",
-        do="check the value before it is set",
+    holds.equal(f"{question}()", _answer(accelerator, question), before)
+    holds.expect(f"{name}() of nonsense", "check the value before it is set")
+
+
+def test_synchronized_device_has_no_streams(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
+    """`is_synchronized_device()` is True exactly if there are no streams to wait for: DeepSpeed then never waits."""
+    holds, synchronized = Holds(), accelerator.is_synchronized_device()
+    absent = accelerator.Stream is None or "record_stream" in traits
+    holds.equal(f"is_synchronized_device() with Stream {accelerator.Stream!r}", synchronized, absent)
+    if accelerator.Stream is None:
+        holds.equal("current_stream() without streams", accelerator.current_stream(), None)
+    holds.expect(
+        "is_synchronized_device()",
+        "return False if work is queued: DeepSpeed reads results too early",
     )
 
 
-def test_each_compile_backend_can_be_set_again(accelerator: DeepSpeedAccelerator) -> None:
-    """`set_compile_backend` takes each registered name in turn, also the former one again."""
-    former = accelerator.get_compile_backend()
-    names = [*sorted(torch._dynamo.list_backends(exclude_tags=()))[:3], "eager", "aot_eager", "eager"]
-    found = []
-    for name in names:
-        try:
-            accelerator.set_compile_backend(name)
-        except ValueError as error:
-            fail(
-                "set_compile_backend() refuses a registered backend",
-                found=f"{name!r}: {error}",
-                expected="every name of torch._dynamo.list_backends(exclude_tags=())",
-                do="compare with that list at each call",
-            )
-        found.append(accelerator.get_compile_backend())
-    accelerator.set_compile_backend(former)
+@pytest.mark.parametrize(
+    "name", ["use_host_timers", "resolves_data_dependency", "handles_memory_backpressure"]
+)
+def test_synchronized_device_leaves_nothing_to_do(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """Where every operation is complete when its call returns, the three questions about its order are True."""
+    if accelerator.is_synchronized_device():
+        holds = Holds()
+        holds.equal(f"{name}()", bool(getattr(accelerator, name)()), True)
+        holds.expect("a synchronized device", "return True where is_synchronized_device() is True")
+
+
+def test_runtime_that_waits_for_memory_orders_its_use(accelerator: DeepSpeedAccelerator) -> None:
+    """`handles_memory_backpressure()` is True only with `resolves_data_dependency()`.
+
+    A runtime can wait for memory only if it knows which work in flight uses it.
+    """
+    found = accelerator.handles_memory_backpressure(), accelerator.resolves_data_dependency()
     expect(
-        [*found, accelerator.get_compile_backend()] == [*names, former],
-        "set_compile_backend() does not set each backend in turn",
+        found != (True, False),
+        "handles_memory_backpressure() is True on a runtime that does not follow the use of memory",
+        found="handles_memory_backpressure() True, resolves_data_dependency() False",
+        expected="False: DeepSpeed then limits the work that it queues",
+        do="return True only if the runtime waits for memory that queued work holds",
+    )
+
+
+def test_events_time_where_there_are_events(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
+    """With events that tell time, work is not timed with the host's clock, which would wait; without, it is."""
+    holds, timers = Holds(), accelerator.use_host_timers()
+    may = accelerator.is_synchronized_device() or "events" in traits
+    holds["use_host_timers() is True, and no trait events"] = not timers or may
+    holds["use_host_timers() is False, and Event is None"] = timers or accelerator.Event is not None
+    holds.expect("use_host_timers()", "return False where Event has elapsed_time(), else True")
+
+
+@pytest.mark.parametrize("trait", ["bf16", "fp64", "triton"])
+def test_type_that_is_not_declared_missing_is_supported(
+    accelerator: DeepSpeedAccelerator, traits: Traits, trait: str
+) -> None:
+    """bfloat16, float64 and Triton are supported, or declared missing: users read the traits."""
+    if trait not in traits:
+        holds, name = Holds(), f"is_{trait}_supported"
+        holds.equal(f"{name}(), without a trait {trait}", getattr(accelerator, name)(), True)
+        holds.expect(f"{name}()", "declare the trait where the device lacks it")
+
+
+def test_version_of_the_collectives_is_a_version(accelerator: DeepSpeedAccelerator) -> None:
+    """`communication_backend_version()` is a tuple of ints, or None where it is unknown."""
+    found = accelerator.communication_backend_version()
+    expect(
+        found is None or (type(found) is tuple and found and all(type(part) is int for part in found)),
+        "communication_backend_version() is no version",
         found=repr(found),
-        expected=repr(names),
-        do="keep the last name, and return it from get_compile_backend()",
+        expected="a tuple of ints, which callers compare, or None",
+        do="convert the library's version",
+    )
+
+
+def test_each_compile_backend_can_be_set(accelerator: DeepSpeedAccelerator, target: Target) -> None:
+    """`set_compile_backend` takes each registered name in turn, for this object alone, and refuses others."""
+    holds, other = Holds(), target.construct()
+    former, others = accelerator.get_compile_backend(), other.get_compile_backend()
+    registered = torch._dynamo.list_backends(exclude_tags=())
+    holds[f"the first backend, {others!r}, is registered"] = others in registered
+    for name in (*sorted(registered)[:3], "eager", "aot_eager", "eager", former):
+        refused = outcome(partial(accelerator.set_compile_backend, name))
+        holds.equal(f"set_compile_backend({name!r})", refused, None)
+        holds.equal("get_compile_backend() after it", accelerator.get_compile_backend(), name)
+    holds.equal("get_compile_backend() of another object", other.get_compile_backend(), others)
+    unknown = "set_compile_backend('no-such-backend')"
+    holds.raises(ValueError, unknown, lambda: other.set_compile_backend("no-such-backend"))
+    holds.expect(
+        "set_compile_backend()", "compare with torch._dynamo.list_backends(exclude_tags=()); keep the name"
+    )
+
+
+@pytest.mark.needs("reserved_memory")
+def test_cached_memory_is_available(accelerator: DeepSpeedAccelerator) -> None:
+    """Memory that the allocator keeps for later is available to this process, which it serves first; and reserved."""
+    device = accelerator.device(accelerator.current_device())
+    if device == torch.device("cpu"):
+        return  # the host gives pages of its files away at once: they count as both
+    free = getattr(getattr(accelerator, "device_module", None), "mem_get_info", lambda: (0, 0))
+    accelerator.empty_cache()
+    before = accelerator.available_memory(), accelerator.memory_reserved(), free()[0]
+    torch.empty(_BLOCK, dtype=torch.uint8, device=device)
+    after = accelerator.available_memory(), accelerator.memory_reserved(), free()[0]
+    accelerator.empty_cache()
+    less, more, taken = before[0] - after[0], after[1] - before[1], before[2] - after[2]
+    expect(
+        abs(less) <= _NOISE and more >= taken - _NOISE,
+        "available_memory() leaves out what the allocator keeps, or memory_reserved() does",
+        found=f"{less} bytes less available and {more} more reserved, {taken} taken from the device, after a tensor "
+        f"of {_BLOCK} has gone",
+        expected="as much available as before: DeepSpeed moves to the host what it thinks does not fit",
+        do="add memory_reserved() - memory_allocated() to what mem_get_info says is free",
     )

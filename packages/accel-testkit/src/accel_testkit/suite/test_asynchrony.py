@@ -1,23 +1,34 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Asynchrony: what waits for the device really waits; copies that complete late show it."""
+"""Asynchrony: what waits for the device, what does not, and what orders its work; copies that complete late show it.
+
+A simulated device shows it for certain: with late copies nothing arrives until somebody waits. On a real one the work
+may be done by then: there a copy that has arrived proves nothing.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from operator import methodcaller
 from typing import Any
 
 import pytest
+import torch
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_sim import current
 from accel_testkit.suite.expect import expect
+from accel_testkit.suite.op_steps import STEPS
+from accel_testkit.suite.test_device import two_devices
 from accel_testkit.suite.witness import Witness, late_copies
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("pinned_memory")]
 
 _streams = pytest.mark.needs("streams")
 _streams_and_events = pytest.mark.needs("streams", "events")
+_OWN = "offer the runtime's own Stream and Event classes and its stream context"
+Act = Callable[[Any, Any], object]
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +41,35 @@ def _late() -> Iterator[None]:
 def witness(accelerator: DeepSpeedAccelerator) -> Witness:
     """A witness on the current device."""
     return Witness(accelerator)
+
+
+def _expect_arrived(witness: Witness, what: str, do: str = _OWN) -> None:
+    expect(
+        witness.has_arrived(),
+        f"{what} does not wait for the device",
+        found="the host reads memory that a copy from the device has not reached",
+        expected="all work that was queued before is done when it returns",
+        do=do,
+    )
+
+
+def _expect_sum(accelerator: DeepSpeedAccelerator, witness: Witness, what: str) -> None:
+    total = witness.device_tensor.sum()
+    accelerator.synchronize()
+    expect(
+        witness.sum_was_right(total),
+        f"{what} does not make the current stream wait",
+        found=f"a sum of {total.item()}: taken before the other stream had written",
+        expected="the work of the other stream first",
+        do=_OWN,
+    )
+
+
+def _recorded(accelerator: Any, stream: Any = None) -> Any:
+    """Return a new event that is recorded in a stream, or in the current one."""
+    event = accelerator.Event()
+    event.record(*([] if stream is None else [stream]))
+    return event
 
 
 @pytest.mark.parametrize("form", ["nothing", "None", "index", "index by name"])
@@ -54,8 +94,7 @@ def test_synchronize_waits_for_every_stream(accelerator: DeepSpeedAccelerator, w
     _expect_arrived(witness, "synchronize()", "wait for the device, not for its current stream")
 
 
-@pytest.mark.tier("multi")
-@pytest.mark.needs("indexed_devices")
+@two_devices
 @pytest.mark.parametrize(("current", "index"), [(0, 1), (1, 0), (1, None), (1, 1)])
 def test_synchronize_waits_for_its_device(
     accelerator: DeepSpeedAccelerator, second: int, current: int, index: int | None
@@ -65,57 +104,34 @@ def test_synchronize_waits_for_its_device(
     witness = Witness(accelerator, current if index is None else index)
     witness.read()
     accelerator.synchronize(*([] if index is None else [index]))
-    _expect_arrived(
-        witness,
-        f"synchronize() with index {index}, device {current} current",
-        "pass the index on to the runtime",
-    )
+    what = f"synchronize() with index {index}, device {current} current"
+    _expect_arrived(witness, what, "pass the index on to the runtime")
 
 
 def test_synchronized_device_needs_no_wait(accelerator: DeepSpeedAccelerator, witness: Witness) -> None:
     """If `is_synchronized_device()` is True, the host may read without waiting, as DeepSpeed does."""
     witness.read()
-    expect(
-        not accelerator.is_synchronized_device() or witness.has_arrived(),
-        "is_synchronized_device() is True, but work is still in flight after the call",
-        found="the host reads memory that a copy from the device has not reached",
-        expected="False",
-        do="return False if work is queued: DeepSpeed reads results too early otherwise",
-    )
+    if accelerator.is_synchronized_device():
+        _expect_arrived(witness, "a call on a synchronized device", "return False if work is queued")
 
 
-def _wait_by_event(accelerator: DeepSpeedAccelerator, side: Any) -> None:
-    event = accelerator.Event()
-    event.record(side)
-    event.synchronize()
-
-
-def _wait_by_event_of_the_stream(accelerator: DeepSpeedAccelerator, side: Any) -> None:
-    side.record_event().synchronize()
-
-
-def _wait_by_event_of_the_current_stream(accelerator: DeepSpeedAccelerator, side: Any) -> None:
-    event = accelerator.Event()
+def _record_in(accelerator: Any, side: Any) -> None:
     with accelerator.stream(side):
-        event.record()
+        event = _recorded(accelerator)
     event.synchronize()
 
 
-def _wait_by_stream(accelerator: DeepSpeedAccelerator, side: Any) -> None:
-    side.synchronize()
-
-
-def _wait_by_current_stream(accelerator: DeepSpeedAccelerator, side: Any) -> None:
+def _current_in(accelerator: Any, side: Any) -> None:
     with accelerator.stream(side):
         accelerator.current_stream().synchronize()
 
 
-_HOST_WAITS: dict[str, Callable[[DeepSpeedAccelerator, Any], None]] = {
-    "event.record(stream), event.synchronize()": _wait_by_event,
-    "event.record(), event.synchronize()": _wait_by_event_of_the_current_stream,
-    "stream.record_event().synchronize()": _wait_by_event_of_the_stream,
-    "stream.synchronize()": _wait_by_stream,
-    "current_stream().synchronize()": _wait_by_current_stream,
+_HOST_WAITS: dict[str, Act] = {
+    "event.record(stream), event.synchronize()": lambda acc, side: _recorded(acc, side).synchronize(),
+    "event.record(), event.synchronize()": _record_in,
+    "stream.record_event().synchronize()": lambda acc, side: side.record_event().synchronize(),
+    "stream.synchronize()": lambda acc, side: side.synchronize(),
+    "current_stream().synchronize()": _current_in,
 }
 
 
@@ -127,66 +143,39 @@ def test_host_waits_for_a_stream(accelerator: DeepSpeedAccelerator, witness: Wit
     with accelerator.stream(side):
         witness.read()
     _HOST_WAITS[way](accelerator, side)
-    _expect_arrived(witness, way, "offer the runtime's own Stream and Event classes and its stream context")
+    _expect_arrived(witness, way)
+
+
+_IN_USE: dict[str, Callable[[Any], object]] = {
+    "current_stream": lambda acc: acc.current_stream().synchronize(),
+    "default_stream": lambda acc: acc.default_stream().synchronize(),
+    "event": lambda acc: _recorded(acc).synchronize(),
+}
 
 
 @_streams_and_events
-@pytest.mark.parametrize("name", ["current_stream", "default_stream"])
+@pytest.mark.parametrize("name", _IN_USE)
 def test_host_waits_for_the_stream_in_use(
     accelerator: DeepSpeedAccelerator, witness: Witness, name: str
 ) -> None:
-    """Work without a chosen stream is in the stream that `current_stream()` and `default_stream()` return."""
+    """Work without a chosen stream is in `current_stream()` and `default_stream()`, and `event.record()` marks it."""
     witness.read()
-    getattr(accelerator, name)().synchronize()
+    _IN_USE[name](accelerator)
     _expect_arrived(
-        witness, f"{name}().synchronize()", "return the runtime's stream, without making a new one"
+        witness, f"{name}, synchronize()", "return the runtime's stream, without making a new one"
     )
 
 
-@_streams_and_events
-def test_event_without_a_stream_is_of_the_current_one(
-    accelerator: DeepSpeedAccelerator, witness: Witness
-) -> None:
-    """`event.record()` outside of `stream(s)` marks the work of the default stream."""
-    witness.read()
-    event = accelerator.Event()
-    event.record()
-    event.synchronize()
-    _expect_arrived(witness, "event.synchronize()", "offer the runtime's own Event class")
-
-
-def _device_wait_by_event(accelerator: DeepSpeedAccelerator, side: Any) -> None:
-    event = accelerator.Event()
-    event.record(side)
-    event.wait()
-
-
-def _device_wait_by_event_in(accelerator: DeepSpeedAccelerator, side: Any) -> None:
-    event = accelerator.Event()
-    event.record(side)
-    event.wait(accelerator.current_stream())
-
-
-def _device_wait_by_stream(accelerator: DeepSpeedAccelerator, side: Any) -> None:
-    accelerator.current_stream().wait_stream(side)
-
-
-def _device_wait_by_event_of_the_stream(accelerator: DeepSpeedAccelerator, side: Any) -> None:
-    accelerator.current_stream().wait_event(side.record_event())
-
-
-def _device_wait_by_own_event(accelerator: DeepSpeedAccelerator, side: Any) -> None:
-    event = accelerator.Event()
-    side.record_event(event)
-    accelerator.default_stream().wait_event(event)
-
-
-_DEVICE_WAITS: dict[str, Callable[[DeepSpeedAccelerator, Any], None]] = {
-    "event.wait()": _device_wait_by_event,
-    "event.wait(stream)": _device_wait_by_event_in,
-    "stream.wait_stream(other)": _device_wait_by_stream,
-    "stream.wait_event(other.record_event())": _device_wait_by_event_of_the_stream,
-    "default_stream().wait_event(event)": _device_wait_by_own_event,
+_DEVICE_WAITS: dict[str, Act] = {
+    "event.wait()": lambda acc, side: _recorded(acc, side).wait(),
+    "event.wait(stream)": lambda acc, side: _recorded(acc, side).wait(acc.current_stream()),
+    "stream.wait_stream(other)": lambda acc, side: acc.current_stream().wait_stream(side),
+    "stream.wait_event(other.record_event())": lambda acc, side: acc.current_stream().wait_event(
+        side.record_event()
+    ),
+    "default_stream().wait_event(event)": lambda acc, side: acc.default_stream().wait_event(
+        side.record_event(acc.Event())
+    ),
 }
 
 
@@ -204,11 +193,10 @@ def test_device_waits_for_a_stream(accelerator: DeepSpeedAccelerator, witness: W
 @_streams_and_events
 def test_event_makes_the_named_stream_wait(accelerator: DeepSpeedAccelerator, witness: Witness) -> None:
     """`event.wait(stream)` makes that stream wait, and not the current one in its place."""
-    side, other, event = accelerator.Stream(), accelerator.Stream(), accelerator.Event()
+    side, other = accelerator.Stream(), accelerator.Stream()
     with accelerator.stream(side):
         witness.write()
-    event.record(side)
-    event.wait(other)
+    _recorded(accelerator, side).wait(other)
     with accelerator.stream(other):
         _expect_sum(accelerator, witness, "event.wait(stream) of a stream that is not current")
 
@@ -216,10 +204,9 @@ def test_event_makes_the_named_stream_wait(accelerator: DeepSpeedAccelerator, wi
 @_streams_and_events
 def test_event_that_is_done_is_of_work_that_is(accelerator: DeepSpeedAccelerator, witness: Witness) -> None:
     """Where `event.query()` is True, the work before the event has arrived: DeepSpeed then frees and reads buffers."""
-    side, event = accelerator.Stream(), accelerator.Event()
-    with accelerator.stream(side):
+    with accelerator.stream(accelerator.Stream()):
         witness.read()
-        event.record()
+        event = _recorded(accelerator)
     if event.query():
         _expect_arrived(witness, "event.query() is True, which", "ask the runtime in query()")
 
@@ -230,8 +217,8 @@ def test_event_recorded_again_marks_the_later_work(
     accelerator: DeepSpeedAccelerator, witness: Witness, waits: str
 ) -> None:
     """An event recorded twice stands for the second place: waiting for it waits for the work between the two."""
-    side, event = accelerator.Stream(), accelerator.Event()
-    event.record(side)
+    side = accelerator.Stream()
+    event = _recorded(accelerator, side)
     event.synchronize()
     with accelerator.stream(side):
         witness.write()
@@ -248,17 +235,15 @@ def test_event_recorded_again_marks_the_later_work(
 @_streams_and_events
 def test_events_are_marks_of_their_own(accelerator: DeepSpeedAccelerator) -> None:
     """Two events in two streams, recorded and waited for in turn: each waits for its own stream's work."""
-    witnesses = [Witness(accelerator) for _ in range(2)]
-    events = [accelerator.Event() for _ in range(2)]
-    for witness, event in zip(witnesses, events, strict=True):
+    pairs = []
+    for _ in range(2):
+        witness = Witness(accelerator)
         with accelerator.stream(accelerator.Stream()):
             witness.read()
-            event.record()
-    for number in (1, 0):
-        events[number].synchronize()
-        _expect_arrived(
-            witnesses[number], "the synchronize() of one of two events", "keep a mark for each event"
-        )
+            pairs.append((witness, _recorded(accelerator)))
+    for witness, event in reversed(pairs):
+        event.synchronize()
+        _expect_arrived(witness, "the synchronize() of one of two events", "keep a mark for each event")
 
 
 @_streams
@@ -275,23 +260,191 @@ def test_work_after_an_exception_is_in_the_former_stream(
     _expect_arrived(witness, "default_stream().synchronize()", "restore the stream in a finally clause")
 
 
-def _expect_arrived(witness: Witness, what: str, do: str) -> None:
+def _enter(accelerator: Any) -> None:
+    with accelerator.stream(accelerator.Stream()):
+        pass
+
+
+def _wait_in_another(accelerator: Any) -> None:
+    event = _recorded(accelerator)
+    with accelerator.stream(accelerator.Stream()):
+        event.wait()
+
+
+_ASKING: dict[str, Callable[[Any], object]] = {
+    "range_push(), range_pop()": lambda acc: [acc.range_push("step"), acc.range_pop()],
+    "set_device() of the current one": lambda acc: acc.set_device(acc.current_device()),
+    "on_accelerator()": lambda acc: acc.on_accelerator(torch.ones(1)),
+    "is_pinned()": lambda acc: acc.is_pinned(torch.ones(1)),
+    "default_generator()": lambda acc: acc.default_generator(0),
+    **{
+        f"{name}()": methodcaller(name)
+        for name in (
+            "current_device", "current_device_name", "device_count", "memory_allocated", "max_memory_allocated",
+            "memory_reserved", "initial_seed",
+        )
+    },
+}  # fmt: skip
+_QUEUEING: dict[str, Callable[[Any], object]] = {
+    "stream(s), entered and left": _enter,
+    "current_stream()": lambda acc: acc.current_stream(),
+    "default_stream()": lambda acc: acc.default_stream(),
+    "event.record()": _recorded,
+    "event.record(stream)": lambda acc: _recorded(acc, acc.current_stream()),
+    "stream.record_event()": lambda acc: acc.current_stream().record_event(),
+    "event.wait() of another stream": _wait_in_another,
+    "event.wait(stream)": lambda acc: _recorded(acc).wait(acc.Stream()),
+    "stream.wait_event(event)": lambda acc: acc.Stream().wait_event(_recorded(acc)),
+    "stream.wait_stream(other)": lambda acc: acc.Stream().wait_stream(acc.current_stream()),
+}
+
+
+def _expect_in_flight(accelerator: DeepSpeedAccelerator, what: str, call: Callable[[], object]) -> None:
+    """Fail if a copy that is in flight before the call has arrived after it."""
+    if current() is None:
+        call()
+        return
+    unwaited, witness = Witness(accelerator), Witness(accelerator)
+    unwaited.read()
+    if unwaited.has_arrived():  # nothing is in flight on this device
+        call()
+        return
+    accelerator.synchronize()
+    witness.read()
+    call()
+    arrived = witness.has_arrived()
+    accelerator.synchronize()
     expect(
-        witness.has_arrived(),
-        f"{what} does not wait for the device",
-        found="the host reads memory that a copy from the device has not reached",
-        expected="all work that was queued before is done when it returns",
-        do=do,
+        not arrived,
+        f"{what} waits for the device",
+        found="a copy that was in flight before the call has arrived after it",
+        expected="a call that returns at once, so that the host prepares further work meanwhile",
+        do="queue the work, or ask, without synchronizing; only synchronize() and reading values wait",
     )
 
 
-def _expect_sum(accelerator: DeepSpeedAccelerator, witness: Witness, what: str) -> None:
-    total = witness.device_tensor.sum()
+@pytest.mark.parametrize("name", _ASKING)
+def test_asking_does_not_wait(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """A question, and a mark for a profiler, waits for no work."""
+    _expect_in_flight(accelerator, name, lambda: _ASKING[name](accelerator))
+
+
+@_streams_and_events
+@pytest.mark.parametrize("name", _QUEUEING)
+def test_queueing_does_not_wait(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """Streams and events order work on the device; the host goes on."""
+    _expect_in_flight(accelerator, name, lambda: _QUEUEING[name](accelerator))
+
+
+@pytest.mark.needs("graphs")
+def test_replay_does_not_wait(accelerator: DeepSpeedAccelerator) -> None:
+    """`replay_graph` starts the work of a graph, and returns."""
+    source = torch.ones(4, device=accelerator.device())
+    source.add_(1)  # once outside, as runtimes ask for
     accelerator.synchronize()
+    graph = accelerator.create_graph()
+    with accelerator.capture_to_graph(graph):
+        source.add_(1)
+    _expect_in_flight(accelerator, "replay_graph()", lambda: accelerator.replay_graph(graph))
+
+
+_FUSED = [pytest.param(name, marks=pytest.mark.needs(name)) for name, step in STEPS.items() if step.on_device]
+
+
+@pytest.mark.parametrize("name", _FUSED)
+def test_step_does_not_wait(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """A step of an optimizer op on the device is queued; Lamb's ratio is read later, if at all."""
+    step, builder = STEPS[name], accelerator.create_op_builder(name)
+    if not builder.is_compatible():
+        return
+    op: Any = builder.load()
+    values = {**step.schedule()[0], **next(iter(step.variants.values()))}
+    lists = [[torch.ones(33, device=accelerator.device())] for _ in range(2 + step.states)]
+    flag = [torch.zeros(1, dtype=torch.int32, device=accelerator.device())] if step.many else []
+    step.call(op, lists, values, *flag)  # what is compiled or tried at the first call
+    _expect_in_flight(accelerator, f"{step.function} of {name}", lambda: step.call(op, lists, values, *flag))
+
+
+def _read_after_write(accelerator: Any, writer: Any, reader: Any) -> bool:
+    witness = Witness(accelerator)
+    with accelerator.stream(writer):
+        witness.write()
+    with accelerator.stream(reader):
+        total = witness.device_tensor.sum()
+    accelerator.synchronize()
+    return witness.sum_was_right(total)
+
+
+def _write_after_read(accelerator: Any, side: Any) -> bool:
+    witness = Witness(accelerator)
+    with accelerator.stream(side):
+        witness.read()
+    witness.overwrite()
+    accelerator.synchronize()
+    return witness.has_arrived()
+
+
+def _memory_used_again(accelerator: Any, side: Any) -> bool:
+    place = accelerator.device(accelerator.current_device())
+    source = accelerator.pin_memory(torch.full((1 << 16,), 7.0))
+    tensor = torch.zeros_like(source, device=place)
+    with accelerator.stream(side):
+        Witness(accelerator).write()  # so that the side stream is late
+        tensor.copy_(source, non_blocking=True)
+    del tensor
+    following = torch.zeros_like(source, device=place)
+    accelerator.synchronize()
+    return bool((following == 0).all().item())
+
+
+_DEPENDENCIES: dict[str, Act] = {
+    "a read after a write": lambda acc, side: _read_after_write(acc, side, None),
+    "a read after a write in the default stream": lambda acc, side: _read_after_write(acc, None, side),
+    "a write after a read": _write_after_read,
+    "memory used again": _memory_used_again,
+}
+
+
+@_streams
+@pytest.mark.parametrize("dependency", _DEPENDENCIES)
+def test_resolved_dependency_needs_no_wait(accelerator: DeepSpeedAccelerator, dependency: str) -> None:
+    """If `resolves_data_dependency()` is True, work of two streams on the same data is ordered without a wait.
+
+    DeepSpeed then calls neither `wait_stream` nor `record_stream`.
+    """
+    if not accelerator.resolves_data_dependency():
+        return
     expect(
-        witness.sum_was_right(total),
-        f"{what} does not make the current stream wait",
-        found=f"a sum of {total.item()}: taken before the other stream had written",
-        expected="the work of the other stream first",
-        do="offer the runtime's own Stream and Event classes",
+        _DEPENDENCIES[dependency](accelerator, accelerator.Stream()),
+        "resolves_data_dependency() is True, but work in two streams on the same data is not ordered",
+        found=f"{dependency} in two streams, without a wait between them: wrong numbers",
+        expected="False; True where the runtime orders such work by itself",
+        do="return False: DeepSpeed then waits for its streams, and records them on its tensors",
+    )
+
+
+@pytest.mark.needs("graphs", "streams")
+@pytest.mark.parametrize("chosen", [True, False], ids=["chosen stream", "default stream"])
+def test_replay_is_in_the_current_stream(accelerator: DeepSpeedAccelerator, chosen: bool) -> None:
+    """`replay_graph` runs in the stream that is current: after the work before it there, and before that after it."""
+    witness = Witness(accelerator)
+    doubled = witness.device_tensor * 2  # once outside, as runtimes ask for
+    accelerator.synchronize()
+    graph = accelerator.create_graph()
+    with accelerator.capture_to_graph(graph):
+        doubled = witness.device_tensor * 2
+    accelerator.synchronize()
+    stream = accelerator.Stream() if chosen else accelerator.default_stream()
+    with accelerator.stream(stream):
+        witness.write()
+        accelerator.replay_graph(graph)
+        total = doubled.sum()
+    stream.synchronize()
+    found = total.item() / 2
+    expect(
+        found == witness.device_tensor.sum().item() > 0,
+        "replay_graph() does not run in the current stream",
+        found=f"it was replayed on numbers whose sum was {found:g}, where the stream had written others before",
+        expected="the work of the current stream in its order: a copy, the replay, a sum",
+        do="replay without choosing a stream",
     )

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Collectives: two ranks on two devices, with the vendor's backend."""
+"""Collectives: two ranks on two devices, with the vendor's backend, and with the communication ops that it has."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
-from accel_testkit.suite.expect import expect, expect_type
+from accel_testkit.suite import ops
+from accel_testkit.suite.expect import expect
+from accel_testkit.suite.holds import Holds
 from accel_testkit.suite.launch import Launcher
-from accel_testkit.suite.rank.host_operations import OPERATIONS
+from accel_testkit.suite.rank.collectives import OF_GLOO
 
 pytestmark = pytest.mark.tier("multi")
 
@@ -30,6 +32,21 @@ _OUTCOMES: dict[str, list[Any]] = {
     "send_and_receive": [[10.0, 20.0], [10.0, 20.0]],
     "all_gather_object": [["rank 0", "rank 1"]] * 2,
 }
+#: The same of the calls of DeepSpeed's class for the backend ccl.
+_OF_CCL: dict[str, list[list[float]]] = {
+    "sum": [[11.0, 22.0]] * 2,
+    "most": [[10.0, 20.0]] * 2,
+    "product": [[10.0, 40.0]] * 2,
+    "alone": [[1.0, 2.0], [10.0, 20.0]],
+    "cached": [[1.0, 2.0]] * 2,
+    "inference": [[11.0, 22.0]] * 2,
+    "from the last": [[10.0, 20.0]] * 2,
+    "from the first": [[1.0, 2.0]] * 2,
+    "from itself": [[1.0, 2.0], [10.0, 20.0]],
+}
+#: Functions of the op that DeepSpeed calls in place of torch.distributed's, if the op names them.
+_COLLECTIVES = ["all_reduce", "all_reduce_caching", "barrier", "broadcast", "inference_all_reduce"]
+_LOOK = "look at the backend; declare a trait of that name where it has no such operation"
 
 
 @pytest.fixture(scope="module")
@@ -38,20 +55,28 @@ def answers(launcher: Launcher) -> Answers:
     return launcher.run("collectives", ranks=2)
 
 
-@pytest.mark.tier("host")
-def test_backend_has_a_name(accelerator: DeepSpeedAccelerator) -> None:
-    """`communication_backend_name()` is a name for torch.distributed."""
-    name = accelerator.communication_backend_name()
-    expect_type(name, str, "communication_backend_name()", do='return a name such as "hccl"')
-    expect(name, "the backend has no name", found="''", expected="a name", do='return a name such as "hccl"')
+@pytest.fixture(scope="module")
+def of_the_ops(accelerator: DeepSpeedAccelerator, launcher: Launcher) -> Answers:
+    """What two ranks found; see accel_testkit.suite.rank.comm_ops. None of them where the vendor has no such op."""
+    builders = ("CCLCommBuilder", "ShareMemCommBuilder")
+    if all(ops.is_missing(accelerator.create_op_builder(name)) for name in builders):
+        return []
+    return launcher.run("comm_ops", ranks=2)
+
+
+def _both(answers: Answers, name: str) -> list[Any]:
+    """Return what both ranks hold, or their errors."""
+    return [answer.get(name, answer.get("error")) for answer in answers]
 
 
 @pytest.mark.tier("device")
 def test_backend_is_registered(accelerator: DeepSpeedAccelerator) -> None:
-    """torch.distributed has the backend, once the accelerator is constructed."""
+    """torch.distributed has the backend `communication_backend_name()`, once the accelerator is constructed."""
     name = accelerator.communication_backend_name()
     expect(
-        torch.distributed.is_backend_available(name) and name in torch.distributed.Backend.backend_list,
+        name
+        and torch.distributed.is_backend_available(name)
+        and name in torch.distributed.Backend.backend_list,
         "torch.distributed does not have the backend",
         found=repr(name),
         expected=f"one of {', '.join(torch.distributed.Backend.backend_list)}",
@@ -61,33 +86,32 @@ def test_backend_is_registered(accelerator: DeepSpeedAccelerator) -> None:
 
 def test_ranks_join_on_their_devices(answers: Answers, traits: Traits) -> None:
     """Two ranks form a group, each on the device of its local rank, or on the one that torch knows."""
-    found = [(answer.get("world"), answer.get("device")) for answer in answers]
+    found, holds = list(zip(_both(answers, "world"), _both(answers, "device"), strict=True)), Holds()
     wanted = [[(2, 0), (2, 1)], *([[(2, 0), (2, 0)]] if "indexed_devices" in traits else [])]
-    expect(
-        found in wanted,
-        "two ranks do not form a group",
-        found=f"(size, device) {found}{_errors(answers)}",
-        expected=" or ".join(map(str, wanted)),
-        do="make set_device() and the backend work in a fresh process",
-    )
+    holds[f"size and device of each rank are one of {wanted}: {found}"] = found in wanted
+    holds.expect("a group of two ranks", "make set_device() and the backend work in a fresh process")
 
 
 @pytest.mark.parametrize("dtype", _TYPES)
 def test_all_reduce_sums(answers: Answers, dtype: str) -> None:
     """all_reduce leaves the sum over the ranks on each of them, in each type that gradients have."""
-    _expect_outcome(answers, f"all_reduce_{dtype}", [[11, 22]] * 2)
+    holds = Holds()
+    holds.equal("what ranks 0 and 1 hold", _both(answers, f"all_reduce_{dtype}"), [[11, 22]] * 2)
+    holds.expect(f"all_reduce of {dtype}", _LOOK)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.needs(n)) for n in _OUTCOMES])
 def test_operation_moves_data(answers: Answers, name: str) -> None:
     """Each operation that DeepSpeed uses leaves the right numbers on each rank."""
-    _expect_outcome(answers, name, _OUTCOMES[name])
+    holds = Holds()
+    holds.equal("what ranks 0 and 1 hold", _both(answers, name), _OUTCOMES[name])
+    holds.expect(name, _LOOK)
 
 
 @pytest.mark.parametrize("name", _OUTCOMES)
 def test_declared_operation_fails(answers: Answers, traits: Traits, name: str) -> None:
     """An operation that a trait declares missing does not leave the right numbers: it raises, or moves nothing."""
-    found = [answer.get(name) for answer in answers]
+    found = _both(answers, name)
     expect(
         name not in traits or found != _OUTCOMES[name],
         f"the trait {name} declares missing what works",
@@ -97,19 +121,15 @@ def test_declared_operation_fails(answers: Answers, traits: Traits, name: str) -
     )
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", OF_GLOO)
 def test_gloo_takes_device_tensors(answers: Answers, name: str) -> None:
     """Where the backend is gloo, an operation that it has leaves the same on device tensors as on the host's."""
-    host, device = (
-        [answer.get(f"{name} on the {where}") for answer in answers] for where in ("host", "device")
-    )
-    lacks = all(isinstance(outcome, str) for outcome in host)
-    expect(
-        lacks or device == host,
-        f"{name} of gloo leaves other data on the device",
-        found=f"{device}{_errors(answers)}",
-        expected=f"{host} on ranks 0 and 1, as with tensors of the host",
-        do="copy to the host and back where torch's gloo does not take the device's tensors",
+    host, device = (_both(answers, f"{name} on the {where}") for where in ("host", "device"))
+    holds = Holds()
+    if not all(isinstance(outcome, str) for outcome in host):  # else gloo lacks it
+        holds.equal("what ranks 0 and 1 hold on the device", device, host)
+    holds.expect(
+        f"{name} of gloo", "copy to the host and back where torch's gloo does not take device tensors"
     )
 
 
@@ -120,23 +140,46 @@ def test_barrier_holds_back(answers: Answers) -> None:
     expect(
         min(left) >= max(entered) > 0,
         "a barrier does not hold a rank back",
-        found=f"entered at {entered}, left at {left} (s){_errors(answers)}",
+        found=f"entered at {entered}, left at {left} (s); {_both(answers, 'error')}",
         expected="every rank to leave after the last one entered",
         do="make barrier() wait for all ranks",
     )
 
 
-def _expect_outcome(answers: Answers, name: str, wanted: list[Any]) -> None:
-    found = [answer.get(name) for answer in answers]
-    expect(
-        found == wanted,
-        f"{name} leaves wrong data",
-        found=f"{found}{_errors(answers)}",
-        expected=f"{wanted} on ranks 0 and 1",
-        do="look at the backend; declare a trait of that name where it has no such operation",
+def test_communication_op_is_that_of_its_groups(of_the_ops: Answers) -> None:
+    """Each function of `deepspeed_ccl_comm` leaves the right numbers in a group of all ranks and of one.
+
+    Ranks and sizes are torch.distributed's. The op names its collectives, gives addresses, and refuses other groups.
+    """
+    if not any("results" in answer or "error" in answer for answer in of_the_ops):
+        return  # the vendor has no such op
+    holds = Holds()
+    holds.equal("errors", [answer["error"] for answer in of_the_ops if answer.get("error")], [])
+    for name, wanted in _OF_CCL.items():
+        found = [answer.get("results", {}).get(name) for answer in of_the_ops]
+        holds.equal(f"what ranks 0 and 1 hold after {name}", found, wanted)
+    for rank, answer in enumerate(of_the_ops):
+        holds.equal(f"rank {rank}: other groups are refused", answer.get("others"), True)
+        holds.equal(f"rank {rank}: rank and size, of a group and of all", answer.get("place"), [rank, 2] * 2)
+        holds.equal(f"rank {rank}: addresses are numbers", answer.get("addresses"), [True, True])
+        holds.equal(f"rank {rank}: collectives", answer.get("collectives"), _COLLECTIVES)
+    holds.expect("deepspeed_ccl_comm", "map each group of ranks to the process group that was made for it")
+
+
+def test_shared_memory_adds_up(of_the_ops: Answers) -> None:
+    """`deepspeed_shm_comm` sums over the ranks, into a new tensor and in place; at level 1 there is the operator."""
+    holds = Holds()
+    for rank, answer in enumerate(of_the_ops):
+        found: dict[str, Any] = answer.get("shared memory") or {}
+        if not found and not answer.get("error"):
+            continue  # the vendor has no such op
+        total, mine = [11.0, 22.0], [1.0 * 10**rank, 2.0 * 10**rank]
+        for dtype in ("torch.float32", "torch.bfloat16"):
+            what = f"rank {rank}, {dtype}: the sum, the input as before, the sum in place, the tensor itself"
+            holds.equal(what, found.get(dtype, answer.get("error")), [total, mine, total, True])
+        level = found.get("level")
+        holds[f"level {level} has its operator"] = type(level) is int and (level == 0 or found["operator"])
+    holds.expect(
+        "deepspeed_shm_comm",
+        "reduce over all ranks; return 0 from vector_kernel_level() without the operator",
     )
-
-
-def _errors(answers: Answers) -> str:
-    texts = [f"rank {rank}: {answer['error']}" for rank, answer in enumerate(answers) if answer.get("error")]
-    return "".join(f"; {text}" for text in texts)

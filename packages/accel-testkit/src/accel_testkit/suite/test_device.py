@@ -1,75 +1,64 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Devices: names, indices, counting, waiting."""
+"""Devices: names, indices, and the current device: what chooses it, what follows it, what leaves it alone."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from operator import methodcaller
+from typing import Any
 
 import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.expect import expect, expect_raises, expect_type
+from accel_testkit.suite.device_index import call, different_devices, indexed_methods
+from accel_testkit.suite.expect import expect, expect_raises
+from accel_testkit.suite.holds import Holds, outcome
 from accel_testkit.suite.target import Target
+from accel_testkit.suite.test_tensors import constructors
 
 pytestmark = pytest.mark.tier("host")
 
-_ANSWERS = (
-    "is_available",
-    "is_synchronized_device",
-    "use_host_timers",
-    "resolves_data_dependency",
-    "handles_memory_backpressure",
-)
+_PASS_ON = "pass every form of the index on to the runtime, at each call, in the thread of the caller"
+
+
+def two_devices(function: Callable[..., None]) -> Any:
+    """Mark a check that needs two devices which have indices."""
+    return pytest.mark.tier("multi")(pytest.mark.needs("indexed_devices")(function))
+
+
+def _place(accelerator: DeepSpeedAccelerator, *index: int) -> torch.device:
+    """Return the device of a new tensor."""
+    return torch.empty(1, device=accelerator.device(*index)).device
+
+
+def _in_a_thread(work: Callable[[], Any]) -> Any:
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(work).result()
 
 
 def test_device_without_an_index_is_the_type(accelerator: DeepSpeedAccelerator) -> None:
     """`device()` and `device(None)` are torch.device objects of the type alone, for `.to(device())`."""
-    found = [accelerator.device(), accelerator.device(None)]
-    expect(
-        found == [torch.device(accelerator.device_name())] * 2,
-        "device() is not the device type",
-        found=repr(found),
-        expected=f"torch.device({accelerator.device_name()!r}) from both",
-        do="return torch.device(name); a device of the runtime's module is a context manager",
+    holds, wanted = Holds(), torch.device(accelerator.device_name())
+    holds.equal("device()", accelerator.device(), wanted)
+    holds.equal("device(None)", accelerator.device(None), wanted)
+    holds.expect(
+        "device()", "return torch.device(name); a device of the runtime's module is a context manager"
     )
 
 
 @pytest.mark.needs("indexed_devices")
 def test_device_with_an_index_keeps_it(accelerator: DeepSpeedAccelerator) -> None:
-    """`device(i)` is the torch.device of that index, whichever is current."""
-    found = [accelerator.device(0), accelerator.device(1)]
-    expect(
-        found == [torch.device(accelerator.device_name(), index) for index in (0, 1)],
-        "device(i) is not the device of that index",
-        found=repr(found),
-        expected="torch.device(type, 0) and torch.device(type, 1)",
-        do="return torch.device(name, device_index)",
-    )
-
-
-@pytest.mark.needs("indexed_devices")
-def test_device_name_with_an_index_keeps_it(accelerator: DeepSpeedAccelerator) -> None:
-    """`device_name(i)` is `type:i`, a string that torch takes as a device."""
-    name = accelerator.device_name()
-    found = [accelerator.device_name(0), accelerator.device_name(1), accelerator.device_name(device_index=1)]
-    expect(
-        found == [f"{name}:0", f"{name}:1", f"{name}:1"],
-        "device_name(i) is not the name of that device",
-        found=repr(found),
-        expected=f"{name}:0 and {name}:1",
-        do="append the index; 0 is an index too",
-    )
-
-
-@pytest.mark.parametrize("name", _ANSWERS)
-def test_answer_is_yes_or_no(accelerator: DeepSpeedAccelerator, name: str) -> None:
-    """Questions about the device are answered with True or False, never None."""
-    expect_type(getattr(accelerator, name)(), bool, f"{name}()", do="return a bool on every path")
-
-
-def test_count_is_a_number(accelerator: DeepSpeedAccelerator) -> None:
-    """`device_count()` is an int, 0 where there is no device."""
-    expect_type(accelerator.device_count(), int, "device_count()", do="return an int, also without a device")
+    """`device(i)` is the torch.device of that index, and `device_name(i)` its name, whichever is current."""
+    holds, name = Holds(), accelerator.device_name()
+    for index in (0, 1):
+        holds.equal(f"device({index})", accelerator.device(index), torch.device(name, index))
+        holds.equal(f"device_name({index})", accelerator.device_name(index), f"{name}:{index}")
+        holds.equal("device_name, by keyword", accelerator.device_name(device_index=index), f"{name}:{index}")
+    holds.expect("a device with an index", "return the type and the index; 0 is an index too")
 
 
 @pytest.mark.tier("device")
@@ -85,21 +74,10 @@ def test_device_is_available(accelerator: DeepSpeedAccelerator) -> None:
 
 
 @pytest.mark.tier("device")
-def test_current_device_is_an_index(accelerator: DeepSpeedAccelerator) -> None:
-    """`current_device()` is an int: callers index lists and name devices with it."""
-    expect_type(
-        accelerator.current_device(), int, "current_device()", do="return the index, not a name or device"
-    )
-
-
-@pytest.mark.tier("device")
 def test_current_device_name_is_that_of_the_current_device(accelerator: DeepSpeedAccelerator) -> None:
     """`current_device_name()` is `device_name(current_device())`, or the name of the device that tensors are on."""
     found, current = accelerator.current_device_name(), accelerator.current_device()
-    wanted = {
-        accelerator.device_name(current),
-        str(torch.empty(0, device=accelerator.device(current)).device),
-    }
+    wanted = {accelerator.device_name(current), str(_place(accelerator, current))}
     expect(
         found in wanted,
         "current_device_name() names another device",
@@ -111,34 +89,14 @@ def test_current_device_name_is_that_of_the_current_device(accelerator: DeepSpee
 
 @pytest.mark.tier("device")
 def test_current_device_can_be_set(accelerator: DeepSpeedAccelerator) -> None:
-    """After `set_device(0)` the current device is 0."""
+    """`set_device` takes 0, and `current_device_name()`, as torch's own do: ZeRO-3 calls it so."""
+    holds = Holds()
     accelerator.set_device(0)
-    found = accelerator.current_device()
-    expect(
-        found == 0,
-        "set_device(0) did not make 0 the current device",
-        found=repr(found),
-        expected="0",
-        do="pass the index on to the runtime",
-    )
-
-
-@pytest.mark.tier("device")
-def test_current_device_can_be_set_by_name(accelerator: DeepSpeedAccelerator) -> None:
-    """`set_device` takes `current_device_name()` too, as torch's own do: ZeRO-3 calls it so."""
-    before = accelerator.current_device()
-    try:
-        accelerator.set_device(accelerator.current_device_name())  # type: ignore[arg-type]
-        found = repr(accelerator.current_device())
-    except Exception as error:
-        found = f"{type(error).__name__}: {error}"
-    expect(
-        found == repr(before),
-        "set_device() refuses the name of a device",
-        found=found,
-        expected=f"{before!r} to be the current device still",
-        do="take an index, a torch.device or its name",
-    )
+    holds.equal("the current device after set_device(0)", accelerator.current_device(), 0)
+    name: Any = accelerator.current_device_name()
+    holds.equal(f"set_device({name!r})", outcome(lambda: accelerator.set_device(name)), None)
+    holds.equal("the current device after it", accelerator.current_device(), 0)
+    holds.expect("set_device()", "take an index, a torch.device or its name")
 
 
 @pytest.mark.tier("device")
@@ -154,64 +112,193 @@ def test_index_out_of_range_is_refused(accelerator: DeepSpeedAccelerator) -> Non
 
 
 @pytest.mark.tier("device")
-def test_synchronize_waits_for_the_device(accelerator: DeepSpeedAccelerator) -> None:
+def test_synchronize_takes_each_form(accelerator: DeepSpeedAccelerator) -> None:
     """`synchronize` takes nothing, None or an index, and returns None when the work is done."""
-    returned = [
-        accelerator.synchronize(),
-        accelerator.synchronize(None),
-        accelerator.synchronize(device_index=accelerator.current_device()),
-    ]
-    expect(
-        returned == [None] * 3,
-        "synchronize() returns something",
-        found=repr(returned),
-        expected="None, when all work queued on the device is done",
-        do="wait inside, and return nothing",
-    )
-
-
-@pytest.mark.tier("multi")
-@pytest.mark.needs("indexed_devices")
-def test_another_device_can_be_current(accelerator: DeepSpeedAccelerator, second: int) -> None:
-    """`set_device(1)` makes 1 the current device, in number and name."""
-    accelerator.set_device(second)
-    found = (accelerator.current_device(), accelerator.current_device_name())
-    expect(
-        found == (second, accelerator.device_name(second)),
-        "set_device(1) did not make 1 the current device",
-        found=repr(found),
-        expected=repr((second, accelerator.device_name(second))),
-        do="pass the index on to the runtime",
-    )
-
-
-@pytest.mark.tier("multi")
-@pytest.mark.needs("indexed_devices")
-def test_new_tensors_are_on_the_current_device(accelerator: DeepSpeedAccelerator, second: int) -> None:
-    """A tensor made with the type's name alone is on the current device."""
-    accelerator.set_device(second)
-    found = torch.empty(1, device=accelerator.device()).device
-    wanted = torch.empty(1, device=accelerator.device(second)).device
-    expect(
-        found == wanted,
-        "a new tensor is not on the current device",
-        found=str(found),
-        expected=str(wanted),
-        do="set the device in the runtime, not only in the accelerator object",
-    )
+    holds = Holds()
+    holds.equal("synchronize()", accelerator.synchronize(), None)
+    holds.equal("synchronize(None)", accelerator.synchronize(None), None)
+    index = accelerator.current_device()
+    holds.equal(f"synchronize({index})", accelerator.synchronize(device_index=index), None)
+    holds.expect("synchronize()", "wait inside, and return nothing")
 
 
 def test_setting_the_current_device_changes_nothing(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     """`set_device(current_device())` leaves the current device, in a rank that a launcher has started, too."""
+    holds = Holds()
     for rank in ("0", "1"):
         monkeypatch.setenv("LOCAL_RANK", rank)
         accelerator = target.construct()
         before = accelerator.current_device()
         accelerator.set_device(before)
-        expect(
-            accelerator.current_device() == before,
-            "set_device(current_device()) changes the device",
-            found=f"{before} before, {accelerator.current_device()} after it, with LOCAL_RANK={rank}",
-            expected="the same index",
-            do="keep the index that set_device() is given",
+        holds.equal(f"the current device, with LOCAL_RANK={rank}", accelerator.current_device(), before)
+    holds.expect("set_device(current_device())", "keep the index that set_device() is given")
+
+
+@two_devices
+@pytest.mark.parametrize("name", ["initial_seed", "current_device", "current_device_name"])
+def test_answer_is_of_the_current_device(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
+    """What takes no index answers for the device that is current now, not for the first one or the first asked."""
+    found = []
+    with different_devices(accelerator, second):
+        for current in (0, second, 0):
+            accelerator.set_device(current)
+            found.append(getattr(accelerator, name)())
+    wanted = {
+        "initial_seed": [700, 701, 700],
+        "current_device": [0, second, 0],
+        "current_device_name": [accelerator.device_name(index) for index in (0, second, 0)],
+    }[name]
+    expect(
+        found == wanted,
+        f"{name}() is not about the current device",
+        found=f"{found} while devices 0, 1, 0 were current",
+        expected=repr(wanted),
+        do="ask the runtime at each call",
+    )
+
+
+@two_devices
+@pytest.mark.parametrize("name", constructors())
+def test_constructor_uses_the_current_device(
+    accelerator: DeepSpeedAccelerator, second: int, name: str
+) -> None:
+    """`XTensor(data)` is on the device that is current, as `torch.empty(device=device())` is."""
+    holds = Holds()
+    for current in (second, 0):
+        accelerator.set_device(current)
+        tensor = getattr(accelerator, name)([1, 0])
+        holds.equal(f"{name}() while {current} is current", tensor.device, _place(accelerator, current))
+        holds.equal("on_accelerator() of it", accelerator.on_accelerator(tensor), True)
+    holds.expect(f"{name}()", "construct with device=device(), and compare the type of a tensor's device")
+
+
+@two_devices
+@pytest.mark.parametrize("where", ["here", "in a thread"])
+@pytest.mark.parametrize("form", ["by index", "by name", "by device", "by keyword"])
+def test_device_that_is_set_gets_the_tensors(
+    accelerator: DeepSpeedAccelerator, second: int, form: str, where: str
+) -> None:
+    """After `set_device` in each form new tensors are on that device, also in a thread that has used none before."""
+
+    def choose() -> list[Any]:
+        found = []
+        for index in (second, 0, second):
+            forms: dict[str, Any] = {
+                "by name": accelerator.device_name(index),
+                "by device": accelerator.device(index),
+            }
+            if form == "by keyword":
+                accelerator.set_device(device_index=index)
+            else:
+                accelerator.set_device(forms.get(form, index))
+            found.append((accelerator.current_device(), _place(accelerator)))
+        return found
+
+    found = choose() if where == "here" else _in_a_thread(choose)
+    wanted = [(index, _place(accelerator, index)) for index in (second, 0, second)]
+    distinct = len({place for _, place in wanted}) > 1
+    expect(
+        [each[0] for each in found] == [second, 0, second] and (not distinct or found == wanted),
+        f"set_device() {form}, {where}, does not choose the device of new tensors",
+        found=f"current_device() and a new tensor's device: {found}",
+        expected=f"{wanted} after devices 1, 0, 1 were chosen",
+        do=_PASS_ON,
+    )
+
+
+@two_devices
+@pytest.mark.parametrize("wrong", [None, 1.5, "meta", "no device", 99, [1]], ids=repr)
+def test_set_device_with_no_device_changes_nothing(
+    accelerator: DeepSpeedAccelerator, second: int, wrong: Any
+) -> None:
+    """What names no device of this type leaves the current device as it is, with an exception or without."""
+    holds = Holds()
+    for current in (0, second):
+        accelerator.set_device(current)
+        outcome(lambda: accelerator.set_device(wrong))
+        holds.equal(f"current_device() after set_device({wrong!r})", accelerator.current_device(), current)
+    holds.expect("set_device() of no device", "pass the argument on to the runtime as it is")
+
+
+@two_devices
+def test_each_thread_has_its_current_device(accelerator: DeepSpeedAccelerator, second: int) -> None:
+    """A device that another thread makes current is not the current one of this thread."""
+    accelerator.set_device(0)
+    holds = Holds()
+    _in_a_thread(lambda: accelerator.set_device(second))
+    holds.equal("current_device() here, after another thread chose device 1", accelerator.current_device(), 0)
+    holds.expect("the current device of a thread", "keep it in the runtime, which has one for each thread")
+
+
+@two_devices
+def test_set_device_counts_each_time(accelerator: DeepSpeedAccelerator, second: int) -> None:
+    """`set_device` chooses the device also if it was chosen before, and another thread or object chose since."""
+    holds, wanted = Holds(), (second, _place(accelerator, second))
+
+    def choose() -> Any:
+        accelerator.set_device(second)
+        return accelerator.current_device(), _place(accelerator)
+
+    choose()
+    holds.equal("in a thread, after the same index here", _in_a_thread(choose), wanted)
+    type(accelerator)().set_device(0)
+    holds.equal("after another object chose device 0", choose(), wanted)
+    holds.expect("set_device() with the index of before", _PASS_ON)
+
+
+@two_devices
+def test_variables_of_a_launcher_choose_nothing(
+    accelerator: DeepSpeedAccelerator, second: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The variables of a rank change no answer once devices are in use: DeepSpeed's ranks call `set_device`."""
+
+    def answers() -> list[object]:
+        found: list[object] = []
+        for current in (0, second):
+            accelerator.set_device(current)
+            found += [accelerator.current_device(), accelerator.current_device_name()]
+        return [*found, accelerator.device_count(), accelerator.is_available()]
+
+    before = answers()
+    for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_SIZE", "CROSS_SIZE"):
+        monkeypatch.setenv(name, "1")
+    holds = Holds()
+    holds.equal("current devices after set_device(), count, availability", answers(), before)
+    holds.expect("an answer in a job of ranks", "ask the runtime: whoever starts ranks calls set_device()")
+
+
+#: Calls without an index, beside those that are indexed_methods.
+_WITHOUT_INDEX: dict[str, Callable[[DeepSpeedAccelerator], object]] = {
+    "manual_seed": lambda accelerator: accelerator.manual_seed(3),
+    "manual_seed_all": lambda accelerator: accelerator.manual_seed_all(3),
+    "Stream": lambda accelerator: accelerator.Stream and accelerator.Stream(),
+    "Event": lambda accelerator: accelerator.Event and accelerator.Event(),
+    "lazy_call": lambda accelerator: accelerator.lazy_call(lambda: None),
+    "range_push": lambda accelerator: [accelerator.range_push("step"), accelerator.range_pop()],
+    "pin_memory": lambda accelerator: accelerator.pin_memory(torch.ones(4)),
+    "on_accelerator": lambda accelerator: accelerator.on_accelerator(torch.ones(4)),
+    **{
+        name: methodcaller(name)
+        for name in (
+            "initial_seed", "empty_cache", "is_available", "device_count", "supported_dtypes", "create_graph",
         )
+    },
+}  # fmt: skip
+
+
+@two_devices
+@pytest.mark.parametrize("name", [*(n for n in indexed_methods() if n != "set_device"), *_WITHOUT_INDEX])
+def test_current_device_stays(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
+    """A call leaves the current device as it is: with any index, also one that is refused, and on all devices."""
+    holds = Holds()
+    indices = (0, second, accelerator.device_count(), accelerator.device_name(second))
+    for current in (second, 0):
+        for index in indices:
+            accelerator.set_device(current)
+            if name in _WITHOUT_INDEX:
+                _WITHOUT_INDEX[name](accelerator)
+            else:
+                with suppress(Exception):  # whether it is refused is another check's subject
+                    call(accelerator, name, index)
+            holds.equal(f"current_device() after {name}({index!r})", accelerator.current_device(), current)
+    holds.expect(f"{name}()", "use a device by its index, or in a context that restores the former one")

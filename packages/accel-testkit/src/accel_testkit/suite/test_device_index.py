@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_core.vendor import Traits
 from accel_testkit.suite.device_index import (
     ALIKE,
     BLOCK,
@@ -24,29 +26,30 @@ from accel_testkit.suite.device_index import (
     same,
 )
 from accel_testkit.suite.expect import expect, factor
+from accel_testkit.suite.holds import Holds
+from accel_testkit.suite.test_device import two_devices
 
-pytestmark = [pytest.mark.tier("multi"), pytest.mark.needs("indexed_devices")]
+pytestmark = pytest.mark.tier("device")
 
 _BYTES = "return bytes: callers divide and compare them"
 _PASS_ON = "pass the index on to the runtime; None is the current device, and 0 is an index too"
-#: The trait without which a method tells no devices apart.
-_NEEDS = {
-    "current_stream": "streams",
-    "default_stream": "streams",
-    "memory_reserved": "reserved_memory",
-    "max_memory_reserved": "reserved_memory",
-    "memory_cached": "reserved_memory",
-    "max_memory_cached": "reserved_memory",
-}
+#: How far two readings of memory may be apart on a type with one device.
+_SEEN = 30 << 20
+_NAMES = [name for name in indexed_methods() if name not in NAMING]
 
 
 def _parameters(names: Any) -> list[Any]:
+    """Return parameters that need the trait without which a method tells no devices apart."""
+    traits = {name: "streams" for name in READERS if "stream" in name}
+    traits |= {
+        name: "reserved_memory" for name in (*READERS, *RESETS) if "reserved" in name or "cached" in name
+    }
     return [
-        pytest.param(name, marks=[pytest.mark.needs(_NEEDS[name])] if name in _NEEDS else [])
-        for name in names
+        pytest.param(name, marks=pytest.mark.needs(traits[name]) if name in traits else ()) for name in names
     ]
 
 
+@two_devices
 @pytest.mark.parametrize("name", _parameters(READERS))
 def test_index_chooses_the_device(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
     """With an index a method answers for that device, whichever device is current."""
@@ -56,11 +59,11 @@ def test_index_chooses_the_device(accelerator: DeepSpeedAccelerator, second: int
             accelerator.set_device(current)
             found[current] = [read(accelerator, name, 0), read(accelerator, name, second)]
             found[current] += [read(accelerator, name, device_index=i) for i in (0, second)]
-    apart = name in ALIKE or not same(name, *found[0][:2])
-    steady = all(
-        same(name, a, b) for values in found.values() for a, b in zip(values, found[0][:2] * 2, strict=True)
-    )
     first, other = found[0][:2]
+    apart = name in ALIKE or not same(name, first, other)
+    steady = all(
+        same(name, a, b) for values in found.values() for a, b in zip(values, [first, other] * 2, strict=True)
+    )
     unit = factor(abs(first - other), 2 * BLOCK) if isinstance(first, int) else ""
     expect(
         apart and steady,
@@ -73,81 +76,69 @@ def test_index_chooses_the_device(accelerator: DeepSpeedAccelerator, second: int
     )
 
 
+@two_devices
 @pytest.mark.parametrize("name", _parameters(n for n in READERS if n not in EXPLICIT))
 def test_no_index_is_the_current_device(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
     """Without an index, and with None, a method answers for the current device, also when that is device 1."""
-    wrong = []
+    holds = Holds()
     with different_devices(accelerator, second):
         for current in (second, 0, second):
             accelerator.set_device(current)
             wanted = read(accelerator, name, current)
-            found = [read(accelerator, name), read(accelerator, name, None)]
-            wrong += [(current, value, wanted) for value in found if not same(name, value, wanted)]
-    expect(
-        not wrong,
-        f"{name}() is not about the current device",
-        found="; ".join(f"device {c} current: {v!r:.100}, and of it {w!r:.100}" for c, v, w in wrong),
-        expected=f"{name}(current_device())",
-        do=_PASS_ON,
-    )
+            for index in ((), (None,)):
+                found = read(accelerator, name, *index)
+                what = f"{name}{index} is {found!r:.100}, {name}({current}) {wanted!r:.100}"
+                holds[what] = same(name, found, wanted)
+    holds.expect(f"{name}() without an index", _PASS_ON)
 
 
+@two_devices
 @pytest.mark.parametrize("name", _parameters(n for n in READERS if n not in ALIKE))
 def test_device_as_an_index_is_that_device(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
     """A torch.device or its name in place of an index means that device, or is refused; never another device."""
-    wrong = []
+    holds = Holds()
     with different_devices(accelerator, second):
         for current, other in ((0, second), (second, 0)):
             accelerator.set_device(current)
             wanted = read(accelerator, name, other)
             for form in (torch.device(accelerator.device_name(), other), accelerator.device_name(other)):
                 try:
-                    value = read(accelerator, name, form)
+                    found = read(accelerator, name, form)
                 except Exception:  # refused
                     continue
-                if not same(name, value, wanted):
-                    wrong.append(f"{form!r}: {value!r:.100}, {name}({other}): {wanted!r:.100}")
-    expect(
-        not wrong,
-        f"{name}() takes a device for another one",
-        found="; ".join(wrong),
-        expected="the device that was named, or an exception",
-        do="pass the argument on to the runtime, or use its index",
-    )
+                what = f"{name}({form!r}) is {found!r:.100}, {name}({other}) {wanted!r:.100}"
+                holds[what] = same(name, found, wanted)
+    holds.expect(f"{name}() of a device", "pass the argument on to the runtime, or use its index")
 
 
-@pytest.mark.parametrize("name", _parameters(n for n in indexed_methods() if n not in NAMING))
+@two_devices
+@pytest.mark.parametrize("name", _parameters(_NAMES))
 def test_index_without_a_device_is_refused(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
     """An index that there is no device for raises; it is never the current device, nor 0."""
-    try:
-        found = f"{call(accelerator, name, accelerator.device_count())!r:.200}"
-    except Exception:
-        return
-    expect(
-        False,
-        f"{name}() accepts an index out of range",
-        found=f"{found} for index {accelerator.device_count()} of {accelerator.device_count()} devices",
-        expected="the runtime's exception",
-        do="let the runtime's error through, or compare with device_count()",
-    )
+    holds = Holds()
+    count = accelerator.device_count()
+    holds.raises(Exception, f"{name}({count}) of {count} devices", lambda: call(accelerator, name, count))
+    holds.expect(f"{name}() out of range", "let the runtime's error through, or compare with device_count()")
 
 
+@two_devices
 @pytest.mark.parametrize("index", ["none", "0", "1"])
-@pytest.mark.parametrize("name", RESETS)
-@pytest.mark.needs("memory_peaks", "reserved_memory")
+@pytest.mark.parametrize("name", _parameters(RESETS))
+@pytest.mark.needs("memory_peaks")
 def test_reset_reaches_one_device(
     accelerator: DeepSpeedAccelerator, second: int, name: str, index: str
 ) -> None:
     """A reset of peaks reaches the device of its index, without one the current device, and no other."""
     figure = getattr(accelerator, RESETS[name])
     with different_devices(accelerator, second):
-        _raise_peaks(accelerator, second)
+        for device in (0, second):  # raises the peaks
+            torch.empty(2 * BLOCK, dtype=torch.uint8, device=accelerator.device(device))
+        accelerator.empty_cache()
         before = figure(0), figure(second)
         accelerator.set_device(second)
         getattr(accelerator, name)(*([] if index == "none" else [int(index)]))
         falls = [b - figure(i) for b, i in zip(before, (0, second), strict=True)]
-    fell = [fall > BLOCK // 2 for fall in falls]
-    wanted = [index == "0", index != "0"]
+    fell, wanted = [fall > BLOCK // 2 for fall in falls], [index == "0", index != "0"]
     unit = factor(max(falls), 2 * BLOCK)
     expect(
         fell == wanted,
@@ -158,29 +149,88 @@ def test_reset_reaches_one_device(
     )
 
 
-def _raise_peaks(accelerator: DeepSpeedAccelerator, second: int) -> None:
-    for index in (0, second):
-        block = torch.empty(2 * BLOCK, dtype=torch.uint8, device=accelerator.device(index))
-        del block
-    accelerator.empty_cache()
-
-
+@two_devices
 @pytest.mark.parametrize("index", ["none", "0", "1"])
 def test_state_is_restored_on_one_device(accelerator: DeepSpeedAccelerator, second: int, index: str) -> None:
     """`set_rng_state` reaches the device of its index, without one the current device, and no other."""
+    holds, chosen = Holds(), 0 if index == "0" else second
     accelerator.set_device(second)
     accelerator.manual_seed_all(71)
-    state = accelerator.get_rng_state(0 if index == "0" else second)
-    accelerator.manual_seed_all(72)
+    state = accelerator.get_rng_state(chosen).clone()
+    for device in (0, second):  # so that the states of the devices differ too
+        accelerator.default_generator(device).manual_seed(72 + device)
     before = [read(accelerator, "get_rng_state", i) for i in (0, second)]
     accelerator.set_rng_state(state, *([] if index == "none" else [int(index)]))
-    after = [read(accelerator, "get_rng_state", i) for i in (0, second)]
-    changed = [a != b for a, b in zip(before, after, strict=True)]
-    wanted = [index == "0", index != "0"]
+    for device, former in zip((0, second), before, strict=True):
+        wanted = bytes(state.tolist()) if device == chosen else former
+        after = read(accelerator, "get_rng_state", device)
+        holds[f"the state of device {device}, with device 1 current and index {index}"] = after == wanted
+    holds["a state moves with a seed"] = before[0] != before[1] != bytes(state.tolist()) != before[0]
+    holds.expect("set_rng_state()", _PASS_ON)
+
+
+@pytest.fixture
+def one_device(accelerator: DeepSpeedAccelerator, traits: Traits) -> Iterator[bool]:
+    """Whether indices are no devices here; the current device is the first one again afterwards."""
+    accelerator.set_device(0)
+    yield "indexed_devices" in traits
+    accelerator.set_device(0)
+
+
+@pytest.mark.parametrize("name", _NAMES)
+def test_index_of_the_only_device_is_accepted(
+    accelerator: DeepSpeedAccelerator, one_device: bool, name: str
+) -> None:
+    """Without indexed devices, a method takes the current index, and answers as it does without one.
+
+    Another index raises or is ignored; it never changes what the answer is about.
+    """
+    if not one_device:
+        return
+    index, holds = accelerator.current_device(), Holds()
+    wanted: Any = None
+    if name in READERS:
+        wanted = read(accelerator, name, *([index] if name in EXPLICIT else []))
+
+    def about(what: str, *indices: Any, **by_name: Any) -> None:
+        found: Any = read(accelerator, name, *indices, **by_name) if name in READERS else None
+        alike = abs(found - wanted) < _SEEN if "memory" in name and name in READERS else found == wanted
+        holds[f"{name}() with {what} is {found!r:.200}, without one {wanted!r:.200}"] = alike
+
+    call(accelerator, name, index)
+    about("the current index", index)
+    if name in READERS:
+        about("the current index by name", device_index=index)
+    try:
+        call(accelerator, name, index + 1)
+    except Exception:  # refused
+        pass
+    else:
+        about("another index", index + 1)
+    holds.expect(
+        f"{name}() of the only device", "take None and the current index alike; drop or refuse others"
+    )
+
+
+def test_index_of_no_device_is_treated_alike(
+    accelerator: DeepSpeedAccelerator, one_device: bool, traits: Traits
+) -> None:
+    """Without indexed devices, either every method drops another index, or every method refuses it."""
+    if not one_device:
+        return
+    dropping, refusing = [], []
+    for name in _NAMES:
+        if "streams" in traits and name.endswith("_stream"):
+            continue
+        try:
+            call(accelerator, name, accelerator.current_device() + 1)
+            dropping.append(name)
+        except Exception:
+            refusing.append(name)
     expect(
-        changed == wanted,
-        "set_rng_state() sets the state of another device",
-        found=f"with device 1 current and index {index}, devices 0 and 1 changed: {changed}",
-        expected=repr(wanted),
-        do=_PASS_ON,
+        not refusing or not dropping,
+        "some methods refuse the index of no device, and some drop it",
+        found=f"{', '.join(dropping)} take another index; {', '.join(refusing)} do not",
+        expected="one of the two for all of them: callers pass the same index to each",
+        do="derive from accel_core.OneDeviceAccelerator, which refuses it everywhere",
     )

@@ -1,23 +1,38 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Identity: an accelerator in every method, by the names and call shapes that callers use."""
+"""Identity: an accelerator in every method, by the names and call shapes that callers and stock DeepSpeed use."""
 
 from __future__ import annotations
 
+import importlib
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_core.op_builder.names import UPSTREAM
 from accel_core.selection.current import ACCELERATOR_BASES
 from accel_core.vendor import Support, Trait, Traits
+from accel_testkit.suite import ops
 from accel_testkit.suite.call_signatures import public_members, signature_problem
-from accel_testkit.suite.expect import expect, expect_type
+from accel_testkit.suite.expect import expect
+from accel_testkit.suite.holds import Holds, outcome
 from accel_testkit.suite.target import Target
 
 pytestmark = pytest.mark.tier("host")
+
+_DERIVE = "derive from accel_core.TorchDeviceAccelerator, and call super().__init__()"
+#: Methods whose arguments changed between the series; every form is called in test_pinned_memory.py.
+_OF_TWO_FORMS = {"pin_memory"}
+
+
+@pytest.fixture
+def interface(upstream: Any) -> Any:
+    """DeepSpeed's own abstract accelerator."""
+    return importlib.import_module("deepspeed.accelerator.abstract_accelerator").DeepSpeedAccelerator
 
 
 def test_is_an_accelerator(accelerator: Any) -> None:
@@ -27,81 +42,93 @@ def test_is_an_accelerator(accelerator: Any) -> None:
         "the object is not an accelerator",
         found=f"{type(accelerator).__name__}, derived from {type(accelerator).__mro__[1].__name__}",
         expected="accel_core.DeepSpeedAccelerator among its bases",
-        do="derive from accel_core.TorchDeviceAccelerator",
+        do=_DERIVE,
     )
 
 
 def test_can_be_constructed_again(target: Target, accelerator: DeepSpeedAccelerator) -> None:
     """A second object of the class works beside the first, for the same devices."""
-    again = target.construct()
-    expect(
-        again is not accelerator and again.device_name() == accelerator.device_name(),
-        "the class cannot be constructed twice",
-        found=f"{again!r} for {again.device_name()}, after {accelerator!r}",
-        expected="a new object for the same device type",
-        do="register runtimes once, at import, and keep the constructor free of global state",
+    again, holds = target.construct(), Holds()
+    holds["it is a new object"] = again is not accelerator
+    holds.equal("its device_name()", again.device_name(), accelerator.device_name())
+    holds.expect(
+        "a second object", "register runtimes once, at import; keep the constructor free of global state"
     )
 
 
 def test_has_every_method(accelerator: DeepSpeedAccelerator) -> None:
-    """Every public name of the interface is there."""
-    missing = [name for name in public_members() if not hasattr(accelerator, name)]
-    expect(
-        not missing,
-        "the accelerator lacks methods",
-        found=", ".join(missing),
-        expected="every public name of accel_core.DeepSpeedAccelerator",
-        do="derive from accel_core.TorchDeviceAccelerator, and remove no attribute",
-    )
+    """Every public name of the interface is there, and takes its arguments by position and by name."""
+    holds = Holds({name: hasattr(accelerator, name) for name in public_members()})
+    functions = {name: member for name, member in public_members().items() if inspect.isfunction(member)}
+    _expect_call_shapes(accelerator, functions, holds)
 
 
-def test_call_shapes_are_the_interface_s(accelerator: DeepSpeedAccelerator) -> None:
-    """Every method takes the interface's arguments, by position and by name, with a default where it has one."""
-    misfits = [
-        text
-        for name, member in public_members().items()
-        if inspect.isfunction(member)
-        and (text := signature_problem(member, getattr(accelerator, name, None)))
-    ]
-    expect(
-        not misfits,
-        "methods cannot be called as the interface says",
-        found="; ".join(misfits),
-        expected="the parameters of accel_core.DeepSpeedAccelerator, and at most optional ones beside them",
-        do="copy the signature from the interface",
+def test_has_every_method_of_upstream(accelerator: DeepSpeedAccelerator, interface: Any) -> None:
+    """Every public method of the installed DeepSpeed's interface is there, and can be called as it says."""
+    methods = {
+        name: member
+        for name, member in inspect.getmembers(interface, inspect.isfunction)
+        if not name.startswith("_") and name not in _OF_TWO_FORMS
+    }
+    _expect_call_shapes(accelerator, methods, Holds())
+
+
+def _expect_call_shapes(accelerator: Any, functions: Mapping[str, Any], holds: Holds) -> None:
+    for name, member in functions.items():
+        problem = signature_problem(member, getattr(accelerator, name, None))
+        holds[problem or f"the call shape of {name}"] = not problem
+    holds.expect(
+        "an interface's method", "copy the signature from the interface; further parameters are optional"
     )
 
 
 def test_name_is_the_torch_device_type(accelerator: DeepSpeedAccelerator) -> None:
     """`device_name()` is a device type that torch knows, and the type of `device()`."""
-    name = accelerator.device_name()
-    expect_type(name, str, "device_name()", do='return the device type, such as "npu"')
-    try:
-        known = torch.device(name).type == name == torch.device(accelerator.device()).type
-    except (RuntimeError, TypeError):
-        known = False
-    expect(
-        known,
-        "device_name() is not torch's name of the device type",
-        found=f"device_name() {name!r}, device() {accelerator.device()!r}",
-        expected="a name that torch.device() takes, without an index, and the type of device()",
-        do="use the name under which the runtime registers with torch",
-    )
+    holds, name = Holds(), accelerator.device_name()
+    holds.equal("its type in torch", outcome(lambda: torch.device(name).type), name)
+    holds.equal("the type of device()", outcome(lambda: torch.device(accelerator.device()).type), name)
+    holds.expect(f"device_name() {name!r}", "use the name under which the runtime registers with torch")
 
 
 def test_traits_have_reasons(traits: Traits) -> None:
     """Every declared trait is a Trait with a sentence why: users, skips and docs print it."""
-    bad = [
-        name
-        for name, trait in traits.items()
-        if not isinstance(trait, Trait)
-        or not isinstance(trait.support, Support)
-        or len(trait.reason.split()) < 2
-    ]
-    expect(
-        not bad,
-        "traits without a reason",
-        found=", ".join(bad),
-        expected="accel_core.Trait(Support, sentence) for each",
-        do="say in traits.py what the device or its runtime lacks",
+    holds = Holds()
+    for name, trait in traits.items():
+        whole = isinstance(trait, Trait) and isinstance(trait.support, Support)
+        holds[f"{name}: {trait}"] = whole and len(trait.reason.split()) > 1
+    holds.expect("a trait", "say in traits.py what the device or its runtime lacks: Trait(Support, sentence)")
+
+
+def test_deepspeed_takes_it_for_its_accelerator(
+    accelerator: DeepSpeedAccelerator, interface: Any, upstream: Any
+) -> None:
+    """It is an instance of DeepSpeed's own class; once set, `deepspeed.accelerator.get_accelerator()` is this object.
+
+    DeepSpeed reads `_name` and `_communication_backend_name` without the methods.
+    """
+    holds, backend = Holds(), accelerator._communication_backend_name
+    holds[f"it is an instance of {interface.__module__}.{interface.__name__}"] = isinstance(
+        accelerator, interface
+    )
+    found = upstream.accelerator.get_accelerator()
+    holds[f"get_accelerator() is {found!r}; is the bridge off (ACCEL_BRIDGE=0)?"] = found is accelerator
+    holds.equal("_name", accelerator._name, accelerator.device_name())
+    holds[f"_communication_backend_name is {backend!r}"] = isinstance(backend, str) and backend
+    holds.expect("the accelerator of DeepSpeed", f"{_DERIVE}; see docs/upstream.md")
+
+
+@pytest.mark.usefixtures("upstream")
+def test_deepspeed_s_builders_are_this_device_s(accelerator: DeepSpeedAccelerator) -> None:
+    """The builder names in `deepspeed.ops.op_builder`, and `ds_report`'s table, are of this accelerator's builders."""
+    module, holds = importlib.import_module("deepspeed.ops.op_builder"), Holds()
+    for name in UPSTREAM:
+        if hasattr(module, name):
+            found = type(getattr(module, name)())
+            holds[f"{name} is {found}"] = found is type(accelerator.create_op_builder(name))
+    listed = importlib.import_module("deepspeed.ops.op_builder.all_ops").ALL_OPS
+    wanted = {accelerator.create_op_builder(name).name for name in ops.found_by_upstream(accelerator)}
+    holds.equal("the ops in ds_report", sorted(listed), sorted(wanted))
+    holds.expect(
+        "the builders",
+        "answer get_op_builder() and create_op_builder() alike, with the files of op_builder_dir()",
     )

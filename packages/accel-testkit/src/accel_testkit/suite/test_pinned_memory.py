@@ -1,254 +1,251 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Pinned memory: page-locked host tensors, in the call forms of every supported DeepSpeed."""
+"""Pinned memory: page-locked host tensors in the call forms of every supported DeepSpeed, and its other allocator."""
 
 from __future__ import annotations
 
+import mmap
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.expect import expect, expect_raises
+from accel_core.vendor import Traits
+from accel_testkit.suite.expect import expect
+from accel_testkit.suite.holds import Holds, outcome
 
 pytestmark = pytest.mark.tier("device")
 
-#: The ways DeepSpeed asks for a pinned copy: 0.19's, then 0.18's with align_bytes.
-_FORMS: dict[str, Callable[[DeepSpeedAccelerator, torch.Tensor], torch.Tensor]] = {
-    "plain": lambda acc, tensor: acc.pin_memory(tensor),
-    "make_copy": lambda acc, tensor: acc.pin_memory(tensor, make_copy=True, match_shape=True),
-    "align_bytes": lambda acc, tensor: acc.pin_memory(tensor, align_bytes=0),
-    "align_bytes by position": lambda acc, tensor: acc.pin_memory(tensor, 0),
+_pins = pytest.mark.needs("pinned_memory")
+_DERIVE = "derive from accel_core's PinnedMemoryInterface, and override its _torch_ methods only"
+_ASK = "ask the runtime about tensor.data_ptr() at each call, and keep nothing by tensor or address"
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A call that locks memory, and the form of what it gives."""
+
+    call: Callable[[Any, torch.Tensor], torch.Tensor]
+    shape: tuple[int, ...] = (2, 3)
+    dtype: torch.dtype = torch.float32
+    copies: bool = False
+
+
+#: The ways DeepSpeed asks for pinned memory like a tensor (2, 3): 0.19's, and 0.18's with align_bytes.
+_WAYS = {
+    "copy": _Way(lambda acc, host: acc.pin_memory(host), copies=True),
+    "make_copy": _Way(lambda acc, host: acc.pin_memory(host, make_copy=True, match_shape=True), copies=True),
+    "a byte's alignment": _Way(lambda acc, host: acc.pin_memory(host, 1), copies=True),
+    "no copy": _Way(lambda acc, host: acc.pin_memory(host, make_copy=False)),
+    "no copy, flat": _Way(lambda acc, host: acc.pin_memory(host, make_copy=False, match_shape=False), (6,)),
+    "lengths": _Way(lambda acc, host: acc.pin_empty(4, 5, dtype=torch.int64), (4, 5), torch.int64),
+    "one length": _Way(lambda acc, host: acc.pin_empty(7, dtype=torch.uint8), (7,), torch.uint8),
+    "a shape": _Way(lambda acc, host: acc.pin_empty((4, 5), dtype=torch.half), (4, 5), torch.half),
+    "like": _Way(lambda acc, host: acc.pin_empty_like(host)),
+    "like, a type": _Way(lambda acc, host: acc.pin_empty_like(host, dtype=torch.double), dtype=torch.double),
+}
+#: Whole pages, which another allocator does not promise.
+_PAGES = {
+    "align_bytes": _Way(lambda acc, host: acc.pin_memory(host, align_bytes=0), copies=True),
+    "align_bytes by position": _Way(lambda acc, host: acc.pin_memory(host, 0), copies=True),
+}
+_TENSORS: dict[str, Callable[[], torch.Tensor]] = {
+    "bfloat16": lambda: torch.arange(7.0).to(torch.bfloat16),
+    "float16": lambda: torch.arange(7.0).half(),
+    "float64": lambda: torch.arange(7.0).double() / 3,
+    "int64": lambda: torch.tensor([2**63 - 1, -(2**63), 2**53 + 1, 0]),
+    "bool": lambda: torch.tensor([True, False, True]),
+    "uint8": lambda: torch.arange(7, dtype=torch.uint8),
+    "transposed": lambda: torch.arange(12.0).reshape(3, 4).t(),
+    "every other": lambda: torch.arange(12.0)[1::2],
+    "a column": lambda: torch.arange(12.0).reshape(3, 4)[:, 1],
+    "scalar": lambda: torch.tensor(3.5),
+    "empty": lambda: torch.empty(0),
+    "no rows": lambda: torch.empty(0, 3, dtype=torch.float16),
 }
 
 
 @pytest.fixture
 def host() -> torch.Tensor:
     """A tensor in ordinary host memory."""
-    return torch.arange(6, dtype=torch.float32).reshape(2, 3)
+    return torch.arange(1, 7, dtype=torch.float32).reshape(2, 3)
 
 
-@pytest.mark.parametrize("form", _FORMS)
-def test_copy_has_the_data(accelerator: DeepSpeedAccelerator, host: torch.Tensor, form: str) -> None:
-    """`pin_memory` gives a host tensor with the same values, shape and type, in old and new call forms."""
-    pinned = _FORMS[form](accelerator, host)
-    expect(
-        pinned.device.type == "cpu" and pinned.dtype == host.dtype and torch.equal(pinned, host),
-        "pin_memory() loses the tensor's data",
-        found=repr(pinned),
-        expected=repr(host),
-        do="copy the values into the page-locked tensor",
-    )
+def _expect_form(given: torch.Tensor, way: _Way, host: torch.Tensor, holds: Holds) -> None:
+    found, wanted = (tuple(given.shape), given.dtype, given.device.type), (way.shape, way.dtype, "cpu")
+    holds.equal("its shape, type and place", found, wanted)
+    holds[f"its values: {given}"] = not way.copies or torch.equal(given, host)
 
 
-@pytest.mark.needs("pinned_memory")
-@pytest.mark.parametrize("form", _FORMS)
-def test_copy_is_pinned(accelerator: DeepSpeedAccelerator, host: torch.Tensor, form: str) -> None:
-    """What `pin_memory` gives is page-locked: `is_pinned` says so."""
-    _expect_pinned(accelerator, _FORMS[form](accelerator, host), f"pin_memory ({form})")
-
-
-def test_ordinary_memory_is_not_pinned(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
-    """`is_pinned` is False for ordinary host memory, unless the device shares the host's memory and locks none."""
-    if not accelerator.torch_pins_host_memory and accelerator.is_pinned(torch.empty(1)):
-        return
-    expect(
-        accelerator.is_pinned(host) is False,
-        "is_pinned() takes ordinary memory for pinned",
-        found=repr(accelerator.is_pinned(host)),
-        expected="False",
-        do="ask the runtime about this tensor's memory",
-    )
-
-
-@pytest.mark.needs("pinned_memory")
-@pytest.mark.parametrize(
-    ("match_shape", "shape"), [(True, (2, 3)), (False, (6,))], ids=["same shape", "flat"]
-)
-def test_buffer_without_a_copy(
-    accelerator: DeepSpeedAccelerator, host: torch.Tensor, match_shape: bool, shape: tuple[int, ...]
+@pytest.mark.parametrize("way", [*_WAYS, *_PAGES])
+def test_memory_has_the_form_asked_for(
+    accelerator: DeepSpeedAccelerator, host: torch.Tensor, traits: Traits, way: str
 ) -> None:
-    """`make_copy=False` gives a pinned buffer of the same type and size, flat without match_shape."""
-    buffer = accelerator.pin_memory(host, make_copy=False, match_shape=match_shape)
-    _expect_buffer(accelerator, buffer, shape, torch.float32)
+    """A pinned copy has the values, shape and type, a buffer the form asked for; each is new host memory.
+
+    Where nothing is locked a copy may be the tensor itself.
+    """
+    holds, wanted, before = Holds(), {**_WAYS, **_PAGES}[way], host.clone()
+    given = [wanted.call(accelerator, host) for _ in range(2)]
+    _expect_form(given[0], wanted, host, holds)
+    if not wanted.copies or "pinned_memory" not in traits:
+        for number, tensor in enumerate(given):
+            tensor.fill_(number)
+        holds["another call gives other memory"] = bool((given[0] == 0).all())
+        holds.equal("the tensor, once that memory was filled", host.tolist(), before.tolist())
+    holds.expect(f"pinned memory ({way})", f"lock new memory for each call; {_DERIVE}")
 
 
-@pytest.mark.needs("pinned_memory")
-def test_empty_buffers(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
-    """`pin_empty` and `pin_empty_like` give pinned buffers of the shape and type asked for."""
-    _expect_buffer(accelerator, accelerator.pin_empty(4, 2, dtype=torch.float16), (4, 2), torch.float16)
-    _expect_buffer(accelerator, accelerator.pin_empty_like(host), (2, 3), torch.float32)
+@_pins
+@pytest.mark.parametrize("way", [*_WAYS, *_PAGES])
+def test_memory_is_pinned(accelerator: DeepSpeedAccelerator, host: torch.Tensor, way: str) -> None:
+    """What locks memory gives page-locked memory, of which each part is: DeepSpeed cuts buffers into parts."""
+    given, holds = {**_WAYS, **_PAGES}[way].call(accelerator, host), Holds()
+    pinned = given.view(-1)
+    views = {
+        "all of it": given,
+        "the end": pinned[-1:],
+        "the middle": pinned.narrow(0, 2, 3),
+        "every other": pinned[1::2],
+        "its bytes": pinned.view(torch.uint8)[5:],
+    }
+    for name, view in views.items():
+        holds.equal(f"is_pinned() of {name}", accelerator.is_pinned(view), True)
+    holds.expect(
+        f"pinned memory ({way})", "let is_pinned() ask who locked it about the whole range that is locked"
+    )
 
 
-@pytest.mark.needs("pinned_memory")
+@_pins
+@pytest.mark.parametrize("kind", _TENSORS)
+def test_any_tensor_is_copied(accelerator: DeepSpeedAccelerator, kind: str) -> None:
+    """`pin_memory` keeps values, shape and type of tensors of any type, size and stride."""
+    holds = Holds()
+    for form in (1, 0):
+        pinned = accelerator.pin_memory(_TENSORS[kind](), align_bytes=form)
+        holds.same(f"align_bytes={form}: {pinned!r}", pinned, _TENSORS[kind]())
+        locked = pinned.device.type == "cpu" and (not pinned.numel() or accelerator.is_pinned(pinned))
+        holds[f"align_bytes={form} is pinned"] = locked
+    holds.expect(
+        f"a pinned copy ({kind})", "copy element by element, of any stride, into memory of the same type"
+    )
+
+
+@_pins
 def test_buffers_have_any_shape(accelerator: DeepSpeedAccelerator) -> None:
     """`pin_empty` takes its shape as numbers, a list, a tuple or a torch.Size, and one without elements too."""
     shapes: list[tuple[Any, ...]] = [(4, 2), ([4, 2],), ((4, 2),), (torch.Size([4, 2]),), (3,), ([],)]
-    shapes += [(0,), (0, 3), ([2, 0],)]
-    wrong = []
-    for shape in shapes:
+    holds = Holds()
+    for shape in [*shapes, (0,), (0, 3), ([2, 0],)]:
         wanted = torch.empty(*shape, dtype=torch.float16)
         for buffer in (
             accelerator.pin_empty(*shape, dtype=torch.float16),
             accelerator.pin_empty_like(wanted),
             accelerator.pin_memory(wanted, make_copy=False),
         ):
-            if (buffer.shape, buffer.dtype, buffer.device) != (wanted.shape, wanted.dtype, wanted.device):
-                wrong.append(f"{shape}: {tuple(buffer.shape)} {buffer.dtype} on {buffer.device}")
-            elif buffer.numel() and not accelerator.is_pinned(buffer):
-                wrong.append(f"{shape}: not pinned")
-    expect(
-        not wrong,
-        "pinned buffers have another shape, or are not pinned",
-        found="; ".join(wrong),
-        expected="what torch.empty makes of the same arguments, page-locked",
-        do="derive from accel_core's PinnedMemoryInterface, and override its _torch_ methods only",
+            form = (buffer.shape, buffer.dtype, buffer.device)
+            holds.equal(f"{shape}", form, (wanted.shape, wanted.dtype, wanted.device))
+            holds[f"{shape} is pinned"] = not buffer.numel() or accelerator.is_pinned(buffer)
+    holds.expect("a pinned buffer", _DERIVE)
+
+
+@_pins
+def test_whole_pages_begin_at_a_page(accelerator: DeepSpeedAccelerator) -> None:
+    """`pin_memory(tensor, align_bytes=0)` begins at a page, whatever the tensor's size: O_DIRECT needs it."""
+    holds, pinned = Holds(), []
+    for size in (1, 7, 1000, 5000):
+        pinned.append(accelerator.pin_memory(torch.ones(size), align_bytes=0))
+        offset = pinned[-1].data_ptr() % mmap.PAGESIZE
+        holds.equal(f"bytes behind the beginning of a page, for {size} elements", offset, 0)
+    holds.expect(
+        "pin_memory(align_bytes=0)", "override pin_aligned(): lock more than is needed, begin at a page"
     )
 
 
-def test_buffers_are_new_host_memory(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
-    """Buffers without a copy are new host tensors of the form asked for, also where nothing is locked."""
-    before = host.clone()
-    buffers = {
-        "pin_empty": (accelerator.pin_empty(4, 2, dtype=torch.float16), (4, 2), torch.float16),
-        "pin_empty_like": (accelerator.pin_empty_like(host), (2, 3), torch.float32),
-        "pin_memory, no copy": (accelerator.pin_memory(host, make_copy=False), (2, 3), torch.float32),
-        "pin_memory, no copy, flat": (
-            accelerator.pin_memory(host, make_copy=False, match_shape=False),
-            (6,),
-            torch.float32,
-        ),
-        "pin_empty_like, a type": (accelerator.pin_empty_like(host, dtype=torch.int64), (2, 3), torch.int64),
-    }
-    wrong = []
-    for name, (buffer, shape, dtype) in buffers.items():
-        if (tuple(buffer.shape), buffer.dtype, buffer.device.type) != (shape, dtype, "cpu"):
-            wrong.append(f"{name}: {tuple(buffer.shape)} {buffer.dtype} on {buffer.device}")
-        else:
-            buffer.fill_(7)
-    expect(
-        not wrong and torch.equal(host, before),
-        "a buffer has another form, or is the tensor that it was to be like",
-        found="; ".join(wrong) or f"the tensor holds {host.tolist()} once the buffers were filled",
-        expected="new host memory of the shape and type asked for",
-        do="return tensor.new_empty(shape) where there is nothing to lock",
-    )
+def test_device_other_than_the_host_is_refused(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
+    """`pin_empty` and `pin_empty_like` raise ValueError for a device other than the CPU."""
+    holds = Holds()
+    for device in {"meta", accelerator.device().type} - {"cpu"}:
+        calls: dict[str, Callable[[], Any]] = {
+            "pin_empty": partial(accelerator.pin_empty, 4, dtype=torch.float32, device=device),
+            "pin_empty_like": partial(accelerator.pin_empty_like, host, device=device),
+        }
+        for name, call in calls.items():
+            holds.raises(ValueError, f"{name}(device={device!r})", call)
+    holds.expect("pinned memory on a device", _DERIVE)
 
 
-def test_locks_of_torch_are_told(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
-    """`torch_pins_host_memory` is whether torch's own way locks pages: DeepSpeed's accounting counts these bytes."""
-    if accelerator.is_pinned(host):
-        return  # the device shares the host's memory: all of it counts as pinned, and none is locked
-    found = accelerator.torch_pins_host_memory, accelerator.is_pinned(accelerator.pin_memory(host))
-    expect(
-        found[0] is found[1],
-        "torch_pins_host_memory contradicts what pin_memory() gives",
-        found=f"torch_pins_host_memory {found[0]}, is_pinned() of a copy {found[1]}",
-        expected="True where pages are locked, and False where not",
-        do="derive from accel_core.NoPinnedMemory where nothing is locked",
-    )
+def test_ordinary_memory_is_not_pinned(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
+    """`is_pinned` is False for ordinary host memory, unless the device shares the host's memory and locks none.
+
+    The source of a copy is not pinned either, nor memory on the device: callers ask wherever a tensor may be.
+    `torch_pins_host_memory` is whether torch's own way locks pages.
+    """
+    holds, there = Holds(), torch.ones(4, device=accelerator.device())
+    holds.equal("is_pinned() on the device", outcome(lambda: accelerator.is_pinned(there)), False)
+    shares = not accelerator.torch_pins_host_memory and accelerator.is_pinned(torch.empty(1))
+    for source in () if shares else (host, torch.zeros(3), torch.zeros(1024), torch.zeros(1 << 16)):
+        copy, size = accelerator.pin_memory(source), source.numel()
+        locked = accelerator.torch_pins_host_memory
+        holds.equal(f"is_pinned() of {size} ordinary elements", accelerator.is_pinned(source), False)
+        holds.equal(f"is_pinned() of a copy of {size} elements", accelerator.is_pinned(copy), locked)
+    holds.expect("memory that nobody locked", _ASK)
 
 
-def test_pinned_memory_is_host_memory(accelerator: DeepSpeedAccelerator) -> None:
-    """`pin_empty` raises ValueError for a device other than the CPU."""
-    expect_raises(
-        ValueError,
-        lambda: accelerator.pin_empty(4, dtype=torch.float32, device="meta"),
-        "pin_empty() accepts another device than the CPU",
-        do="derive from accel_core's PinnedMemoryInterface, and override its _torch_ methods only",
-    )
+@_pins
+@pytest.mark.parametrize("size", [16, 1024, 1 << 16])
+def test_freed_memory_is_not_pinned(accelerator: DeepSpeedAccelerator, size: int) -> None:
+    """Once a pinned tensor is gone its address says nothing: ordinary memory that is there later is not pinned."""
+    pinned = [accelerator.pin_memory(torch.zeros(size)) for _ in range(16)]
+    del pinned
+    ordinary, holds = [torch.zeros(size) for _ in range(64)], Holds()
+    found = sum(accelerator.is_pinned(tensor) for tensor in ordinary)
+    holds.equal("ordinary tensors that count as pinned, after pinned ones were freed", found, 0)
+    holds.expect("is_pinned()", _ASK)
 
 
-@pytest.mark.needs("pinned_memory")
+@_pins
+def test_answer_follows_the_data_of_a_tensor(accelerator: DeepSpeedAccelerator) -> None:
+    """`is_pinned` follows `tensor.data = other`: the same tensor, or parameter, is pinned while its memory is."""
+    pinned, again = (accelerator.pin_memory(torch.ones(64)) for _ in range(2))
+    ordinary, holds = torch.ones(64), Holds()
+    for tensor in (
+        torch.zeros(64),
+        torch.nn.Parameter(torch.zeros(64)),
+        accelerator.pin_memory(torch.zeros(64)),
+    ):
+        for data in (pinned, ordinary, again, ordinary):
+            tensor.data = data
+            wanted = data is not ordinary
+            holds.equal(f"is_pinned() with pinned memory {wanted}", accelerator.is_pinned(tensor), wanted)
+    holds.expect("is_pinned() of a tensor whose data changed", _ASK)
+
+
+@_pins
 def test_copy_to_the_device_need_not_block(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
     """A non_blocking copy from pinned memory has arrived after `synchronize()`."""
-    copy = accelerator.pin_memory(host).to(accelerator.device(), non_blocking=True)
+    copy, holds = accelerator.pin_memory(host).to(accelerator.device(), non_blocking=True), Holds()
     accelerator.synchronize()
-    expect(
-        torch.equal(copy.cpu(), host),
-        "a non_blocking copy is wrong after synchronize()",
-        found=repr(copy.cpu()),
-        expected=repr(host),
-        do="make synchronize() wait for copies too",
-    )
-
-
-def test_memory_can_be_unpinned(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
-    """`unpin_memory` takes what `pin_memory` gave, and raises nothing."""
-    accelerator.unpin_memory(accelerator.pin_memory(host))
+    holds.equal("its values after synchronize()", copy.tolist(), host.tolist())
+    holds.expect("a non_blocking copy", "make synchronize() wait for copies too")
 
 
 def test_nothing_deprecated_is_called(accelerator: DeepSpeedAccelerator, host: torch.Tensor) -> None:
-    """Pinning warns of nothing: the calls are made for every batch."""
+    """Pinning and unpinning warn of nothing, and raise nothing: the calls are made for every batch."""
+    holds = Holds()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         warnings.simplefilter("ignore", ResourceWarning)  # of what other checks have left
-        accelerator.is_pinned(accelerator.pin_memory(host))
-    expect(
-        not caught,
-        "pinning memory warns",
-        found="; ".join(str(warning.message) for warning in caught),
-        expected="no warning",
-        do="leave out arguments that torch deprecated, such as the device",
-    )
-
-
-def _expect_buffer(
-    accelerator: DeepSpeedAccelerator, buffer: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype
-) -> None:
-    expect(
-        tuple(buffer.shape) == shape and buffer.dtype == dtype,
-        "a pinned buffer has another form",
-        found=f"{tuple(buffer.shape)} {buffer.dtype}",
-        expected=f"{shape} {dtype}",
-        do="derive from accel_core's PinnedMemoryInterface, and override its _torch_ methods only",
-    )
-    _expect_pinned(accelerator, buffer, "the buffer")
-
-
-def _expect_pinned(accelerator: DeepSpeedAccelerator, tensor: torch.Tensor, what: str) -> None:
-    expect(
-        accelerator.is_pinned(tensor) is True,
-        f"{what} is not pinned",
-        found=f"is_pinned() is {accelerator.is_pinned(tensor)!r}",
-        expected="True; declare the trait pinned_memory where there is nothing to pin for",
-        do="lock the memory, and let is_pinned() ask the one who locked it",
-    )
-
-
-@pytest.mark.parametrize("place", ["meta", "device"])
-def test_pinned_memory_like_another_is_host_memory(
-    accelerator: DeepSpeedAccelerator, host: torch.Tensor, place: str
-) -> None:
-    """`pin_empty_like` raises ValueError for a device other than the CPU."""
-    device = torch.device("meta") if place == "meta" else accelerator.device()
-    if device.type == "cpu":
-        return
-    expect_raises(
-        ValueError,
-        lambda: accelerator.pin_empty_like(host, device=device),
-        "pin_empty_like() accepts another device than the CPU",
-        do="derive from accel_core's PinnedMemoryInterface, and override its _torch_ methods only",
-    )
-
-
-def test_device_memory_is_not_pinned(accelerator: DeepSpeedAccelerator) -> None:
-    """`is_pinned` of a tensor on the device is False, as torch's own is: callers ask wherever a tensor may be."""
-    tensor = torch.ones(4, device=accelerator.device())
-    try:
-        found: object = accelerator.is_pinned(tensor)
-    except Exception as error:
-        found = f"{type(error).__name__}: {error}"
-    expect(
-        found is False,
-        "is_pinned() is wrong about a tensor on the device",
-        found=found,
-        expected="False",
-        do="return what tensor.is_pinned() returns",
-    )
+        pinned = accelerator.pin_memory(host)
+        accelerator.is_pinned(pinned)
+        accelerator.unpin_memory(pinned)
+    holds.equal("warnings", [str(warning.message) for warning in caught], [])
+    holds.expect("pinning memory", "leave out arguments that torch deprecated, such as the device")
 
 
 def test_alignment_is_a_number_of_bytes(accelerator: DeepSpeedAccelerator) -> None:
@@ -260,4 +257,133 @@ def test_alignment_is_a_number_of_bytes(accelerator: DeepSpeedAccelerator) -> No
         found=repr(found),
         expected="an int that is a power of two; 1 means none",
         do="return the alignment in bytes, 1 where any address will do",
+    )
+
+
+@dataclass
+class _Pins:
+    """Another allocator (`host_pins`, as DeepSpeed 0.19 has one), in ordinary host memory.
+
+    locked: addresses that it has given out and not taken back.
+    """
+
+    on: bool = True
+    tracked: list[int] = field(default_factory=list)
+    locked: set[int] = field(default_factory=set)
+
+    def active(self) -> Any:
+        """Return the allocator, None while it is switched off."""
+        return self if self.on else None
+
+    def track(self, nbytes: int) -> None:
+        self.tracked.append(nbytes)
+
+    def pin(self, tensor: torch.Tensor, make_copy: bool, match_shape: bool) -> torch.Tensor:
+        if make_copy:
+            return self._lock(tensor.clone())
+        return self.pin_empty(tensor, tuple(tensor.shape) if match_shape else (tensor.numel(),))
+
+    def pin_empty(self, template: torch.Tensor, shape: Any) -> torch.Tensor:
+        return self._lock(torch.zeros(shape, dtype=template.dtype))
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        return tensor.data_ptr() in self.locked
+
+    def unpin(self, tensor: torch.Tensor) -> int:
+        self.locked.remove(tensor.data_ptr())
+        return tensor.data_ptr()
+
+    def _lock(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.locked.add(tensor.data_ptr())
+        return tensor
+
+
+@pytest.fixture
+def pins(accelerator: DeepSpeedAccelerator, monkeypatch: pytest.MonkeyPatch) -> _Pins:
+    """The allocator, as the accelerator's."""
+    found = _Pins()
+    monkeypatch.setattr(type(accelerator), "host_pins", found, raising=False)
+    return found
+
+
+@pytest.mark.parametrize("way", _WAYS)
+def test_active_allocator_is_used(
+    accelerator: DeepSpeedAccelerator, pins: _Pins, host: torch.Tensor, way: str
+) -> None:
+    """While another allocator is active, memory comes from it as asked for, and `host_pins.track` gets its bytes once.
+
+    `unpin_memory` gives that memory back at once, and returns the allocator's answer.
+    """
+    holds, given = Holds(), _WAYS[way].call(accelerator, host)
+    other = _WAYS[way].call(accelerator, host)
+    _expect_form(given, _WAYS[way], host, holds)
+    holds["the memory is that of host_pins.active()"] = given.data_ptr() in pins.locked
+    holds.equal("is_pinned()", accelerator.is_pinned(given), True)
+    holds.equal("bytes that are tracked", pins.tracked, [given.nbytes, other.nbytes])
+    holds.equal("unpin_memory()", outcome(lambda: accelerator.unpin_memory(given)), given.data_ptr())
+    holds.equal("what is locked then", pins.locked, {other.data_ptr()})
+    holds.expect(
+        f"the active allocator ({way})", "ask host_pins.active() first, in each method; pass everything on"
+    )
+
+
+@pytest.mark.parametrize("way", _WAYS)
+def test_inactive_allocator_is_left_alone(
+    accelerator: DeepSpeedAccelerator, pins: _Pins, host: torch.Tensor, way: str
+) -> None:
+    """While the other allocator is off, memory is torch's: counted if pages are locked, and not given to it."""
+    pins.on, holds = False, Holds()
+    given = _WAYS[way].call(accelerator, host)
+    locks = bool(getattr(accelerator, "torch_pins_host_memory", True))
+    holds.equal("bytes that are tracked", pins.tracked, [given.nbytes] if locks else [])
+    holds.equal("unpin_memory()", outcome(lambda: accelerator.unpin_memory(given)), None)
+    holds.equal("what was taken from it", pins.locked, set())
+    holds.expect(
+        f"an allocator that is off ({way})",
+        "use torch's where host_pins.active() is None; count what it locks",
+    )
+
+
+def test_other_memory_is_not_taken_from_it(
+    accelerator: DeepSpeedAccelerator, pins: _Pins, host: torch.Tensor
+) -> None:
+    """An active allocator makes no ordinary memory pinned, and gives no whole pages (`align_bytes=0`)."""
+    holds = Holds()
+    if accelerator.torch_pins_host_memory or not accelerator.torch_is_pinned(
+        host
+    ):  # else it shares the host's memory
+        holds.equal("is_pinned() of ordinary memory", accelerator.is_pinned(host), False)
+    given = accelerator.pin_memory(host, align_bytes=0)
+    holds.equal("what was taken from it", pins.locked, set())
+    holds.same(f"a copy in whole pages: {given}", given, host)
+    holds.expect(
+        "memory beside the active allocator", "call pin_aligned() for align_bytes=0 before it is asked"
+    )
+
+
+def test_registered_memory_can_be_given_back(accelerator: DeepSpeedAccelerator) -> None:
+    """A page is registered, given back and registered again; or `register_host_memory` returns False each time.
+
+    Where memory is registered, giving back what is not raises RuntimeError: DeepSpeed then keeps the memory.
+    """
+    holds, memory = Holds(), torch.zeros(2 * mmap.PAGESIZE, dtype=torch.uint8)
+    address = memory.data_ptr() + -memory.data_ptr() % mmap.PAGESIZE
+    registers = accelerator.register_host_memory(address, mmap.PAGESIZE)
+    if registers:
+        accelerator.unregister_host_memory(address)
+    again = accelerator.register_host_memory(address, mmap.PAGESIZE)
+    holds[f"register_host_memory() is True or False each time: {registers}, {again}"] = (
+        type(registers) is bool and registers is again
+    )
+    if registers:
+        holds.equal(
+            "unregister_host_memory()", outcome(lambda: accelerator.unregister_host_memory(address)), None
+        )
+        refused = "unregister_host_memory() of what was given back"
+        holds.raises(RuntimeError, refused, lambda: accelerator.unregister_host_memory(address))
+    else:
+        found = outcome(lambda: accelerator.unregister_host_memory(address))
+        holds.equal("unregister_host_memory() where nothing is registered", found, None)
+    holds.expect(
+        "a registered page", "return True for what was registered; raise RuntimeError with the runtime's code"
     )

@@ -1,54 +1,57 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The probe: what selection learns about the vendor, before and after its runtime is imported."""
+"""The probe: what selection learns about the vendor, before and after its runtime is imported, in any environment."""
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from accel_core.errors import AccelError
 from accel_core.interface import DeepSpeedAccelerator
-from accel_core.isolated import run_module
 from accel_core.vendor import Confirmation, Evidence, Vendor
 from accel_testkit.suite.expect import expect, expect_type
-from accel_testkit.suite.target import records
+from accel_testkit.suite.holds import Holds
+from accel_testkit.suite.launch import fresh_processes
+from accel_testkit.suite.target import VARIABLE, records, variables
 
 pytestmark = [pytest.mark.tier("host"), pytest.mark.record]
 
-#: Guards against a hang; nothing is measured.
-_LIMIT = 120
+_ASSIGNED = re.compile(rf"\b({VARIABLE})=(\S+)")
+_UNSET = re.compile(rf"\b({VARIABLE}) is not set\b")
+_NO_FOLDER = re.compile(r"=(\S+) is (?:not a|no) folder\b")
+_OBJECT = re.compile(r"<(?:class|function|\S+ object)\b[^>]*")
+#: Lists of devices for one rank; a runtime may take some of them only.
+_LISTS: tuple[list[int | str], ...] = ([0], [0, 1], ["0", "1"], [1, 0], ["x"], [0, "y"])
+
+
+def _is_sentence(text: object) -> bool:
+    """Whether `accel doctor` can print it: one line of more than one word."""
+    return isinstance(text, str) and len(text.split()) > 1 and "\n" not in text
 
 
 def test_evidence_is_evidence(vendor: Vendor) -> None:
-    """`evidence()` gives an Evidence: runtime is a bool, hardware a bool or None."""
-    evidence = vendor.evidence()
+    """`evidence()` gives an Evidence: runtime is a bool, hardware a bool or None, and the reason one line to read.
+
+    Asked twice on the same machine, it answers the same.
+    """
+    evidence, again = vendor.evidence(), vendor.evidence()
     expect_type(evidence, Evidence, "the answer of evidence()", do="return accel_core.Evidence(...)")
-    expect_type(evidence.runtime, bool, "Evidence.runtime", do="answer True or False")
-    if evidence.hardware is not None:
-        expect_type(
-            evidence.hardware, bool, "Evidence.hardware", do="answer True, False, or None for unknown"
-        )
-
-
-def test_evidence_says_why(vendor: Vendor) -> None:
-    """`Evidence.reason` is one line that a user can read."""
-    _expect_sentence(vendor.evidence().reason, "Evidence.reason")
-
-
-def test_evidence_stays_the_same(vendor: Vendor) -> None:
-    """Asked twice on the same machine, `evidence()` answers the same."""
-    first, second = vendor.evidence(), vendor.evidence()
-    expect(
-        first == second,
-        "evidence() changes its answer",
-        found=f"{first}, then {second}",
-        expected="the same answer while nothing on the machine changes",
-        do="derive it from files and metadata alone",
+    holds = Holds()
+    holds[f"runtime is a bool: {evidence.runtime!r}"] = type(evidence.runtime) is bool
+    holds[f"hardware is a bool or None: {evidence.hardware!r}"] = type(evidence.hardware) in (
+        bool,
+        type(None),
+    )
+    holds[f"the reason is a sentence: {evidence.reason!r}"] = _is_sentence(evidence.reason)
+    holds.equal("evidence() asked again", again, evidence)
+    holds.expect(
+        "evidence()", "derive it from files and metadata alone; say what was looked for and what was found"
     )
 
 
@@ -64,64 +67,37 @@ def test_evidence_survives_a_bare_machine(
 def bare(
     vendor: Vendor, run_environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    """What the probes find where there is no torch; see accel_testkit.suite.without_torch."""
-    out = tmp_path_factory.mktemp("bare") / "evidence.json"
-    command = [*run_module("accel_testkit.suite.without_torch"), str(out), *records(vendor)]
-    done = subprocess.run(
-        command, env=run_environment, capture_output=True, text=True, timeout=_LIMIT, check=False
-    )
-    if not out.is_file():
-        return {"error": done.stderr[-2000:]}
-    answers: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
-    return answers
+    """What the probes find where there is no torch; see `bare` of accel_testkit.suite.fresh_process."""
+    folder = tmp_path_factory.mktemp("bare")
+    return fresh_processes("bare", records(vendor), {"bare": run_environment}, folder)["bare"]
 
 
 def test_evidence_without_torch_is_no_runtime(bare: dict[str, Any]) -> None:
-    """Where torch is not installed `evidence()` finds no runtime, says so in a sentence, and imports nothing."""
-    expect(
-        not bare.get("error") and bare["runtime"] and not any(bare["runtime"]),
-        "evidence() without torch is another than that there is no runtime",
-        found=str(bare),
-        expected="Evidence(runtime=False, …), and no exception",
-        do="look for torch with accel_core.vendor.module_exists, and import nothing",
-    )
-    for reason in bare["reasons"]:
-        _expect_sentence(reason, "Evidence.reason without torch")
-    expect(
-        all(hardware in (True, False, None) for hardware in bare["hardware"])
-        and ("cpu" not in bare["keys"] or all(bare["hardware"])),
-        "Evidence.hardware without torch is another",
-        found=repr(bare["hardware"]),
-        expected="True, False or None, of devices that do not depend on torch; there is always a CPU",
-        do="answer it as on a machine with torch",
+    """Where torch is not installed `evidence()` finds no runtime, says so in a sentence, and imports nothing.
+
+    It finds the devices that do not depend on torch; there is always a CPU.
+    """
+    holds = Holds()
+    holds[f"it answers: {bare.get('error')}"] = not bare.get("error")
+    holds[f"runtime is False: {bare.get('runtime')}"] = bare.get("runtime") and not any(bare["runtime"])
+    for reason in bare.get("reasons", ()):
+        holds[f"the reason is a sentence: {reason!r}"] = _is_sentence(reason)
+    for key, hardware in zip(bare.get("keys", ()), bare.get("hardware", ()), strict=True):
+        right = (True,) if key == "cpu" else (True, False, None)
+        holds[f"hardware of {key}: {hardware!r}"] = hardware in right
+    holds.expect(
+        "evidence() without torch", "look for torch with accel_core.vendor.module_exists; import nothing"
     )
 
 
-def test_evidence_leaves_the_environment_alone(vendor: Vendor) -> None:
-    """`evidence()` changes no environment variable: another vendor may be chosen after it."""
-    before = dict(os.environ)
+def test_evidence_leaves_no_trace(vendor: Vendor, capfd: pytest.CaptureFixture[str]) -> None:
+    """`evidence()` changes no environment variable and prints nothing: another vendor may be chosen after it."""
+    before, holds = dict(os.environ), Holds()
     vendor.evidence()
+    holds.equal("what it printed", "".join(capfd.readouterr()), "")
     changed = sorted(name for name, _ in set(before.items()) ^ set(os.environ.items()))
-    expect(
-        not changed,
-        "evidence() changes the environment",
-        found=", ".join(changed),
-        expected="no variable set, changed or removed",
-        do="set variables in the accelerator's constructor or not at all",
-    )
-
-
-def test_evidence_prints_nothing(vendor: Vendor, capfd: pytest.CaptureFixture[str]) -> None:
-    """`evidence()` writes nothing: every user of any vendor would read it."""
-    vendor.evidence()
-    written = "".join(capfd.readouterr())
-    expect(
-        not written,
-        "evidence() writes to the terminal",
-        found=repr(written),
-        expected="silence; what there is to say goes into Evidence.reason",
-        do="remove the print, or ask a quieter source",
-    )
+    holds.equal("variables that changed", changed, [])
+    holds.expect("evidence()", "say it in Evidence.reason; set variables in the constructor or not at all")
 
 
 @pytest.mark.tier("device")
@@ -139,31 +115,67 @@ def test_evidence_sees_the_device(vendor: Vendor) -> None:
 
 @pytest.mark.tier("device")
 def test_confirmation_counts_the_devices(vendor: Vendor, accelerator: DeepSpeedAccelerator) -> None:
-    """`confirm()` counts as many devices as `device_count()`."""
-    confirmation = vendor.confirm()
+    """`confirm()` counts as many devices as `device_count()`, and its reason is one line that a user can read."""
+    confirmation, holds = vendor.confirm(), Holds()
     expect_type(
         confirmation, Confirmation, "the answer of confirm()", do="return accel_core.Confirmation(...)"
     )
-    expect(
-        confirmation.devices == accelerator.device_count(),
-        "confirm() and device_count() disagree",
-        found=f"{confirmation.devices} confirmed, device_count() is {accelerator.device_count()}",
-        expected="one number",
-        do="ask the same function of the runtime in both",
-    )
+    holds.equal("devices beside device_count()", confirmation.devices, accelerator.device_count())
+    holds[f"the reason is a sentence: {confirmation.reason!r}"] = _is_sentence(confirmation.reason)
+    holds.expect("confirm()", "ask the same function of the runtime in both, and say what was found")
+
+
+def _untrue(reason: str) -> Iterator[str]:
+    """Yield what a reason says of the environment that is not so."""
+    yield from (f"{text}> is for programmers" for text in _OBJECT.findall(reason))
+    for name, value in _ASSIGNED.findall(reason):
+        if os.environ.get(name) != value.rstrip(":;,."):
+            yield f"{name} is {os.environ.get(name)!r}"
+    yield from (f"{name} is set" for name in _UNSET.findall(reason) if os.environ.get(name))
+    yield from (f"{path} is a folder" for path in _NO_FOLDER.findall(reason) if Path(path).is_dir())
+
+
+def test_evidence_is_true_of_the_environment(
+    vendor: Vendor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """For every variable that the package names, unset, a folder, or nonsense: an answer, that is true of it."""
+    holds = Holds()
+    for name in variables(vendor):
+        for value in (None, "", str(tmp_path), str(tmp_path / "missing"), "1,0", "x"):
+            with monkeypatch.context() as changed:
+                if value is None:
+                    changed.delenv(name, raising=False)
+                else:
+                    changed.setenv(name, value)
+                evidence = vendor.evidence()
+                whole = isinstance(evidence, Evidence) and evidence.reason.strip()
+                wrong = [*_untrue(evidence.reason)] if whole else ["there is no reason"]
+                holds[f"{name}={value}: {evidence}, but {wrong}"] = not wrong
+    holds.expect("evidence()", "read the variables when evidence() is called, and write what was found")
 
 
 @pytest.mark.tier("device")
-def test_confirmation_says_why(vendor: Vendor) -> None:
-    """`Confirmation.reason` is one line that a user can read."""
-    _expect_sentence(vendor.confirm().reason, "Confirmation.reason")
-
-
-def _expect_sentence(text: object, what: str) -> None:
-    expect(
-        isinstance(text, str) and len(text.split()) > 1 and "\n" not in text,
-        f"{what} is no sentence",
-        found=repr(text),
-        expected="one line of more than one word: `accel doctor` prints it",
-        do="say what was looked for and what was found",
-    )
+def test_confirmation_tells_of_lists_that_are_refused(
+    vendor: Vendor, accelerator: DeepSpeedAccelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of devices that `set_visible_devices_envs` refuses is named by `confirm()`, and no other is."""
+    names, refused = accelerator.visible_devices_envs(), dict[str, bool]()
+    for ids in _LISTS:
+        value = ",".join(map(str, ids))
+        try:
+            accelerator.set_visible_devices_envs({}, ids)
+            refused[value] = False
+        except AccelError:
+            refused[value] = True
+    if not any(refused.values()):
+        return  # this runtime takes any list
+    holds, accepted = Holds(), set()
+    for value, wrong in {**refused, "": False, "0, 1": False}.items():
+        for name in names:
+            monkeypatch.setenv(name, value)
+        reason = vendor.confirm().reason
+        accepted |= set() if wrong else {reason}
+        holds[f"{value!r}: {reason}"] = any(name in reason for name in names) == wrong
+        holds[f"{value!r}: what {reason!r} says is so"] = not [*_untrue(reason)]
+    holds[f"one reason for lists that are not refused: {accepted}"] = len(accepted) == 1
+    holds.expect("confirm() with lists of devices", "say in the reason what the runtime will not take")

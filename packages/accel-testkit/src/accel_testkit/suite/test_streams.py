@@ -1,152 +1,110 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Streams: the order of device work."""
+"""Streams, events and lazy calls: which stream is current, when work is done, how long it took."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.expect import expect
+from accel_core.vendor import Traits
+from accel_testkit.suite.expect import expect, factor
+from accel_testkit.suite.holds import Holds
+from accel_testkit.suite.test_device import two_devices
 
-pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("streams")]
+pytestmark = pytest.mark.tier("device")
+
+_streams = pytest.mark.needs("streams")
+_events = pytest.mark.needs("events")
+_CONTEXT = "return the runtime's stream context, or restore the stream in a finally clause"
+_OWN = "offer the runtime's own Stream and Event classes"
 
 
 @pytest.fixture
-def stream(accelerator: DeepSpeedAccelerator) -> Any:
-    """A stream of its own on the current device."""
-    return accelerator.Stream()
+def stream(accelerator: DeepSpeedAccelerator) -> Iterator[Any]:
+    """A stream of its own on the current device; afterwards the former one is current, whatever a check has left."""
+    outside = accelerator.current_stream()
+    yield accelerator.Stream()
+    if accelerator.current_stream() != outside:
+        accelerator.stream(outside).__enter__()
 
 
+@_streams
 def test_current_stream_is_the_default_at_first(accelerator: DeepSpeedAccelerator) -> None:
     """`current_stream()` is `default_stream()` as long as nobody chose another, by index too."""
-    index = accelerator.current_device()
-    pairs = {
-        "current_stream() and default_stream()": (accelerator.current_stream(), accelerator.default_stream()),
-        f"current_stream({index}) and current_stream()": (
-            accelerator.current_stream(index),
-            accelerator.current_stream(),
-        ),
-    }
-    different = [name for name, (one, other) in pairs.items() if one is None or one != other]
-    expect(
-        not different,
-        "streams that should be the same differ",
-        found="; ".join(different),
-        expected="equal streams before any stream is chosen",
-        do="return the runtime's streams, without making new ones",
-    )
+    holds, stream = Holds(), accelerator.current_stream()
+    holds["it is a stream"] = stream is not None
+    holds.equal("default_stream()", accelerator.default_stream(), stream)
+    holds.equal("current_stream(i)", accelerator.current_stream(accelerator.current_device()), stream)
+    holds.expect("the stream that nobody chose", "return the runtime's streams, without making new ones")
 
 
-def test_chosen_stream_is_current_inside(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
-    """Inside `stream(s)` the current stream is s, and after it the former one."""
-    outside = accelerator.current_stream()
-    with accelerator.stream(stream):
-        inside = accelerator.current_stream()
-    after = accelerator.current_stream()
-    expect(
-        (inside, after) == (stream, outside),
-        "stream(s) does not choose s for its block",
-        found=f"inside {inside!r}, after it {after!r}",
-        expected=f"inside {stream!r}, after it {outside!r}",
-        do="return the runtime's stream context",
-    )
+@_streams
+def test_blocks_nest(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
+    """Each of nested blocks `stream(s)` chooses its stream, also one that is in use, and gives back the one around it.
+
+    `stream(None)` changes nothing.
+    """
+    holds, other, outside = Holds(), accelerator.Stream(), accelerator.current_stream()
+    for inner in (other, stream):
+        with accelerator.stream(stream):
+            holds.equal("in a block", accelerator.current_stream(), stream)
+            with accelerator.stream(inner):
+                holds.equal("in the block inside", accelerator.current_stream(), inner)
+                with accelerator.stream(stream), accelerator.stream(None):
+                    holds.equal("in the block inside that", accelerator.current_stream(), stream)
+                holds.equal("after the innermost block", accelerator.current_stream(), inner)
+            holds.equal("after the inner block", accelerator.current_stream(), stream)
+        holds.equal("after the block", accelerator.current_stream(), outside)
+    holds.expect("the current stream", f"keep the former stream for each block: {_CONTEXT}")
 
 
+@_streams
 @pytest.mark.needs("default_stream")
 def test_default_stream_stays(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
     """Inside `stream(s)` the default stream is what it was."""
-    outside = accelerator.default_stream()
+    outside, holds = accelerator.default_stream(), Holds()
     with accelerator.stream(stream):
-        inside = accelerator.default_stream()
-    expect(
-        inside == outside != stream,
-        "default_stream() changes with the current stream",
-        found=f"{inside!r}, before {outside!r}",
-        expected="one default stream a device",
-        do="return the runtime's default stream, not its current one",
-    )
+        holds.equal("default_stream() inside stream(s)", accelerator.default_stream(), outside)
+    holds["a new stream is not the default one"] = outside != stream
+    holds.expect("default_stream()", "return the runtime's default stream, not its current one")
 
 
-def test_no_stream_leaves_the_stream(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
-    """`stream(None)` is a context that changes nothing."""
-    with accelerator.stream(stream), accelerator.stream(None):
-        inside = accelerator.current_stream()
-    expect(
-        inside == stream,
-        "stream(None) changes the current stream",
-        found=repr(inside),
-        expected=repr(stream),
-        do="return a context that does nothing for None",
-    )
-
-
+@_streams
 def test_stream_is_left_by_an_exception(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
     """After a block that an exception ended the current stream is the former one, and the exception is passed on."""
-    outside = accelerator.current_stream()
-    passed_on = False
-    try:
+    outside, holds = accelerator.current_stream(), Holds()
+
+    def fail() -> None:
         with accelerator.stream(stream):
             raise RuntimeError("the work fails")
-    except RuntimeError:
-        passed_on = True
-    found = accelerator.current_stream()
-    accelerator.stream(outside).__enter__()
-    expect(
-        passed_on and found == outside,
-        "stream(s) does not clean up after an exception",
-        found=f"{found!r} is current; the exception was {'passed on' if passed_on else 'lost'}",
-        expected=f"{outside!r} and the exception",
-        do="return the runtime's stream context, or restore the stream in a finally clause",
-    )
+
+    holds.raises(RuntimeError, "the block", fail)
+    holds.equal("the stream after it", accelerator.current_stream(), outside)
+    holds.expect("stream(s) and an exception", _CONTEXT)
 
 
-def test_blocks_nest(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
-    """Each of three nested blocks chooses its stream, also one that is in use, and gives back the one around it."""
-    other, outside = accelerator.Stream(), accelerator.current_stream()
-    found = []
-    for inner in (other, stream):
-        with accelerator.stream(stream):
-            with accelerator.stream(inner):
-                found.append(accelerator.current_stream() == inner)
-                with accelerator.stream(stream):
-                    found.append(accelerator.current_stream() == stream)
-                found.append(accelerator.current_stream() == inner)
-            found.append(accelerator.current_stream() == stream)
-        found.append(accelerator.current_stream() == outside)
-    expect(
-        all(found),
-        "nested blocks of stream(s) lose the stream around them",
-        found=f"right in the second block, the third, after it, after the second, after the first, twice: {found}",
-        expected="the stream of the block, then that of the block around it",
-        do="keep the former stream for each block",
-    )
-
-
+@_streams
 def test_stream_is_chosen_for_one_thread(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
     """Another thread's current stream is the default one, inside a block of this thread too."""
-
-    def elsewhere() -> bool:
-        return bool(accelerator.current_stream() == accelerator.default_stream())
-
+    holds = Holds()
     with ThreadPoolExecutor(1) as threads, accelerator.stream(stream):
-        found = threads.submit(elsewhere).result()
-    expect(
-        found,
-        "stream(s) chooses the stream of other threads too",
-        found="the current stream of a new thread is not the default one",
-        expected="each thread with its own current stream",
-        do="return the runtime's stream context",
-    )
+        found = threads.submit(accelerator.current_stream).result()
+    holds.equal("the current stream of a new thread", found, accelerator.default_stream())
+    holds.expect("stream(s) in another thread", _CONTEXT)
 
 
+@_streams
 def test_streams_wait_for_each_other(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
-    """Work on a stream comes after the work it waited for: `wait_stream`, `record_event` with `wait_event`."""
-    source = torch.arange(4.0, device=accelerator.device())
+    """Work on a stream comes after the work it waited for; after `synchronize()` `query()` is True."""
+    source, holds = torch.arange(4.0, device=accelerator.device()), Holds()
     stream.wait_stream(accelerator.current_stream())
     with accelerator.stream(stream):
         doubled = source * 2
@@ -154,29 +112,13 @@ def test_streams_wait_for_each_other(accelerator: DeepSpeedAccelerator, stream: 
     accelerator.current_stream().wait_event(event)
     result = doubled + 1
     accelerator.synchronize()
-    expect(
-        result.tolist() == [1.0, 3.0, 5.0, 7.0],
-        "work that waited for another stream has a wrong result",
-        found=repr(result.tolist()),
-        expected="[1.0, 3.0, 5.0, 7.0]",
-        do="offer the runtime's own Stream class",
-    )
-
-
-def test_stream_can_be_waited_for(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
-    """After `stream.synchronize()` the stream's work is done: `query()` is True."""
-    with accelerator.stream(stream):
-        torch.ones(8, device=accelerator.device()).sum()
+    holds.equal("2 x + 1 in two streams", result.tolist(), [1.0, 3.0, 5.0, 7.0])
     stream.synchronize()
-    expect(
-        stream.query() is True,
-        "a synchronized stream is not done",
-        found=f"query() is {stream.query()!r}",
-        expected="True",
-        do="offer the runtime's own Stream class",
-    )
+    holds.equal("stream.query() after synchronize()", stream.query(), True)
+    holds.expect("work in two streams", _OWN)
 
 
+@_streams
 @pytest.mark.needs("record_stream")
 def test_tensor_remembers_its_streams(accelerator: DeepSpeedAccelerator, stream: Any) -> None:
     """`tensor.record_stream(s)` takes the streams of `current_stream()`, so that memory is not reused too early."""
@@ -185,65 +127,113 @@ def test_tensor_remembers_its_streams(accelerator: DeepSpeedAccelerator, stream:
     tensor.record_stream(accelerator.current_stream())
 
 
-@pytest.mark.tier("multi")
-@pytest.mark.needs("indexed_devices")
-def test_each_device_has_its_streams(accelerator: DeepSpeedAccelerator, second: int) -> None:
-    """`current_stream(1)` and `default_stream(1)` are not those of device 0."""
-    same = [
-        name
-        for name in ("current_stream", "default_stream")
-        if getattr(accelerator, name)(second) == getattr(accelerator, name)(0)
-    ]
-    expect(
-        not same,
-        "two devices share a stream",
-        found=f"{', '.join(same)} of device 1 equals that of device 0",
-        expected="streams of the device whose index is given",
-        do="pass the index on to the runtime",
+@_streams
+@two_devices
+def test_stream_is_of_the_device_named(accelerator: DeepSpeedAccelerator, second: int) -> None:
+    """`Stream(device=i)` is a stream of device i, whichever is current: DeepSpeed makes streams by index.
+
+    `stream(s)` chooses it there, with its device current or another one; afterwards all is as before.
+    """
+    holds = Holds()
+    devices: tuple[tuple[int, int, dict[str, int]], ...] = (
+        (0, second, {"device": second}),
+        (second, 0, {"device": 0}),
+        (0, 0, {"device": 0}),
+        (second, second, {}),
     )
-
-
-@pytest.mark.tier("multi")
-@pytest.mark.needs("indexed_devices")
-def test_stream_of_another_device_is_left(accelerator: DeepSpeedAccelerator, second: int) -> None:
-    """`stream(s)` with a stream of device 1 chooses it there; afterwards all is as before."""
-    accelerator.set_device(second)
-    stream = accelerator.Stream()
-    accelerator.set_device(0)
-    before = [accelerator.current_stream(index) for index in (0, second)]
-    with accelerator.stream(stream):
-        inside = accelerator.current_stream(second)
-    after = [accelerator.current_stream(index) for index in (0, second)]
-    found = {
-        "the stream is current on its device": inside == stream,
-        "the former streams are current again": after == before,
-        "device 0 is current again": accelerator.current_device() == 0,
-    }
-    expect(
-        all(found.values()),
-        "a stream of another device is chosen or left wrongly",
-        found=f"not so: {', '.join(name for name, held in found.items() if not held)}",
-        expected=", ".join(found),
-        do="return the runtime's stream context",
-    )
-
-
-@pytest.mark.tier("multi")
-@pytest.mark.needs("indexed_devices")
-def test_stream_is_made_on_the_device_named(accelerator: DeepSpeedAccelerator, second: int) -> None:
-    """`Stream(device=i)` is a stream of device i, whichever is current: DeepSpeed makes streams by index."""
-    wrong = []
-    for current, index in ((0, second), (second, 0), (0, 0)):
+    for current, index, named in devices:
         accelerator.set_device(current)
-        stream = accelerator.Stream(device=index)
-        accelerator.set_device(index)
-        with accelerator.stream(stream):
-            if accelerator.current_stream(index) != stream:
-                wrong.append(f"Stream(device={index}) with device {current} current")
+        stream = accelerator.Stream(**named)
+        for chosen in (index, current, 0):
+            accelerator.set_device(chosen)
+            before = [accelerator.current_stream(i) for i in (0, second)]
+            with accelerator.stream(stream):
+                what = f"Stream({named}) made with {current}, chosen with {chosen} current"
+                holds.equal(what, accelerator.current_stream(index), stream)
+            holds.equal("the streams after it", [accelerator.current_stream(i) for i in (0, second)], before)
+            holds.equal("the current device after it", accelerator.current_device(), chosen)
+    holds.expect("a stream of a device", f"{_OWN}, and its stream context")
+
+
+@_events
+def test_event_is_done_once_its_work_is(accelerator: DeepSpeedAccelerator) -> None:
+    """After `event.record()` and `event.synchronize()`, `event.query()` is True."""
+    holds, event = Holds(), accelerator.Event()
+    torch.ones(8, device=accelerator.device()).sum()
+    event.record()
+    event.synchronize()
+    holds.equal("query() of a synchronized event", event.query(), True)
+    holds.expect("an event", _OWN)
+
+
+@_events
+def test_events_tell_milliseconds(accelerator: DeepSpeedAccelerator) -> None:
+    """`start.elapsed_time(end)` of two events with enable_timing=True is the time between them in ms."""
+    start, end = (accelerator.Event(enable_timing=True) for _ in range(2))
+    began = time.perf_counter()
+    start.record()
+    time.sleep(0.02)
+    end.record()
+    end.synchronize()
+    most = 1000 * (time.perf_counter() - began)
+    found = start.elapsed_time(end)
+    unit = factor(found, most) if isinstance(found, float) else ""
     expect(
-        not wrong,
-        "a stream is of another device than the one named",
-        found="; ".join(wrong),
-        expected="a stream that can be chosen on its device",
-        do="offer the runtime's own Stream class",
+        isinstance(found, float) and 10.0 <= found <= most * 1.1 + 1.0,
+        "elapsed_time() does not tell milliseconds",
+        found=f"{found!r}{f'; {unit}' if unit else ''}",
+        expected=f"between 10.0 and the {most:.1f} ms that the host counted",
+        do="convert to milliseconds; where events cannot tell, use_host_timers() is True",
     )
+
+
+@_events
+def test_each_event_is_its_own(accelerator: DeepSpeedAccelerator) -> None:
+    """Of many events that are in use none is another: DeepSpeed keeps one for each bucket and timer."""
+    holds, events = Holds(), [accelerator.Event() for _ in range(64)]
+    for event in events:
+        event.record()
+    holds.equal("different objects of 64 events", len({id(event) for event in events}), 64)
+    holds.expect("an event that is in use", "make a new one at each call")
+
+
+def test_lazy_call_calls(accelerator: DeepSpeedAccelerator) -> None:
+    """Once the device is in use, `lazy_call(f)` calls f at once and once, each time, and passes on what it raises."""
+    torch.ones(1, device=accelerator.device())
+    accelerator.synchronize()
+    calls: list[object] = []
+    holds, again = Holds(), partial(calls.append, "again")
+
+    def fail() -> None:
+        raise KeyError("inside")
+
+    for number, callback in enumerate((again, partial(calls.append, "once"), again, again)):
+        accelerator.lazy_call(callback)
+        holds.equal("calls so far", len(calls), number + 1)
+    holds.equal("calls in their order", calls, ["again", "once", "again", "again"])
+    holds.raises(
+        KeyError, "lazy_call() of a function that raises KeyError", lambda: accelerator.lazy_call(fail)
+    )
+    holds.expect(
+        "lazy_call()", "call the function directly once the runtime is initialized, and keep no record"
+    )
+
+
+def test_context_without_a_stream_or_graph(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
+    """`stream(None)`, and without graphs a capture, run the code inside, and let its exceptions through.
+
+    Callers do not ask whether there are streams.
+    """
+    contexts = [accelerator.stream(None)]
+    contexts += [accelerator.capture_to_graph(None)] if "graphs" in traits else []
+    for context in contexts:
+        holds, results = Holds(), list[Any]()
+
+        def work(context: Any = context, results: list[Any] = results) -> None:
+            with context:
+                results.append((torch.ones(2, device=accelerator.device()) + 1).tolist())
+                raise KeyError("inside")
+
+        holds.raises(KeyError, "code in a context that raises KeyError", work)
+        holds.equal("the result of the code before it", results, [[2.0, 2.0]])
+        holds.expect("a context without streams or graphs", "return contextlib.nullcontext()")

@@ -1,108 +1,168 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors: typed constructors, copies between host and device, and where a tensor is."""
+"""Tensors: the types that the device computes in, typed constructors, copies, and where a tensor is."""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite.expect import expect, expect_type
+from accel_testkit.suite.expect import expect
+from accel_testkit.suite.holds import Holds, outcome
 
 pytestmark = pytest.mark.tier("device")
 
-_CONSTRUCTORS = {
-    "BFloat16Tensor": torch.bfloat16,
-    "ByteTensor": torch.uint8,
-    "DoubleTensor": torch.float64,
-    "FloatTensor": torch.float32,
-    "HalfTensor": torch.float16,
-    "IntTensor": torch.int32,
-    "LongTensor": torch.int64,
+#: Largest error of a product of two 16 x 16 matrices of numbers in [0, 1), by type.
+_TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1.5e-1, torch.float64: 1e-10}
+#: Constructor -> its type, and numbers that a narrower type, or one without a sign, does not hold.
+_CONSTRUCTORS: dict[str, tuple[torch.dtype, Any]] = {
+    "BFloat16Tensor": (torch.bfloat16, [[0.0, -1.5], [3.0e38, 2.0**-100]]),
+    "ByteTensor": (torch.uint8, [[0, 255], [128, 1]]),
+    "DoubleTensor": (torch.float64, [[1 / 3, -1.0e300], [2.0**-1000, 1.0]]),
+    "FloatTensor": (torch.float32, [[1 / 3, -3.0e38], [2.0**-120, 1.0]]),
+    "HalfTensor": (torch.float16, [[1 / 3, -65504.0], [2.0**-14, 1.0]]),
+    "IntTensor": (torch.int32, [[2**31 - 1, -(2**31)], [16777217, 0]]),
+    "LongTensor": (torch.int64, [[2**63 - 1, -(2**63)], [9007199254740993, 0]]),
 }
-#: Traits of the types that some devices have not.
-_TRAITS = {"DoubleTensor": "fp64", "BFloat16Tensor": "bf16"}
+_CONSTRUCT = "construct with torch.tensor(data, dtype=..., device=device()), and nothing else"
+_WHERE = "compare tensor.device.type with the accelerator's, at each call"
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.needs(_TRAITS.get(n, n))) for n in _CONSTRUCTORS]
-)
-def test_constructor_takes_data(accelerator: DeepSpeedAccelerator, name: str) -> None:
-    """`XTensor(data)` makes a tensor of that type, with that data, on the device."""
-    tensor = getattr(accelerator, name)([1, 2, 3])
-    found = (tensor.dtype, tensor.device.type, tensor.cpu().tolist())
-    wanted = (_CONSTRUCTORS[name], accelerator.device().type, [1, 2, 3])
+def constructors() -> list[Any]:
+    """Return the typed constructors as parameters; those of types that some devices lack need their traits."""
+    traits = {"DoubleTensor": "fp64", "BFloat16Tensor": "bf16"}
+    return [
+        pytest.param(name, marks=pytest.mark.needs(traits[name], name) if name in traits else ())
+        for name in _CONSTRUCTORS
+    ]
+
+
+def test_list_begins_with_float32(accelerator: DeepSpeedAccelerator) -> None:
+    """`supported_dtypes()` is a list of floating torch.dtypes, each once, float32 first."""
+    dtypes = accelerator.supported_dtypes()
     expect(
-        found == wanted,
-        f"{name}([1, 2, 3]) makes another tensor",
-        found=repr(found),
-        expected=repr(wanted),
-        do="construct with torch.tensor(data, dtype=..., device=...)",
+        isinstance(dtypes, list)
+        and dtypes[:1] == [torch.float32]
+        and all(isinstance(item, torch.dtype) and item.is_floating_point for item in dtypes)
+        and len(set(dtypes)) == len(dtypes),
+        "supported_dtypes() is no list of training types",
+        found=repr(dtypes),
+        expected="[torch.float32, ...], each type once",
+        do="list the floating point types that DeepSpeed may train in",
     )
+
+
+@pytest.mark.parametrize("name", ["bf16", "fp16"])
+def test_list_agrees_with_the_answers(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """A half type is in `supported_dtypes()` exactly when its question is answered with True."""
+    holds, question = Holds(), f"is_{name}_supported"
+    listed = {"bf16": torch.bfloat16, "fp16": torch.float16}[name] in accelerator.supported_dtypes()
+    holds.equal(f"{question}()", getattr(accelerator, question)(), listed)
+    holds.expect(f"{question}() beside supported_dtypes()", "build the list from the answers")
+
+
+def test_listed_types_compute(accelerator: DeepSpeedAccelerator) -> None:
+    """A product of matrices in every listed type is right within that type's precision."""
+    generator = torch.Generator().manual_seed(5)
+    left, right = torch.rand(2, 16, 16, generator=generator, dtype=torch.float64)
+    holds = Holds()
+    for dtype in accelerator.supported_dtypes():
+        product = left.to(accelerator.device(), dtype) @ right.to(accelerator.device(), dtype)
+        error = float((product.cpu().double() - left @ right).abs().max())
+        holds[f"{dtype}: error {error:g}"] = error <= _TOLERANCE.get(dtype, 1.0)
+    holds.expect("arithmetic of a listed type", "list only the types that the device computes in")
+
+
+def test_listed_types_are_trained_in(accelerator: DeepSpeedAccelerator) -> None:
+    """In every listed type a layer has a forward and a backward pass, and weights are stepped: what training is."""
+
+    def trained(dtype: torch.dtype) -> list[list[float]]:
+        weight = torch.full((4, 4), 0.5, device=accelerator.device(), dtype=dtype, requires_grad=True)
+        rows = torch.ones(2, 4, device=accelerator.device(), dtype=dtype)
+        torch.nn.functional.linear(rows, weight).sum().backward()
+        torch.optim.SGD([weight], lr=0.125).step()
+        return weight.detach().cpu().double().tolist()
+
+    holds = Holds()
+    for dtype in accelerator.supported_dtypes():
+        weights = outcome(lambda dtype=dtype: trained(dtype))  # type: ignore[misc]
+        # From 0.5 by a step of 0.125 times a gradient of 2.
+        holds.equal(f"weights of {dtype} after a step", weights, [[0.25] * 4] * 4)
+    holds.expect("training in a listed type", "leave out types of storage alone, such as those of 8 bits")
+
+
+@pytest.mark.needs("fp64")
+def test_double_precision_computes(accelerator: DeepSpeedAccelerator) -> None:
+    """Where `is_fp64_supported()` is not declared missing, float64 keeps its precision on the device."""
+    found = (torch.ones(1, dtype=torch.float64).to(accelerator.device()) / 3).cpu().item()
+    expect(
+        accelerator.is_fp64_supported() and abs(found - 1 / 3) < 1e-15,
+        "float64 does not compute",
+        found=f"1 / 3 is {found!r}, is_fp64_supported() {accelerator.is_fp64_supported()}",
+        expected="0.3333333333333333 and True",
+        do="declare the trait fp64 where the device has no double precision",
+    )
+
+
+def test_triton_is_answered_without_it(
+    accelerator: DeepSpeedAccelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`is_triton_supported()` imports no Triton, and without support `prefer_triton_grouped_mm()` is False."""
+    monkeypatch.delitem(sys.modules, "triton", raising=False)
+    holds, supported = Holds(), accelerator.is_triton_supported()
+    holds["is_triton_supported() imports Triton"] = "triton" not in sys.modules
+    holds["Triton is preferred and not supported"] = supported or not accelerator.prefer_triton_grouped_mm()
+    holds.expect(
+        "an answer about Triton", "answer from what the device is: DeepSpeed asks while it is imported"
+    )
+
+
+@pytest.mark.parametrize("name", constructors())
+def test_constructor_takes_data(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """`XTensor(data)` keeps rows, no data at all, and every number that the type holds, on the device."""
+    make, (dtype, values) = getattr(accelerator, name), _CONSTRUCTORS[name]
+    holds = Holds()
+    for data in ([1, 2, 3], values, [], [[1], [0]]):
+        tensor = make(data)
+        holds.equal(f"the place of {name}({data})", tensor.device.type, accelerator.device().type)
+        holds.same(f"{name}({data}) is {tensor.cpu()!r}", tensor, torch.tensor(data, dtype=dtype))
+    holds.expect(f"{name}(data)", _CONSTRUCT)
 
 
 def test_typed_tensor_class_is_taken_as_its_name(accelerator: DeepSpeedAccelerator) -> None:
     """`x.type(torch.npu.FloatTensor)`, which programs ported by hand write, does what its name as a string does."""
 
-    def outcome(wanted: object) -> tuple[str, ...]:
+    def typed(wanted: Any) -> tuple[str, ...]:
         try:
-            tensor = torch.ones(2).type(wanted)  # type: ignore[call-overload]
+            tensor: Any = torch.ones(2).type(wanted)
         except (TypeError, ValueError) as error:
             return (type(error).__name__,)
         return tensor.type(), str(tensor.dtype), str(tensor.device)
 
-    wrong = []
+    holds = Holds()
     for dtype in accelerator.supported_dtypes():
         name = torch.empty(0, dtype=dtype, device=accelerator.device()).type()
-        holder, _, last = name.rpartition(".")
-        its_class = getattr(sys.modules.get(holder), last, None)
-        if its_class is not None and (found := outcome(its_class)) != outcome(name):
-            wrong.append(f"{name}: {' '.join(found)}, its name: {' '.join(outcome(name))}")
-    expect(
-        not wrong,
-        "a typed tensor class is not taken by Tensor.type()",
-        found="; ".join(wrong),
-        expected="what the name of the class gives as a string",
-        do="name the class with its module in tp_name, as torch does",
-    )
+        module, _, last = name.rpartition(".")
+        its_class = getattr(sys.modules.get(module), last, None)
+        if its_class is not None:
+            holds.equal(f"Tensor.type() of the class {name}", typed(its_class), typed(name))
+    holds.expect("a typed tensor class", "name the class with its module in tp_name, as torch does")
 
 
-#: Numbers that a narrower type, or one without a sign, does not hold.
-_VALUES = {
-    "BFloat16Tensor": [[0.0, -1.5], [3.0e38, 2.0**-100]],
-    "ByteTensor": [[0, 255], [128, 1]],
-    "DoubleTensor": [[1 / 3, -1.0e300], [2.0**-1000, 1.0]],
-    "FloatTensor": [[1 / 3, -3.0e38], [2.0**-120, 1.0]],
-    "HalfTensor": [[1 / 3, -65504.0], [2.0**-14, 1.0]],
-    "IntTensor": [[2**31 - 1, -(2**31)], [16777217, 0]],
-    "LongTensor": [[2**63 - 1, -(2**63)], [9007199254740993, 0]],
-}
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.needs(_TRAITS.get(n, n))) for n in _CONSTRUCTORS]
-)
-def test_constructor_keeps_shape_and_precision(accelerator: DeepSpeedAccelerator, name: str) -> None:
-    """`XTensor(data)` keeps rows, no data at all, and every number that the type can hold."""
-    make, dtype = getattr(accelerator, name), _CONSTRUCTORS[name]
-    wrong = []
-    for data in (_VALUES[name], [], [[1], [0]]):
-        made, wanted = make(data), torch.tensor(data, dtype=dtype)
-        found, place = made.cpu(), made.device.type
-        if found.shape != wanted.shape or found.dtype != dtype or not torch.equal(found, wanted):
-            wrong.append(f"{tuple(found.shape)} {found.tolist()} of {data}")
-        elif place != make([1]).device.type:
-            wrong.append(f"on {place} for {data}")
-    expect(
-        not wrong,
-        f"{name}() changes its data",
-        found="; ".join(wrong),
-        expected=f"the shape of the data, and its numbers in {dtype}",
-        do="construct with torch.tensor(data, dtype=..., device=...)",
-    )
+@pytest.mark.parametrize("name", constructors())
+def test_constructed_tensor_can_be_written(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """A tensor of `XTensor(data)` has memory of its own, requires no gradient, and is written in place."""
+    holds, data = Holds(), [[1, 2], [3, 4]]
+    tensors = [getattr(accelerator, name)(data) for _ in range(2)]
+    holds.equal("requires_grad", tensors[0].requires_grad, False)
+    holds["it is contiguous"] = tensors[0].is_contiguous()
+    tensors[0].detach().add_(1)
+    holds.equal("another one of the same data, after it was written", tensors[1].tolist(), data)
+    holds.expect(f"a tensor of {name}()", _CONSTRUCT)
 
 
 def test_device_tensor_is_on_the_accelerator(accelerator: DeepSpeedAccelerator) -> None:
@@ -110,125 +170,57 @@ def test_device_tensor_is_on_the_accelerator(accelerator: DeepSpeedAccelerator) 
     tensor = torch.ones(2, device=accelerator.device())
     parameter = torch.nn.Parameter(tensor)
     others = [tensor.to(dtype) for dtype in (torch.int64, torch.uint8, torch.bool)]
+    holds = Holds()
     for thing in (tensor, parameter, tensor[:1], parameter * 2, tensor[:0], *others):
-        found = accelerator.on_accelerator(thing)
-        expect_type(found, bool, "on_accelerator()", do="return a bool")
-        expect(
-            found,
-            "on_accelerator() denies a tensor on the device",
-            found=f"False for a tensor on {thing.device}",
-            expected="True for every tensor of this device type",
-            do="compare tensor.device.type with the accelerator's",
-        )
-
-
-def test_host_tensor_is_not_on_the_accelerator(accelerator: DeepSpeedAccelerator) -> None:
-    """`on_accelerator` is False for host tensors, unless the accelerator is the host."""
-    found = accelerator.on_accelerator(torch.ones(2))
-    expect(
-        found == (accelerator.device().type == "cpu"),
-        "on_accelerator() is wrong about a host tensor",
-        found=repr(found),
-        expected="False where the device has memory of its own",
-        do="compare tensor.device.type with the accelerator's",
-    )
+        holds.equal(f"on_accelerator() of {thing.data!r}", accelerator.on_accelerator(thing), True)
+    holds.expect("on_accelerator()", _WHERE)
 
 
 def test_tensor_elsewhere_is_not_on_the_accelerator(accelerator: DeepSpeedAccelerator) -> None:
-    """`on_accelerator` is False for tensors of other device types, such as meta."""
-    expect(
-        accelerator.on_accelerator(torch.ones(2, device="meta")) is False,
-        "on_accelerator() claims a tensor of another device",
-        found="True for a tensor on meta",
-        expected="False: it has no data here",
-        do="compare tensor.device.type with the accelerator's",
-    )
+    """`on_accelerator` is False for tensors on meta, and for host tensors, unless the accelerator is the host."""
+    holds, is_host = Holds(), accelerator.device().type == "cpu"
+    holds.equal("on_accelerator() of a host tensor", accelerator.on_accelerator(torch.ones(2)), is_host)
+    elsewhere = accelerator.on_accelerator(torch.ones(2, device="meta"))
+    holds.equal("on_accelerator() of a tensor on meta", elsewhere, False)
+    holds.expect("on_accelerator()", _WHERE)
 
 
 @pytest.mark.tier("multi")
 @pytest.mark.needs("indexed_devices")
 def test_tensor_of_any_index_is_on_the_accelerator(accelerator: DeepSpeedAccelerator, second: int) -> None:
     """`on_accelerator` is True for tensors of each device of the type, whichever is current; the host's stay False."""
-    tensors = {index: torch.ones(2, device=accelerator.device(index)) for index in (0, second)}
-    host, wrong = torch.ones(2), []
+    host, holds = torch.ones(2), Holds()
     elsewhere = accelerator.on_accelerator(host)
     for current in (second, 0):
         accelerator.set_device(current)
-        for index, tensor in tensors.items():
+        for index in (0, second):
+            tensor = torch.ones(2, device=accelerator.device(index))
             answers = [accelerator.on_accelerator(each) for each in (tensor, tensor + 1, tensor[:1])]
-            wrong += [f"device {current} is current, a tensor on {index}: {answers}"] * (
-                answers != [True] * 3
-            )
-        wrong += [f"device {current} is current, a host tensor"] * (
-            accelerator.on_accelerator(host) != elsewhere
-        )
-    expect(
-        not wrong,
-        "on_accelerator() depends on the current device",
-        found="; ".join(wrong),
-        expected="True for every tensor of this device type",
-        do="compare tensor.device.type with the accelerator's",
-    )
+            holds.equal(f"on_accelerator() on {index} while {current} is current", answers, [True] * 3)
+        found = accelerator.on_accelerator(host)
+        holds.equal(f"on_accelerator() of a host tensor while {current} is current", found, elsewhere)
+    holds.expect("on_accelerator()", _WHERE)
 
 
 def test_answer_follows_the_data_of_a_tensor(accelerator: DeepSpeedAccelerator) -> None:
     """`on_accelerator` follows `tensor.data = other`, by which DeepSpeed moves parameters between host and device."""
     host, there = torch.ones(2), torch.ones(2, device=accelerator.device())
-    wrong = []
+    holds = Holds()
     for tensor in (torch.zeros(2), torch.nn.Parameter(torch.zeros(2)), torch.zeros(2, device=there.device)):
         for data in (there, host, there, torch.empty(0), there):
             try:
                 tensor.data = data
             except RuntimeError:  # torch refuses some pairs of types
                 continue
-            found, wanted = accelerator.on_accelerator(tensor), accelerator.on_accelerator(data.clone())
-            wrong += [f"{found} with data on {data.device}"] * (found is not wanted)
-    expect(
-        not wrong,
-        "on_accelerator() answers for the data that a tensor had before",
-        found="; ".join(wrong),
-        expected="the answer for a new tensor on the same device",
-        do="ask for tensor.device at each call, and keep nothing by tensor",
-    )
+            wanted = accelerator.on_accelerator(data.clone())
+            holds.equal(f"with data on {data.device}", accelerator.on_accelerator(tensor), wanted)
+    holds.expect("on_accelerator() of a tensor whose data changed", _WHERE)
 
 
 def test_copies_keep_the_values(accelerator: DeepSpeedAccelerator) -> None:
     """Values survive the way to `device()` and back in every supported type."""
-    values = torch.tensor([0.0, -1.5, 2.0, 96.0])
-    lost = {}
+    values, holds = torch.tensor([0.0, -1.5, 2.0, 96.0]), Holds()
     for dtype in accelerator.supported_dtypes():
         back = values.to(dtype).to(accelerator.device()).cpu()
-        if not torch.equal(back, values.to(dtype)):
-            lost[dtype] = back.tolist()
-    expect(
-        not lost,
-        "copies change values",
-        found=repr(lost),
-        expected=repr(values.tolist()),
-        do="look at the runtime's copy in that type",
-    )
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "BFloat16Tensor",
-        "FloatTensor",
-        "HalfTensor",
-        pytest.param("DoubleTensor", marks=pytest.mark.needs("fp64")),
-    ],
-)
-def test_constructed_tensor_can_be_written(accelerator: DeepSpeedAccelerator, name: str) -> None:
-    """A tensor of `XTensor(data)` has memory of its own, requires no gradient, and is written in place."""
-    tensors = [getattr(accelerator, name)([[1.0, 2.0], [3.0, 4.0]]) for _ in range(2)]
-    needed = tensors[0].requires_grad
-    if not needed:
-        tensors[0].add_(1)
-    expect(
-        not needed and tensors[0].is_contiguous() and tensors[1].tolist() == [[1.0, 2.0], [3.0, 4.0]],
-        f"a tensor of {name}() is not the caller's own",
-        found=f"requires_grad {needed}, contiguous {tensors[0].is_contiguous()}, another one of the same data "
-        f"{tensors[1].tolist()} after it was written",
-        expected="a contiguous tensor without a gradient, as torch's constructor makes it",
-        do="make the tensor by torch.tensor(data, dtype=..., device=device()), and nothing else",
-    )
+        holds.same(f"{dtype}: {back.tolist()}", back, values.to(dtype))
+    holds.expect("a copy to the device and back", "look at the runtime's copy in that type")

@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Traits: what is declared missing is shown to be missing, feature by feature, and hides nothing that works wrongly."""
+"""Traits: what is declared missing is shown to be missing, by signs in the accelerator's answers and in torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import nullcontext
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,17 +14,155 @@ from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder.names import ONE_DEVICE, UPSTREAM
 from accel_core.vendor import Feature, Traits
 from accel_testkit.suite import ops, results
-from accel_testkit.suite.device_index import EXPLICIT, READERS, RESETS, call, indexed_methods, read, same
 from accel_testkit.suite.expect import expect
-from accel_testkit.suite.trait_signs import SIGNS
+from accel_testkit.suite.holds import Holds
 
 pytestmark = pytest.mark.tier("device")
 
+_BLOCK = 40 << 20
 _SEEN = 30 << 20
-#: The features whose absence other processes show: in test_imports.py, test_collectives.py and test_training.py.
+#: Signs that a feature is there, by what they are.
+Signs = dict[str, object]
+
+
+def _indexed_devices(acc: DeepSpeedAccelerator) -> Signs:
+    places = {torch.empty(1, device=acc.device(index)).device for index in (0, 1)}
+    return {
+        "device() keeps an index": {acc.device(0), acc.device(1)} != {acc.device()},
+        "device_name() keeps an index": {acc.device_name(i) for i in (0, 1, None)} != {acc.device_name()},
+        "tensors are on two devices": len(places) > 1,
+    }
+
+
+def _module_has(acc: DeepSpeedAccelerator, name: str) -> bool:
+    """Whether torch's module of the type has it; torch.cpu's streams and events queue and time nothing."""
+    type_name = acc.device().type
+    return type_name != "cpu" and hasattr(getattr(torch, type_name, None), name)
+
+
+def _streams(acc: DeepSpeedAccelerator) -> Signs:
+    return {
+        "torch's module has Stream": _module_has(acc, "Stream"),
+        "Stream is no None": acc.Stream is not None,
+        "current_stream() is no None": acc.current_stream() is not None,
+        "default_stream() is no None": acc.default_stream() is not None,
+        "work is queued": not acc.is_synchronized_device(),
+    }
+
+
+def _default_stream(acc: DeepSpeedAccelerator) -> Signs:
+    if acc.Stream is None:
+        return {}
+    stream = acc.Stream()
+    with acc.stream(stream):
+        return {"the default stream is another one than a chosen one": acc.default_stream() != stream}
+
+
+def _record_stream(acc: DeepSpeedAccelerator) -> Signs:
+    try:
+        torch.ones(8, device=acc.device()).record_stream(acc.Stream())
+    except Exception:  # also without a Stream
+        return {}
+    return {"record_stream() records": True}
+
+
+def _events(acc: DeepSpeedAccelerator) -> Signs:
+    return {
+        "torch's module has Event": _module_has(acc, "Event"),
+        "Event is no None": acc.Event is not None,
+        "use_host_timers() is False": not acc.use_host_timers(),
+    }
+
+
+def _graphs(acc: DeepSpeedAccelerator) -> Signs:
+    graph = acc.create_graph()
+    with acc.capture_to_graph(graph):
+        noticed = acc.is_current_stream_capturing()
+    return {"create_graph() is no None": graph is not None, "a capture is noticed": noticed}
+
+
+def _torch_pins(acc: DeepSpeedAccelerator) -> bool:
+    """Whether torch locks pages for this device; a synchronized one would gain nothing by it."""
+    accelerators: Any = getattr(torch, "accelerator", None)  # torch 2.6
+    current = None if accelerators is None else accelerators.current_accelerator()
+    if current is None or current.type != acc.device().type or acc.is_synchronized_device():
+        return False
+    try:
+        return torch.ones(8).pin_memory().is_pinned()
+    except Exception:
+        return False
+
+
+def _pinned_memory(acc: DeepSpeedAccelerator) -> Signs:
+    tensor = torch.ones(8)
+    # Where all host memory counts as pinned, none is locked for the device.
+    ordinary = not acc.is_pinned(tensor)
+    pinned = (
+        acc.pin_memory(tensor),
+        acc.pin_empty(8, dtype=torch.float32),
+        acc.pin_memory(tensor, align_bytes=0),
+    )
+    return {
+        "what is locked is pinned": ordinary and any(map(acc.is_pinned, pinned)),
+        "torch pins for this device": _torch_pins(acc),
+        "torch_pins_host_memory is True": getattr(acc, "torch_pins_host_memory", False),
+    }
+
+
+def _held(acc: DeepSpeedAccelerator, figure: Callable[[], int]) -> tuple[int, int, int]:
+    """Return a figure before a tensor, with it, and after it."""
+    before = figure()
+    block = torch.full((_BLOCK,), 1, dtype=torch.uint8, device=acc.device(acc.current_device()))
+    held = figure()
+    del block
+    acc.empty_cache()
+    return before, held, figure()
+
+
+def _reserved_memory(acc: DeepSpeedAccelerator) -> Signs:
+    acc.empty_cache()
+    before, held, after = _held(acc, acc.memory_reserved)
+    return {"memory_reserved() rises and falls": held - before >= _SEEN and held - after >= _SEEN}
+
+
+def _memory_peaks(acc: DeepSpeedAccelerator) -> Signs:
+    acc.reset_peak_memory_stats()
+    before = acc.max_memory_allocated()
+    torch.full((_BLOCK,), 1, dtype=torch.uint8, device=acc.device(acc.current_device()))
+    return {"there is a peak that nobody asked for": acc.max_memory_allocated() - before >= _SEEN}
+
+
+def _type(name: str, dtype: torch.dtype) -> Callable[[DeepSpeedAccelerator], Signs]:
+    question = f"is_{name}_supported"
+    return lambda acc: {
+        f"{question}() is True": getattr(acc, question)(),
+        "supported_dtypes() lists it": dtype in acc.supported_dtypes(),
+    }
+
+
+def _triton(acc: DeepSpeedAccelerator) -> Signs:
+    return {"it is supported": acc.is_triton_supported(), "it is preferred": acc.prefer_triton_grouped_mm()}
+
+
+SIGNS: dict[Feature, Callable[[DeepSpeedAccelerator], Signs]] = {
+    Feature.INDEXED_DEVICES: _indexed_devices,
+    Feature.STREAMS: _streams,
+    Feature.DEFAULT_STREAM: _default_stream,
+    Feature.RECORD_STREAM: _record_stream,
+    Feature.EVENTS: _events,
+    Feature.GRAPHS: _graphs,
+    Feature.PINNED_MEMORY: _pinned_memory,
+    Feature.RESERVED_MEMORY: _reserved_memory,
+    Feature.MEMORY_PEAKS: _memory_peaks,
+    Feature.BF16: _type("bf16", torch.bfloat16),
+    Feature.FP16: _type("fp16", torch.float16),
+    Feature.FP64: _type("fp64", torch.float64),
+    Feature.TRITON: _triton,
+}
+#: The checks of features whose absence other processes show.
 ELSEWHERE = {
-    Feature.UNTOUCHED_ENVIRONMENT: "imports.declared_change_is_made",
-    Feature.UNTOUCHED_SETTINGS: "imports.declared_change_is_made",
+    Feature.UNTOUCHED_ENVIRONMENT: "package.declared_change_is_made",
+    Feature.UNTOUCHED_SETTINGS: "package.declared_change_is_made",
     Feature.ZERO3_RANKS: "training.declared_failure_is_one",
     **dict.fromkeys(
         (
@@ -50,11 +187,11 @@ def test_declared_feature_is_missing(
     """A feature that a trait declares missing shows no sign of being there; its checks are skipped for nothing else."""
     if feature not in traits:
         return
-    found = SIGNS[feature](accelerator)
+    found = [sign for sign, there in SIGNS[feature](accelerator).items() if there]
     expect(
         not found,
         f"the trait {feature} declares missing what is there",
-        found=found,
+        found=", ".join(found),
         expected=f"no sign of it: {feature.sentence}",
         do="drop the trait, so that the suite checks the feature, or stop offering it",
     )
@@ -64,144 +201,16 @@ def test_declared_feature_is_missing(
 def test_traits_name_features_and_ops(
     accelerator: DeepSpeedAccelerator, traits: Traits, request: pytest.FixtureRequest
 ) -> None:
-    """The key of a trait is a Feature or the class name of an op builder; another one declares nothing."""
+    """The key of a trait is a Feature or the class name of an op builder, which then is a placeholder.
+
+    Another key declares nothing.
+    """
     declared = {name: f"{trait.support.value}: {trait.reason}" for name, trait in traits.items()}
     request.node.user_properties.append((results.TRAITS, declared))
-    known = {feature.value for feature in Feature} | {
-        *UPSTREAM,
-        *ONE_DEVICE,
-        *ops.found_by_upstream(accelerator),
-    }
-    unknown = sorted(str(key) for key in traits if str(key) not in known)
-    expect(
-        not unknown,
-        "traits name what no accelerator has",
-        found=", ".join(unknown),
-        expected="keys of accel_core.vendor.Feature, or class names of op builders",
-        do="correct the keys in traits.py",
-    )
-
-
-@pytest.mark.tier("host")
-def test_ops_declared_missing_are_missing(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
-    """An op that a trait declares missing has a placeholder, which is not compatible."""
-    names = [name for name in (*UPSTREAM, *ONE_DEVICE) if name in traits]
-    there = [
-        name
-        for name in names
-        if not ops.is_missing(builder := accelerator.create_op_builder(name)) or builder.is_compatible()
-    ]
-    expect(
-        not there,
-        "traits declare ops missing that are there",
-        found=", ".join(there),
-        expected="a NotImplementedBuilder for each",
-        do="drop the trait of an op once it is in the table",
-    )
-
-
-@pytest.fixture
-def one_device(accelerator: DeepSpeedAccelerator, traits: Traits) -> Iterator[bool]:
-    """Whether indices are no devices here; the current device is the first one again afterwards."""
-    accelerator.set_device(0)
-    yield "indexed_devices" in traits
-    accelerator.set_device(0)
-
-
-_NAMES = [name for name in indexed_methods() if name not in ("device", "device_name", "set_device")]
-
-
-@pytest.mark.parametrize("name", _NAMES)
-def test_index_of_the_only_device_is_accepted(
-    accelerator: DeepSpeedAccelerator, one_device: bool, name: str
-) -> None:
-    """Without indexed devices, a method takes the current index, and answers as it does without one."""
-    if not one_device:
-        return
-    index = accelerator.current_device()
-    if name not in READERS:
-        call(accelerator, name, index)
-        return
-    found = [read(accelerator, name, index), read(accelerator, name, device_index=index)]
-    wanted = read(accelerator, name, *([index] if name in EXPLICIT else []))
-    noisy = "memory" in name
-    expect(
-        all(abs(value - wanted) < _SEEN if noisy else same(name, value, wanted) for value in found),
-        f"{name}({index}) is not about the only device",
-        found=f"{found!r:.300}",
-        expected=f"{wanted!r:.300}, as without an index",
-        do="take None and the current index alike",
-    )
-
-
-@pytest.mark.parametrize("name", _NAMES)
-def test_index_of_no_device_is_dropped_or_refused(
-    accelerator: DeepSpeedAccelerator, one_device: bool, name: str
-) -> None:
-    """Without indexed devices, another index raises or is ignored; it never changes what the answer is about."""
-    if not one_device:
-        return
-    other = accelerator.current_device() + 1
-    wanted = (
-        read(accelerator, name, *([accelerator.current_device()] if name in EXPLICIT else []))
-        if name in READERS
-        else None
-    )
-    try:
-        found = read(accelerator, name, other) if name in READERS else call(accelerator, name, other)
-    except Exception:  # refused
-        return
-    noisy = "memory" in name and name not in RESETS
-    alike = found == wanted if not noisy else abs(found - wanted) < _SEEN
-    expect(
-        alike,
-        f"{name}({other}) is about something else than the only device",
-        found=f"{found!r:.300}",
-        expected=f"an exception, or {wanted!r:.300} as without an index",
-        do="drop the index or raise InvalidDevice",
-    )
-
-
-def test_index_of_no_device_is_treated_alike(
-    accelerator: DeepSpeedAccelerator, one_device: bool, traits: Traits
-) -> None:
-    """Without indexed devices, either every method drops another index, or every method refuses it."""
-    if not one_device:
-        return
-    other = accelerator.current_device() + 1
-    names = [name for name in _NAMES if "streams" not in traits or not name.endswith("_stream")]
-    refusing = []
-    for name in names:
-        try:
-            call(accelerator, name, other)
-        except Exception:
-            refusing.append(name)
-    dropping = [name for name in names if name not in refusing]
-    expect(
-        not refusing or not dropping,
-        "some methods refuse the index of no device, and some drop it",
-        found=f"{', '.join(dropping)} take index {other}; {', '.join(refusing)} do not",
-        expected="one of the two for all of them: callers pass the same index to each",
-        do="derive from accel_core.OneDeviceAccelerator, which refuses it everywhere",
-    )
-
-
-def test_absent_streams_and_graphs_change_nothing(accelerator: DeepSpeedAccelerator, traits: Traits) -> None:
-    """Where streams or graphs are missing, their contexts run the code inside, and let its exceptions through."""
-    stream = accelerator.stream(None)
-    capture = accelerator.capture_to_graph(None) if "graphs" in traits else nullcontext()
-    caught = []
-    for context in (stream, capture):
-        try:
-            with context:
-                result: Any = torch.ones(2, device=accelerator.device()) + 1
-                raise KeyError("inside")
-        except KeyError as error:
-            caught.append((error.args[0], result.tolist()))
-    expect(
-        caught == [("inside", [2.0, 2.0])] * 2,
-        "a context swallows what its code raises, or does not run it",
-        found=repr(caught),
-        expected="the exception, and the result of the code before it",
-        do="return contextlib.nullcontext()",
-    )
+    builders = {*UPSTREAM, *ONE_DEVICE}
+    known = {feature.value for feature in Feature} | builders | {*ops.found_by_upstream(accelerator)}
+    holds = Holds({f"{key} is a Feature or an op builder": str(key) in known for key in traits})
+    for name in builders & traits.keys():
+        builder = accelerator.create_op_builder(name)
+        holds[f"the op of {name} is missing"] = ops.is_missing(builder) and not builder.is_compatible()
+    holds.expect("a trait", "correct the keys in traits.py; drop the trait of an op once it is in the table")

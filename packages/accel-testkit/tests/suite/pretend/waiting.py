@@ -17,8 +17,8 @@ from simulated import Good
 from accel_ops.fused_optimizers import multi_tensor_adam
 
 _RUNTIME = torch_npu.npu
-_ASKING = "no_waiting.asking_does_not_wait"
-_QUEUEING = "no_waiting.queueing_does_not_wait"
+_ASKING = "asynchrony.asking_does_not_wait"
+_QUEUEING = "asynchrony.queueing_does_not_wait"
 
 
 class Waits(Good):
@@ -73,7 +73,7 @@ class EventsMakeTheHostWait(Waits):
 
 
 class ReplaySynchronizes(Waits):
-    fails = ("no_waiting.replay_does_not_wait",)
+    fails = ("asynchrony.replay_does_not_wait",)
 
     def replay_graph(self, graph: Any) -> None:
         super().replay_graph(graph)
@@ -95,7 +95,7 @@ def _synchronized(*arguments: Any) -> None:
 
 
 class StepsSynchronize(Waits):
-    fails = ("no_waiting.step_does_not_wait[FusedAdamBuilder]",)
+    fails = ("asynchrony.step_does_not_wait[FusedAdamBuilder]",)
 
     def get_op_builder(self, class_name: str) -> Any:
         return _Synchronized if class_name == "FusedAdamBuilder" else TABLE.builder(class_name, "npu", {})

@@ -15,8 +15,8 @@ from simulated import Good
 from accel_ops.fused_optimizers import multi_tensor_adam
 
 _RUNTIME = torch_npu.npu
-_RESOLVED = "work_order.resolved_dependency_needs_no_wait"
-_REPLAY = "work_order.replay_is_in_the_current_stream"
+_RESOLVED = "asynchrony.resolved_dependency_needs_no_wait"
+_REPLAY = "asynchrony.replay_is_in_the_current_stream"
 
 
 class Ordered(Good):

@@ -1,18 +1,20 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The collective operations that DeepSpeed uses, from [1, 2] on rank 0 and [10, 20] on rank 1."""
+"""The collective operations that DeepSpeed uses, from [1, 2] on rank 0 and [10, 20] on rank 1.
+
+Where the backend is gloo, which has host tensors too, further ones are done on the device and on the host.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
-
-from accel_testkit.suite.rank import host_operations
 
 Operation = Callable[[torch.Tensor], Any]
 #: Guards against a hang, in seconds.
@@ -23,82 +25,143 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
     """Run every operation; put what this rank holds after each, or the error's text, into the answer."""
     answer["world"] = dist.get_world_size()
     answer["device"] = accelerator.current_device()
+    place = accelerator.device(accelerator.current_device())
     for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int64):
-        _do(accelerator, answer, f"all_reduce_{str(dtype).partition('.')[2]}", _all_reduce, dtype)
-    for name, operation in _OPERATIONS.items():
-        _do(accelerator, answer, name, operation, torch.float32)
-    host_operations.compare(accelerator, answer)
+        name = f"all_reduce_{str(dtype).partition('.')[2]}"
+        answer[name] = _outcome(accelerator, partial(_in_place, dist.all_reduce), place, dtype)
+    for name, operation in OPERATIONS.items():
+        answer[name] = _outcome(accelerator, operation, place)
+    if dist.get_backend() == "gloo":
+        for name, operation in OF_GLOO.items():
+            for where, device in (("host", torch.device("cpu")), ("device", place)):
+                answer[f"{name} on the {where}"] = _outcome(accelerator, operation, device)
     answer["barrier"] = _barrier(folder)
 
 
-def _do(
-    accelerator: Any, answer: dict[str, Any], name: str, operation: Operation, dtype: torch.dtype
-) -> None:
-    scale = 10 ** dist.get_rank()
-    tensor = (
-        torch.tensor([1, 2], dtype=dtype, device=accelerator.device(accelerator.current_device())) * scale
-    )
+def _outcome(
+    accelerator: Any, operation: Operation, place: torch.device, dtype: torch.dtype = torch.float32
+) -> Any:
+    tensor = torch.tensor([1, 2], dtype=dtype, device=place) * 10 ** dist.get_rank()
     try:
         result = operation(tensor)
     except Exception as error:
-        answer[name] = f"{type(error).__name__}: {error}"
-        return
+        return f"{type(error).__name__}: {error}"
     accelerator.synchronize()
-    answer[name] = result.tolist() if isinstance(result, torch.Tensor) else result
+    if isinstance(result, list):
+        return [part.tolist() if isinstance(part, torch.Tensor) else part for part in result]
+    return result.tolist()
 
 
-def _all_reduce(tensor: torch.Tensor) -> torch.Tensor:
-    dist.all_reduce(tensor)
+def _in_place(function: Callable[..., Any], tensor: torch.Tensor, **options: Any) -> torch.Tensor:
+    pending = function(tensor, **options)
+    if options.get("async_op"):
+        pending.wait()
     return tensor
 
 
-def _all_reduce_max(tensor: torch.Tensor) -> torch.Tensor:
-    dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
-    return tensor
-
-
-def _asynchronous_all_reduce(tensor: torch.Tensor) -> torch.Tensor:
-    pending = dist.all_reduce(tensor, async_op=True)
-    assert pending is not None
-    pending.wait()
-    return tensor
-
-
-def _broadcast(tensor: torch.Tensor) -> torch.Tensor:
-    dist.broadcast(tensor, src=1)
-    return tensor
-
-
-def _all_gather_into_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    result = tensor.new_zeros(4)
-    dist.all_gather_into_tensor(result, tensor)
+def _into(function: Callable[..., Any], size: int, tensor: torch.Tensor) -> torch.Tensor:
+    result = tensor.new_zeros(size)
+    function(result, tensor)
     return result
 
 
-def _reduce_scatter_tensor(tensor: torch.Tensor) -> torch.Tensor:
-    result = tensor.new_zeros(1)
-    dist.reduce_scatter_tensor(result, tensor)
-    return result
+def _together(function: Callable[..., Any], size: int, tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Do an operation twice in one call of the backend."""
+    results = [tensor.new_zeros(size) for _ in range(2)]
+    together: Any = dist._coalescing_manager  # type: ignore[attr-defined]
+    with together(device=tensor.device):
+        for result in results:
+            function(result, tensor)
+    return results
 
 
-def _all_to_all_single(tensor: torch.Tensor) -> torch.Tensor:
-    result = torch.zeros_like(tensor)
-    dist.all_to_all_single(result, tensor)
-    return result
+def _parts(function: Callable[..., Any], tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Do an operation whose result is a tensor for each rank."""
+    parts = [torch.zeros_like(tensor) for _ in range(2)]
+    function(parts, tensor)
+    return parts
 
 
-def _send_and_receive(tensor: torch.Tensor) -> torch.Tensor:
+def _from_rank_1(receive: Callable[[torch.Tensor], Any], tensor: torch.Tensor) -> torch.Tensor:
     if dist.get_rank() == 1:
         dist.send(tensor, dst=0)
     else:
-        dist.recv(tensor, src=1)
+        receive(tensor)
     return tensor
 
 
-def _all_gather_object(tensor: torch.Tensor) -> list[str]:
+def _all_gather_object(tensor: torch.Tensor) -> list[Any]:
     texts: list[Any] = [None, None]
     dist.all_gather_object(texts, f"rank {dist.get_rank()}")
     return texts
+
+
+OPERATIONS: dict[str, Operation] = {
+    "all_reduce_max": lambda tensor: _in_place(dist.all_reduce, tensor, op=dist.ReduceOp.MAX),
+    "asynchronous_all_reduce": lambda tensor: _in_place(dist.all_reduce, tensor, async_op=True),
+    "broadcast": lambda tensor: _in_place(dist.broadcast, tensor, src=1),
+    "all_gather_into_tensor": lambda tensor: _into(dist.all_gather_into_tensor, 4, tensor),
+    "reduce_scatter_tensor": lambda tensor: _into(dist.reduce_scatter_tensor, 1, tensor),
+    "all_to_all_single": lambda tensor: _into(dist.all_to_all_single, 2, tensor),
+    "send_and_receive": lambda tensor: _from_rank_1(lambda mine: dist.recv(mine, src=1), tensor),
+    "all_gather_object": _all_gather_object,
+}
+
+
+def _all_gather_coalesced(tensor: torch.Tensor) -> list[torch.Tensor]:
+    parts = [[torch.zeros_like(tensor)] for _ in range(2)]
+    dist.all_gather_coalesced(parts, [tensor])
+    return [part for list_of_rank in parts for part in list_of_rank]
+
+
+def _all_reduce_coalesced(tensor: torch.Tensor) -> list[torch.Tensor]:
+    tensors = [tensor, tensor * 2]
+    dist.all_reduce_coalesced(tensors)
+    return tensors
+
+
+def _reduce(tensor: torch.Tensor) -> list[torch.Tensor]:
+    dist.reduce(tensor, dst=0)
+    return [tensor] if dist.get_rank() == 0 else []  # the others' tensors are anything
+
+
+def _reduce_scatter(tensor: torch.Tensor) -> torch.Tensor:
+    return _into(lambda result, mine: dist.reduce_scatter(result, list(mine.split(1))), 1, tensor)
+
+
+def _gather(tensor: torch.Tensor) -> list[torch.Tensor]:
+    parts = [torch.zeros_like(tensor) for _ in range(2)] if dist.get_rank() == 1 else []
+    dist.gather(tensor, parts or None, dst=1)
+    return parts
+
+
+def _scatter(tensor: torch.Tensor) -> torch.Tensor:
+    result = tensor.new_zeros(1)
+    dist.scatter(result, list(tensor.split(1)) if dist.get_rank() == 1 else None, src=1)
+    return result
+
+
+def _all_to_all(tensor: torch.Tensor) -> list[torch.Tensor]:
+    parts = [tensor.new_zeros(1) for _ in range(2)]
+    dist.all_to_all(parts, list(tensor.split(1)))
+    return parts
+
+
+OF_GLOO: dict[str, Operation] = {
+    "all_gather": lambda tensor: _parts(dist.all_gather, tensor),
+    "all_gather_coalesced": _all_gather_coalesced,
+    "all_gather_into_tensor, several at once": lambda tensor: _together(
+        dist.all_gather_into_tensor, 4, tensor
+    ),
+    "all_reduce_coalesced": _all_reduce_coalesced,
+    "reduce": _reduce,
+    "reduce_scatter": _reduce_scatter,
+    "reduce_scatter_tensor, several at once": lambda tensor: _together(dist.reduce_scatter_tensor, 1, tensor),
+    "gather": _gather,
+    "scatter": _scatter,
+    "all_to_all": _all_to_all,
+    "recv from anyone": lambda tensor: _from_rank_1(dist.recv, tensor),
+}
 
 
 def _barrier(folder: Path) -> dict[str, float]:
@@ -118,15 +181,3 @@ def _wait_for(file: Path, seconds: float) -> None:
     until = time.monotonic() + seconds
     while not file.exists() and time.monotonic() < until:
         time.sleep(0.01)
-
-
-_OPERATIONS: dict[str, Operation] = {
-    "all_reduce_max": _all_reduce_max,
-    "asynchronous_all_reduce": _asynchronous_all_reduce,
-    "broadcast": _broadcast,
-    "all_gather_into_tensor": _all_gather_into_tensor,
-    "reduce_scatter_tensor": _reduce_scatter_tensor,
-    "all_to_all_single": _all_to_all_single,
-    "send_and_receive": _send_and_receive,
-    "all_gather_object": _all_gather_object,
-}

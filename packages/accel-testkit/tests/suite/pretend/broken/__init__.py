@@ -1,9 +1,8 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Broken variants of the good accelerator. Each breaks one thing, and names the checks that have to notice.
+"""Broken variants of the good accelerator. Each breaks one thing, and names the checks that have to notice it.
 
-Checks that are made by rule for every method (BY_RULE) notice many of them too. A variant that names one of these names
-all that notice it; the others name only the checks that were written for them.
+Other checks may notice it too: many are made by rule for every method, and most put tensors on a device.
 """
 
 from __future__ import annotations
@@ -18,133 +17,28 @@ from typing import Any
 import pytest
 
 EVERYTHING = "*"
-#: Files whose checks are made by rule: for each method, op or feature, of all figures, of tensors of all kinds.
-BY_RULE = {
-    "agreement",
-    "answers",
-    "current_device",
-    "device_index",
-    "memory_figures",
-    "no_waiting",
-    "op_attention",
-    "op_compiled",
-    "op_devices",
-    "op_evoformer",
-    "op_file_forms",
-    "op_fp_codes",
-    "op_fp_quantizer",
-    "op_host",
-    "op_host_steps",
-    "op_inference",
-    "op_inference_forms",
-    "op_loading",
-    "op_norm_extremes",
-    "op_plain_forms",
-    "op_quantizer",
-    "op_quantizer_extremes",
-    "op_quantizer_forms",
-    "op_quantizer_functions",
-    "op_quantizer_sizes",
-    "op_refusals",
-    "op_results",
-    "op_runtime",
-    "op_routes",
-    "op_settings",
-    "op_precision",
-    "op_steps",
-    "op_strides",
-    "pinned_copies",
-    "seeds",
-    "traits",
-}
 #: The checks of call shapes: our interface's and the installed DeepSpeed's.
-SHAPES = ("identity.call_shapes_are_the_interface_s", "upstream_contract.has_every_method_of_upstream")
-#: The checks that count a tensor on `device(i)`.
-COUNTED = (
-    "memory.allocated_memory_follows_tensors",
-    "memory.each_device_has_its_figures",
-    "memory.peak_can_be_reset",
-    "memory.peak_stays",
-    "memory.reserved_memory_follows_tensors",
-    "memory.reserved_peak_stays",
-)
-#: The checks that put a tensor on `device()`.
-PLACED = (
-    "device.device_without_an_index_is_the_type",
-    "device.new_tensors_are_on_the_current_device",
-    "dtypes.double_precision_computes",
-    "dtypes.listed_types_are_trained_in",
-    "dtypes.listed_types_compute",
-    "events.event_is_done_once_its_work_is",
-    "graphs.capture_can_be_noticed",
-    "graphs.capture_ends_with_an_exception",
-    "graphs.capture_is_on_its_stream_and_pool",
-    "graphs.code_in_a_capture_is_usable_after_a_replay",
-    "graphs.each_replay_runs_the_work",
-    "graphs.replay_uses_new_data",
-    "graphs.two_graphs_are_replayed_in_any_order",
-    "graphs.work_in_a_stream_is_no_capture",
-    "identity.name_is_the_torch_device_type",
-    "lazy_calls.lazy_call_calls",
-    "lazy_calls.lazy_call_calls_each_time",
-    "lazy_calls.lazy_calls_keep_their_order_and_errors",
-    "op_numerics.optimizer_steps_are_right[FusedAdam-AdamW]",
-    "op_numerics.optimizer_steps_are_right[FusedAdam-Adam]",
-    "pinned_memory.copy_to_the_device_need_not_block",
-    "pinned_memory.device_memory_is_not_pinned",
-    "pinned_memory.pinned_memory_like_another_is_host_memory[device]",
-    "random.restored_state_repeats_the_numbers",
-    "random.seed_repeats_the_numbers",
-    "random.seeding_all_seeds_the_current_device",
-    "random.state_can_be_addressed_by_index",
-    "random.state_that_was_read_stays",
-    "streams.stream_can_be_waited_for",
-    "streams.streams_wait_for_each_other",
-    "tensors.answer_follows_the_data_of_a_tensor",
-    "tensors.constructor_takes_data",
-    "tensors.copies_keep_the_values",
-    "tensors.device_tensor_is_on_the_accelerator",
-    "tensors.host_tensor_is_not_on_the_accelerator",
-)
-#: The checks that load an op in plain torch.
-PLAIN_OPS = (
-    "op_plain.biases_are_those_of_channels",
-    "op_plain.evoformer_s_attention_and_gradients",
-    "op_plain.numbers_with_an_exponent_come_back",
-    "op_plain.signs_are_bits",
-    "op_plain.tokens_are_kept_and_put_back",
-)
-#: The checks of waiting that use events.
-EVENT_WAITS = (
+SHAPES = ("identity.has_every_method", "identity.has_every_method_of_upstream")
+#: What the good accelerator cannot be broken in: its memory is the host's. See test_simulated.py.
+NEEDS_DEVICE_MEMORY = {
+    "asynchrony.asking_does_not_wait",
     "asynchrony.device_waits_for_a_stream",
     "asynchrony.event_makes_the_named_stream_wait",
     "asynchrony.event_recorded_again_marks_the_later_work",
     "asynchrony.event_that_is_done_is_of_work_that_is",
-    "asynchrony.event_without_a_stream_is_of_the_current_one",
     "asynchrony.events_are_marks_of_their_own",
     "asynchrony.host_waits_for_a_stream",
-)
-#: The checks that see whether work on `device(current_device())` was waited for.
-WAITS = (
-    *EVENT_WAITS,
     "asynchrony.host_waits_for_the_stream_in_use",
+    "asynchrony.queueing_does_not_wait",
+    "asynchrony.replay_does_not_wait",
+    "asynchrony.replay_is_in_the_current_stream",
+    "asynchrony.resolved_dependency_needs_no_wait",
+    "asynchrony.step_does_not_wait",
     "asynchrony.synchronize_waits",
     "asynchrony.synchronize_waits_for_every_stream",
+    "asynchrony.synchronize_waits_for_its_device",
     "asynchrony.synchronized_device_needs_no_wait",
     "asynchrony.work_after_an_exception_is_in_the_former_stream",
-    "work_order.replay_is_in_the_current_stream",
-    "work_order.resolved_dependency_needs_no_wait",
-)
-
-
-#: What the good accelerator cannot be broken in: its memory is the host's. See test_simulated.py.
-NEEDS_DEVICE_MEMORY = {
-    *WAITS,
-    "asynchrony.synchronize_waits_for_its_device",
-    "no_waiting.asking_does_not_wait",
-    "no_waiting.queueing_does_not_wait",
-    "no_waiting.replay_does_not_wait",
-    "no_waiting.step_does_not_wait",
     "op_attention.released_workspace_is_free",
     "op_devices.step_is_in_the_current_stream",
     "streams.tensor_remembers_its_streams",
@@ -181,11 +75,9 @@ Patch = Callable[[Site, pytest.MonkeyPatch], None]
 class Variant:
     """One broken thing.
 
-    fails:   ids of the checks that have to fail; an id without its [parameter] stands for all of them.
+    fails:   ids of the checks that have to fail; an id without its [parameter] stands for one of them at least.
     kind:    the broken class, or None where `patch` breaks something else.
     started: the fixture of the suite that starts processes and whose checks are run; empty: all other checks.
-    perhaps: ids of checks that notice it where memory happens to be handed out again.
-    also:    the beginning of files of which other checks may notice it too: forms of ops share what they try.
     """
 
     name: str
@@ -193,14 +85,13 @@ class Variant:
     kind: type | None
     patch: Patch | None
     started: str = ""
-    perhaps: tuple[str, ...] = ()
-    also: str = EVERYTHING
 
     @property
     def files(self) -> set[str]:
         """The files of the suite that have its checks, such as `device`; empty for all."""
         return {check.partition(".")[0] for check in self.fails if check != EVERYTHING}
 
+<<<<<<< HEAD
     def counts(self, file: str) -> bool:
         """Return whether it has to name the checks of a file that notice it."""
         return file not in BY_RULE or not self.files.isdisjoint(BY_RULE) or EVERYTHING in self.fails
@@ -215,24 +106,44 @@ class Variant:
             if check in self.fails
             or (self.counts(check.partition(".")[0]) and not check.startswith(self.also))
         }
+=======
+    def unnoticed(self, failed: set[str]) -> set[str]:
+        """Return those of its checks that are not among the failed ones."""
+        return set(self.fails) - failed - {check.partition("[")[0] for check in failed}
+>>>>>>> 5625eba7 (accel-testkit: eighteen files of checks in place of thirty-six; a variant names the checks of its own fault)
 
 
 VARIANTS: dict[str, Variant] = {}
 
 
+<<<<<<< HEAD
 def breaks(
     *fails: str, started: str = "", name: str = "", perhaps: tuple[str, ...] = (), also: str = EVERYTHING
 ) -> Callable[[Any], Any]:
+=======
+def breaks(*fails: str, started: str = "", name: str = "") -> Callable[[Any], Any]:
+>>>>>>> 5625eba7 (accel-testkit: eighteen files of checks in place of thirty-six; a variant names the checks of its own fault)
     """Register a broken class, or a function that breaks the site of a run."""
 
     def register(thing: Any) -> Any:
         kind, patch = (thing, None) if isinstance(thing, type) else (None, thing)
+<<<<<<< HEAD
         variant = Variant(name or thing.__name__, fails, kind, patch, started, perhaps, also)
+=======
+        variant = Variant(name or thing.__name__, fails, kind, patch, started)
+>>>>>>> 5625eba7 (accel-testkit: eighteen files of checks in place of thirty-six; a variant names the checks of its own fault)
         assert variant.name not in VARIANTS, f"two variants are called {variant.name}"
         VARIANTS[variant.name] = variant
         return thing
 
     return register
+
+
+def broken(name: str, *fails: str, **members: Any) -> None:
+    """Register a good accelerator with other members."""
+    from accel_good.accelerator import GOOD_Accelerator
+
+    breaks(*fails, name=name)(type(name, (GOOD_Accelerator,), members))
 
 
 def answers(methods: dict[str, Any], *fails: str, started: str = "") -> None:
@@ -246,7 +157,7 @@ def answers(methods: dict[str, Any], *fails: str, started: str = "") -> None:
 
 
 def load() -> dict[str, Variant]:
-    """All variants, by name."""
+    """Return all variants, by name."""
     for _, module, _ in pkgutil.iter_modules(__path__):
         import_module(f"{__name__}.{module}")
     return VARIANTS

@@ -271,11 +271,11 @@ class _WithComm(GOOD_Accelerator):
         return type("CCLCommBuilder", (), {"NAME": "deepspeed_ccl_comm", "load": lambda builder: self.comm()})
 
 
-@breaks("comm_ops.groups_reduce_among_their_ranks", started="answers")
+@breaks("collectives.communication_op_is_that_of_its_groups", started="answers")
 class OperationIsASum(_WithComm):
     comm = _CommOfOperations
 
 
-@breaks("comm_ops.ranks_know_their_place", started="answers")
+@breaks("collectives.communication_op_is_that_of_its_groups", started="answers")
 class EveryRankIsTheFirst(_WithComm):
     comm = _CommOfRanks

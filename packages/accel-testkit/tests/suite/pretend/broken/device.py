@@ -13,9 +13,9 @@ import torch
 from accel_good.accelerator import GOOD_Accelerator
 from accel_good.runtime import Runtime
 
-from broken import COUNTED, PLACED, PLAIN_OPS, SHAPES, WAITS, answers, breaks
+from broken import SHAPES, answers, breaks
 
-_STAYS = "current_device.current_device_stays_without_an_index"
+_STAYS = "device.current_device_stays"
 
 for _question in (
     "is_available",
@@ -23,18 +23,17 @@ for _question in (
     "resolves_data_dependency",
     "handles_memory_backpressure",
 ):
-    answers({_question: 1}, "device.answer_is_yes_or_no[{}]")
+    answers({_question: 1}, "answers.answer_has_its_type[{}]")
 
 
 @breaks(
     "device.device_with_an_index_keeps_it",
     "device.device_without_an_index_is_the_type",
     "identity.name_is_the_torch_device_type",
-    *COUNTED,
     "tensors.constructor_takes_data",
-    "tensors.host_tensor_is_not_on_the_accelerator",
-    "memory_statistics.statistics_are_whole",
-    "pinned_memory.pinned_memory_like_another_is_host_memory[device]",
+    "tensors.tensor_elsewhere_is_not_on_the_accelerator",
+    "memory.statistics_are_whole",
+    "pinned_memory.device_other_than_the_host_is_refused[device]",
 )
 class DeviceIsNone(GOOD_Accelerator):
     def device(self, device_index: int | None = None) -> Any:
@@ -42,10 +41,10 @@ class DeviceIsNone(GOOD_Accelerator):
 
 
 @breaks(
-    "device.answer_is_yes_or_no[handles_memory_backpressure]",
-    "device.answer_is_yes_or_no[is_synchronized_device]",
-    "device.answer_is_yes_or_no[resolves_data_dependency]",
-    "device.answer_is_yes_or_no[use_host_timers]",
+    "answers.answer_has_its_type[handles_memory_backpressure]",
+    "answers.answer_has_its_type[is_synchronized_device]",
+    "answers.answer_has_its_type[resolves_data_dependency]",
+    "answers.answer_has_its_type[use_host_timers]",
 )
 class SynchronizedIsANumber(GOOD_Accelerator):
     """And the answers that are derived from it."""
@@ -56,20 +55,15 @@ class SynchronizedIsANumber(GOOD_Accelerator):
 
 @breaks(
     "device.current_device_name_is_that_of_the_current_device",
-    *PLACED,
-    *COUNTED,
     "device.device_with_an_index_keeps_it",
-    "memory.old_names_give_the_same_figures",
-    "memory.peak_of_one_device_is_reset_alone",
-    "memory.stats_agree_with_the_figures",
-    "random.state_of_one_device_is_not_another_s",
+    "memory.figures_are_in_order",
+    "device_index.reset_reaches_one_device",
+    "memory.statistics_agree_with_the_figures",
+    "device_index.state_is_restored_on_one_device",
     "tensors.tensor_of_any_index_is_on_the_accelerator",
     "graphs.replay_runs_the_work_once",
     "memory.asking_leaves_the_cache",
-    *WAITS,
-    "asynchrony.synchronize_waits_for_its_device",
-    "memory_statistics.statistics_are_whole",
-    *PLAIN_OPS,
+    "memory.statistics_are_whole",
     "graphs.no_graph_captures_nothing",
 )
 class DeviceIsAContext(GOOD_Accelerator):
@@ -85,7 +79,6 @@ class DeviceIsTheCurrentOne(GOOD_Accelerator):
 
 @breaks(
     "device.device_with_an_index_keeps_it",
-    *COUNTED,
 )
 class DeviceDropsTheIndex(GOOD_Accelerator):
     def device(self, device_index: int | None = None) -> torch.device:
@@ -93,11 +86,9 @@ class DeviceDropsTheIndex(GOOD_Accelerator):
 
 
 @breaks(
-    "identity.call_shapes_are_the_interface_s",
-    *PLACED,
+    "identity.has_every_method",
     "graphs.replay_runs_the_work_once",
-    "memory_statistics.statistics_are_whole",
-    *PLAIN_OPS,
+    "memory.statistics_are_whole",
     "graphs.no_graph_captures_nothing",
 )
 class DeviceDemandsAnIndex(GOOD_Accelerator):
@@ -106,9 +97,9 @@ class DeviceDemandsAnIndex(GOOD_Accelerator):
 
 
 @breaks(
-    "device.another_device_can_be_current",
+    "device.answer_is_of_the_current_device",
     "device.current_device_name_is_that_of_the_current_device",
-    "device.device_name_with_an_index_keeps_it",
+    "device.device_with_an_index_keeps_it",
 )
 class NameDropsTheIndex(GOOD_Accelerator):
     def device_name(self, device_index: int | None = None) -> str:
@@ -117,14 +108,14 @@ class NameDropsTheIndex(GOOD_Accelerator):
 
 @breaks(
     "device.current_device_name_is_that_of_the_current_device",
-    "device.device_name_with_an_index_keeps_it",
+    "device.device_with_an_index_keeps_it",
 )
 class NameDropsIndexZero(GOOD_Accelerator):
     def device_name(self, device_index: int | None = None) -> str:
         return f"cpu:{device_index}" if device_index else "cpu"
 
 
-@breaks("device.count_is_a_number", "probe.confirmation_counts_the_devices")
+@breaks("answers.answer_has_its_type[device_count]", "probe.confirmation_counts_the_devices")
 class CountIsText(GOOD_Accelerator):
     def device_count(self) -> Any:
         return "2"
@@ -139,18 +130,17 @@ class NotAvailable(GOOD_Accelerator):
 @breaks(
     "device.current_device_name_is_that_of_the_current_device",
     "device.setting_the_current_device_changes_nothing",
-    "device.another_device_can_be_current",
+    "device.answer_is_of_the_current_device",
     "device.current_device_can_be_set",
-    "device.current_device_is_an_index",
-    "device.synchronize_waits_for_the_device",
+    "answers.answer_has_its_type[current_device]",
+    "device.synchronize_takes_each_form",
     "random.default_generator_is_the_one_in_use",
-    "random.state_can_be_addressed_by_index",
+    "random.restored_state_repeats_the_numbers",
     "streams.current_stream_is_the_default_at_first",
-    "streams.stream_of_another_device_is_left",
-    *WAITS,
+    "streams.stream_is_of_the_device_named",
     "memory.asking_leaves_the_cache",
-    "memory.figure_is_a_number_of_bytes[total_memory]",
-    "memory.what_is_available_is_part_of_the_total",
+    "answers.answer_has_its_type[total_memory]",
+    "memory.figures_are_in_order",
 )
 class CurrentDeviceIsText(GOOD_Accelerator):
     def current_device(self) -> Any:
@@ -159,19 +149,17 @@ class CurrentDeviceIsText(GOOD_Accelerator):
 
 @breaks(
     "device.current_device_name_is_that_of_the_current_device",
-    "device.another_device_can_be_current",
+    "device.answer_is_of_the_current_device",
     "device.current_device_can_be_set",
-    "device.current_device_can_be_set_by_name",
-    "device.current_device_is_an_index",
-    "device.synchronize_waits_for_the_device",
+    "answers.answer_has_its_type[current_device]",
+    "device.synchronize_takes_each_form",
     "random.default_generator_is_the_one_in_use",
-    "random.state_can_be_addressed_by_index",
+    "random.restored_state_repeats_the_numbers",
     "streams.current_stream_is_the_default_at_first",
-    "streams.stream_of_another_device_is_left",
-    *WAITS,
+    "streams.stream_is_of_the_device_named",
     "memory.asking_leaves_the_cache",
-    "memory.figure_is_a_number_of_bytes[total_memory]",
-    "memory.what_is_available_is_part_of_the_total",
+    "answers.answer_has_its_type[total_memory]",
+    "memory.figures_are_in_order",
 )
 class CurrentDeviceIsADevice(GOOD_Accelerator):
     def current_device(self) -> Any:
@@ -179,8 +167,8 @@ class CurrentDeviceIsADevice(GOOD_Accelerator):
 
 
 @breaks(
-    "device.another_device_can_be_current",
-    "device.current_device_can_be_set_by_name",
+    "device.answer_is_of_the_current_device",
+    "device.current_device_can_be_set",
 )
 class CurrentNameIsTheType(GOOD_Accelerator):
     def current_device_name(self) -> str:
@@ -188,10 +176,10 @@ class CurrentNameIsTheType(GOOD_Accelerator):
 
 
 @breaks(
-    "device.another_device_can_be_current",
+    "device.answer_is_of_the_current_device",
     "device.index_out_of_range_is_refused",
-    "random.seed_reaches_the_current_device_alone",
-    "streams.stream_of_another_device_is_left",
+    "random.seed_reaches_its_devices",
+    "streams.stream_is_of_the_device_named",
 )
 class SetDeviceIsIgnored(GOOD_Accelerator):
     def set_device(self, device_index: int) -> None:
@@ -201,16 +189,15 @@ class SetDeviceIsIgnored(GOOD_Accelerator):
 @breaks(
     "device.current_device_can_be_set",
     "device.index_out_of_range_is_refused",
-    "memory.allocated_memory_follows_tensors",
+    "memory.figure_follows_tensors[memory_allocated]",
     "memory.peak_can_be_reset",
-    "memory.peak_stays",
-    "memory.reserved_memory_follows_tensors",
-    "memory.reserved_peak_stays",
+    "memory.figure_follows_tensors[max_memory_allocated]",
+    "memory.figure_follows_tensors[memory_reserved]",
+    "memory.figure_follows_tensors[max_memory_reserved]",
     "random.restored_state_repeats_the_numbers",
     "random.seed_repeats_the_numbers",
-    "random.state_can_be_addressed_by_index",
     "random.state_that_was_read_stays",
-    "streams.stream_of_another_device_is_left",
+    "streams.stream_is_of_the_device_named",
 )
 class SetDeviceAddsOne(GOOD_Accelerator):
     def set_device(self, device_index: int) -> None:
@@ -224,8 +211,8 @@ class SetDeviceTakesAnyIndex(GOOD_Accelerator):
 
 
 @breaks(
-    "current_device.device_that_is_set_gets_the_tensors[by device-in a thread]",
-    "current_device.device_that_is_set_gets_the_tensors[by name-in a thread]",
+    "device.device_that_is_set_gets_the_tensors[by device-in a thread]",
+    "device.device_that_is_set_gets_the_tensors[by name-in a thread]",
 )
 class ThreadsTakeAnIndexOnly(GOOD_Accelerator):
     def set_device(self, device_index: int) -> None:
@@ -233,7 +220,7 @@ class ThreadsTakeAnIndexOnly(GOOD_Accelerator):
             super().set_device(device_index)
 
 
-@breaks("device.current_device_can_be_set_by_name")
+@breaks("device.current_device_can_be_set")
 class SetDeviceRefusesNames(GOOD_Accelerator):
     def set_device(self, device_index: int) -> None:
         super().set_device(device_index + 0)
@@ -241,34 +228,32 @@ class SetDeviceRefusesNames(GOOD_Accelerator):
 
 @breaks(
     *SHAPES,
-    "device.synchronize_waits_for_the_device",
-    "asynchrony.synchronize_waits",
-    "asynchrony.synchronize_waits_for_its_device",
+    "device.synchronize_takes_each_form",
 )
 class SynchronizeTakesNoIndex(GOOD_Accelerator):
     def synchronize(self) -> None:  # type: ignore[override]
         pass
 
 
-@breaks("device.synchronize_waits_for_the_device")
+@breaks("device.synchronize_takes_each_form")
 class SynchronizeReturnsAnEvent(GOOD_Accelerator):
     def synchronize(self, device_index: int | None = None) -> Any:
         return Runtime.Event()
 
 
-@breaks("current_device.variables_of_a_launcher_choose_nothing")
+@breaks("device.variables_of_a_launcher_choose_nothing")
 class DevicesAreTheRanksOfThisNode(GOOD_Accelerator):
     def device_count(self) -> int:
         return int(os.environ.get("LOCAL_WORLD_SIZE", super().device_count()))
 
 
-@breaks("current_device.variables_of_a_launcher_choose_nothing")
+@breaks("device.variables_of_a_launcher_choose_nothing")
 class CurrentDeviceIsTheLocalRank(GOOD_Accelerator):
     def current_device(self) -> int:
         return int(os.environ.get("LOCAL_RANK", super().current_device()))
 
 
-@breaks("current_device.set_device_counts_each_time")
+@breaks("device.set_device_counts_each_time")
 class SameDeviceIsNotSetAgain(GOOD_Accelerator):
     _last: object = None
 
@@ -291,8 +276,8 @@ class SeedingAllVisitsAll(GOOD_Accelerator):
     "device_index.reset_reaches_one_device",
     "memory.each_device_has_its_figures[memory_reserved]",
     "memory.peak_can_be_reset",
-    "memory.reserved_memory_follows_tensors",
-    "memory.reserved_peak_stays",
+    "memory.figure_follows_tensors[memory_reserved]",
+    "memory.figure_follows_tensors[max_memory_reserved]",
 )
 class EmptyingChoosesDevice0(GOOD_Accelerator):
     def empty_cache(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from accel_good.accelerator import GOOD_Accelerator
 from accel_good.streams import Event
 
-from broken import EVENT_WAITS, breaks
+from broken import breaks
 
 
 class _Pending(Event):
@@ -17,7 +17,7 @@ class _Pending(Event):
         return False
 
 
-@breaks("events.event_is_done_once_its_work_is")
+@breaks("streams.event_is_done_once_its_work_is")
 class EventIsNeverDone(GOOD_Accelerator):
     @property
     def Event(self) -> Any:
@@ -29,7 +29,7 @@ class _Seconds(Event):
         return super().elapsed_time(end) / 1000
 
 
-@breaks("events.events_tell_milliseconds")
+@breaks("streams.events_tell_milliseconds")
 class EventsTellSeconds(GOOD_Accelerator):
     @property
     def Event(self) -> Any:
@@ -37,11 +37,10 @@ class EventsTellSeconds(GOOD_Accelerator):
 
 
 @breaks(
-    "lazy_calls.host_timers_stand_in_for_events",
-    "events.event_is_done_once_its_work_is",
-    "events.events_tell_milliseconds",
-    *EVENT_WAITS,
-    "events.each_event_is_its_own",
+    "answers.events_time_where_there_are_events",
+    "streams.event_is_done_once_its_work_is",
+    "streams.events_tell_milliseconds",
+    "streams.each_event_is_its_own",
 )
 class NothingTellsTime(GOOD_Accelerator):
     @property
@@ -52,7 +51,7 @@ class NothingTellsTime(GOOD_Accelerator):
         return False
 
 
-@breaks("events.each_event_is_its_own")
+@breaks("streams.each_event_is_its_own")
 class EventsAreAPool(GOOD_Accelerator):
     _pool: ClassVar[list[Event]] = []
 

@@ -13,27 +13,26 @@ from broken import breaks
 
 
 @breaks(
-    "host_pins.active_allocator_is_used",
-    "host_pins.memory_goes_back_to_its_allocator",
+    "pinned_memory.active_allocator_is_used",
 )
 class OtherAllocatorIsPassedOver(GOOD_Accelerator):
     def _native_pins(self) -> Any:
         return None
 
 
-@breaks("host_pins.inactive_allocator_is_left_alone", "host_pins.locked_bytes_are_counted")
+@breaks("pinned_memory.inactive_allocator_is_left_alone", "pinned_memory.active_allocator_is_used")
 class LockedBytesAreNotCounted(GOOD_Accelerator):
     def _track(self, nbytes: int) -> None:
         pass
 
 
-@breaks("host_pins.memory_goes_back_to_its_allocator")
+@breaks("pinned_memory.active_allocator_is_used")
 class MemoryIsKept(GOOD_Accelerator):
     def unpin_memory(self, tensor: torch.Tensor) -> Any:
         return None
 
 
-@breaks("host_pins.active_allocator_is_used[no copy, flat]")
+@breaks("pinned_memory.active_allocator_is_used[no copy, flat]")
 class OtherAllocatorIsNeverAskedForFlat(GOOD_Accelerator):
     def pin_memory(
         self,
@@ -47,7 +46,7 @@ class OtherAllocatorIsNeverAskedForFlat(GOOD_Accelerator):
         return super().pin_memory(tensor, make_copy, match_shape, align_bytes=align_bytes)
 
 
-@breaks("host_pins.whole_pages_are_not_taken_from_it")
+@breaks("pinned_memory.other_memory_is_not_taken_from_it")
 class WholePagesAreTakenFromTheOtherAllocator(GOOD_Accelerator):
     def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
         pins = self._native_pins()
@@ -55,22 +54,21 @@ class WholePagesAreTakenFromTheOtherAllocator(GOOD_Accelerator):
 
 
 @breaks(
-    "host_pins.registered_memory_can_be_given_back", "host_pins.memory_that_cannot_be_given_back_is_an_error"
+    "pinned_memory.registered_memory_can_be_given_back", "pinned_memory.registered_memory_can_be_given_back"
 )
 class RegisteredMemoryIsKept(GOOD_Accelerator):
     def unregister_host_memory(self, address: int) -> None:
         pass
 
 
-@breaks("host_pins.memory_that_cannot_be_given_back_is_an_error")
+@breaks("pinned_memory.registered_memory_can_be_given_back")
 class RefusalOfTheRuntimeIsHidden(GOOD_Accelerator):
     def unregister_host_memory(self, address: int) -> None:
         self._registered.discard(address)
 
 
 @breaks(
-    "host_pins.registered_memory_can_be_given_back",
-    "host_pins.memory_that_cannot_be_given_back_is_an_error",
+    "pinned_memory.registered_memory_can_be_given_back",
 )
 class RegistrationIsNotTold(GOOD_Accelerator):
     def register_host_memory(self, address: int, num_bytes: int) -> bool:

@@ -27,7 +27,7 @@ class NotAnAccelerator:
         return getattr(GOOD_Accelerator(), name)
 
 
-@breaks("identity.can_be_constructed_again", "environment.compile_backend_can_be_set")
+@breaks("identity.can_be_constructed_again", "answers.each_compile_backend_can_be_set")
 class Singleton(GOOD_Accelerator):
     _only: Any = None
 
@@ -47,10 +47,10 @@ def _absent(name: str) -> property:
     *SHAPES,
     "identity.has_every_method",
     "memory.each_device_has_its_figures[memory_reserved]",
-    "memory.figure_is_a_number_of_bytes[memory_cached]",
-    "memory.figure_is_a_number_of_bytes[memory_reserved]",
-    "memory.old_names_give_the_same_figures",
-    "memory.reserved_memory_follows_tensors",
+    "answers.answer_has_its_type[memory_cached]",
+    "answers.answer_has_its_type[memory_reserved]",
+    "memory.figures_are_in_order",
+    "memory.figure_follows_tensors[memory_reserved]",
     "memory.asking_leaves_the_cache",
 )
 class MethodIsMissing(GOOD_Accelerator):
@@ -77,13 +77,13 @@ class ArgumentIsMissing(GOOD_Accelerator):
 
 
 @breaks(
-    "device.another_device_can_be_current",
+    "device.answer_is_of_the_current_device",
     "device.current_device_name_is_that_of_the_current_device",
     "device.device_with_an_index_keeps_it",
     "device.device_without_an_index_is_the_type",
     "identity.name_is_the_torch_device_type",
     "op_table.unknown_op_is_refused",
-    "upstream_contract.interface_attributes_are_set",
+    "identity.deepspeed_takes_it_for_its_accelerator",
     "random.seeding_the_device_leaves_the_host_alone",
 )
 class NameIsNotTorchs(GOOD_Accelerator):
@@ -107,7 +107,7 @@ class TraitLies(GOOD_Accelerator):
         self.traits = {**TRAITS, "streams": Trait(Support.UNSUPPORTED, "nobody has time to test them")}
 
 
-@breaks("upstream_contract.interface_attributes_are_set")
+@breaks("identity.deepspeed_takes_it_for_its_accelerator")
 class AttributesAreNotSet(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()

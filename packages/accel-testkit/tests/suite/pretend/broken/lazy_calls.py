@@ -13,9 +13,7 @@ from broken import breaks
 
 
 @breaks(
-    "lazy_calls.lazy_call_calls",
-    "lazy_calls.lazy_calls_keep_their_order_and_errors",
-    "lazy_calls.lazy_call_calls_each_time",
+    "streams.lazy_call_calls",
 )
 class LazyCallForgets(GOOD_Accelerator):
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
@@ -23,9 +21,7 @@ class LazyCallForgets(GOOD_Accelerator):
 
 
 @breaks(
-    "lazy_calls.lazy_call_calls",
-    "lazy_calls.lazy_calls_keep_their_order_and_errors",
-    "lazy_calls.lazy_call_calls_each_time",
+    "streams.lazy_call_calls",
 )
 class LazyCallCallsTwice(GOOD_Accelerator):
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
@@ -33,7 +29,7 @@ class LazyCallCallsTwice(GOOD_Accelerator):
         return callback()
 
 
-@breaks("lazy_calls.lazy_call_calls_each_time")
+@breaks("streams.lazy_call_calls")
 class LazyCallsAreMadeOnce(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()

@@ -11,11 +11,11 @@ from accel_good.runtime import TOTAL_MEMORY
 
 from broken import answers, breaks
 
-_FIGURE = "memory.figure_is_a_number_of_bytes[{}]"
+_FIGURE = "answers.answer_has_its_type[{}]"
 _BY_INDEX = "memory.each_device_has_its_figures[{}]"
-_OLD = "memory.old_names_give_the_same_figures"
-_STATS = "memory.stats_agree_with_the_figures"
-_TOTAL = "memory.what_is_available_is_part_of_the_total"
+_OLD = "memory.figures_are_in_order"
+_STATS = "memory.statistics_agree_with_the_figures"
+_TOTAL = "memory.figures_are_in_order"
 _RESET = "memory.peak_can_be_reset"
 _RESET_PEAKS = (
     f"{_RESET}[reset_max_memory_allocated-max_memory_allocated]",
@@ -24,15 +24,17 @@ _RESET_PEAKS = (
 _RESET_CACHED = f"{_RESET}[reset_max_memory_cached-max_memory_cached]"
 _RESET_RESERVED = f"{_RESET}[reset_peak_memory_stats-max_memory_reserved]"
 
-answers({"memory_allocated": None}, _FIGURE, _BY_INDEX, "memory.allocated_memory_follows_tensors", _STATS)
-answers({"memory_allocated": 0}, _BY_INDEX, "memory.allocated_memory_follows_tensors", _STATS)
+answers(
+    {"memory_allocated": None}, _FIGURE, _BY_INDEX, "memory.figure_follows_tensors[memory_allocated]", _STATS
+)
+answers({"memory_allocated": 0}, _BY_INDEX, "memory.figure_follows_tensors[memory_allocated]", _STATS)
 answers(
     {"max_memory_allocated": None},
     _FIGURE,
     _BY_INDEX,
     *_RESET_PEAKS,
-    "memory.peak_of_one_device_is_reset_alone",
-    "memory.peak_stays",
+    "device_index.reset_reaches_one_device",
+    "memory.figure_follows_tensors[max_memory_allocated]",
     _STATS,
 )
 # The old names are written in terms of the new ones.
@@ -42,9 +44,9 @@ answers(
     _FIGURE.format("memory_cached"),
     _BY_INDEX,
     _OLD,
-    "memory.reserved_memory_follows_tensors",
+    "memory.figure_follows_tensors[memory_reserved]",
 )
-answers({"memory_reserved": 0}, _BY_INDEX, "memory.reserved_memory_follows_tensors")
+answers({"memory_reserved": 0}, _BY_INDEX, "memory.figure_follows_tensors[memory_reserved]")
 answers(
     {"max_memory_reserved": None},
     _FIGURE,
@@ -52,7 +54,7 @@ answers(
     _OLD,
     _RESET_CACHED,
     _RESET_RESERVED,
-    "memory.reserved_peak_stays",
+    "memory.figure_follows_tensors[max_memory_reserved]",
 )
 answers({"memory_cached": None}, _FIGURE, _OLD)
 answers({"max_memory_cached": None}, _FIGURE, _OLD, _RESET_CACHED)
@@ -63,7 +65,7 @@ answers({"total_memory": 0, "available_memory": TOTAL_MEMORY * 2}, _TOTAL)
 @breaks(
     "memory.peak_can_be_reset[reset_max_memory_allocated-max_memory_allocated]",
     "memory.peak_can_be_reset[reset_peak_memory_stats-max_memory_allocated]",
-    "memory.peak_stays",
+    "memory.figure_follows_tensors[max_memory_allocated]",
 )
 class PeakIsThePresent(GOOD_Accelerator):
     """As it was on mps."""
@@ -75,7 +77,7 @@ class PeakIsThePresent(GOOD_Accelerator):
 @breaks(
     "memory.peak_can_be_reset[reset_max_memory_cached-max_memory_cached]",
     "memory.peak_can_be_reset[reset_peak_memory_stats-max_memory_reserved]",
-    "memory.reserved_peak_stays",
+    "memory.figure_follows_tensors[max_memory_reserved]",
 )
 class ReservedPeakIsThePresent(GOOD_Accelerator):
     def max_memory_reserved(self, device_index: int | None = None) -> int:
@@ -85,8 +87,8 @@ class ReservedPeakIsThePresent(GOOD_Accelerator):
 @breaks(
     "memory.each_device_has_its_figures[max_memory_allocated]",
     "memory.peak_can_be_reset",
-    "memory.peak_stays",
-    "memory.reserved_peak_stays",
+    "memory.figure_follows_tensors[max_memory_allocated]",
+    "memory.figure_follows_tensors[max_memory_reserved]",
 )
 class PeaksAreNeverReset(GOOD_Accelerator):
     def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
@@ -107,13 +109,13 @@ class OldResetOfTheCacheIsEmpty(GOOD_Accelerator):
         pass
 
 
-@breaks("memory.old_names_give_the_same_figures")
+@breaks("memory.figures_are_in_order")
 class OldNameIsAnotherFigure(GOOD_Accelerator):
     def memory_cached(self, device_index: int | None = None) -> int:
         return 0
 
 
-@breaks("memory.old_names_give_the_same_figures")
+@breaks("memory.figures_are_in_order")
 class OldNameIsWhatIsAllocated(GOOD_Accelerator):
     def memory_cached(self, device_index: int | None = None) -> int:
         return self.memory_allocated(device_index)
@@ -130,15 +132,15 @@ class AskingEmptiesTheCache(GOOD_Accelerator):
     "memory.each_device_has_its_figures[memory_reserved]",
     "memory.peak_can_be_reset[reset_max_memory_cached-max_memory_cached]",
     "memory.peak_can_be_reset[reset_peak_memory_stats-max_memory_reserved]",
-    "memory.reserved_memory_follows_tensors",
-    "memory.reserved_peak_stays",
+    "memory.figure_follows_tensors[memory_reserved]",
+    "memory.figure_follows_tensors[max_memory_reserved]",
 )
 class CacheIsKept(GOOD_Accelerator):
     def empty_cache(self) -> None:
         pass
 
 
-@breaks("memory.stats_agree_with_the_figures", "memory.stats_have_torch_s_keys")
+@breaks("memory.statistics_agree_with_the_figures", "memory.statistics_agree_with_the_figures")
 class StatsHaveOtherKeys(GOOD_Accelerator):
     """As it was on hpu."""
 
@@ -146,7 +148,7 @@ class StatsHaveOtherKeys(GOOD_Accelerator):
         return {"Limit": TOTAL_MEMORY, "InUse": self.memory_allocated(device_index)}
 
 
-@breaks("memory.stats_agree_with_the_figures")
+@breaks("memory.statistics_agree_with_the_figures")
 class StatsAreStale(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
@@ -169,7 +171,7 @@ for _name in ("memory_allocated", "max_memory_allocated", "memory_reserved"):
     )
 
 
-@breaks("memory.peak_of_one_device_is_reset_alone")
+@breaks("device_index.reset_reaches_one_device")
 class ResetReachesAll(GOOD_Accelerator):
     def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
         for index in range(self.device_count()):

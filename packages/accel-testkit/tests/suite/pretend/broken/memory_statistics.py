@@ -12,7 +12,7 @@ from accel_core.vendor import Support, Trait
 from broken import breaks
 
 
-@breaks("memory_statistics.statistics_are_whole")
+@breaks("memory.statistics_are_whole")
 class FreedBlocksAreNotCounted(GOOD_Accelerator):
     def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
         counts = {"current": 3, "allocated": 5, "freed": 1}
@@ -22,15 +22,15 @@ class FreedBlocksAreNotCounted(GOOD_Accelerator):
         }
 
 
-@breaks("memory.old_names_give_the_same_figures")
+@breaks("memory.figures_are_in_order")
 class CachedPeakIsThatOfTensors(GOOD_Accelerator):
     def max_memory_cached(self, device_index: int | None = None) -> int:
         return self.max_memory_allocated(device_index)
 
 
 @breaks(
-    "memory_figures.keys_of_the_stats_mean_what_they_say",
-    "memory_figures.counters_of_the_stats_count",
+    "memory.statistics_agree_with_the_figures",
+    "memory.statistics_are_whole",
     "traits.declared_feature_is_missing[reserved_memory]",
 )
 class StatsAreAPeak(GOOD_Accelerator):

@@ -15,7 +15,7 @@ from accel_good.traits import TRAITS
 
 from accel_core.op_builder import OpBuilder, OpTable
 from accel_core.vendor import Support, Trait
-from broken import PLAIN_OPS, answers, breaks
+from broken import answers, breaks
 
 
 def _with(**builders: str) -> type[GOOD_Accelerator]:
@@ -76,22 +76,22 @@ _BUILDERS: dict[str, tuple[str, ...]] = {
     "IncompatibleBuilder": _ADAM,
     "NamelessBuilder": ("op_table.builders_tell_about_themselves",),
     "VarlessBuilder": ("op_table.builders_tell_about_themselves",),
-    "RenamedBuilder": ("upstream_contract.op_report_lists_the_table",),
+    "RenamedBuilder": ("identity.deepspeed_s_builders_are_this_device_s",),
 }
 for _name, _fails in _BUILDERS.items():
     breaks(*_fails, name=_name)(_with(FusedAdamBuilder=f"broken.ops:{_name}"))
 #: DeepSpeed asks for every op when the accelerator is set, so none of these gets so far.
 _SETTING = (
     _STEPS,
-    "upstream_contract.deepspeed_s_builders_are_this_device_s",
-    "upstream_contract.deepspeed_takes_it_for_an_accelerator",
-    "upstream_contract.deepspeed_uses_it",
-    "upstream_contract.has_every_method_of_upstream",
-    "upstream_contract.op_report_lists_the_table",
+    "identity.deepspeed_s_builders_are_this_device_s",
+    "identity.deepspeed_takes_it_for_its_accelerator",
+    "identity.deepspeed_takes_it_for_its_accelerator",
+    "identity.has_every_method_of_upstream",
+    "identity.deepspeed_s_builders_are_this_device_s",
 )
 #: The checks that ask for the builders of all ops that are served.
 _SERVED = (
-    "kernel_sources.sources_are_installed",
+    "package.sources_are_installed",
     "op_table.builders_tell_about_themselves",
     "op_table.every_op_has_a_builder",
     "op_table.served_ops_are_not_declared_missing",
@@ -158,15 +158,14 @@ class ServedOpIsDeclaredMissing(GOOD_Accelerator):
 
 answers(
     {"create_op_builder": None},
-    *PLAIN_OPS,
     _STEPS,
     _HARMLESS,
     "op_table.class_and_instance_are_of_one_kind",
     "op_table.every_op_has_a_builder",
     "op_table.missing_ops_have_reasons",
     "op_table.unknown_op_is_refused",
-    "upstream_contract.deepspeed_s_builders_are_this_device_s",
-    "upstream_contract.op_report_lists_the_table",
+    "identity.deepspeed_s_builders_are_this_device_s",
+    "identity.deepspeed_s_builders_are_this_device_s",
 )
 answers({"build_extension": None}, "op_table.extensions_can_be_built")
 
@@ -177,8 +176,7 @@ answers({"build_extension": None}, "op_table.extensions_can_be_built")
     "op_table.every_op_has_a_builder",
     "op_table.missing_ops_have_reasons",
     "op_table.unknown_op_is_refused",
-    "upstream_contract.deepspeed_s_builders_are_this_device_s",
-    "upstream_contract.op_report_lists_the_table",
+    "identity.deepspeed_s_builders_are_this_device_s",
 )
 class MissingOpIsNone(GOOD_Accelerator):
     """As it was on cuda and hpu."""
@@ -190,7 +188,7 @@ class MissingOpIsNone(GOOD_Accelerator):
 @breaks(
     "op_numerics.optimizer_steps_are_right",
     "op_table.class_and_instance_are_of_one_kind",
-    "upstream_contract.deepspeed_s_builders_are_this_device_s",
+    "identity.deepspeed_s_builders_are_this_device_s",
 )
 class ClassAndInstanceDiffer(GOOD_Accelerator):
     def get_op_builder(self, class_name: str) -> Any:

@@ -12,19 +12,19 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from broken import breaks
 
-_ANY = "pinned_copies.any_tensor_is_copied"
+_ANY = "pinned_memory.any_tensor_is_copied"
 
 
 @breaks(
-    "pinned_copies.copy_has_memory_of_its_own",
-    "pinned_copies.neighbours_of_pinned_memory_are_not_pinned",
+    "pinned_memory.memory_has_the_form_asked_for",
+    "pinned_memory.ordinary_memory_is_not_pinned",
 )
 class CopyIsTheSource(GOOD_Accelerator):
     def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._remembered(tensor)
 
 
-@breaks("pinned_copies.copy_has_memory_of_its_own")
+@breaks("pinned_memory.memory_has_the_form_asked_for")
 class AlignedCopiesShareABuffer(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class EmptyTensorsAreRefused(GOOD_Accelerator):
         return super().torch_pin_memory(tensor)
 
 
-@breaks("pinned_copies.views_of_pinned_memory_are_pinned")
+@breaks("pinned_memory.memory_is_pinned")
 class OnlyTheFirstAddressIsPinned(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
@@ -74,19 +74,14 @@ class OnlyTheFirstAddressIsPinned(GOOD_Accelerator):
         return tensor.data_ptr() in self._first and super().torch_is_pinned(tensor)
 
 
-@breaks("pinned_copies.whole_pages_begin_at_a_page")
+@breaks("pinned_memory.whole_pages_begin_at_a_page")
 class PagesAreNotWhole(GOOD_Accelerator):
     def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
         return self.torch_pin_memory(tensor)
 
 
 @breaks(
-    "pinned_copies.freed_memory_is_not_pinned",
-    perhaps=(
-        "host_pins.other_memory_stays_unpinned",
-        "pinned_copies.neighbours_of_pinned_memory_are_not_pinned",
-        "pinned_memory.ordinary_memory_is_not_pinned",
-    ),
+    "pinned_memory.freed_memory_is_not_pinned",
 )
 class AddressesAreKept(GOOD_Accelerator):
     """As it was on xpu."""
@@ -103,14 +98,14 @@ class AddressesAreKept(GOOD_Accelerator):
         return tensor.data_ptr() in self._kept or super().torch_is_pinned(tensor)
 
 
-@breaks("pinned_copies.neighbours_of_pinned_memory_are_not_pinned")
+@breaks("pinned_memory.ordinary_memory_is_not_pinned")
 class TheSourceIsPinnedToo(GOOD_Accelerator):
     def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         self._remembered(tensor)
         return super().torch_pin_memory(tensor)
 
 
-@breaks("pinned_copies.answer_follows_the_data_of_a_tensor")
+@breaks("pinned_memory.answer_follows_the_data_of_a_tensor")
 class PinnedOnceIsPinnedForGood(GOOD_Accelerator):
     """It answers once for each tensor object."""
 

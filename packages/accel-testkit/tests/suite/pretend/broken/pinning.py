@@ -14,18 +14,18 @@ from broken import answers, breaks
 
 answers(
     {"is_pinned": True},
-    "host_pins.other_memory_stays_unpinned",
-    "pinned_memory.device_memory_is_not_pinned",
+    "pinned_memory.other_memory_is_not_taken_from_it",
+    "pinned_memory.ordinary_memory_is_not_pinned",
     "pinned_memory.ordinary_memory_is_not_pinned",
 )
 answers(
     {"is_pinned": False},
-    "host_pins.active_allocator_is_used",
-    "pinned_memory.locks_of_torch_are_told",
-    "pinned_memory.copy_is_pinned",
-    "pinned_memory.buffer_without_a_copy",
+    "pinned_memory.active_allocator_is_used",
+    "pinned_memory.ordinary_memory_is_not_pinned",
+    "pinned_memory.memory_is_pinned",
+    "pinned_memory.memory_is_pinned",
     "pinned_memory.buffers_have_any_shape",
-    "pinned_memory.empty_buffers",
+    "pinned_memory.memory_is_pinned",
 )
 
 
@@ -46,49 +46,40 @@ class BuffersHaveElements(GOOD_Accelerator):
 
 
 @breaks(
-    "pinned_memory.copy_has_the_data",
+    "pinned_memory.memory_has_the_form_asked_for",
     "pinned_memory.copy_to_the_device_need_not_block",
-    "asynchrony.device_waits_for_a_stream",
-    "asynchrony.event_makes_the_named_stream_wait",
-    "asynchrony.event_recorded_again_marks_the_later_work[device]",
-    "work_order.replay_is_in_the_current_stream",
-    "work_order.resolved_dependency_needs_no_wait",
 )
 class PinningCopiesNothing(GOOD_Accelerator):
     def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._remembered(torch.zeros_like(tensor) - 1)
 
 
-@breaks("pinned_memory.copy_has_the_data", "pinned_memory.copy_to_the_device_need_not_block")
+@breaks("pinned_memory.memory_has_the_form_asked_for", "pinned_memory.copy_to_the_device_need_not_block")
 class PinningLosesTheShape(GOOD_Accelerator):
     def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._remembered(tensor.flatten().clone())
 
 
 @breaks(
-    "host_pins.active_allocator_is_used[copy, a byte's alignment]",
-    "host_pins.active_allocator_is_used[copy]",
-    "host_pins.active_allocator_is_used[no copy, flat]",
-    "host_pins.active_allocator_is_used[no copy]",
-    "host_pins.inactive_allocator_is_left_alone[copy, a byte's alignment]",
-    "host_pins.inactive_allocator_is_left_alone[copy]",
-    "host_pins.inactive_allocator_is_left_alone[no copy, flat]",
-    "host_pins.inactive_allocator_is_left_alone[no copy]",
-    "host_pins.locked_bytes_are_counted[copy, a byte's alignment]",
-    "host_pins.locked_bytes_are_counted[copy]",
-    "host_pins.locked_bytes_are_counted[no copy, flat]",
-    "host_pins.locked_bytes_are_counted[no copy]",
-    "host_pins.memory_goes_back_to_its_allocator",
-    "host_pins.whole_pages_are_not_taken_from_it",
-    "identity.call_shapes_are_the_interface_s",
-    "pinned_memory.buffer_without_a_copy",
-    "pinned_memory.buffers_are_new_host_memory",
-    "pinned_memory.copy_has_the_data[align_bytes by position]",
-    "pinned_memory.copy_has_the_data[align_bytes]",
-    "pinned_memory.copy_has_the_data[make_copy]",
-    "pinned_memory.copy_is_pinned[align_bytes by position]",
-    "pinned_memory.copy_is_pinned[align_bytes]",
-    "pinned_memory.copy_is_pinned[make_copy]",
+    "pinned_memory.active_allocator_is_used[copy, a byte's alignment]",
+    "pinned_memory.active_allocator_is_used[copy]",
+    "pinned_memory.active_allocator_is_used[no copy, flat]",
+    "pinned_memory.active_allocator_is_used[no copy]",
+    "pinned_memory.inactive_allocator_is_left_alone[copy, a byte's alignment]",
+    "pinned_memory.inactive_allocator_is_left_alone[copy]",
+    "pinned_memory.inactive_allocator_is_left_alone[no copy, flat]",
+    "pinned_memory.inactive_allocator_is_left_alone[no copy]",
+    "pinned_memory.active_allocator_is_used",
+    "pinned_memory.other_memory_is_not_taken_from_it",
+    "identity.has_every_method",
+    "pinned_memory.memory_is_pinned",
+    "pinned_memory.memory_has_the_form_asked_for",
+    "pinned_memory.memory_has_the_form_asked_for[align_bytes by position]",
+    "pinned_memory.memory_has_the_form_asked_for[align_bytes]",
+    "pinned_memory.memory_has_the_form_asked_for[make_copy]",
+    "pinned_memory.memory_is_pinned[align_bytes by position]",
+    "pinned_memory.memory_is_pinned[align_bytes]",
+    "pinned_memory.memory_is_pinned[make_copy]",
     "pinned_memory.buffers_have_any_shape",
 )
 class PinningTakesATensorOnly(GOOD_Accelerator):
@@ -99,9 +90,9 @@ class PinningTakesATensorOnly(GOOD_Accelerator):
 
 
 @breaks(
-    "host_pins.active_allocator_is_used[no copy, flat]",
-    "pinned_memory.buffer_without_a_copy[flat]",
-    "pinned_memory.buffers_are_new_host_memory",
+    "pinned_memory.active_allocator_is_used[no copy, flat]",
+    "pinned_memory.memory_is_pinned[flat]",
+    "pinned_memory.memory_has_the_form_asked_for",
 )
 class BuffersAreNeverFlat(GOOD_Accelerator):
     def pin_memory(
@@ -116,11 +107,11 @@ class BuffersAreNeverFlat(GOOD_Accelerator):
 
 
 @breaks(
-    "host_pins.active_allocator_is_used[empty, a shape]",
-    "host_pins.active_allocator_is_used[empty, lengths]",
-    "host_pins.active_allocator_is_used[empty, one length]",
-    "pinned_memory.buffers_are_new_host_memory",
-    "pinned_memory.empty_buffers",
+    "pinned_memory.active_allocator_is_used[empty, a shape]",
+    "pinned_memory.active_allocator_is_used[empty, lengths]",
+    "pinned_memory.active_allocator_is_used[empty, one length]",
+    "pinned_memory.memory_has_the_form_asked_for",
+    "pinned_memory.memory_is_pinned",
     "pinned_memory.buffers_have_any_shape",
 )
 class EmptyBuffersAreFloat32(GOOD_Accelerator):
@@ -129,11 +120,10 @@ class EmptyBuffersAreFloat32(GOOD_Accelerator):
 
 
 @breaks(
-    "pinned_memory.buffers_are_new_host_memory",
-    "pinned_memory.pinned_memory_like_another_is_host_memory[meta]",
-    "host_pins.active_allocator_is_used[empty like]",
-    "host_pins.inactive_allocator_is_left_alone[empty like]",
-    "host_pins.locked_bytes_are_counted[empty like]",
+    "pinned_memory.memory_has_the_form_asked_for",
+    "pinned_memory.device_other_than_the_host_is_refused[meta]",
+    "pinned_memory.active_allocator_is_used[empty like]",
+    "pinned_memory.inactive_allocator_is_left_alone[empty like]",
 )
 class BufferIsTheTensorItself(GOOD_Accelerator):
     def pin_empty_like(
@@ -146,21 +136,21 @@ class BufferIsTheTensorItself(GOOD_Accelerator):
         )
 
 
-@breaks("pinned_memory.locks_of_torch_are_told")
+@breaks("pinned_memory.ordinary_memory_is_not_pinned")
 class LocksAreDenied(GOOD_Accelerator):
     torch_pins_host_memory = False
 
 
-@breaks("pinned_memory.pinned_memory_is_host_memory")
+@breaks("pinned_memory.device_other_than_the_host_is_refused")
 class BuffersAnywhere(GOOD_Accelerator):
     def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
         return super().pin_empty(*size, dtype=dtype)
 
 
 @breaks(
-    "host_pins.inactive_allocator_is_left_alone",
-    "host_pins.memory_goes_back_to_its_allocator",
-    "pinned_memory.memory_can_be_unpinned",
+    "pinned_memory.inactive_allocator_is_left_alone",
+    "pinned_memory.active_allocator_is_used",
+    "pinned_memory.nothing_deprecated_is_called",
 )
 class UnpinningFails(GOOD_Accelerator):
     def unpin_memory(self, tensor: torch.Tensor) -> Any:
@@ -176,7 +166,7 @@ class PinningWarns(GOOD_Accelerator):
         return super().torch_is_pinned(tensor)
 
 
-@breaks("pinned_memory.pinned_memory_like_another_is_host_memory[meta]")
+@breaks("pinned_memory.device_other_than_the_host_is_refused[meta]")
 class BuffersLikeAnotherAreOfAnyDevice(GOOD_Accelerator):
     def pin_empty_like(
         self, tensor: torch.Tensor, device: Any = "cpu", dtype: torch.dtype | None = None
@@ -185,10 +175,8 @@ class BuffersLikeAnotherAreOfAnyDevice(GOOD_Accelerator):
 
 
 @breaks(
-    "pinned_memory.locks_of_torch_are_told",
-    "pinned_memory.device_memory_is_not_pinned",
     "pinned_memory.ordinary_memory_is_not_pinned",
-    "host_pins.other_memory_stays_unpinned",
+    "pinned_memory.other_memory_is_not_taken_from_it",
 )
 class OnlyPinnedMemoryIsAskedFor(GOOD_Accelerator):
     def torch_is_pinned(self, tensor: torch.Tensor) -> bool:

@@ -13,10 +13,10 @@ from accel_good.accelerator import GOOD_Accelerator
 
 from broken import Site, breaks
 
-_FORKED = "fresh_processes.nothing_is_opened_before_the_first_use"
-_ONE = "fresh_processes.one_visible_device_is_device_0"
-_NONE = "fresh_processes.process_without_a_device_says_so"
-_PROBE = "fresh_processes.probe_counts_what_the_process_has"
+_FORKED = "processes.nothing_is_opened_before_the_first_use"
+_ONE = "processes.process_has_the_devices_that_it_is_shown[one]"
+_NONE = "processes.process_has_the_devices_that_it_is_shown"
+_PROBE = "processes.probe_counts_what_the_process_has"
 
 
 class _WithContext(GOOD_Accelerator):
@@ -63,7 +63,7 @@ class VisibleDevicesAreIgnored(GOOD_Accelerator):
         return True
 
 
-@breaks("fresh_processes.devices_are_shown_in_any_order_that_is_written", started="seen")
+@breaks("processes.process_has_the_devices_that_it_is_shown[turned round]", started="seen")
 class SecondIdIsIgnored(GOOD_Accelerator):
     def set_visible_devices_envs(self, current_env: Any, local_accelerator_ids: Any) -> None:
         super().set_visible_devices_envs(current_env, local_accelerator_ids[:1])
@@ -83,9 +83,9 @@ class ConstructionNeedsADevice(GOOD_Accelerator):
             raise RuntimeError("there is no device")
 
 
-_LAZY = "fresh_processes.lazy_calls_come_with_the_first_use"
-_RANK = "fresh_processes.rank_uses_the_device_of_its_local_rank"
-_MEMORY = "fresh_processes.memory_that_is_used_first_is_not_available"
+_LAZY = "processes.lazy_calls_come_with_the_first_use"
+_RANK = "processes.rank_uses_the_device_of_its_local_rank"
+_MEMORY = "processes.memory_that_is_used_first_is_not_available"
 
 
 class _Unready(GOOD_Accelerator):

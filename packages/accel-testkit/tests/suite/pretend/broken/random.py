@@ -13,17 +13,15 @@ from accel_good.accelerator import GOOD_Accelerator
 
 from broken import SHAPES, breaks
 
-_SEEDS = "seeds.every_way_to_seed_gives_one_state"
+_SEEDS = "random.every_way_to_seed_gives_one_state"
 
 
 @breaks(
     "random.default_generator_is_the_one_in_use",
     "random.restored_state_repeats_the_numbers",
-    "random.seed_reaches_the_current_device_alone",
-    "random.seeding_all_seeds_every_device",
-    "random.state_can_be_addressed_by_index",
+    "random.seed_reaches_its_devices",
     "random.state_is_a_byte_tensor_on_the_host",
-    "random.state_of_one_device_is_not_another_s",
+    "device_index.state_is_restored_on_one_device",
     "random.seeding_the_device_leaves_the_host_alone",
     "random.state_that_was_read_stays",
 )
@@ -34,8 +32,7 @@ class StateIsAList(GOOD_Accelerator):
 
 @breaks(
     "random.restored_state_repeats_the_numbers",
-    "random.state_can_be_addressed_by_index",
-    "random.state_of_one_device_is_not_another_s",
+    "device_index.state_is_restored_on_one_device",
 )
 class StateIsNotRestored(GOOD_Accelerator):
     def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
@@ -44,8 +41,7 @@ class StateIsNotRestored(GOOD_Accelerator):
 
 @breaks(
     "random.restored_state_repeats_the_numbers",
-    "random.state_can_be_addressed_by_index",
-    "random.state_of_one_device_is_not_another_s",
+    "device_index.state_is_restored_on_one_device",
     "random.seeding_the_device_leaves_the_host_alone",
 )
 class StateTakesNoIndex(GOOD_Accelerator):
@@ -53,66 +49,72 @@ class StateTakesNoIndex(GOOD_Accelerator):
         torch.set_rng_state(new_state, device_index)  # type: ignore[call-arg]
 
 
-@breaks("random.state_of_one_device_is_not_another_s")
+@breaks("device_index.state_is_restored_on_one_device")
 class RestoringIgnoresTheIndex(GOOD_Accelerator):
     def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
         super().set_rng_state(new_state)
 
 
-@breaks("random.seed_reaches_the_current_device_alone", "random.state_of_one_device_is_not_another_s")
+@breaks("random.seed_reaches_its_devices", "device_index.state_is_restored_on_one_device")
 class ReadingIgnoresTheIndex(GOOD_Accelerator):
     def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
         return super().get_rng_state()
 
 
-@breaks("random.initial_seed_is_the_seed", "random.seed_repeats_the_numbers", "random.seeds_have_64_bits")
+@breaks(
+    "answers.answer_has_its_type[initial_seed]",
+    "random.seed_repeats_the_numbers",
+    "random.every_way_to_seed_gives_one_state",
+)
 class SeedIsConstant(GOOD_Accelerator):
     def manual_seed(self, seed: int) -> None:
         super().manual_seed(0)
 
 
 @breaks(
-    "random.initial_seed_is_the_seed",
-    "random.seed_reaches_the_current_device_alone",
+    "answers.answer_has_its_type[initial_seed]",
+    "random.seed_reaches_its_devices",
     "random.seed_repeats_the_numbers",
-    "random.seeds_have_64_bits",
+    "random.every_way_to_seed_gives_one_state",
 )
 class SeedIsIgnored(GOOD_Accelerator):
     def manual_seed(self, seed: int) -> None:
         pass
 
 
-@breaks("random.seed_reaches_the_current_device_alone")
+@breaks("random.seed_reaches_its_devices")
 class SeedReachesAll(GOOD_Accelerator):
     def manual_seed(self, seed: int) -> None:
         self.manual_seed_all(seed)
 
 
-@breaks("random.seeding_all_seeds_every_device")
+@breaks("random.seed_reaches_its_devices")
 class SeedingAllSeedsOne(GOOD_Accelerator):
     def manual_seed_all(self, seed: int) -> None:
         self.manual_seed(seed)
 
 
-@breaks("random.each_device_has_its_generator", "random.seeding_all_seeds_the_current_device")
+@breaks("device_index.index_chooses_the_device[default_generator]", "random.seed_repeats_the_numbers")
 class SeedingAllSeedsTheOthers(GOOD_Accelerator):
     def manual_seed_all(self, seed: int) -> None:
         self.default_generator(1).manual_seed(seed)
 
 
-@breaks("random.initial_seed_is_the_seed", "random.seeds_have_64_bits")
+@breaks("answers.answer_has_its_type[initial_seed]", "random.every_way_to_seed_gives_one_state")
 class InitialSeedIsNone(GOOD_Accelerator):
     def initial_seed(self) -> Any:
         return None
 
 
-@breaks(*SHAPES, "random.initial_seed_is_the_seed", "random.seeds_have_64_bits")
+@breaks(*SHAPES, "answers.answer_has_its_type[initial_seed]", "random.every_way_to_seed_gives_one_state")
 class InitialSeedDemandsASeed(GOOD_Accelerator):
     def initial_seed(self, seed: int) -> int:  # type: ignore[override]
         return seed
 
 
-@breaks("random.each_device_has_its_generator", "random.state_of_one_device_is_not_another_s")
+@breaks(
+    "device_index.index_chooses_the_device[default_generator]", "device_index.state_is_restored_on_one_device"
+)
 class OneGenerator(GOOD_Accelerator):
     def default_generator(self, device_index: int) -> torch.Generator:
         return torch.default_generator
@@ -120,8 +122,8 @@ class OneGenerator(GOOD_Accelerator):
 
 @breaks(
     "random.default_generator_is_the_one_in_use",
-    "random.each_device_has_its_generator",
-    "random.state_of_one_device_is_not_another_s",
+    "device_index.index_chooses_the_device[default_generator]",
+    "device_index.state_is_restored_on_one_device",
 )
 class GeneratorOfItsOwn(GOOD_Accelerator):
     def default_generator(self, device_index: int) -> torch.Generator:
@@ -136,13 +138,13 @@ class RandomModuleIsPythons(GOOD_Accelerator):
         return random
 
 
-@breaks("random.seeds_have_64_bits")
+@breaks("random.every_way_to_seed_gives_one_state")
 class SeedsAreCut(GOOD_Accelerator):
     def manual_seed(self, seed: int) -> None:
         super().manual_seed(seed % 2**32)
 
 
-@breaks("random.seeds_have_64_bits")
+@breaks("random.every_way_to_seed_gives_one_state")
 class SeedsForAllAreCut(GOOD_Accelerator):
     def manual_seed_all(self, seed: int) -> None:
         super().manual_seed_all(seed % 2**32)
@@ -164,9 +166,8 @@ class SeedsNumpyToo(GOOD_Accelerator):
 
 @breaks(
     "random.state_that_was_read_stays",
-    "random.seed_reaches_the_current_device_alone",
-    "random.seeding_all_seeds_every_device",
-    "random.state_of_one_device_is_not_another_s",
+    "random.seed_reaches_its_devices",
+    "device_index.state_is_restored_on_one_device",
 )
 class StateIsReadIntoOneBuffer(GOOD_Accelerator):
     def __init__(self) -> None:

@@ -17,9 +17,9 @@ from broken import Site, answers, breaks
 
 answers(
     {"communication_backend_name": None},
-    "collectives.backend_has_a_name",
+    "answers.answer_has_its_type[communication_backend_name]",
     "collectives.backend_is_registered",
-    "environment.exports_reach_the_collectives",
+    "environment.exports_have_what_ranks_need",
 )
 answers(
     {"communication_backend_name": "goodccl"},
@@ -106,7 +106,7 @@ class _SharedMemory:
         return tensor
 
 
-@breaks("comm_ops.shared_memory_adds_up", started="answers")
+@breaks("collectives.shared_memory_adds_up", started="answers")
 class SumIsAlwaysInPlace(GOOD_Accelerator):
     def get_op_builder(self, class_name: str) -> Any:
         if class_name != "ShareMemCommBuilder":

@@ -17,11 +17,8 @@ from broken import breaks
 
 @breaks(
     "streams.blocks_nest",
-    "streams.chosen_stream_is_current_inside",
     "streams.default_stream_stays",
-    "streams.no_stream_leaves_the_stream",
-    "streams.stream_of_another_device_is_left",
-    "streams.stream_is_made_on_the_device_named",
+    "streams.stream_is_of_the_device_named",
     "graphs.capture_is_on_its_stream_and_pool",
 )
 class StreamsAreSwapped(GOOD_Accelerator):
@@ -42,13 +39,10 @@ class DefaultStreamIsTheCurrentOne(GOOD_Accelerator):
 
 @breaks(
     "streams.blocks_nest",
-    "streams.chosen_stream_is_current_inside",
     "streams.current_stream_is_the_default_at_first",
-    "streams.no_stream_leaves_the_stream",
     "streams.stream_is_chosen_for_one_thread",
     "streams.stream_is_left_by_an_exception",
-    "streams.stream_of_another_device_is_left",
-    "streams.stream_is_made_on_the_device_named",
+    "streams.stream_is_of_the_device_named",
     "graphs.capture_is_on_its_stream_and_pool",
 )
 class CurrentStreamIsNew(GOOD_Accelerator):
@@ -57,8 +51,8 @@ class CurrentStreamIsNew(GOOD_Accelerator):
 
 
 @breaks(
-    "streams.each_device_has_its_streams",
-    "streams.stream_of_another_device_is_left",
+    "device_index.index_chooses_the_device[current_stream]",
+    "streams.stream_is_of_the_device_named",
 )
 class StreamsIgnoreTheIndex(GOOD_Accelerator):
     def current_stream(self, device_index: int | None = None) -> Any:
@@ -67,10 +61,7 @@ class StreamsIgnoreTheIndex(GOOD_Accelerator):
 
 @breaks(
     "streams.blocks_nest",
-    "streams.chosen_stream_is_current_inside",
-    "streams.no_stream_leaves_the_stream",
-    "streams.stream_of_another_device_is_left",
-    "streams.stream_is_made_on_the_device_named",
+    "streams.stream_is_of_the_device_named",
 )
 class ChosenStreamIsIgnored(GOOD_Accelerator):
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
@@ -93,13 +84,13 @@ class StreamInUseIsNotChosenAgain(GOOD_Accelerator):
                 self._in_use.pop()
 
 
-@breaks("streams.no_stream_leaves_the_stream")
+@breaks("streams.blocks_nest")
 class NoStreamMeansTheDefault(GOOD_Accelerator):
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
         return super().stream(stream or self.default_stream())
 
 
-@breaks("lazy_calls.stream_context_takes_none", "streams.no_stream_leaves_the_stream")
+@breaks("streams.context_without_a_stream_or_graph", "streams.blocks_nest")
 class NoStreamIsNoContext(GOOD_Accelerator):
     def stream(self, stream: Any) -> Any:
         return super().stream(stream) if stream is not None else None
@@ -168,7 +159,7 @@ class StreamIsChosenForAllThreads(GOOD_Accelerator):
         return mine[-1] if mine else super().current_stream(device_index)
 
 
-@breaks("streams.stream_of_another_device_is_left")
+@breaks("streams.stream_is_of_the_device_named")
 class StreamOfAnotherDeviceStaysCurrent(GOOD_Accelerator):
     @contextmanager
     def stream(self, stream: Any) -> Iterator[None]:
@@ -182,7 +173,7 @@ class _Waitless(Stream):
     wait_event = None  # type: ignore[assignment]
 
 
-@breaks("streams.streams_wait_for_each_other", "asynchrony.device_waits_for_a_stream")
+@breaks("streams.streams_wait_for_each_other")
 class StreamsDoNotWait(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
@@ -197,7 +188,7 @@ class _Endless(Stream):
         return False
 
 
-@breaks("streams.stream_can_be_waited_for", "streams.stream_is_made_on_the_device_named")
+@breaks("streams.streams_wait_for_each_other", "streams.stream_is_of_the_device_named")
 class StreamIsNeverDone(GOOD_Accelerator):
     @property
     def Stream(self) -> Any:
@@ -205,28 +196,15 @@ class StreamIsNeverDone(GOOD_Accelerator):
 
 
 @breaks(
-    "lazy_calls.streams_are_absent_together",
+    "answers.synchronized_device_has_no_streams",
     "streams.blocks_nest",
-    "streams.chosen_stream_is_current_inside",
     "streams.default_stream_stays",
-    "streams.no_stream_leaves_the_stream",
-    "streams.stream_can_be_waited_for",
+    "streams.streams_wait_for_each_other",
     "streams.stream_is_chosen_for_one_thread",
     "streams.stream_is_left_by_an_exception",
-    "streams.stream_of_another_device_is_left",
-    "streams.streams_wait_for_each_other",
-    "streams.stream_is_made_on_the_device_named",
-    "asynchrony.device_waits_for_a_stream",
-    "asynchrony.event_makes_the_named_stream_wait",
-    "asynchrony.event_recorded_again_marks_the_later_work",
-    "asynchrony.event_that_is_done_is_of_work_that_is",
-    "asynchrony.events_are_marks_of_their_own",
-    "asynchrony.host_waits_for_a_stream",
-    "asynchrony.synchronize_waits_for_every_stream",
-    "asynchrony.work_after_an_exception_is_in_the_former_stream",
+    "streams.stream_is_of_the_device_named",
     "graphs.capture_is_on_its_stream_and_pool",
     "graphs.work_in_a_stream_is_no_capture",
-    "work_order.replay_is_in_the_current_stream[chosen stream]",
 )
 class StreamsAreAbsentUnsaid(GOOD_Accelerator):
     @property
@@ -237,7 +215,7 @@ class StreamsAreAbsentUnsaid(GOOD_Accelerator):
         return False
 
 
-@breaks("streams.stream_is_made_on_the_device_named")
+@breaks("streams.stream_is_of_the_device_named")
 class StreamsAreOfTheCurrentDevice(GOOD_Accelerator):
     @property
     def Stream(self) -> Any:

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from accel_good.accelerator import GOOD_Accelerator
 
-from broken import EVENT_WAITS, breaks
+from broken import breaks
 
 
 @breaks(
-    "events.event_is_done_once_its_work_is",
-    "events.events_tell_milliseconds",
-    *EVENT_WAITS,
-    "events.each_event_is_its_own",
+    "streams.event_is_done_once_its_work_is",
+    "streams.events_tell_milliseconds",
+    "streams.each_event_is_its_own",
 )
 class T12_EventIsNone(GOOD_Accelerator):
     """As on mps: there is an event class, and the host's clock is used."""
@@ -23,7 +22,7 @@ class T12_EventIsNone(GOOD_Accelerator):
         return None
 
 
-@breaks("agreement.type_that_is_not_declared_missing_is_supported[bf16]")
+@breaks("answers.type_that_is_not_declared_missing_is_supported[bf16]")
 class T12_HalfTypesAreDenied(GOOD_Accelerator):
     """As on mps."""
 
@@ -34,7 +33,7 @@ class T12_HalfTypesAreDenied(GOOD_Accelerator):
         return False
 
 
-@breaks("agreement.cached_memory_is_available")
+@breaks("answers.cached_memory_is_available")
 class T26_AvailableLeavesOutTheCache(GOOD_Accelerator):
     """DeepSpeed's classes leave out what other processes use instead."""
 
@@ -42,7 +41,7 @@ class T26_AvailableLeavesOutTheCache(GOOD_Accelerator):
         return super().available_memory(device_index) - self._unused_memory(device_index)
 
 
-@breaks("environment.exports_have_what_users_set", "environment.exports_reach_the_collectives")
+@breaks("environment.exports_have_what_ranks_need", "environment.exports_have_what_ranks_need")
 class T28_NothingIsExported(GOOD_Accelerator):
     """As on hpu and xpu."""
 

@@ -1,0 +1,160 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Fresh processes: with all devices, one, none, one that does not exist; before the first use nothing is opened."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from accel_core.errors import AccelError
+from accel_core.interface import DeepSpeedAccelerator
+from accel_core.vendor import Traits
+from accel_testkit.suite.expect import expect
+from accel_testkit.suite.fresh_process import BLOCK
+from accel_testkit.suite.holds import Holds
+from accel_testkit.suite.launch import fresh_processes
+from accel_testkit.suite.target import Target, records
+
+pytestmark = pytest.mark.tier("multi")
+
+Answers = dict[str, dict[str, Any]]
+#: What the process sees -> the ids that the launcher writes.
+_VISIBLE = {"one": [1], "none": [], "absent": [99], "turned round": [1, 0]}
+#: Ranks of nodes with unequal numbers of them -> RANK and LOCAL_RANK, so that neither follows from the other.
+_RANKS = {"local rank 0": (3, 0), "local rank 1": (2, 1)}
+
+
+def _answers(
+    target: Target, environments: Mapping[str, Mapping[str, str]], factory: pytest.TempPathFactory
+) -> Answers:
+    arguments = [target.accelerator, *(records(target.vendor) if target.vendor else ())]
+    return fresh_processes("devices", arguments, environments, factory.mktemp("fresh"))
+
+
+@pytest.fixture(scope="module")
+def seen(
+    target: Target, tmp_path_factory: pytest.TempPathFactory, run_environment: dict[str, str]
+) -> Answers:
+    """What processes that see all devices answer; see `devices` of accel_testkit.suite.fresh_process."""
+    environments = {"all": run_environment}
+    for name, (rank, local) in _RANKS.items():
+        variables = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": 4, "CROSS_RANK": 1, "CROSS_SIZE": 2}
+        variables |= {"LOCAL_SIZE": local + 1, "LOCAL_WORLD_SIZE": local + 1}
+        environments[name] = {**run_environment, **{key: str(value) for key, value in variables.items()}}
+    return _answers(target, environments, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def limited(
+    seen: Answers,
+    target: Target,
+    accelerator: DeepSpeedAccelerator,
+    traits: Traits,
+    tmp_path_factory: pytest.TempPathFactory,
+    run_environment: dict[str, str],
+) -> Answers:
+    """What these answer, and processes that see one device, none, one that does not exist, and two in another order."""
+    environments = {}
+    for name, ids in _VISIBLE.items() if "indexed_devices" not in traits else ():
+        environment = dict(run_environment)
+        # A runtime may lack an order, and no other list.
+        with contextlib.suppress(*((AccelError,) if name == "turned round" else ())):
+            accelerator.set_visible_devices_envs(environment, ids)
+            environments[name] = environment
+    return {**seen, **_answers(target, environments, tmp_path_factory)}
+
+
+def _answer(answers: Answers, name: str) -> dict[str, Any]:
+    answer = answers[name]
+    expect(
+        "error" not in answer,
+        f"a fresh process with {name} of the devices fails",
+        found=answer.get("error", ""),
+        expected="an accelerator that can be constructed, and that counts its devices: login nodes have none",
+        do="ask the runtime for a device only where one is used",
+    )
+    return answer
+
+
+@pytest.mark.tier("device")
+def test_nothing_is_opened_before_the_first_use(seen: Answers) -> None:
+    """After constructor, `is_available` and `device_count` a forked process can use the device: no context is open."""
+    found = _answer(seen, "all")["forked"]
+    expect(
+        not found,
+        "constructor, is_available() or device_count() opens a context",
+        found=f"in a process that was forked then, the first use raises {found:.500}",
+        expected="no context before the first use: data loaders and launchers fork",
+        do="ask only what needs no context: the number of devices",
+    )
+
+
+@pytest.mark.tier("device")
+@pytest.mark.parametrize("name", ["all", *_RANKS])
+def test_lazy_calls_come_with_the_first_use(seen: Answers, name: str) -> None:
+    """What `lazy_call` is given before the first use is called once the device is used, in order, and can use it."""
+    holds = Holds()
+    # The second one restores a random state.
+    holds.equal("calls after the first use", _answer(seen, name)["lazy"], ["first", "second", "third"])
+    holds.expect("lazy_call() before the first use", "queue the call until the runtime is initialized")
+
+
+@pytest.mark.tier("device")
+@pytest.mark.parametrize("name", ["all", *_RANKS])
+def test_memory_that_is_used_first_is_not_available(seen: Answers, name: str) -> None:
+    """In a fresh process too, `available_memory()` and what tensors hold are at most `total_memory()`."""
+    holds = Holds()
+    for held, (available, total) in enumerate(_answer(seen, name)["left"], 1):
+        what = f"{available} bytes available of {total}, with {held} tensors of {BLOCK}"
+        holds[what] = available + BLOCK * held <= total
+    holds.expect("available_memory()", "ask the runtime's mem_get_info at each call")
+
+
+@pytest.mark.parametrize("name", _RANKS)
+def test_rank_uses_the_device_of_its_local_rank(seen: Answers, traits: Traits, name: str) -> None:
+    """A rank is on the device that it sets before any other use, or on device 0, and never on that of RANK."""
+    answers, (rank, local), holds = _answer(seen, name), _RANKS[name], Holds()
+    # A type without indices may keep the index or drop it.
+    wanted = {0, local} if "indexed_devices" in traits else {local}
+    holds[f"current_device() {answers['current']} is one of {wanted}"] = answers["current"] in wanted
+    holds[f"tensors are on device {local}"] = answers["placed"]
+    what = f"a rank with RANK={rank} and LOCAL_RANK={local}, after set_device({local}) if that is not 0,"
+    holds.expect(what, "read LOCAL_RANK where a rank is needed at all; pass what set_device() is given on")
+
+
+@pytest.mark.needs("indexed_devices")
+@pytest.mark.parametrize("name", _VISIBLE)
+def test_process_has_the_devices_that_it_is_shown(limited: Answers, name: str) -> None:
+    """A process has the devices of its variable: the second one alone, under index 0, both in another order, or none.
+
+    Without one an accelerator is not available. A runtime that takes an empty text for an unset variable shows all.
+    """
+    if name not in limited:
+        return  # set_visible_devices_envs() refuses this order
+    answers, holds = _answer(limited, name), Holds()
+    count = {"one": 1, "turned round": 2}.get(name, answers["count"])
+    holds.equal("device_count()", answers["count"], count)
+    holds.equal("devices that compute", answers["computing"], count)
+    holds.equal("is_available()", answers["available"], count > 0)
+    do = "name the variable that the runtime reads in visible_devices_envs(); count what is visible, at each call"
+    holds.expect(f"a process that is shown {_VISIBLE[name]}", do)
+
+
+@pytest.mark.record
+@pytest.mark.needs("indexed_devices")
+@pytest.mark.parametrize("name", ["all", *_VISIBLE])
+def test_probe_counts_what_the_process_has(limited: Answers, name: str) -> None:
+    """`evidence()` finds the runtime, and `confirm()` counts the devices of its own process, also none."""
+    if name not in limited:
+        return
+    answers, holds = _answer(limited, name), Holds()
+    holds.equal("the count of confirm()", set(answers["confirmed"]), {answers["count"]})
+    holds[f"a runtime is found: {answers['runtime']}"] = all(answers["runtime"])
+    holds[f"there are reasons: {answers['reasons']}"] = all(answers["reasons"])
+    holds.expect(
+        f"the probe with {name} of the devices", "ask the runtime as device_count() does; none is no error"
+    )
