@@ -237,7 +237,9 @@ def test_each_compile_backend_can_be_set(accelerator: DeepSpeedAccelerator, targ
         refused = outcome(partial(accelerator.set_compile_backend, name))
         holds.equal(f"set_compile_backend({name!r})", refused, None)
         holds.equal("get_compile_backend() after it", accelerator.get_compile_backend(), name)
-    holds.equal("get_compile_backend() of another object", other.get_compile_backend(), others)
+        holds.equal(
+            f"get_compile_backend() of another object, after {name}", other.get_compile_backend(), others
+        )
     unknown = "set_compile_backend('no-such-backend')"
     holds.raises(ValueError, unknown, lambda: other.set_compile_backend("no-such-backend"))
     holds.expect(

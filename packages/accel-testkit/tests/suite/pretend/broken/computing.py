@@ -205,13 +205,6 @@ def _constructs(dtype: torch.dtype, device: str) -> property:
     return property(lambda self: partial(torch.tensor, dtype=dtype, device=device))
 
 
-def _made(name: str) -> tuple[str, ...]:
-    return tuple(
-        f"tensors.{check}[{name}]"
-        for check in ("constructor_takes_data", "constructor_keeps_shape_and_precision")
-    )
-
-
 for _name, _dtype in {
     "BFloat16Tensor": torch.float16,
     "ByteTensor": torch.int8,
@@ -221,14 +214,14 @@ for _name, _dtype in {
     "IntTensor": torch.int64,
     "LongTensor": torch.int32,
 }.items():
-    breaks(*_made(_name), name=f"{_name}_has_another_type")(
+    breaks(f"tensors.constructor_takes_data[{_name}]", name=f"{_name}_has_another_type")(
         type(f"Other{_name}", (GOOD_Accelerator,), {_name: _constructs(_dtype, "cpu")})
     )
 _WRITTEN = "tensors.constructed_tensor_can_be_written[FloatTensor]"
-breaks(*_made("FloatTensor"), _WRITTEN, name="FloatTensor_is_elsewhere")(
+breaks("tensors.constructor_takes_data[FloatTensor]", _WRITTEN, name="FloatTensor_is_elsewhere")(
     type("ElsewhereTensor", (GOOD_Accelerator,), {"FloatTensor": _constructs(torch.float32, "meta")})
 )
-breaks(*_made("FloatTensor"), _WRITTEN, name="FloatTensor_is_none")(
+breaks("tensors.constructor_takes_data[FloatTensor]", _WRITTEN, name="FloatTensor_is_none")(
     type("NoneTensor", (GOOD_Accelerator,), {"FloatTensor": None})
 )
 answers(

@@ -163,11 +163,7 @@ class VisibleDevicesHaveNoNames(GOOD_Accelerator):
 @breaks(
     "environment.visible_devices_of_this_process_stay",
     "memory.each_device_has_its_figures",
-    "device_index.reset_reaches_one_device",
-    "device_index.index_chooses_the_device[default_generator]",
     "random.seed_reaches_its_devices",
-    "device_index.state_is_restored_on_one_device",
-    "device_index.index_chooses_the_device[current_stream]",
     "streams.stream_is_of_the_device_named",
     "tensors.tensor_of_any_index_is_on_the_accelerator",
 )

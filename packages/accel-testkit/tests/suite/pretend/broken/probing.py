@@ -13,7 +13,7 @@ from accel_core.errors import InvalidEnvironment
 from accel_core.vendor import Evidence
 from broken import Site, breaks
 
-_PROBE = "probe_environment"
+_PROBE = "probe"
 
 
 @breaks(f"{_PROBE}.evidence_is_true_of_the_environment")
