@@ -76,7 +76,7 @@ def wrong(run_suite: Any, install_site: Callable[[], None], monkeypatch: pytest.
 def test_each_mistake_is_a_cause_and_other_failures_are_put_below_one(
     wrong: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = ("memory", "memory_figures", "device_index", "events", "op_steps")
+    files = ("memory", "device_index", "streams", "op_steps")
     failed = wrong(
         *(f"accel_testkit.suite.test_{file}" for file in files), "-k", "memory or event or Lion or reset"
     )
@@ -92,7 +92,7 @@ def test_each_mistake_is_a_cause_and_other_failures_are_put_below_one(
     # In full: one check a cause, in the order of the list, the basic ones first.
     assert report.count("  expected: ") == 4
     first = [
-        "test_allocated_memory_follows_tensors",
+        "test_figure_follows_tensors[memory_allocated]",
         "test_events_tell_milliseconds",
         "test_every_step_is_right",
     ]
@@ -102,7 +102,7 @@ def test_each_mistake_is_a_cause_and_other_failures_are_put_below_one(
 
 def test_units_and_swapped_arguments_are_named_for_what_they_are(wrong: Any) -> None:
     failed = wrong(
-        *(f"accel_testkit.suite.test_{file}" for file in ("memory", "device_index", "events", "op_steps")),
+        *(f"accel_testkit.suite.test_{file}" for file in ("memory", "device_index", "streams", "op_steps")),
         "-k", "memory or milliseconds or transposed or reset",
     )  # fmt: skip
     texts = {name: row["reason"] for name, row in failed.items()}
@@ -110,7 +110,7 @@ def test_units_and_swapped_arguments_are_named_for_what_they_are(wrong: Any) -> 
     assert len(about_memory) > 5
     assert not [text for text in about_memory if "pass the index on" in text]
     assert "1024 times too small" in texts["memory.each_device_has_its_figures[memory_allocated]"]
-    assert "1000 times too small" in texts["events.events_tell_milliseconds"]
+    assert "1000 times too small" in texts["streams.events_tell_milliseconds"]
     form = texts["op_steps.every_form_is_stepped[transposed-FusedLionBuilder]"]
     assert "in whatever order of memory" in form
     assert "another layout" not in form

@@ -20,8 +20,8 @@ from accel_testkit.suite.call_signatures import public_members
 
 #: The files of the most basic checks, whose failures explain those of other files; the rest follows in any order.
 _BASIC = (
-    "packaging", "imports", "probe", "identity", "device", "collectives", "environment", "dtypes", "tensors", "memory",
-    "random", "streams", "events", "lazy_calls", "pinned_memory", "graphs", "op_table", "op_loading", "op_numerics",
+    "package", "probe", "answers", "identity", "device", "collectives", "environment", "tensors", "memory", "random",
+    "streams", "pinned_memory", "graphs", "op_table", "op_loading", "op_numerics",
     "op_steps",
 )  # fmt: skip
 #: Most checks call these to put a tensor somewhere: only a check that names no other method is about them.
@@ -37,8 +37,7 @@ _EVERYWHERE = {
 #: What the processes call that the checks of a file start.
 _IN_PROCESSES = {
     "collectives": {"communication_backend_name"},
-    "comm_ops": {"communication_backend_name"},
-    "fresh_processes": {"visible_devices_envs"},
+    "processes": {"visible_devices_envs"},
     "training": {"communication_backend_name"},
 }
 #: The share of failed ones among the basic checks of a method from which it explains what others report.

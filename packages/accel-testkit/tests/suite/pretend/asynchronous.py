@@ -33,7 +33,7 @@ _RECORD_IN = f"{_HOST}[event.record(stream), event.synchronize()]"
 class Waiting(Good):
     """The files whose checks are about waiting."""
 
-    files = ("test_asynchrony.py", "test_events.py", "test_streams.py")
+    files = ("test_asynchrony.py", "test_streams.py")
 
 
 class SynchronizeDoesNothing(Waiting):

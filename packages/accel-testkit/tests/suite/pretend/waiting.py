@@ -24,7 +24,7 @@ _QUEUEING = "asynchrony.queueing_does_not_wait"
 class Waits(Good):
     """The file whose checks are about calls that do not wait."""
 
-    files = ("test_no_waiting.py",)
+    files = ("test_asynchrony.py",)
 
 
 class RangesSynchronize(Waits):

@@ -22,7 +22,7 @@ _REPLAY = "asynchrony.replay_is_in_the_current_stream"
 class Ordered(Good):
     """The file whose checks are about the order of work."""
 
-    files = ("test_work_order.py",)
+    files = ("test_asynchrony.py",)
 
 
 class DependenciesAreResolvedByNobody(Ordered):

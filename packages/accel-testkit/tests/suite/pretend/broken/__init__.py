@@ -91,47 +91,20 @@ class Variant:
         """The files of the suite that have its checks, such as `device`; empty for all."""
         return {check.partition(".")[0] for check in self.fails if check != EVERYTHING}
 
-<<<<<<< HEAD
-    def counts(self, file: str) -> bool:
-        """Return whether it has to name the checks of a file that notice it."""
-        return file not in BY_RULE or not self.files.isdisjoint(BY_RULE) or EVERYTHING in self.fails
-
-    def counted(self, failed: set[str]) -> set[str]:
-        """Return those of the failed checks that it has to name, without the parameter where it names none."""
-        names = (check.partition("[")[0] for check in failed)
-        found = {name if name in self.fails else check for name, check in zip(names, failed, strict=True)}
-        return {
-            check
-            for check in found
-            if check in self.fails
-            or (self.counts(check.partition(".")[0]) and not check.startswith(self.also))
-        }
-=======
     def unnoticed(self, failed: set[str]) -> set[str]:
         """Return those of its checks that are not among the failed ones."""
         return set(self.fails) - failed - {check.partition("[")[0] for check in failed}
->>>>>>> 5625eba7 (accel-testkit: eighteen files of checks in place of thirty-six; a variant names the checks of its own fault)
 
 
 VARIANTS: dict[str, Variant] = {}
 
 
-<<<<<<< HEAD
-def breaks(
-    *fails: str, started: str = "", name: str = "", perhaps: tuple[str, ...] = (), also: str = EVERYTHING
-) -> Callable[[Any], Any]:
-=======
 def breaks(*fails: str, started: str = "", name: str = "") -> Callable[[Any], Any]:
->>>>>>> 5625eba7 (accel-testkit: eighteen files of checks in place of thirty-six; a variant names the checks of its own fault)
     """Register a broken class, or a function that breaks the site of a run."""
 
     def register(thing: Any) -> Any:
         kind, patch = (thing, None) if isinstance(thing, type) else (None, thing)
-<<<<<<< HEAD
-        variant = Variant(name or thing.__name__, fails, kind, patch, started, perhaps, also)
-=======
         variant = Variant(name or thing.__name__, fails, kind, patch, started)
->>>>>>> 5625eba7 (accel-testkit: eighteen files of checks in place of thirty-six; a variant names the checks of its own fault)
         assert variant.name not in VARIANTS, f"two variants are called {variant.name}"
         VARIANTS[variant.name] = variant
         return thing

@@ -20,7 +20,7 @@ def _register(name: str, *fails: str, **functions: Callable[..., Any]) -> None:
     def load(self: Any, verbose: bool = True) -> Any:
         return _Changed(CPULionBuilder().load(), functions)
 
-    breaks(*fails, name=name, also="op_")(with_builder("CPULionBuilder", load=load))
+    breaks(*fails, name=name)(with_builder("CPULionBuilder", load=load))
 
 
 def _replaced(

@@ -53,7 +53,7 @@ def register_calls(builder: str, name: str, *fails: str, **functions: Callable[.
     def load(self: Any, verbose: bool = True) -> Any:
         return _Changed(super(type(self), self).load(verbose), functions)
 
-    breaks(*fails, name=name, also="op_")(with_builder(builder, load=load))
+    breaks(*fails, name=name)(with_builder(builder, load=load))
 
 
 def _first_rate(op: Any, chunk: int, flag: Any, lists: Any, lr: float, *rest: Any) -> None:
