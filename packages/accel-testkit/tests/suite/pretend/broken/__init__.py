@@ -42,6 +42,7 @@ NEEDS_DEVICE_MEMORY = {
     "op_attention.released_workspace_is_free",
     "op_devices.step_is_in_the_current_stream",
     "streams.tensor_remembers_its_streams",
+    "tensors.answer_follows_the_data_of_a_tensor",
 }
 
 
