@@ -24,7 +24,10 @@ def outcome(call: Callable[[], Any]) -> Any:
 
 
 class Holds(dict[str, Any]):
-    """What has to hold, by what it says."""
+    """What has to hold, by what it says; what did not hold once does not hold."""
+
+    def __setitem__(self, what: str, held: Any) -> None:
+        super().__setitem__(what, held and self.get(what, True))
 
     def equal(self, what: str, found: Any, wanted: Any) -> None:
         """Expect an equal value; True and 1 are not equal here."""

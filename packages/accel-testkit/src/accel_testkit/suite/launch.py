@@ -135,7 +135,11 @@ def fresh_processes(
         ]
         with (folder / f"{name}.log").open("wb") as log:
             started[name] = subprocess.Popen(command, env=environment, stdout=log, stderr=subprocess.STDOUT)
-    _wait(list(started.values()), _LIMIT)
+    for process in started.values():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_LIMIT)
+        process.kill()
+        process.wait()
     found: dict[str, dict[str, Any]] = {}
     for name in started:
         path, log_file = folder / f"{name}.json", folder / f"{name}.log"

@@ -228,9 +228,11 @@ def _four_roundings(step: StepOp, at: int, found: Tensor, exact: Tensor, start: 
 class Form:
     """A kind of numbers that every step function is tried with.
 
-    numbers: makes gradients, parameters and states on the host.  values: hyperparameters that differ from the first.
-    layouts: how the tensors lie, one at a time unless it is `all_` of them.  allowed: the largest error.
-    refusable: the op may refuse it.  only: builders that have it.  do: what an op that fails has to do.
+    numbers: makes gradients, parameters and states on the host.  values: hyperparameters that differ from a step's.
+    steps:   how many of the first steps' hyperparameters are tried, each from the same numbers.
+    layout:  how the tensors lie, one at a time and then all of them.  leaves: parameters require gradients.
+    allowed: the largest error.  refusable: the op may refuse it.  only: builders that have it.
+    do:      what the author of an op that fails has to do.
     """
 
     numbers: Callable[[StepOp], Lists]
@@ -240,6 +242,7 @@ class Form:
     leaves: bool = False
     refusable: bool = False
     only: tuple[str, ...] = tuple(STEPS)
+    steps: int = 1
     do: str = "compare the op with the optimizer's paper"
 
 
@@ -295,8 +298,10 @@ FORMS: dict[str, Form] = {
 }
 for _short, _kind in list(_TYPES.items())[1:]:
     FORMS |= {
-        _short: Form(_half(_kind), _below_one, do=_WIDE),
-        f"{_short}, float32 states": Form(_half(_kind, torch.float32), _below_one, only=_HOST, do=_WIDE),
+        _short: Form(_half(_kind), _below_one, steps=3, do=_WIDE),
+        f"{_short}, float32 states": Form(
+            _half(_kind, torch.float32), _below_one, only=_HOST, steps=3, do=_WIDE
+        ),
         f"leaves {_short}": Form(_half(_kind), _below_one, leaves=True, do="detach the tensors in the op"),
         f"{_short} of every size": Form(_spread(_kind), _one_rounding, only=_ELEMENTWISE, do=_WIDE),
         f"{_short} beside fp32": Form(_beside_float32(_kind, None), _four_roundings, _LARGE, refusable=True, do=_WIDE),
@@ -354,7 +359,7 @@ def _problem(trial: Trial, form: Form) -> str:
 def test_every_step_is_right(
     accelerator: DeepSpeedAccelerator, created: Any, name: str, variant: str
 ) -> None:
-    """Steps with ever other rates, betas, epsilons, decays and numbers, on tensors of many sizes, are right."""
+    """Steps whose rates, betas, epsilons, decays and numbers change are right, on tensors of many sizes."""
     step, found = STEPS[name], ""
     # No tensor is empty where a function of the device takes one tensor.
     lists = _uniform(step, _SIZES if step.many or not step.on_device else _SIZES[1:])
@@ -394,8 +399,11 @@ def test_every_form_is_stepped(accelerator: DeepSpeedAccelerator, created: Any, 
     if step.on_device and not kinds <= set(accelerator.supported_dtypes()):
         return
     for variant, settings in step.variants.items():
-        problem = _problem(_trial(accelerator, created, name, tried.values, settings), tried)
-        problems |= {variant: problem} if problem else {}
+        for values in step.schedule()[: tried.steps]:
+            problem = _problem(
+                _trial(accelerator, created, name, {**values, **tried.values}, settings), tried
+            )
+            problems |= {f"{variant}, {values}": problem} if problem else {}
     expect(
         not problems,
         f"{step.function} of {name} is wrong: {form}",

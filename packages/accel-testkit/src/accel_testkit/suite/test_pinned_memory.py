@@ -43,7 +43,7 @@ _WAYS = {
     "a byte's alignment": _Way(lambda acc, host: acc.pin_memory(host, 1), copies=True),
     "no copy": _Way(lambda acc, host: acc.pin_memory(host, make_copy=False)),
     "no copy, flat": _Way(lambda acc, host: acc.pin_memory(host, make_copy=False, match_shape=False), (6,)),
-    "lengths": _Way(lambda acc, host: acc.pin_empty(4, 5, dtype=torch.int64), (4, 5), torch.int64),
+    "lengths": _Way(lambda acc, host: acc.pin_empty(64, 80, dtype=torch.int64), (64, 80), torch.int64),
     "one length": _Way(lambda acc, host: acc.pin_empty(7, dtype=torch.uint8), (7,), torch.uint8),
     "a shape": _Way(lambda acc, host: acc.pin_empty((4, 5), dtype=torch.half), (4, 5), torch.half),
     "like": _Way(lambda acc, host: acc.pin_empty_like(host)),
@@ -105,17 +105,19 @@ def test_memory_has_the_form_asked_for(
 @pytest.mark.parametrize("way", [*_WAYS, *_PAGES])
 def test_memory_is_pinned(accelerator: DeepSpeedAccelerator, host: torch.Tensor, way: str) -> None:
     """What locks memory gives page-locked memory, of which each part is: DeepSpeed cuts buffers into parts."""
-    given, holds = {**_WAYS, **_PAGES}[way].call(accelerator, host), Holds()
-    pinned = given.view(-1)
-    views = {
-        "all of it": given,
-        "the end": pinned[-1:],
-        "the middle": pinned.narrow(0, 2, 3),
-        "every other": pinned[1::2],
-        "its bytes": pinned.view(torch.uint8)[5:],
-    }
-    for name, view in views.items():
-        holds.equal(f"is_pinned() of {name}", accelerator.is_pinned(view), True)
+    holds = Holds()
+    for source in (host, torch.zeros(64, 80)):  # within a page, and over several
+        given = {**_WAYS, **_PAGES}[way].call(accelerator, source)
+        pinned = given.view(-1)
+        views = {
+            "all of it": given,
+            "the end": pinned[-1:],
+            "the middle": pinned.narrow(0, pinned.numel() // 2, 3),
+            "every other": pinned[1::2],
+            "its bytes": pinned.view(torch.uint8)[5:],
+        }
+        for name, view in views.items():
+            holds.equal(f"is_pinned() of {name}, {view.shape}", accelerator.is_pinned(view), True)
     holds.expect(
         f"pinned memory ({way})", "let is_pinned() ask who locked it about the whole range that is locked"
     )
