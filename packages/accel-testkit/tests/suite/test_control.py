@@ -24,10 +24,10 @@ STARTING = ("report", "answers", "alone", "bare", "of_the_ops", "pair", "seen")
 #: What it skips: what it declares, and what is about ops that it does not have.
 SKIPPED = {
     "streams.tensor_remembers_its_streams",
-    "op_file_forms.error_ends_no_other_request",
-    "op_file_forms.nothing_is_transferred_of_empty_tensors",
-    "op_file_forms.strides_are_transferred_or_refused",
-    "op_file_forms.transfers_may_be_compared_afterwards",
+    "op_file_io.error_ends_no_other_request",
+    "op_file_io.nothing_is_transferred_of_empty_tensors",
+    "op_file_io.strides_are_transferred_or_refused",
+    "op_file_io.transfers_may_be_compared_afterwards",
     "op_file_io.requests_that_fail_say_so",
     "op_file_io.handle_tells_what_it_was_given",
     *(f"op_file_io.locked_tensors_can_be_transferred[{dtype}]" for dtype in ("uint8", "bf16", "fp32")),

@@ -43,6 +43,7 @@ _FORMS = {
     "a bias of keys": Form((2, 3, 6, 2, 4), bias1=True, room=2),
     "a bias of pairs": Form((3, 2, 5, 3, 4), bias2=True),
     "both biases": Form((2, 3, 7, 2, 5), bias1=True, bias2=True, room=4),
+    "32 long": Form((2, 3, 32, 2, 8), bias1=True, bias2=True),
     "one channel": Form((2, 3, 4, 2, 1)),
     "no rows": Form((2, 0, 5, 2, 4), bias1=True, bias2=True),
 }

@@ -20,8 +20,16 @@ pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("FPQuantizerBuilder"
 
 #: {bits: (bits of the mantissa, the largest number)}, DeepSpeed's.
 _RANGES = {None: 480.0, 8: 480.0, 6: 28.0, 12: 510.0, 4: 6.0}
-_FORMATS = [(8, 3), (8, 2), (12, 7), (6, 2), (4, 1)]
-_IDS = [f"{bits}-{mantissa}" for bits, mantissa in _FORMATS]
+#: {(bits, bits of the mantissa): the largest number}; an op of a vendor may end at a smaller one.
+_LARGEST = {
+    (8, 3): 480.0,
+    (8, 2): 114688.0,
+    (12, 7): 510.0,
+    (6, 2): 28.0,
+    (4, 1): 6.0,
+}
+_FORMATS = pytest.mark.parametrize(("bits", "mantissa"), _LARGEST, ids=[f"{b}-{m}" for b, m in _LARGEST])
+_ONE = torch.ones(1).view(torch.uint8)  # a step, as it follows a group
 _STEP = 4  # bytes
 
 
@@ -40,7 +48,7 @@ def _back(op: Any, data: torch.Tensor, like: torch.Tensor, size: int, bits: int,
     return back
 
 
-@pytest.mark.parametrize(("bits", "mantissa"), _FORMATS, ids=_IDS)
+@_FORMATS
 def test_shapes_and_types_are_taken(
     accelerator: DeepSpeedAccelerator, op: Any, device: torch.device, bits: int, mantissa: int
 ) -> None:
@@ -75,26 +83,102 @@ def test_shapes_and_types_are_taken(
     _expect_all(holds, f"quantize() or dequantize() in {bits} bits")
 
 
-@pytest.mark.parametrize(("bits", "mantissa"), _FORMATS, ids=_IDS)
-def test_codes_lie_in_their_order(op: Any, device: torch.device, bits: int, mantissa: int) -> None:
-    """The first code of a group has its lowest bits, and a code's highest bit is the sign: as checkpoints have it."""
-    rows = torch.ones(1, 16)
+def _numbers(bits: int, mantissa: int) -> torch.Tensor:
+    """The number of each code: IEEE 754's, but for infinities and NaN, of which there are none."""
+    codes, ones = torch.arange(1 << (bits - 1)), (1 << mantissa) - 1
+    exponent, bias = codes >> mantissa, (1 << (bits - mantissa - 2)) - 1
+    whole = (codes & ones) + (exponent > 0) * (1 << mantissa)
+    numbers = whole * 2.0 ** (exponent.clamp(min=1) - bias - mantissa).double()
+    return torch.cat([numbers, -numbers])
 
-    def stream(number: torch.Tensor) -> torch.Tensor:
-        data = torch.zeros(1, 16 * bits // 8 + _STEP, dtype=torch.uint8, device=device)
-        op.quantize(data, number.to(device), 16, 0, bits, mantissa)
-        codes = data[0, :-_STEP].cpu().int()
-        return (codes.unsqueeze(1) >> torch.arange(8)).bitwise_and(1).flatten()
 
-    holds, positive = {}, stream(rows)
-    for place in range(16):
-        negative = rows.clone()
-        negative[0, place] = -1.0
-        changed = (stream(negative) != positive).nonzero().flatten().tolist()
-        holds[f"the sign of number {place} is bit {(place + 1) * bits - 1}"] = changed == [
-            (place + 1) * bits - 1
-        ]
-    _expect_all(holds, f"the stream of codes of {bits} bits")
+def _stream(codes: torch.Tensor, bits: int) -> torch.Tensor:
+    """Bytes of codes, of which the first has the lowest bits."""
+    flat = (codes.view(-1, 1) >> torch.arange(bits) & 1).view(-1, 8)
+    return (flat * 2 ** torch.arange(8)).sum(1).to(torch.uint8)
+
+
+def _codes(data: torch.Tensor, bits: int) -> torch.Tensor:
+    flat = (data.cpu().int().view(-1, 1) >> torch.arange(8) & 1).view(-1, bits)
+    return (flat * 2 ** torch.arange(bits)).sum(1)
+
+
+def _quantized(op: Any, rows: torch.Tensor, bits: int, mantissa: int, device: torch.device) -> torch.Tensor:
+    data = torch.zeros(1, rows.numel() * bits // 8 + 4, dtype=torch.uint8, device=device)
+    return op.quantize(data, rows.to(device), rows.numel(), 0, bits, mantissa)  # type: ignore[no-any-return]
+
+
+@_FORMATS
+def test_codes_are_the_format_s_numbers(op: Any, device: torch.device, bits: int, mantissa: int) -> None:
+    """Every code is read as its number, and numbers become the nearest code; halfway between two, the even one."""
+    holds, numbers = Holds(), _numbers(bits, mantissa)
+    data = torch.cat([_stream(torch.arange(1 << bits), bits), _ONE]).view(1, -1).to(device)
+    back = torch.full((1 << bits,), torch.nan, device=device)
+    op.dequantize(back, data, 1 << bits, mantissa, bits - mantissa - 1)
+    holds["the numbers of all codes"] = torch.equal(back.cpu(), numbers.float())
+    largest = _LARGEST[bits, mantissa]
+    step = (
+        _quantized(op, torch.full((16,), largest), bits, mantissa, device)[0, -4:].cpu().view(torch.float32)
+    )
+    most = float(largest / step.double())  # of a group: its step is then 1
+    positive = numbers[: 1 << (bits - 1)]
+    known = positive[(positive > 2.0**-120) & (positive <= most)]
+    halfway = (known[:-1] + known[1:]) / 2
+    upper = torch.arange(1, len(known)) + int((positive <= 2.0**-120).sum())
+    even = upper - upper % 2
+    wanted = torch.cat([upper - 1, upper, even])
+    given = torch.cat([known[:-1], known[1:], halfway])
+    rows = torch.cat([torch.tensor([most] * 16), given, -given])
+    rows = torch.cat([rows, torch.zeros(-len(rows) % 16)]).float()
+    found = _codes(_quantized(op, rows, bits, mantissa, device)[0, :-4], bits)[16:]
+    count, sign = len(wanted), 1 << (bits - 1)
+    holds["the codes of positive numbers"] = torch.equal(found[:count], wanted)
+    holds["the codes of negative numbers"] = torch.equal(found[count : 2 * count], wanted + sign)
+    _expect_all(holds, f"codes of {bits} bits, {mantissa} of the mantissa,")
+
+
+@_FORMATS
+def test_smallest_groups_are_taken(op: Any, device: torch.device, bits: int, mantissa: int) -> None:
+    """A group may be as small as whole bytes allow, down to a single number: its largest comes back."""
+    size = {8: 1, 12: 2, 6: 4, 4: 2}[bits]
+    rows = torch.randn(5, size, generator=torch.Generator().manual_seed(113))
+    data = torch.zeros(5, size * bits // 8 + 4, dtype=torch.uint8, device=device)
+    op.quantize(data, rows.to(device), size, 0, bits, mantissa)
+    back = torch.full((5, size), torch.nan, device=device)
+    op.dequantize(back, data, size, mantissa, bits - mantissa - 1)
+    part = torch.full((2, size), torch.nan, device=device)
+    chosen = torch.tensor([3, 0], device=device)
+    op.selective_dequantize(part, data, chosen, size, mantissa, bits - mantissa - 1)
+    largest, holds = rows.abs().amax(1), Holds()
+    apart = (back.cpu().abs().amax(1) - largest).abs() / largest
+    holds["the largest number of a group"] = bool((apart <= (4e-3 if bits == 12 else 1e-6)).all())
+    holds.same("chosen groups", part, back[[3, 0]])
+    _expect_all(holds, f"groups of {size} in {bits} bits")
+
+
+@pytest.mark.parametrize(("bits", "mantissa"), [*_LARGEST, (12, 4)])
+def test_numbers_come_back(op: Any, device: torch.device, bits: int, mantissa: int) -> None:
+    """A number comes back within half of its last place, the largest of a group exactly, and zeros are zeros."""
+    exponent = bits - mantissa - 1
+    exact = torch.randn(8, 256, generator=torch.Generator().manual_seed(61))
+    exact *= torch.tensor([1e-3, 1.0, 30.0, 1e4]).repeat_interleave(2).view(-1, 1)
+    data = torch.ones(8, 256 * bits // 8 + _STEP, dtype=torch.uint8, device=device)
+    data = op.quantize(data, exact.to(device), 256, 0, bits, mantissa)
+    back = _back(op, data, exact.to(device), 256, bits, mantissa).cpu()
+    steps = data[:, -_STEP:].cpu().clone().view(torch.float32)
+    # Half of the last place, or of the smallest number, which is a step times a power of two.
+    smallest = 2.0 ** (2 - (1 << (exponent - 1)) - mantissa)
+    allowed = exact.abs() * (2.0 ** -(mantissa + 1) + 1e-6) + steps * smallest
+    largest, ends_in = exact.abs().amax(1), 4e-3 if bits == 12 else 1e-6
+    apart = float(((back - exact).abs() / allowed).max())
+    ends = float(((back.abs().amax(1) - largest).abs() / largest).max())
+    zeros = op.quantize(torch.ones_like(data), torch.zeros_like(exact).to(device), 256, 0, bits, mantissa)
+    holds = {
+        f"numbers within half of the last place: {apart:g} times it": apart <= 1,
+        f"the largest of a group: {ends:g} apart": ends < ends_in,
+        "zeros of zeros": not _back(op, zeros, exact.to(device), 256, bits, mantissa).any(),
+    }
+    _expect_all(holds, f"numbers of {bits} bits, {mantissa} of the mantissa,")
 
 
 def test_tiny_groups_keep_their_numbers(op: Any, device: torch.device) -> None:
@@ -189,11 +273,11 @@ def test_sizes_that_do_not_fit_are_refused(op: Any, device: torch.device) -> Non
     _expect_all({name: _refuses(call) for name, call in wrong.items()}, "what is refused")
 
 
-@pytest.mark.parametrize(("bits", "mantissa"), _FORMATS, ids=_IDS)
+@_FORMATS
 def test_rounding_and_overflow(op: Any, device: torch.device, bits: int, mantissa: int) -> None:
     """Random rounding has no bias, an overflow stays in its group."""
     exponent, unit = bits - mantissa - 1, 2.0**-mantissa
-    largest = 114688.0 if (bits, mantissa) == (8, 2) else _RANGES[bits]
+    largest = _LARGEST[bits, mantissa]
 
     def around(rows: torch.Tensor, stochastic: int) -> torch.Tensor:
         """What becomes of numbers around 1 in steps of their group, of which the first is the largest."""

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from accel_testkit.suite.refused_calls import Call
 
 pytestmark = pytest.mark.tier("device")
 
+Arguments = dict[str, Any]
 #: Function -> the arguments that it writes.
 _WRITES: dict[str, tuple[str, ...]] = {
     "attention": ("o", "lse"),
@@ -25,17 +27,81 @@ _WRITES: dict[str, tuple[str, ...]] = {
     "token_scatter_": ("all_activations",),
     "loco_swizzle_quant": ("error_feedback",),
     "loco_quantized_reduction": ("error_feedback",),
-    **dict.fromkeys(("ds_quantize", "ds_quantize_asym", "ds_sr_quantize", "ds_sr_quantize_asym"), ("vals",)),
+    "blas_linear": ("out",),
+    **dict.fromkeys(("rms_pre_norm", "pre_layer_norm"), ("normed", "out")),
+    **dict.fromkeys(
+        ("ds_quantize", "ds_quantize_fp32", "ds_quantize_asym", "ds_sr_quantize", "ds_sr_quantize_asym"),
+        ("vals",),
+    ),
 }
 #: Of an op that has a function of this name, too.
 _OF_FORMATS = {"quantize": ("out",), "dequantize": ("val",), "selective_dequantize": ("val",)}
-_CALLS = [*refused_calls.CALLS, *refused_quantizer_calls.CALLS]
+
+
+def _numbers(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(101))
+
+
+_QUANTIZER, _CORE, _INFERENCE = "QuantizerBuilder", "InferenceCoreBuilder", "InferenceBuilder"
+_ROWS, _DATA, _STEPS = _numbers(6, 32), (_numbers(6, 32) * 40).to(torch.int8), _numbers(6, 2).abs()
+_NORMED = dict.fromkeys(("normed", "out", "x", "y"), _ROWS) | {"gamma": _numbers(32)}
+_TOKENS, _ONES = _numbers(2, 3, 32), torch.ones(32)
+_GROUPS = {"groups": 6, "bits": 8, "kind": 1}
+_DEVICES = {"pipeline": 1, "nodes": 1, "devices": 2}
+_LINEAR = {"bias": _numbers(24), "add_bias": True, "flash": False, "heads": 4}
+#: Calls of other functions, sizes and types than those whose refusals are tried, with arguments in their order.
+_OTHERS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    (_QUANTIZER, "quantize", {"rows": _ROWS, **_GROUPS, "bits": 4}),
+    (_QUANTIZER, "swizzle_quant", {"rows": _ROWS, **_GROUPS, "kind": 0, **_DEVICES, "devices": 3}),
+    (_QUANTIZER, "loco_swizzle_quant", {"rows": _ROWS, "error_feedback": _ROWS, "beta": 0.5, **_GROUPS, **_DEVICES}),
+    (_QUANTIZER, "dequantize", {"data": _DATA, "steps": _STEPS, **_GROUPS}),
+    (
+        _QUANTIZER, "quantized_reduction",
+        {"data": _DATA, "steps": _STEPS, "groups": 6, "out": 3, "bits": 8, "kind": 1, "devices": 2},
+    ),
+    (_QUANTIZER, "ds_quantize_fp32", {"vals": _ROWS, "groups": 6, "bits": 4}),
+    ("PackbitsBuilder", "packbits", {"rows": _ROWS, "count": 192, "rank": 0}),
+    ("PackbitsBuilder", "unpackbits", {"data": _DATA.view(torch.uint8), "count": 192, "rank": 0}),
+    (_CORE, "blas_linear", {"out": _numbers(6, 24), "x": _ROWS, "weight": _numbers(24, 32)}),
+    (_CORE, "rms_pre_norm", {**_NORMED, "eps": 1e-5}),
+    (_CORE, "pre_layer_norm", {**_NORMED, "beta": _numbers(32), "eps": 1e-5}),
+    (_INFERENCE, "linear_layer_fp32", {"x": _TOKENS, "w": _numbers(24, 32), **_LINEAR, "turned": True, "theta": 1e4}),
+    (_INFERENCE, "linear_layer_fp32", {"x": _TOKENS, "w": _numbers(32, 24), **_LINEAR, "turned": False, "theta": 1e4}),
+    (
+        _INFERENCE, "rms_qkv_gemm_fp32",
+        {
+            "x": _TOKENS, "weight": _numbers(24, 32), "scale": torch.zeros(1), "gamma": _numbers(32), "eps": 1e-5,
+            "int8": False, "turned": True,
+        },
+    ),
+    (
+        _INFERENCE, "mlp_gemm_fp32",
+        {
+            "x": _TOKENS, "residual": _TOKENS, "input_bias": None, "first": _numbers(24, 32),
+            "second": _numbers(32, 24), "bias": _ONES[:24], "gamma": _ONES, "beta": _ONES, "eps": 1e-5,
+            "norm_first": True, "mlp_after": True, "scale": torch.zeros(1), "second_scale": torch.zeros(1),
+            "int8": False, "activation": 1, "turned": True,
+        },
+    ),
+)  # fmt: skip
+
+
+def _copies(arguments: Arguments) -> Arguments:
+    return {
+        name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in arguments.items()
+    }
+
+
+_CALLS = [
+    *refused_calls.CALLS,
+    *refused_quantizer_calls.CALLS,
+    *(Call(builder, function, partial(_copies, arguments)) for builder, function, arguments in _OTHERS),
+]
 #: A check of each builder, not of each function: some load for long.
 _BUILDERS = [
     pytest.param(name, marks=pytest.mark.needs(name))
     for name in dict.fromkeys(call.builder for call in _CALLS)
 ]
-Arguments = dict[str, Any]
 
 
 def _written(call: Call) -> tuple[str, ...]:
@@ -59,12 +125,6 @@ def _varied(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype.itemsize > 1:
         return tensor
     return (torch.arange(tensor.numel()) * 37 % 251).to(tensor.dtype).view(tensor.shape)
-
-
-def _copies(arguments: Arguments) -> Arguments:
-    return {
-        name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in arguments.items()
-    }
 
 
 def _results(call: Call, function: Any, arguments: Arguments) -> dict[str, torch.Tensor]:

@@ -38,9 +38,10 @@ def _first_parts(op: Any, val: torch.Tensor, data: Any, indexes: torch.Tensor, *
     return op.selective_dequantize(val, data, torch.zeros_like(indexes), *rest)
 
 
-_EVOFORMER = "op_plain.evoformer_s_attention_and_gradients"
+_EVOFORMER = "op_evoformer.every_form_is_right"
 _TOKENS = "op_plain.tokens_are_kept_and_put_back"
-_EIGHT = "op_plain.numbers_with_an_exponent_come_back"
+_EIGHT = "op_fp_quantizer.numbers_come_back"
+_PARTS = "op_fp_quantizer.chosen_parts_have_any_number_of_groups"
 _SIGNS = "op_plain.signs_are_bits"
 _CHANNELS = "op_plain.biases_are_those_of_channels"
 
@@ -51,7 +52,7 @@ register_calls(
 register_calls("RandomLTDBuilder", "FirstTokensAreKept", _TOKENS, token_gather=_first_tokens)
 register_calls("RandomLTDBuilder", "TokensArePutIntoACopy", _TOKENS, token_scatter_=_copied)
 register_calls("FPQuantizerBuilder", "ExponentsAreTruncated", _EIGHT, quantize=_truncated)
-register_calls("FPQuantizerBuilder", "FirstPartsAreChosen", _EIGHT, selective_dequantize=_first_parts)
+register_calls("FPQuantizerBuilder", "FirstPartsAreChosen", _PARTS, selective_dequantize=_first_parts)
 register_calls(
     "PackbitsBuilder",
     "BitsAreTheOtherWayRound",
@@ -80,5 +81,5 @@ register_calls(
 register_calls(
     "SpatialInferenceBuilder", "OtherIsBroadcast",
     f"{_REFUSED}[SpatialInferenceBuilder-nhwc_bias_add_add]",
-    "op_plain_forms.sums_round_once_and_keep_their_strides", nhwc_bias_add_add=_other_is_broadcast,
+    "op_plain.biases_are_those_of_channels", nhwc_bias_add_add=_other_is_broadcast,
 )  # fmt: skip

@@ -12,8 +12,8 @@ from broken.by_rule_ops import register_calls
 
 _STRIDES = "op_results.any_argument_may_have_strides"
 _NEW = "op_results.inputs_stay_and_results_are_new"
-_CODES = "op_fp_codes.codes_are_the_format_s_numbers"
-_SMALLEST = "op_fp_codes.smallest_groups_are_taken"
+_CODES = "op_fp_quantizer.codes_are_the_format_s_numbers"
+_SMALLEST = "op_fp_quantizer.smallest_groups_are_taken"
 
 _made: dict[Any, torch.Tensor] = {}
 

@@ -55,9 +55,8 @@ def _flat(op: Any, values: torch.Tensor, *rest: Any) -> Any:
     return op.quantize(values, *rest)
 
 
-_STRIDES = "op_strides.strides_are_read_or_refused"
 register_calls(
-    "QuantizerBuilder", "NumbersAreReadAsTheyLie", f"{_STRIDES}[quantize]", f"{_STRIDES}[quantize float16]",
+    "QuantizerBuilder", "NumbersAreReadAsTheyLie",
     "op_results.any_argument_may_have_strides[QuantizerBuilder]",
     quantize=_flat,
 )  # fmt: skip
@@ -115,8 +114,8 @@ def _parts_from_the_last(
 
 
 register_calls(
-    "FPQuantizerBuilder", "CodesBeginAtTheEnd", "op_fp_quantizer.codes_lie_in_their_order[6-2]",
-    "op_fp_codes.codes_are_the_format_s_numbers[6-2]",
+    "FPQuantizerBuilder", "CodesBeginAtTheEnd", 
+    "op_fp_quantizer.codes_are_the_format_s_numbers[6-2]",
     quantize=_last_first, dequantize=_from_the_last, selective_dequantize=_parts_from_the_last,
 )  # fmt: skip
 
