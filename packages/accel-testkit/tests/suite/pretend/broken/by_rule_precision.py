@@ -96,6 +96,7 @@ def _gate_in_half(op: Any, out: torch.Tensor, x: torch.Tensor, bias: torch.Tenso
 
 
 register_calls(
-    "InferenceCoreBuilder", "GateIsRounded", *(f"op_norm_extremes.activations_round_once[{t}]" for t in ("fp16", "bf16")),
+    "InferenceCoreBuilder", "GateIsRounded",
+    *(f"op_norm_extremes.activations_round_once[{t}]" for t in ("fp16", "bf16")),
     gated_activation=_gate_in_half,
 )  # fmt: skip

@@ -114,8 +114,7 @@ def _parts_from_the_last(
 
 
 register_calls(
-    "FPQuantizerBuilder", "CodesBeginAtTheEnd", 
-    "op_fp_quantizer.codes_are_the_format_s_numbers[6-2]",
+    "FPQuantizerBuilder", "CodesBeginAtTheEnd", "op_fp_quantizer.codes_are_the_format_s_numbers[6-2]",
     quantize=_last_first, dequantize=_from_the_last, selective_dequantize=_parts_from_the_last,
 )  # fmt: skip
 
