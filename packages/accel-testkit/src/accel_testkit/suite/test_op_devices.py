@@ -1,10 +1,13 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Op devices: an op computes where its tensors are, in the current stream; device and stream stay as they were."""
+"""Op devices: an op computes where its tensors are, in the current stream; device, stream and settings stay."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import random
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite import op_steps
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.op_steps import STEPS, Values
 from accel_testkit.suite.runtime_ops import CALLS
@@ -24,6 +28,8 @@ Tensors = list[torch.Tensor]
 Use = Callable[[Any, torch.device], Tensors]
 #: Rounding of kernels that choose their order of sums by the device.
 _TOLERANCE = 1e-5
+_HOST = torch.device("cpu")  # torch's name for host memory, not the vendor of that name
+_OF_THE_HOST = [name for name, step in STEPS.items() if not step.on_device]
 
 
 def _numbers(*shape: int) -> torch.Tensor:
@@ -31,7 +37,7 @@ def _numbers(*shape: int) -> torch.Tensor:
 
 
 def _values(name: str) -> Values:
-    return {**STEPS[name].schedule()[0], **next(iter(STEPS[name].variants.values()))}
+    return {**STEPS[name].schedule()[0], **STEPS[name].first, "id": op_steps.FIRST_ID}
 
 
 def _step(name: str) -> Use:
@@ -193,4 +199,67 @@ def test_step_is_in_the_current_stream(accelerator: DeepSpeedAccelerator, name: 
         found="a step with the gradients from before a copy in that stream",
         expected="the step after the copy",
         do="launch the kernel in the current stream of the tensors' device",
+    )
+
+
+@pytest.fixture
+def _threads() -> Iterator[None]:
+    """Another number of threads than an op would choose."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def _settings(accelerator: DeepSpeedAccelerator) -> dict[str, Any]:
+    return {
+        "torch's threads": torch.get_num_threads(),
+        "the default type": torch.get_default_dtype(),
+        "gradients enabled": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "precision of products": torch.get_float32_matmul_precision(),
+        "subnormal numbers": float(torch.tensor(1e-39) * 1),
+        "torch's random state": hash(tuple(torch.get_rng_state().tolist())),
+        "Python's random state": hash(random.getstate()),
+        "the device's random state": hash(tuple(accelerator.get_rng_state().tolist())),
+        "filters of warnings": len(warnings.filters),
+        "the folder": os.getcwd(),
+        "default device": str(torch.empty(0).device),
+    }
+
+
+def _use(op: Any, name: str, accelerator: DeepSpeedAccelerator) -> None:
+    if name in USES:
+        USES[name](op, torch.device(accelerator.device_name(accelerator.current_device())))
+        return
+    step = STEPS[name]
+    op_steps.create(op, name, op_steps.FIRST_ID, step.first)
+    step.call(op, [[torch.ones(33, device=_HOST)] for _ in range(2 + step.states)], _values(name))
+    op_steps.destroy(op, name, op_steps.FIRST_ID)
+
+
+@pytest.mark.tier("device")
+@pytest.mark.usefixtures("_threads")
+@pytest.mark.parametrize(
+    "name", [*_OPS, *(pytest.param(name, marks=pytest.mark.needs(name)) for name in _OF_THE_HOST)]
+)
+def test_op_leaves_settings(accelerator: DeepSpeedAccelerator, name: str) -> None:
+    """Threads, default type, gradient mode, random states and the like are after an op's use what they were before."""
+    changed, before = [], _settings(accelerator)
+    op = _loaded(accelerator, name)
+    if op is None:
+        return
+    for when in ("load()", "the first call", "the second call"):
+        if when != "load()":
+            _use(op, name, accelerator)
+        after = _settings(accelerator)
+        changed += [f"{what} is {after[what]} after {when}" for what in before if after[what] != before[what]]
+        before = after
+    expect(
+        not changed,
+        f"{name} changes settings of the process",
+        found="; ".join(changed),
+        expected="every setting as it was: data loaders, models and other ops depend on them",
+        do="set what a kernel needs in a context that restores it, and draw no random numbers",
     )

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from types import SimpleNamespace
 from typing import Any
 
@@ -112,6 +113,7 @@ def test_unknown_functions_are_missing(accelerator: DeepSpeedAccelerator) -> Non
     )
 
 
+@pytest.mark.tier("host")
 @pytest.mark.parametrize("name", [*UPSTREAM, "NoSuchOpBuilder"])
 def test_builders_are_new(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """`create_op_builder` gives a new builder at each call, of the one class that `get_op_builder` gives.
@@ -191,14 +193,18 @@ def _stock_builders() -> dict[str, Any]:
     return stock
 
 
+@pytest.mark.tier("host")
 def test_extension_command_takes_options(accelerator: DeepSpeedAccelerator) -> None:
-    """`build_extension().with_options(use_ninja=False)` is a setuptools command: DeepSpeed's setup.py writes so."""
+    """`build_extension()` is a setuptools command class; DeepSpeed's setup.py calls `with_options(use_ninja=False)`."""
     command = accelerator.build_extension()
     options = getattr(command, "with_options", None)
     made = options(use_ninja=False) if callable(options) else None
     expect(
-        callable(getattr(made, "initialize_options", None)) and callable(getattr(made, "run", None)),
-        "build_extension() takes no options",
+        inspect.isclass(command)
+        and callable(getattr(command, "run", None))
+        and callable(getattr(made, "initialize_options", None))
+        and callable(getattr(made, "run", None)),
+        "build_extension() is no setuptools command, or takes no options",
         found=f"{command!r}, with_options(use_ninja=False) {made!r}",
         expected="a command class such as torch.utils.cpp_extension.BuildExtension",
         do="return torch's class, or one derived from it",

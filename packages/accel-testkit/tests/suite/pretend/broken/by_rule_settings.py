@@ -14,7 +14,7 @@ from accel_good.runtime import TheRuntime
 from broken import breaks
 from broken.by_rule_ops import register_calls, with_builder
 
-_SETTINGS = "op_settings.op_leaves_settings"
+_SETTINGS = "op_devices.op_leaves_settings"
 _FORM = "op_steps.every_form_is_stepped"
 _NOTHING = "op_steps.nothing_comes_of_nothing"
 

@@ -100,7 +100,7 @@ breaks(
     *_SETTING,
     *_SERVED,
     _HARMLESS,
-    "op_table.class_and_instance_are_of_one_kind",
+    "op_loading.builders_are_new",
     "op_table.missing_ops_have_reasons",
     "op_table.package_of_builders_can_be_imported",
     "op_table.subclass_has_the_ops_of_its_class",
@@ -160,19 +160,18 @@ answers(
     {"create_op_builder": None},
     _STEPS,
     _HARMLESS,
-    "op_table.class_and_instance_are_of_one_kind",
+    "op_loading.builders_are_new",
     "op_table.every_op_has_a_builder",
     "op_table.missing_ops_have_reasons",
     "op_table.unknown_op_is_refused",
     "identity.deepspeed_s_builders_are_this_device_s",
-    "identity.deepspeed_s_builders_are_this_device_s",
 )
-answers({"build_extension": None}, "op_table.extensions_can_be_built")
+answers({"build_extension": None}, "op_loading.extension_command_takes_options")
 
 
 @breaks(
     "op_table.asking_for_compatibility_is_harmless",
-    "op_table.class_and_instance_are_of_one_kind",
+    "op_loading.builders_are_new",
     "op_table.every_op_has_a_builder",
     "op_table.missing_ops_have_reasons",
     "op_table.unknown_op_is_refused",
@@ -187,7 +186,7 @@ class MissingOpIsNone(GOOD_Accelerator):
 
 @breaks(
     "op_numerics.optimizer_steps_are_right",
-    "op_table.class_and_instance_are_of_one_kind",
+    "op_loading.builders_are_new",
     "identity.deepspeed_s_builders_are_this_device_s",
 )
 class ClassAndInstanceDiffer(GOOD_Accelerator):
