@@ -12,7 +12,7 @@ import torch
 from broken import breaks
 from broken.by_rule_extremes import Files, Served
 
-_FORMS = "op_file_forms"
+_FORMS = "op_file_io"
 
 
 class _AsItLies(Files):

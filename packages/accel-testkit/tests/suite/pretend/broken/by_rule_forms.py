@@ -87,16 +87,16 @@ def _without_minus_zero(op: Any, tensor: torch.Tensor, *rest: Any) -> Any:
     return op.packbits(tensor + 0.0, *rest)
 
 
-_FORMS = "op_plain_forms"
+_FORMS = "op_plain"
 register_calls(
-    "RandomLTDBuilder", "MasksAreMirrored", f"{_FORMS}.tokens_of_every_type_are_dropped", mask_gather_gpt=_mirrored
+    "RandomLTDBuilder", "MasksAreMirrored", f"{_FORMS}.tokens_are_kept_and_put_back", mask_gather_gpt=_mirrored
 )  # fmt: skip
 register_calls(
-    "SpatialInferenceBuilder", "SumsAreRoundedTwice", f"{_FORMS}.sums_round_once_and_keep_their_strides",
+    "SpatialInferenceBuilder", "SumsAreRoundedTwice", f"{_FORMS}.biases_are_those_of_channels",
     nhwc_bias_add_add=_twice_rounded,
 )  # fmt: skip
 register_calls(
-    "PackbitsBuilder", "MinusZeroHasNoSign", f"{_FORMS}.signs_of_any_count_are_packed", packbits=_without_minus_zero
+    "PackbitsBuilder", "MinusZeroHasNoSign", f"{_FORMS}.signs_are_bits", packbits=_without_minus_zero
 )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ def _told_before(op: Any, *, grad_factor: float = 1.0, copy: Any = None, copied:
     return op.fused(grad_factor=grad_factor, copy=copy)
 
 
-_CHECKS = "op_host_steps"
+_CHECKS = "op_host"
 _register(
     "GradientsAreNotAdded",
     f"{_CHECKS}.gradients_are_copied_and_summed[CPULionBuilder]",
