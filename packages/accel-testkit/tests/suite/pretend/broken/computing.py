@@ -11,10 +11,11 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
+import pytest
 import torch
 from accel_good.accelerator import GOOD_Accelerator
 
-from broken import answers, breaks
+from broken import Site, answers, breaks
 
 for _question in (
     "is_bf16_supported",
@@ -231,6 +232,11 @@ answers(
     "tensors.tensor_of_any_index_is_on_the_accelerator",
 )
 answers({"on_accelerator": True}, "tensors.tensor_elsewhere_is_not_on_the_accelerator")
+
+
+@breaks("tensors.typed_tensor_class_is_taken_as_its_name")
+def typed_tensor_class_is_any_class(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.FloatTensor", type("FloatTensor", (), {}))
 
 
 @breaks("tensors.constructed_tensor_can_be_written")
