@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
+    from sphinx.environment import BuildEnvironment
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
@@ -77,7 +78,13 @@ def add_reference(app: Sphinx, docname: str, content: list[str]) -> None:
     content[0] = public_interface.insert(content[0])
 
 
+def read_references_again(app: Sphinx, env: BuildEnvironment, *_: set[str]) -> list[str]:
+    """Name the pages that are made from sources, which Sphinx does not see change."""
+    return sorted(name for name in env.found_docs if name.startswith("api/"))
+
+
 def setup(app: Sphinx) -> None:
     """Connect what this site does to Sphinx."""
     app.connect("source-read", link_into_repository)
     app.connect("source-read", add_reference)
+    app.connect("env-get-outdated", read_references_again)

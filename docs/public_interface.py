@@ -7,6 +7,7 @@ A page has the line `<!-- reference: accel_core.vendor -->` where the reference 
 
 from __future__ import annotations
 
+import ast
 import re
 import textwrap
 from collections.abc import Iterator
@@ -57,6 +58,8 @@ def _entry(item: griffe.Object, name: str) -> Iterator[str]:
         yield f":::::{{py:class}} {name}\n"
         yield f"Bases: {bases}\n" if bases else ""
         yield _prose(item)
+        if "Enum" in {str(base) for base in item.bases}:
+            yield from _members(item)
         for member in item.members.values():
             if not member.is_alias and member.is_public and member.docstring:
                 yield from _entry(member, member.name)
@@ -72,6 +75,15 @@ def _entry(item: griffe.Object, name: str) -> Iterator[str]:
         yield f":type: {item.annotation}\n" if item.annotation else ""
         yield _prose(item)
         yield "::::\n"
+
+
+def _members(enum: griffe.Class) -> Iterator[str]:
+    """Yield the members of an enum: of a value with a sentence, the sentence."""
+    for name, member in enum.members.items():
+        if isinstance(member, griffe.Attribute) and name.isupper():
+            value = ast.literal_eval(str(member.value))
+            yield f"- `{name}`: {value[-1] if isinstance(value, tuple) else value}"
+    yield ""
 
 
 def _prose(item: griffe.Object) -> str:
