@@ -61,6 +61,7 @@ def test_a_packages_readme_reads_on_an_index_as_it_does_here(readme: Path) -> No
     """An index shows the README alone: a relative link leads nowhere there."""
     text = readme.read_text(encoding="utf-8")
     assert [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not re.match(r"https://|#", link)] == []
+    assert len(text.splitlines()) <= 45, "what it is, install, links; the rest belongs in docs/"
     assert "not on the index yet" in text
     assert f"pip uninstall {readme.parent.name}" in text
     folders = re.findall(r"\./packages/([\w-]+)", text)
