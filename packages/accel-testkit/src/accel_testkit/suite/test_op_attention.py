@@ -137,7 +137,7 @@ def test_positions_are_exact_in_long_prompts(accelerator: DeepSpeedAccelerator) 
 
 
 def test_cache_can_be_reset(accelerator: DeepSpeedAccelerator) -> None:
-    """After `reset_cache()`, and after the workspace was released or allocated again, sequences begin anew."""
+    """After `reset_cache()`, and after the workspace was released or allocated again, sequences restart."""
     engine = Engine(accelerator, _MODELS["rotated halves"], torch.float32)
     for name in ("reset_cache", "release_workspace", "reset_cache", "allocate_workspace"):
         for layer in (0, 1):

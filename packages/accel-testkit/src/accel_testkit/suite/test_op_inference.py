@@ -46,7 +46,7 @@ class Numbers:
         return ours.cpu().double(), ours
 
     def output(self, *shape: int) -> torch.Tensor:
-        """A tensor to write into, of no numbers yet."""
+        """Return a NaN-filled output tensor."""
         return torch.full(shape, torch.nan, device=self.device, dtype=self.dtype)
 
 
