@@ -107,7 +107,7 @@ def test_masks_of_every_form_hide_alike(op: Any, device: torch.device) -> None:
 
 
 def test_cache_takes_other_batches(op: Any, device: torch.device) -> None:
-    """A prompt of another batch, type or length restarts the sequence, in a layer that was used; tokens then go on from it."""
+    """A prompt of another batch, type or length restarts the sequence of a used layer; tokens then go on from it."""
     holds = Holds()
     for number, (batch, tokens, dtype) in enumerate(
         [(2, 4, torch.float32), (3, 2, torch.float32), (1, 9, torch.float32), (2, 3, torch.float32)]
