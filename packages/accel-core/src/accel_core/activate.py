@@ -12,6 +12,7 @@ import logging
 import os
 import pkgutil
 import sys
+from typing import Any
 
 _registered = False
 
@@ -32,6 +33,12 @@ class DeepSpeedImportFinder:
 def autoload() -> None:
     """Entry point of torch. Importing this package has registered the hooks already."""
     register()
+    try:
+        find_distributed_backends(sys.modules.get("torch.distributed"))
+    except Exception:
+        logging.getLogger("accel_core").exception(
+            "backends of torch.distributed are not found by their entry points"
+        )
     if os.environ.get("ACCEL_STORE_ADDRESS"):  # `env` is loaded in ranks only
         try:
             from accel_core import store_address
@@ -47,6 +54,38 @@ def register() -> None:
         _register_hooks()
     elif DeepSpeedImportFinder not in sys.meta_path:
         sys.meta_path.insert(0, DeepSpeedImportFinder)
+
+
+def find_distributed_backends(distributed: Any) -> None:
+    """Let torch.distributed find backends by their entry points at the first use of their name, as torch 2.14 does.
+
+    distributed: the module; None: torch has not imported it, or has none.
+    """
+    backend = getattr(distributed, "Backend", None)
+    c10d = getattr(distributed, "distributed_c10d", None)
+    theirs = "_ensure_backend_registered"
+    if backend is None or hasattr(backend, theirs) or hasattr(c10d, theirs):
+        return
+    stock = backend.__new__
+    if hasattr(stock, "finds_entry_points"):
+        return
+
+    def new(cls: Any, name: Any) -> Any:
+        if isinstance(name, str):
+            for part in name.lower().split(","):
+                _load_backend(cls, part.rpartition(":")[2])
+        return stock(cls, name)
+
+    new.finds_entry_points = True  # type: ignore[attr-defined]
+    backend.__new__ = new
+
+
+def _load_backend(backend: Any, name: str) -> None:
+    if name not in backend.backend_list:
+        from importlib.metadata import entry_points
+
+        for point in entry_points(group="torch.distributed.backends", name=name):
+            point.load()()
 
 
 def _register_hooks() -> None:

@@ -37,7 +37,7 @@ class CPU_Accelerator(ProcessMemory, NoStreams, NoPinnedMemory, TorchDeviceAccel
     def __init__(self) -> None:
         super().__init__(
             "cpu",
-            collectives="gloo",
+            collectives=backends.SHM,
             ops=TABLE,
             traits=TRAITS,
             # torch.cpu has few of the functions; methods for the others are overridden here.

@@ -4,21 +4,41 @@
 
 from __future__ import annotations
 
+import os
 from datetime import timedelta
 from typing import Any
 
-import torch.distributed as dist
-
+from accel_core.errors import InvalidEnvironment
 from accel_core.vendor import Bindings, Collectives, torch_threads
+from accel_cpu import launch
 from accel_cpu.ccl import library
 
-SHM, CCL = "shm", "ccl"
+GLOO, SHM, CCL = "gloo", "shm", "ccl"
 ONECCL = Bindings("oneccl_bindings_for_pytorch", "oneccl_bind_pt", backend=CCL, device="cpu")
 
 
 def choose() -> Collectives:
-    """Return `ccl` if oneCCL's bindings import, fit this torch and register it; else `gloo`. Does not raise."""
-    return ONECCL.or_else("gloo")
+    """Return the backend that ACCEL_CPU_BACKEND names, else `ccl` if oneCCL's bindings serve this torch, else `shm`.
+
+    `shm` is safe on any number of hosts: its process group uses gloo where the ranks cannot share memory. Raises
+    InvalidEnvironment for other names, and OneCCLFailed if the variable names `ccl` and there is none. Imports torch
+    only where the bindings are installed.
+    """
+    asked = launch.BACKEND.get().strip()
+    if asked not in ("", GLOO, SHM, CCL):
+        raise InvalidEnvironment(
+            what=f"cannot read {launch.BACKEND.name}, the backend of the collectives",
+            found=f"{launch.BACKEND.name}={asked!r}",
+            expected=f"{GLOO}, {SHM} or {CCL}",
+            do=f"unset {launch.BACKEND.name}, which gives {_best().backend}, or set it to one of these",
+        )
+    if asked == CCL and ONECCL.fault() is not None and library.folder() is None:
+        raise library.missing()
+    return Collectives(asked, f"{launch.BACKEND.name}={asked}") if asked else _best()
+
+
+def _best() -> Collectives:
+    return ONECCL.or_else(SHM if hasattr(os, "memfd_create") else GLOO)
 
 
 def register_backend() -> None:
@@ -28,7 +48,12 @@ def register_backend() -> None:
 
 
 def register_shm() -> None:
-    """Register the backend `shm`, for `init_process_group("shm")` and `"cpu:shm"`. Idempotent."""
+    """Register the backend `shm`, for `init_process_group("shm")` and `"cpu:shm"`. Idempotent.
+
+    torch calls it when somebody names the backend: entry point group `torch.distributed.backends`.
+    """
+    import torch.distributed as dist
+
     torch_threads.finish_at_exit()  # gloo's, which is beside it
     if dist.is_available() and SHM not in dist.Backend.backend_list:
         dist.Backend.register_backend(SHM, _shm, devices=["cpu"])
@@ -36,6 +61,8 @@ def register_shm() -> None:
 
 def register_ccl() -> None:
     """Register the backend `ccl` where oneCCL is installed, and its bindings for torch are not or do not work."""
+    import torch.distributed as dist
+
     if not dist.is_available() or library.folder() is None:
         return
     # Asked first: the bindings register the same name.

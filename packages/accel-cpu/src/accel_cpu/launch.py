@@ -14,6 +14,12 @@ VISIBLE_DEVICES = Variable(
     "ACCEL_CPU_VISIBLE_DEVICES", "", "Comma-separated CPU devices for the ranks of a launcher (default: all)."
 )
 
+BACKEND = Variable(
+    "ACCEL_CPU_BACKEND",
+    "",
+    "Backend of the collectives: gloo, shm or ccl (default: ccl where oneCCL's bindings work, else shm).",
+)
+
 #: LOCAL_SIZE: set by the `deepspeed` launcher and Intel MPI. LOCAL_WORLD_SIZE: set by torchrun.
 _LOCAL_SIZES = ("LOCAL_SIZE", "LOCAL_WORLD_SIZE")
 _LOCAL_RANK = "LOCAL_RANK"
@@ -31,6 +37,7 @@ EXPORTED = (
     "FI_",
     "I_MPI_",
     "GLOO_",
+    "SHM_",
     "MALLOC_",
     "LD_LIBRARY",
     "LD_PRELOAD",

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from accel_core.vendor import Confirmation, Evidence, module_exists, usable_nodes
-from accel_cpu import launch
+from accel_cpu import backends, launch
 
 
 def evidence() -> Evidence:
@@ -16,10 +16,13 @@ def evidence() -> Evidence:
 
 
 def confirm() -> Confirmation:
-    """Count the ranks that a launcher started here, else NUMA nodes; raises ValueError for invalid values."""
+    """Count the ranks that a launcher started here, else NUMA nodes; raises AccelError for invalid variables."""
+    backend, why = backends.choose()
+    collectives = f"collectives: {backend} ({why})"
     ranks = launch.local_size()
     if ranks:
-        return Confirmation(ranks, f"the launcher started {ranks} ranks on this machine")
+        return Confirmation(ranks, f"the launcher started {ranks} ranks on this machine; {collectives}")
     nodes = usable_nodes()
     cpus = sum(len(node.cpus) for node in nodes)
-    return Confirmation(len(nodes), f"NUMA nodes with usable CPUs: {len(nodes)} ({cpus} CPUs)")
+    counted = f"NUMA nodes with usable CPUs: {len(nodes)} ({cpus} CPUs)"
+    return Confirmation(len(nodes), f"{counted}; {collectives}")

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -59,6 +60,7 @@ class HostProcessGroup(dist.ProcessGroup):
         self._gloo: Any = dist.ProcessGroupGloo(PrefixStore("gloo", store), rank, size, timeout=timeout)
         # What this class does not override is done by gloo.
         self._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, self._gloo)
+        _serve_monitored_barrier()
         #: The collectives: `SharedMemory` or `Communicator`; None: gloo has to do all.
         self._library: Any = None
 
@@ -186,7 +188,7 @@ class HostProcessGroup(dist.ProcessGroup):
 
     def _by_gloo(self, name: str, tensors: Sequence[Tensor], opts: Any, *arguments: Any) -> Any:
         """Run a function of gloo's process group with these arguments, and return the handle of `tensors`."""
-        return self._run(lambda: call_gloo(self._gloo, name, *arguments), list(tensors), opts)
+        return self._run(lambda: call_gloo(self._gloo, name, *arguments).wait(), list(tensors), opts)
 
     def _exchanges(self, sends: list[int] | None, receives: list[int] | None) -> bool:
         """Whether the library can send and receive parts of these sizes; None: what it cannot."""
@@ -232,10 +234,32 @@ def by_value(operations: Mapping[str, Any]) -> dict[int, Any]:
     return {getattr(dist.ReduceOp.RedOpType, name).value: own for name, own in operations.items()}
 
 
-def call_gloo(gloo: Any, name: str, outputs: Any, *arguments: Any) -> None:
-    """Call a function of gloo's process group, and wait. outputs: its first argument, tensors that it writes.
+def _serve_monitored_barrier() -> None:
+    """Let torch's function take groups of this package: it refuses all whose backend is not named gloo."""
+    stock: Any = dist.monitored_barrier
+    if hasattr(stock, "serves_host_groups"):
+        return
 
-    Of tensors with strides it gets copies: gloo 2.13 reads and writes some as if they had none.
+    @functools.wraps(stock)
+    def monitored_barrier(
+        group: Any = None, timeout: timedelta | None = None, wait_all_ranks: bool = False
+    ) -> None:
+        chosen = dist.group.WORLD if group is None else group
+        if isinstance(chosen, HostProcessGroup):
+            limit = () if timeout is None else (timeout,)
+            chosen._gloo.monitored_barrier(*limit, wait_all_ranks=wait_all_ranks)
+        else:
+            stock(group, timeout, wait_all_ranks)
+
+    monitored_barrier.serves_host_groups = True  # type: ignore[attr-defined]
+    for module in (dist, dist.distributed_c10d):
+        module.monitored_barrier = monitored_barrier  # type: ignore[attr-defined]
+
+
+def call_gloo(gloo: Any, name: str, outputs: Any, *arguments: Any) -> Any:
+    """Call a function of gloo's process group; returns its handle. outputs: its first argument, tensors that it writes.
+
+    Of tensors with strides it gets copies, and is waited for: gloo 2.13 reads and writes some as if they had none.
     """
     copies: list[tuple[Tensor, Tensor]] = []
 
@@ -249,9 +273,12 @@ def call_gloo(gloo: Any, name: str, outputs: Any, *arguments: Any) -> None:
 
     written = copied(outputs)
     results = list(copies)
-    getattr(gloo, name)(written, *map(copied, arguments)).wait()
-    for flat, tensor in results:
-        store(flat, tensor)
+    work = getattr(gloo, name)(written, *map(copied, arguments))
+    if any(flat is not tensor for flat, tensor in copies):
+        work.wait()
+        for flat, tensor in results:
+            store(flat, tensor)
+    return work
 
 
 def is_plain(tensor: Tensor) -> bool:

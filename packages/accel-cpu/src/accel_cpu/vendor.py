@@ -13,6 +13,6 @@ VENDOR = Vendor(
     probe="accel_cpu.probe",
     distribution="accel-cpu",
     requires="torch",
-    variables=(launch.VISIBLE_DEVICES,),
+    variables=(launch.VISIBLE_DEVICES, launch.BACKEND),
     version=__version__,
 )

@@ -17,6 +17,7 @@ import shm_calls
 import shm_ends as ends
 import shm_faults as faults
 import shm_jobs as jobs
+import shm_offers
 import shm_programs as programs
 import shm_random
 
@@ -75,6 +76,20 @@ def test_a_list_with_too_few_or_too_many_tensors_is_an_error() -> None:
 def test_torchs_programs_compute_the_same_as_on_gloo(program: Any) -> None:
     # Two ranks: a sum of two numbers does not depend on the order.
     assert _values(program, 2) == _values(program, 2, backend="gloo")
+
+
+def test_what_gloo_offers_is_the_same_in_shared_memory_and_where_ranks_cannot_share_it(
+    tmp_path: Path,
+) -> None:
+    by_gloo = _values(shm_offers.all_of_them, 2, backend="gloo")
+    done = [name for name, result in by_gloo[0].items() if type(result) is str]
+    assert len(done) > 100
+    for found in (
+        _values(shm_offers.all_of_them, 2),
+        _values(shm_offers.without_memory, 2, f"{tmp_path}/again"),
+    ):
+        for rank in (0, 1):
+            assert {name: found[rank][name] for name in done} == {name: by_gloo[rank][name] for name in done}
 
 
 @pytest.mark.slow

@@ -42,17 +42,22 @@ def folder() -> Path | None:
     return next((path.resolve().parent for path in found if path.is_file()), None)
 
 
+def missing() -> OneCCLFailed:
+    """Return the error of a machine without oneCCL."""
+    return OneCCLFailed(
+        what="oneCCL cannot be loaded",
+        found=f"no distribution oneccl, and no {_LIBRARY} in $CCL_ROOT/lib",
+        expected="oneCCL 2022 or later",
+        do="pip install 'oneccl>=2022.1', or use the backend shm, which ranks of one host have without it",
+    )
+
+
 @functools.cache
 def load() -> Any:
     """Return the library, ready for CPUs; raises `OneCCLFailed`."""
     home = folder()
     if home is None:
-        raise OneCCLFailed(
-            what="oneCCL cannot be loaded",
-            found=f"no distribution oneccl, and no {_LIBRARY} in $CCL_ROOT/lib",
-            expected="oneCCL 2022 or later",
-            do="pip install 'oneccl>=2022.1'",
-        )
+        raise missing()
     try:
         for pattern in _NEEDED:
             for path in sorted(home.glob(pattern))[:1]:

@@ -13,6 +13,7 @@ gloo and one in shared memory would wait for each other without end.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -37,6 +38,8 @@ from accel_cpu.process_group import (
 )
 from accel_cpu.shm import rendezvous
 from accel_cpu.shm.memory import OPERATIONS, REDUCIBLE, SharedMemory
+
+_log = logging.getLogger("accel_cpu")
 
 
 class Pending(dist.Work):
@@ -164,6 +167,10 @@ class ShmProcessGroup(HostProcessGroup):
         if handle is not None:
             self._library = SharedMemory(handle, rank, int(timeout.total_seconds() * 1000))
         self._sequencer = Sequencer()
+        if rank == 0 and not dist.is_initialized():  # the group of all ranks
+            level = logging.INFO if handle is not None or size == 1 else logging.WARNING
+            means = "by gloo" if handle is None else "in memory"
+            _log.log(level, "collectives of the CPU ranks are done %s: %s", means, self.reason)
 
     def getBackendName(self) -> str:
         return "shm"
@@ -206,12 +213,13 @@ class ShmProcessGroup(HostProcessGroup):
         return self._sequencer.run(call, results, asynchronous=bool(getattr(opts, "asyncOp", False)))
 
     def _by_gloo(self, name: str, tensors: Sequence[Tensor], opts: Any, *arguments: Any) -> Any:
+        if self._library is None:
+            return call_gloo(self._gloo, name, *arguments)
+
         def call() -> None:
-            if self._library is not None:
-                what = f"{name} {opts.reduceOp.op}" if hasattr(opts, "reduceOp") else name
-                root = getattr(opts, "rootRank", 0)
-                self._library.compare(what, tensors[0] if tensors else None, root)
-            call_gloo(self._gloo, name, *arguments)
+            what = f"{name} {opts.reduceOp.op}" if hasattr(opts, "reduceOp") else name
+            self._library.compare(what, tensors[0] if tensors else None, getattr(opts, "rootRank", 0))
+            call_gloo(self._gloo, name, *arguments).wait()
 
         return self._run(call, list(tensors), opts)
 

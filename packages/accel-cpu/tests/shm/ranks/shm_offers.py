@@ -1,0 +1,260 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What gloo offers to a program, called on the default group: each call's result or the type of its error."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+#: Types that a program may reduce or move.
+TYPES = (
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2,
+    torch.complex64, torch.complex128, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+)  # fmt: skip
+OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
+
+
+def all_of_them(rank: int, ranks: int, problem: str = "") -> dict[str, Any]:
+    """Return {call: its result, or the name of its error}. problem: why this rank cannot share memory."""
+    found = {name: _outcome(call, rank, ranks) for name, call in _calls().items()}
+    if problem:
+        group: Any = dist.group.WORLD
+        assert group.reason.endswith(problem), group.reason
+    return found
+
+
+def break_memory(problem: str) -> None:
+    """Let the next group find a problem on this rank."""
+    from accel_cpu.shm import rendezvous
+
+    facts = rendezvous._facts
+    rendezvous._facts = lambda segment: dataclasses.replace(facts(segment), problem=problem)
+
+
+def without_memory(rank: int, ranks: int, path: str) -> dict[str, Any]:
+    """The same in a default group of which one rank cannot share memory."""
+    dist.destroy_process_group()
+    if rank == 1:
+        break_memory("planted")
+    dist.init_process_group("shm", init_method=f"file://{path}", rank=rank, world_size=ranks)
+    return all_of_them(rank, ranks, "planted")
+
+
+def _outcome(call: Callable[[int, int], Any], rank: int, ranks: int) -> Any:
+    try:
+        return repr(_plain(call(rank, ranks)))
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        return type(error)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value.to(torch.complex128 if value.is_complex() else torch.float64).tolist()
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _mine(rank: int, count: int = 4, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    # 1 and 3: all sums, products and averages are exact in every type.
+    return torch.full((count,), 2 * rank + 1).to(dtype)
+
+
+def _calls() -> dict[str, Callable[[int, int], Any]]:
+    calls = {name.strip("_"): call for name, call in globals().items() if name.startswith("_call_")}
+    for dtype in TYPES:
+        for name in OPERATIONS:
+            calls[f"all_reduce {name} {dtype}"] = _reducing(dtype, name)
+        for move in MOVES:
+            calls[f"{move.__name__} {dtype}"] = lambda rank, ranks, move=move, dtype=dtype: move(
+                _mine(rank, 4, dtype), ranks
+            )
+    return calls
+
+
+def _reducing(dtype: torch.dtype, name: str) -> Callable[[int, int], Any]:
+    def call(rank: int, ranks: int) -> Any:
+        tensor = _mine(rank, 4, dtype)
+        dist.all_reduce(tensor, op=getattr(dist.ReduceOp, name))
+        return tensor
+
+    return call
+
+
+def _broadcast(tensor: torch.Tensor, ranks: int) -> Any:
+    dist.broadcast(tensor, 1)
+    return tensor
+
+
+def _all_gather(tensor: torch.Tensor, ranks: int) -> Any:
+    parts = [torch.zeros(4).to(tensor.dtype) for _ in range(ranks)]
+    dist.all_gather(parts, tensor)
+    return parts
+
+
+def _all_gather_into_tensor(tensor: torch.Tensor, ranks: int) -> Any:
+    whole = torch.zeros(4 * ranks).to(tensor.dtype)
+    dist.all_gather_into_tensor(whole, tensor)
+    return whole
+
+
+def _all_to_all_single(tensor: torch.Tensor, ranks: int) -> Any:
+    swapped = torch.zeros(4).to(tensor.dtype)
+    dist.all_to_all_single(swapped, tensor)
+    return swapped
+
+
+MOVES = (_broadcast, _all_gather, _all_gather_into_tensor, _all_to_all_single)
+
+
+def _call_objects(rank: int, ranks: int) -> Any:
+    said: list[Any] = [None] * ranks
+    dist.all_gather_object(said, {"rank": rank})
+    told: list[Any] = [f"from {rank}", rank]
+    dist.broadcast_object_list(told, 1)
+    gathered: list[Any] | None = [None] * ranks if rank == 0 else None
+    dist.gather_object(("mine", rank), gathered, 0)
+    given: list[Any] = [None]
+    dist.scatter_object_list(given, list(range(ranks)) if rank == 0 else None, 0)
+    return [said, told, gathered, given]
+
+
+def _call_point_to_point_with_tags(rank: int, ranks: int) -> Any:
+    other, first, second = 1 - rank, torch.zeros(3), torch.zeros(3)
+    works = [dist.isend(_mine(rank, 3) * tag, other, tag=tag) for tag in (5, 7)]
+    # In the other order: the tag decides.
+    works += [dist.irecv(tensor, other, tag=tag) for tensor, tag in ((second, 7), (first, 5))]
+    for work in works:
+        assert work is not None
+        work.wait()
+    if rank == 0:
+        dist.send(first, 1)
+        return [first, second]
+    received = torch.zeros(3)
+    return [first, second, dist.recv(received), received]  # from anyone
+
+
+def _call_batched_point_to_point(rank: int, ranks: int) -> Any:
+    received = torch.zeros(4)
+    operations = [dist.P2POp(dist.isend, _mine(rank), 1 - rank), dist.P2POp(dist.irecv, received, 1 - rank)]
+    for work in dist.batch_isend_irecv(operations):
+        work.wait()
+    return received
+
+
+def _call_barriers(rank: int, ranks: int) -> Any:
+    dist.barrier()
+    dist.monitored_barrier()
+    dist.monitored_barrier(dist.group.WORLD, timedelta(seconds=60), wait_all_ranks=True)
+    work = dist.barrier(async_op=True)
+    assert work is not None
+    return work.wait()
+
+
+def _call_late_rank_of_a_monitored_barrier(rank: int, ranks: int) -> Any:
+    group = dist.new_group()  # which cannot be used any more
+    if rank == 0:
+        dist.monitored_barrier(group, timedelta(milliseconds=50))  # raises: nobody else comes
+
+
+def _call_roots(rank: int, ranks: int) -> Any:
+    reduced, part = _mine(rank), torch.zeros(4)
+    dist.reduce(reduced, 1)
+    gathered = [torch.zeros(4) for _ in range(ranks)] if rank == 1 else None
+    dist.gather(_mine(rank), gathered, 1)
+    dist.scatter(part, [_mine(i) for i in range(ranks)] if rank == 0 else None, 0)
+    return [reduced if rank == 1 else None, gathered, part]
+
+
+def _call_scatters(rank: int, ranks: int) -> Any:
+    one, two = torch.zeros(2), torch.zeros(2)
+    dist.reduce_scatter(one, [_mine(rank, 2), _mine(rank, 2)])
+    dist.reduce_scatter_tensor(two, _mine(rank), op=dist.ReduceOp.AVG)
+    return [one, two]
+
+
+def _call_all_to_all(rank: int, ranks: int) -> Any:
+    sent, sizes = torch.arange(3.0) + 10 * rank, ([1, 2], [2, 1])
+    received = torch.zeros(2 if rank == 0 else 4)
+    dist.all_to_all_single(received, sent, [[1, 1], [2, 2]][rank], sizes[0])
+    parts = [torch.zeros(2) for _ in range(ranks)]
+    dist.all_to_all(parts, list(_mine(rank).split(2)))
+    return [received, parts]
+
+
+def _call_coalesced(rank: int, ranks: int) -> Any:
+    together: Any = dist._coalescing_manager  # type: ignore[attr-defined]
+    tensors = [_mine(rank), _mine(rank, 3)]
+    with together(device=torch.device("cpu")):
+        for tensor in tensors:
+            dist.all_reduce(tensor)
+    return tensors
+
+
+def _call_coalesced_gathers(rank: int, ranks: int) -> Any:
+    together: Any = dist._coalescing_manager  # type: ignore[attr-defined]
+    results = [torch.zeros(4 * ranks), torch.zeros(3 * ranks)]
+    with together(device=torch.device("cpu"), async_ops=True) as waiting:
+        for result in results:
+            dist.all_gather_into_tensor(result, _mine(rank, result.numel() // ranks))
+    waiting.wait()
+    return results
+
+
+def _call_premultiplied_sum(rank: int, ranks: int) -> Any:
+    tensor = _mine(rank)
+    dist.all_reduce(tensor, op=dist._make_nccl_premul_sum(2.0))  # type: ignore[attr-defined]
+    return tensor
+
+
+def _call_sparse(rank: int, ranks: int) -> Any:
+    tensor = torch.sparse_coo_tensor(torch.tensor([[rank]]), torch.ones(1), (2,))
+    dist.all_reduce(tensor)
+    return tensor.to_dense()
+
+
+def _call_asynchronous(rank: int, ranks: int) -> Any:
+    tensors = [_mine(rank) * i for i in range(8)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    return [[work is not None and work.wait() for work in works], tensors]
+
+
+def _call_sub_groups(rank: int, ranks: int) -> Any:
+    pair, alone = dist.new_group(list(range(ranks))), [dist.new_group([i]) for i in range(ranks)]
+    both, own = _mine(rank), _mine(rank)
+    dist.all_reduce(both, group=pair)
+    dist.all_reduce(own, op=dist.ReduceOp.AVG, group=alone[rank])
+    local = dist.new_group(list(range(ranks)), use_local_synchronization=True, timeout=timedelta(seconds=60))
+    dist.barrier(group=local)
+    mine, groups = dist.new_subgroups(1)
+    host = dist.new_group(backend="gloo")
+    dist.all_reduce(both, group=host)
+    return [both, own, dist.get_rank(mine), len(groups), dist.get_backend(host)]
+
+
+def _call_mesh(rank: int, ranks: int) -> Any:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (1, ranks), mesh_dim_names=("outer", "inner"))
+    whole = torch.arange(8.0).reshape(4, 2)
+    sharded = distribute_tensor(whole, mesh["inner"], [Shard(0)])
+    return [
+        sharded.to_local(),
+        sharded.redistribute(mesh["inner"], [Replicate()]).to_local(),
+        sharded.sum().full_tensor(),
+    ]
+
+
+def _call_differentiable(rank: int, ranks: int) -> Any:
+    import torch.distributed.nn as nn
+
+    tensor = _mine(rank).requires_grad_()
+    sent = nn.all_to_all([torch.zeros(2) for _ in range(ranks)], list(tensor.split(2)))
+    total = nn.all_reduce(tensor)
+    (total.sum() + sum(part.sum() for part in sent)).backward()
+    return [total.detach(), tensor.grad]
