@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 
 from accelerate import PartialState
+from deepspeed.accelerator import get_accelerator
 
 os.environ["ACCELERATE_USE_DEEPSPEED"] = "true"
-PartialState(backend="gloo")
+PartialState(backend=get_accelerator().communication_backend_name())
 
 import finetune_and_tell  # noqa: E402, F401  (trains on import)

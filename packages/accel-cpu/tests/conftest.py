@@ -9,6 +9,7 @@ import pytest
 from accel_cpu.accelerator import CPU_Accelerator
 
 LAUNCHER = ("LOCAL_RANK", "LOCAL_SIZE", "LOCAL_WORLD_SIZE", "ACCEL_SYSROOT", "CUDA_VISIBLE_DEVICES")
+LAUNCHER += ("ACCEL_CPU_BACKEND",)
 
 
 @pytest.fixture(autouse=True)

@@ -1,11 +1,13 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""oneCCL is used only where its bindings work with this torch; every other case is gloo, with the reason."""
+"""Collectives use oneCCL where its bindings work with this torch, else shared memory; with the reason."""
 
 from __future__ import annotations
 
 import json
 import os
+import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,12 @@ from typing import NamedTuple
 
 import pytest
 import torch
+
+from accel_core.errors import InvalidEnvironment
+from accel_cpu import CPU_Accelerator, backends
+from accel_cpu.ccl import library
+from accel_cpu.errors import OneCCLFailed
+from accel_cpu.vendor import VENDOR
 
 MINOR = ".".join(torch.__version__.split(".")[:2])
 REGISTER = """
@@ -52,27 +60,25 @@ CASES = {
         f"__version__ = '{MINOR}.100+cpu'\n{REGISTER}", f"{MINOR}.100+cpu", "ccl", "serves this torch"
     ),
     "working-without-versions": Case(REGISTER, None, "ccl", "serves this torch"),
-    "absent": Case(None, None, "gloo", "not installed"),
+    "absent": Case(None, None, "shm", "not installed"),
     "import-error": Case(
-        "raise ImportError('libccl.so.1: no such file')", None, "gloo", "ImportError: libccl.so.1"
+        "raise ImportError('libccl.so.1: no such file')", None, "shm", "ImportError: libccl.so.1"
     ),
-    "os-error": Case("raise OSError('bad library')", None, "gloo", "OSError: bad library"),
-    "system-exit": Case("raise SystemExit(127)", None, "gloo", "SystemExit: 127"),
-    "fails-after-registering": Case(f"{REGISTER}\nraise RuntimeError('late')", None, "gloo", "late"),
-    "registers-nothing": Case(f"__version__ = '{MINOR}.0'", None, "gloo", "registers no backend named ccl"),
-    "other-distribution": Case(
-        "print('imported')", "1.13.100", "gloo", "1.13.100 is built for another torch"
-    ),
+    "os-error": Case("raise OSError('bad library')", None, "shm", "OSError: bad library"),
+    "system-exit": Case("raise SystemExit(127)", None, "shm", "SystemExit: 127"),
+    "fails-after-registering": Case(f"{REGISTER}\nraise RuntimeError('late')", None, "shm", "late"),
+    "registers-nothing": Case(f"__version__ = '{MINOR}.0'", None, "shm", "registers no backend named ccl"),
+    "other-distribution": Case("print('imported')", "1.13.100", "shm", "1.13.100 is built for another torch"),
     "other-module": Case(
-        f"__version__ = '1.13.0'\n{REGISTER}", None, "gloo", "1.13.0 is built for another torch"
+        f"__version__ = '1.13.0'\n{REGISTER}", None, "shm", "1.13.0 is built for another torch"
     ),
     "for-another-device": Case(
         REGISTER.replace("['cpu']", "['xpu']").replace('["cpu"]', '["xpu"]'),
         None,
-        "gloo",
+        "shm",
         "for xpu, not for cpu",
     ),
-    "unreadable-version": Case(f"__version__ = 'nightly'\n{REGISTER}", None, "gloo", "nightly"),
+    "unreadable-version": Case(f"__version__ = 'nightly'\n{REGISTER}", None, "shm", "nightly"),
 }
 
 
@@ -111,3 +117,45 @@ def test_the_backend_and_the_reason(answers: dict[str, list[str]], name: str) ->
     assert backend == CASES[name].backend
     assert CASES[name].reason in reason
     assert "oneccl_bindings_for_pytorch" in reason
+
+
+@pytest.mark.parametrize("name", ["gloo", "shm"])
+def test_the_variable_chooses_the_backend(
+    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv("ACCEL_CPU_BACKEND", name)
+    assert cpu.communication_backend_name() == name
+    assert f"collectives: {name} (ACCEL_CPU_BACKEND={name})" in VENDOR.confirm().reason
+
+
+def test_without_the_variable_ranks_share_memory_and_the_probe_says_why(cpu: CPU_Accelerator) -> None:
+    assert cpu.communication_backend_name() == "shm"
+    assert "collectives: shm (oneccl_bindings_for_pytorch is not installed)" in VENDOR.confirm().reason
+
+
+def test_another_name_is_an_error_which_the_probe_says_too(
+    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACCEL_CPU_BACKEND", "nccl")
+    with pytest.raises(
+        InvalidEnvironment, match=r"(?s)ACCEL_CPU_BACKEND='nccl'.*gloo, shm or ccl.*do:.*gives shm"
+    ):
+        cpu.communication_backend_name()
+    # Raised by the probe, it would leave the device to DeepSpeed's own class.
+    assert "ACCEL_CPU_BACKEND='nccl'" in VENDOR.confirm().reason
+
+
+def test_oneccl_that_is_asked_for_and_absent_tells_of_shm(
+    cpu: CPU_Accelerator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "folder", lambda: None)
+    monkeypatch.setenv("ACCEL_CPU_BACKEND", "ccl")
+    with pytest.raises(OneCCLFailed, match=r"(?s)do:.*accel-cpu\[ccl\].*backend shm"):
+        cpu.communication_backend_name()
+
+
+def test_torch_finds_the_backend_by_its_entry_point() -> None:
+    project = (Path(__file__).parents[1] / "pyproject.toml").read_text()
+    declared = re.search(r'"torch.distributed.backends"]\nshm = "(.*)"', project)
+    assert declared
+    assert pkgutil.resolve_name(declared[1]) is backends.register_shm

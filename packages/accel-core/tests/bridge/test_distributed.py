@@ -163,3 +163,27 @@ def test_a_job_on_a_machine_without_the_device_ends_with_the_explanation(childre
     """
     ended = children.run(snippet, [toy], DS_ACCELERATOR="toy", TOY_DEVICES="0")
     assert ended.report == "NoDeviceForCollectives"
+
+
+def test_a_backend_is_registered_at_the_first_use_of_its_name(children: Any, tmp_path: Path) -> None:
+    record = tmp_path / "toyccl-1.dist-info"
+    record.mkdir()
+    (record / "METADATA").write_text("Metadata-Version: 2.1\nName: toyccl\nVersion: 1\n")
+    (record / "entry_points.txt").write_text("[torch.distributed.backends]\ntoyccl = toyccl:register\n")
+    (tmp_path / "toyccl.py").write_text(
+        "import torch.distributed as dist\n"
+        "def register():\n"
+        "    dist.Backend.register_backend('toyccl', dist.ProcessGroupGloo, devices=['cpu'])\n"
+    )
+    ended = children.run(
+        """
+        import sys, torch, torch.distributed as dist
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        assert "toyccl" not in sys.modules  # other names load nothing
+        groups = [dist.new_group(backend=name) for name in ("toyccl", "cpu:toyccl")]
+        dist.all_reduce(torch.ones(1), group=groups[0])
+        print("ok", [dist.get_backend(group) for group in groups])
+        """,
+        [tmp_path],
+    ).expect_success()
+    assert ended.out == "ok ['toyccl', 'cpu:toyccl']\n"

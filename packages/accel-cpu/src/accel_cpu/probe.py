@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from accel_core.errors import AccelError, in_short
 from accel_core.vendor import Confirmation, Evidence, module_exists, usable_nodes
 from accel_cpu import backends, launch
 
@@ -16,9 +17,11 @@ def evidence() -> Evidence:
 
 
 def confirm() -> Confirmation:
-    """Count the ranks that a launcher started here, else NUMA nodes; raises AccelError for invalid variables."""
-    backend, why = backends.choose()
-    collectives = f"collectives: {backend} ({why})"
+    """Count the ranks that a launcher started here, else NUMA nodes; raises ValueError for invalid values."""
+    try:
+        collectives = "collectives: {} ({})".format(*backends.choose())
+    except AccelError as error:  # said again where a backend is needed
+        collectives = in_short(error)
     ranks = launch.local_size()
     if ranks:
         return Confirmation(ranks, f"the launcher started {ranks} ranks on this machine; {collectives}")

@@ -163,7 +163,9 @@ class ShmProcessGroup(HostProcessGroup):
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(store, rank, size, timeout)
         #: Whether the ranks share memory, or why not.
-        handle, self.reason = rendezvous.join(PrefixStore("shm", store), rank, size)
+        handle, self.reason = None, "there is one rank"
+        if size > 1 or (dist.is_initialized() and dist.get_world_size() > 1):
+            handle, self.reason = rendezvous.join(PrefixStore("shm", store), rank, size)
         if handle is not None:
             self._library = SharedMemory(handle, rank, int(timeout.total_seconds() * 1000))
         self._sequencer = Sequencer()

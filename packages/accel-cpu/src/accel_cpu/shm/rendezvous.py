@@ -96,9 +96,7 @@ def join(store: Any, rank: int, ranks: int) -> tuple[int | None, str]:
     Returns a handle of the shared segment, or None; and a sentence: whether the ranks share memory, or why not. Raises
     StoreTampered, and what the store does.
     """
-    if ranks == 1:
-        return None, "there is one rank"
-    size = min(GROUP_BYTES, (TOTAL_BYTES - sum(_created.values())) // 2)
+    size = min(GROUP_BYTES if ranks > 1 else GROUP_BYTES // 16, (TOTAL_BYTES - sum(_created.values())) // 2)
     segment = _create(ranks, size) if rank == 0 else None
     exchange = Exchange(store, rank, ranks, "facts", "joined")
     try:

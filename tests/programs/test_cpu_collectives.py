@@ -1,0 +1,95 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What collectives an unchanged program gets on CPU ranks, by launcher: shared memory, unless gloo is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ASKS = "torch.distributed.init_process_group(get_accelerator().communication_backend_name())"
+DEEPSPEED = "deepspeed.init_distributed()"
+ACCELERATE = "accelerate.PartialState()"
+NAMES_GLOO = 'deepspeed.init_distributed("gloo")'
+
+PROGRAM = """
+import json, logging, sys
+logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
+import torch, deepspeed
+from deepspeed.accelerator import get_accelerator
+{imports}
+{begin}
+group, total = torch.distributed.group.WORLD, torch.ones(3)
+torch.distributed.all_reduce(total)
+if torch.distributed.get_rank() == 0:
+    answer = [torch.distributed.get_backend(), getattr(group, "reason", ""), total.tolist()]
+    print("answer " + json.dumps(answer), flush=True)
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()
+"""
+PYTHON = [sys.executable]
+LAUNCHERS = {
+    "python": PYTHON,
+    "deepspeed": ["deepspeed", "--num_gpus", "2"],
+    "torchrun": ["torchrun", "--standalone", "--nproc-per-node", "2"],
+    "accel launch": ["accel", "launch", "--num_gpus", "2"],
+}
+
+
+def _run(folder: Path, launcher: str, begin: str, **variables: str) -> tuple[list[Any], str]:
+    """Run the program, and return the answer of rank 0 and what was logged."""
+    program = folder / "program.py"
+    program.write_text(PROGRAM.format(begin=begin, imports="import accelerate" * (begin == ACCELERATE)))
+    name, *options = LAUNCHERS[launcher]
+    command = str(Path(sys.executable).with_name(name)) if launcher != "python" else name
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("ACCEL_CPU", "DS_ACC"))}
+    done = subprocess.run(
+        [command, *options, str(program)],
+        env=environment | {"OMP_NUM_THREADS": "1"} | variables,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    answers = [line.partition("answer ")[2] for line in done.stdout.splitlines() if "answer [" in line]
+    assert len(answers) == 1, done.stdout[-1500:] + done.stderr[-3000:]
+    return json.loads(answers[0]), done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("launcher", "begin"),
+    [
+        ("deepspeed", DEEPSPEED),
+        ("torchrun", DEEPSPEED),
+        ("accel launch", DEEPSPEED),
+        ("torchrun", ASKS),
+        ("torchrun", ACCELERATE),
+    ],
+)
+def test_two_ranks_of_an_unchanged_program_share_memory(tmp_path: Path, launcher: str, begin: str) -> None:
+    variables = {"ACCELERATE_USE_DEEPSPEED": "true"} if begin == ACCELERATE else {}
+    answer, logged = _run(tmp_path, launcher, begin, **variables)
+    assert answer == ["shm", "shared memory of 2 processes", [2.0] * 3]
+    assert logged.count("collectives of the CPU ranks are done in memory") == 1
+
+
+def test_a_program_without_a_launcher_needs_no_memory_to_share(tmp_path: Path) -> None:
+    answer, _ = _run(tmp_path, "python", DEEPSPEED)
+    assert answer == ["shm", "there is one rank", [1.0] * 3]
+
+
+def test_gloo_is_used_where_the_program_or_the_variable_names_it(tmp_path: Path) -> None:
+    for begin, variables in ((NAMES_GLOO, {}), (DEEPSPEED, {"ACCEL_CPU_BACKEND": "gloo"})):
+        answer, _ = _run(tmp_path, "torchrun", begin, **variables)
+        assert answer == ["gloo", "", [2.0] * 3]
+
+
+def test_an_unknown_backend_ends_the_program_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match=r"(?s)ACCEL_CPU_BACKEND='mpi'.*unset ACCEL_CPU_BACKEND"):
+        _run(tmp_path, "python", DEEPSPEED, ACCEL_CPU_BACKEND="mpi")
