@@ -126,6 +126,13 @@ def test_survivors_of_a_killed_rank_raise_soon_and_name_it() -> None:
         assert report.lost or ("rank 1 has ended" in report.error and report.seconds < 0.5 + SOON)
 
 
+def test_a_rank_that_is_killed_while_the_ranks_agree_ends_the_others_by_the_stores_timeout() -> None:
+    survivor, killed = jobs.run(faults.lost_while_they_agree, 2, timeout=5.0, backend="gloo")
+    assert killed.lost
+    assert "timeout" in survivor.error.lower()
+    assert survivor.seconds < 5 + SOON
+
+
 def test_a_rank_that_is_stopped_by_a_signal_is_named() -> None:
     _, survivor = jobs.run(faults.lost, 2, 0, int(signal.SIGSTOP), 0.5, absent=1)
     assert "rank 0 has been stopped" in survivor.error

@@ -135,3 +135,12 @@ def memory(rank: int, ranks: int, groups: int) -> list[int]:
         spans = [line.split()[0].split("-") for line in lines]
         found.append(sum(int(end, 16) - int(begin, 16) for begin, end in spans))
     return found
+
+
+def lost_while_they_agree(rank: int, ranks: int) -> None:
+    """One rank is killed when it is asked what the others have to know of it."""
+    from accel_cpu.shm import rendezvous
+
+    if rank == 1:
+        rendezvous._facts = lambda segment: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment, return-value]
+    dist.new_group(backend="shm")
