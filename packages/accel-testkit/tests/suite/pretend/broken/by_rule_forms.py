@@ -271,11 +271,11 @@ class _WithComm(GOOD_Accelerator):
         return type("CCLCommBuilder", (), {"NAME": "deepspeed_ccl_comm", "load": lambda builder: self.comm()})
 
 
-@breaks("collectives.communication_op_is_that_of_its_groups", started="answers")
+@breaks("collectives.communication_op_is_that_of_its_groups", started="of_the_ops")
 class OperationIsASum(_WithComm):
     comm = _CommOfOperations
 
 
-@breaks("collectives.communication_op_is_that_of_its_groups", started="answers")
+@breaks("collectives.communication_op_is_that_of_its_groups", started="of_the_ops")
 class EveryRankIsTheFirst(_WithComm):
     comm = _CommOfRanks

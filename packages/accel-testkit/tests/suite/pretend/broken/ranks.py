@@ -106,7 +106,7 @@ class _SharedMemory:
         return tensor
 
 
-@breaks("collectives.shared_memory_adds_up", started="answers")
+@breaks("collectives.shared_memory_adds_up", started="of_the_ops")
 class SumIsAlwaysInPlace(GOOD_Accelerator):
     def get_op_builder(self, class_name: str) -> Any:
         if class_name != "ShareMemCommBuilder":
