@@ -79,6 +79,19 @@ CASES: dict[str, tuple[str, str | None]] = {
         "if torch.cuda.is_available():\n    print(torch.cuda.get_device_name(0))\n    model.cuda()",
         'if A.device_name() != "cpu":\n    print(torch.cuda.get_device_name(0))\n    model.to(A.device_name())',
     ),
+    "list of kinds": ("devices = ['cuda', 'xpu', 'cpu']", None),
+    "bf16": (
+        "use = torch.cuda.is_bf16_supported()",
+        'use = A.device_name() != "cpu" and A.is_bf16_supported()',
+    ),
+    "compared beside a question to CUDA": (
+        "from x import check_cuda_p2p\nif d.type == 'cuda' and not check_cuda_p2p():\n    f()",
+        None,
+    ),
+    "count as an argument": (
+        "skip(torch.cuda.device_count() > 1)",
+        'skip(A.device_name() != "cpu" and A.device_count() > 1)',
+    ),
     "text with several parts": ("torch.device('cuda:{a}{b}'.format(a=1, b=2))", None),
     "percent": ("torch.device('cuda:%d' % rank)", "torch.device(A.device_name(rank))"),
     "format": ("torch.device('cuda:{}'.format(rank))", "torch.device(A.device_name(rank))"),

@@ -13,6 +13,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +48,17 @@ CANNOT = {
 
 
 @pytest.fixture(scope="module")
-def ported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a copy of the programs that is ported."""
-    after = tmp_path_factory.mktemp("programs") / "after"
-    shutil.copytree(FOLDER, after)
-    assert main(["--write", "--force", "--quiet", str(after)]) == 0
-    return after
+def ported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Return what makes a copy of the programs that is ported for a target."""
+
+    @cache
+    def copy(target: str) -> Path:
+        after = tmp_path_factory.mktemp("programs") / target
+        shutil.copytree(FOLDER, after)
+        assert main(["--write", "--force", "--quiet", "--target", target, str(after)]) == 0
+        return after
+
+    return copy
 
 
 def _run(folder: Path, programs: dict[str, dict[str, Any]], key: str) -> dict[str, str]:
@@ -105,22 +112,25 @@ def test_program_is_ported_once(name: str, target: str) -> None:
 
 
 @pytest.mark.more
-def test_programs_print_the_same_on_the_cpu(ported: Path) -> None:
+def test_programs_print_the_same_on_the_cpu(ported: Callable[[str], Path]) -> None:
     pytest.importorskip("deepspeed")
     programs: dict[str, dict[str, Any]] = {name: {} for name in PROGRAMS if name not in NEED_A_DEVICE}
-    before, after = (_run(folder, programs, "cpu") for folder in (FOLDER, ported))
-    assert after == before
+    before = _run(FOLDER, programs, "cpu")
+    for target in ("deepspeed", "accel", "torch"):
+        assert _run(ported(target), programs, "cpu") == before, target
     assert not [name for name in programs if before[name].startswith("failed")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", DEVICES)
+@pytest.mark.parametrize(
+    ("key", "target"), [*((key, "deepspeed") for key in DEVICES), ("npu", "accel"), ("npu", "torch")]
+)
 def test_programs_print_on_a_simulated_device_what_they_print_on_cuda(
-    key: str, ported: Path, on_cuda: dict[str, str]
+    key: str, target: str, ported: Callable[[str], Path], on_cuda: dict[str, str]
 ) -> None:
     pytest.importorskip("accel_sim")
     names = [name for name in PROGRAMS if (name, key) not in CANNOT]
-    after = _run(ported, {name: ON_DEVICES.get(name, {}) for name in names}, key)
+    after = _run(ported(target), {name: ON_DEVICES.get(name, {}) for name in names}, key)
     assert after == {name: on_cuda[name] for name in names}
 
 

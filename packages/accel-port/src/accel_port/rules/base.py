@@ -417,6 +417,10 @@ _HARMLESS = words(
 _HARMLESS_METHODS = words("cuda to items values keys parameters format")
 
 
+#: Words for other devices: a program that has them chooses between kinds of devices itself.
+OTHER_DEVICES = words("mps xpu npu hpu mlu sdaa musa xla tpu neuron hip meta")
+
+
 def is_cuda_text(node: ast.AST | None) -> bool:
     """Return whether an expression is the text of a CUDA device, `"cuda"` or `"cuda:1"`."""
     return (

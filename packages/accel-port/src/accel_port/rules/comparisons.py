@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from accel_port.kinds import OPTION_OBJECTS, Kind
 from accel_port.rules.base import (
+    OTHER_DEVICES,
     Context,
     Edit,
     Finding,
@@ -179,7 +180,7 @@ class Comparison(Rule[ast.AST]):
             for part in ast.walk(link.test)
             if isinstance(part, ast.Constant) and isinstance(part.value, str)
         }
-        return bool(words & {"mps", "xpu", "npu", "hpu", "mlu", "xla", "tpu", "hip", "meta"})
+        return bool(words & OTHER_DEVICES)
 
 
 def branch_is_harmless(node: ast.AST, context: Context) -> bool:
@@ -196,6 +197,8 @@ def guards_kernel(node: ast.AST, context: Context) -> str | None:
     """Return the function of a CUDA library that a condition guards; None if it guards none."""
     below = node
     for parent in context.module.ancestors(node):
+        if isinstance(parent, ast.BoolOp) and (found := launches_kernel(parent.values, context)):
+            return found
         if isinstance(parent, (ast.If, ast.IfExp)) and below is parent.test:
             return launches_kernel(parent.body if isinstance(parent.body, list) else [parent.body], context)
         if isinstance(parent, ast.stmt):

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from accel_port.rules.base import (
+    OTHER_DEVICES,
     Context,
     Edit,
     Finding,
@@ -256,7 +257,9 @@ class DeviceArgument(Rule[ast.AST]):
                 found = self._in_dict(parent, node)
                 listed = node in parent.values and self.context_of(parent, context)[0] == "device"
                 return ("review", "a table of devices") if listed else found
-            case ast.List() | ast.Tuple() if self.context_of(parent, context)[0] == "device":
+            case ast.List() | ast.Tuple() if self.context_of(parent, context)[0] == "device" and not any(
+                is_constant(item, kind) for item in parent.elts for kind in OTHER_DEVICES
+            ):
                 return "review", "a list of devices"
             case ast.List() | ast.Tuple() | ast.Set():
                 return "reported", "a text that may be a device, or a word that the program compares"

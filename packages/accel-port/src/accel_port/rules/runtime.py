@@ -353,7 +353,9 @@ class DeviceCount(Rule[ast.Call]):
         return False
 
 
-_AROUND_AND = (ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.Assert, ast.Assign, ast.keyword, ast.Return)
+_AROUND_AND = (
+    ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.Assert, ast.Assign, ast.keyword, ast.Return, ast.Call,
+)  # fmt: skip
 
 
 class Properties(Rule[ast.AST]):
@@ -495,12 +497,13 @@ class RuntimeFunction(Rule[ast.AST]):
             yield guarded_statement(self, call, edits, context, "{}" if name == "memory_stats" else "0")
             return
         advice = ""
-        if (
-            name.rpartition(".")[2] in _ZERO
-            and level is None
-            and not context.guarded(node)
-            and context.may_run_on_cpu
-        ):
+        on_cpu = level is None and not context.guarded(node) and context.may_run_on_cpu
+        if name == "is_bf16_supported" and on_cpu and not context.target.is_torch:
+            before, after = ("", "") if isinstance(context.parent(call), _AROUND_AND) else ("(", ")")
+            edits = merged(
+                [*context.around(call, f"{before}{context.target.has_device} and ", after), *edits]
+            )
+        if name.rpartition(".")[2] in _ZERO and on_cpu:
             level, advice = Level.REVIEW, "on the CPU it was 0, and is the process's memory now"
         yield context.finding(self, call, message, edits, level, advice, group)
 
