@@ -112,16 +112,25 @@ def test_program_is_ported_once(name: str, target: str) -> None:
 
 
 @pytest.mark.more
-def test_programs_print_the_same_on_the_cpu(ported: Callable[[str], Path]) -> None:
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(
+    "target",
+    [
+        "deepspeed",
+        pytest.param("accel", marks=pytest.mark.slow),
+        pytest.param("torch", marks=pytest.mark.slow),
+    ],
+)
+def test_programs_print_the_same_on_the_cpu(target: str, ported: Callable[[str], Path]) -> None:
     pytest.importorskip("deepspeed")
     programs: dict[str, dict[str, Any]] = {name: {} for name in PROGRAMS if name not in NEED_A_DEVICE}
-    before = _run(FOLDER, programs, "cpu")
-    for target in ("deepspeed", "accel", "torch"):
-        assert _run(ported(target), programs, "cpu") == before, target
+    before, after = (_run(folder, programs, "cpu") for folder in (FOLDER, ported(target)))
+    assert after == before
     assert not [name for name in programs if before[name].startswith("failed")]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("key", "target"), [*((key, "deepspeed") for key in DEVICES), ("npu", "accel"), ("npu", "torch")]
 )

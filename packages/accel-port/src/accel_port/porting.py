@@ -108,20 +108,13 @@ def _at_import(finding: Finding, context: Context) -> Finding:
     """Flag what would choose the accelerator while the module is imported."""
     if "accelerator" not in finding.needs or finding.level is Level.REPORTED:
         return finding
-    node = _node_at(finding, context.module)
+    node = context.module.expressions.get((finding.start, finding.end))
     if node is None or not _evaluated_at_import(node, context.module):
         return finding
     advice = "it is evaluated at import, before set_accelerator(): make it inside of the function"
     if context.is_library:
         return finding.left(advice)
     return replace(finding, level=Level.REVIEW, advice=finding.advice or advice)
-
-
-def _node_at(finding: Finding, module: Module) -> ast.AST | None:
-    for node in module.parents:
-        if isinstance(node, ast.expr) and module.span(node) == (finding.start, finding.end):
-            return node
-    return None
 
 
 def _evaluated_at_import(node: ast.AST, module: Module) -> bool:
@@ -153,9 +146,10 @@ class _Names:
             if any(b.imported.endswith(".get_accelerator") for b in bindings):
                 self.has_accelerator, self.alias = True, name
         self.has_core = any(b.imported == "accel_core" for b in top.get("accel_core", ()))
-        taken = {
-            name.id for scope in module.scopes.values() for names in scope.uses.values() for name in names
-        }
+        scopes = {
+            id(scope): scope for scope in module.scopes.values()
+        }.values()  # each name has its own entry
+        taken = {name for scope in scopes for name in scope.uses}
         if not self.has_accelerator and ("get_accelerator" in top or "get_accelerator" in taken):
             self.alias = "_get_accelerator"
         self.target = Target(target, torch or "torch", f"{self.alias}()")
