@@ -157,9 +157,9 @@ def test_steps_that_came_or_went_are_named() -> None:
 def test_a_report_does_not_say_whose_machine_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "node17.cluster.example")
     monkeypatch.setattr(getpass, "getuser", lambda: "a.lovelace")
-    monkeypatch.setattr(Path, "home", lambda: Path("/home/a.lovelace"))
+    monkeypatch.setattr(Path, "home", lambda: Path("/data/a.lovelace"))
     text = (
-        f"File /home/a.lovelace/run.py on node17 (10.20.30.40, node17.cluster.example), card "
+        f"File /data/a.lovelace/run.py on node17 (10.20.30.40, node17.cluster.example), card "
         f"12345678-90ab-cdef-1234-567890abcdef, a.lovelace@mail.example, {tmp_path}/steps, 127.0.0.1 torch 2.13.0"
     )
     row = Row(
