@@ -116,6 +116,16 @@ def test_the_page_runs_nothing_and_loads_nothing_whatever_the_report_says() -> N
         assert tag != "link" or attributes["href"] == "data:,"
 
 
+def test_the_summary_sends_no_control_characters_to_the_terminal() -> None:
+    attack = "a\x1b[2J\x1b]0;title\x07\r\n\u202eb\n" * 30
+    row = Row(
+        "x", attack, "failed", found=attack, advice=attack, failures=[{"name": attack, "reason": attack}]
+    )
+    text = report(row, accelerator=attack, made=attack).text()
+    assert all(character.isprintable() for line in text.split("\n") for character in line)
+    assert len(text.splitlines()) <= 20
+
+
 def test_the_first_failure_stands_before_the_tables() -> None:
     texts = Tags(page.html(report(SPEED, FAILED))).texts
     assert texts.index("memory.figures") < texts.index("Steps")

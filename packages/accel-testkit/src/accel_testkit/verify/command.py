@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(shown.text())
         return int(shown.worst is not None)
     if args.compare:
-        lines = list(report.differences(*map(report.read, args.compare)))
+        lines = [report.one_line(line) for line in report.differences(*map(report.read, args.compare))]
         sys.stdout.write("\n".join(lines or ["no difference"]) + "\n")
         return int(bool(lines))
     return _verify(args)
@@ -173,11 +173,11 @@ def _rows(made: Report, kept: Report | None, wanted: list[str], folder: Path) ->
 
 def _run(step: Step, made: Report, folder: Path, show: Any, expected: int) -> Row:
     began = time.monotonic()
-    show(step.title, expected)
+    show(step.title, "", expected)
 
     def tick(far: str) -> None:
         passed = time.monotonic() - began
-        show(f"{step.title} {far}".strip(), max(expected - min(passed, step.expected(made.mode)), 0))
+        show(step.title, far, max(expected - min(passed, step.expected(made.mode)), 0))
 
     return step.run(made.accelerator, made.mode, folder, _LIMIT, tick)
 
@@ -190,14 +190,15 @@ def _devices(machine: Row) -> int:
 
 @contextmanager
 def _progress(expected: int) -> Iterator[Any]:
-    """Show what runs and about how long it will take, on a terminal; a line a step elsewhere."""
+    """Yield a function of a step's title, how far it is and the seconds left, which shows them.
+
+    On a terminal a bar, elsewhere a line at the start of each step.
+    """
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
-        said: set[str] = set()
 
-        def line(title: str, left: float) -> None:
-            if title.partition(" 0")[0] not in said and not title.endswith(" checks"):
-                said.add(title)
+        def line(title: str, far: str, left: float) -> None:
+            if not far:
                 console.print(f"{title} … about {left / 60:.1f} min left")
 
         yield line
@@ -210,8 +211,11 @@ def _progress(expected: int) -> Iterator[Any]:
     )
     with Progress(*columns, console=console, transient=True) as bars:
         bar = bars.add_task("", total=max(expected, 1), left="")
-        yield lambda title, left: bars.update(
-            bar, description=title, completed=expected - left, left=f"about {left / 60:.1f} min left"
+        yield lambda title, far, left: bars.update(
+            bar,
+            description=f"{title} {far}".strip(),
+            completed=expected - left,
+            left=f"about {left / 60:.1f} min left",
         )
 
 

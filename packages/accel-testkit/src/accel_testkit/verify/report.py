@@ -106,7 +106,12 @@ class Report:
         if worst is not None:
             lines += [f"first to look at: {worst.title}: {_first_failure(worst)}"[:240]]
             lines += [f"do: {worst.advice}"] if worst.advice else []
-        return "\n".join(lines[:20]) + "\n"
+        return "\n".join(map(one_line, lines[:20])) + "\n"
+
+
+def one_line(text: str) -> str:
+    """Return a text without line breaks and control characters, which a terminal would obey."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
 
 
 def _first_failure(row: Row) -> str:

@@ -91,7 +91,7 @@ class Step:
     def far(self, folder: Path) -> str:
         """Return how far a running step is."""
         done = sum(1 for _ in _lines(folder / "results.jsonl")) // 2
-        return f"{done} checks" if done else ""
+        return f"{done} checks" if done else "…"
 
 
 def not_run(step: Step, why: str) -> Row:
