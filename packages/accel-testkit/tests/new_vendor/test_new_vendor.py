@@ -167,7 +167,7 @@ def test_a_bad_answer_is_refused_in_four_parts_and_nothing_is_written(
     assert main(["new-vendor", *arguments, "--out", str(tmp_path)]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("[ACC-706] ")
-    assert [line.split(":")[0].strip() for line in lines[1:]] == ["found", "expected", "do"]
+    assert [line.split(":")[0].strip() for line in lines[1:]] == ["found", "expected", "do", "see"]
     assert found in lines[1]
     assert list(tmp_path.iterdir()) == []
 
