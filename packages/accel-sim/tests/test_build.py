@@ -187,6 +187,6 @@ def test_error_without_a_compiler_says_what_to_install(cache, monkeypatch):
     assert done.returncode != 0
     what, *parts = done.stderr.splitlines()
     assert what == "[ACC-703] the simulated device cannot be built"
-    assert [part.split(":")[0].strip() for part in parts] == ["found", "expected", "do"]
+    assert [part.split(":")[0].strip() for part in parts] == ["found", "expected", "do", "see"]
     assert "no C++ compiler 'c++' on PATH" in parts[0]
     assert "apt install g++" in parts[2]

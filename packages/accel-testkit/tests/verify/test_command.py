@@ -96,7 +96,13 @@ def test_an_interrupted_run_keeps_its_rows_and_goes_on_with_the_next(tmp_path: P
         "--out",
         str(tmp_path),
     ]
-    process = subprocess.Popen([*ACCEL, "verify", *wanted], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*ACCEL, "verify", *wanted],
+        stdout=subprocess.PIPE,
+        text=True,
+        # Jobs in the background of a shell ignore the signal, and so do their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     until = time.monotonic() + _LIMIT
     while not (tmp_path / "steps" / "ops" / "stdout").exists():
         assert process.poll() is None
