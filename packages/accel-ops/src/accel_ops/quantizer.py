@@ -277,7 +277,7 @@ def _with_feedback(
     """
     check_same_size(what, "error_feedback", error, rows.numel())
     before = error.detach().reshape(rows.shape).to(torch.float32, copy=True)
-    wanted = (rows + before).to(dtype).to(torch.float32)
+    wanted = rows.add_(before).to(dtype).to(torch.float32)
     integers, parameters = quantize_groups(wanted.clone(), bits, _asymmetric(quant_type))
     missed = wanted.sub_(dequantize_groups(integers, parameters, _asymmetric(quant_type)).to(dtype))
     after = before.mul_(beta).add_(missed.mul_(1 - beta))

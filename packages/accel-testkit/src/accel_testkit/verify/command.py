@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
-from accel_core.errors import AccelError
+from accel_core.errors import DOCUMENTATION, AccelError
 from accel_core.isolated import run_module
 from accel_sim.settings import DEVICE
 from accel_testkit.verify import page, report
@@ -40,7 +40,7 @@ class NothingToVerify(AccelError, RuntimeError):
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
-    parser.description = "Check the accelerator of this machine; see docs/verify.md."
+    parser.description = f"Check the accelerator of this machine: {DOCUMENTATION}/verify.md"
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--quick", action="store_true", help="about 3 minutes (default)")
     mode.add_argument("--full", action="store_true", help="about 20 minutes: everything")
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only this step, again; may be repeated",
     )
     parser.add_argument(
-        "--private",
+        "--keep-private",
         action="store_true",
         help="keep host and user names, paths, addresses and IDs in the report",
     )
@@ -97,7 +97,7 @@ def _verify(args: argparse.Namespace) -> int:
     )
     wanted = args.step or [step.name for step in STEPS]
     try:
-        status = _report(made, args.out, wanted, again=args.step or [], private=args.private)
+        status = _report(made, args.out, wanted, again=args.step or [], private=args.keep_private)
     except OSError as error:
         sys.stdout.write(made.text())
         raise report.InvalidReport(
