@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from accel_core.api import get_accelerator
+from accel_core.data import InvalidData, NumberList, from_data, to_data
 from accel_core.vendor import Feature, system_root
 from accel_core.vendor.numa import (
     SYSTEM,
@@ -29,7 +30,6 @@ from accel_core.vendor.numa import (
     read_cpu_list,
     read_nodes,
 )
-from accel_launch.plan import InvalidData, NumberList, from_data, to_data
 
 if TYPE_CHECKING:
     from accel_core.interface import DeepSpeedAccelerator

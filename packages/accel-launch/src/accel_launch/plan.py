@@ -9,18 +9,14 @@ have been edited.
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
 import json
-import os
 import re
-import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Literal
 
-from accel_core.errors import AccelError
-from accel_core.vendor import format_cpu_list, parse_cpu_list
+from accel_core.data import InvalidData, NumberList, from_data, to_data
 from accel_launch.errors import InvalidPlan
 
 #: The only host of a plan that was made without a hostfile.
@@ -71,78 +67,6 @@ def is_loopback(host: str) -> bool:
 def machine_name(host: str) -> str:
     """Return the host of `user@host` as it is compared: a machine has one entry, whoever logs in."""
     return host.rpartition("@")[2].casefold()
-
-
-#: Ascending numbers of CPUs or NUMA nodes. In JSON as the kernel writes them, `0-3,8`: a machine has hundreds.
-NumberList = Annotated[tuple[int, ...], "NumberList"]
-_EXPECTED = {
-    NumberList: "a list such as '0-3,8'", str: "a string without NUL", int: "a whole number", bool: "true or false"
-}  # fmt: skip
-T = TypeVar("T")
-
-
-class InvalidData(ValueError):
-    """The data has another shape than the class; the text is `<path>: <found>, not <expected>`."""
-
-
-def to_data(value: Any, hint: Any = None) -> Any:
-    """Return dicts, lists and plain values for a dataclass."""
-    if hint == NumberList:
-        return format_cpu_list(value)
-    if dataclasses.is_dataclass(value):
-        hints = get_type_hints(type(value), include_extras=True)
-        return {name: to_data(getattr(value, name), own) for name, own in hints.items()}
-    if isinstance(value, tuple):
-        return [to_data(item) for item in value]
-    return dict(value) if isinstance(value, Mapping) else value
-
-
-def from_data(cls: type[T], data: object, path: str) -> T:
-    """Return the dataclass for the data that `to_data` returned; raises `InvalidData`, with the path of the value."""
-    if not isinstance(data, dict):
-        raise _wrong(path, data, "an object")
-    hints = get_type_hints(cls, include_extras=True)
-    if wrong := sorted(map(str, set(data) ^ set(hints))):
-        raise InvalidData(
-            f"{path}: the keys {', '.join(wrong)} are unknown or missing, not {', '.join(hints)}"
-        )
-    return cls(**{name: _value(hint, data[name], f"{path}.{name}") for name, hint in hints.items()})
-
-
-def _value(hint: Any, data: object, path: str) -> Any:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if dataclasses.is_dataclass(hint):
-        return from_data(hint, data, path)  # type: ignore[arg-type]
-    if hint == NumberList and isinstance(data, str):
-        try:
-            return tuple(sorted(parse_cpu_list(data, path)))
-        except AccelError as error:
-            raise _wrong(path, data, _EXPECTED[hint]) from error
-    if origin is types.UnionType:
-        return None if data is None else _value(arguments[0], data, path)
-    if origin is tuple and isinstance(data, list):
-        return tuple(_value(arguments[0], item, f"{path}[{index}]") for index, item in enumerate(data))
-    if origin is Mapping and isinstance(data, dict):
-        return {_value(str, key, path): _value(str, item, f"{path}.{key}") for key, item in data.items()}
-    if origin is Literal and data in arguments:
-        return data
-    # bool is an int in Python, not in JSON.
-    if isinstance(hint, type) and type(data) is hint and _is_portable(data):
-        return data
-    one_of = f"one of {', '.join(map(repr, arguments))}" if origin is Literal else str(hint)
-    raise _wrong(path, data, _EXPECTED.get(hint, one_of))
-
-
-def _is_portable(data: object) -> bool:
-    """Return whether a string can be an argument, or the value of a variable, of a process."""
-    try:
-        return b"\0" not in os.fsencode(str(data))
-    except UnicodeEncodeError:
-        return False
-
-
-def _wrong(path: str, data: object, expected: str) -> InvalidData:
-    return InvalidData(f"{path}: {data!r:.60}, not {expected}")
 
 
 #: Increased when a field changes its meaning; a plan of another version is refused.

@@ -16,11 +16,12 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from accel_core.data import InvalidData
 from accel_core.isolated import call_main
 from accel_launch.errors import HostUnreachable, InvalidArguments
 from accel_launch.machine import Accelerator, Machine
 from accel_launch.options import Options
-from accel_launch.plan import InvalidData, address, is_loopback, is_variable_name
+from accel_launch.plan import address, is_loopback, is_variable_name
 
 #: Prefixes, beside those of the accelerator.
 PREFIXES = ("MLFLOW", "PYTHON", "MV2", "UCX", "ACCEL_", "DS_ACCELERATOR")

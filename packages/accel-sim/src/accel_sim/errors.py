@@ -45,6 +45,12 @@ class DataRace(AccelError, RuntimeError):
     code = "ACC-708"
 
 
+class InvalidRecord(AccelError, ValueError):
+    """A file is not the record of a rehearsal, or of another schema."""
+
+    code = "ACC-711"
+
+
 def raise_not_simulated(full: str) -> NoReturn:
     """Raise `NotSimulated` for a name that exists on the real device.
 
