@@ -51,6 +51,12 @@ class InvalidRecord(AccelError, ValueError):
     code = "ACC-711"
 
 
+class UnknownProfile(AccelError, ValueError):
+    """No device has this name in the rehearsal's list."""
+
+    code = "ACC-712"
+
+
 def raise_not_simulated(full: str) -> NoReturn:
     """Raise `NotSimulated` for a name that exists on the real device.
 
