@@ -21,6 +21,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 
 from accel_core.errors import DOCUMENTATION, AccelError
 from accel_core.isolated import run_module
+from accel_core.reports import one_line
 from accel_sim.settings import DEVICE
 from accel_testkit.verify import page, report
 from accel_testkit.verify.facts import distributions
@@ -81,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(shown.text())
         return int(shown.worst is not None)
     if args.compare:
-        lines = [report.one_line(line) for line in report.differences(*map(report.read, args.compare))]
+        lines = [one_line(line) for line in report.differences(*map(report.read, args.compare))]
         sys.stdout.write("\n".join(lines or ["no difference"]) + "\n")
         return int(bool(lines))
     return _verify(args)

@@ -8,18 +8,9 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
-from accel_testkit.verify.report import PASSED, Report, Row
+from accel_core.reports import page, table
+from accel_testkit.verify.report import CRASHED, FAILED, PASSED, TIMED_OUT, Report, Row
 
-_STYLE = """
-:root { color-scheme: light dark; --line: #8884; --bad: #c62828; --good: #2e7d32; }
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 62rem; padding: 0 1rem; }
-table { border-collapse: collapse; width: 100%; margin: .5rem 0 1.5rem; }
-th, td { text-align: left; padding: .25rem .6rem; border-bottom: 1px solid var(--line); vertical-align: top; }
-td { overflow-wrap: anywhere; } td.number { text-align: right; white-space: nowrap; }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #8881; padding: .6rem; margin: .3rem 0; }
-.passed { color: var(--good); } .failed, .crashed, .timed-out { color: var(--bad); font-weight: 600; }
-.first { border-left: 4px solid var(--bad); padding: .3rem 1rem; background: #c628280d; }
-"""
 _MOST_FAILURES = 200
 
 
@@ -39,11 +30,7 @@ def html(report: Report) -> str:
         *(_failures(row) for row in report.rows if row.failures),
         *(f"<h2>{escape(row.title)}</h2>{_bars(row)}{_table(row.table)}" for row in report.rows if row.table),
     ]
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        '<meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
-        f"<style>{_STYLE}</style></head>\n<body>{''.join(parts)}</body></html>\n"
-    )
+    return page(title, parts)
 
 
 def _sentence(report: Report) -> str:
@@ -63,7 +50,7 @@ def _sentence(report: Report) -> str:
 
 def _first(row: Row | None) -> str:
     if row is None:
-        return "<p class='passed'>Nothing failed.</p>"
+        return "<p class='good'>Nothing failed.</p>"
     failure = row.failures[0] if row.failures else {"name": row.title, "reason": row.found}
     return (
         f"<div class='first'><strong>First to look at: {escape(row.title)}</strong>, {escape(row.state)}"
@@ -83,25 +70,7 @@ def _failures(row: Row) -> str:
 
 
 def _table(rows: Iterable[Mapping[str, Any]]) -> str:
-    rows = list(rows)
-    names = list(rows[0]) if rows else []
-    head = "".join(f"<th>{escape(name)}</th>" for name in names)
-    body = "".join(f"<tr>{''.join(_cell(row.get(name)) for name in names)}</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, int | float):
-        return f"<td class='number'>{value:g}</td>"
-    text = escape("" if value is None else str(value))
-    if "\n" in text:
-        return f"<td><pre>{text}</pre></td>"
-    state = text.replace(" ", "-")
-    return (
-        f"<td class='{state}'>{text}</td>"
-        if state in ("passed", "failed", "crashed", "timed-out")
-        else f"<td>{text}</td>"
-    )
+    return table(rows, good=(PASSED,), bad=(FAILED, CRASHED, TIMED_OUT))
 
 
 _WIDTH, _BAR = 320, 16

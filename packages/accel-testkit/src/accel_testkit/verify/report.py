@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_core.errors import AccelError
+from accel_core.reports import one_line
 
 #: Raised when the file changes its meaning.
 SCHEMA = 1
@@ -107,11 +108,6 @@ class Report:
             lines += [f"first to look at: {worst.title}: {_first_failure(worst)}"[:240]]
             lines += [f"do: {worst.advice}"] if worst.advice else []
         return "\n".join(map(one_line, lines[:20])) + "\n"
-
-
-def one_line(text: str) -> str:
-    """Return a text without line breaks and control characters, which a terminal would obey."""
-    return "".join(c if c.isprintable() else " " if c.isspace() else "?" for c in text)
 
 
 def _first_failure(row: Row) -> str:
