@@ -109,12 +109,10 @@ def largest(rank: Rank) -> list[dict[str, str]]:
 
 def host(rehearsal: Rehearsal) -> list[dict[str, str]]:
     """Return the host memory per rank and per node, of the rank that needs most and of a node of such ranks."""
-    ranks = min(rehearsal.ranks, rehearsal.per_node)
-    most = max(
-        rehearsal.ranks_rehearsed, key=lambda rank: rank.host.pageable + rank.host.pinned, default=None
-    )
+    most = _largest_host(rehearsal)
     if most is None:
         return []
+    ranks = min(rehearsal.ranks, rehearsal.per_node)
     return [
         {
             "of": name, "all": size(times * (most.host.pageable + most.host.pinned)),
@@ -122,6 +120,18 @@ def host(rehearsal: Rehearsal) -> list[dict[str, str]]:
         }
         for name, times in ((title(most), 1), (f"a node of {ranks} such ranks", ranks))
     ]  # fmt: skip
+
+
+def host_of_node(rehearsal: Rehearsal) -> int:
+    """Return the bytes of host memory that a node needs, if all of its ranks need what the largest does."""
+    most = _largest_host(rehearsal)
+    ranks = min(rehearsal.ranks, rehearsal.per_node)
+    return 0 if most is None else ranks * (most.host.pageable + most.host.pinned)
+
+
+def _largest_host(rehearsal: Rehearsal) -> Rank | None:
+    ranks = rehearsal.ranks_rehearsed
+    return max(ranks, key=lambda rank: rank.host.pageable + rank.host.pinned, default=None)
 
 
 def collectives(rank: Rank) -> list[dict[str, str]]:
@@ -188,11 +198,15 @@ def _lines(rehearsal: Rehearsal) -> Iterator[str]:
 
 
 def _table(heading: str, rows: Iterable[Mapping[str, str]]) -> Iterator[str]:
-    """Yield a heading, and aligned columns."""
+    lines = list(aligned(rows))
+    yield from ("", f"{heading}:", *lines) if lines else ()
+
+
+def aligned(rows: Iterable[Mapping[str, str]]) -> Iterator[str]:
+    """Yield the rows of a table for a terminal, below the names of its columns."""
     rows = [{name: one_line(value) for name, value in row.items()} for row in rows]
     if not rows:
         return
-    yield from ("", f"{heading}:")
     widths = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
     for row in ({name: name for name in widths}, *rows):
-        yield "  " + "  ".join(f"{row[name]:{width}}" for name, width in widths.items())
+        yield "  " + "  ".join(f"{row[name]:{width}}" for name, width in widths.items()).rstrip()

@@ -1,0 +1,364 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The cheapest setting of a job that fits: fewest ranks, then least offload, lowest ZeRO stage, largest micro-batch.
+
+The global batch stays the same. That a setting does not fit is taken to hold for what needs more memory: fewer
+ranks with everything else as lean as it can be, and a larger micro-batch.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import itertools
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from accel_core.native.trust import cache_folder
+from accel_core.reports import one_line
+from accel_sim.errors import InvalidRecord
+from accel_sim.rehearse import report
+from accel_sim.rehearse.record import Rehearsal
+
+#: Rehearses the program's words on so many ranks.
+Rehearse = Callable[[tuple[str, ...], int], Rehearsal]
+
+#: Keys by which a JSON file among the program's words is known as DeepSpeed's configuration.
+_KEYS = {
+    "zero_optimization",
+    "train_batch_size",
+    "train_micro_batch_size_per_gpu",
+    "bf16",
+    "fp16",
+    "optimizer",
+}
+_LARGEST_CONFIG = 1 << 20
+#: From the fastest to the leanest: where the optimizer's states and the parameters are kept.
+_OFFLOADS = ("none", "optimizer", "optimizer and parameters")
+_STAGES = (0, 1, 2, 3)
+_MICRO_BATCHES = 4
+#: Accumulation of more micro-batches needs the memory of two.
+_ACCUMULATED = 2
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is varied. words: the program's; config: DeepSpeed's, None if no word names one; at: its position."""
+
+    words: tuple[str, ...]
+    ranks: int
+    config: Mapping[str, Any] | None = None
+    at: int = -1
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of the search. options: the program's own words and their values, `--seq` and `2048`."""
+
+    ranks: int
+    stage: int | None = None
+    offload: str = "none"
+    micro_batch: int | None = None
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A setting and what its rehearsal found."""
+
+    setting: Setting
+    rehearsal: Rehearsal
+
+
+@dataclass
+class Result:
+    """What was tried, in order. cheapest: the setting to take; complete: the search did not end early."""
+
+    program: Program
+    tried: list[Tried] = field(default_factory=list)
+    cheapest: Setting | None = None
+    complete: bool = True
+
+
+def read(words: Sequence[str], ranks: int) -> Program:
+    """Return the program with the DeepSpeed configuration that one of its words names, also as `--option=file`."""
+    for at, word in enumerate(words):
+        path = Path(word.partition("=")[2] if word.startswith("-") and "=" in word else word)
+        try:
+            if path.suffix == ".json" and path.stat().st_size <= _LARGEST_CONFIG:
+                config = json.loads(path.read_text(encoding="utf-8"))
+                if isinstance(config, dict) and _KEYS & set(config):
+                    return Program(tuple(words), ranks, config, at)
+        except (OSError, ValueError, RecursionError):
+            continue
+    return Program(tuple(words), ranks)
+
+
+def changed(program: Program, setting: Setting) -> dict[str, Any] | None:
+    """Return the configuration of a setting; None if the global batch cannot stay the same."""
+    config = copy.deepcopy(dict(program.config or {}))
+    if setting.stage is not None:
+        zero = config.setdefault("zero_optimization", {})
+        zero["stage"] = setting.stage
+        for name, least in (("offload_optimizer", 1), ("offload_param", 2)):
+            if _OFFLOADS.index(setting.offload) < least:
+                zero.pop(name, None)
+            elif zero.get(name, {}).get("device", "none") == "none":
+                zero[name] = {"device": "cpu"}
+    micro = _number(config, "train_micro_batch_size_per_gpu")
+    if micro is not None and setting.micro_batch is not None:
+        batch = _number(config, "train_batch_size")
+        batch = batch or micro * (_number(config, "gradient_accumulation_steps") or 1) * program.ranks
+        steps, rest = divmod(batch, setting.micro_batch * setting.ranks)
+        if rest or not steps:
+            return None
+        config["train_micro_batch_size_per_gpu"] = setting.micro_batch
+        config["gradient_accumulation_steps"] = steps
+    return config
+
+
+def lines(program: Program, setting: Setting) -> list[str]:
+    """Return the lines to change, `zero_optimization.stage: 1 -> 3`, from what the program has now."""
+    found = [] if setting.ranks == program.ranks else [f"ranks: {program.ranks} -> {setting.ranks}"]
+    before, now = dict(_flat(program.config or {})), dict(_flat(changed(program, setting) or {}))
+    for name in [*now, *(name for name in before if name not in now)]:
+        if before.get(name) != now.get(name):
+            found.append(f"{name}: {before.get(name, 'absent')} -> {now.get(name, 'absent')}")
+    return found + [f"{word} {value}".rstrip() for word, value in setting.options]
+
+
+def search(
+    program: Program,
+    rehearse: Rehearse,
+    *,
+    options: Mapping[str, Sequence[str]] | None = None,
+    bound: int = 16,
+    host: int | None = None,
+    key: str | None = None,
+    say: Callable[[str], None] = lambda _text: None,
+) -> Result:
+    """Return the cheapest setting that fits, and all that were tried.
+
+    options: words of the program with the values to try, the fastest first and the leanest last; `on` and `off`
+    stand for a word alone and for none. bound: most rehearsals. host: bytes of a node's memory, if they are limited. key: what a rehearsal depends on besides program
+    and setting; with it results are kept in the user's cache.
+    """
+    run = _Search(program, rehearse, options or {}, bound, host, key, say)
+    try:
+        run.result.cheapest = run.cheapest()
+    except _Bound:
+        run.result.complete = False
+        run.result.cheapest = min(
+            (tried.setting for tried in run.result.tried if run.suits(tried.rehearsal)),
+            key=run.cost,
+            default=None,
+        )
+    return run.result
+
+
+class _Bound(Exception):
+    """No more rehearsals are allowed, or of use."""
+
+
+@dataclass
+class _Search:
+    program: Program
+    rehearse: Rehearse
+    options: Mapping[str, Sequence[str]]
+    bound: int
+    host: int | None
+    key: str | None
+    say: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        self.result = Result(self.program)
+        self._known: dict[Setting, bool] = {}
+        values = itertools.product(*self.options.values())
+        self._words = [tuple(zip(self.options, chosen, strict=True)) for chosen in values]
+        self._zero = [(None, "none")] if self.program.config is None else list(_zero_settings())
+        self._micro = _micro_batches(self.program.config or {})
+
+    def cost(self, setting: Setting) -> tuple[int, ...]:
+        """Return what makes a setting slow or dear, the weightiest first."""
+        leaner = sum(self.options[word].index(value) for word, value in setting.options)
+        return (
+            setting.ranks,
+            _OFFLOADS.index(setting.offload),
+            leaner,
+            setting.stage or 0,
+            -(setting.micro_batch or 0),
+        )
+
+    def suits(self, rehearsal: Rehearsal) -> bool:
+        """Return whether device and host have enough memory."""
+        enough = self.host is None or report.host_of_node(rehearsal) <= self.host
+        return rehearsal.verdict == "fits" and enough
+
+    def cheapest(self) -> Setting | None:
+        """Return the cheapest setting that fits; raises `_Bound`."""
+        ranks = self._fewest_ranks()
+        if ranks is None:
+            return None
+        groups = (
+            Setting(ranks, stage, offload, options=words)
+            for (stage, offload), words in itertools.product(self._zero, self._words)
+        )
+        for group in sorted(groups, key=self.cost):
+            sizes = self._sizes(group)
+            if sizes and self._fits(sizes[-1]):
+                return next(setting for setting in sizes if self._fits(setting))
+        return None
+
+    def _fewest_ranks(self) -> int | None:
+        """Return the fewest ranks on which the leanest setting fits, by bisection."""
+        counts = sorted({self.program.ranks >> shift for shift in range(self.program.ranks.bit_length())})
+        low, high = 0, len(counts)
+        while low < high:
+            middle = (low + high) // 2
+            stage, offload = self._zero[-1]
+            sizes = self._sizes(Setting(counts[middle], stage, offload, options=self._words[-1]))
+            if sizes and self._fits(sizes[-1]):
+                high = middle
+            else:
+                low = middle + 1
+        return counts[low] if low < len(counts) else None
+
+    def _sizes(self, group: Setting) -> list[Setting]:
+        """Return the group's settings from the largest micro-batch, without those that change the global batch."""
+        settings = [replace(group, micro_batch=size) for size in self._micro]
+        return [setting for setting in settings if changed(self.program, setting) is not None]
+
+    def _fits(self, setting: Setting) -> bool:
+        if setting not in self._known:
+            if len(self.result.tried) >= self.bound:
+                raise _Bound
+            self.say(_name(setting))
+            rehearsal = self._rehearsed(setting)
+            self.result.tried.append(Tried(setting, rehearsal))
+            self.say(f"  {report.verdict(rehearsal)}")
+            if rehearsal.verdict == "stopped" or self._only_fails():
+                raise _Bound
+            self._known[setting] = self.suits(rehearsal)
+        return self._known[setting]
+
+    def _only_fails(self) -> bool:
+        """Return whether the program itself is broken: it failed twice, and nothing else was seen."""
+        verdicts = [tried.rehearsal.verdict for tried in self.result.tried]
+        return len(verdicts) > 1 and set(verdicts) == {"failed"}
+
+    def _rehearsed(self, setting: Setting) -> Rehearsal:
+        """Return the setting's rehearsal, from the cache if it was done before."""
+        config = changed(self.program, setting) or {}
+        if "train_micro_batch_size_per_gpu" in config and setting.micro_batch is not None:
+            steps = min(config["gradient_accumulation_steps"], _ACCUMULATED)
+            config["gradient_accumulation_steps"] = steps
+            config["train_batch_size"] = steps * setting.micro_batch * setting.ranks
+        words = _with_options(self.program.words, setting.options)
+        kept = self._kept(words, setting.ranks, config)
+        if kept is not None and kept.is_file():
+            try:
+                return Rehearsal.from_json(kept.read_text(encoding="utf-8"), str(kept))
+            except (InvalidRecord, OSError, UnicodeDecodeError):
+                pass  # rehearsed again below, and replaced
+        with tempfile.TemporaryDirectory(prefix="accel-search-") as folder:
+            if self.program.config is not None:
+                file = Path(folder) / "config.json"
+                file.write_text(json.dumps(config), encoding="utf-8")
+                option, sign, _ = words[self.program.at].rpartition("=")
+                words = (*words[: self.program.at], f"{option}{sign}{file}", *words[self.program.at + 1 :])
+            rehearsal = self.rehearse(words, setting.ranks)
+        if kept is not None and rehearsal.verdict in ("fits", "does not fit"):
+            kept.parent.mkdir(mode=0o700, exist_ok=True)
+            kept.write_text(rehearsal.to_json(), encoding="utf-8")
+        return rehearsal
+
+    def _kept(self, words: tuple[str, ...], ranks: int, config: Mapping[str, Any]) -> Path | None:
+        """Return where the result is kept: by the contents of the program and of every file that it is given."""
+        if self.key is None:
+            return None
+        digest = hashlib.sha256(json.dumps([self.key, words, ranks, config], sort_keys=True).encode())
+        for word in words:
+            path = Path(word.rpartition("=")[2])
+            if path.is_file() and path.stat().st_size <= _LARGEST_CONFIG:
+                digest.update(path.read_bytes())
+        return cache_folder() / "rehearsals" / f"{digest.hexdigest()}.json"
+
+
+def _zero_settings() -> Iterator[tuple[int | None, str]]:
+    """Yield stages with what each can offload, the leanest last."""
+    for stage in _STAGES:
+        yield from ((stage, offload) for offload in _OFFLOADS[: (1, 2, 2, 3)[stage]])
+
+
+def _micro_batches(config: Mapping[str, Any]) -> list[int | None]:
+    """Return the configured micro-batch and its halves, the largest first; None alone if it is not configured."""
+    size = _number(config, "train_micro_batch_size_per_gpu")
+    return [size >> shift for shift in range(_MICRO_BATCHES) if size >> shift] if size else [None]
+
+
+def _number(config: Mapping[str, Any], name: str) -> int | None:
+    value = config.get(name)
+    return value if type(value) is int and value > 0 else None
+
+
+def _with_options(words: tuple[str, ...], options: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
+    """Return the words with options set; the place of others stays the same."""
+    for option, value in options:
+        at = words.index(option) if option in words else -1
+        if value == "on":
+            words = words if at >= 0 else (*words, option)
+        elif value == "off":
+            words = words if at < 0 else (*words[:at], *words[at + 1 :])
+        elif at >= 0:
+            words = (*words[: at + 1], value, *words[at + 2 :])
+        else:
+            words = (*words, option, value)
+    return words
+
+
+def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", json.dumps(value)
+
+
+def _name(setting: Setting) -> str:
+    words = [f"{setting.ranks} ranks"]
+    words += [] if setting.stage is None else [f"ZeRO {setting.stage}", f"offload {setting.offload}"]
+    words += [] if setting.micro_batch is None else [f"micro-batch {setting.micro_batch}"]
+    return ", ".join(words + [f"{option} {value}" for option, value in setting.options])
+
+
+def table(result: Result) -> str:
+    """Return the settings that were tried, the cheapest that fits and the lines to change."""
+    rows = [_row(tried) for tried in result.tried]
+    text = "\n".join(report.aligned(rows)) + "\n\n" if rows else ""
+    if not result.complete:
+        text += "the search ended early: a setting that was not tried may be cheaper\n"
+    if result.program.config is None:
+        text += "no word of the program names a DeepSpeed configuration: only ranks and options were varied\n"
+    if result.cheapest is None:
+        return text + "nothing that was tried fits\n"
+    changes = lines(result.program, result.cheapest) or ["nothing: the job fits as it is"]
+    text += f"cheapest that fits: {_name(result.cheapest)}\nto change:\n"
+    return text + "".join(f"  {one_line(line)}\n" for line in changes)
+
+
+def _row(tried: Tried) -> dict[str, str]:
+    setting, rehearsal = tried.setting, tried.rehearsal
+    return {
+        "ranks": str(setting.ranks),
+        "ZeRO": "-" if setting.stage is None else str(setting.stage),
+        "offload": setting.offload,
+        "micro-batch": "-" if setting.micro_batch is None else str(setting.micro_batch),
+        "options": " ".join(f"{option} {value}" for option, value in setting.options),
+        "reserved": report.size(max((rank.reserved for rank in rehearsal.ranks_rehearsed), default=0)),
+        "host of a node": report.size(report.host_of_node(rehearsal)),
+        "verdict": report.verdict(rehearsal),
+    }
