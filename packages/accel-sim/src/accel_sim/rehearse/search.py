@@ -144,8 +144,9 @@ def search(
     """Return the cheapest setting that fits, and all that were tried.
 
     options: words of the program with the values to try, the fastest first and the leanest last; `on` and `off`
-    stand for a word alone and for none. bound: most rehearsals. host: bytes of a node's memory, if they are limited. key: what a rehearsal depends on besides program
-    and setting; with it results are kept in the user's cache.
+    stand for a word alone and for none. bound: most rehearsals. host: bytes of a node's memory, if they are
+    limited. key: what a rehearsal depends on besides program and setting; with it results are kept in the user's
+    cache.
     """
     run = _Search(program, rehearse, options or {}, bound, host, key, say)
     try:
