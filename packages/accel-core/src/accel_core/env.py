@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from accel_core.errors import InvalidEnvironment
 
@@ -109,6 +110,11 @@ def is_local_rank_zero() -> bool:
     """Whether this process has local rank 0, or no launcher has set a rank. Of a host's ranks only that one warns."""
     rank = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
     return not rank.strip().isdigit() or int(rank) == 0
+
+
+def system_root() -> Path:
+    """Return the root folder of /dev and /sys: `/`, or the folder of a recorded machine (ACCEL_SYSROOT)."""
+    return Path(SYSROOT.get())
 
 
 VARIABLES = (

@@ -30,9 +30,8 @@ CHANGES = """CHANGES: Mapping[int, Change] = {
     )
 }"""
 MOVED = """
-from accel_core.vendor.interfaces import deprecated_names
 
-__getattr__ = deprecated_names(__name__, {"runtime_evidence": "accel_core.vendor.probing:runtime_evidence"})
+__getattr__ = deprecated_names(__name__, {"runtime_evidence": "accel_core.vendor:evidence_of_runtime"})
 """
 EXPLAINED = """
 import json, accel_core
@@ -61,10 +60,10 @@ def core(folder: Path, number: int) -> Path:
     shutil.copytree(CORE / "src/accel_core", package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "__about__.py").write_text(f'__version__ = "{version(number)}"\n')
     if number != NOW:
-        change(package / "vendor/record.py", f"INTERFACE_VERSION = {NOW}", f"INTERFACE_VERSION = {number}")
-        change(package / "vendor/interfaces.py", "CHANGES: Mapping[int, Change] = {}", CHANGES)
         facade = package / "vendor/__init__.py"
-        change(facade, "    runtime_evidence,\n", "")
+        change(facade, f"INTERFACE_VERSION = {NOW}", f"INTERFACE_VERSION = {number}")
+        change(facade, "CHANGES: Mapping[int, Change] = {}", CHANGES)
+        change(facade, "def runtime_evidence(", "def evidence_of_runtime(")
         change(facade, '    "runtime_evidence",\n', "")
         facade.write_text(facade.read_text() + MOVED)
     return folder
@@ -121,7 +120,7 @@ def test_an_older_vendor_works_on_the_next_core_and_is_told_when_that_ends(
     assert said.report["priority"] == 20_000  # adapted
     ends = f"0.{NOW + 1}"
     assert f"accel-toy: it is written for interface {NOW}, which accel-core takes until {ends}" in said.err
-    assert f"runtime_evidence since interface {NEXT}; the old name ends with accel-core {ends}" in said.err
+    assert f"evidence_of_runtime since interface {NEXT}; the old name ends with accel-core {ends}" in said.err
     assert "Deprecation" not in children.run(EXPLAINED, [site]).err  # users are not bothered
     notes = doctor(children, site)["notes"]
     (note,) = [note for note in notes if (note["code"], note["subject"]) == ("old-interface", "toy")]

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from accel_core.vendor import probing
+from accel_core import vendor
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from accel_core.vendor import probing
     ],
 )
 def test_versions_are_compared_as_versions(version: str, specifier: str, inside: bool) -> None:
-    assert probing.in_range(version, specifier) is inside
+    assert vendor.in_range(version, specifier) is inside
 
 
 def test_device_files_are_those_of_the_recorded_machine(
@@ -35,7 +35,7 @@ def test_device_files_are_those_of_the_recorded_machine(
     for node in (*nodes, tmp_path / "dev" / "davinci_manager"):
         node.touch()
     monkeypatch.setenv("ACCEL_SYSROOT", str(tmp_path))
-    assert probing.device_files(["dev/davinci[0-9]*"]) == nodes
+    assert vendor.device_files(["dev/davinci[0-9]*"]) == nodes
 
 
 BUILD = {"cuda": "12.8", "hip": None}
@@ -47,14 +47,14 @@ def test_build_of_torch_is_read_from_its_file(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "torch" / "version.py").write_text("cuda: str | None = '12.8'\nhip = None\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    assert {field: probing.torch_build(field) for field in BUILD} == BUILD
-    assert probing.torch_build("xpu") is None
+    assert {field: vendor.torch_build(field) for field in BUILD} == BUILD
+    assert vendor.torch_build("xpu") is None
 
 
 def test_build_of_an_imported_torch_is_asked_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(version=SimpleNamespace(**BUILD)))
-    assert {field: probing.torch_build(field) for field in BUILD} == BUILD
-    assert probing.torch_build("xpu") is None
+    assert {field: vendor.torch_build(field) for field in BUILD} == BUILD
+    assert vendor.torch_build("xpu") is None
 
 
 def test_build_of_torch_is_that_of_the_recorded_machine(
@@ -63,5 +63,5 @@ def test_build_of_torch_is_that_of_the_recorded_machine(
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "version.py").write_text("xpu = '20250302'\n")
     monkeypatch.setenv("ACCEL_SYSROOT", str(tmp_path))
-    assert probing.torch_build("xpu") == "20250302"
-    assert probing.torch_build("cuda") is None
+    assert vendor.torch_build("xpu") == "20250302"
+    assert vendor.torch_build("cuda") is None

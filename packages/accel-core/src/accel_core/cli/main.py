@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 from accel_core.__about__ import __version__
 from accel_core.errors import AccelError, InvalidCommand
-from accel_core.vendor.probing import declaring_package
+from accel_core.vendor import declaring_package, distribution_version
 
 ENTRY_POINT_GROUP = "accel.commands"
 
@@ -108,7 +108,6 @@ def missing(name: str) -> InvalidCommand | None:
     if package is None:
         return None
     from accel_core.cascade import pip_install  # not needed to run a command
-    from accel_core.vendor import distribution_version
 
     version = distribution_version(package)
     return InvalidCommand(

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from accel_core.errors import UpstreamMissing
 from accel_core.native import trust
-from accel_core.op_builder.base import Implementation, OpBuilder
+from accel_core.op_builder import Implementation, OpBuilder
 from accel_core.vendor import deepspeed_folder
 
 

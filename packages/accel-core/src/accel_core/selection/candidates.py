@@ -35,10 +35,12 @@ from accel_core.vendor import (
     ENTRY_POINT_GROUP,
     Probe,
     Vendor,
+    adapted,
+    declaring_package,
+    deprecation,
     distribution_version,
-    interfaces,
+    supported_interfaces,
 )
-from accel_core.vendor.probing import declaring_package
 
 
 class State(Enum):
@@ -215,8 +217,8 @@ def discover(entry_points: Iterable[importlib.metadata.EntryPoint] | None = None
         except AccelError as error:
             broken.append(_unloadable(point, error))
             continue
-        if vendor.interface in interfaces.supported():
-            vendors.append(interfaces.adapted(vendor))
+        if vendor.interface in supported_interfaces():
+            vendors.append(adapted(vendor))
         else:
             broken.append(_unusable([vendor], _mismatch(point, f"interface {vendor.interface}")))
     return _without_duplicates(vendors, broken)
@@ -270,7 +272,7 @@ def _mismatch(point: importlib.metadata.EntryPoint, written_for: str) -> Interfa
         text for text in (point.dist.requires or () if point.dist else ()) if text.startswith("accel-core")
     ]
     core = distribution_version("accel-core") or "of unknown version"
-    own, *older = map(str, interfaces.supported())
+    own, *older = map(str, supported_interfaces())
     takes = f" and takes {older[0]}" if older else ""
     return InterfaceMismatch(
         what=f"{package} was built for another version of the accelerator interface",
@@ -382,7 +384,7 @@ def of_vendor(vendor: Vendor) -> Candidate:
         privateuse1=vendor.privateuse1,
         yields_to=vendor.yields_to,
         advice=vendor.how_to_install(),
-        deprecated=interfaces.deprecation(vendor.interface),
+        deprecated=deprecation(vendor.interface),
     )
     return _with_evidence(candidate, vendor)
 

@@ -1,38 +1,40 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a vendor package declares: its record and its traits; and helpers for its probe. Does not import torch.
+"""What a vendor package declares, its record and its traits, and helpers for its probe. Does not import torch.
 
-`accel_core.vendor.torch_threads` is for packages whose ranks use torch's collectives.
+A package declares its record as an entry point::
+
+    [project.entry-points."accel.vendors"]
+    npu = "accel_npu.vendor:VENDOR"
+
+Only that module of the package is imported, until the probe is called (`evidence`, `confirm`) or the vendor is
+chosen (the accelerator class). `accel_core.vendor.torch_threads` is for packages whose ranks use torch's collectives.
 """
 
-from accel_core.env import JOB_SECRET, Variable
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.metadata
+import importlib.util
+import pkgutil
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from accel_core import activate, cascade
+from accel_core.env import JOB_SECRET, Variable, system_root
 from accel_core.lazy import lazy_exports
-from accel_core.vendor.interfaces import core_requirement
 from accel_core.vendor.numa import InvalidCpuList, NumaNode, format_cpu_list, parse_cpu_list, usable_nodes
-from accel_core.vendor.probing import (
-    Bindings,
-    Collectives,
-    deepspeed_folder,
-    device_files,
-    distribution_version,
-    in_range,
-    module_exists,
-    runtime_evidence,
-    system_root,
-    torch_build,
-)
-from accel_core.vendor.record import (
-    ENTRY_POINT_GROUP,
-    INTERFACE_VERSION,
-    Confirmation,
-    Evidence,
-    Feature,
-    Probe,
-    Support,
-    Trait,
-    Traits,
-    Vendor,
-)
 
 __all__ = [
     "JOB_SECRET",
@@ -65,3 +67,488 @@ __all__ = [
     "torch_build",
     "usable_nodes",
 ]
+
+
+# --------------------------------------------------------------------------------------------- the record
+
+
+class Support(Enum):
+    """Why a device lacks a feature."""
+
+    #: Possible on the device, but not implemented in this package.
+    NOT_IMPLEMENTED = "not implemented"
+    #: The device or its runtime cannot do it.
+    UNSUPPORTED = "unsupported"
+
+
+@dataclass(frozen=True)
+class Trait:
+    """One thing that a device cannot do."""
+
+    support: Support
+    reason: str
+
+    @classmethod
+    def unsupported(cls, reason: str) -> Trait:
+        """Return a trait for what the device or its runtime cannot do."""
+        return cls(Support.UNSUPPORTED, reason)
+
+    @classmethod
+    def not_implemented(cls, reason: str) -> Trait:
+        """Return a trait for what is possible on the device but not implemented."""
+        return cls(Support.NOT_IMPLEMENTED, reason)
+
+
+Traits = Mapping[str, Trait]
+
+
+class Feature(str, Enum):
+    """A feature of accelerators. The value is the key of the trait; `sentence` describes the feature.
+
+    A member equals its key: `{Feature.STREAMS: …}` and `{"streams": …}` are the same traits.
+    """
+
+    _value_: str
+    sentence: str
+
+    def __new__(cls, key: str, sentence: str) -> Feature:
+        feature = str.__new__(cls, key)
+        feature._value_ = key
+        feature.sentence = sentence
+        return feature
+
+    def __str__(self) -> str:
+        return self._value_
+
+    INDEXED_DEVICES = "indexed_devices", "One process uses several devices, by index."
+    STREAMS = "streams", "Work is queued on streams: `Stream` is a class, `stream()` chooses one."
+    DEFAULT_STREAM = "default_stream", "`default_stream()` is a stream of its own beside those that are made."
+    RECORD_STREAM = "record_stream", "`tensor.record_stream(stream)` keeps memory until that stream is done."
+    EVENTS = "events", "Events mark points of a stream and measure the time between them."
+    GRAPHS = "graphs", "Work is captured into a graph and replayed."
+    PINNED_MEMORY = "pinned_memory", "`pin_memory()` page-locks host memory."
+    RESERVED_MEMORY = (
+        "reserved_memory",
+        "`memory_reserved()` follows what the allocator takes and gives back.",
+    )
+    MEMORY_PEAKS = "memory_peaks", "The runtime itself keeps the peaks that `max_memory_*()` return."
+    BF16 = "bf16", "bfloat16 trains."
+    FP16 = "fp16", "float16 trains."
+    FP64 = "fp64", "float64 computes."
+    TRITON = "triton", "Triton kernels run."
+    UNTOUCHED_ENVIRONMENT = "untouched_environment", "Imports and construction leave os.environ as it is."
+    UNTOUCHED_SETTINGS = "untouched_settings", "Construction leaves torch's global settings as they are."
+    ZERO3_RANKS = "zero3_ranks", "DeepSpeed trains at ZeRO stage 3 over several ranks."
+    ALL_REDUCE_MAX = "all_reduce_max", "The backend reduces by maximum."
+    ASYNCHRONOUS_ALL_REDUCE = (
+        "asynchronous_all_reduce",
+        "`all_reduce(async_op=True)` returns a handle to wait for.",
+    )
+    BROADCAST = "broadcast", "The backend broadcasts."
+    ALL_GATHER_INTO_TENSOR = "all_gather_into_tensor", "The backend gathers into one tensor."
+    REDUCE_SCATTER_TENSOR = "reduce_scatter_tensor", "The backend reduces and scatters one tensor."
+    ALL_TO_ALL_SINGLE = "all_to_all_single", "The backend exchanges parts of one tensor."
+    SEND_AND_RECEIVE = "send_and_receive", "The backend sends from rank to rank."
+    ALL_GATHER_OBJECT = "all_gather_object", "The backend gathers pickled objects."
+
+
+ENTRY_POINT_GROUP = "accel.vendors"
+
+#: Version of the interface for which vendor packages are written. Increased when packages for the previous version
+#: would no longer work. Version 1 was everything before `Vendor.interface` was required.
+INTERFACE_VERSION = 2
+
+#: Marks an omitted priority; an int, so that the field has one type.
+_FROM_CASCADE = -(2**63)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known without importing anything.
+
+    runtime:  the vendor's PyTorch runtime is installed in a usable version.
+    hardware: there are device files or a driver, with or without a runtime; None if only the runtime can find out.
+    reason:   one sentence for the user.
+    untested: a warning for when the vendor is chosen, such as a release that was not tried; empty for none.
+    """
+
+    runtime: bool
+    hardware: bool | None
+    reason: str
+    untested: str = ""
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """The number of usable devices according to the imported runtime, and the reason in one sentence."""
+
+    devices: int
+    reason: str
+
+
+class Probe(Protocol):
+    """Probe for a device; a vendor's probe.py is a module with these two functions."""
+
+    def evidence(self) -> Evidence:
+        """Check metadata, files and device files. Must not import a runtime, open a device or print."""
+        ...
+
+    def confirm(self) -> Confirmation:
+        """Import the runtime and count devices, without opening a device context."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vendor:
+    """The record of an accelerator.
+
+    key:          the value of DS_ACCELERATOR that selects it.
+    interface:    the INTERFACE_VERSION for which the package was written, as a literal, not the constant.
+    accelerator:  dotted name of the class, `package.module:Class`.
+    probe:        dotted name of the module or object that has `evidence()` and `confirm()`.
+    distribution: the package name for `pip install`.
+    requires:     name of the runtime in messages (`torch_npu`).
+    install:      how to install the runtime beside the torch that is here, as advice for a user. `{torch}` stands for
+                  torch's version, `{release}` for that without the build (`2.13.0`).
+    variant:      distinguishes vendors that share a key (`ipex` and `native` for xpu).
+    priority:     the present vendor with the highest priority is chosen. Default: that of key and variant in
+                  DeepSpeed's cascade (docs/selection.md), whose numbers leave gaps for third parties.
+    privateuse1:  the name under which the runtime claims torch's PrivateUse1 slot, if it does.
+    yields_to:    keys that are chosen instead of this vendor if they are present, whatever the priorities.
+    imports_deepspeed: the class derives from DeepSpeed's own. deepspeed is then imported before it; otherwise
+                  the import of deepspeed would need the accelerator that is being constructed.
+    variables:    environment variables of the package, listed by `accel env`.
+
+    Raises TypeError for an invalid field.
+    """
+
+    key: str
+    interface: int
+    accelerator: str
+    probe: str
+    distribution: str
+    requires: str
+    install: str = ""
+    variant: str = ""
+    priority: int = _FROM_CASCADE
+    privateuse1: str = ""
+    yields_to: tuple[str, ...] = ()
+    imports_deepspeed: bool = False
+    variables: tuple[Variable, ...] = ()
+    version: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        # Otherwise the mistake would become visible only during the selection, for all users.
+        if not (self.key and isinstance(self.key, str)):
+            raise TypeError(f"a vendor needs a key: {self.key!r}")
+        if self.priority == _FROM_CASCADE:
+            object.__setattr__(self, "priority", self._cascade_priority())
+        for name in ("priority", "interface"):
+            value = getattr(self, name)
+            if type(value) is not int:
+                raise TypeError(f"the {name} of the vendor {self.key!r} has to be an integer, not {value!r}")
+
+    def _cascade_priority(self) -> int:
+        try:
+            return cascade.priority(self.key, self.variant)
+        except KeyError:
+            raise TypeError(
+                f"the vendor {self.label!r} needs a priority: DeepSpeed's cascade has no such key"
+            ) from None
+
+    @property
+    def label(self) -> str:
+        """The key, with the variant if there is one: `xpu (native)`."""
+        return f"{self.key} ({self.variant})" if self.variant else self.key
+
+    def evidence(self) -> Evidence:
+        """Return the evidence of the probe; imports no runtime."""
+        return self._probe().evidence()
+
+    def confirm(self) -> Confirmation:
+        """Return the confirmation of the probe, which imports its runtime and counts devices."""
+        return self._probe().confirm()
+
+    def how_to_install(self) -> str:
+        """Return the advice for installing the runtime beside the installed torch; empty if the record has none."""
+        try:
+            torch = importlib.metadata.version("torch")
+        except importlib.metadata.PackageNotFoundError:
+            return f"install torch; then {self._install('<its version>')}" if self.install else ""
+        return self._install(torch)
+
+    def _install(self, torch: str) -> str:
+        return self.install.replace("{torch}", torch).replace("{release}", torch.partition("+")[0])
+
+    def _probe(self) -> Probe:
+        probe: Probe = pkgutil.resolve_name(self.probe)
+        return probe
+
+
+# -------------------------------------------------------------------------------------- interface numbers
+
+# A core takes packages of its own interface number and of the one before. Each number comes with one minor release of
+# accel-core: 2 with 0.1, 3 with 0.2. So a package's requirement on accel-core excludes the releases that refuse it, and
+# pip sees it. The promise begins with release 0.1.0: until then a number may change without an adapter, so nothing
+# takes number 1.
+
+
+@dataclass(frozen=True)
+class Change:
+    """What came with an interface number.
+
+    sentence: what is different for a vendor package.
+    adapt:    makes a record of the number before work with this one. What else a package of that number needs is
+              kept in the code: default values of new methods, old names by `deprecated_names`.
+    """
+
+    sentence: str
+    adapt: Callable[[Vendor], Vendor] = lambda vendor: vendor
+
+
+#: By number. A new number has an entry here for as long as core takes the number before it.
+CHANGES: Mapping[int, Change] = {}
+
+
+def release(number: int) -> str:
+    """Return the minor release of accel-core that has this interface number, such as `0.1`."""
+    return f"0.{number - 1}"
+
+
+def core_requirement(number: int) -> str:
+    """Return the requirement of a package that is written for this interface number.
+
+    It admits the releases with this number and with the next, and no release that refuses the package.
+    """
+    return f"accel-core>={release(number)},<{release(number + 2)}"
+
+
+def supported_interfaces() -> tuple[int, ...]:
+    """Return the interface numbers of the packages that this core takes, its own first."""
+    before = INTERFACE_VERSION - 1
+    return (INTERFACE_VERSION, before) if INTERFACE_VERSION in CHANGES else (INTERFACE_VERSION,)
+
+
+def deprecation(number: int) -> str:
+    """Return a sentence about an older number that core still takes; empty for its own."""
+    if number == INTERFACE_VERSION:
+        return ""
+    return (
+        f"it is written for interface {number}, which accel-core takes until {release(number + 2)}; "
+        f"interface {INTERFACE_VERSION}: {CHANGES[INTERFACE_VERSION].sentence}"
+    )
+
+
+def adapted(vendor: Vendor) -> Vendor:
+    """Return a record of a supported number as one that this core works with; warns if its number is the older."""
+    if said := deprecation(vendor.interface):
+        warnings.warn(f"{vendor.distribution}: {said}", DeprecationWarning, stacklevel=2)
+        return CHANGES[INTERFACE_VERSION].adapt(vendor)
+    return vendor
+
+
+def deprecated_names(package: str, moved: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a public package for names that its interface number has given up.
+
+    moved: the old names, and what each is now, as `module:name`.
+    """
+
+    def load(name: str) -> Any:
+        if name not in moved:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        now = moved[name].replace(":", ".")
+        warnings.warn(
+            f"{package}.{name} is {now} since interface {INTERFACE_VERSION}; the old name ends with accel-core "
+            f"{release(INTERFACE_VERSION + 1)}",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return pkgutil.resolve_name(moved[name])
+
+    return load
+
+
+# ------------------------------------------------------------------------------------- helpers for probes
+
+_ASSIGNED = re.compile(r"""^(\w+)\s*(?::[^=\n]+)?=\s*["']([^"'\n]*)["']""", re.MULTILINE)
+
+
+def distribution_version(name: str) -> str | None:
+    """Return the version of an installed distribution, None if it is not installed."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def declaring_package(point: importlib.metadata.EntryPoint) -> tuple[str, str]:
+    """Return name and version of the package that declares an entry point."""
+    dist = point.dist
+    return (dist.name, dist.version) if dist is not None else (point.value.partition(".")[0], "")
+
+
+def module_exists(name: str) -> bool:
+    """Return whether a top-level module can be found. Does not import it."""
+    try:
+        return importlib.util.find_spec(name.partition(".")[0]) is not None
+    except (ImportError, ValueError, AttributeError):
+        # ValueError: a module without a spec was put into sys.modules. It can be imported.
+        return name in sys.modules
+
+
+def deepspeed_folder() -> Path | None:
+    """Return the folder of the installed deepspeed, None if it is not installed. Does not import it."""
+    if "deepspeed" in sys.modules:
+        spec = getattr(sys.modules["deepspeed"], "__spec__", None)
+    else:
+        # Not importlib.util.find_spec, which would have our own finder register the hooks.
+        finders = (finder for finder in sys.meta_path if finder is not activate.DeepSpeedImportFinder)
+        spec = next(filter(None, map(_finds_deepspeed, finders)), None)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+def _finds_deepspeed(finder: Any) -> ModuleSpec | None:
+    find = getattr(finder, "find_spec", None)
+    found: ModuleSpec | None = find("deepspeed", None) if find else None
+    return found
+
+
+def in_range(version: str, specifier: str) -> bool:
+    """Return whether a version is in a range such as `>=2.1,<2.15`; pre-releases and local versions count."""
+    try:
+        return SpecifierSet(specifier).contains(Version(version).public, prereleases=True)
+    except InvalidVersion:
+        return False
+
+
+def device_files(patterns: Iterable[str]) -> list[Path]:
+    """Return the device files that match glob patterns relative to the root (`dev/davinci[0-9]*`), sorted."""
+    root = system_root()
+    return sorted(file for pattern in patterns for file in root.glob(pattern))
+
+
+def runtime_evidence(
+    runtime: str, specifier: str, files: Sequence[str], *notes: str, distribution: str = ""
+) -> Evidence:
+    """Return the evidence for a device whose runtime is a distribution; imports nothing.
+
+    runtime:      module of the runtime (`torch_npu`).
+    specifier:    range of the releases that were tested; others are used with a warning.
+    files:        glob patterns of its device files, relative to the root.
+    notes:        additional sentences for the reason.
+    distribution: name of the distribution, if it is not that of the module.
+    """
+    name = distribution or runtime
+    version = distribution_version(name)
+    present = device_files(files)
+    if version is None:
+        return Evidence(False, bool(present), f"{name} is not installed")
+    untested = "" if in_range(version, specifier) else f"{name} {version} was not tested; {specifier} was"
+    found = f"{present[0]} exists" if present else f"no device file {' or '.join(files)}"
+    reason = "; ".join((untested or f"{name} {version}", *notes, found))
+    return Evidence(True, bool(present), reason, untested)
+
+
+def torch_build(attribute: str) -> str | None:
+    """Return a field of `torch.version` (`cuda`, `hip`, `xpu`), from the file if torch is not imported.
+
+    A recorded machine (ACCEL_SYSROOT) may have its own torch/version.py.
+    """
+    recorded = system_root() / "torch" / "version.py"
+    if recorded.is_file():
+        return _texts_in(recorded).get(attribute)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        value = getattr(getattr(torch, "version", None), attribute, None)
+        return None if value is None else str(value)
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    return _texts_in(Path(spec.origin).with_name("version.py")).get(attribute)
+
+
+def _texts_in(version_file: Path) -> dict[str, str]:
+    """Return the texts that are assigned in a `version.py`: `cuda: Optional[str] = '12.4'`."""
+    try:
+        text = version_file.read_text(encoding="utf-8")
+    except OSError:
+        return {}
+    return dict(_ASSIGNED.findall(text))
+
+
+class Collectives(NamedTuple):
+    """A backend name for `torch.distributed.init_process_group`, and the reason for it."""
+
+    backend: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Bindings:
+    """A package whose import registers a backend of torch.distributed.
+
+    module:       name of the module.
+    distribution: name of the distribution, for its version.
+    backend:      name of the backend that it registers.
+    device:       torch device type that the backend has to support.
+    """
+
+    module: str
+    distribution: str
+    backend: str
+    device: str
+
+    def fault(self) -> str | None:
+        """Return why the backend cannot be used; None if it can. Does not raise.
+
+        The first call imports the package; the result is cached.
+        """
+        return _fault(self)
+
+    def or_else(self, otherwise: str) -> Collectives:
+        """Return this backend if it can be used, else the other one with the reason."""
+        fault = self.fault()
+        if fault is None:
+            return Collectives(self.backend, f"{self.module} is installed and serves this torch")
+        return Collectives(otherwise, fault)
+
+
+@functools.cache
+def _fault(bindings: Bindings) -> str | None:
+    module = bindings.module
+    try:
+        if importlib.util.find_spec(module) is None:
+            return f"{module} is not installed"
+        # Checked before the import: native code built for another torch may end the process.
+        if mismatch := _mismatch(module, distribution_version(bindings.distribution)):
+            return mismatch
+        imported = importlib.import_module(module)
+        if mismatch := _mismatch(module, getattr(imported, "__version__", None)):
+            return mismatch
+    except (Exception, SystemExit) as error:
+        return f"{module} fails to import: {type(error).__name__}: {error}"
+    return _unregistered(bindings)
+
+
+def _mismatch(module: str, version: str | None) -> str | None:
+    if version is None:
+        return None
+    import torch
+
+    try:
+        same = Version(version).release[:2] == Version(torch.__version__).release[:2]
+    except InvalidVersion as error:
+        return f"{module} has no readable version: {error}"
+    return None if same else f"{module} {version} is built for another torch than {torch.__version__}"
+
+
+def _unregistered(bindings: Bindings) -> str | None:
+    from torch import distributed
+
+    name = bindings.backend
+    if not (distributed.is_available() and distributed.is_backend_available(name)):
+        return f"{bindings.module} is imported but registers no backend named {name}"
+    devices = distributed.Backend.backend_capability.get(name, [bindings.device])
+    if bindings.device not in devices:
+        return f"{bindings.module} registers {name} for {', '.join(devices)}, not for {bindings.device}"
+    return None

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from accel_core.env import system_root
 from accel_core.errors import AccelError
-from accel_core.vendor.probing import system_root
 
 _CPU_LIST = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
 #: Linux supports at most 8192 CPUs. A much larger number means a damaged file, and would fill the memory.

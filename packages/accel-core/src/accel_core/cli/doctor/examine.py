@@ -40,8 +40,13 @@ from accel_core.upstream import patches, program
 from accel_core.upstream.backends import StockDeepSpeed
 from accel_core.upstream.contract import SUPPORTED, TRIED, TRIED_TORCH
 from accel_core.upstream.patches import Status
-from accel_core.vendor import ENTRY_POINT_GROUP, distribution_version, in_range, module_exists
-from accel_core.vendor.probing import declaring_package
+from accel_core.vendor import (
+    ENTRY_POINT_GROUP,
+    declaring_package,
+    distribution_version,
+    in_range,
+    module_exists,
+)
 
 #: Entry points of this group are called at the end of `import torch`.
 TORCH_GROUP = "torch.backends"

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from accel_core.errors import UnknownBuilder
-from accel_core.op_builder.base import OpTable
+from accel_core.op_builder import OpTable
 from accel_core.op_builder.names import UPSTREAM
 from accel_core.selection.candidates import discover
 
