@@ -8,6 +8,7 @@ import argparse
 import dataclasses
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -186,79 +187,47 @@ def parsed(args: argparse.Namespace) -> Options:
 
 def check(given: Options) -> None:
     """Raise `InvalidArguments` for options that contradict each other, and for impossible values."""
-    program, plan, emit = given.script is not None, given.plan is not None, given.emit
-    resources = [(text, _RESOURCE.fullmatch(text)) for text in given.resource if emit]
-    #: Whether a rule is broken; what is found, expected, and to be done then.
-    rules = (
-        (
-            plan and program,
-            "--plan and a program",
-            "one of them",
-            "leave out the program: a plan has its own",
-        ),
-        (not plan and not program, "no program", "a script with its arguments", "name the script"),
-        (
-            given.module and given.no_python,
-            "--module and --no_python",
-            "one of them",
-            "leave out --no_python",
-        ),
-        (given.json and not given.dry_run, "--json without --dry_run", "both", "add --dry_run"),
-        *(
-            (
-                port is not None and not 0 < port < 65536,
-                f"{option} {port}",
-                "a port from 1 to 65535",
-                f"correct {option}",
-            )
-            for option, port in (("--master_port", given.master_port), ("--ssh_port", given.ssh_port))
-        ),
-        (
-            given.no_ssh and given.node_rank < 0,
-            f"--no_ssh with --node_rank {given.node_rank}",
-            "the position of this host, from 0",
-            "add --node_rank",
-        ),
-        (
-            given.reserve_cores < 0,
-            f"--reserve_cores {given.reserve_cores}",
-            "0 or more",
-            "give a number of cores",
-        ),
-        (
-            given.master_addr != "" and not is_address(given.master_addr),
-            f"--master_addr {given.master_addr!r}",
-            "a host name or an address",
-            "correct --master_addr",
-        ),
-        (
-            emit in IN_CONTAINERS and not _IMAGE.fullmatch(given.image or ""),
-            f"--emit {emit} with --image {given.image!r:.80}",
-            "the container image that has the program",
-            "correct --image" if given.image else "add --image",
-        ),
-        (
-            emit is not None and not _JOB_NAME.fullmatch(given.job_name),
-            f"--job_name {given.job_name!r:.80}",
-            "lower-case letters, digits and hyphens, at most 40",
-            "correct --job_name",
-        ),
-        (
-            emit == "sbatch" and not all(map(str.isprintable, given.launcher_args)),
-            f"--launcher_args {given.launcher_args!r:.80}",
-            "options of sbatch without control characters, such as --partition=cpu",
-            "correct --launcher_args",
-        ),
-        *(
-            (
-                match is None or (emit == "ray" and match["unit"] != ""),
-                f"--resource {text!r:.80}",
-                "NAME=N, such as cpu=64; for ray without a unit",
-                "correct --resource",
-            )
-            for text, match in resources
-        ),
-    )
-    for broken, found, expected, do in rules:
-        if broken:
-            raise InvalidArguments(what="cannot use these arguments", found=found, expected=expected, do=do)
+    for found, expected, do in _faults(given):
+        raise InvalidArguments(what="cannot use these arguments", found=found, expected=expected, do=do)
+
+
+def _faults(given: Options) -> Iterator[tuple[str, str, str]]:
+    """Yield for each broken rule what is found, what is expected, and what to do."""
+    if given.plan is not None and given.script is not None:
+        yield "--plan and a program", "one of them", "leave out the program: a plan has its own"
+    if given.plan is None and given.script is None:
+        yield "no program", "a script with its arguments", "name the script"
+    if given.module and given.no_python:
+        yield "--module and --no_python", "one of them", "leave out --no_python"
+    if given.json and not given.dry_run:
+        yield "--json without --dry_run", "both", "add --dry_run"
+    for option, port in (("--master_port", given.master_port), ("--ssh_port", given.ssh_port)):
+        if port is not None and not 0 < port < 65536:
+            yield f"{option} {port}", "a port from 1 to 65535", f"correct {option}"
+    if given.no_ssh and given.node_rank < 0:
+        found = f"--no_ssh with --node_rank {given.node_rank}"
+        yield found, "the position of this host, from 0", "add --node_rank"
+    if given.reserve_cores < 0:
+        yield f"--reserve_cores {given.reserve_cores}", "0 or more", "give a number of cores"
+    if given.master_addr and not is_address(given.master_addr):
+        yield f"--master_addr {given.master_addr!r}", "a host name or an address", "correct --master_addr"
+    if given.emit is not None:
+        yield from _faults_of_emit(given, given.emit)
+
+
+def _faults_of_emit(given: Options, emit: str) -> Iterator[tuple[str, str, str]]:
+    if emit in IN_CONTAINERS and not _IMAGE.fullmatch(given.image or ""):
+        found = f"--emit {emit} with --image {given.image!r:.80}"
+        do = "correct --image" if given.image else "add --image"
+        yield found, "the container image that has the program", do
+    if not _JOB_NAME.fullmatch(given.job_name):
+        expected = "lower-case letters, digits and hyphens, at most 40"
+        yield f"--job_name {given.job_name!r:.80}", expected, "correct --job_name"
+    if emit == "sbatch" and not all(map(str.isprintable, given.launcher_args)):
+        expected = "options of sbatch without control characters, such as --partition=cpu"
+        yield f"--launcher_args {given.launcher_args!r:.80}", expected, "correct --launcher_args"
+    for text in given.resource:
+        match = _RESOURCE.fullmatch(text)
+        if match is None or (emit == "ray" and match["unit"]):
+            expected = "NAME=N, such as cpu=64; for ray without a unit"
+            yield f"--resource {text!r:.80}", expected, "correct --resource"
