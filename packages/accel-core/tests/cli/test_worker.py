@@ -55,7 +55,7 @@ serve({handler.__name__: handler for handler in (until, say, abort, fork)})
 @pytest.fixture
 def worker(tmp_path: Path) -> Iterator[Worker]:
     (tmp_path / "toy_answers.py").write_text(ANSWERS)
-    worker = Worker("toy_answers", PYTHONPATH=str(tmp_path))
+    worker = Worker("-m", "toy_answers", PYTHONPATH=str(tmp_path))
     yield worker
     worker.close()
 

@@ -1,20 +1,18 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Child processes that may crash, hang or print: run source text in one, or a worker that handles requests in sequence.
+"""Child processes that may crash, hang or print: workers, which handle requests in sequence.
 
-A child leads its own process group and its working directory is temporary. Requests and replies have a pipe of their
-own, because runtimes print on stdout and read stdin.
+Requests and replies have a pipe of their own, because runtimes print on stdout and read stdin.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -37,7 +35,7 @@ class Reply:
     answer:    its result; empty if none.
     failure:   how it ended early (`did not answer within 10 s`); empty on success.
     output:    the end of its stdout and stderr.
-    last_line: the last line that the runtime printed during a failed request to a worker.
+    last_line: the last line that the runtime printed during a failed request.
     """
 
     answer: dict[str, Any] = field(default_factory=dict)
@@ -46,37 +44,31 @@ class Reply:
     last_line: str = ""
 
 
-def ask_source(source: str, *, seconds: float) -> Reply:
-    """Run source text with `python -c` and return its result; kills its process group after `seconds`.
-
-    The program writes the result to the file that follows `--answer`.
-    """
-    with TemporaryDirectory(prefix="accel-") as folder:
-        answer_path, output = Path(folder, "answer.json"), Path(folder, "output")
-        process = _start(["-c", source, "--answer", str(answer_path)], output)
-        try:
-            status = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            status = None
-        finally:
-            _kill_group(process)
-        answer = json.loads(answer_path.read_text(encoding="utf-8")) if answer_path.exists() else {}
-        failure = _ending(status, seconds) if status != 0 or not answer else ""
-        return Reply(answer, failure, _end_of(output))
-
-
 class Worker:
-    """Runs `python -m module`, which calls `serve`. A worker cannot be used after a failed reply."""
+    """Runs Python with these arguments: `-m` and a module that calls `serve`, or `-c` and a program that sends once.
 
-    def __init__(self, module: str, **environment: str) -> None:
+    The last argument that it gets is the number of the descriptor of its `Connection`. It leads a process group, and
+    its working directory is temporary. A worker cannot be used after a failed reply.
+    """
+
+    def __init__(self, *arguments: str, **environment: str) -> None:
         self._folder = TemporaryDirectory(prefix="accel-")
         self._output = Path(self._folder.name, "output")
         self._pipe, theirs = Pipe()
         #: Bytes that were printed before the request.
         self._printed = 0
-        with theirs:
+        with theirs, self._output.open("wb") as output:
             number = theirs.fileno()
-            self._process = _start(["-m", module, str(number)], self._output, environment, (number,))
+            self._process = subprocess.Popen(
+                [sys.executable, *arguments, str(number)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=self._folder.name,
+                env={**_environment(), **environment},
+                start_new_session=True,
+                pass_fds=(number,),
+            )
 
     def ask(self, seconds: float, what: str, *arguments: Any) -> Reply:
         """Send a request and wait up to `seconds` for the reply."""
@@ -117,7 +109,8 @@ class Worker:
             self._wait_a_moment()
         failure = _ending(self._process.poll(), seconds)
         _kill_group(self._process)
-        reply = Reply({}, failure, _end_of(self._output), self._last_line())
+        output = self._output.read_text(encoding="utf-8", errors="replace")[-_KEPT:]
+        reply = Reply({}, failure, output, self._last_line())
         self.close()
         return reply
 
@@ -158,38 +151,14 @@ def serve(handlers: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
         os._exit(0)
 
 
-def _start(
-    arguments: Sequence[str],
-    output: Path,
-    more: Mapping[str, str] | None = None,
-    descriptors: Sequence[int] = (),
-) -> subprocess.Popen[bytes]:
-    """Start Python as the leader of a process group, in the folder of `output`, to which it prints.
-
-    more:        additional environment variables.
-    descriptors: file descriptors that it inherits.
-    """
+def _environment() -> dict[str, str]:
     # The child runs in another directory, so that the user's current one shadows no module. Relative entries
     # of PYTHONPATH therefore become absolute. The fault handler prints the Python line of a crash.
     environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
     if environment.get("PYTHONPATH"):
         entries = environment["PYTHONPATH"].split(os.pathsep)
         environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in entries if entry)
-    with output.open("wb") as printed:
-        return subprocess.Popen(
-            [sys.executable, *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=printed,
-            stderr=printed,
-            cwd=output.parent,
-            env={**environment, **(more or {})},
-            start_new_session=True,
-            pass_fds=descriptors,
-        )
-
-
-def _end_of(output: Path) -> str:
-    return output.read_text(encoding="utf-8", errors="replace")[-_KEPT:]
+    return environment
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

@@ -24,7 +24,6 @@ from packaging.requirements import InvalidRequirement, Requirement
 from accel_core import env
 from accel_core.__about__ import __version__
 from accel_core.cascade import pip_install
-from accel_core.cli import child
 from accel_core.cli.child import Reply, Worker
 from accel_core.errors import InvalidEnvironment
 from accel_core.selection.candidates import Candidate, CandidateSet, State
@@ -166,7 +165,7 @@ def _unmet_by(name: str) -> list[Unmet]:
     return lacks
 
 
-STEPS = "accel_core.cli.doctor.steps"
+STEPS = ("-m", "accel_core.cli.doctor.steps")
 _TORCH_SAYS = re.compile(r"Failed to load the backend extension: (\S+?)\. ")
 
 
@@ -237,7 +236,7 @@ def _shadow() -> str:
 
 def _culprit(seconds: float) -> tuple[bool, str]:
     """Whether torch can be imported without extensions, and the first extension whose call fails."""
-    worker = Worker(STEPS, **{AUTOLOAD: "0"})
+    worker = Worker(*STEPS, **{AUTOLOAD: "0"})
     try:
         if not worker.ask(seconds, "torch").answer.get("version"):
             return False, ""
@@ -298,7 +297,7 @@ class Children:
         if candidate.privateuse1 and self._claimed not in ("", candidate.privateuse1):
             # A backend that torch loads by itself would hold PrivateUse1.
             environment[AUTOLOAD] = "0"
-        with closing(Worker(STEPS, **environment)) as worker:
+        with closing(Worker(*STEPS, **environment)) as worker:
             reply = worker.ask(self._seconds, "confirm", candidate)
             return self._read(candidate, reply, "its runtime")
 
@@ -308,7 +307,7 @@ class Children:
             self._worker.close()
 
     def _ask(self, seconds: float, step: str, candidate: Candidate) -> Reply:
-        worker = self._worker or Worker(STEPS, **self._environment)
+        worker = self._worker or Worker(*STEPS, **self._environment)
         reply = worker.ask(seconds, step, candidate)
         self._worker = None if reply.failure else worker
         ended = reply.failure or reply.answer.get("interrupted", "")
@@ -376,7 +375,8 @@ def of_deepspeed(torch: Torch, deepspeed: DeepSpeed, core: Outcome) -> Outcome:
 def run_program(seconds: float) -> Outcome:
     """Return the outcome of a child that imports torch and deepspeed, and accel_core only through torch."""
     source = Path(program.__file__).read_text(encoding="utf-8")
-    reply = child.ask_source(source, seconds=seconds)
+    with closing(Worker("-c", source)) as worker:
+        reply = worker.receive(seconds)
     if reply.failure:
         return Outcome(error=f"its process {reply.failure}")
     return Outcome(reply.answer["accelerator"], reply.answer["error"])
@@ -450,7 +450,7 @@ def _worker() -> Worker | None:
     """Start the child that takes the steps of a run; it begins to import torch. None without torch."""
     if not module_exists("torch"):
         return None
-    worker = Worker(STEPS)
+    worker = Worker(*STEPS)
     worker.send("torch")
     return worker
 

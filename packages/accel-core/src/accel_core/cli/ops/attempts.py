@@ -25,7 +25,7 @@ from accel_core.cli.child import Reply, Worker
 from accel_core.cli.ops.listing import FAILED, MISSING, SERVED, Row, with_packages
 from accel_core.errors import AcceleratorBroken
 
-_STEPS = "accel_core.cli.ops.steps"
+_STEPS = ("-m", "accel_core.cli.ops.steps")
 #: Time limit of the selection, which imports torch and a runtime.
 SELECTION_SECONDS = 600.0
 #: Interval at which a display is updated while nothing else happens.
@@ -71,7 +71,7 @@ def attempt(
     """
     device, rows, left = "", dict[str, Row](), list[str]()
     while not rows or left:
-        with closing(Worker(_STEPS)) as worker:
+        with closing(Worker(*_STEPS)) as worker:
             worker.send("select", *(left or builders))
             reply = _reply(worker, SELECTION_SECONDS, partial(display.waiting, ""))
             if reply.failure:
