@@ -35,30 +35,6 @@ _REMINDER_SECONDS = 10
 SELECTING = "importing torch and selecting the accelerator"
 
 
-class Refused(Exception):
-    """No op can be tried. usage: a builder that does not exist was named."""
-
-    def __init__(self, text: str, usage: bool) -> None:
-        super().__init__(text)
-        self.usage = usage
-
-
-class Display:
-    """Shows nothing. builder: the op at work, empty while the accelerator is selected."""
-
-    def selected(self, device: str, rows: Mapping[str, Row]) -> None:
-        """Show the accelerator, and a row for each op, served or missing."""
-
-    def waiting(self, builder: str, seconds: float) -> None:
-        """Show that the op is being loaded for so long."""
-
-    def tried(self, row: Row) -> None:
-        """Show an op that was loaded (and run, if requested), or failed."""
-
-    def stop(self) -> None:
-        """Show the remaining rows; called once."""
-
-
 def attempt(
     builders: Sequence[str], action: str, seconds: float, display: Display
 ) -> tuple[str, dict[str, Row]]:
@@ -67,7 +43,8 @@ def attempt(
     action:  `build` loads each op, `test` runs it as well.
     seconds: time limit of each op.
 
-    Raises Refused, and AcceleratorBroken if the selection crashes or exceeds its time limit.
+    Raises UnknownBuilder, the error of a failed selection, and AcceleratorBroken if the selection crashes or exceeds
+    its time limit.
     """
     device, rows, left = "", dict[str, Row](), list[str]()
     while not rows or left:
@@ -76,8 +53,8 @@ def attempt(
             reply = _reply(worker, SELECTION_SECONDS, partial(display.waiting, ""))
             if reply.failure:
                 raise _broken(_ending(reply))
-            if "refused" in reply.answer:
-                raise Refused(reply.answer["refused"], reply.answer["usage"])
+            if "error" in reply.answer:
+                raise reply.answer["error"]
             found: list[Row] = reply.answer["rows"]
             served = [row.builder for row in found if row.state == SERVED]
             if not rows:
@@ -131,58 +108,64 @@ def _broken(found: str) -> AcceleratorBroken:
     )
 
 
+class Display:
+    """Prints a line for each op as soon as it is tried, and the missing ops at the end. quiet: prints nothing."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self._quiet, self._reminders = quiet, 0
+        self._device, self._rows = "", dict[str, Row]()
+
+    def selected(self, device: str, rows: Mapping[str, Row]) -> None:
+        """Show the accelerator, and a row for each op, served or missing."""
+        self._device, self._rows, self._reminders = device, dict(rows), 0
+
+    def waiting(self, builder: str, seconds: float) -> None:
+        """Show that the op is being loaded for so long; an empty builder: the accelerator is being selected."""
+        if seconds >= _REMINDER_SECONDS * (self._reminders + 1):
+            self._reminders += 1
+            self._print(f"{builder or SELECTING}: {seconds:.0f} s so far")
+
+    def tried(self, row: Row) -> None:
+        """Show an op that was loaded (and run, if requested), or failed."""
+        self._reminders = 0
+        self._print(self._line(row))
+
+    def stop(self) -> None:
+        """Show the remaining rows; called once."""
+        for row in self._rows.values():
+            if row.state == MISSING:
+                self._print(self._line(row))
+
+    def _line(self, row: Row) -> str:
+        return _line(row, _width(self._rows.values()), self._device)
+
+    def _print(self, line: str) -> None:
+        if not self._quiet:
+            print(line, flush=True)
+
+
 @contextlib.contextmanager
 def progress(action: str, quiet: bool) -> Iterator[Display]:
     """Yield the display for standard output: none if `quiet`, a live table on a terminal, lines elsewhere."""
     console = Console(highlight=False)
     live = console.is_terminal and not quiet
-    display = Display() if quiet else _LiveTable(console, action) if live else _Lines()
+    display = _LiveTable(console, action) if live else Display(quiet)
     try:
         yield display
     finally:
         display.stop()
 
 
-class _Lines(Display):
-    """A line for each op as soon as it is tried; missing ops at the end."""
-
-    def __init__(self) -> None:
-        self._device = ""
-        self._missing: list[Row] = []
-        self._columns = 0
-        self._reminders = 0
-
-    def selected(self, device: str, rows: Mapping[str, Row]) -> None:
-        self._device, self._columns, self._reminders = device, _width(rows.values()), 0
-        self._missing = [row for row in rows.values() if row.state == MISSING]
-
-    def waiting(self, builder: str, seconds: float) -> None:
-        if seconds >= _REMINDER_SECONDS * (self._reminders + 1):
-            self._reminders += 1
-            print(f"{builder or SELECTING}: {seconds:.0f} s so far", flush=True)
-
-    def tried(self, row: Row) -> None:
-        self._reminders = 0
-        print(_line(row, self._columns, self._device), flush=True)
-
-    def stop(self) -> None:
-        for row in self._missing:
-            print(_line(row, self._columns, self._device))
-
-
 class _LiveTable(Display):
     """A table whose rows change while ops are tried."""
 
     def __init__(self, console: Console, action: str) -> None:
+        super().__init__()
         self._console = console
         self._verb = {"build": "loading", "test": "testing"}[action]
-        self._device, self._rows = "", dict[str, Row]()
         self._current, self._began = "", time.monotonic()
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4)
         self._live.start()
-
-    def selected(self, device: str, rows: Mapping[str, Row]) -> None:
-        self._device, self._rows = device, dict(rows)
 
     def waiting(self, builder: str, seconds: float) -> None:
         self._current, self._began = builder, time.monotonic() - seconds

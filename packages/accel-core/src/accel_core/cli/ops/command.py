@@ -52,22 +52,22 @@ def run(args: argparse.Namespace) -> int:
     """
     if args.action == "profile":
         return profile.run(args)
-    return _list(args) if args.action == "list" else _try(args)
+    try:
+        return _list(args) if args.action == "list" else _try(args)
+    except UnknownBuilder as error:
+        print(error, file=sys.stderr)
+        return _WRONG_USAGE
 
 
 def _list(args: argparse.Namespace) -> int:
     from accel_core.cli.ops import attempts
     from accel_core.cli.status import working
 
-    try:
-        with working(attempts.SELECTING, args.json):
-            from accel_core.api import get_accelerator
+    with working(attempts.SELECTING, args.json):
+        from accel_core.api import get_accelerator
 
-            accelerator = get_accelerator()
-            rows = listed(accelerator, args.builders)
-    except UnknownBuilder as error:
-        print(error, file=sys.stderr)
-        return _WRONG_USAGE
+        accelerator = get_accelerator()
+        rows = listed(accelerator, args.builders)
     device = accelerator.device_name()
     if args.json:
         _print_json(device, rows)
@@ -80,12 +80,8 @@ def _try(args: argparse.Namespace) -> int:
     """Load the ops in a child process, and run them for `test`. This process does not import torch."""
     from accel_core.cli.ops import attempts
 
-    try:
-        with attempts.progress(args.action, quiet=args.json) as display:
-            device, rows = attempts.attempt(args.builders, args.action, args.timeout, display)
-    except attempts.Refused as refusal:
-        print(refusal, file=sys.stderr)
-        return _WRONG_USAGE if refusal.usage else 1
+    with attempts.progress(args.action, quiet=args.json) as display:
+        device, rows = attempts.attempt(args.builders, args.action, args.timeout, display)
     if args.json:
         _print_json(device, rows.values())
     bad = (FAILED, MISSING) if args.builders else (FAILED,)

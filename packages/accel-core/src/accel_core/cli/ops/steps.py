@@ -11,13 +11,13 @@ from typing import Any
 from accel_core import api
 from accel_core.cli.child import serve
 from accel_core.cli.ops.listing import FAILED, OK, Row, listed
-from accel_core.errors import AccelError, UnknownBuilder, in_short
+from accel_core.errors import AccelError, in_short
 
 
 def select(*builders: str) -> dict[str, Any]:
     """Select the accelerator; returns its name and the rows of the builders (default: all).
 
-    Returns `refused`, with the error's text, if none can be selected or a builder is unknown.
+    Returns the error if none can be selected or a builder is unknown.
     """
     try:
         accelerator = api.get_accelerator()
@@ -25,7 +25,7 @@ def select(*builders: str) -> dict[str, Any]:
         sys.stdout.flush()  # later output belongs to the first op
         return {"device": accelerator.device_name(), "rows": rows}
     except AccelError as error:
-        return {"refused": str(error), "usage": isinstance(error, UnknownBuilder)}
+        return {"error": error}
 
 
 def build(name: str) -> dict[str, Any]:
