@@ -26,8 +26,8 @@ def chosen(monkeypatch: pytest.MonkeyPatch) -> Any:
     def choose(mask: str, *options: str, traits: Any = ()) -> Any:
         monkeypatch.setenv(NAME, mask)
         accelerator = SimpleNamespace(visible_devices_envs=lambda: [NAME], traits=dict.fromkeys(traits))
-        functions = ("parse_args", "parse_inclusion_exclusion", "fetch_hostfile")
-        module: Any = SimpleNamespace(**{name: getattr(stock, name) for name in functions})
+        functions = {name: getattr(stock, name) for name in ("parse_args", "parse_inclusion_exclusion")}
+        module: Any = SimpleNamespace(**functions)
         runner.patch(module, lambda: accelerator)
         args = module.parse_args([*options, "train.py"])
         return dict(

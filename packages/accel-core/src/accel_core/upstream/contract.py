@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from packaging.specifiers import SpecifierSet
@@ -41,7 +40,7 @@ def is_registered() -> bool:
     return _registered
 
 
-def register_interface(real_accelerator: ModuleType) -> bool:
+def register_interface() -> bool:
     """Register our interface; returns False if this release of DeepSpeed has abstract methods that we lack.
 
     Raises UnsupportedUpstream instead under ACCEL_STRICT=1.

@@ -8,6 +8,8 @@ If the bridge cannot be set up, the functions are replaced by ones that raise th
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import logging
 import sys
 from collections.abc import Callable, Mapping
@@ -28,7 +30,7 @@ def patch_accelerator(module: ModuleType, current: CurrentAccelerator) -> None:
     try:
         if not env.BRIDGE.on():
             return
-        if not contract.register_interface(module):
+        if not contract.register_interface():
             stock = module.get_accelerator
             _rebind({"get_accelerator": (stock, contract.without_cpu(stock, current.deepspeed))})
             return
@@ -41,39 +43,44 @@ def patch_accelerator(module: ModuleType, current: CurrentAccelerator) -> None:
         functions = {"get_accelerator": _raising(error), "set_accelerator": _raising(error)}
     else:
         _keep_or_warn(module, current)
+        torch_threads.finish_at_exit()
     _rebind({name: (getattr(module, name), function) for name, function in functions.items()})
     # Code may have bound upstream's function before; that function returns this variable.
     current.on_change(lambda accel: setattr(module, "ds_accelerator", accel))
 
 
-def patch_op_builder(module: ModuleType, current: CurrentAccelerator) -> None:
-    """Replace the builders of `deepspeed.ops.op_builder`, which has just been imported, by forwarding classes."""
-    contract.register_builders(module.OpBuilder)
-    _rebind(ops.forwarding(module, current.get))
-    current.on_change(ops.refresh)
-
-
-def patch_builder_import(module: ModuleType, current: CurrentAccelerator) -> None:
-    """Replace the builders that a module, just imported, has bound from a submodule of `deepspeed.ops.op_builder`."""
-    vars(module).update({name: new for name, (_, new) in ops.forwarding(module, current.get).items()})
-
-
-def patch_distributed(module: ModuleType, current: CurrentAccelerator) -> None:
-    """Replace `init_distributed` of `deepspeed.comm.comm`, which has just been imported; see also `torch_threads`."""
-    torch_threads.finish_at_exit()
-    stock = module.init_distributed
+def patch_deepspeed(engine: ModuleType, current: CurrentAccelerator) -> None:
+    """Replace builders and functions; `deepspeed.runtime.engine` has been imported, and what they are in before it."""
+    _patch_builders(current)
+    comm = importlib.import_module("deepspeed.comm.comm")
+    stock = comm.init_distributed
     _rebind({"init_distributed": (stock, distributed.explained(stock, current.get))})
-    distributed.gather_flat(module.TorchBackend)
+    distributed.gather_flat(comm.TorchBackend)
+    patches.patch_engine(engine)
+
+
+#: These bind builders from a submodule of `deepspeed.ops.op_builder`; not every release has both.
+_PAST_THE_TABLE = ("deepspeed.compile.util", "deepspeed.ops.pin_memory")
+
+
+def _patch_builders(current: CurrentAccelerator) -> None:
+    """Replace DeepSpeed's builders by forwarding classes."""
+    op_builder = importlib.import_module(ops.OP_BUILDER)
+    contract.register_builders(op_builder.OpBuilder)
+    _rebind(ops.forwarding(op_builder, current.get))
+    current.on_change(ops.refresh)
+    for name in _PAST_THE_TABLE:
+        with contextlib.suppress(ModuleNotFoundError):
+            module = importlib.import_module(name)
+            vars(module).update(
+                {builder: new for builder, (_, new) in ops.forwarding(module, current.get).items()}
+            )
 
 
 #: By module of DeepSpeed; called after its import if the bridge is on.
 _PATCHES: dict[str, Callable[[ModuleType, CurrentAccelerator], None]] = {
-    "deepspeed.ops.op_builder": patch_op_builder,
-    "deepspeed.compile.util": patch_builder_import,
-    "deepspeed.ops.pin_memory": patch_builder_import,
-    "deepspeed.comm.comm": patch_distributed,
+    "deepspeed.runtime.engine": patch_deepspeed,
     "deepspeed.launcher.runner": lambda module, current: runner.patch(module, current.get),
-    "deepspeed.runtime.engine": lambda module, _: patches.patch_engine(module),
     "deepspeed.inference.v2.modules.implementations": (
         lambda module, current: patches.patch_inference(module, current.get)
     ),

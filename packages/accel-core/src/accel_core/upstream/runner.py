@@ -34,7 +34,7 @@ class _Mask:
 
     def __init__(self, module: Any, current: Callable[[], Any]) -> None:
         self._parse, self._resolve = module.parse_args, module.parse_inclusion_exclusion
-        self._fetch, self._current = module.fetch_hostfile, current
+        self._current = current
         self._name, self._items, self._ranks = "", list[str](), -1
 
     def parse_args(self, *given: Any, **named: Any) -> Any:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,11 +66,8 @@ def format_cpu_list(numbers: Iterable[int]) -> str:
 
 
 SYSTEM = "sys/devices/system"
-#: Controller, mount point below sys/fs/cgroup and files of each version of the cgroup interface.
-_CPUSETS = (
-    ("", "", ("cpuset.cpus.effective",)),
-    ("cpuset", "cpuset", ("cpuset.effective_cpus", "cpuset.cpus")),
-)
+#: Files by controller; version 2 of the cgroup interface has all controllers in one group.
+_CPUSETS = {"": ("cpuset.cpus.effective",), "cpuset": ("cpuset.effective_cpus", "cpuset.cpus")}
 
 
 class NumaNode(NamedTuple):
@@ -173,8 +170,8 @@ def _affinity(root: Path) -> frozenset[int]:
 
 def _cpuset(root: Path) -> frozenset[int]:
     """Return the CPUs of this process's cpuset; empty if none is found."""
-    for folder, names in _cpuset_folders(root):
-        for name in names:
+    for controller, folder in control_groups(root, _CPUSETS):
+        for name in _CPUSETS[controller]:
             try:
                 if cpus := read_cpu_list(folder / name):
                     return cpus
@@ -183,20 +180,24 @@ def _cpuset(root: Path) -> frozenset[int]:
     return frozenset()
 
 
-def _cpuset_folders(root: Path) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """Yield the folders from this process's group up to the mount point, for each mounted version."""
+def control_groups(root: Path, wanted: Collection[str]) -> Iterator[tuple[str, Path]]:
+    """Yield controller and folder of this process's control groups, each followed by those above it.
+
+    wanted: controllers of version 1 of the interface, which are also mount points; the empty one is version 2.
+    """
     try:
         text = (root / "proc/self/cgroup").read_text(errors="replace")
     except OSError:
         return
     for controllers, path in re.findall(r"^[0-9]+:([^:]*):(/.*)$", text, re.MULTILINE):
-        for controller, mount_name, names in _CPUSETS:
+        for controller in wanted:
             if controller not in controllers.split(",") or ".." in path.split("/"):
                 continue
-            mount = root / "sys/fs/cgroup" / mount_name
+            mount = root / "sys/fs/cgroup" / controller
             group = mount / path.lstrip("/")
             # In a container the group is often mounted at the mount point itself, while its path is the host's.
-            yield from ((folder, names) for folder in (group, *group.parents) if folder.is_relative_to(mount))
+            folders = (folder for folder in (group, *group.parents) if folder.is_relative_to(mount))
+            yield from ((controller, folder) for folder in folders)
 
 
 def _digits(text: str) -> int | None:
