@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import psutil
 from typing_extensions import override
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_core.vendor.numa import control_groups
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -119,18 +119,16 @@ class Limit(NamedTuple):
 class _Files(NamedTuple):
     """File names in one version of the cgroup interface."""
 
-    controller: str
-    mount: str
     limit: str
     usage: str
     #: Key of memory.stat: page cache that the kernel reclaims before it refuses memory.
     reclaimable: str
 
 
-_VERSIONS = (
-    _Files("", "", "memory.max", "memory.current", "inactive_file"),
-    _Files("memory", "memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-)
+_VERSIONS = {
+    "": _Files("memory.max", "memory.current", "inactive_file"),
+    "memory": _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+}
 
 
 def group_limit(root: Path = Path("/")) -> Limit | None:
@@ -142,23 +140,14 @@ def group_limit(root: Path = Path("/")) -> Limit | None:
 
 
 def _bounds(root: Path) -> Iterator[Limit]:
-    """Yield the limits from this process's group up to the mount point, for each mounted version."""
-    groups = re.findall(r"^[0-9]+:([^:]*):(/.*)$", _text(root / "proc/self/cgroup"), re.MULTILINE)
-    for controllers, path in groups:
-        for files in _VERSIONS:
-            if files.controller not in controllers.split(","):
-                continue
-            mount = root / "sys/fs/cgroup" / files.mount
-            group = mount / path.lstrip("/")
-            # In a container the group is often mounted at the mount point itself, while its path is that of the
-            # host: those folders are missing, and the mount point has the limit.
-            for folder in (group, *group.parents):
-                limit, usage = _text(folder / files.limit).strip(), _text(folder / files.usage).strip()
-                # "max" (version 2) is no number; version 1 writes one beyond any machine.
-                if folder.is_relative_to(mount) and limit.isdecimal() and usage.isdecimal():
-                    reclaimable = int(_rows(folder / "memory.stat").get(files.reclaimable, "0"))
-                    used = max(int(usage) - reclaimable, 0)
-                    yield Limit(int(limit), max(int(limit) - used, 0))
+    for controller, folder in control_groups(root, _VERSIONS):
+        files = _VERSIONS[controller]
+        limit, usage = _text(folder / files.limit).strip(), _text(folder / files.usage).strip()
+        # "max" (version 2) is no number; version 1 writes one beyond any machine.
+        if limit.isdecimal() and usage.isdecimal():
+            reclaimable = int(_rows(folder / "memory.stat").get(files.reclaimable, "0"))
+            used = max(int(usage) - reclaimable, 0)
+            yield Limit(int(limit), max(int(limit) - used, 0))
 
 
 def _rows(path: Path) -> dict[str, str]:
