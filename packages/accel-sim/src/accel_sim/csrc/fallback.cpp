@@ -3,6 +3,7 @@
 // Every aten operator that has a CPU kernel, on the device: one boxed function that runs the CPU's kernel on
 // aliases of the device tensors. Nothing is copied.
 #include "aten.h"
+#include "dry.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -223,6 +224,10 @@ void compute(Call& call, Stack* stack) {
 
 template <c10::DispatchKey key>
 void run_on_host(const c10::OperatorHandle& op, Stack* stack) {
+  if (dry().on && key == c10::DispatchKey::CPU && !is_view(op) && is_large(op, *stack, dry().device_limit)) {
+    const auto device = dry_device(op, *stack);
+    if (device && run_shapes(op, stack, *device)) return;
+  }
   Call call(op, key);
   compute(call, stack);
   if (!call.makes_device_tensors || call.makes_host_tensors) return;

@@ -3,6 +3,7 @@
 // Operators that allocate, change a storage or cross devices, and those that torch composes differently for each device
 // type.
 #include "aten.h"
+#include "dry.h"
 #include "graphs.h"
 #include "order.h"
 
@@ -149,6 +150,10 @@ void run_copy(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   const auto& self = arguments[0].toTensor();
   const auto& source = arguments[1].toTensor();
   stack->push_back(self);
+  if (dry().on && static_cast<size_t>(self.numel() * self.itemsize()) > dry().device_limit) {
+    source.expand_as(self);  // raises for sizes that do not fit
+    return;
+  }
   if (deferring() && !is_recorded_only() && defer_copy(self, source, arguments[2].toBool())) return;
   at::AutoDispatchBelowADInplaceOrView below;
   Aliases aliases;

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
 // Memory of the device: host memory, counted and limited for each device; and page-locked host memory.
+#include "dry.h"
 #include "runtime.h"
 
 #include <c10/core/CPUAllocator.h>
@@ -70,6 +71,39 @@ class Account {
     reserve(used + bytes);
   }
 
+  // Dry mode: the allocator is modelled, and gives the address.
+  Piece* take_dry(size_t asked, int64_t stream, c10::DeviceIndex device) {
+    std::lock_guard<std::mutex> lock(mutex);
+    const auto usable = config().capacity - std::min(dry().reserve, config().capacity);
+    const auto limit = std::min(usable, static_cast<size_t>(static_cast<double>(config().capacity) * fraction));
+    auto* piece = model.take(asked, stream, limit);
+    follow_model();
+    if (!piece) {
+      stats.num_ooms++;
+      TORCH_CHECK_WITH(
+          OutOfMemoryError, false, upper_name(), " out of memory. Tried to allocate ", mebibytes(asked), ". ",
+          upper_name(), " ", static_cast<int>(device), " has a total capacity of ", mebibytes(config().capacity),
+          " of which ", mebibytes(limit - std::min(model.reserved, limit)), " is free. Of the allocated memory ",
+          mebibytes(model.allocated), " is allocated by PyTorch, and ", mebibytes(model.reserved - model.allocated),
+          " is reserved by PyTorch but unallocated (rehearsed; ", mebibytes(config().capacity - usable), " kept for the runtime).");
+    }
+    raise_by(stats.allocation, 1);
+    raise_by(stats.active, 1);
+    raise_by(stats.allocated_bytes, piece->size);
+    raise_by(stats.active_bytes, piece->size);
+    raise_by(stats.requested_bytes, asked);
+    return piece;
+  }
+
+  void give_back_dry(Piece* piece, size_t asked) {
+    const auto bytes = piece->size;
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      model.give_back(piece);
+    }
+    give_back(bytes, asked);
+  }
+
   void give_back(size_t bytes, size_t asked) {
     std::lock_guard<std::mutex> lock(mutex);
     lower_by(stats.allocation, 1);
@@ -81,6 +115,10 @@ class Account {
 
   void empty_cache() {
     std::lock_guard<std::mutex> lock(mutex);
+    if (dry().on) {
+      model.empty_cache();
+      return follow_model();
+    }
     const auto used = static_cast<size_t>(stats.allocated_bytes[0].current);
     const auto held = static_cast<size_t>(stats.reserved_bytes[0].current);
     const auto needed = std::min(rounded(used, kSegment), held);
@@ -94,8 +132,15 @@ class Account {
   std::mutex mutex;
   DeviceStats stats;
   double fraction = 1.0;  // of the capacity, that this process may use
+  CachingModel model;     // dry mode
 
  private:
+  void follow_model() {
+    const auto held = static_cast<size_t>(stats.reserved_bytes[0].current);
+    if (model.reserved > held) raise_by(stats.reserved_bytes, model.reserved - held);
+    if (model.reserved < held) lower_by(stats.reserved_bytes, held - model.reserved);
+    stats.num_alloc_retries = static_cast<int64_t>(model.retries);
+  }
   void reserve(size_t needed) {
     const auto held = static_cast<size_t>(stats.reserved_bytes[0].current);
     if (needed <= held) return;
@@ -117,7 +162,12 @@ std::atomic<uint64_t> g_ids{1};  // of blocks and of page-locked ranges
 void release(void* context) {
   auto* block = static_cast<Block*>(context);
   Observer::each([&](auto& observer) { observer.before_free(*block); });
-  account(block->device).give_back(rounded(block->bytes, kBlock), block->bytes);
+  if (block->piece) {
+    ledger().drop(block->key, static_cast<int64_t>(block->bytes));
+    account(block->device).give_back_dry(block->piece, block->bytes);
+  } else {
+    account(block->device).give_back(rounded(block->bytes, kBlock), block->bytes);
+  }
   delete block;
 }
 
@@ -170,6 +220,18 @@ class SimAllocator final : public c10::DeviceAllocator {
   }
 };
 
+// Memory of the model. host: a result that was computed in host memory, and stays there.
+c10::DataPtr allocate_dry(c10::DataPtr host, size_t bytes, c10::DeviceIndex device, uint64_t id, int64_t stream) {
+  const auto at = allocating();
+  auto& mine = account(device);
+  auto* piece = mine.take_dry(bytes, stream, device);
+  mark_used(device);
+  auto* data = host.get() ? host.get() : piece->data;
+  auto* block = new Block{std::move(host), bytes, device, id, stream, {}, piece, static_cast<uint64_t>(at.site) << 8};
+  ledger().add(block->key, static_cast<int64_t>(bytes), at.place, mine.model.allocated, mine.model.reserved);
+  return {data, block, &release, c10::Device(config().type, device)};
+}
+
 } // namespace
 
 void set_memory_fraction(c10::DeviceIndex index, double fraction) {
@@ -190,6 +252,7 @@ c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device) {
   const auto stream = current_stream(device);
   Allocation allocation{id, bytes, stream, host};
   Observer::each([&](auto& observer) { observer.before_allocation(allocation); });
+  if (dry().on && bytes) return allocate_dry(std::move(host), bytes, device, id, stream.id());
   account(device).take(rounded(bytes, kBlock), bytes, device);
   mark_used(device);
   if (!host.get() && bytes) host = c10::GetCPUAllocator()->allocate(bytes);
@@ -216,6 +279,15 @@ Block* block_of(const c10::StorageImpl& storage) {
   return data.get_deleter() == &release ? static_cast<Block*>(data.get_context()) : nullptr;
 }
 
+bool label(const c10::StorageImpl& storage, int kind) {
+  auto* block = block_of(storage);
+  if (!block || !block->piece) return false;
+  const auto key = block->key >> 8 << 8 | static_cast<uint64_t>(kind);
+  if (key != block->key) ledger().relabel(block->key, key, static_cast<int64_t>(block->bytes));
+  block->key = key;
+  return true;
+}
+
 c10::Allocator* allocator() {
   static auto* instance = new SimAllocator();
   return instance;
@@ -226,7 +298,8 @@ void resize(const c10::Storage& storage, size_t bytes) {
   TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
   const auto where = impl->device();
   auto data = bytes ? adopt(c10::DataPtr(), bytes, where.index()) : c10::DataPtr(nullptr, where);
-  if (bytes && impl->nbytes()) std::memcpy(data.get(), impl->data(), std::min(bytes, impl->nbytes()));
+  const auto kept = std::min(bytes, impl->nbytes());
+  if (kept && !(dry().on && kept > dry().device_limit)) std::memcpy(data.get(), impl->data(), kept);
   impl->set_data_ptr_noswap(std::move(data));
   impl->set_nbytes(bytes);
 }
@@ -248,7 +321,11 @@ class PinnedAllocator final : public at::HostAllocator {
   void reset_peak_stats() override {}
   c10::DataPtr allocate(size_t bytes) override {
     void* data = nullptr;
-    if (bytes) {
+    if (bytes && dry().on) {
+      data = reserve_addresses(bytes);
+      host_count().add(static_cast<int64_t>(bytes), true);
+      add(data, bytes);
+    } else if (bytes) {
       TORCH_CHECK(posix_memalign(&data, 4096, (bytes + 63) / 64 * 64) == 0, "cannot allocate pinned host memory");
       add(data, bytes);
     }
@@ -293,8 +370,11 @@ PinnedAllocator& pinned() {
 }
 
 void PinnedAllocator::free_one(void* data) {
+  const auto range = dry().on ? pinned().range(data) : std::nullopt;
   pinned().drop(data);
-  std::free(data);
+  if (!range) return std::free(data);
+  host_count().add(-static_cast<int64_t>(range->bytes), true);
+  release_addresses(static_cast<char*>(data), range->bytes);
 }
 
 } // namespace

@@ -3,6 +3,7 @@
 // The Python side of the extension.
 #include "aten.h"
 #include "collectives.h"
+#include "dry_collectives.h"
 #include "graphs.h"
 #include "order.h"
 #include "race.h"
@@ -100,6 +101,7 @@ void bind_graphs(py::module_& m) {
 
 PYBIND11_MODULE(accel_sim_native, m) {
   bind_graphs(m);
+  accel_sim::bind_dry(m);
   m.def("activate", &activate);
   m.def("enable_modes", &enable_modes);
   m.def("set_deferred", &set_deferred);

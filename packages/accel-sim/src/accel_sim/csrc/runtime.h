@@ -20,6 +20,8 @@
 
 namespace accel_sim {
 
+struct Piece;
+
 // ------------------------------------------------------------------------------------ configuration
 // One device type a process, chosen by activate().
 struct Config {
@@ -55,6 +57,8 @@ struct Block {
   uint64_t id;           // never used twice, unlike the address
   c10::StreamId stream;  // the stream it was allocated on
   std::vector<c10::StreamId> recorded;  // by record_stream, when an observer watches
+  Piece* piece = nullptr;  // dry mode: of the allocator's model
+  uint64_t key = 0;               // dry mode: in the ledger
 };
 c10::Allocator* allocator();
 // The block of a storage; nullptr for an empty one.

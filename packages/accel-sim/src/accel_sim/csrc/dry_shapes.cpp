@@ -1,0 +1,253 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+// Dry mode: operators on large tensors, on the device and on the host, run their meta kernels.
+#include "aten.h"
+#include "dry.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ExpandUtils.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/DeviceGuard.h>
+
+namespace accel_sim {
+
+Computed& computed() {
+  static auto* instance = new Computed();
+  return *instance;
+}
+
+namespace {
+
+using torch::jit::Stack;
+
+// The meta tensors of one call, and the way back.
+class Shapes {
+ public:
+  explicit Shapes(c10::Device device) : device_(device) {}
+  at::Tensor to_meta(const at::Tensor& real);
+  at::Tensor from_meta(const at::Tensor& meta);
+  void write_back();
+
+ private:
+  struct Pair {
+    at::Tensor meta, real;
+  };
+  struct StoragePair {
+    c10::Storage meta, real;
+    size_t bytes;
+  };
+  static c10::Allocator* allocator_of(const c10::Device& device) {
+    return device.is_cpu() ? c10::GetCPUAllocator() : allocator();
+  }
+  c10::Device device_;
+  c10::SmallVector<Pair, 4> tensors_;
+  c10::SmallVector<StoragePair, 4> storages_;
+};
+
+at::Tensor Shapes::to_meta(const at::Tensor& real) {
+  // Scalars stay as they are: a meta kernel mixes them with meta tensors, and reads some.
+  if (!real.defined() || real.is_meta() || (real.is_cpu() && real.dim() == 0)) return real;
+  for (auto& known : tensors_) {
+    if (known.real.is_same(real)) return known.meta;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      real.has_storage() && real.layout() == c10::kStrided && !real.is_quantized(), "no shapes of a tensor that is not dense");
+  StoragePair* mine = nullptr;
+  for (auto& known : storages_) {
+    if (known.real.is_alias_of(real.storage())) mine = &known;
+  }
+  if (!mine) {
+    const auto bytes = real.storage().nbytes();
+    c10::Storage meta(
+        c10::Storage::use_byte_size_t(), bytes, c10::DataPtr(nullptr, c10::Device(c10::DeviceType::Meta)),
+        c10::GetAllocator(c10::DeviceType::Meta), /*resizable=*/true);
+    storages_.push_back({std::move(meta), real.storage(), bytes});
+    mine = &storages_.back();
+  }
+  auto meta = with_metadata_of(real, mine->meta, c10::DispatchKey::Meta);
+  tensors_.push_back({meta, real});
+  return meta;
+}
+
+at::Tensor Shapes::from_meta(const at::Tensor& meta) {
+  if (!meta.defined() || !meta.is_meta()) return meta;
+  for (auto& known : tensors_) {
+    if (known.meta.is_same(meta)) return known.real;
+  }
+  const auto key = device_.is_cpu() ? c10::DispatchKey::CPU : config().key;
+  for (auto& known : storages_) {
+    if (known.meta.is_alias_of(meta.storage())) return with_metadata_of(meta, known.real, key);
+  }
+  const auto bytes = meta.storage().nbytes();
+  auto* from = allocator_of(device_);
+  std::optional<c10::DeviceGuard> guard;
+  if (!device_.is_cpu()) guard.emplace(device_);
+  c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, from->allocate(bytes), from, /*resizable=*/true);
+  storages_.push_back({meta.storage(), storage, bytes});
+  return with_metadata_of(meta, std::move(storage), key);
+}
+
+// Carries sizes that the call changed back to the real tensors.
+void Shapes::write_back() {
+  for (auto& known : storages_) {
+    const auto bytes = known.meta.nbytes();
+    if (bytes == known.bytes) continue;
+    if (known.real.device().is_cpu()) {
+      auto* impl = known.real.unsafeGetStorageImpl();
+      impl->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(bytes));
+      impl->set_nbytes(bytes);
+    } else {
+      resize(known.real, bytes);
+    }
+  }
+  for (auto& [meta, real] : tensors_) {
+    if (meta.sizes() != real.sizes() || meta.strides() != real.strides() || meta.storage_offset() != real.storage_offset()) {
+      real.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides(), meta.storage_offset());
+    }
+  }
+}
+
+at::ArrayRef<c10::IValue> arguments_of(const c10::OperatorHandle& op, const Stack& stack) {
+  const auto count = op.schema().arguments().size();
+  return at::ArrayRef<c10::IValue>(stack).slice(stack.size() - count, count);
+}
+
+size_t bytes_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<size_t>(tensor.numel() * tensor.itemsize()) : 0;
+}
+
+// What a pointwise operator makes of its arguments: a table of two short rows may be large.
+size_t bytes_of_broadcast(const at::ArrayRef<c10::IValue> arguments) {
+  std::vector<int64_t> sizes;
+  size_t item = 0, tensors = 0;
+  for (const auto& value : arguments) {
+    if (!value.isTensor() || !value.toTensor().defined()) continue;
+    const auto& tensor = value.toTensor();
+    sizes = tensors++ ? at::infer_size(sizes, tensor.sizes()) : tensor.sizes().vec();
+    item = std::max(item, static_cast<size_t>(tensor.itemsize()));
+  }
+  for (const auto size : sizes) item *= static_cast<size_t>(size);
+  return tensors > 1 ? item : 0;
+}
+
+void note_computed(const c10::OperatorHandle& op, const char* why) {
+  auto& all = computed();
+  std::lock_guard<std::mutex> lock(all.mutex);
+  auto& [calls, reason] = all.by_name[c10::toString(op.operator_name())];
+  if (!calls++) reason = why;
+}
+
+} // namespace
+
+bool is_large(const c10::OperatorHandle& op, const Stack& stack, size_t limit) {
+  const auto arguments = arguments_of(op, stack);
+  bool large = false;
+  for (const auto& value : arguments) each_tensor(value, [&](const at::Tensor& tensor) { large |= bytes_of(tensor) > limit; });
+  if (large || !op.hasTag(at::Tag::pointwise)) return large;
+  try {
+    return bytes_of_broadcast(arguments) > limit;
+  } catch (const c10::Error&) {
+    return false;  // shapes that do not fit: the kernel says so
+  }
+}
+
+bool is_view(const c10::OperatorHandle& op) {
+  const auto& returns = op.schema().returns();
+  return !returns.empty() && returns[0].alias_info() && !returns[0].alias_info()->isWrite();
+}
+
+std::optional<c10::Device> dry_device(const c10::OperatorHandle& op, const Stack& stack) {
+  std::optional<c10::Device> found;
+  for (const auto& value : arguments_of(op, stack)) {
+    if (value.isDevice()) {
+      if (!is_simulated(value.toDevice())) return std::nullopt;  // the result is on the host
+      found = c10::Device(config().type, index_of(value.toDevice()));
+    }
+    each_tensor(value, [&](const at::Tensor& tensor) {
+      if (!found && is_simulated(tensor)) found = tensor.device();
+    });
+  }
+  return found;
+}
+
+bool run_shapes(const c10::OperatorHandle& op, Stack* stack, c10::Device device) {
+  const auto count = op.schema().arguments().size();
+  if (op.operator_name().name == "aten::equal") {
+    torch::jit::drop(*stack, count);
+    stack->emplace_back(true);
+    return true;
+  }
+  Shapes shapes(device);
+  Stack inner(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  try {
+    for (auto& value : inner) {
+      if (value.isDevice()) {
+        value = c10::Device(c10::DeviceType::Meta);
+      } else if (value.isGenerator()) {
+        value = c10::IValue();
+      } else {
+        change_tensors(value, [&](const at::Tensor& item) { return shapes.to_meta(item); });
+      }
+    }
+    at::AutoDispatchBelowADInplaceOrView below;
+    op.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &inner);
+  } catch (const std::exception& error) {
+    note_computed(op, error.what());
+    return false;
+  }
+  shapes.write_back();
+  torch::jit::drop(*stack, count);
+  for (auto& value : inner) {
+    change_tensors(value, [&](const at::Tensor& item) { return shapes.from_meta(item); });
+    stack->push_back(std::move(value));
+  }
+  return true;
+}
+
+namespace {
+
+// The CPU's kernel of an operator, for small tensors.
+class DryKernel final : public c10::OperatorKernel {
+ public:
+  explicit DryKernel(c10::SafeKernelFunction kernel) : kernel_(std::move(kernel)) {}
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+    const bool dry_run = is_large(op, *stack, dry().host_limit) && run_shapes(op, stack, c10::Device(c10::DeviceType::CPU));
+    if (!dry_run) kernel_.callBoxed(op, keys, stack);
+  }
+
+ private:
+  c10::SafeKernelFunction kernel_;
+};
+
+// Operators that allocate, change storages, make views, or give the host a number.
+bool stays(const c10::OperatorHandle& op) {
+  const auto& name = op.operator_name().name;
+  for (const auto* own : {"aten::set_", "aten::resize_", "aten::_resize_output_", "aten::_local_scalar_dense"}) {
+    if (name == own) return true;
+  }
+  for (const auto& argument : op.schema().arguments()) {
+    const auto kind = argument.type()->kind();
+    if (kind == c10::TypeKind::StorageType || kind == c10::TypeKind::QSchemeType) return true;
+  }
+  return is_view(op) || name.rfind("aten::empty", 0) == 0;
+}
+
+struct Quiet final : c10::WarningHandler {
+  void process(const c10::Warning&) override {}
+};
+
+} // namespace
+
+void enable_dry_kernels() {
+  Quiet silent;  // torch warns of each kernel that is replaced
+  c10::WarningUtils::WarningHandlerGuard quiet(&silent);
+  auto& kernels = library(c10::DispatchKey::CPU);
+  each_operator("aten", [&](const std::string& name, const c10::OperatorHandle& op) {
+    const bool on_cpu = op.hasKernelForDispatchKey(c10::DispatchKey::CPU) || op.operator_name().name == "aten::copy_";
+    if (!on_cpu || stays(op)) return;
+    auto kernel = op.getComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+    kernels.impl(name.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<DryKernel>(std::move(kernel))));
+  });
+}
+
+} // namespace accel_sim

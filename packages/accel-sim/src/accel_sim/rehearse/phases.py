@@ -1,0 +1,179 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Follows a program through its phases, steps and modules, whatever trains it.
+
+Hooks: calls of modules, `torch.autograd.backward` and `grad`, and `step` of optimizers. `engine` adds DeepSpeed's.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.optim import optimizer as torch_optimizer
+
+from accel_sim.rehearse.record import PHASES
+
+INIT, FORWARD, BACKWARD, STEP, CHECKPOINT, OTHER = range(len(PHASES))
+#: In a module's own dictionary: the number of its path.
+_NUMBER = "_accel_rehearse_module"
+_FIRST = re.compile(r"^(module|model\.module|_orig_mod)\.")
+
+
+class Rehearsed(BaseException):
+    """Ends the program after its last rehearsed step; no Exception, which programs catch."""
+
+
+class Phases:
+    """What the program is doing, and how often it did it.
+
+    native: the simulated device's extension. limit: steps to rehearse. steps: those that were taken.
+    paths: paths of modules by number. ends: called with a phase when it has ended without an error, before the next one.
+    failed: phase and path of the module in which the latest exception was raised.
+    """
+
+    def __init__(self, native: Any, limit: int) -> None:
+        self.native, self.limit = native, limit
+        self.steps = 0
+        self.paths, self._numbers = [""], {"": 0}
+        self.ends: list[Callable[[int], None]] = []
+        self.roots: dict[int, Any] = {}
+        self.optimizers: dict[int, Any] = {}
+        self.timeline: list[tuple[int, int]] = []
+        self.failed: tuple[BaseException | None, int, str] = (None, INIT, "")
+        self._alike: list[int] = [0]
+        self._now = INIT
+        self._stack: list[int] = []
+        self._taken: Counter[int] = Counter()
+        self._optimizing: list[Any] = []
+        self._main = threading.main_thread()
+
+    @contextmanager
+    def inside(self, phase: int) -> Iterator[None]:
+        """Run a part of the program as a phase; within another one it belongs to that."""
+        if self._now not in (INIT, OTHER):
+            yield
+            return
+        outer = self._now
+        self._enter(phase)
+        try:
+            yield
+        except BaseException as error:
+            self.raised(error)
+            raise
+        else:
+            for end in self.ends:
+                end(phase)
+        finally:
+            self._enter(outer if phase in (INIT, CHECKPOINT) else OTHER)
+
+    def raised(self, error: BaseException) -> None:
+        """Remember where an exception was raised, at its first phase or module from the inside."""
+        if self.failed[0] is not error:
+            self.failed = error, self._now, self.paths[self._stack[-1]] if self._stack else ""
+
+    def step_is_taken(self) -> None:
+        """Count a step of the optimizer."""
+        self.steps += 1
+        self.timeline = self.native.dry_timeline()
+        self.native.dry_begin_step()
+        if self.steps == 1:
+            self.native.dry_reset_collectives()
+
+    def _enter(self, phase: int) -> None:
+        self._now = phase
+        self.native.dry_phase(phase)
+
+    # ------------------------------------------------------------------------------------------ hooks
+    def install(self) -> None:
+        """Hook torch."""
+        self._enter(INIT)
+        self._hook_modules()
+        for name in ("backward", "grad"):
+            setattr(torch.autograd, name, self.wrapped(getattr(torch.autograd, name), BACKWARD))
+        torch_optimizer.register_optimizer_step_pre_hook(self._begin_optimizer)
+        torch_optimizer.register_optimizer_step_post_hook(self._end_optimizer)
+
+    def wrapped(self, function: Callable[..., Any], phase: int) -> Callable[..., Any]:
+        """Return a function that is a phase."""
+
+        @functools.wraps(function)
+        def run(*arguments: Any, **options: Any) -> Any:
+            with self.inside(phase):
+                return function(*arguments, **options)
+
+        return run
+
+    def _hook_modules(self) -> None:
+        stock, stack, native = torch.nn.Module.__call__, self._stack, self.native
+
+        # A hook of torch's would not see a module that is left by an exception, as the recomputation of a checkpoint is.
+        def call(module: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
+            if not stack and self._now in (INIT, OTHER):
+                return self._forward(stock, module, *arguments, **options)
+            number = module.__dict__.get(_NUMBER, 0)
+            stack.append(number)
+            native.dry_module(number, self._alike[number])
+            try:
+                return stock(module, *arguments, **options)
+            except BaseException as error:
+                self.raised(error)
+                raise
+            finally:
+                stack.pop()
+                outer = stack[-1] if stack else 0
+                native.dry_module(outer, self._alike[outer])
+
+        self._call = call
+        torch.nn.Module.__call__ = call  # type: ignore[method-assign]
+
+    def _forward(self, stock: Any, module: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
+        """Call the outermost module."""
+        if self.steps >= self.limit and threading.current_thread() is self._main:
+            raise Rehearsed
+        self.learn(module)
+        if not self.steps and self._now == INIT:
+            self.native.dry_begin_step()
+        with self.inside(FORWARD):
+            return self._call(module, *arguments, **options)
+
+    def learn(self, root: torch.nn.Module) -> None:
+        """Remember the paths of a model's modules."""
+        if id(root) in self.roots:
+            return
+        self.roots[id(root)] = root
+        for path, module in root.named_modules():
+            while _FIRST.match(path):
+                path = _FIRST.sub("", path)
+            if path and path != "module":
+                module.__dict__.setdefault(_NUMBER, self._number(path))
+
+    def _number(self, path: str) -> int:
+        if path not in self._numbers:
+            self._numbers[path] = len(self.paths)
+            self.paths.append(path)
+            self._alike.append(0)
+            alike = re.sub(r"\b\d+\b", "*", path)
+            self._alike[self._numbers[path]] = self._number(alike)
+        return self._numbers[path]
+
+    def _begin_optimizer(self, optimizer: Any, *_: Any) -> None:
+        self.optimizers[id(optimizer)] = optimizer
+        if self._now in (INIT, OTHER):
+            context = self.inside(STEP)
+            context.__enter__()
+            self._optimizing.append((optimizer, context))
+
+    def _end_optimizer(self, optimizer: Any, *_: Any) -> None:
+        if not self._optimizing or self._optimizing[-1][0] is not optimizer:
+            return  # a part of the step of an engine, which counts it
+        self._optimizing.pop()[1].__exit__(None, None, None)
+        self._taken[id(optimizer)] += 1
+        if self._taken[id(optimizer)] > self.steps:  # of several optimizers the first counts
+            self.step_is_taken()
