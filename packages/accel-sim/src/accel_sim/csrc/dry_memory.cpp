@@ -4,6 +4,7 @@
 #include "dry.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/Exception.h>
 #include <sys/mman.h>
 
@@ -247,36 +248,44 @@ void HostCount::add(int64_t bytes, bool is_pinned) {
 
 namespace {
 
-// Counts the host's memory, and does not commit that of large tensors.
+// Counts the host's memory, and does not commit that of large tensors. A header stands before the memory: what frees
+// it has its address only.
 class DryHostAllocator final : public c10::Allocator {
  public:
-  explicit DryHostAllocator(c10::Allocator* inner) : inner_(inner) {}
   c10::DataPtr allocate(size_t bytes) override {
-    if (bytes < kLarge) return inner_->allocate(bytes);
-    auto* base = reserve_addresses(bytes + kPage);
-    std::memcpy(base, &bytes, sizeof bytes);
+    if (!bytes) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
+    const bool large = bytes >= kLarge;
+    const auto before = large ? kPage : kHeader;
+    auto* base = static_cast<char*>(large ? reserve_addresses(bytes + before) : c10::alloc_cpu(bytes + before));
+    const Header header{bytes, large};
+    std::memcpy(base + before - sizeof header, &header, sizeof header);
     host_count().add(static_cast<int64_t>(bytes), false);
-    return {base + kPage, base + kPage, &release, c10::Device(c10::DeviceType::CPU)};
+    return {base + before, base + before, &release, c10::Device(c10::DeviceType::CPU)};
   }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
  private:
-  static constexpr size_t kLarge = 256 << 10;
-  // The size stands in a page of its own before the memory.
-  static void release(void* context) {
-    auto* base = static_cast<char*>(context) - kPage;
+  struct Header {
     size_t bytes;
-    std::memcpy(&bytes, base, sizeof bytes);
-    host_count().add(-static_cast<int64_t>(bytes), false);
-    release_addresses(base, bytes + kPage);
+    bool large;
+  };
+  static constexpr size_t kLarge = 256 << 10;
+  static constexpr size_t kHeader = 64;  // the alignment of tensors
+  static void release(void* data) {
+    if (!data) return;
+    Header header;
+    std::memcpy(&header, static_cast<char*>(data) - sizeof header, sizeof header);
+    host_count().add(-static_cast<int64_t>(header.bytes), false);
+    auto* base = static_cast<char*>(data) - (header.large ? kPage : kHeader);
+    header.large ? release_addresses(base, header.bytes + kPage) : c10::free_cpu(base);
   }
-  c10::Allocator* inner_;
 };
 
 } // namespace
 
 void enable_dry_memory() {
-  c10::SetCPUAllocator(new DryHostAllocator(c10::GetCPUAllocator()), 255);
+  c10::SetCPUAllocator(new DryHostAllocator(), 255);
 }
 
 // ---------------------------------------------------------------------------------------------- ledger

@@ -65,6 +65,10 @@ bool begins_with_any(const std::string& text, const std::vector<std::string>& pr
   return false;
 }
 
+bool is_installed(const std::string& file) {
+  return file.find("/site-packages/") != std::string::npos || file.find("/dist-packages/") != std::string::npos;
+}
+
 std::string path_of(PyCodeObject* code) {
   return py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(code)).attr("co_filename").cast<std::string>();
 }
@@ -76,7 +80,7 @@ File kind_of(PyCodeObject* code) {
   const auto file = path_of(code);
   if (file.rfind("<", 0) == 0 || begins_with_any(file, program_lines().internal)) {
     known->second = File::Internal;
-  } else if (begins_with_any(file, program_lines().library)) {
+  } else if (is_installed(file) || begins_with_any(file, program_lines().library)) {
     known->second = File::Library;
   }
   return known->second;

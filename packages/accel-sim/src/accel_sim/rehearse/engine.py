@@ -1,0 +1,91 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a rehearsal changes in DeepSpeed and in our ops, once they are imported: phases, steps, host kernels, files."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from wrapt import register_post_import_hook
+
+from accel_sim.ops import steps as fused_steps
+from accel_sim.rehearse.kinds import Labels
+from accel_sim.rehearse.phases import BACKWARD, CHECKPOINT, FORWARD, INIT, STEP, Phases
+
+
+def install(phases: Phases, labels: Labels, *, fused: bool) -> None:
+    """Register the hooks. fused: the vendors' fused operators allocate nothing, as on the device."""
+    if fused:
+        for name in ("adam", "sgd"):
+            setattr(fused_steps, name, lambda *_arguments, **_options: None)
+    for module, change in (
+        ("deepspeed.runtime.engine", functools.partial(_engine, phases, labels)),
+        ("accel_ops.kernels", _host_kernels),
+        ("accel_ops.fast", _fast),
+    ):
+        register_post_import_hook(change, module)
+
+
+def _engine(phases: Phases, labels: Labels, module: ModuleType) -> None:
+    engine: Any = vars(module)["DeepSpeedEngine"]
+    for name, phase in (("forward", FORWARD), ("backward", BACKWARD), ("step", STEP)):
+        setattr(engine, name, phases.wrapped(getattr(engine, name), phase))
+    engine.__init__ = _built(phases, labels, engine.__init__)
+    engine._take_model_step = _stepped(phases, engine._take_model_step)
+    engine.save_checkpoint = _saved(phases, engine.save_checkpoint)
+    engine.compile = lambda *_arguments, **_options: None
+
+
+def _built(phases: Phases, labels: Labels, stock: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(stock)
+    def init(engine: Any, *arguments: Any, **options: Any) -> None:
+        with phases.inside(INIT):
+            stock(engine, *arguments, **options)
+            labels.engines.append(engine)
+            phases.learn(engine)
+
+    return init
+
+
+def _stepped(phases: Phases, stock: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(stock)
+    def take_step(*arguments: Any, **options: Any) -> Any:
+        with phases.inside(STEP):
+            result = stock(*arguments, **options)
+        phases.step_is_taken()
+        return result
+
+    return take_step
+
+
+def _saved(phases: Phases, stock: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `save_checkpoint` that leaves the file which names the latest checkpoint as it is."""
+    signature = inspect.signature(stock)
+
+    @functools.wraps(stock)
+    def save(*arguments: Any, **options: Any) -> Any:
+        bound = signature.bind(*arguments, **options)
+        bound.arguments["save_latest"] = False
+        with phases.inside(CHECKPOINT):
+            return stock(*bound.args, **bound.kwargs)
+
+    return save
+
+
+# ------------------------------------------------------------------------------------------- host kernels
+def _host_kernels(kernels: ModuleType) -> None:
+    """Let the host's kernels touch no memory: it is not committed."""
+    vars(kernels).update(
+        _run=lambda *_arguments, **_options: None,
+        adam_single_tensor=lambda *_arguments, **_options: True,
+        sum_of_squares=lambda *_arguments, **_options: 0.0,
+        copy_gradient=lambda *_arguments, **_options: 0.0,
+    )
+
+
+def _fast(fast: ModuleType) -> None:
+    vars(fast)["adam_update"] = lambda _functions, _options, python: python

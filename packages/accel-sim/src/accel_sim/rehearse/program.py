@@ -1,0 +1,114 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What a program does that a rehearsal cannot follow: it is changed, or noted with its line."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType, ModuleType
+from typing import Any
+
+import torch
+from wrapt import register_post_import_hook
+
+from accel_sim.rehearse.lines import is_program, short
+from accel_sim.rehearse.phases import Phases
+
+
+class Watch:
+    """Notes for the report, each once. device: torch's type of the simulated device."""
+
+    def __init__(self, phases: Phases, device: str) -> None:
+        self._phases, self._device = phases, device
+        self._notes: dict[str, None] = {}
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The notes in the order of the program."""
+        return tuple(self._notes)
+
+    def note(self, text: str) -> None:
+        """Add a note."""
+        self._notes.setdefault(text)
+
+    def install(self) -> None:
+        """Change what cannot be rehearsed as it is, and watch the rest."""
+        tensor: Any = torch.Tensor
+        tensor.__bool__ = self._reading(tensor.__bool__, "decides by a result of the device")
+        for name in ("item", "tolist", "__float__", "__int__", "__index__"):
+            setattr(tensor, name, self._reading(getattr(tensor, name), "reads a result of the device"))
+        torch.compile = self._eager  # type: ignore[assignment]
+        torch.nn.Module.compile = lambda *_arguments, **_options: self._compiled()  # type: ignore[method-assign]
+        torch.save = self._not_written
+        register_post_import_hook(self._safetensors, "safetensors.torch")
+        sys.addaudithook(self._heard)
+
+    def _at(self) -> str:
+        """Return ` at LINE` if the program's own code is what called, else nothing."""
+        frame = sys._getframe(2)
+        return f" at {short(f'{frame.f_code.co_filename}:{frame.f_lineno}')}" if is_program(frame.f_code.co_filename) else ""
+
+    def _reading(self, stock: Callable[..., Any], what: str) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def read(tensor: torch.Tensor, *arguments: Any) -> Any:
+            if tensor.device.type == self._device and (line := self._at()):
+                self.note(f"the program {what}{line}: large results are zeros here")
+            return stock(tensor, *arguments)
+
+        return read
+
+    # ------------------------------------------------------------------------------------- torch.compile
+    def _eager(self, model: Any = None, **_options: Any) -> Any:
+        self._compiled()
+        return model if model is not None else lambda function: function
+
+    def _compiled(self) -> None:
+        self.note("torch.compile: rehearsed eager; compiled code often needs less memory")
+
+    # --------------------------------------------------------------------------------------- checkpoints
+    def _not_written(self, value: Any, file: Any, *_arguments: Any, **_options: Any) -> None:
+        name = short(str(file)) if isinstance(file, (str, os.PathLike)) else "a stream"
+        self._sized(name, value)
+
+    def _safetensors(self, module: ModuleType) -> None:
+        vars(module)["save_file"] = lambda tensors, file, *_arguments, **_options: self._sized(short(str(file)), tensors)
+
+    def _sized(self, name: str, value: Any) -> None:
+        self.note(f"{name}: {_bytes(value) / 2**30:.3f} GiB, not written")
+
+    # ----------------------------------------------------------------------------------------- processes
+    def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "subprocess.Popen":
+            frame = next((each for each in _frames() if is_program(each.f_code.co_filename)), None)
+            if frame is not None:
+                line = short(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+                self.note(f"the program starts {arguments[0]} at {line}: that process is not rehearsed")
+
+
+def _frames() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _bytes(value: Any) -> int:
+    """Return the bytes of all tensors in a value, each storage once."""
+    storages: dict[int, int] = {}
+
+    def visit(each: Any) -> None:
+        if isinstance(each, torch.Tensor):
+            local = getattr(each, "_local_tensor", each)
+            storages[local.untyped_storage()._cdata] = local.numel() * local.element_size()
+        elif isinstance(each, dict):
+            for item in each.values():
+                visit(item)
+        elif isinstance(each, (list, tuple)):
+            for item in each:
+                visit(item)
+
+    visit(value)
+    return sum(storages.values())

@@ -1,0 +1,288 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""One rehearsed rank: `python -m accel_sim.rehearse.rank OPTIONS script.py ARGS…`, started by `accel rehearse`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import runpy
+import sys
+import traceback
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from accel_sim.rehearse import lines
+from accel_sim.rehearse.lines import is_program, short
+from accel_sim.rehearse.record import PHASES, Collective, Failure, Host, Outcome, Phase, Place, Rank
+
+#: Places in the record, and points of the timeline.
+_PLACES, _POINTS = 24, 2000
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the parent asks for.
+
+    device: its key, or a file that describes it. role: the rank's, in the report. reserve: bytes the program cannot
+    have. pad, arena: of the allocator (csrc/dry.h). fused: fused operators allocate nothing. record: the file to
+    write. tape: the file for what this rank broadcasts and sends. replay: those of ranks rehearsed before.
+    """
+
+    device: str
+    rank: int
+    ranks: int
+    role: str
+    steps: int
+    record: str
+    tape: str
+    reserve: int = 0
+    pad: int = 0
+    arena: bool = False
+    fused: bool = True
+    replay: tuple[str, ...] = ()
+
+    def to_json(self) -> str:
+        """Return the options as the first argument of the process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Options:
+        """Return the options in `text`, of `to_json`."""
+        data = json.loads(text)
+        return cls(**{**data, "replay": tuple(data["replay"])})
+
+
+@dataclass(frozen=True)
+class Tape:
+    """What a rank tells those that are rehearsed after it.
+
+    given: what it broadcast and sent, by channel, in hexadecimal digits. peers: the ranks that it sent to.
+    """
+
+    given: dict[str, str]
+    peers: list[int]
+
+    @classmethod
+    def read(cls, path: str | Path) -> Tape:
+        """Return the tape in a file."""
+        return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
+
+    def write(self, path: str | Path) -> None:
+        """Write a file that `read` understands."""
+        Path(path).write_text(json.dumps(asdict(self)), encoding="utf-8")
+
+
+def main() -> int:
+    """Rehearse the program in this process, and write what it did."""
+    options, program = Options.from_json(sys.argv[1]), sys.argv[2:]
+    rehearsal = _Rehearsal(options)
+    rehearsal.run(program)
+    rehearsal.write()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Neither threads of the program nor what it registered for the end of a real run.
+    os._exit(0)
+
+
+class _Rehearsal:
+    """The program, the simulated device under it, and what watches both."""
+
+    def __init__(self, options: Options) -> None:
+        import torch  # noqa: F401  # activates a simulated device whose package does that
+
+        from accel_sim import activation, simulation
+        from accel_sim.rehearse import engine, groups, kinds, phases, program
+
+        self.options = options
+        self.simulation = simulation.current() or activation.activate(options.device)
+        self.native = native = self.simulation.native
+        native.dry_enable(
+            64 << 10, 4 << 20, options.reserve, options.pad, options.arena, lines.internal(), lines.libraries()
+        )
+        native.dry_replay(
+            {
+                channel: bytes.fromhex(value)
+                for path in options.replay
+                for channel, value in Tape.read(path).given.items()
+            }
+        )
+        groups.install(self.simulation, options.rank, options.ranks)
+        self.phases = phases.Phases(native, options.steps)
+        self.labels = kinds.Labels(self.phases, self.simulation.type)
+        self.watch = program.Watch(self.phases, self.simulation.type)
+        self.outcome: Outcome = "finished"
+        self.failure: Failure | None = None
+
+    def run(self, program: list[str]) -> None:
+        """Run the script until its last rehearsed step has been taken."""
+        from accel_sim.rehearse import engine
+        from accel_sim.rehearse.phases import Rehearsed
+
+        self.phases.install()
+        self.watch.install()
+        engine.install(self.phases, self.labels, fused=self.options.fused)
+        try:
+            _run(program)
+        except Rehearsed:
+            pass
+        except SystemExit as error:
+            if error.code not in (None, 0):
+                self._failed(error, f"the program ended with status {error.code}")
+        except KeyboardInterrupt:
+            self.outcome = "stopped"
+        except BaseException as error:
+            self._failed(error, f"{type(error).__name__}: {error}")
+
+    def _failed(self, error: BaseException, message: str) -> None:
+        import torch
+
+        raised, phase, module = self.phases.failed
+        where = (PHASES[phase], module) if raised is error else ("", "")
+        full = isinstance(error, torch.OutOfMemoryError)
+        asked = re.search(r"Tried to allocate ([\d.]+) MiB", message) if full else None
+        self.outcome = "out of memory" if full else "failed"
+        if not full:
+            traceback.print_exc()
+        self.failure = Failure(
+            "out of memory" if full else "error",
+            message[:2000],
+            *where,
+            source=_source(error),
+            asked=int(float(asked[1]) * 2**20) if asked else 0,
+        )
+
+    # ----------------------------------------------------------------------------------------- record
+    def write(self) -> None:
+        """Write the record and the tape."""
+        from accel_sim.rehearse import groups
+
+        recorded, self.missing = self.native.dry_recorded()
+        try:
+            peers = groups.peers(list(recorded), self.options.rank)
+        except Exception:  # the program has destroyed its groups
+            peers = []
+        Tape({channel: value.hex() for channel, value in recorded.items()}, peers).write(self.options.tape)
+        partial = Path(f"{self.options.record}.part")
+        partial.write_text(self._record().to_json(), encoding="utf-8")
+        partial.rename(self.options.record)
+
+    def _record(self) -> Rank:
+        import torch
+
+        stats = torch.accelerator.memory_stats()
+        peaks: dict[int, Any] = self.native.dry_peaks()
+        pageable, pinned = self.native.dry_host()
+        highest = max(peaks.values(), key=lambda peak: int(peak["requested"]), default=None)
+        learned = self._learned(peaks)
+        return Rank(
+            rank=self.options.rank,
+            role=self.options.role,
+            outcome=self.outcome,
+            requested=stats.get("requested_bytes.all.peak", 0),
+            allocated=stats.get("allocated_bytes.all.peak", 0),
+            reserved=stats.get("reserved_bytes.all.peak", 0),
+            phases=tuple(self._phase(number, peak, learned) for number, peak in sorted(peaks.items())),
+            timeline=_thinned(self.phases.timeline),
+            largest=self._places(highest, learned) if highest else (),
+            host=Host(pageable, pinned),
+            collectives=self._collectives(),
+            failure=self.failure,
+            computed=tuple(
+                f"{name} ({calls} calls)" for name, (calls, _why) in sorted(self.native.dry_computed().items())
+            ),
+            unanswered=self.missing,
+            notes=self._notes(),
+        )
+
+    def _learned(self, peaks: dict[int, Any]) -> dict[tuple[Any, ...], int]:
+        from accel_sim.rehearse import kinds
+
+        return kinds.learn((row, label) for peak in peaks.values() for row, label, _bytes, _count in peak["held"])
+
+    def _phase(self, number: int, peak: Any, learned: dict[tuple[Any, ...], int]) -> Phase:
+        from accel_sim.rehearse import kinds
+
+        by_kind: dict[str, int] = defaultdict(int)
+        for row, label, held, _count in peak["held"]:
+            by_kind[kinds.kind_of(row, label, learned)] += held
+        _phase, module, library, program, _node = peak["place"]
+        return Phase(
+            PHASES[number],
+            peak["requested"],
+            peak["allocated"],
+            peak["reserved"],
+            dict(by_kind),
+            self.phases.paths[module],
+            short(program or library),
+        )
+
+    def _places(self, peak: Any, learned: dict[tuple[Any, ...], int]) -> tuple[Place, ...]:
+        from accel_sim.rehearse import kinds
+
+        merged: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
+        for row, label, held, count in peak["held"]:
+            _phase, module, library, program, _node = row
+            source = short(program or library)
+            if library and program:
+                source += f" ({short(library)})"
+            key = source, self.phases.paths[module], kinds.kind_of(row, label, learned)
+            merged[key][0] += held
+            merged[key][1] += count
+        largest = sorted(merged.items(), key=lambda item: -item[1][0])[:_PLACES]
+        return tuple(Place(*key, held, count) for key, (held, count) in largest)
+
+    def _collectives(self) -> tuple[Collective, ...]:
+        from accel_sim.rehearse import groups
+
+        try:
+            members = groups.members()
+        except Exception:  # the program has destroyed its groups
+            members = {}
+        steps = max(self.phases.steps - 1, 1)
+        merged: dict[tuple[str, str, int, str, str], list[int]] = defaultdict(lambda: [0, 0])
+        for (operation, group, size, phase, dtype), (calls, moved) in self.native.dry_collectives():
+            name = groups.text(members.get(group, ()), self.options.ranks)
+            count = merged[operation, name, size, PHASES[phase], dtype]
+            count[0] += calls
+            count[1] += moved
+        return tuple(Collective(*key, calls / steps, moved / steps) for key, (calls, moved) in merged.items())
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = list(self.watch.notes)
+        if self.outcome == "finished" and not self.phases.steps:
+            notes.insert(0, "the program ended without a step of an optimizer: only what it did was rehearsed")
+        return tuple(notes)
+
+
+def _run(program: list[str]) -> None:
+    """Run a script, or a module after `-m`, as Python does."""
+    if program[0] == "-m":
+        sys.argv = program[1:]
+        sys.path.insert(0, "")
+        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = program
+        sys.path.insert(0, str(Path(program[0]).resolve().parent))
+        runpy.run_path(program[0], run_name="__main__")
+
+
+def _source(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if is_program(frame.filename)]
+    return short(f"{own[-1].filename}:{own[-1].lineno}") if own else ""
+
+
+def _thinned(events: list[tuple[int, int]]) -> tuple[tuple[int, int, str], ...]:
+    """Return the highest point of each part of a step."""
+    width = -(-len(events) // _POINTS) or 1
+    parts = (range(begin, min(begin + width, len(events))) for begin in range(0, len(events), width))
+    chosen = (max(part, key=lambda index: events[index][0]) for part in parts)
+    return tuple((index, events[index][0], PHASES[events[index][1]]) for index in chosen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
