@@ -26,8 +26,26 @@ NAME = "accel_sim_native"
 #: The files of csrc, compiled as one file a unit. torch's headers take most of the time: the first unit has those of
 #: Python, of the collectives and all of ATen's, the second does without them and takes about as long.
 UNITS = {
-    "collectives and Python": ("autocast", "call_sites", "collectives", "dry_collectives", "dry_python", "module"),
-    "device and operators": ("alias", "fallback", "kernels", "device", "memory", "dry_memory", "dry_shapes", "graphs", "order", "race"),
+    "collectives and Python": (
+        "autocast",
+        "call_sites",
+        "collectives",
+        "dry_collectives",
+        "dry_python",
+        "module",
+    ),
+    "device and operators": (
+        "alias",
+        "fallback",
+        "kernels",
+        "device",
+        "memory",
+        "dry_memory",
+        "dry_shapes",
+        "graphs",
+        "order",
+        "race",
+    ),
 }
 
 

@@ -57,6 +57,12 @@ class UnknownProfile(AccelError, ValueError):
     code = "ACC-712"
 
 
+class InvalidRehearsal(AccelError, ValueError):
+    """The options of a rehearsal do not make a job."""
+
+    code = "ACC-713"
+
+
 def raise_not_simulated(full: str) -> NoReturn:
     """Raise `NotSimulated` for a name that exists on the real device.
 

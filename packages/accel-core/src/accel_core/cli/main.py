@@ -97,6 +97,7 @@ _ELSEWHERE = {
     "launch": "accel-launch",
     "new-vendor": "accel-testkit",
     "port": "accel-port",
+    "rehearse": "accel-sim",
     "sim": "accel-sim",
     "verify": "accel-testkit",
 }

@@ -91,7 +91,7 @@ class Ledger {
     int phase;
   };
   void add(Key key, int64_t bytes, int place, size_t allocated, size_t reserved);
-  void drop(Key key, int64_t bytes);
+  void drop(Key key, int64_t bytes, size_t allocated, size_t reserved);
   void relabel(Key from, Key to, int64_t bytes);
   void enter(int phase);  // what is held now is the phase's first peak
   void reset_timeline();
@@ -103,6 +103,7 @@ class Ledger {
   void settle();  // copies what is held at the peaks that were reached since the last call
 
  private:
+  Snapshot& raise_peak();  // the peak of the phase, with what is allocated and reserved now
   Snapshot now_;
   std::array<bool, kPhases> risen_{};
 };

@@ -300,9 +300,9 @@ void Ledger::add(Key key, int64_t bytes, int place, size_t allocated, size_t res
   held.bytes += bytes;
   held.count++;
   now_.total += bytes;
-  auto& peak = peaks[static_cast<size_t>(phase)];
-  peak.allocated = std::max(peak.allocated, static_cast<int64_t>(allocated));
-  peak.reserved = std::max(peak.reserved, static_cast<int64_t>(reserved));
+  now_.allocated = static_cast<int64_t>(allocated);
+  now_.reserved = static_cast<int64_t>(reserved);
+  auto& peak = raise_peak();
   timeline.push_back({now_.total, phase});
   if (now_.total <= peak.total) return;
   peak.total = now_.total;
@@ -310,13 +310,22 @@ void Ledger::add(Key key, int64_t bytes, int place, size_t allocated, size_t res
   risen_[static_cast<size_t>(phase)] = true;
 }
 
-void Ledger::drop(Key key, int64_t bytes) {
+Ledger::Snapshot& Ledger::raise_peak() {
+  auto& peak = peaks[static_cast<size_t>(phase)];
+  peak.allocated = std::max(peak.allocated, now_.allocated);
+  peak.reserved = std::max(peak.reserved, now_.reserved);
+  return peak;
+}
+
+void Ledger::drop(Key key, int64_t bytes, size_t allocated, size_t reserved) {
   std::lock_guard<std::mutex> lock(mutex);
   settle();
   auto& held = now_.by_key[key];
   held.bytes -= bytes;
   held.count--;
   now_.total -= bytes;
+  now_.allocated = static_cast<int64_t>(allocated);
+  now_.reserved = static_cast<int64_t>(reserved);
   timeline.push_back({now_.total, phase});
 }
 
@@ -341,7 +350,7 @@ void Ledger::enter(int next) {
   std::lock_guard<std::mutex> lock(mutex);
   settle();
   phase = next;
-  auto& peak = peaks[static_cast<size_t>(phase)];
+  auto& peak = raise_peak();
   if (now_.total <= peak.total) return;
   peak.total = now_.total;
   risen_[static_cast<size_t>(phase)] = true;

@@ -163,8 +163,9 @@ void release(void* context) {
   auto* block = static_cast<Block*>(context);
   Observer::each([&](auto& observer) { observer.before_free(*block); });
   if (block->piece) {
-    ledger().drop(block->key, static_cast<int64_t>(block->bytes));
-    account(block->device).give_back_dry(block->piece, block->bytes);
+    auto& mine = account(block->device);
+    mine.give_back_dry(block->piece, block->bytes);
+    ledger().drop(block->key, static_cast<int64_t>(block->bytes), mine.model.allocated, mine.model.reserved);
   } else {
     account(block->device).give_back(rounded(block->bytes, kBlock), block->bytes);
   }

@@ -45,7 +45,7 @@ def _built(phases: Phases, labels: Labels, stock: Callable[..., None]) -> Callab
     def init(engine: Any, *arguments: Any, **options: Any) -> None:
         with phases.inside(INIT):
             stock(engine, *arguments, **options)
-            labels.engines.append(engine)
+            labels.engines.add(engine)
             phases.learn(engine)
 
     return init

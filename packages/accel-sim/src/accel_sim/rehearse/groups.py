@@ -20,7 +20,8 @@ def install(simulation: Simulation, rank: int, ranks: int) -> None:
     native, name = simulation.native, simulation.vendor.collectives
 
     def meet(_url: str, _timeout: Any = None, **_options: Any) -> Iterator[tuple[Any, int, int]]:
-        yield dist.HashStore(), rank, ranks
+        store: Any = vars(dist)["HashStore"]
+        yield store(), rank, ranks
 
     handlers = sys.modules["torch.distributed.rendezvous"].__dict__["_rendezvous_handlers"]
     for scheme in handlers:

@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which kind of memory a piece is: what optimizers and models hold is known, the rest follows from where it was made."""
+"""Kinds of memory: what optimizers and models hold is known, the rest follows from where it was made."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -13,10 +14,14 @@ from accel_sim.rehearse.phases import BACKWARD, FORWARD, Phases
 from accel_sim.rehearse.record import KINDS
 
 #: Labels of the ledger: 0 is unknown, the others are indices of KINDS plus one.
-_PARAMETERS, _GRADIENTS, _STATES, _MASTER, _ACTIVATIONS, _BUCKETS, _TEMPORARIES, _OTHER = range(1, len(KINDS) + 1)
+_PARAMETERS, _GRADIENTS, _STATES, _MASTER, _ACTIVATIONS, _BUCKETS, _TEMPORARIES, _OTHER = range(
+    1, len(KINDS) + 1
+)
 #: Parts of the names of a ZeRO optimizer's attributes, in the order in which they decide.
 _ATTRIBUTES = (
-    (("bucket", "buffer"), _BUCKETS),
+    (("bucket",), _BUCKETS),
+    (("grad_partitions", "averaged_gradients"), _GRADIENTS),
+    (("buffer",), _BUCKETS),
     (("fp32", "master", "single_partition"), _MASTER),
     (("grad",), _GRADIENTS),
     (("bit16", "fp16", "bf16", "lp_param"), _PARAMETERS),
@@ -30,18 +35,18 @@ class Labels:
 
     def __init__(self, phases: Phases, device: str) -> None:
         self._phases, self._device = phases, device
-        self.engines: list[Any] = []
+        self.engines: WeakSet[Any] = WeakSet()
         phases.ends.append(self._after)
 
     def _after(self, phase: int) -> None:
         if phase == FORWARD and self._phases.steps:
             return
-        for root in list(self._phases.roots.values()):
-            self._model(root)
-        for optimizer in list(self._phases.optimizers.values()):
+        for optimizer in list(self._phases.optimizers):
             self._states(optimizer)
-        for engine in self.engines:
+        for engine in list(self.engines):
             self._zero(getattr(engine, "optimizer", None))
+        for root in list(self._phases.roots):
+            self._model(root)
 
     def _model(self, root: torch.nn.Module) -> None:
         for param in root.parameters():

@@ -20,9 +20,10 @@ _INSTALLED = re.compile(r"/(site|dist)-packages/")
 @cache
 def internal() -> list[str]:
     """Return the folders whose lines no report shows."""
+    import torch
+
     import accel_core
     import accel_sim
-    import torch
 
     return [f"{Path(str(module.__file__)).parent}{os.sep}" for module in (torch, accel_sim, accel_core)]
 
@@ -31,7 +32,10 @@ def internal() -> list[str]:
 def libraries() -> list[str]:
     """Return where code that is not the program's own is, beside what is installed with pip (`_INSTALLED`)."""
     own = (importlib.util.find_spec(f"accel_{name}") for name in ("ops", "cpu", settings.DEVICE.get()))
-    folders = [sysconfig.get_paths()["stdlib"], *(Path(spec.origin).parent for spec in own if spec and spec.origin)]
+    folders = [
+        sysconfig.get_paths()["stdlib"],
+        *(Path(spec.origin).parent for spec in own if spec and spec.origin),
+    ]
     return [f"{folder}{os.sep}" for folder in folders]
 
 

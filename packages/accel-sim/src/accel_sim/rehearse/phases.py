@@ -10,10 +10,10 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch.optim import optimizer as torch_optimizer
@@ -34,8 +34,8 @@ class Phases:
     """What the program is doing, and how often it did it.
 
     native: the simulated device's extension. limit: steps to rehearse. steps: those that were taken.
-    paths: paths of modules by number. ends: called with a phase when it has ended without an error, before the next one.
-    failed: phase and path of the module in which the latest exception was raised.
+    paths: paths of modules by number. ends: called with each phase that has ended without an error.
+    failed: id of the latest exception, phase and path of the module in which it was raised.
     """
 
     def __init__(self, native: Any, limit: int) -> None:
@@ -43,14 +43,16 @@ class Phases:
         self.steps = 0
         self.paths, self._numbers = [""], {"": 0}
         self.ends: list[Callable[[int], None]] = []
-        self.roots: dict[int, Any] = {}
-        self.optimizers: dict[int, Any] = {}
+        # Memory that the program gives up is not to be kept here.
+        self.roots: WeakSet[Any] = WeakSet()
+        self.optimizers: WeakSet[Any] = WeakSet()
         self.timeline: list[tuple[int, int]] = []
-        self.failed: tuple[BaseException | None, int, str] = (None, INIT, "")
+        # The exception itself would keep the tensors of its frames.
+        self.failed: tuple[int, int, str] = (0, INIT, "")
         self._alike: list[int] = [0]
         self._now = INIT
         self._stack: list[int] = []
-        self._taken: Counter[int] = Counter()
+        self._taken: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
         self._optimizing: list[Any] = []
         self._main = threading.main_thread()
 
@@ -61,6 +63,7 @@ class Phases:
             yield
             return
         outer = self._now
+        self.failed = 0, outer, ""
         self._enter(phase)
         try:
             yield
@@ -75,8 +78,8 @@ class Phases:
 
     def raised(self, error: BaseException) -> None:
         """Remember where an exception was raised, at its first phase or module from the inside."""
-        if self.failed[0] is not error:
-            self.failed = error, self._now, self.paths[self._stack[-1]] if self._stack else ""
+        if self.failed[0] != id(error):
+            self.failed = id(error), self._now, self.paths[self._stack[-1]] if self._stack else ""
 
     def step_is_taken(self) -> None:
         """Count a step of the optimizer."""
@@ -113,7 +116,7 @@ class Phases:
     def _hook_modules(self) -> None:
         stock, stack, native = torch.nn.Module.__call__, self._stack, self.native
 
-        # A hook of torch's would not see a module that is left by an exception, as the recomputation of a checkpoint is.
+        # A hook of torch's does not see a module that is left by an exception, as a checkpoint's recomputation is.
         def call(module: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
             if not stack and self._now in (INIT, OTHER):
                 return self._forward(stock, module, *arguments, **options)
@@ -145,14 +148,14 @@ class Phases:
 
     def learn(self, root: torch.nn.Module) -> None:
         """Remember the paths of a model's modules."""
-        if id(root) in self.roots:
+        if root in self.roots:
             return
-        self.roots[id(root)] = root
+        self.roots.add(root)
         for path, module in root.named_modules():
             while _FIRST.match(path):
                 path = _FIRST.sub("", path)
-            if path and path != "module":
-                module.__dict__.setdefault(_NUMBER, self._number(path))
+            name = path if path not in ("", "module") else type(module).__name__
+            module.__dict__.setdefault(_NUMBER, self._number(name))
 
     def _number(self, path: str) -> int:
         if path not in self._numbers:
@@ -164,7 +167,7 @@ class Phases:
         return self._numbers[path]
 
     def _begin_optimizer(self, optimizer: Any, *_: Any) -> None:
-        self.optimizers[id(optimizer)] = optimizer
+        self.optimizers.add(optimizer)
         if self._now in (INIT, OTHER):
             context = self.inside(STEP)
             context.__enter__()
@@ -174,6 +177,6 @@ class Phases:
         if not self._optimizing or self._optimizing[-1][0] is not optimizer:
             return  # a part of the step of an engine, which counts it
         self._optimizing.pop()[1].__exit__(None, None, None)
-        self._taken[id(optimizer)] += 1
-        if self._taken[id(optimizer)] > self.steps:  # of several optimizers the first counts
+        self._taken[optimizer] = self._taken.get(optimizer, 0) + 1
+        if self._taken[optimizer] > self.steps:  # of several optimizers the first counts
             self.step_is_taken()

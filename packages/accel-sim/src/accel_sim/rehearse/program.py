@@ -40,16 +40,20 @@ class Watch:
         tensor.__bool__ = self._reading(tensor.__bool__, "decides by a result of the device")
         for name in ("item", "tolist", "__float__", "__int__", "__index__"):
             setattr(tensor, name, self._reading(getattr(tensor, name), "reads a result of the device"))
-        torch.compile = self._eager  # type: ignore[assignment]
-        torch.nn.Module.compile = lambda *_arguments, **_options: self._compiled()  # type: ignore[method-assign]
-        torch.save = self._not_written
+        vars(torch).update(compile=self._eager, save=self._not_written)
+        module: Any = torch.nn.Module
+        module.compile = lambda *_arguments, **_options: self._compiled()
         register_post_import_hook(self._safetensors, "safetensors.torch")
         sys.addaudithook(self._heard)
 
     def _at(self) -> str:
         """Return ` at LINE` if the program's own code is what called, else nothing."""
         frame = sys._getframe(2)
-        return f" at {short(f'{frame.f_code.co_filename}:{frame.f_lineno}')}" if is_program(frame.f_code.co_filename) else ""
+        return (
+            f" at {short(f'{frame.f_code.co_filename}:{frame.f_lineno}')}"
+            if is_program(frame.f_code.co_filename)
+            else ""
+        )
 
     def _reading(self, stock: Callable[..., Any], what: str) -> Callable[..., Any]:
         @functools.wraps(stock)
@@ -74,7 +78,9 @@ class Watch:
         self._sized(name, value)
 
     def _safetensors(self, module: ModuleType) -> None:
-        vars(module)["save_file"] = lambda tensors, file, *_arguments, **_options: self._sized(short(str(file)), tensors)
+        vars(module)["save_file"] = lambda tensors, file, *_arguments, **_options: self._sized(
+            short(str(file)), tensors
+        )
 
     def _sized(self, name: str, value: Any) -> None:
         self.note(f"{name}: {_bytes(value) / 2**30:.3f} GiB, not written")

@@ -4,18 +4,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import runpy
 import sys
 import traceback
 from collections import defaultdict
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from accel_sim.rehearse import lines
+import torch  # activates a simulated device whose package does that
+
+from accel_sim import activation, simulation
+from accel_sim.rehearse import engine, groups, kinds, lines, phases, program
+from accel_sim.rehearse.handover import Options, Tape
 from accel_sim.rehearse.lines import is_program, short
 from accel_sim.rehearse.record import PHASES, Collective, Failure, Host, Outcome, Phase, Place, Rank
 
@@ -23,64 +25,11 @@ from accel_sim.rehearse.record import PHASES, Collective, Failure, Host, Outcome
 _PLACES, _POINTS = 24, 2000
 
 
-@dataclass(frozen=True)
-class Options:
-    """What the parent asks for.
-
-    device: its key, or a file that describes it. role: the rank's, in the report. reserve: bytes the program cannot
-    have. pad, arena: of the allocator (csrc/dry.h). fused: fused operators allocate nothing. record: the file to
-    write. tape: the file for what this rank broadcasts and sends. replay: those of ranks rehearsed before.
-    """
-
-    device: str
-    rank: int
-    ranks: int
-    role: str
-    steps: int
-    record: str
-    tape: str
-    reserve: int = 0
-    pad: int = 0
-    arena: bool = False
-    fused: bool = True
-    replay: tuple[str, ...] = ()
-
-    def to_json(self) -> str:
-        """Return the options as the first argument of the process."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Options:
-        """Return the options in `text`, of `to_json`."""
-        data = json.loads(text)
-        return cls(**{**data, "replay": tuple(data["replay"])})
-
-
-@dataclass(frozen=True)
-class Tape:
-    """What a rank tells those that are rehearsed after it.
-
-    given: what it broadcast and sent, by channel, in hexadecimal digits. peers: the ranks that it sent to.
-    """
-
-    given: dict[str, str]
-    peers: list[int]
-
-    @classmethod
-    def read(cls, path: str | Path) -> Tape:
-        """Return the tape in a file."""
-        return cls(**json.loads(Path(path).read_text(encoding="utf-8")))
-
-    def write(self, path: str | Path) -> None:
-        """Write a file that `read` understands."""
-        Path(path).write_text(json.dumps(asdict(self)), encoding="utf-8")
-
-
 def main() -> int:
     """Rehearse the program in this process, and write what it did."""
-    options, program = Options.from_json(sys.argv[1]), sys.argv[2:]
+    options, command = Options.from_json(sys.argv[1]), sys.argv[2:]
     rehearsal = _Rehearsal(options)
-    rehearsal.run(program)
+    rehearsal.run(command)
     rehearsal.write()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -92,16 +41,17 @@ class _Rehearsal:
     """The program, the simulated device under it, and what watches both."""
 
     def __init__(self, options: Options) -> None:
-        import torch  # noqa: F401  # activates a simulated device whose package does that
-
-        from accel_sim import activation, simulation
-        from accel_sim.rehearse import engine, groups, kinds, phases, program
-
         self.options = options
         self.simulation = simulation.current() or activation.activate(options.device)
         self.native = native = self.simulation.native
         native.dry_enable(
-            64 << 10, 4 << 20, options.reserve, options.pad, options.arena, lines.internal(), lines.libraries()
+            64 << 10,
+            4 << 20,
+            options.reserve,
+            options.pad,
+            options.arena,
+            lines.internal(),
+            lines.libraries(),
         )
         native.dry_replay(
             {
@@ -117,17 +67,14 @@ class _Rehearsal:
         self.outcome: Outcome = "finished"
         self.failure: Failure | None = None
 
-    def run(self, program: list[str]) -> None:
+    def run(self, command: list[str]) -> None:
         """Run the script until its last rehearsed step has been taken."""
-        from accel_sim.rehearse import engine
-        from accel_sim.rehearse.phases import Rehearsed
-
         self.phases.install()
         self.watch.install()
         engine.install(self.phases, self.labels, fused=self.options.fused)
         try:
-            _run(program)
-        except Rehearsed:
+            _run(command)
+        except phases.Rehearsed:
             pass
         except SystemExit as error:
             if error.code not in (None, 0):
@@ -138,10 +85,8 @@ class _Rehearsal:
             self._failed(error, f"{type(error).__name__}: {error}")
 
     def _failed(self, error: BaseException, message: str) -> None:
-        import torch
-
         raised, phase, module = self.phases.failed
-        where = (PHASES[phase], module) if raised is error else ("", "")
+        where = (PHASES[phase], module) if raised == id(error) else ("", "")
         full = isinstance(error, torch.OutOfMemoryError)
         asked = re.search(r"Tried to allocate ([\d.]+) MiB", message) if full else None
         self.outcome = "out of memory" if full else "failed"
@@ -158,8 +103,6 @@ class _Rehearsal:
     # ----------------------------------------------------------------------------------------- record
     def write(self) -> None:
         """Write the record and the tape."""
-        from accel_sim.rehearse import groups
-
         recorded, self.missing = self.native.dry_recorded()
         try:
             peers = groups.peers(list(recorded), self.options.rank)
@@ -171,8 +114,6 @@ class _Rehearsal:
         partial.rename(self.options.record)
 
     def _record(self) -> Rank:
-        import torch
-
         stats = torch.accelerator.memory_stats()
         peaks: dict[int, Any] = self.native.dry_peaks()
         pageable, pinned = self.native.dry_host()
@@ -192,20 +133,19 @@ class _Rehearsal:
             collectives=self._collectives(),
             failure=self.failure,
             computed=tuple(
-                f"{name} ({calls} calls)" for name, (calls, _why) in sorted(self.native.dry_computed().items())
+                f"{name} ({calls} calls)"
+                for name, (calls, _why) in sorted(self.native.dry_computed().items())
             ),
             unanswered=self.missing,
             notes=self._notes(),
         )
 
     def _learned(self, peaks: dict[int, Any]) -> dict[tuple[Any, ...], int]:
-        from accel_sim.rehearse import kinds
-
-        return kinds.learn((row, label) for peak in peaks.values() for row, label, _bytes, _count in peak["held"])
+        return kinds.learn(
+            (row, label) for peak in peaks.values() for row, label, _bytes, _count in peak["held"]
+        )
 
     def _phase(self, number: int, peak: Any, learned: dict[tuple[Any, ...], int]) -> Phase:
-        from accel_sim.rehearse import kinds
-
         by_kind: dict[str, int] = defaultdict(int)
         for row, label, held, _count in peak["held"]:
             by_kind[kinds.kind_of(row, label, learned)] += held
@@ -221,8 +161,6 @@ class _Rehearsal:
         )
 
     def _places(self, peak: Any, learned: dict[tuple[Any, ...], int]) -> tuple[Place, ...]:
-        from accel_sim.rehearse import kinds
-
         merged: dict[tuple[str, str, str], list[int]] = defaultdict(lambda: [0, 0])
         for row, label, held, count in peak["held"]:
             _phase, module, library, program, _node = row
@@ -236,8 +174,6 @@ class _Rehearsal:
         return tuple(Place(*key, held, count) for key, (held, count) in largest)
 
     def _collectives(self) -> tuple[Collective, ...]:
-        from accel_sim.rehearse import groups
-
         try:
             members = groups.members()
         except Exception:  # the program has destroyed its groups
@@ -254,20 +190,22 @@ class _Rehearsal:
     def _notes(self) -> tuple[str, ...]:
         notes = list(self.watch.notes)
         if self.outcome == "finished" and not self.phases.steps:
-            notes.insert(0, "the program ended without a step of an optimizer: only what it did was rehearsed")
+            notes.insert(
+                0, "the program ended without a step of an optimizer: only what it did was rehearsed"
+            )
         return tuple(notes)
 
 
-def _run(program: list[str]) -> None:
+def _run(command: list[str]) -> None:
     """Run a script, or a module after `-m`, as Python does."""
-    if program[0] == "-m":
-        sys.argv = program[1:]
+    if command[0] == "-m":
+        sys.argv = command[1:]
         sys.path.insert(0, "")
-        runpy.run_module(program[1], run_name="__main__", alter_sys=True)
+        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
     else:
-        sys.argv = program
-        sys.path.insert(0, str(Path(program[0]).resolve().parent))
-        runpy.run_path(program[0], run_name="__main__")
+        sys.argv = command
+        sys.path.insert(0, str(Path(command[0]).resolve().parent))
+        runpy.run_path(command[0], run_name="__main__")
 
 
 def _source(error: BaseException) -> str:

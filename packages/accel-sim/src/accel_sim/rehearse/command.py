@@ -1,0 +1,162 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel rehearse npu:910b-64 --ranks 64 -- train.py`: whether a training job fits, before the hardware is there."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from accel_sim.errors import InvalidRehearsal
+from accel_sim.rehearse import job, profiles
+from accel_sim.rehearse.record import Rehearsal
+
+_UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "GB": 10**9}
+_SMALLEST, _LARGEST = 64 << 20, 16 << 40
+_MOST_RANKS, _MOST_STEPS = 1 << 20, 1000
+_WHICH = ("first", "last", "stages", "all")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.description = (
+        "Run an unchanged training script as some ranks of a job, on a device whose memory is counted and not taken."
+        " Exit status: 0 the job fits, 3 it does not, 1 the program failed."
+    )
+    parser.add_argument(
+        "device", nargs="?", help="as npu:910b-64 or cuda:h100-80 (--list shows all), or npu with --memory"
+    )
+    _add_options(parser)
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="-- and the script with its arguments")
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", type=int, help="ranks of the job (default: those of a node)")
+    parser.add_argument("--per-node", type=int, help="ranks of a node (default: the device's)")
+    parser.add_argument("--memory", help="memory of a device, as 64GiB, in place of the profile's")
+    parser.add_argument("--reserve", help="what the runtime takes of it, as 2GiB (default: the profile's)")
+    parser.add_argument(
+        "--rank", default="first,last,stages", help="ranks to rehearse: first, last, stages, all, or numbers"
+    )
+    parser.add_argument("--steps", type=int, default=3, help="steps of the optimizer (default 3)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the record")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report as a page")
+    parser.add_argument(
+        "--computed-steps", action="store_true", help=argparse.SUPPRESS
+    )  # as the simulator computes them
+    parser.add_argument("--output", action="store_true", help="show the program's own output")
+    parser.add_argument("--list", action="store_true", help="show the devices")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Rehearse and report."""
+    program = _split(args)
+    if args.list or args.device is None:
+        sys.stdout.write(_listing())
+        return 0
+    rehearsal = job.rehearse(_request(args, program), _say)
+    _report(rehearsal, args)
+    return rehearsal.exit_status
+
+
+def _split(args: argparse.Namespace) -> tuple[str, ...]:
+    """Parse the options behind the device, which argparse does not; return the program's command line."""
+    words = list(args.program)
+    if words and words[0].startswith("-") and words[0] not in ("--", "-m"):
+        at = words.index("--") if "--" in words else len(words)
+        parser = argparse.ArgumentParser(prog="accel rehearse")
+        _add_options(parser)
+        parser.add_argument("program", nargs=argparse.REMAINDER)
+        parser.parse_args(words[:at], namespace=args)
+        words = [*args.program, *words[at:]]
+    if words[:1] == ["--"]:
+        words = words[1:]
+    if words and re.fullmatch(r"python[\d.]*", Path(words[0]).name):
+        words = words[1:]
+    return tuple(words)
+
+
+def _request(args: argparse.Namespace, program: tuple[str, ...]) -> job.Request:
+    memory = _size("--memory", args.memory) if args.memory else None
+    profile = profiles.profile(args.device, memory)
+    per_node = args.per_node or profile.per_node
+    ranks = args.ranks if args.ranks is not None else per_node
+    reserve = (
+        _size("--reserve", args.reserve, smallest=0)
+        if args.reserve
+        else min(profile.reserve, profile.capacity // 4)
+    )
+    _check(1 <= ranks <= _MOST_RANKS, f"--ranks {ranks}", f"1 to {_MOST_RANKS} ranks")
+    _check(1 <= per_node <= 64, f"--per-node {per_node}", "1 to 64 ranks a node")
+    _check(1 <= args.steps <= _MOST_STEPS, f"--steps {args.steps}", f"1 to {_MOST_STEPS} steps")
+    _check(reserve < profile.capacity, f"--reserve {args.reserve}", "less than the device's memory")
+    which = tuple(part.strip() for part in args.rank.split(","))
+    for part in which:
+        known = part in _WHICH or (part.isdecimal() and int(part) < ranks)
+        _check(known, f"--rank {part}", f"{', '.join(_WHICH)}, or a number below {ranks}")
+    _check(bool(program), "no program", "a script behind `--`, as train.py with its arguments")
+    script = program[0]
+    _check(script == "-m" or Path(script).is_file(), f"{script!r}", "a Python script, or -m and a module")
+    return job.Request(
+        profile, program, ranks, per_node, which, reserve, args.steps, not args.computed_steps, args.output
+    )
+
+
+def _size(option: str, text: str, smallest: int = _SMALLEST) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]iB|GB)?", text.strip(), re.IGNORECASE)
+    size = int(float(match[1]) * _UNITS[(match[2] or "").upper()]) if match else -1
+    _check(
+        smallest <= size <= _LARGEST, f"{option} {text!r:.40}", f"{smallest >> 20} MiB to 16 TiB, as 64GiB"
+    )
+    return size
+
+
+def _check(holds: bool, found: str, expected: str) -> None:
+    if not holds:
+        raise InvalidRehearsal(
+            what="this cannot be rehearsed",
+            found=found,
+            expected=expected,
+            do="correct it; `accel rehearse --help` shows an example",
+        )
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"accel rehearse: {text}\n")
+    sys.stderr.flush()
+
+
+def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
+    if args.json:
+        args.json.write_text(rehearsal.to_json(), encoding="utf-8")
+    sys.stdout.write(_summary(rehearsal))
+
+
+def _summary(rehearsal: Rehearsal) -> str:
+    lines = [f"{rehearsal.verdict}: {rehearsal.spare / 2**30:.2f} GiB to spare"]
+    for rank in rehearsal.ranks_rehearsed:
+        lines.append(
+            f"  rank {rank.rank} ({rank.role}): {rank.outcome}; requested {rank.requested / 2**30:.3f} GiB,"
+            f" allocated {rank.allocated / 2**30:.3f}, reserved {rank.reserved / 2**30:.3f}"
+        )
+        if rank.failure:
+            lines.append(
+                f"    {rank.failure.phase} {rank.failure.module} {rank.failure.source}: {rank.failure.message}"
+            )
+        for phase in rank.phases:
+            kinds = ", ".join(
+                f"{k} {v / 2**30:.3f}" for k, v in sorted(phase.by_kind.items(), key=lambda i: -i[1])
+            )
+            lines.append(
+                f"    {phase.name:10} {phase.requested / 2**30:8.3f} GiB {phase.module} {phase.source}: {kinds}"
+            )
+        lines += [f"    {note}" for note in (*rank.notes, *rank.computed)]
+    lines.append(f"{rehearsal.seconds:.1f} s, {rehearsal.committed / 2**30:.2f} GiB committed")
+    return "\n".join(lines) + "\n"
+
+
+def _listing() -> str:
+    rows = (f"  {each.name:14} {each.capacity / 2**30:6.1f} GiB  {each.source}" for each in profiles.PROFILES)
+    return "\n".join(["devices:", *rows]) + "\n"

@@ -1,0 +1,130 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel rehearse` on small programs: verdicts, phases, places, and programs that cannot be rehearsed as they are."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from accel_sim.rehearse.record import Rehearsal
+
+pytestmark = pytest.mark.more
+
+TRAIN = """
+import torch
+import torch.distributed as dist
+
+dist.init_process_group()
+model = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 1024)).to("npu")
+optimizer = torch.optim.AdamW(model.parameters())
+for step in range(100):
+    loss = model(torch.ones(512, 1024, device="npu")).square().mean()
+    loss.backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+def rehearse(folder: Path, source: str, *options: str) -> tuple[int, Rehearsal, str]:
+    """Return the exit status, the record and what the command wrote."""
+    program, record = folder / "train.py", folder / "record.json"
+    program.write_text(source)
+    done = subprocess.run(
+        [sys.executable, "-m", "accel_core.cli", "rehearse", "npu", "--memory=1GiB", "--reserve=0", "--ranks=4",
+         f"--json={record}", *options, "--", str(program)],
+        capture_output=True, text=True, check=False, timeout=600,
+    )  # fmt: skip
+    text = done.stdout + done.stderr
+    assert record.is_file(), text
+    return done.returncode, Rehearsal.from_json(record.read_text()), text
+
+
+def test_a_plain_program_fits_and_its_memory_is_named(tmp_path: Path) -> None:
+    status, rehearsal, _ = rehearse(tmp_path, TRAIN)
+    assert status == 0
+    assert [(rank.rank, rank.role) for rank in rehearsal.ranks_rehearsed] == [(0, "first"), (3, "last")]
+    (rank, _) = rehearsal.ranks_rehearsed
+    phases = {phase.name: phase for phase in rank.phases}
+    parameters = 4 * 2 * (1024 * 1024 + 1024)
+    assert phases["backward"].by_kind["parameters"] == parameters
+    assert phases["forward"].by_kind["optimizer states"] >= 2 * parameters
+    assert phases["step"].by_kind["gradients"] == parameters
+    assert phases["backward"].source == "train.py:10"
+    assert rank.host.pageable > 0
+    (call,) = [each for each in rank.collectives if each.operation == "all_reduce"]
+    assert (call.group, call.size, call.calls, call.bytes) == ("world", 4, 4, parameters)
+    assert rank.timeline
+
+
+def test_out_of_memory_is_named_with_phase_module_and_line(tmp_path: Path) -> None:
+    status, rehearsal, _ = rehearse(tmp_path, TRAIN.replace("512, 1024", "200000, 1024"))
+    assert status == 3
+    (rank,) = rehearsal.ranks_rehearsed
+    assert rank.outcome == "out of memory"
+    assert rank.failure is not None
+    assert (rank.failure.phase, rank.failure.module, rank.failure.source) == ("forward", "0", "train.py:9")
+    assert rank.failure.asked == 200000 * 1024 * 4
+    assert "NPU out of memory" in rank.failure.message
+
+
+def test_a_program_that_fails_is_no_verdict(tmp_path: Path) -> None:
+    status, rehearsal, text = rehearse(tmp_path, "import torch\nraise ValueError('no data')\n")
+    assert status == 1
+    failure = rehearsal.ranks_rehearsed[0].failure
+    assert failure is not None
+    assert (failure.message, failure.source) == ("ValueError: no data", "train.py:2")
+    assert "no data" in text
+
+
+def test_a_program_without_a_step_says_so(tmp_path: Path) -> None:
+    status, rehearsal, _ = rehearse(tmp_path, "import torch\nkept = torch.ones(1 << 20, device='npu')\n")
+    assert status == 0
+    assert "without a step" in rehearsal.ranks_rehearsed[0].notes[0]
+    assert rehearsal.ranks_rehearsed[0].requested == 4 << 20
+
+
+def test_decisions_by_results_and_compiled_code_are_noted_with_their_line(tmp_path: Path) -> None:
+    source = TRAIN.replace("    loss.backward()", "    if loss > 3: break\n    loss.backward()")
+    source = source.replace("optimizer = torch", "model = torch.compile(model)\noptimizer = torch")
+    status, rehearsal, _ = rehearse(tmp_path, source, "--rank=first")
+    assert status == 0
+    notes = "\n".join(rehearsal.ranks_rehearsed[0].notes)
+    assert "decides by a result of the device at train.py:11" in notes
+    assert "rehearsed eager" in notes
+
+
+def test_a_checkpoint_is_sized_and_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    source = TRAIN.replace(
+        "    optimizer.zero_grad()",
+        f"    optimizer.zero_grad()\n    torch.save(model.state_dict(), {str(path)!r})",
+    )
+    status, rehearsal, _ = rehearse(tmp_path, source, "--rank=first")
+    assert status == 0
+    assert not path.exists()
+    assert any("model.pt: 0.008 GiB, not written" in note for note in rehearsal.ranks_rehearsed[0].notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        (["--memory=7EiB"], "--memory"),
+        (["--memory=1GiB", "--ranks=0"], "--ranks 0"),
+        (["--memory=1GiB", "--rank=9"], "--rank 9"),
+    ],
+)
+def test_options_that_make_no_job_are_errors(tmp_path: Path, options: list[str], found: str) -> None:
+    (tmp_path / "train.py").write_text("")
+    done = subprocess.run(
+        [sys.executable, "-m", "accel_core.cli", "rehearse", "npu", *options, "--", str(tmp_path / "train.py")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "ACC-713" in done.stderr
+    assert found in done.stderr
