@@ -52,7 +52,7 @@ def test_the_verdict_is_one_sentence_and_the_first_line(record: Rehearsal, sente
     [
         "fits with 22.00 GiB to spare",
         "activations 20.00 GiB, parameters 10.00 GiB",
-        "model.layers.3.mlp, train.py:41",
+        "train.py:41, model.layers.3.mlp",
         "+1.00 GiB by rounding",
         "+9.00 GiB unused or fragmented",
         "a node of 8 such ranks",

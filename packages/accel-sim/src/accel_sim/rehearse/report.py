@@ -78,8 +78,8 @@ def peaks(rank: Rank) -> list[dict[str, str]]:
             "requested": size(phase.requested),
             "allocated": size(phase.allocated),
             "reserved": size(phase.reserved),
+            "at": ", ".join(word for word in (phase.source, phase.module) if word),
             "by kind": ", ".join(f"{kind} {size(count)}" for kind, count in _kinds(phase)),
-            "at": ", ".join(word for word in (phase.module, phase.source) if word),
         }
         for phase in sorted(rank.phases, key=lambda phase: _place(PHASES, phase.name))
     ]
@@ -97,7 +97,8 @@ def _place(known: tuple[str, ...], name: str) -> int:
 
 def largest(rank: Rank) -> list[dict[str, str]]:
     """Return a row for each place that holds much at the peak."""
-    places = sorted(rank.largest, key=lambda place: -place.bytes)[:_MOST]
+    least = rank.requested * _NEGLIGIBLE
+    places = sorted((p for p in rank.largest if p.bytes > least), key=lambda p: -p.bytes)[:_MOST]
     return [
         {
             "bytes": size(place.bytes), "tensors": str(place.count), "kind": place.kind, "line": place.source,
