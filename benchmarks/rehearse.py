@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What `accel rehearse` finds beside published figures: the table of the ZeRO paper, and DeepSpeed's estimators."""
+"""What `accel rehearse` finds beside published figures: ZeRO's table, DeepSpeed's estimators, Megatron's formula."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import subprocess
 import sys
 import tempfile
@@ -13,18 +12,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from accel_sim.rehearse.record import Rehearsal
+from accel_sim.rehearse.record import Rank, Rehearsal
 from benchmarks import results
 
 _TEXT = """\
-The model states of a GPT-2 of 7.5 B parameters per device, in GB: what is published, and what a rehearsal counts. The
-columns on the right are what the published figures leave out: the highest peak of all phases, and the phase it is in.
-Parameters, gradients, optimizer states and fp32 copies of parameters each count with their highest value in any phase.
+Memory of a device in GB: what is published, and what a rehearsal counts.
 
-- *ZeRO*: [Rajbhandari et al., arXiv:1910.02054](https://arxiv.org/abs/1910.02054), table 1, for 7.5 B parameters and
-  mixed-precision Adam.
+- *ZeRO*: [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), table 1, model states of 7.5 B parameters with
+  mixed-precision Adam; rehearsed with a GPT-2 of 7.46 B. Parameters, gradients, optimizer states and fp32 copies of
+  parameters each count with their highest value in any phase.
 - *estimator*: `estimate_zero2_model_states_mem_needs` and `estimate_zero3_model_states_mem_needs` of the installed
-  DeepSpeed, for this model on 8 devices. They add a margin for buffers on the host. Their GB are GiB.
+  DeepSpeed for the same model; beside it stands the highest peak after init, which holds activations and buckets, too.
+- *Megatron*: [arXiv:2205.05198](https://arxiv.org/abs/2205.05198), table 2, activations of one layer of the 22 B model
+  without parallelism (hidden 6144, 64 heads, sequence 2048, batch 4); rehearsed as the difference of two depths.
+
+The highest peak of a run is what has to fit, and the published figures leave it out.
 
     python -m benchmarks.rehearse"""
 
@@ -42,6 +44,10 @@ _PAPER = {
 }
 #: Stage and offload of the estimators' options.
 _ESTIMATED = ((2, "none"), (2, "optimizer"), (3, "none"), (3, "optimizer"), (3, "optimizer and parameters"))
+
+
+#: Activation checkpointing of a Megatron layer, and its activations in units of sequence x batch x hidden.
+_MEGATRON = {"none": 34 + 5 * 64 * 2048 / 6144, "attention": 34.0, "layer": 2.0}
 
 
 def train(options: argparse.Namespace) -> None:
@@ -73,47 +79,124 @@ def train(options: argparse.Namespace) -> None:
         engine.step()
 
 
-def _rehearsed(stage: int, ranks: int, offload: str = "none") -> Rehearsal:
-    """Return the rehearsal of one rank, on a device on which everything fits."""
+def train_megatron(options: argparse.Namespace) -> None:
+    """Train layers as Megatron builds them, sequence first, in half precision."""
+    import deepspeed
+    import torch
+    from deepspeed.accelerator import get_accelerator
+    from torch import nn
+    from torch.nn import functional
+    from torch.utils.checkpoint import checkpoint
+
+    sequence, batch, hidden, heads = 2048, 4, 6144, 64
+
+    def attention(projected: torch.Tensor) -> torch.Tensor:
+        parts = projected.view(sequence, batch * heads, 3 * hidden // heads).chunk(3, dim=-1)
+        query, key, value = (part.transpose(0, 1) for part in parts)
+        scores = torch.bmm(query, key.transpose(1, 2)).softmax(-1)
+        mixed = torch.bmm(functional.dropout(scores, 0.1), value)
+        return mixed.transpose(0, 1).reshape(sequence, batch, hidden)
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norms = nn.ModuleList(nn.LayerNorm(hidden) for _ in range(2))
+            self.qkv, self.out = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, hidden)
+            self.up, self.down = nn.Linear(hidden, 4 * hidden), nn.Linear(4 * hidden, hidden)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            projected = self.qkv(self.norms[0](x))
+            selective = options.offload == "attention"
+            mixed = (
+                checkpoint(attention, projected, use_reentrant=False) if selective else attention(projected)
+            )
+            x = x + functional.dropout(self.out(mixed), 0.1)
+            wide = functional.gelu(self.up(self.norms[1](x)))
+            return x + functional.dropout(self.down(wide), 0.1)
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(Layer() for _ in range(options.stage))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = checkpoint(layer, x, use_reentrant=False) if options.offload == "layer" else layer(x)
+            return x.sum()
+
+    deepspeed.init_distributed()
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "fp16": {"enabled": True, "loss_scale": 1.0},
+        "optimizer": {"type": "Adam", "params": {"lr": 1e-4}},
+    }
+    model = Model()
+    engine, *_ = deepspeed.initialize(model=model, config=config, model_parameters=model.parameters())
+    device = get_accelerator().current_device_name()
+    for _ in range(3):
+        x = torch.zeros(sequence, batch, hidden, dtype=torch.half, device=device, requires_grad=True)
+        engine.backward(engine(x))
+        engine.step()
+
+
+def _rehearsed(*words: object, ranks: int = 1) -> Rank:
+    """Return the first rank of a rehearsal on a device on which everything fits."""
     with tempfile.TemporaryDirectory() as folder:
         record = Path(folder) / "record.json"
         command = [
-            str(Path(sys.executable).with_name("accel")), "rehearse", "cuda", "--memory", "256GiB", "--ranks", str(ranks),
-            "--rank", "first", "--json", str(record),
-            "--", __file__, "--train", "--stage", str(stage), "--offload", offload,
+            str(Path(sys.executable).with_name("accel")), "rehearse", "cuda", "--memory", "512GiB",
+            "--ranks", str(ranks), "--rank", "first", "--json", str(record), "--", __file__, *map(str, words),
         ]  # fmt: skip
         subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
-        return Rehearsal.from_json(record.read_text(encoding="utf-8"), str(record))
+        return Rehearsal.from_json(record.read_text(encoding="utf-8"), str(record)).ranks_rehearsed[0]
 
 
-def _row(source: str, stage: int, ranks: int, offload: str, published: float, unit: int) -> dict[str, Any]:
-    rehearsal = _rehearsed(stage, ranks, offload)
-    rank = rehearsal.ranks_rehearsed[0]
-    states = sum(max((phase.by_kind.get(kind, 0) for phase in rank.phases), default=0) for kind in _STATES)
+def _row(source: str, case: str, published: float, rehearsed: float, rank: Rank, unit: int) -> dict[str, Any]:
     peak = rank.peak
     return {
         "published in": source,
-        "ZeRO": stage,
-        "offload": offload,
-        "ranks": ranks,
-        "published, GB": published,
-        "model states, GB": states / unit,
-        "difference, %": 100 * (states / unit / published - 1),
-        "highest peak, GB": rank.requested / unit,
-        "in": peak.name if peak else rank.outcome,
-        "seconds": rehearsal.seconds,
+        "case": case,
+        "published": published,
+        "rehearsed": rehearsed / unit,
+        "difference, %": 100 * (rehearsed / unit / published - 1),
+        "highest peak": rank.requested / unit,
+        "of phase": peak.name if peak else rank.outcome,
     }
 
 
 def _rows() -> Iterator[dict[str, Any]]:
     for (stage, ranks), published in _PAPER.items():
-        yield _row("ZeRO", stage, ranks, "none", published, 10**9)
+        rank = _rehearsed("--train", "zero", "--stage", stage, ranks=ranks)
+        states = sum(
+            max((phase.by_kind.get(kind, 0) for phase in rank.phases), default=0) for kind in _STATES
+        )
+        yield _row("ZeRO", f"stage {stage}, {ranks} ranks", published, states, rank, 10**9)
     for stage, offload in _ESTIMATED:
-        yield _row("estimator", stage, 8, offload, _estimate(stage, offload), 2**30)
+        rank = _rehearsed("--train", "zero", "--stage", stage, "--offload", offload, ranks=8)
+        steady = max((phase.requested for phase in rank.phases if phase.name != "init"), default=0)
+        case = f"stage {stage}, 8 ranks, offload {offload}"
+        yield _row("estimator", case, _estimate(stage, offload) / 10**9, steady, rank, 10**9)
+    for kept, units in _MEGATRON.items():
+        few, many = (_rehearsed("--train", "megatron", "--stage", n, "--offload", kept) for n in (4, 8))
+        activations = (_activations(many) - _activations(few)) / 4
+        published = units * 2048 * 4 * 6144 / 10**9
+        yield _row("Megatron", f"checkpointing: {kept}", published, activations, many, 10**9)
+
+
+def _activations(rank: Rank) -> int:
+    """Return what is held at the peak of the forward pass and is no model state."""
+    return max(
+        (
+            phase.requested - sum(phase.by_kind.get(kind, 0) for kind in _STATES)
+            for phase in rank.phases
+            if phase.name == "forward"
+        ),
+        default=0,
+    )
 
 
 def _estimate(stage: int, offload: str) -> float:
-    """Return the device memory that DeepSpeed's estimator gives, in GiB."""
+    """Return the bytes of a device that DeepSpeed's estimator gives."""
     from deepspeed.runtime.zero import stage3, stage_1_and_2
 
     embedding = (50257 + _SEQUENCE) * _HIDDEN
@@ -121,29 +204,33 @@ def _estimate(stage: int, offload: str) -> float:
     total = embedding + _LAYERS * layer + 2 * _HIDDEN
     if stage == 2:
         bytes_, _ = stage_1_and_2.estimate_zero2_model_states_mem_needs(
-            total, num_gpus_per_node=8, num_nodes=1, cpu_offload=offload != "none", additional_buffer_factor=1.5
+            total,
+            num_gpus_per_node=8,
+            num_nodes=1,
+            cpu_offload=offload != "none",
+            additional_buffer_factor=1.5,
         )
     else:
         _, bytes_, _ = stage3.estimate_zero3_model_states_mem_needs(
             total, 50257 * _HIDDEN, num_gpus_per_node=8, num_nodes=1, cpu_offload=offload != "none",
             cpu_offload_params=offload == "optimizer and parameters", zero_init=True, additional_buffer_factor=1.5,
         )  # fmt: skip
-    return float(bytes_) / 2**30
+    return float(bytes_)
 
 
 def main() -> None:
     """Write docs/results/rehearse-published.md and .json."""
     parser = results.parser(__doc__)
-    parser.add_argument("--train", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--stage", type=int, default=0, help=argparse.SUPPRESS)
-    parser.add_argument("--offload", default="none", help=argparse.SUPPRESS)
+    parser.add_argument("--train", choices=("zero", "megatron"), help=argparse.SUPPRESS)
+    parser.add_argument("--stage", type=int, default=0, help=argparse.SUPPRESS)  # megatron: layers
+    parser.add_argument("--offload", default="none", help=argparse.SUPPRESS)  # megatron: what is checkpointed
     options = parser.parse_args()
     if options.train:
-        train(options)
+        {"zero": train, "megatron": train_megatron}[options.train](options)
         return
-    rows = list(_rows())
-    results.write("rehearse-published", "Rehearsals beside published figures", _TEXT, rows, options.out)
-    sys.stdout.write(json.dumps({"rows": len(rows)}) + "\n")
+    results.write(
+        "rehearse-published", "Rehearsals beside published figures", _TEXT, list(_rows()), options.out
+    )
 
 
 if __name__ == "__main__":
