@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from accel_sim.rehearse import page
 from accel_sim.rehearse.record import Rank, Rehearsal
 from benchmarks import results
 
@@ -195,6 +196,13 @@ def _activations(rank: Rank) -> int:
     )
 
 
+def _draw(file: Path) -> None:
+    """Write a picture of one step, as the page of a rehearsal shows it."""
+    drawn = page.timeline(_rehearsed("--train", "megatron", "--stage", 8), 80 << 30)
+    style = "<svg xmlns='http://www.w3.org/2000/svg' style='background: #fff; color: #111; font-family: sans-serif'"
+    file.write_text(drawn.replace("<svg", style, 1) + "\n", encoding="utf-8")
+
+
 def _estimate(stage: int, offload: str) -> float:
     """Return the bytes of a device that DeepSpeed's estimator gives."""
     from deepspeed.runtime.zero import stage3, stage_1_and_2
@@ -228,6 +236,7 @@ def main() -> None:
     if options.train:
         {"zero": train, "megatron": train_megatron}[options.train](options)
         return
+    _draw(options.out / "rehearse-step.svg")
     results.write(
         "rehearse-published", "Rehearsals beside published figures", _TEXT, list(_rows()), options.out
     )

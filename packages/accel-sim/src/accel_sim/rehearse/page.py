@@ -40,15 +40,18 @@ def _rank(rehearsal: Rehearsal, rank: Rank) -> Iterator[str]:
     if rank.failure is not None:
         yield f"<div class='first'>{escape(rank.failure.kind)}<pre>{escape(rank.failure.message)}</pre></div>"
     yield f"<p>{escape(report.layers_of_memory(rank))}.</p>"
-    yield _timeline(rank, rehearsal.memory - rehearsal.reserve)
+    yield timeline(rank, rehearsal.memory - rehearsal.reserve)
     yield f"<h3>Peak by phase</h3>{table(report.peaks(rank))}"
     yield f"<h3>Largest at the peak</h3>{table(report.largest(rank))}"
     if rank.collectives:
         yield f"<h3>Collectives</h3>{table(report.collectives(rank))}"
 
 
-def _timeline(rank: Rank, limit: int) -> str:
-    """Return a picture of the requested memory over one step, its peak marked and its phases coloured."""
+def timeline(rank: Rank, limit: int) -> str:
+    """Return a picture of the requested memory over one step: phases coloured, the peak marked; empty without one.
+
+    limit: bytes that the program may use, drawn if they are near.
+    """
     points = rank.timeline[:: len(rank.timeline) // _MOST_POINTS + 1]
     if not points:
         return ""
