@@ -5,17 +5,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import dataclasses
+import importlib.metadata
 import re
 import sys
 from pathlib import Path
 
 from accel_sim.errors import InvalidRehearsal
-from accel_sim.rehearse import job, profiles
-from accel_sim.rehearse.record import Rehearsal
+from accel_sim.rehearse import compare, job, page, profiles, report, search
+from accel_sim.rehearse.record import SCHEMA, Rehearsal
 
 _UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "GB": 10**9}
 _SMALLEST, _LARGEST = 64 << 20, 16 << 40
-_MOST_RANKS, _MOST_STEPS = 1 << 20, 1000
+_MOST_RANKS, _MOST_STEPS, _MOST_TRIALS = 1 << 20, 1000, 1000
 _WHICH = ("first", "last", "stages", "all")
 
 
@@ -48,17 +51,101 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     )  # as the simulator computes them
     parser.add_argument("--output", action="store_true", help="show the program's own output")
     parser.add_argument("--list", action="store_true", help="show the devices")
+    parser.add_argument(
+        "--compare", type=Path, nargs=2, metavar="FILE", help="show how two records of --json differ"
+    )
+    searching = parser.add_argument_group("search")
+    searching.add_argument(
+        "--search",
+        action="store_true",
+        help="find the cheapest ranks, ZeRO stage, offload and micro-batch that fit",
+    )
+    searching.add_argument(
+        "--vary",
+        action="append",
+        default=[],
+        metavar="WORD=VALUES",
+        help="also try an option of the program, the leanest value last, as --checkpointing=off,on",
+    )
+    searching.add_argument("--trials", type=int, default=16, help="most rehearsals (default 16)")
+    searching.add_argument("--host-memory", help="memory of a node, as 1TiB, that offload may use")
+    searching.add_argument("--fresh", action="store_true", help="ignore the results of earlier searches")
 
 
 def run(args: argparse.Namespace) -> int:
     """Rehearse and report."""
     program = _split(args)
+    if args.compare:
+        return _compare(args.compare)
     if args.list or args.device is None:
         sys.stdout.write(_listing())
         return 0
-    rehearsal = job.rehearse(_request(args, program), _say)
-    _report(rehearsal, args)
+    request = _request(args, program)
+    if args.search:
+        return _search(request, args)
+    rehearsal = job.rehearse(request, _say)
+    if args.json:
+        _write(args.json, rehearsal.to_json())
+    if args.html:
+        _write(args.html, page.html(rehearsal))
+    sys.stdout.write(report.terminal(rehearsal))
     return rehearsal.exit_status
+
+
+def _search(request: job.Request, args: argparse.Namespace) -> int:
+    """Search, and show what was tried; the exit status says whether anything fits."""
+    _check(1 <= args.trials <= _MOST_TRIALS, f"--trials {args.trials}", f"1 to {_MOST_TRIALS} rehearsals")
+    options = {}
+    for text in args.vary:
+        word, sign, values = text.partition("=")
+        _check(
+            bool(word and sign), f"--vary {text!r:.60}", "a word and its values, as --checkpointing=off,on"
+        )
+        options[word] = values.split(",")
+
+    def rehearse(program: tuple[str, ...], ranks: int) -> Rehearsal:
+        return job.rehearse(dataclasses.replace(request, program=program, ranks=ranks))
+
+    result = search.search(
+        search.read(request.program, request.ranks),
+        rehearse,
+        options=options,
+        bound=args.trials,
+        host=_size("--host-memory", args.host_memory) if args.host_memory else None,
+        key=None if args.fresh else _circumstances(request),
+        say=_say,
+    )
+    sys.stdout.write(search.table(result))
+    if result.cheapest is not None:
+        return 0
+    return max((tried.rehearsal.exit_status for tried in result.tried), default=1)
+
+
+def _circumstances(request: job.Request) -> str:
+    """Return what a rehearsal depends on besides the program, its configuration and the number of ranks."""
+    versions = [importlib.metadata.version(name) for name in ("torch", "accel-sim")]
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        versions.append(importlib.metadata.version("deepspeed"))
+    parts = dataclasses.replace(request, program=(), ranks=1, environment={})
+    return repr((SCHEMA, versions, parts))
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        _check(False, f"{file}: {error.strerror}", "a file that can be written")
+
+
+def _compare(files: list[Path]) -> int:
+    records = []
+    for file in files:
+        try:
+            records.append(Rehearsal.from_json(file.read_text(encoding="utf-8"), str(file)))
+        except (OSError, UnicodeDecodeError) as error:
+            _check(False, f"{file}: {error}", "a record of `accel rehearse --json`")
+    sys.stdout.write(compare.differences(*records))
+    return 0
 
 
 def _split(args: argparse.Namespace) -> tuple[str, ...]:
@@ -126,35 +213,6 @@ def _check(holds: bool, found: str, expected: str) -> None:
 def _say(text: str) -> None:
     sys.stderr.write(f"accel rehearse: {text}\n")
     sys.stderr.flush()
-
-
-def _report(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
-    if args.json:
-        args.json.write_text(rehearsal.to_json(), encoding="utf-8")
-    sys.stdout.write(_summary(rehearsal))
-
-
-def _summary(rehearsal: Rehearsal) -> str:
-    lines = [f"{rehearsal.verdict}: {rehearsal.spare / 2**30:.2f} GiB to spare"]
-    for rank in rehearsal.ranks_rehearsed:
-        lines.append(
-            f"  rank {rank.rank} ({rank.role}): {rank.outcome}; requested {rank.requested / 2**30:.3f} GiB,"
-            f" allocated {rank.allocated / 2**30:.3f}, reserved {rank.reserved / 2**30:.3f}"
-        )
-        if rank.failure:
-            lines.append(
-                f"    {rank.failure.phase} {rank.failure.module} {rank.failure.source}: {rank.failure.message}"
-            )
-        for phase in rank.phases:
-            kinds = ", ".join(
-                f"{k} {v / 2**30:.3f}" for k, v in sorted(phase.by_kind.items(), key=lambda i: -i[1])
-            )
-            lines.append(
-                f"    {phase.name:10} {phase.requested / 2**30:8.3f} GiB {phase.module} {phase.source}: {kinds}"
-            )
-        lines += [f"    {note}" for note in (*rank.notes, *rank.computed)]
-    lines.append(f"{rehearsal.seconds:.1f} s, {rehearsal.committed / 2**30:.2f} GiB committed")
-    return "\n".join(lines) + "\n"
 
 
 def _listing() -> str:
