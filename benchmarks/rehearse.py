@@ -21,7 +21,8 @@ Memory of a device in GB: what is published, and what a rehearsal counts.
 
 - *ZeRO*: [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), table 1, model states of 7.5 B parameters with
   mixed-precision Adam; rehearsed with a GPT-2 of 7.46 B. Parameters, gradients, optimizer states and fp32 copies of
-  parameters each count with their highest value in any phase.
+  parameters count at the peak of the step; for stage 1, whose gradients are whole, at the peak of backward with its
+  temporaries.
 - *estimator*: `estimate_zero2_model_states_mem_needs` and `estimate_zero3_model_states_mem_needs` of the installed
   DeepSpeed for the same model; beside it stands the highest peak after init, which holds activations and buckets, too.
 - *Megatron*: [arXiv:2205.05198](https://arxiv.org/abs/2205.05198), table 2, activations of one layer of the 22 B model
@@ -184,6 +185,16 @@ def _rows() -> Iterator[dict[str, Any]]:
         yield _row("Megatron", f"checkpointing: {kept}", published, activations, many, 10**9)
 
 
+def _states(rank: Rank, stage: int) -> int:
+    """Return the model states at the peak of the step; of stage 1 at that of backward, where gradients are whole."""
+    kinds = next(
+        phase.by_kind for phase in rank.phases if phase.name == ("backward" if stage == 1 else "step")
+    )
+    if stage == 1:
+        return sum(count for kind, count in kinds.items() if kind not in ("activations", "buckets"))
+    return sum(kinds.get(kind, 0) for kind in _STATES)
+
+
 def _activations(rank: Rank) -> int:
     """Return what is held at the peak of the forward pass and is no model state."""
     return max(
@@ -211,7 +222,7 @@ def _estimate(stage: int, offload: str) -> float:
     layer = 12 * _HIDDEN**2 + 13 * _HIDDEN
     total = embedding + _LAYERS * layer + 2 * _HIDDEN
     if stage == 2:
-        bytes_, _ = stage_1_and_2.estimate_zero2_model_states_mem_needs(
+        _, bytes_ = stage_1_and_2.estimate_zero2_model_states_mem_needs(
             total,
             num_gpus_per_node=8,
             num_nodes=1,
@@ -227,7 +238,7 @@ def _estimate(stage: int, offload: str) -> float:
 
 
 def main() -> None:
-    """Write docs/results/rehearse-published.md and .json."""
+    """Write the page of results, and the picture."""
     parser = results.parser(__doc__)
     parser.add_argument("--train", choices=("zero", "megatron"), help=argparse.SUPPRESS)
     parser.add_argument("--stage", type=int, default=0, help=argparse.SUPPRESS)  # megatron: layers
