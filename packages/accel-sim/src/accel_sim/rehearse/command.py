@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import dataclasses
 import importlib.metadata
+import os
 import re
 import sys
 from pathlib import Path
@@ -81,13 +82,16 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(_listing())
         return 0
     request = _request(args, program)
+    for file in filter(None, (args.json, args.html)):
+        folder = file.absolute().parent  # before the rehearsal, whose result would be lost
+        _check(os.access(folder, os.W_OK) and not file.is_dir(), str(file), "a file that can be written")
     if args.search:
         return _search(request, args)
     rehearsal = job.rehearse(request, _say)
     if args.json:
-        _write(args.json, rehearsal.to_json())
+        args.json.write_text(rehearsal.to_json(), encoding="utf-8")
     if args.html:
-        _write(args.html, page.html(rehearsal))
+        args.html.write_text(page.html(rehearsal), encoding="utf-8")
     sys.stdout.write(report.terminal(rehearsal))
     return rehearsal.exit_status
 
@@ -128,13 +132,6 @@ def _circumstances(request: job.Request) -> str:
         versions.append(importlib.metadata.version("deepspeed"))
     parts = dataclasses.replace(request, program=(), ranks=1, environment={})
     return repr((SCHEMA, versions, parts))
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        _check(False, f"{file}: {error.strerror}", "a file that can be written")
 
 
 def _compare(files: list[Path]) -> int:
