@@ -93,6 +93,11 @@ def test_bad_options_are_named_before_anything_runs(program: str, words: list[st
     assert f"found:    {found}" in done.stderr
 
 
+def test_a_launcher_is_not_rehearsed(program: str) -> None:
+    done = accel("npu:910b-64", "--", "torchrun", "--nproc-per-node", "8", program)
+    assert "expected: the script without its launcher, for which --ranks stands" in done.stderr
+
+
 @pytest.mark.parametrize("text", [None, "", "{}", "\x1b[2J"])
 def test_what_is_no_record_cannot_be_compared(tmp_path: Path, text: str | None) -> None:
     file = tmp_path / "a.json"

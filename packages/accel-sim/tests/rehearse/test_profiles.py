@@ -42,6 +42,10 @@ def test_a_vendor_alone_needs_memory():
         profile("sdaa")
 
 
-def test_a_name_that_is_nearly_right_is_suggested():
-    with pytest.raises(UnknownProfile, match=r"accel rehearse npu:910b-64 "):
-        profile("npu:910b64")
+@pytest.mark.parametrize(
+    ("text", "suggested"),
+    [("npu:910b64", "npu:910b-64"), ("cuda:h100", "cuda:h100-80"), ("hpu", "hpu:gaudi2")],
+)
+def test_a_name_that_is_nearly_right_is_suggested(text: str, suggested: str):
+    with pytest.raises(UnknownProfile, match=f"accel rehearse {suggested} "):
+        profile(text)

@@ -20,6 +20,7 @@ from accel_sim.rehearse.record import SCHEMA, Rehearsal
 _UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "GB": 10**9}
 _SMALLEST, _LARGEST = 64 << 20, 16 << 40
 _MOST_RANKS, _MOST_STEPS, _MOST_TRIALS = 1 << 20, 1000, 1000
+_LAUNCHERS = ("accelerate", "deepspeed", "mpirun", "srun", "torchrun")
 _WHICH = ("first", "last", "stages", "all")
 
 
@@ -182,6 +183,7 @@ def _request(args: argparse.Namespace, program: tuple[str, ...]) -> job.Request:
         _check(known, f"--rank {part}", f"{', '.join(_WHICH)}, or a number below {ranks}")
     _check(bool(program), "no program", "a script behind `--`, as train.py with its arguments")
     script = program[0]
+    _check(script not in _LAUNCHERS, script, "the script without its launcher, for which --ranks stands")
     _check(script == "-m" or Path(script).is_file(), f"{script!r}", "a Python script, or -m and a module")
     return job.Request(
         profile, program, ranks, per_node, which, reserve, args.steps, not args.computed_steps, args.output

@@ -75,7 +75,8 @@ def profile(text: str, memory: int | None = None) -> Profile:
     if name in bare and memory is not None:
         return _profile(name, memory, 8, "the command's --memory")
     names = [known.name for known in PROFILES]
-    close = difflib.get_close_matches(name, names, n=1)
+    close = [known for known in names if name and known.startswith(name)]
+    close += difflib.get_close_matches(name, names, n=1)
     raise UnknownProfile(
         what="the device to rehearse on is not known",
         found=f"{text!r:.60}" + (" without --memory" if name in bare else ""),
