@@ -1,0 +1,268 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel compare`: record a program's numbers on one device, replay it on another, and name what differs first."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from accel_core.data import from_data, to_data
+from accel_core.errors import DOCUMENTATION
+from accel_testkit.compare import difference, isolate, page, record
+from accel_testkit.compare.difference import Difference, Outcome
+from accel_testkit.compare.record import InvalidComparison
+from accel_testkit.compare.recorder import Options
+
+_EQUAL, _FAILED, _DIFFERENT = 0, 1, 3
+_MOST_ROWS = 20
+_COST = {
+    False: "by module: about twice the time of a step, less for large models",
+    True: "by operation: about ten times the time of a step",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = (
+        f"Find the first operation, module or step at which two runs differ: {DOCUMENTATION}/compare.md"
+    )
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    recorded = actions.add_parser(
+        "record", help="run the program on the reference device, and keep its digests"
+    )
+    replayed = actions.add_parser("replay", help="run the program on this device, and compare with a record")
+    for one, declare in ((recorded, _record_options), (replayed, _replay_options)):
+        declare(one)
+        one.add_argument("folder", type=Path, help="where the record is kept")
+        one.add_argument("command", nargs=argparse.REMAINDER, help="-- and the program with its arguments")
+    compared = actions.add_parser("runs", help="compare two records")
+    _factor(compared)
+    compared.add_argument("folder", type=Path, help="the record of the reference")
+    compared.add_argument("other", type=Path, help="the record of the other run")
+
+
+def _record_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--by", choices=("module", "operation"), default="module", help="what is recorded (default: module)"
+    )
+    parser.add_argument(
+        "--steps",
+        metavar="FIRST-LAST",
+        default="0-9",
+        help="optimizer steps that are recorded (default: 0-9)",
+    )
+    parser.add_argument(
+        "--module", metavar="PATTERN", action="append", default=[],
+        help="only modules with such a path, as '*.attention'; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--limit", metavar="MIB", type=int, default=1024, help="size of a rank's file (default: 1024)"
+    )
+    parser.add_argument(
+        "--own-draws", action="store_true", help="a device draws its own random numbers, not the CPU's"
+    )
+
+
+def _replay_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--isolate", action="store_true", help="write a program of the operation that differs first"
+    )
+    _factor(parser)
+
+
+def _factor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--factor", type=float, default=1.0, help="multiplies the bounds of rounding (default: 1)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Record or compare; returns 0 if nothing differs, 3 if something does, 1 if the program failed."""
+    if args.action == "runs":
+        outcome = difference.compare(record.read(args.folder), record.read(args.other), args.factor)
+        return _report(outcome, args.folder, args.other)
+    command = _command(args)
+    if args.action == "record":
+        options = _options(args)
+        sys.stderr.write(f"accel compare: recording {_COST[options.operations]}\n")
+        status = _run(command, options)
+        if status and not any(args.folder.glob("rank*.jsonl")):
+            return _failed(status)
+        _write(args.folder, command, options)
+        ranks = record.read(args.folder)
+        events = sum(len(rank.events) for rank in ranks)
+        size = sum(file.stat().st_size for file in args.folder.glob("rank*.jsonl"))
+        sys.stdout.write(
+            f"{events} events of {len(ranks)} ranks on {ranks[0].device}, {size / 2**20:.1f} MiB, in {args.folder}\n"
+        )
+        return status
+    return _replay(args, command)
+
+
+def _replay(args: argparse.Namespace, command: list[str]) -> int:
+    folder: Path = args.folder
+    reference, options = record.read(folder), _read(folder)
+    replayed = folder / "replay"
+    options = replace(options, folder=str(replayed.resolve()), operations=options.operations)
+    if args.isolate and not options.operations:
+        raise InvalidComparison(
+            what="no operation can be isolated",
+            found=f"{folder} is a record by module",
+            expected="a record by operation",
+            do=f"accel compare record --by operation {folder} -- …",
+        )
+    status = _run(command, options)
+    if status and not any(replayed.glob("rank*.jsonl")):
+        return _failed(status)
+    outcome = difference.compare(reference, record.read(replayed), args.factor)
+    result = _report(outcome, folder, replayed)
+    if outcome.first is not None and args.isolate:
+        _isolate(outcome.first, command, options)
+    return _FAILED if status and not result else result
+
+
+def _failed(status: int) -> int:
+    sys.stderr.write(f"accel compare: the program ended with status {status} before anything was recorded\n")
+    return _FAILED
+
+
+def _isolate(first: Difference, command: list[str], options: Options) -> None:
+    """Run the program once more to keep the inputs of the operation, and write the program that shows it."""
+    into = Path(options.folder, "isolated")
+    _run(command, replace(options, folder=str(into), capture=first.key))
+    inputs = into / f"rank{first.rank}.pt"
+    if not inputs.exists():
+        sys.stdout.write("it is no single operation: there is nothing to isolate\n")
+        return
+    program = isolate.write(first, inputs)
+    sys.stdout.write(f"the operation alone: cd {program.parent} && python {program.name}\n")
+    subprocess.run([sys.executable, program.name], cwd=program.parent, check=False)
+
+
+def _command(args: argparse.Namespace) -> list[str]:
+    """Return the command line that runs the program."""
+    words = list(args.command)
+    if words and words[0].startswith("-") and words[0] not in ("--", "-m"):  # options behind the folder
+        at = words.index("--") if "--" in words else len(words)
+        parser = argparse.ArgumentParser(prog=f"accel compare {args.action}")
+        (_record_options if args.action == "record" else _replay_options)(parser)
+        parser.parse_args(words[:at], namespace=args)
+        words = words[at:]
+    words = words[words[:1] == ["--"] :]
+    if not words:
+        raise InvalidComparison(
+            what="there is nothing to run",
+            found="no program behind the folder",
+            expected="a script or a launcher with its arguments",
+            do=f"accel compare {args.action} {args.folder} -- train.py",
+        )
+    script = words[0].endswith(".py") or words[0] == "-m"
+    return [sys.executable, *words] if script else list(words)
+
+
+def _options(args: argparse.Namespace) -> Options:
+    first, _, last = args.steps.partition("-")
+    if not (first.isdecimal() and (last or first).isdecimal() and args.limit > 0):
+        raise InvalidComparison(
+            what="the run cannot be recorded",
+            found=f"--steps {args.steps} --limit {args.limit}",
+            expected="steps as 0-9 or 5, and a limit above 0",
+            do="correct the option",
+        )
+    return Options(
+        str(args.folder.resolve()), args.by == "operation", int(first), int(last or first), tuple(args.module),
+        args.limit << 20, not args.own_draws,
+    )  # fmt: skip
+
+
+def _run(command: list[str], options: Options) -> int:
+    """Run the program with the recorder in each of its processes; returns its status, 130 after Ctrl-C."""
+    folder = Path(options.folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob("rank*.*"):
+            old.unlink()
+        # Compiled code has no modules and no operations to record.
+        environment = {**os.environ, "ACCEL_COMPARE": options.text(), "TORCHDYNAMO_DISABLE": "1"}
+        with subprocess.Popen(command, env=environment) as process:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                process.wait()
+                return 130
+    except OSError as error:
+        raise InvalidComparison(
+            what="the run cannot be recorded",
+            found=f"{type(error).__name__}: {error}",
+            expected="a program that starts, and a folder in which this user may write",
+            do="correct the command or choose another folder",
+        ) from error
+
+
+def _write(folder: Path, command: list[str], options: Options) -> None:
+    versions = {name: importlib.metadata.version(name) for name in ("torch", "accel-testkit")}
+    content = {"schema": record.SCHEMA, "command": command, "versions": versions, "options": to_data(options)}
+    (folder / "record.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _read(folder: Path) -> Options:
+    """Return how a record was made."""
+    try:
+        plain = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+        return from_data(Options, plain["options"], "options")
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise InvalidComparison(
+            what=f"{folder} cannot be replayed",
+            found=f"{type(error).__name__}: {error}"[:200],
+            expected="a folder that `accel compare record` has written",
+            do="record the run again",
+        ) from error
+
+
+def _report(outcome: Outcome, reference: Path, found: Path) -> int:
+    if not outcome.compared:
+        raise InvalidComparison(
+            what=f"{reference} and {found} cannot be compared",
+            found="no event that both have",
+            expected="two runs of the same program",
+            do="record the program again, with the same arguments but for the device",
+        )
+    lines = [f"{outcome.compared} events compared, {len(outcome.unmatched)} only in one run", *outcome.notes]
+    lines += difference.describe(outcome.first) if outcome.first else ["nothing differs beyond rounding"]
+    lines += _table(outcome)
+    (found / "compare.html").write_text(page.html(f"accel compare: {found}", outcome), encoding="utf-8")
+    (found / "compare.json").write_text(json.dumps(_plain(outcome), indent=1) + "\n", encoding="utf-8")
+    sys.stdout.write("\n".join([*lines, f"written: {found / 'compare.html'}, compare.json"]) + "\n")
+    return _DIFFERENT if outcome.first else _EQUAL
+
+
+def _table(outcome: Outcome) -> list[str]:
+    """Return the largest errors, by place: the first step at which there is one, and the last."""
+    rows = [
+        (max(steps.values()), place, steps) for place, steps in outcome.errors.items() if any(steps.values())
+    ]
+    rows.sort(key=lambda row: -row[0])
+    return [
+        f"  {phase:10} {where:50.50}  "
+        + "  ".join(f"step {n} {error:.1e}" for n, error in sorted(steps.items())[:4])
+        for _, (phase, where), steps in rows[:_MOST_ROWS]
+    ]
+
+
+def _plain(outcome: Outcome) -> dict[str, Any]:
+    first = outcome.first and {
+        **asdict(outcome.first), "key": outcome.first.key._asdict(), "text": difference.describe(outcome.first)
+    }  # fmt: skip
+    errors = [
+        {"phase": phase, "where": where, "by_step": steps} for (phase, where), steps in outcome.errors.items()
+    ]
+    return {"schema": record.SCHEMA, "first": first, "compared": outcome.compared, "errors": errors,
+            "only_in_one": list(map(str, outcome.unmatched)), "notes": outcome.notes}  # fmt: skip

@@ -1,0 +1,330 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Where two recorded runs begin to differ by more than rounding explains.
+
+An event is to blame if its inputs agree and its results do not. Agreement is relative: an error of the inputs may
+grow by `GROWTH`, and each computation may add the rounding of its types.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from accel_testkit.compare.digest import Digest
+from accel_testkit.compare.record import (
+    BACKWARD,
+    COLLECTIVE,
+    GRADIENT_OF_PARAMETER,
+    GRADIENT_OF_RESULT,
+    PARAMETER,
+    STEP,
+    Event,
+    InvalidComparison,
+    Key,
+    RankRecord,
+)
+
+#: By which a computation may multiply the relative error of what it reads.
+GROWTH = 16.0
+_EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+_FLOAT8 = 2.0**-2
+_INFINITE = math.inf
+#: A gradient is judged beside others; one that much smaller is rounding.
+_NEGLIGIBLE = 1e-3
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The first event that differs beyond its bound.
+
+    rank, key: which event.
+    what:      `result` or `input`: an input that no recorded event has computed, the data for example.
+    number:    which of the results or inputs, from 0.
+    error:     relative; inf if one has NaN, Inf, another shape or type.
+    bound:     what rounding explains.
+    reason:    where the bound comes from.
+    before:    the event before it on this rank, which agrees; None at the start.
+    """
+
+    rank: int
+    key: Key
+    what: str
+    number: int
+    reference: Digest
+    found: Digest
+    error: float
+    bound: float
+    reason: str
+    before: Key | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The comparison of two runs.
+
+    first:     the first difference; None if there is none.
+    errors:    the largest error of the results at each place and step: {(phase, where): {step: error}}, in order.
+    compared:  number of events that both runs have.
+    unmatched: events of one run that the other has not.
+    """
+
+    first: Difference | None
+    errors: dict[tuple[str, str], dict[int, float]]
+    compared: int
+    unmatched: tuple[Key, ...]
+    notes: tuple[str, ...]
+
+
+def compare(reference: Sequence[RankRecord], found: Sequence[RankRecord], factor: float = 1.0) -> Outcome:
+    """Compare a run with the reference. factor: multiplies all bounds. Raises `InvalidComparison`."""
+    if len(reference) != len(found):
+        raise InvalidComparison(
+            what="two runs cannot be compared",
+            found=f"{len(reference)} ranks in the record, {len(found)} now",
+            expected="the same number of ranks",
+            do="start the program as it was recorded",
+        )
+    pairs = [_matched(*ranks) for ranks in zip(reference, found, strict=True)]
+    sent = _sent(pairs)
+    errors: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    firsts = []
+    for rank, (events, _) in enumerate(pairs):
+        walk = _Walk(rank, factor, sent, errors)
+        firsts += [(n, one) for n, one in walk.differences(events)][:1]
+    # The same event on several ranks: the place in the run decides, then the rank.
+    first = min(firsts, key=lambda item: (item[1].key.step, item[0], item[1].rank), default=None)
+    notes = [
+        f"rank {rank.rank} of the {which} ended before it had written everything"
+        for which, ranks in (("record", reference), ("replay", found))
+        for rank in ranks
+        if not rank.whole
+    ]
+    return Outcome(
+        first[1] if first else None,
+        dict(errors),
+        sum(len(events) for events, _ in pairs),
+        tuple(key for _, unmatched in pairs for key in unmatched),
+        tuple(notes),
+    )
+
+
+Pair = tuple[Event, Event]
+
+
+def _matched(reference: RankRecord, found: RankRecord) -> tuple[list[Pair], list[Key]]:
+    """Return the pairs of equal events in the order of the second run, and the keys without a partner.
+
+    Where one run has more of the same events than the other, it is not known which are the same.
+    """
+    counts = [Counter(event.key[:4] for event in rank.events) for rank in (reference, found)]
+    known = {event.key: event for event in reference.events}
+    same = {key for key, event in known.items() if counts[0][key[:4]] == counts[1][key[:4]]}
+    pairs = [(known[event.key], event) for event in found.events if event.key in same]
+    alone = [event.key for rank in (reference, found) for event in rank.events if event.key not in same]
+    return pairs, list(dict.fromkeys(alone))
+
+
+def _sent(pairs: Iterable[tuple[list[Pair], list[Key]]]) -> dict[tuple[int, str, int], float]:
+    """Return the largest input error of each collective over all ranks; a receiver's are its senders'."""
+    largest: dict[tuple[int, str, int], float] = defaultdict(float)
+    for events, _ in pairs:
+        for reference, found in events:
+            if found.key.phase == COLLECTIVE:
+                error = max(map(distance, reference.inputs, found.inputs), default=0.0)
+                one = _exchange(found.key)
+                largest[one] = max(largest[one], error)
+    return largest
+
+
+def _exchange(key: Key) -> tuple[int, str, int]:
+    point_to_point = key.name in ("send", "recv")
+    return (key.step, "send" if point_to_point else key.name, -1 if point_to_point else key.nth)
+
+
+class _Walk:
+    """Goes through the events of one rank."""
+
+    def __init__(
+        self,
+        rank: int,
+        factor: float,
+        sent: dict[tuple[int, str, int], float],
+        errors: dict[tuple[str, str], dict[int, float]],
+    ) -> None:
+        self._rank, self._factor, self._sent, self._errors = rank, factor, sent, errors
+        self._worst = 0.0  # of all that was computed so far
+
+    def differences(self, pairs: list[Pair]) -> Iterable[tuple[int, Difference]]:
+        """Yield each event that differs by more than its inputs explain."""
+        results: list[float] = []
+        judged: set[Digest] = set()
+        stepped, free = _largest_stepped(pairs), _free(pairs)
+        for n, (reference, found) in enumerate(pairs):
+            key = found.key
+            floor = stepped[key.step] * _NEGLIGIBLE if key.phase == STEP else 0.0
+            entered = [distance(*one, floor) for one in zip(reference.inputs, found.inputs, strict=False)]
+            left = [
+                distance(*one, _scale(one[0], reference))
+                for one in zip(reference.results, found.results, strict=False)
+            ]
+            before = pairs[n - 1][1].key if n else None
+            reached = max(self._worst, self._sent.get(_exchange(key), 0.0))
+            if key.name == PARAMETER and key.where in free:
+                left = []
+            explained = self._explained(reference, found, results[max(0, n - found.inside) :])
+            for what, errors, sides, base in (
+                ("input", [] if _is_gradient(key) else entered, (reference.inputs, found.inputs), reached),
+                ("result", left, (reference.results, found.results), explained),
+            ):
+                for number, error in enumerate(errors):
+                    one, other = sides[0][number], sides[1][number]
+                    if what == "input" and one in judged:
+                        continue
+                    rounding, reason = _rounding(one, reference)
+                    bound = self._factor * (rounding + GROWTH * base)
+                    if (
+                        not rounding and base
+                    ):  # an index or a mask may jump where its inputs differ by rounding
+                        bound = _INFINITE
+                    if error > bound:
+                        yield (
+                            n,
+                            Difference(
+                                self._rank, key, what, number, one, other, error, bound, reason, before
+                            ),
+                        )
+            judged.update(reference.inputs, reference.results)
+            largest = max(left, default=0.0)
+            results.append(largest)
+            self._worst = max(self._worst, largest)
+            steps = self._errors[key.phase, key.where]
+            steps[key.step] = max(steps.get(key.step, 0.0), largest)
+
+    def _explained(self, reference: Event, found: Event, inside: list[float]) -> float:
+        """Return the error of what an event reads: its inputs, what is computed inside of it, and other ranks."""
+        if _is_gradient(found.key) or found.key.name == PARAMETER:
+            return self._worst  # it follows from everything before it
+        inputs = [distance(*one) for one in zip(reference.inputs, found.inputs, strict=False)]
+        read = max([*inputs, *inside], default=0.0)
+        return max(read, self._sent[_exchange(found.key)]) if found.key.phase == COLLECTIVE else read
+
+
+def _is_gradient(key: Key) -> bool:
+    return key.name in (GRADIENT_OF_RESULT, GRADIENT_OF_PARAMETER)
+
+
+def _free(pairs: list[Pair]) -> set[str]:
+    """Return the parameters whose gradients are rounding: the bias of a key in attention, for example.
+
+    Their true gradient is zero, and an optimizer that divides by its size steps them at random.
+    """
+    return {
+        one.key.where
+        for one, _ in pairs
+        if one.key.name == GRADIENT_OF_PARAMETER
+        and one.inputs
+        and one.results[0].norm < _NEGLIGIBLE * one.inputs[0].norm
+    }
+
+
+def _largest_stepped(pairs: list[Pair]) -> dict[int, float]:
+    """Return the largest norm that an optimizer reads in each step."""
+    largest: dict[int, float] = defaultdict(float)
+    for reference, _ in pairs:
+        if reference.key.phase == STEP:
+            norms = [one.norm for one in reference.inputs[-1:]]  # the gradient is the last
+            largest[reference.key.step] = max([largest[reference.key.step], *norms])
+    return largest
+
+
+def _scale(result: Digest, event: Event) -> float:
+    """Return the norm to which a result's error is relative.
+
+    After a cancellation it is that of what was subtracted; a gradient's, that of the one it is computed from.
+    """
+    norms = [one.norm for one in event.inputs]
+    if event.key.name == GRADIENT_OF_PARAMETER:
+        return max([result.norm, *norms])
+    if event.key.name == GRADIENT_OF_RESULT:
+        return max([result.norm, *(norm * _NEGLIGIBLE for norm in norms)])
+    return max(
+        [result.norm, *(one.norm for one in event.inputs if one.shape == result.shape and one.numel > 1)]
+    )
+
+
+def distance(reference: Digest, found: Digest, scale: float = 0.0) -> float:
+    """Return the estimated relative distance of two tensors; inf if they cannot be compared.
+
+    scale: norm to which it is relative, at least the reference's.
+    """
+    if reference == found:
+        return 0.0
+    if (reference.shape, reference.nan, reference.inf) != (found.shape, found.nan, found.inf):
+        return _INFINITE
+    return _distance(reference, found, scale)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def _distance(reference: Digest, found: Digest, scale: float) -> float:
+    count = max(reference.numel, 1)
+    norm = max(scale, reference.norm, found.norm * 1e-3)
+    if not norm:
+        return 0.0
+    high = max(abs(reference.low), abs(reference.high), norm / math.sqrt(count))
+    errors = [abs(reference.projection - found.projection) / norm]
+    errors += [
+        abs(one - other) / high
+        for one, other in (
+            (reference.low, found.low), (reference.high, found.high),
+            *zip(reference.sample, found.sample, strict=False),
+        )
+        if math.isfinite(one) and math.isfinite(other)
+    ]  # fmt: skip
+    # Errors of rounding cancel in the norm of many elements; those of a wrong factor or a wrong direction do not.
+    cancels = min(1.0, 1 / 16 + 8 / math.sqrt(count))
+    errors.append(abs(reference.norm - found.norm) / norm / cancels)
+    return max(errors)
+
+
+def _rounding(result: Digest, event: Event) -> tuple[float, str]:
+    """Return the relative error that rounding alone explains, and the words for it."""
+    if not _is_float(result.dtype):
+        return 0.0, f"{result.dtype} is exact"
+    types = [one.dtype for one in (result, *event.inputs) if _is_float(one.dtype)]
+    epsilon, dtype = max((_EPSILON.get(one, _FLOAT8), one) for one in types)
+    if event.key.phase == STEP:
+        return 16 * epsilon, f"sixteen roundings of {dtype}"
+    terms = max([one.shape[-1] for one in event.inputs if one.shape] + [1])
+    accumulated = min(epsilon, _EPSILON["float32"])
+    bound = 2 * epsilon + 2 * accumulated * math.sqrt(terms)
+    return bound, f"two roundings of {dtype}, and a sum of {terms} terms"
+
+
+def _is_float(dtype: str) -> bool:
+    return dtype in _EPSILON or dtype.startswith("float8")
+
+
+def describe(difference: Difference) -> list[str]:
+    """Return the lines that say what differs and where."""
+    key, one = difference.key, difference
+    place = {
+        "result": f"{key}: result {one.number} differs, and its inputs agree",
+        "input": f"{key}: input {one.number} differs, and nothing recorded before explains it",
+    }[one.what]
+    after = f" after {one.before}" if one.before is not None else ""
+    if key.phase == BACKWARD and one.what == "result":
+        place = f"{key}: the gradient differs; it is computed{after}"
+    elif one.what == "input":
+        place += f"; it is computed{after}" if after else "; the data are not the same"
+    if key.phase == STEP and one.what == "result":
+        place = f"{key}: the optimizer's step differs (result {one.number}), and parameter, states and gradient agree"
+    return [
+        f"rank {one.rank}, {place}",
+        f"  reference: {one.reference}",
+        f"  here:      {one.found}",
+        f"  relative difference {one.error:.2g}, bound {one.bound:.2g}: {one.reason}",
+    ]

@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Digests of tensors: what is kept of a tensor to compare it with the same one of another run.
+
+A digest has the norm, extremes, NaN and Inf counts, 32 evenly spaced elements, and the projection on a vector of
+random signs that is the same in every run. The difference of two projections has the variance of the squared norm
+of the tensors' difference, so that it estimates their distance without either tensor.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import torch
+
+_SAMPLES = 32
+#: Columns of the matrix as which a tensor is projected; signs of its rows and columns are multiplied.
+_COLUMNS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What is kept of a tensor.
+
+    shape, dtype: as of the tensor; `bfloat16`.
+    norm:         Euclidean norm of the finite elements.
+    projection:   sum of the finite elements, each times its random sign.
+    low, high:    extremes of the finite elements.
+    nan, inf:     how many elements are.
+    sample:       32 evenly spaced elements, or all of fewer.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    norm: float
+    projection: float
+    low: float
+    high: float
+    nan: int
+    inf: int
+    sample: tuple[float, ...]
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    def __str__(self) -> str:
+        counts = [f"{count} {name}" for name, count in (("NaN", self.nan), ("Inf", self.inf)) if count]
+        values = ", ".join(f"{value:.6g}" for value in self.sample[:4])
+        return (
+            f"{self.dtype}{list(self.shape)} norm {self.norm:.7g} [{values}, …] {' '.join(counts)}".rstrip()
+        )
+
+
+def digest(tensor: torch.Tensor) -> Digest:
+    """Return the digest of a tensor, computed on the CPU in float64 after float32 products.
+
+    The tensor is copied to the host: a device that computes wrongly must not compute its own digest.
+    """
+    host = _host(tensor)
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    flat = host.reshape(-1)
+    count = flat.numel()
+    if not count:
+        return Digest(tuple(tensor.shape), dtype, 0.0, 0.0, 0.0, 0.0, 0, 0, ())
+    sample = tuple(flat[:: max(1, count // _SAMPLES)][:_SAMPLES].tolist())
+    nan = inf = 0
+    norm = float(torch.linalg.vector_norm(flat))
+    if not math.isfinite(norm):  # NaN or Inf, or squares beyond float32
+        flat = flat.double()
+        nan, inf = int(flat.isnan().sum()), int(flat.isinf().sum())
+        flat = flat.nan_to_num(0.0, 0.0, 0.0)
+        norm = float(torch.linalg.vector_norm(flat))
+    low, high = (float(value) for value in torch.aminmax(flat))
+    return Digest(tuple(tensor.shape), dtype, norm, _projection(flat), low, high, nan, inf, sample)
+
+
+def _host(tensor: torch.Tensor) -> torch.Tensor:
+    local = getattr(tensor, "to_local", None)  # of a DTensor
+    plain = (local() if local else tensor).detach()
+    if plain.is_complex():
+        plain = torch.view_as_real(plain)
+    if plain.is_quantized or plain.layout != torch.strided:
+        plain = plain.dequantize() if plain.is_quantized else plain.to_dense()
+    host = plain.cpu()
+    return host if host.dtype in (torch.float32, torch.float64) else host.to(_exact(host.dtype))
+
+
+def _exact(dtype: torch.dtype) -> torch.dtype:
+    """Return a type that holds all values of a type: float64 for integers."""
+    return torch.float32 if dtype.is_floating_point else torch.float64
+
+
+def _projection(flat: torch.Tensor) -> float:
+    rows, rest = divmod(flat.numel(), _COLUMNS)
+    signs = _signs(_COLUMNS, 1, flat.dtype)
+    total = 0.0
+    if rows:
+        by_row = (flat[: rows * _COLUMNS].view(rows, _COLUMNS) @ signs).double()
+        total = float(by_row @ _signs(rows, 2, torch.float64))
+    return total + (float((flat[-rest:] @ signs[:rest]).double()) if rest else 0.0)
+
+
+@functools.lru_cache(maxsize=64)
+def _signs(count: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 2, (count,), generator=generator).mul_(2).sub_(1).to(dtype)

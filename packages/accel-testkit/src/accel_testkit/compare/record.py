@@ -1,0 +1,206 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a recorded run: one of JSON lines for each rank, a header, then digests and events as they came."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from accel_core.errors import AccelError
+from accel_testkit.compare.digest import Digest
+
+#: Raised when the lines change their meaning.
+SCHEMA = 1
+FORWARD, BACKWARD, STEP, COLLECTIVE = "forward", "backward", "step", "collective"
+PHASES = (FORWARD, BACKWARD, STEP, COLLECTIVE)
+GRADIENT_OF_RESULT, GRADIENT_OF_PARAMETER = "gradient of result", "gradient of parameter"
+PARAMETER = "parameter"
+_LONGEST_LINE = 1_000_000
+
+
+class InvalidComparison(AccelError, ValueError):
+    """A folder is not the record of a run that can be compared."""
+
+    code = "ACC-714"
+
+
+class Key(NamedTuple):
+    """What an event is, so that the same one is found in another run.
+
+    step:  number of optimizer steps before.
+    phase: one of PHASES.
+    where: path of the module that computes, or name of a parameter.
+    name:  its class, an operation, or a collective.
+    nth:   which of the events that agree in all of this.
+    """
+
+    step: int
+    phase: str
+    where: str
+    name: str
+    nth: int
+
+    def __str__(self) -> str:
+        call = f", call {self.nth + 1}" if self.nth else ""
+        return f"step {self.step}, {self.phase}, {self.where} ({self.name}{call})"
+
+
+@dataclass(frozen=True)
+class Event:
+    """One computation: its inputs and results. Those of a module follow the events inside of it.
+
+    inside: number of events before this one that belong to it.
+    """
+
+    key: Key
+    inputs: tuple[Digest, ...]
+    results: tuple[Digest, ...]
+    inside: int = 0
+
+
+@dataclass
+class RankRecord:
+    """What one rank did. whole: its file has the end of the run, which a killed rank or a full one lacks."""
+
+    rank: int
+    world: int
+    device: str
+    events: list[Event] = field(default_factory=list)
+    whole: bool = False
+
+
+class Writer:
+    """Writes the file of one rank: a digest once, however many events have it."""
+
+    def __init__(self, path: Path, rank: int, world: int, device: str, limit: int) -> None:
+        """limit: bytes after which nothing is written any more."""
+        self._file = path.open("w", encoding="utf-8")
+        self.rank, self._left, self._digests = rank, limit, 0
+        self._line({"schema": SCHEMA, "rank": rank, "world": world, "device": device})
+
+    def digest(self, digest: Digest) -> int:
+        """Write a digest; returns its number."""
+        number, self._digests = self._digests, self._digests + 1
+        self._line({"digest": number, **asdict(digest)})
+        return number
+
+    def event(
+        self, step: int, phase: str, where: str, name: str, inputs: list[int], results: list[int], inside: int
+    ) -> None:
+        """Write an event by the numbers of its digests."""
+        self._line({"event": [step, phase, where, name], "in": inputs, "out": results, "inside": inside})
+
+    def close(self) -> None:
+        """Write the end."""
+        if not self._file.closed:
+            with contextlib.suppress(OSError):
+                if not self.full:
+                    self._file.write('{"end":true}\n')
+                self._file.close()
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing is written any more: the limit is reached, or the disk is full."""
+        return self._left <= 0
+
+    def flush(self) -> None:
+        """Hand what is written to the system, so that a killed rank leaves it."""
+        with contextlib.suppress(OSError):
+            self._file.flush()
+
+    def _line(self, content: dict[str, Any]) -> None:
+        if self._left > 0:
+            line = json.dumps(content, separators=(",", ":")) + "\n"
+            self._left -= len(line)
+            try:
+                self._file.write(line)
+            except OSError:  # a full disk must not end the program
+                self._left = 0
+
+
+def read(folder: Path) -> list[RankRecord]:
+    """Return the ranks of a run, in order. Raises `InvalidComparison`."""
+    files = sorted(folder.glob("rank*.jsonl"))
+    try:
+        ranks = sorted((_rank(file) for file in files), key=lambda rank: rank.rank)
+        numbers = [rank.rank for rank in ranks]
+        if not ranks or (len(ranks), numbers) != (ranks[0].world, list(range(len(ranks)))):
+            raise ValueError(f"files of ranks {numbers}")
+    except (OSError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        raise InvalidComparison(
+            what=f"{folder} cannot be compared",
+            found=f"{type(error).__name__}: {error}"[:200],
+            expected="one whole file for each rank, written by `accel compare` of this release",
+            do="record the run again; if no file was written, no torch module ran in it",
+        ) from error
+    return ranks
+
+
+def _rank(file: Path) -> RankRecord:
+    with file.open(encoding="utf-8") as lines:
+        header = _plain(next(lines, ""))
+        if header.get("schema") != SCHEMA:
+            raise ValueError(f"{file.name}: schema {header.get('schema')!r}")
+        rank = RankRecord(_count(header["rank"]), _count(header["world"]), str(header["device"]))
+        digests: list[Digest] = []
+        counts: Counter[tuple[int, str, str, str]] = Counter()
+        for line in _lines(lines):
+            if "digest" in line:
+                digests.append(_digest(line))
+            elif "event" in line:
+                rank.events.append(_event(line, digests, counts))
+            else:
+                rank.whole = True
+    return rank
+
+
+def _lines(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
+    """Yield the lines; the last one of a killed rank may be cut off."""
+    held: str | None = None
+    for line in lines:
+        if held is not None:
+            yield _plain(held)
+        held = line
+    if held is not None and held.endswith("\n"):
+        yield _plain(held)
+
+
+def _plain(line: str) -> dict[str, Any]:
+    if len(line) > _LONGEST_LINE:
+        raise ValueError(f"a line of {len(line)} characters")
+    plain = json.loads(line)
+    if not isinstance(plain, dict):
+        raise TypeError(f"a line is {type(plain).__name__}")
+    return plain
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is not a number of something")
+    return value
+
+
+def _digest(line: dict[str, Any]) -> Digest:
+    shape, sample = tuple(map(_count, line["shape"])), tuple(map(float, line["sample"]))
+    norm, projection, low, high = (float(line[name]) for name in ("norm", "projection", "low", "high"))
+    if not all(map(math.isfinite, (norm, projection, low, high))):
+        raise ValueError("a digest that is not finite")
+    counts = _count(line["nan"]), _count(line["inf"])
+    return Digest(shape, str(line["dtype"]), norm, projection, low, high, *counts, sample)
+
+
+def _event(line: dict[str, Any], digests: list[Digest], counts: Counter[tuple[int, str, str, str]]) -> Event:
+    step, phase, where, name = line["event"]
+    if phase not in PHASES:
+        raise ValueError(f"phase {phase!r}")
+    same = (_count(step), str(phase), str(where), str(name))
+    counts[same] += 1
+    inputs, results = (tuple(digests[_count(n)] for n in line[side]) for side in ("in", "out"))
+    return Event(Key(*same, counts[same] - 1), inputs, results, _count(line["inside"]))

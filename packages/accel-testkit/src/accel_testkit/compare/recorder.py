@@ -1,0 +1,436 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Records what this process computes, by hooks of torch: see `watch` for how it is reached.
+
+Events are numbered by optimizer steps: a step begins with the first forward pass after an optimizer has stepped.
+Collectives are completed where they are called, so that their results can be read; this changes no value.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fnmatch
+import functools
+import json
+import logging
+import multiprocessing.util
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.modules import module as hooks
+from torch.optim import optimizer as optimizer_hooks
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from accel_core.data import from_data, to_data
+from accel_testkit.compare import draws
+from accel_testkit.compare.digest import digest
+from accel_testkit.compare.record import (
+    BACKWARD,
+    COLLECTIVE,
+    FORWARD,
+    GRADIENT_OF_PARAMETER,
+    GRADIENT_OF_RESULT,
+    PARAMETER,
+    STEP,
+    Key,
+    Writer,
+)
+
+_log = logging.getLogger("accel_testkit.compare")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is recorded.
+
+    folder:      for the files of the ranks.
+    operations:  every operation, not modules alone.
+    first, last: steps, counted from 0.
+    modules:     patterns of module paths, as `*.attention`; empty: all.
+    limit:       bytes a rank.
+    draws:       whether a device's random numbers are drawn on the CPU.
+    capture:     the event whose inputs are saved (a `Key`, to isolate it); None: nothing is.
+    """
+
+    folder: str
+    operations: bool = False
+    first: int = 0
+    last: int = 9
+    modules: tuple[str, ...] = ()
+    limit: int = 1 << 30
+    draws: bool = True
+    capture: tuple[int, str, str, str, int] | None = None
+
+    def text(self) -> str:
+        """Return them as the value of ACCEL_COMPARE."""
+        return json.dumps(to_data(self))
+
+
+def start(text: str) -> None:
+    """Begin to record in this process; forked children do not."""
+    recorder = Recorder(from_data(Options, json.loads(text), "ACCEL_COMPARE"))
+    recorder.install()
+    os.register_at_fork(after_in_child=recorder.stop)
+    atexit.register(recorder.close)
+    # Processes of multiprocessing leave without running what atexit has.
+    multiprocessing.util.Finalize(recorder, recorder.close, exitpriority=0)
+
+
+class Recorder:
+    """The hooks of one process, and the file to which they write."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._active, self._stepped, self._stepping = True, False, False
+        self._step = self._events = 0
+        self._writer: Writer | None = None
+        self._lock = threading.RLock()
+        self._busy = threading.local()
+        self._open: list[tuple[str, list[int], int]] = []  # modules that run: path, inputs, events before
+        self._names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._parameters: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
+        self._known: dict[int, tuple[Any, ...]] = {}  # digests of tensors that did not change since
+        self._before: dict[int, list[int]] = {}  # inputs of an optimizer's step, by parameter
+        self._shown: set[str] = set()  # parameters that this step has
+        self._operations = _Operations(self)
+        self._backward_in = ""
+        self._gradients: dict[str, list[int]] = {}  # of a module's results; "": of the last one
+        self._counts: dict[tuple[Any, ...], int] = {}
+
+    # ---------------------------------------------------------------------------------- life
+
+    def install(self) -> None:
+        """Register the hooks of torch."""
+        hooks.register_module_forward_pre_hook(self._enter)
+        hooks.register_module_forward_hook(self._leave, always_call=True)
+        optimizer_hooks.register_optimizer_step_pre_hook(self._before_step)
+        optimizer_hooks.register_optimizer_step_post_hook(self._after_step)
+        if dist.is_available():
+            self._wrap_collectives()
+        if self._options.draws:
+            draws.on_cpu()
+            self._first = hooks.register_module_parameter_registration_hook(self._draw_again)
+
+    def _draw_again(self, *_: object) -> None:
+        """A device's runtime may have registered its kernels since, but no parameter is on the device yet."""
+        self._first.remove()
+        draws.on_cpu()
+
+    def stop(self) -> None:
+        """Record nothing more in this process."""
+        self._active = False
+
+    def close(self) -> None:
+        """Write the end of the file."""
+        if self._active and self._writer is not None:
+            self._writer.close()
+        self._active = False
+
+    @property
+    def recording(self) -> bool:
+        """Whether an event of the present step is wanted, by code that is not the recorder's own."""
+        return (
+            self._active
+            and not getattr(self._busy, "now", False)
+            and self._options.first <= self._step <= self._options.last
+        )
+
+    @property
+    def watches_operations(self) -> bool:
+        """Whether operations are recorded here."""
+        return self.recording and not self._stepping
+
+    @contextmanager
+    def _own_work(self) -> Iterator[None]:
+        """What runs inside is the recorder's work: it is not recorded, and not differentiated."""
+        self._busy.now = True
+        try:
+            with self._lock, torch.no_grad():
+                yield
+        finally:
+            self._busy.now = False
+
+    # -------------------------------------------------------------------------------- events
+
+    def numbers(self, values: Any) -> list[int]:
+        """Return the numbers of the digests of all tensors in nested values."""
+        with self._own_work():
+            return (
+                [self._number(value) for value in tree_leaves(values) if _readable(value)]
+                if self._active
+                else []
+            )
+
+    def event(
+        self, phase: str, where: str, name: str, inputs: list[int], results: list[int], inside: int = 0
+    ) -> None:
+        """Write an event."""
+        if self._wanted(where):
+            self._file().event(self._step, phase, where, name, inputs, results, inside)
+            self._events += 1
+
+    def _wanted(self, where: str) -> bool:
+        patterns = self._options.modules
+        return not patterns or any(fnmatch.fnmatchcase(where, pattern) for pattern in patterns)
+
+    def _number(self, tensor: torch.Tensor) -> int:
+        version = None if tensor.is_inference() else (tensor._version, tensor.data_ptr(), tensor.shape)
+        known = self._known.get(id(tensor))
+        if known is not None and version is not None and known[0]() is tensor and known[1] == version:
+            number: int = known[2]
+            return number
+        number = self._file().digest(digest(tensor))
+        self._known[id(tensor)] = (weakref.ref(tensor), version, number)
+        return number
+
+    def _forget(self) -> None:
+        """Forget digests: memory was written through other tensors, as ZeRO and fused kernels do."""
+        self._known.clear()
+
+    def _file(self) -> Writer:
+        if self._writer is None:
+            ready = dist.is_available() and dist.is_initialized()
+            rank = dist.get_rank() if ready else int(os.environ.get("RANK", "0"))
+            world = dist.get_world_size() if ready else int(os.environ.get("WORLD_SIZE", "1"))
+            path = Path(self._options.folder, f"rank{rank}.jsonl")
+            device = torch.accelerator.current_accelerator()
+            self._writer = Writer(path, rank, world, device.type if device else "cpu", self._options.limit)
+        elif self._writer.full:
+            self.stop()
+            _log.warning(
+                "accel compare records no more: %s bytes are reached, or the disk is full",
+                self._options.limit,
+            )
+        return self._writer
+
+    # ------------------------------------------------------------------------------- modules
+
+    def _enter(self, module: torch.nn.Module, inputs: Any) -> None:
+        if not self._active or getattr(self._busy, "now", False):
+            return
+        if not self._open:
+            self._begin(module)
+        name = self._names.get(module, type(module).__name__)
+        self._open.append((name, self.numbers(inputs) if self.recording else [], self._events))
+
+    def _begin(self, root: torch.nn.Module) -> None:
+        """A module runs that no other one has called: name what is in it, and begin a step."""
+        if self._stepped:
+            self._step, self._stepped = self._step + 1, False
+            self._gradients.clear()
+            self._shown.clear()
+            self._forget()
+            if self._writer is not None:
+                self._writer.flush()
+        if root not in self._names:
+            top = type(root).__name__
+            for path, module in root.named_modules():
+                self._names.setdefault(module, f"{top}.{path}".rstrip("."))
+            for path, parameter in root.named_parameters():
+                self._name(parameter, f"{top}.{path}")
+        if self._options.operations and not self._operations.entered:
+            self._operations.entered = True
+            self._operations.__enter__()  # type: ignore[no-untyped-call]
+
+    def _name(self, parameter: torch.nn.Parameter, path: str) -> None:
+        if id(parameter) not in self._parameters and parameter.requires_grad:
+            parameter.register_hook(functools.partial(self._gradient, path, GRADIENT_OF_PARAMETER))
+            self._parameters[id(parameter)] = (weakref.ref(parameter), path)
+
+    def _leave(self, module: torch.nn.Module, inputs: Any, results: Any) -> None:
+        if not self._active or getattr(self._busy, "now", False) or not self._open:
+            return
+        name, numbers, before = self._open.pop()
+        if not self.recording or results is None:  # None: it raised, as recomputation does to leave early
+            return
+        # ZeRO 3 has gathered the parameters now, and not yet in `_enter`; buffers are written by the module.
+        own = self._own_parameters(module, name)
+        left = self.numbers([results, *module.buffers(recurse=False)])
+        self.event(FORWARD, name, type(module).__name__, numbers + own, left, self._events - before)
+        for result in tree_leaves(results):
+            if _readable(result) and result.requires_grad:
+                result.register_hook(functools.partial(self._gradient, name, GRADIENT_OF_RESULT))
+
+    def _own_parameters(self, module: torch.nn.Module, where: str) -> list[int]:
+        numbers = []
+        for name, parameter in module.named_parameters(recurse=False):
+            number = self.numbers(parameter)
+            if number and (path := f"{where}.{name}") not in self._shown:
+                self._shown.add(path)
+                self.event(FORWARD, path, PARAMETER, [], number)
+            numbers += number
+        return numbers
+
+    def _gradient(self, where: str, name: str, gradient: torch.Tensor) -> None:
+        of_result = name == GRADIENT_OF_RESULT
+        if of_result:
+            self._backward_in = where
+        if not self.recording:
+            return
+        numbers = self.numbers(gradient)
+        # The size of the gradient from which it is computed: next to that, a sum that cancels is rounding.
+        source = self._gradients.get("" if of_result else where.rpartition(".")[0], [])
+        self.event(BACKWARD, where, name, source, numbers)
+        if of_result:
+            self._gradients[where] = self._gradients[""] = numbers
+
+    # ------------------------------------------------------------------------ optimizer steps
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._forget()
+        self._before = {key: numbers for key, _, numbers in self._trained(optimizer)}
+        self._stepping = True  # which operations step an optimizer differs from device to device
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        self._stepped, self._stepping = True, False
+        self._forget()
+        for key, path, numbers in self._trained(optimizer, gradient=False):
+            self.event(STEP, path, type(optimizer).__name__, self._before.get(key, []), numbers)
+        self._before = {}
+        self._forget()
+
+    def _trained(
+        self, optimizer: torch.optim.Optimizer, gradient: bool = True
+    ) -> Iterable[tuple[int, str, list[int]]]:
+        """Yield identity, name and digests of each parameter that is stepped: itself, its states, its gradient."""
+        for g, group in enumerate(optimizer.param_groups if self.recording else []):
+            for i, parameter in enumerate(group["params"]):
+                if parameter.grad is None and gradient:
+                    continue
+                known = self._parameters.get(id(parameter))
+                path = known[1] if known and known[0]() is parameter else f"group {g}, parameter {i}"
+                states = optimizer.state.get(parameter, {})
+                same = [
+                    states[name]
+                    for name in sorted(states, key=str)
+                    if isinstance(states[name], torch.Tensor) and states[name].shape == parameter.shape
+                ]
+                yield id(parameter), path, self.numbers([parameter, *same, *[parameter.grad] * gradient])
+
+    # ---------------------------------------------------------------------------- collectives
+
+    def _wrap_collectives(self) -> None:
+        """Replace torch's functions before any other module of the program imports them."""
+        from torch.distributed import distributed_c10d
+
+        for name in _COLLECTIVES:
+            function = getattr(distributed_c10d, name, None)
+            if function is None:
+                continue
+            wrapped = self._collective(name, function)
+            setattr(distributed_c10d, name, wrapped)
+            if hasattr(dist, name):
+                setattr(dist, name, wrapped)
+
+    def _collective(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not self.recording:
+                return function(*args, **kwargs)
+            self._forget()
+            inputs = self.numbers([args, kwargs])
+            work = function(*args, **kwargs)
+            if work is not None:
+                work.wait()
+            self._forget()
+            group = kwargs.get("group") or next((a for a in args if isinstance(a, dist.ProcessGroup)), None)
+            ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
+            results = [] if name == "send" else self.numbers([args, kwargs])
+            self.event(COLLECTIVE, f"ranks {', '.join(map(str, ranks))}", name, inputs, results)
+            return work
+
+        return call
+
+    # ----------------------------------------------------------------------------- operations
+
+    def operation(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Run an operation and record it."""
+        backward = torch._C._current_graph_task_id() != -1
+        where = self._backward_in if backward else self._open[-1][0] if self._open else "program"
+        phase, name = (BACKWARD if backward else FORWARD), str(function)
+        self._capture(phase, where, name, function, args, kwargs)
+        written = [
+            kwargs.get(argument.name, args[n] if n < len(args) else None)
+            for n, argument in enumerate(function._schema.arguments)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        ]
+        unread = {id(tensor) for tensor in tree_leaves(written)} if _overwrites(function) else set()
+        inputs = self.numbers([value for value in tree_leaves([args, kwargs]) if id(value) not in unread])
+        results = function(*args, **kwargs)
+        self.event(phase, where, name, inputs, self.numbers([results, written]))
+        return results
+
+    def _capture(self, phase: str, where: str, name: str, function: Any, args: Any, kwargs: Any) -> None:
+        wanted = self._options.capture
+        if wanted is None or (self._step, phase, where, name) != wanted[:4]:
+            return
+        same = (self._step, phase, where, name)
+        self._counts[same] = self._counts.get(same, -1) + 1
+        if Key(*same, self._counts[same]) == wanted:
+            with self._own_work():
+                rank = self._file().rank
+                torch.save(
+                    (name, _on_cpu(args), _on_cpu(kwargs)), Path(self._options.folder, f"rank{rank}.pt")
+                )
+
+
+_COLLECTIVES = (
+    "all_reduce", "all_gather", "all_gather_into_tensor", "all_to_all", "all_to_all_single", "broadcast", "gather",
+    "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "_all_gather_base",
+    "_reduce_scatter_base",
+)  # fmt: skip
+
+
+class _Operations(TorchDispatchMode):
+    """Records every operation below autograd."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._recorder, self.entered = recorder, False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not self._recorder.watches_operations or not _computes(func):
+            return func(*args, **(kwargs or {}))
+        return self._recorder.operation(func, args, kwargs or {})
+
+
+@functools.cache
+def _computes(function: Any) -> bool:
+    """Return whether an operation's results are computed: a view has none, and empty memory has any."""
+    schema = function._schema
+    views = any(result.alias_info is not None and not result.alias_info.is_write for result in schema.returns)
+    return not views and "empty" not in schema.name
+
+
+_FILLS = ("copy_", "fill_", "zero_", "set_", *(name.partition(".")[0] for name in draws.IN_PLACE))
+
+
+@functools.cache
+def _overwrites(function: Any) -> bool:
+    """Return whether an operation writes its result without reading what was there."""
+    schema = function._schema
+    return schema.name.partition("::")[2] in _FILLS or any(argument.is_out for argument in schema.arguments)
+
+
+def _readable(value: Any) -> bool:
+    return (
+        isinstance(value, torch.Tensor)
+        and value.device.type != "meta"
+        and value.numel() > 0
+        and not torch._C._functorch.is_functorch_wrapped_tensor(value)
+    )
+
+
+def _on_cpu(values: Any) -> Any:
+    from torch.utils._pytree import tree_map_only
+
+    return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().cpu().clone(), values)

@@ -1,0 +1,210 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel compare` as a user runs it: recorded on the CPU, replayed on simulated devices with and without faults."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_core.isolated import run_module
+
+ACCEL = run_module("accel_core.cli")
+PROGRAMS = Path(__file__).with_name("programs")
+#: A guard against a hang.
+_LIMIT = 1800
+
+
+def compare(
+    *arguments: object, sim: str = "", folder: Path = PROGRAMS, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    before = (*ACCEL, "sim", sim, "--", *ACCEL) if sim else ACCEL
+    return subprocess.run(
+        [*before, "compare", *map(str, arguments)], capture_output=True, text=True, timeout=_LIMIT, check=False,
+        cwd=folder, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def first(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "replay" / "compare.json").read_text())["first"]
+    return found
+
+
+def recorded(folder: Path, *program: str, by: str = "module") -> Path:
+    done = compare("record", "--by", by, folder, "--", *program)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def by_module(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded(tmp_path_factory.mktemp("module") / "record", "train.py", "language")
+
+
+@pytest.fixture(scope="session")
+def by_operation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded(tmp_path_factory.mktemp("operation") / "record", "train.py", "language", by="operation")
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded(tmp_path_factory.mktemp("images") / "record", "train.py", "images", by="operation")
+
+
+@pytest.fixture
+def record(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A copy of a record, so that tests may replay it at the same time."""
+    return Path(
+        shutil.copytree(request.getfixturevalue(getattr(request, "param", "by_module")), tmp_path / "record")
+    )
+
+
+@pytest.mark.parametrize("sim", ["npu", "hpu", "mps"])
+def test_device_without_a_fault_agrees_with_its_dropout_and_initial_parameters(
+    record: Path, sim: str
+) -> None:
+    done = compare("replay", record, "--", "train.py", "language", sim=sim)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing differs beyond rounding" in done.stdout
+    assert "0 only in one run" in done.stdout
+
+
+def test_fault_is_named_with_its_module_and_step_and_on_the_page(record: Path) -> None:
+    # Five layer norms are calls of one forward pass, and their kernel is called once more for each step.
+    done = compare(
+        "replay", record, "--", "train.py", "language", sim="npu", FAULT="native_layer_norm:scale:6"
+    )
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert first(record)["key"] == {
+        "step": 1, "phase": "forward", "where": "LanguageModel.blocks.1.norm1", "name": "LayerNorm", "nth": 0
+    }  # fmt: skip
+    page = (record / "replay" / "compare.html").read_text()
+    assert "step 1, forward, LanguageModel.blocks.1.norm1" in page
+    assert "<script" not in page
+
+
+def test_fault_of_the_optimizer_is_named_as_its_step(record: Path) -> None:
+    done = compare("replay", record, "--", "train.py", "language", sim="npu", OPTIMIZER_FAULT="1")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert "the optimizer's step differs" in done.stdout
+    assert first(record)["key"]["step"] == 0
+
+
+@pytest.mark.parametrize("record", ["by_operation"], indirect=True)
+def test_operation_is_isolated_in_a_program_that_shows_the_fault(record: Path) -> None:
+    done = compare(
+        "replay", "--isolate", record, "--", "train.py", "language", sim="npu", FAULT="_softmax:truncated:0"
+    )
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert first(record)["key"]["name"] == "aten._softmax.default"
+    folder = record / "replay" / "isolated"
+    program = (folder / "isolate.py").read_text()
+    assert "aten._softmax.default" in program
+    # The vendor runs it with his kernel: the fault of this test is planted by the program under test.
+    alone = subprocess.run(
+        [*ACCEL, "sim", "npu", "--", sys.executable, "isolate.py"], cwd=folder, capture_output=True, text=True,
+        check=False, timeout=_LIMIT,
+    )  # fmt: skip
+    assert "cpu and npu differ by 0" in alone.stdout, alone.stderr
+
+
+@pytest.mark.parametrize(
+    "stage", [2, pytest.param(0, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
+)
+def test_zero_agrees_and_a_lost_gradient_is_found_at_its_collective(tmp_path: Path, stage: int) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launcher = (*run_module("accel_core.cli"), "launch", "--num_gpus", "2", "--master_port", str(port))
+    program = (*launcher, "zero.py", str(stage))
+    folder = recorded(tmp_path / "record", *program)
+    agrees = compare("replay", folder, "--", *program, sim="npu")
+    assert agrees.returncode == 0, agrees.stdout + agrees.stderr
+    lost = compare("replay", folder, "--", *program, sim="npu", LOST_GRADIENT="1")
+    assert lost.returncode == 3, lost.stdout + lost.stderr
+    key = first(folder)["key"]
+    assert (key["phase"], key["step"]) == ("collective", 1)
+
+
+def test_two_records_are_compared_without_running(by_module: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(by_module, tmp_path / "other")
+    done = compare("runs", by_module, other)
+    assert done.returncode == 0, done.stderr
+    file = other / "rank0.jsonl"
+    lines = file.read_text().splitlines()
+    at = next(n for n, line in enumerate(lines) if '"shape":[4,16,32]' in line)
+    changed = json.loads(lines[at])
+    lines[at] = json.dumps(changed | {"projection": changed["projection"] + 1}, separators=(",", ":"))
+    file.write_text("\n".join(lines) + "\n")
+    done = compare("runs", by_module, other)
+    assert done.returncode == 3, done.stderr
+    assert "(Embedding)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found"),
+    [
+        (("record", "{folder}"), "no program"),
+        (("record", "{folder}", "--steps", "x", "--", "train.py"), "--steps x"),
+        (("record", "{folder}", "--", "no-such-program"), "FileNotFoundError"),
+        (("record", "/proc/nothing", "--", "train.py", "language"), "/proc"),
+        (("replay", "{folder}", "--", "train.py", "language"), "files of ranks"),
+        (("runs", "{folder}", "{folder}"), "files of ranks"),
+    ],
+)
+def test_what_cannot_be_compared_is_named(tmp_path: Path, arguments: tuple[str, ...], found: str) -> None:
+    done = compare(*(argument.format(folder=tmp_path) for argument in arguments))
+    assert done.returncode not in (0, 3)
+    assert "ACC-714" in done.stderr
+    assert found in done.stderr
+
+
+def test_program_that_fails_before_it_computes_is_named(tmp_path: Path) -> None:
+    done = compare("record", tmp_path / "record", "--", "-m", "no_such_module")
+    assert done.returncode == 1
+    assert "before anything was recorded" in done.stderr
+
+
+def test_record_of_another_program_is_refused(record: Path) -> None:
+    done = compare("replay", record, "--", "train.py", "images")
+    assert "no event that both have" in done.stderr
+
+
+#: Operators of the device that the programs call, and the kinds of faults that change their results.
+_LANGUAGE = (
+    "native_layer_norm",
+    "addmm",
+    "gelu",
+    "_softmax",
+    "embedding",
+    "bmm",
+    "_log_softmax",
+    "gelu_backward",
+)
+_IMAGES = ("convolution_overrideable", "relu")
+_KINDS = ("scale", "truncated", "last", "nan", "shifted", "sign")
+_FAULTS = [
+    pytest.param(record, f"{operator}:{kind}:{calls}", id=f"{operator}-{kind}")
+    for record, operators in (("by_operation", _LANGUAGE), ("images", _IMAGES))
+    for operator in operators
+    for calls, kind in enumerate(_KINDS, 1)
+    # A constant factor has no effect on what is normalized after it, and ReLU has no negative results.
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("record", "fault"), _FAULTS, indirect=["record"])
+def test_planted_fault_of_a_kernel_is_named(record: Path, fault: str) -> None:
+    program = "images" if fault.startswith(_IMAGES) else "language"
+    done = compare("replay", record, "--", "train.py", program, sim="npu", FAULT=fault)
+    assert done.returncode == 3, done.stdout + done.stderr
+    operator = fault.partition(":")[0].removesuffix("_overrideable")
+    assert first(record)["key"]["name"].startswith(f"aten.{operator}.")

@@ -1,0 +1,209 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The first event that its inputs do not explain is named, and no other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+
+from accel_testkit.compare import difference
+from accel_testkit.compare.digest import Digest, digest
+from accel_testkit.compare.record import (
+    BACKWARD,
+    COLLECTIVE,
+    FORWARD,
+    GRADIENT_OF_PARAMETER,
+    GRADIENT_OF_RESULT,
+    PARAMETER,
+    STEP,
+    Event,
+    InvalidComparison,
+    Key,
+    RankRecord,
+)
+
+BASE = torch.randn(40, 50, generator=torch.Generator().manual_seed(0))
+OTHER = torch.randn(40, 50, generator=torch.Generator().manual_seed(1))
+
+
+def value(error: float = 0.0, size: float = 1.0) -> Digest:
+    """A tensor with a relative error."""
+    return digest((BASE + error * OTHER) * size)
+
+
+def run(*events: tuple[Any, ...], rank: int = 0, world: int = 1) -> RankRecord:
+    """(phase, where, name, inputs, results[, inside]) as a rank's record."""
+    made, counts = [], Counter[Any]()
+    for phase, where, name, inputs, results, *inside in events:
+        key = Key(0, phase, where, name, counts[phase, where, name])
+        counts[phase, where, name] += 1
+        made.append(Event(key, tuple(inputs), tuple(results), *inside))
+    return RankRecord(rank, world, "npu", made, True)
+
+
+def chain(*errors: float) -> RankRecord:
+    """Modules m0, m1, … each of which reads what the one before has computed; the data have the first error."""
+    return run(
+        *(
+            (FORWARD, f"m{n}", "Linear", [value(errors[n])], [value(errors[n + 1])])
+            for n in range(len(errors) - 1)
+        )
+    )
+
+
+def first(reference: RankRecord, found: RankRecord) -> tuple[str, str] | None:
+    one = difference.compare([reference], [found]).first
+    return one and (one.key.where, one.what)
+
+
+def test_equal_runs_have_no_difference() -> None:
+    assert first(chain(0, 0, 0), chain(0, 0, 0)) is None
+
+
+def test_module_that_adds_an_error_is_named() -> None:
+    assert first(chain(0, 0, 0, 0), chain(0, 0, 1e-3, 1e-3)) == ("m1", "result")
+
+
+def test_rounding_that_grows_from_module_to_module_is_no_difference() -> None:
+    assert first(chain(0, 0, 0, 0, 0), chain(0, 1e-7, 1e-6, 8e-6, 5e-5)) is None
+
+
+def test_data_that_differ_are_an_input() -> None:
+    assert first(chain(0, 0), chain(1e-2, 1e-2)) == ("m0", "input")
+
+
+def test_code_between_modules_is_found_at_the_next_ones_input() -> None:
+    reference = run(
+        (FORWARD, "a", "Linear", [value()], [value()]), (FORWARD, "b", "Linear", [value(size=3)], [value()])
+    )
+    found = run(
+        (FORWARD, "a", "Linear", [value()], [value()]),
+        (FORWARD, "b", "Linear", [value(0.1, 3)], [value(0.1)]),
+    )
+    assert first(reference, found) == ("b", "input")
+
+
+def test_module_is_not_blamed_for_what_is_inside_of_it() -> None:
+    inner = (FORWARD, "outer.inner", "Linear", [value()], [value(1e-3)])
+    reference = run(
+        (FORWARD, "outer.inner", "Linear", [value()], [value()]),
+        (FORWARD, "outer", "Block", [value()], [value(size=2)], 1),
+    )
+    found = run(inner, (FORWARD, "outer", "Block", [value()], [value(1e-3, 2)], 1))
+    outcome = difference.compare([reference], [found])
+    assert outcome.first is not None
+    assert outcome.first.key.where == "outer.inner"
+    assert first(run((*reference.events[0].key[1:4], [value()], [value()])), run(inner)) == (
+        "outer.inner",
+        "result",
+    )
+
+
+def test_factor_widens_the_bounds() -> None:
+    reference, found = chain(0, 0), chain(0, 1e-3)
+    assert difference.compare([reference], [found]).first is not None
+    assert difference.compare([reference], [found], factor=10_000).first is None
+
+
+def test_index_may_jump_where_its_inputs_differ_by_rounding() -> None:
+    def run_with(error: float, index: int) -> RankRecord:
+        return run((FORWARD, "a", "aten.argmax.default", [value(error)], [digest(torch.tensor(index))]))
+
+    assert first(run_with(0, 3), run_with(0, 4)) == ("a", "result")
+    assert first(run_with(0, 3), run_with(1e-7, 4)) is None
+
+
+def test_gradient_that_is_rounding_does_not_count_and_its_parameter_may_go_anywhere() -> None:
+    def run_with(noise: float) -> RankRecord:
+        return run(
+            (BACKWARD, "a", GRADIENT_OF_RESULT, [], [value()]),
+            (BACKWARD, "a.bias", GRADIENT_OF_PARAMETER, [value()], [value(noise, 1e-9)]),
+            (FORWARD, "a.bias", PARAMETER, [], [value(noise / 100)]),
+        )
+
+    assert first(run_with(0), run_with(1)) is None
+
+
+def test_gradient_that_counts_is_named() -> None:
+    def run_with(error: float) -> RankRecord:
+        return run(
+            (BACKWARD, "a", GRADIENT_OF_RESULT, [], [value()]),
+            (BACKWARD, "a.weight", GRADIENT_OF_PARAMETER, [value()], [value(error)]),
+        )
+
+    assert first(run_with(0), run_with(1e-2)) == ("a.weight", "result")
+
+
+def test_stale_parameter_is_named() -> None:
+    def run_with(error: float) -> RankRecord:
+        return run(
+            (STEP, "a.weight", "AdamW", [value()], [value()]),
+            (FORWARD, "a.weight", PARAMETER, [], [value(error)]),
+        )
+
+    assert first(run_with(0), run_with(1e-2)) == ("a.weight", "result")
+
+
+def test_optimizer_is_named_for_its_step() -> None:
+    def run_with(error: float) -> RankRecord:
+        return run((STEP, "a.weight", "AdamW", [value(), value(size=0.1)], [value(error)]))
+
+    assert first(run_with(0), run_with(1e-4)) == ("a.weight", "result")
+
+
+def test_collective_is_not_blamed_for_what_another_rank_sent() -> None:
+    def ranks(sent: float, received: float) -> list[RankRecord]:
+        return [
+            run(
+                (FORWARD, "a", "Linear", [value()], [value(sent * rank)]),
+                (COLLECTIVE, "ranks 0, 1", "all_reduce", [value(sent * rank)], [value(received)]),
+                rank=rank, world=2,
+            )
+            for rank in range(2)
+        ]  # fmt: skip
+
+    blamed = difference.compare(ranks(0, 0), ranks(0.1, 0.1)).first
+    assert blamed is not None
+    assert (blamed.rank, blamed.key.where) == (1, "a")
+    lost = difference.compare(ranks(0, 0), ranks(0, 0.5)).first
+    assert lost is not None
+    assert lost.key.name == "all_reduce"
+
+
+def test_receiver_is_not_blamed_for_what_the_sender_sent() -> None:
+    def ranks(error: float) -> list[RankRecord]:
+        send = run(
+            (FORWARD, "a", "Linear", [value()], [value(error)]),
+            (COLLECTIVE, "ranks 0, 1", "send", [value(error)], []),
+            world=2,
+        )
+        return [
+            run((COLLECTIVE, "ranks 0, 1", "recv", [], [value(error)]), rank=0, world=2),
+            RankRecord(1, 2, "npu", send.events, True),
+        ]
+
+    blamed = difference.compare(ranks(0), ranks(0.1)).first
+    assert blamed is not None
+    assert (blamed.rank, blamed.key.where) == (1, "a")
+
+
+def test_events_of_which_one_run_has_more_are_not_compared() -> None:
+    reference = run((FORWARD, "a", "Linear", [], [value()]))
+    found = run((FORWARD, "a", "Linear", [], [value(1)]), (FORWARD, "a", "Linear", [], [value()]))
+    outcome = difference.compare([reference], [found])
+    assert (outcome.first, outcome.compared, len(outcome.unmatched)) == (None, 0, 2)
+
+
+def test_another_number_of_ranks_is_refused() -> None:
+    with pytest.raises(InvalidComparison, match="ACC-714"):
+        difference.compare([chain(0, 0)], [chain(0, 0)] * 2)
+
+
+def test_killed_rank_is_noted() -> None:
+    found = chain(0, 0)
+    found.whole = False
+    assert "rank 0 of the replay" in difference.compare([chain(0, 0)], [found]).notes[0]
