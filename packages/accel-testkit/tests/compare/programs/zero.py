@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Train the language model with DeepSpeed: zero.py STAGE. LOST_GRADIENT: rank 1 sends zeros in step 1."""
+"""Train the language model with DeepSpeed: zero.py STAGE, which is the last argument. LOST_GRADIENT: rank 1 sends zeros in step 1."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ engine, *_ = deepspeed.initialize(
     config={
         "train_micro_batch_size_per_gpu": 2,
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-3}},
-        "zero_optimization": {"stage": int(sys.argv[1])},
+        "zero_optimization": {"stage": int(sys.argv[-1])},
     },
 )
 
