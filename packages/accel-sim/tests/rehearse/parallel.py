@@ -26,7 +26,9 @@ def config(**options: Any) -> dict[str, Any]:
 
 class Block(torch.nn.Sequential):
     def __init__(self) -> None:
-        super().__init__(torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.GELU(), torch.nn.Linear(4 * WIDTH, WIDTH))
+        super().__init__(
+            torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.GELU(), torch.nn.Linear(4 * WIDTH, WIDTH)
+        )
 
 
 def device() -> torch.device:
@@ -43,7 +45,9 @@ def pipeline() -> None:
     from deepspeed.pipe import LayerSpec, PipelineModule
 
     deepspeed.init_distributed()
-    model = PipelineModule([LayerSpec(Block) for _ in range(LAYERS)], num_stages=2, loss_fn=torch.nn.functional.mse_loss)
+    model = PipelineModule(
+        [LayerSpec(Block) for _ in range(LAYERS)], num_stages=2, loss_fn=torch.nn.functional.mse_loss
+    )
     settings = config(gradient_accumulation_steps=2, zero_optimization={"stage": 1})
     engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=settings)
     example = torch.ones(BATCH, WIDTH, dtype=torch.bfloat16)
@@ -72,7 +76,9 @@ def moe() -> None:
 
     model = Model()
     groups = split({"params": list(model.parameters()), "name": "parameters"})
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=groups, config=config(zero_optimization={"stage": 2}))
+    engine, *_ = deepspeed.initialize(
+        model=model, model_parameters=groups, config=config(zero_optimization={"stage": 2})
+    )
     for _ in range(STEPS):
         loss = engine(torch.ones(BATCH, 16, WIDTH, dtype=torch.bfloat16, device=device()))
         engine.backward(loss)
@@ -98,7 +104,9 @@ def fsdp2() -> None:
 
 def ddp() -> None:
     begin()
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*(Block() for _ in range(LAYERS))).to(device()))
+    model = torch.nn.parallel.DistributedDataParallel(
+        torch.nn.Sequential(*(Block() for _ in range(LAYERS))).to(device())
+    )
     optimizer = torch.optim.AdamW(model.parameters())
     for _ in range(STEPS):
         with torch.autocast(device().type, dtype=torch.bfloat16):
@@ -120,13 +128,20 @@ def _llama() -> Any:
 
 
 def _texts() -> list[dict[str, torch.Tensor]]:
-    return [{"input_ids": torch.arange(64), "labels": torch.arange(64)} for _ in range(BATCH * RANKS * (STEPS + 1))]
+    return [
+        {"input_ids": torch.arange(64), "labels": torch.arange(64)}
+        for _ in range(BATCH * RANKS * (STEPS + 1))
+    ]
 
 
 def trainer() -> None:
     from transformers import Trainer, TrainingArguments
 
-    settings = {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": "auto", "bf16": {"enabled": True}}
+    settings = {
+        "zero_optimization": {"stage": 3},
+        "train_micro_batch_size_per_gpu": "auto",
+        "bf16": {"enabled": True},
+    }
     arguments = TrainingArguments(
         sys.argv[2] + "/trainer", per_device_train_batch_size=BATCH, max_steps=STEPS, deepspeed=settings, bf16=True,
         report_to=[], save_strategy="no", logging_steps=1,
@@ -168,9 +183,13 @@ def nvme() -> None:
     place = {"device": "nvme", "nvme_path": sys.argv[2] + "/nvme", "pin_memory": True}
     zero = {"stage": 3, "offload_optimizer": place, "offload_param": place, "sub_group_size": 10**6}
     model = torch.nn.Sequential(*(Block() for _ in range(LAYERS)))
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config(zero_optimization=zero))
+    engine, *_ = deepspeed.initialize(
+        model=model, model_parameters=model.parameters(), config=config(zero_optimization=zero)
+    )
     for _ in range(STEPS):
-        engine.backward(engine(torch.ones(BATCH, WIDTH, dtype=torch.bfloat16, device=device())).float().square().mean())
+        engine.backward(
+            engine(torch.ones(BATCH, WIDTH, dtype=torch.bfloat16, device=device())).float().square().mean()
+        )
         engine.step()
 
 

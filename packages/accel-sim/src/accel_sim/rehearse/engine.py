@@ -26,6 +26,7 @@ def install(phases: Phases, labels: Labels, *, fused: bool) -> None:
         ("deepspeed.runtime.engine", functools.partial(_engine, phases, labels)),
         ("accel_ops.kernels", _host_kernels),
         ("accel_ops.fast", _fast),
+        ("accel_ops.op_builder.async_io", _files),
     ):
         register_post_import_hook(change, module)
 
@@ -89,3 +90,24 @@ def _host_kernels(kernels: ModuleType) -> None:
 
 def _fast(fast: ModuleType) -> None:
     vars(fast)["adam_update"] = lambda _functions, _options, python: python
+
+
+def _files(module: ModuleType) -> None:
+    """Let DeepSpeed's asynchronous files neither be written nor read: NVMe holds what fits there."""
+    handle: Any = vars(module)["aio_handle"]
+
+    def parallel(
+        self: Any, _buffer: Any, _name: Any, _write: bool, _validate: bool, later: bool, *_: Any
+    ) -> int:
+        if not later:
+            return 1
+        self._pending.append(None)
+        return 0
+
+    def wait(self: Any) -> int:
+        count = len(self._pending)
+        self._pending.clear()
+        return count
+
+    handle._run = lambda *_arguments: None
+    handle._parallel, handle.wait = parallel, wait

@@ -10,7 +10,7 @@ from weakref import WeakSet
 
 import torch
 
-from accel_sim.rehearse.phases import BACKWARD, FORWARD, Phases
+from accel_sim.rehearse.phases import BACKWARD, FORWARD, INIT, STEP, Phases
 from accel_sim.rehearse.record import KINDS
 
 #: Labels of the ledger: 0 is unknown, the others are indices of KINDS plus one.
@@ -97,13 +97,15 @@ def kind_of(row: tuple[Any, ...], label: int, learned: dict[tuple[Any, ...], int
     phase, _module, library, _program, node = row
     if any(part in library for part in ("partition_parameters", "param_coordinator", "_fsdp_collectives")):
         return KINDS[_PARAMETERS - 1]
+    if phase == INIT and (not library or "deepspeed/runtime/engine" in library):
+        return KINDS[_PARAMETERS - 1]  # a model that was moved to the device
     if phase == FORWARD or (phase == BACKWARD and "checkpoint" in library):
         return KINDS[_ACTIVATIONS - 1]
     if phase == BACKWARD and any(part in library for part in ("zero/stage", "stage_1_and_2", "stage3")):
         return KINDS[_BUCKETS - 1]
     if phase == BACKWARD and "AccumulateGrad" in node:
         return KINDS[_GRADIENTS - 1]
-    return KINDS[(_OTHER if phase not in (BACKWARD, 3) else _TEMPORARIES) - 1]
+    return KINDS[(_OTHER if phase not in (BACKWARD, STEP) else _TEMPORARIES) - 1]
 
 
 def learn(rows: Iterable[tuple[tuple[Any, ...], int]]) -> dict[tuple[Any, ...], int]:

@@ -17,6 +17,9 @@ from wrapt import register_post_import_hook
 from accel_sim.rehearse.lines import is_program, short
 from accel_sim.rehearse.phases import Phases
 
+#: Bytes that are really saved to a stream.
+_SMALL = 1 << 20
+
 
 class Watch:
     """Notes for the report, each once. device: torch's type of the simulated device."""
@@ -40,7 +43,7 @@ class Watch:
         tensor.__bool__ = self._reading(tensor.__bool__, "decides by a result of the device")
         for name in ("item", "tolist", "__float__", "__int__", "__index__"):
             setattr(tensor, name, self._reading(getattr(tensor, name), "reads a result of the device"))
-        vars(torch).update(compile=self._eager, save=self._not_written)
+        vars(torch).update(compile=self._eager, save=self._saving(torch.save))
         module: Any = torch.nn.Module
         module.compile = lambda *_arguments, **_options: self._compiled()
         register_post_import_hook(self._safetensors, "safetensors.torch")
@@ -73,9 +76,17 @@ class Watch:
         self.note("torch.compile: rehearsed eager; compiled code often needs less memory")
 
     # --------------------------------------------------------------------------------------- checkpoints
-    def _not_written(self, value: Any, file: Any, *_arguments: Any, **_options: Any) -> None:
-        name = short(str(file)) if isinstance(file, (str, os.PathLike)) else "a stream"
-        self._sized(name, value)
+    def _saving(self, stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def save(value: Any, file: Any, *arguments: Any, **options: Any) -> None:
+            if isinstance(file, (str, os.PathLike)):
+                self._sized(short(str(file)), value)
+            elif _bytes(value) <= _SMALL:  # a part of a message, or of a pickle
+                stock(value, file, *arguments, **options)
+            else:
+                self._sized("a stream", value)
+
+        return save
 
     def _safetensors(self, module: ModuleType) -> None:
         vars(module)["save_file"] = lambda tensors, file, *_arguments, **_options: self._sized(
