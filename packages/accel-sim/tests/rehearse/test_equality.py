@@ -19,7 +19,8 @@ pytest.importorskip("deepspeed")
 pytest.importorskip("transformers")
 pytestmark = [pytest.mark.more, pytest.mark.upstream]
 
-PROGRAM = Path(__file__).with_name("configurations.py")
+CONFIGURATIONS = Path(__file__).with_name("configurations.py")
+PARALLEL = Path(__file__).with_name("parallel.py")
 #: A tensor without dimensions that a work of the collectives still holds, which a real rank has not waited for.
 SCALAR = 4
 #: Memory behind a piece that is too small to be a piece of its own; the simulator has no pieces.
@@ -32,29 +33,30 @@ DOZEN = (
 )  # fmt: skip
 
 
-def real(ranks: int, out: Path, *names: str) -> dict[str, Any]:
-    """Return the peaks of rank 0 of a job on the simulator."""
+def real(ranks: int, program: Path, *words: str) -> None:
+    """Run a program on ranks of the simulator."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}",
-         str(PROGRAM), str(out), *names],
+         str(program), *words],
         env=accel_sim.environment("npu", devices=ranks, base={**os.environ, "OMP_NUM_THREADS": "1"}),
         capture_output=True, text=True, check=False, timeout=3600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
-    peaks: dict[str, Any] = json.loads(out.read_text())
-    return peaks
 
 
-def rehearsed(ranks: int, out: Path, *names: str) -> dict[str, Any]:
-    """Return the peaks of a rehearsed rank 0."""
+def rehearse(ranks: int, which: str, program: Path, *words: str) -> None:
+    """Rehearse some of them."""
     done = subprocess.run(
-        [sys.executable, "-m", "accel_core.cli", "rehearse", "npu", "--memory=16GiB", f"--ranks={ranks}", "--rank=0",
-         "--steps=1000", "--computed-steps", "--", str(PROGRAM), str(out), *names],
+        [sys.executable, "-m", "accel_core.cli", "rehearse", "npu", "--memory=16GiB", f"--ranks={ranks}",
+         f"--rank={which}", "--steps=1000", "--computed-steps", "--", str(program), *words],
         capture_output=True, text=True, check=False, timeout=3600,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    peaks: dict[str, Any] = json.loads(out.read_text())
-    return peaks
+
+
+def check(expected: dict[str, Any], found: dict[str, Any], name: str) -> None:
+    assert found["requested"] == pytest.approx(expected["requested"], abs=SCALAR, rel=0), name
+    assert found["allocated"] == pytest.approx(expected["allocated"], rel=UNSPLIT), name
 
 
 @pytest.mark.parametrize(
@@ -63,10 +65,36 @@ def rehearsed(ranks: int, out: Path, *names: str) -> dict[str, Any]:
 def test_a_rehearsed_rank_requests_what_a_real_one_does(
     tmp_path: Path, ranks: int, names: tuple[str, ...]
 ) -> None:
-    expected = real(ranks, tmp_path / "real.json", *names)
-    found = rehearsed(ranks, tmp_path / "rehearsed.json", *names)
+    files = [tmp_path / "real.json", tmp_path / "rehearsed.json"]
+    real(ranks, CONFIGURATIONS, str(files[0]), *names)
+    rehearse(ranks, "0", CONFIGURATIONS, str(files[1]), *names)
+    expected, found = (json.loads(file.read_text()) for file in files)
     assert len(expected) >= (len(names) or 60)
     assert found.keys() == expected.keys()
     for name, peaks in expected.items():
-        assert found[name]["requested"] == pytest.approx(peaks["requested"], abs=SCALAR, rel=0), name
-        assert found[name]["allocated"] == pytest.approx(peaks["allocated"], rel=UNSPLIT), name
+        check(peaks, found[name], name)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [
+        ("pipeline", (0, 2)),
+        ("fsdp2", (0, 3)),
+        *(
+            pytest.param(name, (0, 3), marks=pytest.mark.slow)
+            for name in ("moe", "ddp", "trainer", "accelerate", "nvme")
+        ),
+    ],
+)
+def test_the_ranks_that_are_rehearsed_request_what_real_ones_do(
+    tmp_path: Path, name: str, ranks: tuple[int, ...]
+) -> None:
+    folders = [tmp_path / "real", tmp_path / "rehearsed"]
+    for folder in folders:
+        folder.mkdir()
+    real(4, PARALLEL, name, str(folders[0]))
+    rehearse(4, "first,last,stages", PARALLEL, name, str(folders[1]))
+    assert {file.name for file in folders[1].glob("*.json")} == {f"{name}.{rank}.json" for rank in ranks}
+    for rank in ranks:
+        expected, found = (json.loads((folder / f"{name}.{rank}.json").read_text()) for folder in folders)
+        check(expected, found, f"rank {rank}")

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -128,3 +130,52 @@ def test_options_that_make_no_job_are_errors(tmp_path: Path, options: list[str],
     assert done.returncode != 0
     assert "ACC-713" in done.stderr
     assert found in done.stderr
+
+
+def test_a_program_may_handle_out_of_memory(tmp_path: Path) -> None:
+    source = """
+import torch
+try:
+    torch.empty(2 << 30, dtype=torch.uint8, device="npu")
+except torch.OutOfMemoryError:
+    kept = torch.empty(1 << 29, dtype=torch.uint8, device="npu")
+"""
+    status, rehearsal, _ = rehearse(tmp_path, source, "--rank=first")
+    assert status == 0
+    assert rehearsal.ranks_rehearsed[0].requested == 1 << 29
+
+
+def test_ctrl_c_gives_the_report_so_far(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    program, record = tmp_path / "train.py", tmp_path / "record.json"
+    program.write_text(
+        f"import pathlib, signal, torch\nkept = torch.ones(1 << 20, device='npu')\n"
+        f"pathlib.Path({str(started)!r}).touch()\nsignal.pause()\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "accel_core.cli", "rehearse", "npu", "--memory=1GiB", "--ranks=4", f"--json={record}",
+         "--", str(program)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    while not started.exists() and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate()
+    assert process.returncode == 130, text
+    rehearsal = Rehearsal.from_json(record.read_text())
+    assert rehearsal.interrupted
+    assert rehearsal.ranks_rehearsed[0].requested == 4 << 20
+
+
+def test_processes_of_the_program_are_named(tmp_path: Path) -> None:
+    source = "import subprocess, sys, torch\nsubprocess.run([sys.executable, '-c', 'pass'])\n"
+    _, rehearsal, _ = rehearse(tmp_path, source, "--rank=first")
+    assert any(
+        "train.py:2: that process is not rehearsed" in note for note in rehearsal.ranks_rehearsed[0].notes
+    )
+
+
+def test_shapes_that_depend_on_data_are_listed(tmp_path: Path) -> None:
+    source = "import torch\nfound = torch.ones(1 << 20, device='npu').nonzero()\nprint(found.shape)\n"
+    _, rehearsal, _ = rehearse(tmp_path, source, "--rank=first")
+    assert any("aten::nonzero" in name for name in rehearsal.ranks_rehearsed[0].computed)

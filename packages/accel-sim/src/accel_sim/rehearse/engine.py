@@ -12,6 +12,7 @@ from typing import Any
 
 from wrapt import register_post_import_hook
 
+from accel_sim.ops import hpu
 from accel_sim.ops import steps as fused_steps
 from accel_sim.rehearse.kinds import Labels
 from accel_sim.rehearse.phases import BACKWARD, CHECKPOINT, FORWARD, INIT, STEP, Phases
@@ -20,8 +21,8 @@ from accel_sim.rehearse.phases import BACKWARD, CHECKPOINT, FORWARD, INIT, STEP,
 def install(phases: Phases, labels: Labels, *, fused: bool) -> None:
     """Register the hooks. fused: the vendors' fused operators allocate nothing, as on the device."""
     if fused:
-        for name in ("adam", "sgd"):
-            setattr(fused_steps, name, lambda *_arguments, **_options: None)
+        for name, where in (("adam", fused_steps), ("sgd", fused_steps), ("_adamw", hpu)):
+            vars(where)[name] = lambda *_arguments, **_options: None
     for module, change in (
         ("deepspeed.runtime.engine", functools.partial(_engine, phases, labels)),
         ("accel_ops.kernels", _host_kernels),

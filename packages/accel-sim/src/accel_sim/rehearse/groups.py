@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
@@ -37,6 +39,9 @@ def install(simulation: Simulation, rank: int, ranks: int) -> None:
         def __call__(cls, _store: Any, rank: int, size: int, *_arguments: Any, **_options: Any) -> Any:
             return native.dry_backend(rank, size, "gloo")
 
+    # torch sets the ranks of a group there, on gloo's.
+    backend: Any = vars(torch._C._distributed_c10d)["Backend"]
+    backend.options = property(lambda _backend: SimpleNamespace())
     options = getattr(getattr(dist, "ProcessGroupGloo", None), "_Options", object)
     group = Gloo("ProcessGroupGloo", (), {"_Options": options})
     for module in (dist, distributed_c10d):

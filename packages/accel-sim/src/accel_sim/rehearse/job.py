@@ -134,7 +134,7 @@ class _Job:
         for rank in chosen:
             if rank not in done:
                 done.add(rank)
-                yield rank, "last" if rank == last else f"rank {rank}"
+                yield rank, {last: "last", 0: "first"}.get(rank, f"rank {rank}")
         # What the last rank of a pipeline receives is known only from the ranks of its own replica.
         if "last" in which and last not in done and (len(done) <= 1 or "stages" not in which):
             yield last, "last"

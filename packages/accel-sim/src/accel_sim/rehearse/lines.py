@@ -47,7 +47,7 @@ def is_program(file: str) -> bool:
 
 def short(source: str) -> str:
     """Return a line without the folders that say nothing."""
-    path = re.sub(r"^.*/(site-packages|lib/python[\d.]+)/", "", source)
+    path = re.sub(r"^.*/(site-packages|lib/python[\d.]+|src(?=/accel_))/", "", source)
     for folder in (f"{Path(sys.argv[0]).resolve().parent}{os.sep}", f"{Path.cwd()}{os.sep}"):
         path = path.removeprefix(folder)
     return path
