@@ -180,15 +180,6 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
     def is_synchronized_device(self) -> bool:
         return False
 
-    def use_host_timers(self) -> bool:
-        return self.is_synchronized_device()
-
-    def resolves_data_dependency(self) -> bool:
-        return self.is_synchronized_device()
-
-    def handles_memory_backpressure(self) -> bool:
-        return self.is_synchronized_device()
-
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         pass
 
@@ -291,20 +282,6 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
         place, module = self._place(device_index), self.device_module
         return max(0, module.memory_reserved(*place) - module.memory_allocated(*place))
 
-    # Deprecated names. torch.xpu does not have torch's own aliases.
-
-    def memory_cached(self, device_index: int | None = None) -> int:
-        return self.memory_reserved(device_index)
-
-    def max_memory_cached(self, device_index: int | None = None) -> int:
-        return self.max_memory_reserved(device_index)
-
-    def reset_max_memory_allocated(self, device_index: int | None = None) -> None:
-        self.reset_peak_memory_stats(device_index)
-
-    def reset_max_memory_cached(self, device_index: int | None = None) -> None:
-        self.reset_peak_memory_stats(device_index)
-
     def _pin_arguments(self) -> tuple[str, ...]:
         """Return the device to pass when memory is pinned; none where torch pins for this type by default."""
         module = getattr(torch, "accelerator", None)  # torch 2.6
@@ -388,9 +365,6 @@ class TorchDeviceAccelerator(DeepSpeedAccelerator):
 
     def communication_backend_name(self) -> str:
         return self._communication_backend_name
-
-    def export_envs(self) -> list[str]:
-        return []
 
     def get_compile_backend(self) -> str:
         return self._compile_backend

@@ -64,15 +64,15 @@ STRICT = Variable(
 )
 SKIP = Variable("ACCEL_SKIP", "", "Comma-separated keys of accelerators that detection passes over unseen.")
 BRIDGE = Variable("ACCEL_BRIDGE", "1", "0: leave DeepSpeed untouched; only accel_core's own functions serve.")
-SYSROOT = Variable(
-    "ACCEL_SYSROOT",
-    "/",
-    "Folder under which /dev, /sys and torch/version.py are looked up (for tests and recordings).",
-)
 VERBOSE = Variable(
     "ACCEL_VERBOSE",
     "0",
     "1: a line on stderr before each package or runtime that the selection imports; a crash dumps its Python stack.",
+)
+SYSROOT = Variable(
+    "ACCEL_SYSROOT",
+    "/",
+    "Folder under which /dev, /sys and torch/version.py are looked up (for tests and recordings).",
 )
 CACHE_DIR = Variable(
     "ACCEL_CACHE_DIR", "", "Folder for what is built on this machine; default: `accel` in the user's cache."
@@ -117,16 +117,5 @@ def system_root() -> Path:
     return Path(SYSROOT.get())
 
 
-VARIABLES = (
-    DS_ACCELERATOR,
-    STRICT,
-    SKIP,
-    BRIDGE,
-    VERBOSE,
-    SYSROOT,
-    CACHE_DIR,
-    SPEEDUPS,
-    IO_ENGINE,
-    STORE_ADDRESS,
-    JOB_SECRET,
-)
+#: In the order of this module.
+VARIABLES = tuple(each for each in vars().copy().values() if isinstance(each, Variable))

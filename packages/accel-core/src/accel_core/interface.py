@@ -226,17 +226,17 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
     def is_synchronized_device(self) -> bool:
         """Return whether every operation is complete when its call returns, as on a CPU."""
 
-    @abstractmethod
     def use_host_timers(self) -> bool:
         """Return whether device work has to be timed with the host's clock, because events cannot."""
+        return self.is_synchronized_device()
 
-    @abstractmethod
     def resolves_data_dependency(self) -> bool:
         """Return whether the runtime orders operations on the same data; DeepSpeed then synchronizes less."""
+        return self.is_synchronized_device()
 
-    @abstractmethod
     def handles_memory_backpressure(self) -> bool:
         """Return whether the runtime waits when memory is short; DeepSpeed then does not limit queued work."""
+        return self.is_synchronized_device()
 
     @abstractmethod
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
@@ -322,22 +322,6 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
         """Return the peak of `memory_allocated` since the start or the last reset, in bytes."""
 
     @abstractmethod
-    def reset_max_memory_allocated(self, device_index: int | None = None) -> None:
-        """Reset the peak of `memory_allocated`."""
-
-    @abstractmethod
-    def memory_cached(self, device_index: int | None = None) -> int:
-        """Deprecated name of `memory_reserved`."""
-
-    @abstractmethod
-    def max_memory_cached(self, device_index: int | None = None) -> int:
-        """Deprecated name of `max_memory_reserved`."""
-
-    @abstractmethod
-    def reset_max_memory_cached(self, device_index: int | None = None) -> None:
-        """Reset the peak of `memory_reserved`."""
-
-    @abstractmethod
     def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
         """Return statistics under torch's keys: `allocated_bytes.all.current`, `allocated_bytes.all.peak`, …"""
 
@@ -360,6 +344,24 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
     @abstractmethod
     def available_memory(self, device_index: int | None = None) -> int:
         """Return the bytes that this process can still allocate: free memory, and what its allocator holds unused."""
+
+    # Deprecated names. torch.xpu does not have torch's own aliases.
+
+    def reset_max_memory_allocated(self, device_index: int | None = None) -> None:
+        """Deprecated name of `reset_peak_memory_stats`."""
+        self.reset_peak_memory_stats(device_index)
+
+    def memory_cached(self, device_index: int | None = None) -> int:
+        """Deprecated name of `memory_reserved`."""
+        return self.memory_reserved(device_index)
+
+    def max_memory_cached(self, device_index: int | None = None) -> int:
+        """Deprecated name of `max_memory_reserved`."""
+        return self.max_memory_reserved(device_index)
+
+    def reset_max_memory_cached(self, device_index: int | None = None) -> None:
+        """Deprecated name of `reset_peak_memory_stats`."""
+        self.reset_peak_memory_stats(device_index)
 
     # ------------------------------------------------------------------------------------------ dtype
     # The floating point types that can be used for training.
@@ -480,9 +482,9 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
         """Return the version of the collective library, None if it is unknown."""
         return None
 
-    @abstractmethod
     def export_envs(self) -> list[str]:
         """Return prefixes of the environment variables to export to other nodes."""
+        return []
 
     @abstractmethod
     def visible_devices_envs(self) -> list[str]:

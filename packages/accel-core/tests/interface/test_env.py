@@ -47,8 +47,3 @@ def test_no_other_module_of_core_reads_a_variable_of_ours() -> None:
         and re.search(r"""environ[^\n]*["'](ACCEL_|DS_ACCELERATOR)""", path.read_text())
     ]
     assert readers == []
-
-
-def test_every_variable_used_in_core_is_listed() -> None:
-    declared = {name for name, value in vars(env).items() if isinstance(value, env.Variable)}
-    assert {vars(env)[name] for name in declared} == set(env.VARIABLES)

@@ -34,15 +34,10 @@ ENTRY_POINT_GROUP = "accel.commands"
 
 
 class Command(Protocol):
-    """One sub-command."""
+    """One sub-command: it declares its options, runs and returns the exit status."""
 
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Declare its options."""
-        ...
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Run the sub-command; returns the exit status."""
-        ...
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None: ...
+    def run(self, args: argparse.Namespace) -> int: ...
 
 
 @dataclass(frozen=True)

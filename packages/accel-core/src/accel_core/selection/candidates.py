@@ -109,45 +109,23 @@ class Candidate:
 
 
 class Backend(Probe, Protocol):
-    """Probe of one of DeepSpeed's own backends."""
+    """Probe of one of DeepSpeed's own backends; the properties are as in `Vendor`."""
 
     @property
-    def privateuse1(self) -> str:
-        """The name under which its runtime claims torch's PrivateUse1 slot; empty if it does not."""
-        ...
-
+    def privateuse1(self) -> str: ...
     @property
-    def yields_to(self) -> tuple[str, ...]:
-        """Keys that are chosen instead of it if they are present."""
-        ...
+    def yields_to(self) -> tuple[str, ...]: ...
 
 
 class DeepSpeed(Protocol):
-    """The installed DeepSpeed, or its absence."""
+    """The installed DeepSpeed, or its absence; `upstream.backends.StockDeepSpeed` says what its methods do."""
 
-    def keys(self) -> frozenset[str] | None:
-        """Return the keys of its backends; None if it is not installed."""
-        ...
-
-    def backend(self, key: str, variant: str) -> Backend:
-        """Return the probe for an entry of the cascade without an installed vendor package."""
-        ...
-
-    def accelerator(self, key: str) -> Any:
-        """Return a new instance of DeepSpeed's own accelerator class for a key."""
-        ...
-
-    def load(self) -> None:
-        """Import deepspeed, which calls `get_accelerator()`."""
-        ...
-
-    def importing(self) -> bool:
-        """Return whether deepspeed is being imported."""
-        ...
-
-    def launching(self) -> bool:
-        """Return whether this process is one of DeepSpeed's launcher."""
-        ...
+    def keys(self) -> frozenset[str] | None: ...
+    def backend(self, key: str, variant: str) -> Backend: ...
+    def accelerator(self, key: str) -> Any: ...
+    def load(self) -> None: ...
+    def importing(self) -> bool: ...
+    def launching(self) -> bool: ...
 
 
 _log = logging.getLogger("accel_core")
