@@ -45,18 +45,13 @@ def _lacks_a_name(error: ImportError) -> bool:
 
 
 def _newer_core_needed(package: str, error: ImportError) -> ImportError:
-    from importlib.metadata import PackageNotFoundError, version
-
+    from accel_core.__about__ import __version__
     from accel_core.cascade import pip_install
     from accel_core.errors import InterfaceMismatch
 
-    try:
-        installed = version("accel-core")
-    except PackageNotFoundError:
-        installed = "of unknown version"
     return InterfaceMismatch(
         what=f"{package} needs what the installed accel-core does not have",
-        found=f"{error}; accel-core {installed}",
+        found=f"{error}; accel-core {__version__}",
         expected=f"a release of accel-core as new as {package} was written for",
         do=pip_install("accel-core", options="--upgrade"),
     )

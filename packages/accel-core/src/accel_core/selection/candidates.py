@@ -22,6 +22,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from accel_core import cascade, env
+from accel_core.__about__ import __version__
 from accel_core.cascade import CascadeEntry, pip_install
 from accel_core.errors import (
     AccelError,
@@ -249,13 +250,12 @@ def _mismatch(point: importlib.metadata.EntryPoint, written_for: str) -> Interfa
     needs = [
         text for text in (point.dist.requires or () if point.dist else ()) if text.startswith("accel-core")
     ]
-    core = distribution_version("accel-core") or "of unknown version"
     own, *older = map(str, supported_interfaces())
     takes = f" and takes {older[0]}" if older else ""
     return InterfaceMismatch(
         what=f"{package} was built for another version of the accelerator interface",
         # Names both versions, because the line of a candidate has no "expected".
-        found=f"{package} {version} is written for {written_for}; accel-core {core} has interface {own}{takes}"
+        found=f"{package} {version} is written for {written_for}; accel-core {__version__} has interface {own}{takes}"
         + (f", and the package asks for {needs[0]}" if needs else ""),
         expected=f"interface {' or '.join((own, *older))}, that of the installed accel-core",
         do=pip_install("accel-core", package, options="--upgrade"),

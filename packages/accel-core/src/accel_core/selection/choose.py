@@ -95,7 +95,10 @@ def _detected(candidates: list[Candidate], request: Request) -> Verdict:
             if one.state is State.PENDING and not _blocker(one, request):
                 return Verdict(Step.CONFIRM, one, tuple(candidates))
         return _won(candidates, candidate, request)
-    error = messages.nothing_at_all(candidates)
+    return _failed(candidates, messages.nothing_at_all(candidates))
+
+
+def _failed(candidates: Sequence[Candidate], error: AccelError) -> Verdict:
     return Verdict(Step.FAIL, None, tuple(candidates), error=error)
 
 
@@ -110,16 +113,14 @@ def _won(candidates: list[Candidate], winner: Candidate, request: Request) -> Ve
             return Verdict(Step.CONFIRM, rival, tuple(candidates))
     tied = [winner, *(rival for rival in rivals if rival.state is State.PRESENT)]
     if len(tied) > 1:
-        return Verdict(Step.FAIL, None, tuple(candidates), error=messages.ambiguous(tied))
+        return _failed(candidates, messages.ambiguous(tied))
     fallback = winner.key == CPU_KEY
     broken = [candidate for candidate in candidates if candidate.state is State.BROKEN]
     if request.strict and (fallback or broken):
-        return Verdict(
-            Step.FAIL, None, tuple(candidates), error=messages.strict(candidates, winner, fallback)
-        )
+        return _failed(candidates, messages.strict(candidates, winner, fallback))
     lost = [candidate for candidate in candidates if fallback and _lost(candidate, candidates, request)]
     if lost:
-        return Verdict(Step.FAIL, None, tuple(candidates), error=messages.device_lost(lost))
+        return _failed(candidates, messages.device_lost(lost))
     unknown_keys = [key for key in request.skip if key not in {candidate.key for candidate in candidates}]
     warnings = [messages.skips_nothing(unknown_keys)] if unknown_keys else []
     if fallback:
@@ -158,7 +159,7 @@ def _take(
     candidates: Sequence[Candidate], winner: Candidate, request: Request, warnings: tuple[str, ...]
 ) -> Verdict:
     if winner.upstream and winner.key not in (request.upstream or ()):
-        return Verdict(Step.FAIL, None, tuple(candidates), error=messages.unserved(winner, request.upstream))
+        return _failed(candidates, messages.unserved(winner, request.upstream))
     state = State.DEFERRED if winner.upstream else State.CHOSEN
     taken = winner.now(state)
     final = tuple(taken if f is winner else _outranked(f) for f in candidates)
@@ -176,8 +177,7 @@ def _outranked(candidate: Candidate) -> Candidate:
 def _requested(candidates: list[Candidate], request: Request, key: str) -> Verdict:
     named = [candidate for candidate in candidates if candidate.key == key]
     if not key or not (named or key in (request.upstream or ())):
-        error = messages.unknown(key, candidates, request.upstream)
-        return Verdict(Step.FAIL, None, tuple(candidates), error=error)
+        return _failed(candidates, messages.unknown(key, candidates, request.upstream))
     if not named:
         # A backend of the installed DeepSpeed that is not in the cascade of this version of core.
         unlisted = Candidate(key, 0, State.PRESENT, "DeepSpeed's own backend, asked for", upstream=True)
@@ -198,8 +198,7 @@ def _requested(candidates: list[Candidate], request: Request, key: str) -> Verdi
         if candidate.state is State.ABSENT and candidate.runtime and not candidate.replaces:
             warnings = _passed_over(broken, candidate)
             return _take(candidates, candidate, request, (*warnings, messages.no_device(candidate)))
-    error = messages.unavailable(key, named, request.upstream)
-    return Verdict(Step.FAIL, None, tuple(candidates), error=error)
+    return _failed(candidates, messages.unavailable(key, named, request.upstream))
 
 
 def _deferrable(candidate: Candidate) -> bool:

@@ -17,6 +17,7 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 
 from accel_core import env
+from accel_core.__about__ import __version__
 from accel_core.cascade import CPU_KEY, pip_install
 from accel_core.errors import UnsupportedUpstream
 from accel_core.interface import DeepSpeedAccelerator, PinnedAllocator, PinnedMemoryInterface
@@ -113,7 +114,7 @@ def _missing() -> tuple[str, list[str]]:
 def _unsupported_release(version: str, missing: list[str]) -> UnsupportedUpstream:
     return UnsupportedUpstream(
         what=f"deepspeed {version} asks accelerators for methods that this accel-core does not have",
-        found=f"{', '.join(missing)}; deepspeed {version}, accel-core {distribution_version('accel-core')}",
+        found=f"{', '.join(missing)}; deepspeed {version}, accel-core {__version__}",
         expected=f"deepspeed{SUPPORTED}",
         do=f"{pip_install('accel-core', options='--upgrade')}, or pip install 'deepspeed{SUPPORTED}'; "
         "DeepSpeed's own detection serves until then",

@@ -96,12 +96,6 @@ def autoload_on() -> bool:
     return os.environ.get(AUTOLOAD, AUTOLOAD_ON) == AUTOLOAD_ON
 
 
-def backend_package(name: str) -> tuple[str, str]:
-    """Return package and version that declare a torch backend entry point; empty if none has that name."""
-    points = importlib.metadata.entry_points(group=TORCH_GROUP, name=name)
-    return next((declaring_package(point) for point in points), ("", ""))
-
-
 def installed_deepspeed() -> DeepSpeed:
     """Return the installed DeepSpeed, from its metadata."""
     version = distribution_version("deepspeed") or ("unknown" if module_exists("deepspeed") else "")
@@ -218,7 +212,8 @@ def examine_torch(plain: Reply, seconds: float) -> Torch:
     if works and not culprit:
         said = _TORCH_SAYS.search(error)
         culprit = said.group(1) if said else ""
-    package, version = backend_package(culprit) if culprit else ("", "")
+    points = importlib.metadata.entry_points(group=TORCH_GROUP, name=culprit)
+    package, version = next(map(declaring_package, points), ("", ""))
     return Torch(installed, False, works, reason, culprit, package, version, error=error)
 
 
@@ -352,7 +347,7 @@ def needs_a_run(bridge: Bridge, deepspeed: DeepSpeed) -> bool:
     return bool(deepspeed.version) and not (bridge.on and deepspeed.tried)
 
 
-def of_core(torch: Torch, selection: Selection, children: Children) -> Outcome:
+def _of_core(torch: Torch, selection: Selection, children: Children) -> Outcome:
     """Return the outcome of `accel_core.get_accelerator()` in a fresh process."""
     if torch.version and not torch.imports:
         return Outcome(error=f"`import torch`: {torch.reason}")
@@ -363,12 +358,11 @@ def of_core(torch: Torch, selection: Selection, children: Children) -> Outcome:
     return Outcome(children.accelerator)
 
 
-def of_deepspeed(torch: Torch, deepspeed: DeepSpeed, core: Outcome) -> Outcome:
+def _of_deepspeed(torch: Torch, deepspeed: DeepSpeed, core: Outcome) -> Outcome:
     """Return the outcome of deepspeed's `get_accelerator()` if no run is needed to know it."""
-    if not torch.version:
-        return Outcome(error="ModuleNotFoundError: No module named 'torch'")
-    if not deepspeed.version:
-        return Outcome(error="ModuleNotFoundError: No module named 'deepspeed'")
+    for module, version in (("torch", torch.version), ("deepspeed", deepspeed.version)):
+        if not version:
+            return Outcome(error=f"ModuleNotFoundError: No module named {module!r}")
     return core
 
 
@@ -408,21 +402,25 @@ class Facts:
 
 def examine(seconds: float) -> Facts:
     """Return the facts about a fresh process with this environment. Imports neither torch nor deepspeed."""
-    deepspeed, bridge = installed_deepspeed(), bridge_state()
+    deepspeed, bridge, slow_step = installed_deepspeed(), bridge_state(), seconds * SLOW_STEP_FACTOR
     with ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        tried = (
-            pool.submit(run_program, seconds * SLOW_STEP_FACTOR) if needs_a_run(bridge, deepspeed) else None
-        )
-        worker = _worker()
+        tried = pool.submit(run_program, slow_step) if needs_a_run(bridge, deepspeed) else None
+        worker = Worker(*STEPS) if module_exists("torch") else None
+        if worker is not None:
+            worker.send("torch")  # it imports torch while the candidates are found here
         with redirect_stdout(sys.stderr):  # output of a vendor's module must not get into the JSON
             candidates = CandidateSet(StockDeepSpeed())
-        torch = _torch(worker, seconds * SLOW_STEP_FACTOR)
+        torch = Torch(reason="it is not installed")
+        if worker is not None:
+            torch = examine_torch(worker.receive(slow_step), slow_step)
+            if not torch.imports:
+                worker.close()
         children = Children(seconds, worker if torch.imports else None, torch.claimed)
         try:
             selection = _select(candidates, children, torch.claimed)
         finally:
             children.close()
-        core = of_core(torch, selection, children)
+        core = _of_core(torch, selection, children)
         completed = _completed(selection, children, pool)
         return Facts(
             python={
@@ -441,27 +439,9 @@ def examine(seconds: float) -> Facts:
             speedups=patches.examined() if deepspeed.version and bridge.on else (),
             outcomes={
                 "accel_core": core,
-                "deepspeed": tried.result() if tried else of_deepspeed(torch, deepspeed, core),
+                "deepspeed": tried.result() if tried else _of_deepspeed(torch, deepspeed, core),
             },
         )
-
-
-def _worker() -> Worker | None:
-    """Start the child that takes the steps of a run; it begins to import torch. None without torch."""
-    if not module_exists("torch"):
-        return None
-    worker = Worker(*STEPS)
-    worker.send("torch")
-    return worker
-
-
-def _torch(worker: Worker | None, seconds: float) -> Torch:
-    if worker is None:
-        return Torch(reason="it is not installed")
-    torch = examine_torch(worker.receive(seconds), seconds)
-    if not torch.imports:
-        worker.close()
-    return torch
 
 
 def _select(candidates: CandidateSet, children: Children, claimed: str) -> Selection:
