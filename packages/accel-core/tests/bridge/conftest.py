@@ -91,6 +91,14 @@ class Children:
         """Run a snippet; its failure is the test's."""
         return self.attempt(snippet, path, **variables).expect_success()
 
+    def ranks(self, snippet: str, ranks: int) -> list[Any]:
+        """Run a snippet as each rank of a job on the CPU; returns their reports."""
+        size = str(ranks)
+        sizes = {"WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "LOCAL_SIZE": size, "DS_ACCELERATOR": "cpu"}
+        numbers = map(str, range(ranks))
+        started = [self.start(snippet, RANK=number, LOCAL_RANK=number, **sizes) for number in numbers]
+        return [ended.expect_success().report for ended in [self.finish(child) for child in started]]
+
     def compiled(self) -> list[str]:
         """Names of what was compiled meanwhile."""
         return sorted(str(file.relative_to(self.extensions)) for file in self.extensions.rglob("*.so"))

@@ -65,19 +65,10 @@ def _run(children: Any, store: Path, cases: list[dict[str, Any]], ranks: int) ->
     """The results of each rank."""
     if Version(importlib.metadata.version("deepspeed")) != Version(_ALL):
         pytest.skip(f"not run: deepspeed {_ALL}")
-    started = [
-        children.start(
-            f"import offload; offload.main({str(store)!r}, {cases!r})",
-            RANK=str(rank),
-            LOCAL_RANK=str(rank),
-            WORLD_SIZE=str(ranks),
-            LOCAL_WORLD_SIZE=str(ranks),
-            LOCAL_SIZE=str(ranks),
-            DS_ACCELERATOR="cpu",
-        )
-        for rank in range(ranks)
-    ]
-    return [ended.expect_success().report for ended in [children.finish(child) for child in started]]
+    reports: list[list[Any]] = children.ranks(
+        f"import offload; offload.main({str(store)!r}, {cases!r})", ranks
+    )
+    return reports
 
 
 def _check(reports: list[list[Any]], cases: list[dict[str, Any]]) -> None:

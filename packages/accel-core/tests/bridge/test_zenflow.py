@@ -24,20 +24,8 @@ pytestmark = [
 
 
 def _check(children: Any, store: Path, cases: list[dict[str, Any]], ranks: int) -> None:
-    started = [
-        children.start(
-            f"import overlapped; overlapped.main({str(store)!r}, {cases!r})",
-            RANK=str(rank),
-            LOCAL_RANK=str(rank),
-            WORLD_SIZE=str(ranks),
-            LOCAL_WORLD_SIZE=str(ranks),
-            LOCAL_SIZE=str(ranks),
-            DS_ACCELERATOR="cpu",
-        )
-        for rank in range(ranks)
-    ]
-    for ended in [children.finish(child) for child in started]:
-        for case, (stock, replaced, immediate) in zip(cases, ended.expect_success().report, strict=True):
+    for report in children.ranks(f"import overlapped; overlapped.main({str(store)!r}, {cases!r})", ranks):
+        for case, (stock, replaced, immediate) in zip(cases, report, strict=True):
             assert replaced == stock, case
             assert immediate == replaced, case
             assert all(math.isfinite(loss) for loss in stock), case

@@ -15,16 +15,13 @@ from accel_core.errors import InvalidEnvironment
 SOURCES = Path(env.__file__).parent
 
 
-@pytest.mark.parametrize("value", ["1", "true", "YES", " on "])
-def test_a_switch_is_on(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv("ACCEL_STRICT", value)
-    assert env.STRICT.on()
-
-
-@pytest.mark.parametrize("value", ["", "0", "False", "no", "off"])
-def test_a_switch_is_off(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv("ACCEL_STRICT", value)
-    assert not env.STRICT.on()
+@pytest.mark.parametrize(
+    ("values", "on"), [(("1", "true", "YES", " on "), True), (("", "0", "False", "no", "off"), False)]
+)
+def test_a_switch_is_on_or_off(monkeypatch: pytest.MonkeyPatch, values: tuple[str, ...], on: bool) -> None:
+    for value in values:
+        monkeypatch.setenv("ACCEL_STRICT", value)
+        assert env.STRICT.on() is on
 
 
 def test_a_switch_with_another_value_is_an_error_rather_than_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -414,18 +414,13 @@ def test_device_that_only_deepspeed_serves_is_left_to_its_own_backend(
     assert machine.candidate("supa").state is State.DEFERRED
 
 
-def test_backend_of_deepspeed_that_can_not_be_made_is_broken_and_detection_goes_on(
+def test_backend_of_deepspeed_that_can_not_be_made_is_broken_and_its_failure_that_of_who_asks_for_it(
     machine: Any, deepspeed: pytest.MonkeyPatch
 ) -> None:
     deepspeed.setattr(CURRENT.deepspeed, "accelerator", _failing)
     assert machine.select().device_name() == "cpu"
     assert "no such backend: supa" in machine.candidate("supa").reason
-
-
-def test_asking_for_a_backend_of_deepspeed_that_can_not_be_made_gives_its_failure(
-    machine: Any, deepspeed: pytest.MonkeyPatch
-) -> None:
-    deepspeed.setattr(CURRENT.deepspeed, "accelerator", _failing)
+    machine.forget()
     deepspeed.setenv("DS_ACCELERATOR", "supa")
     assert "no such backend: supa" in machine.refused(AcceleratorBroken).found
 

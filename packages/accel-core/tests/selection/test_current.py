@@ -53,6 +53,7 @@ def test_setting_anything_else_is_refused_and_the_former_choice_stays(
     missing = len(DeepSpeedAccelerator.__abstractmethods__) - isinstance(given, _Almost)
     assert f"without {missing} methods of an accelerator (" in whole.found
     assert "available_memory" in whole.found
+    assert whole.do.startswith("give an instance of a vendor package's class, such as `from ")
     assert whole.found.endswith(", …)")
     assert len(whole.found) < 250
     assert machine.select() is former
