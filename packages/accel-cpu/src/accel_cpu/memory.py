@@ -13,7 +13,7 @@ import psutil
 from typing_extensions import override
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_core.vendor.numa import control_groups
+from accel_core.vendor.numa import control_groups, text_of
 
 _STATUS = Path("/proc/self/status")
 _CLEAR_REFS = Path("/proc/self/clear_refs")
@@ -142,7 +142,7 @@ def group_limit(root: Path = Path("/")) -> Limit | None:
 def _bounds(root: Path) -> Iterator[Limit]:
     for controller, folder in control_groups(root, _VERSIONS):
         files = _VERSIONS[controller]
-        limit, usage = _text(folder / files.limit).strip(), _text(folder / files.usage).strip()
+        limit, usage = text_of(folder / files.limit).strip(), text_of(folder / files.usage).strip()
         # "max" (version 2) is no number; version 1 writes one beyond any machine.
         if limit.isdecimal() and usage.isdecimal():
             reclaimable = int(_rows(folder / "memory.stat").get(files.reclaimable, "0"))
@@ -152,12 +152,5 @@ def _bounds(root: Path) -> Iterator[Limit]:
 
 def _rows(path: Path) -> dict[str, str]:
     """Return the rows of a file by their first word."""
-    rows = (line.split(None, 1) for line in _text(path).splitlines())
+    rows = (line.split(None, 1) for line in text_of(path).splitlines())
     return {row[0]: row[1].strip() for row in rows if len(row) > 1}
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, ValueError):
-        return ""

@@ -29,6 +29,7 @@ from accel_core.vendor.numa import (
     process_status,
     read_cpu_list,
     read_nodes,
+    text_of,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _home(root: Path, number: int, nodes: list[int], with_cpus: list[int]) -> in
     names = {path.name for path in initiators}
     near = [other for other in with_cpus if f"node{other}" in names]
     if not near:
-        row = _text(root / _NODES / f"node{number}/distance").split()
+        row = text_of(root / _NODES / f"node{number}/distance").split()
         if len(row) != len(nodes) or not all(map(str.isdecimal, row)):
             return None
         distance = {other: int(row[nodes.index(other)]) for other in with_cpus}
@@ -104,16 +105,9 @@ def _tier(root: Path, number: int) -> int | None:
     return None
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, ValueError):
-        return ""
-
-
 def _number(path: Path) -> int:
     """Return the number in a file; -1 if there is none."""
-    text = _text(path).strip()
+    text = text_of(path).strip()
     return int(text) if text.isdecimal() else -1
 
 

@@ -22,6 +22,7 @@ from accel_core.vendor import (
     system_root,
     torch_build,
 )
+from accel_core.vendor.numa import text_of
 
 
 @dataclass(frozen=True)
@@ -92,10 +93,7 @@ class Backend:
 
 def _pci_vendor(file: Path) -> str:
     """Return the PCI vendor of a render node from /sys; empty if unknown."""
-    try:
-        return (system_root() / "sys/class/drm" / file.name / "device/vendor").read_text().strip()
-    except OSError:
-        return ""
+    return text_of(system_root() / "sys/class/drm" / file.name / "device/vendor").strip()
 
 
 _RENDER_NODES = ("dev/dri/renderD*",)

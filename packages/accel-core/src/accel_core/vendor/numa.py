@@ -144,6 +144,14 @@ def listed_nodes(root: Path) -> list[tuple[int, frozenset[int]]]:
     )
 
 
+def text_of(path: Path) -> str:
+    """Return the text of one of the kernel's files; empty if it cannot be read."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def read_cpu_list(path: Path) -> frozenset[int] | None:
     """Return the numbers in a file, None if there is none; raises `InvalidCpuList`."""
     try:
@@ -154,11 +162,7 @@ def read_cpu_list(path: Path) -> frozenset[int] | None:
 
 def process_status(root: Path, key: str) -> frozenset[int]:
     """Return the list with this key in proc/self/status (`Cpus_allowed_list`); empty if it is not there."""
-    try:
-        text = (root / "proc/self/status").read_text(errors="replace")
-    except OSError:
-        return frozenset()
-    match = re.search(rf"^{key}:\s*(\S*)$", text, re.MULTILINE)
+    match = re.search(rf"^{key}:\s*(\S*)$", text_of(root / "proc/self/status"), re.MULTILINE)
     return parse_cpu_list(match[1], f"{key} of proc/self/status") if match else frozenset()
 
 
@@ -185,11 +189,8 @@ def control_groups(root: Path, wanted: Collection[str]) -> Iterator[tuple[str, P
 
     wanted: controllers of version 1 of the interface, which are also mount points; the empty one is version 2.
     """
-    try:
-        text = (root / "proc/self/cgroup").read_text(errors="replace")
-    except OSError:
-        return
-    for controllers, path in re.findall(r"^[0-9]+:([^:]*):(/.*)$", text, re.MULTILINE):
+    groups = re.findall(r"^[0-9]+:([^:]*):(/.*)$", text_of(root / "proc/self/cgroup"), re.MULTILINE)
+    for controllers, path in groups:
         for controller in wanted:
             if controller not in controllers.split(",") or ".." in path.split("/"):
                 continue
