@@ -60,11 +60,16 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
     worker.close()
 
 
-def test_a_wait_that_ends_without_an_answer_leaves_the_child_at_work(worker: Worker, tmp_path: Path) -> None:
+def test_who_waits_is_called_while_the_child_is_at_work(worker: Worker, tmp_path: Path) -> None:
+    passed: list[float] = []
+
+    def waiting(seconds: float) -> None:
+        passed.append(seconds)
+        (tmp_path / "go").touch()
+
     worker.send("until", str(tmp_path / "go"))
-    assert not worker.wait(0.01)
-    (tmp_path / "go").touch()
-    first = worker.receive(60)
+    first = worker.receive(60, waiting)
+    assert 0 < passed[0] < 60
     assert first.answer == worker.ask(60, "until", str(tmp_path / "go")).answer
     assert not first.failure
 

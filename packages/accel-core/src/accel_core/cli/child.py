@@ -83,25 +83,18 @@ class Worker:
         except (BrokenPipeError, ConnectionResetError):
             pass  # the child has ended; `receive` returns how
 
-    def receive(self, seconds: float) -> Reply:
-        """Return the reply. A child that does not reply within `seconds` is killed with its process group."""
-        self.wait(seconds)
-        return self.reply(seconds)
+    def receive(self, seconds: float, waiting: Callable[[float], None] = lambda passed: None) -> Reply:
+        """Return the reply. A child that does not reply within `seconds` is killed with its process group.
 
-    def wait(self, seconds: float) -> bool:
-        """Wait up to `seconds`; returns True if there is a reply or the child has ended."""
-        deadline = time.monotonic() + seconds
-        while True:
-            # A child process of the child may keep the pipe open.
-            ended = self._process.poll() is not None
-            left = deadline - time.monotonic()
-            if self._pipe.poll(0 if ended else max(0, min(left, _POLL_SECONDS))) or ended:
-                return True
-            if left <= 0:
-                return False
-
-    def reply(self, seconds: float) -> Reply:
-        """Return the reply for which `wait` has waited; if there is none after `seconds`, kill the child."""
+        waiting: called now and then, with the seconds that have passed.
+        """
+        began = time.monotonic()
+        # A child process of the child may keep the pipe open.
+        while not self._pipe.poll(_POLL_SECONDS) and self._process.poll() is None:
+            passed = time.monotonic() - began
+            if passed >= seconds:
+                break
+            waiting(passed)
         try:
             if self._pipe.poll():
                 return Reply(self._pipe.recv())

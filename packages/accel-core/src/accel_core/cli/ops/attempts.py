@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -28,8 +28,6 @@ from accel_core.errors import AcceleratorBroken
 _STEPS = ("-m", "accel_core.cli.ops.steps")
 #: Time limit of the selection, which imports torch and a runtime.
 SELECTION_SECONDS = 600.0
-#: Interval at which a display is updated while nothing else happens.
-TICK_SECONDS = 1.0
 #: Interval in a pipe at which a slow op is mentioned.
 _REMINDER_SECONDS = 10
 SELECTING = "importing torch and selecting the accelerator"
@@ -50,7 +48,7 @@ def attempt(
     while not rows or left:
         with closing(Worker(*_STEPS)) as worker:
             worker.send("select", *(left or builders))
-            reply = _reply(worker, SELECTION_SECONDS, partial(display.waiting, ""))
+            reply = worker.receive(SELECTION_SECONDS, partial(display.waiting, ""))
             if reply.failure:
                 raise _broken(_ending(reply))
             if "error" in reply.answer:
@@ -79,20 +77,10 @@ def _tried(
             continue
         display.waiting(builder, 0.0)
         worker.send(action, builder)
-        reply = _reply(worker, seconds, partial(display.waiting, builder))
+        reply = worker.receive(seconds, partial(display.waiting, builder))
         yield Row(builder, "", FAILED, _ending(reply)) if reply.failure else reply.answer["row"]
         if reply.failure:
             return
-
-
-def _reply(worker: Worker, limit: float, waiting: Callable[[float], None]) -> Reply:
-    began = time.monotonic()
-    while not worker.wait(min(TICK_SECONDS, began + limit - time.monotonic())):
-        passed = time.monotonic() - began
-        if passed >= limit:
-            break
-        waiting(passed)
-    return worker.reply(limit)
 
 
 def _ending(reply: Reply) -> str:
