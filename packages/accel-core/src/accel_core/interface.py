@@ -164,6 +164,13 @@ def _refuse_other_device(device: Any) -> None:
         raise ValueError(f"pinned memory is host memory: device must be cpu, got {device!r}")
 
 
+def _constructor(dtype: str) -> property:
+    """Return an abstract property."""
+    return property(
+        abstractmethod(lambda accelerator: None), doc=f"Constructor of {dtype} tensors on the device."
+    )
+
+
 class DeepSpeedAccelerator(PinnedMemoryInterface):
     """Interface of one device type, for DeepSpeed and accelerator-agnostic models.
 
@@ -413,40 +420,13 @@ class DeepSpeedAccelerator(PinnedMemoryInterface):
     # ----------------------------------------------------------------------------------------- tensor
     # Typed constructors: `FloatTensor([1.0, 2.0])` returns a tensor on the device.
 
-    @property
-    @abstractmethod
-    def BFloat16Tensor(self) -> Any:
-        """Constructor of bfloat16 tensors on the device."""
-
-    @property
-    @abstractmethod
-    def ByteTensor(self) -> Any:
-        """Constructor of uint8 tensors on the device."""
-
-    @property
-    @abstractmethod
-    def DoubleTensor(self) -> Any:
-        """Constructor of float64 tensors on the device."""
-
-    @property
-    @abstractmethod
-    def FloatTensor(self) -> Any:
-        """Constructor of float32 tensors on the device."""
-
-    @property
-    @abstractmethod
-    def HalfTensor(self) -> Any:
-        """Constructor of float16 tensors on the device."""
-
-    @property
-    @abstractmethod
-    def IntTensor(self) -> Any:
-        """Constructor of int32 tensors on the device."""
-
-    @property
-    @abstractmethod
-    def LongTensor(self) -> Any:
-        """Constructor of int64 tensors on the device."""
+    BFloat16Tensor = _constructor("bfloat16")
+    ByteTensor = _constructor("uint8")
+    DoubleTensor = _constructor("float64")
+    FloatTensor = _constructor("float32")
+    HalfTensor = _constructor("float16")
+    IntTensor = _constructor("int32")
+    LongTensor = _constructor("int64")
 
     @abstractmethod
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
