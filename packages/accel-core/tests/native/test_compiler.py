@@ -4,19 +4,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from users import answer
 
 from accel_core.errors import BuildFailed
 from accel_core.native import Source, build, compiler
-
-
-def answer(path: Path) -> int:
-    return int(ctypes.CDLL(str(path)).answer())
 
 
 @pytest.mark.parametrize("number", [7, 8])

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
 import signal
@@ -14,20 +13,14 @@ import time
 from pathlib import Path
 
 import pytest
+from users import BUILD, answer
 
 from accel_core.native import Source, build
-
-_BUILD = """
-import sys
-from pathlib import Path
-from accel_core.native import Source, build
-print(build.library(Source("tiny", units=(Path(sys.argv[1]) / "answer.cpp",), folders=(Path(sys.argv[1]),))))
-"""
 
 
 def start(source: Source) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", _BUILD, str(source.folders[0])],
+        [sys.executable, "-c", BUILD, str(source.folders[0])],
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -39,7 +32,7 @@ def test_sixteen_processes_at_once_get_one_library(source: Source, cache: Path) 
     paths = {builder.communicate()[0].strip() for builder in builders}
     assert [builder.returncode for builder in builders] == [0] * 16
     assert len(paths) == 1
-    assert ctypes.CDLL(paths.pop()).answer() == 42
+    assert answer(Path(paths.pop())) == 42
 
 
 @pytest.mark.parametrize("kills", [10, pytest.param(1000, marks=pytest.mark.slow)])
@@ -56,4 +49,4 @@ def test_a_builder_killed_at_any_moment_is_in_nobodys_way(source: Source, cache:
         os.killpg(builder.pid, signal.SIGKILL)
         builder.communicate()
         if draw.random() < 0.1 or number == kills - 1:
-            assert ctypes.CDLL(str(build.library(source))).answer() == number
+            assert answer(build.library(source)) == number

@@ -33,6 +33,20 @@ extern "C" int answer() { return 666; }
 """
 
 
+#: A program that builds the library of the sources in a folder, and prints its path.
+BUILD = """
+import sys
+from pathlib import Path
+from accel_core.native import Source, build
+print(build.library(Source("tiny", units=(Path(sys.argv[1]) / "answer.cpp",), folders=(Path(sys.argv[1]),))))
+"""
+
+
+def answer(path: Path) -> int:
+    """What the library says; loads it."""
+    return int(ctypes.CDLL(str(path)).answer())
+
+
 def as_user(user: int, function: Callable[[], Result]) -> Result:
     """Return what the function returns in a child process of that user; an exception there is the test's."""
     reading, writing = os.pipe()

@@ -25,60 +25,48 @@ def run(name: str, op: Any, device: torch.device) -> str:
     return "loaded and run on a tiny input"
 
 
-def _adam(update: Callable[..., Any], device: torch.device) -> None:
-    param, grad, exp_avg, exp_avg_sq = _tensors(device)
-    update(param, grad, exp_avg, exp_avg_sq)
-    # The first step of Adam changes each element by lr, whatever the gradient's size.
+def _first_step(device: torch.device, update: Callable[..., Any]) -> None:
+    """Check a step on a parameter of twos, a gradient of ones and two states of zeros.
+
+    The first step of each optimizer here changes each element by lr, whatever the gradient's size.
+    """
+    param, *others = (torch.full((5,), value, device=device) for value in (2.0, 1.0, 0.0, 0.0))
+    update(param, *others)
     _expect(param, 2.0 - 0.1)
 
 
 def _fused_adam(op: Any, device: torch.device) -> None:
-    flag = torch.zeros(1, dtype=torch.int32, device=device)
-    _adam(
-        lambda p, g, m, v: op.multi_tensor_adam(
-            2048, flag, [[g], [p], [m], [v]], 0.1, 0.9, 0.999, 1e-8, 1, 1, 1, 0.0
-        ),
-        device,
-    )
+    flag, numbers = torch.zeros(1, dtype=torch.int32, device=device), (0.1, 0.9, 0.999, 1e-8, 1, 1, 1, 0.0)
+    _first_step(device, lambda p, g, m, v: op.multi_tensor_adam(2048, flag, [[g], [p], [m], [v]], *numbers))
 
 
 def _cpu_adam(op: Any, device: torch.device) -> None:
-    op.create_adam(_NUMBER, 0.1, 0.9, 0.999, 1e-8, 0.0, True, False)
-    _adam(
-        lambda *tensors: op.adam_update(_NUMBER, 1, 0.1, 0.9, 0.999, 1e-8, 0.0, True, *tensors),
-        _HOST,
-    )
+    numbers = (0.1, 0.9, 0.999, 1e-8, 0.0)
+    op.create_adam(_NUMBER, *numbers, True, False)
+    _first_step(_HOST, lambda *tensors: op.adam_update(_NUMBER, 1, *numbers, True, *tensors))
     op.destroy_adam(_NUMBER)
 
 
 def _cpu_adagrad(op: Any, device: torch.device) -> None:
-    param, grad, total, _ = _tensors(_HOST)
     op.create_adagrad(_NUMBER, 0.1, 1e-8, 0.0, False)
-    op.adagrad_update(_NUMBER, 1, 0.1, 1e-8, 0.0, param, grad, total)
+    _first_step(_HOST, lambda p, g, total, _: op.adagrad_update(_NUMBER, 1, 0.1, 1e-8, 0.0, p, g, total))
     op.destroy_adagrad(_NUMBER)
-    _expect(param, 2.0 - 0.1)
 
 
 def _cpu_lion(op: Any, device: torch.device) -> None:
-    param, grad, exp_avg, _ = _tensors(_HOST)
     op.create_lion(_NUMBER, 0.1, 0.9, 0.99, 0.0, False)
-    op.lion_update(_NUMBER, 1, 0.1, 0.9, 0.99, 0.0, param, grad, exp_avg)
+    _first_step(_HOST, lambda p, g, m, _: op.lion_update(_NUMBER, 1, 0.1, 0.9, 0.99, 0.0, p, g, m))
     op.destroy_lion(_NUMBER)
-    _expect(param, 2.0 - 0.1)
 
 
 def _fused_lion(op: Any, device: torch.device) -> None:
-    param, grad, exp_avg, _ = _tensors(device)
-    flag = torch.zeros(1, dtype=torch.int32, device=device)
-    op.multi_tensor_lion(2048, flag, [[grad], [param], [exp_avg]], 0.1, 0.9, 0.99, 1, 0.0)
-    _expect(param, 2.0 - 0.1)
+    flag, numbers = torch.zeros(1, dtype=torch.int32, device=device), (0.1, 0.9, 0.99, 1, 0.0)
+    _first_step(device, lambda p, g, m, _: op.multi_tensor_lion(2048, flag, [[g], [p], [m]], *numbers))
 
 
 def _fused_lamb(op: Any, device: torch.device) -> None:
-    param, grad, exp_avg, exp_avg_sq = _tensors(device)
-    none = torch.empty(0, device=device)
-    op.lamb(param, none, exp_avg, exp_avg_sq, grad, 0.1, 0.9, 0.999, 1.0, 1.0, 1e-8, 1.0, 1, 1, 1, 0.0)
-    _expect(param, 2.0 - 0.1)
+    none, numbers = torch.empty(0, device=device), (0.1, 0.9, 0.999, 1.0, 1.0, 1e-8, 1.0, 1, 1, 1, 0.0)
+    _first_step(device, lambda p, g, m, v: op.lamb(p, none, m, v, g, *numbers))
 
 
 def _pin_memory(op: Any, device: torch.device) -> None:
@@ -170,11 +158,6 @@ _CHECKS: dict[str, Callable[[Any, torch.device], None]] = {
     "spatial_inference": _spatial,
     "utils": _utils,
 }
-
-
-def _tensors(device: torch.device) -> list[torch.Tensor]:
-    """Return a parameter of twos, a gradient of ones, and two states of zeros."""
-    return [torch.full((5,), value, device=device) for value in (2.0, 1.0, 0.0, 0.0)]
 
 
 def _expect(tensor: torch.Tensor, value: float) -> None:
