@@ -47,7 +47,18 @@ class LibraryHook(BuildHookInterface):  # type: ignore[type-arg]
         target = Path(self.root) / "build" / f"lib{self.config['library']}.so"
         target.parent.mkdir(parents=True, exist_ok=True)
         units = [str(unit) for unit in sorted(csrc.glob("*.cpp"))]
-        flags = ["-std=c++17", "-fPIC", "-shared", f"@{csrc / 'flags.txt'}", f"-I{csrc}", f"-I{headers}"]
+        folders = [
+            csrc,
+            headers,
+            sysconfig.get_path("include"),
+        ]  # the last one is Python's, for extension modules
+        flags = [
+            "-std=c++17",
+            "-fPIC",
+            "-shared",
+            f"@{csrc / 'flags.txt'}",
+            *(f"-I{folder}" for folder in folders),
+        ]
         problems = []
         for openmp in (["-fopenmp"], []):  # Apple's clang has no OpenMP
             try:

@@ -1,6 +1,7 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of processes on one host over shared memory, as a C library. It includes neither torch nor Python.
+// Collectives of processes on one host over shared memory: what a rank asks for, and how that ends. python.cpp makes
+// an extension module of them.
 //
 // A segment is an anonymous file (memfd): it has no name that another user could create first, and nothing remains of
 // it when its processes end. One thread at a time may use a group.
@@ -9,14 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ACCEL_API __attribute__((visibility("default")))
-
-#ifdef __cplusplus
-extern "C" {
-#endif
-
-// Raised with every change of this file or of the segment's layout.
-enum { ACCEL_SHM_VERSION = 2, ACCEL_SHM_NONCE = 32 };
+// The version is raised with every change of this file or of the segment's layout.
+enum { ACCEL_SHM_VERSION = 3, ACCEL_SHM_NONCE = 32 };
 
 // Element types of reductions. Other collectives move bytes, and take any number here: ranks have to agree on it.
 enum {
@@ -44,10 +39,9 @@ enum {
   ACCEL_SHM_STOPPED = 4,      // `rank` has been stopped by a signal for some seconds
   ACCEL_SHM_TIMEOUT = 5,      // `rank` did not arrive in time
   ACCEL_SHM_INTERRUPTED = 6,  // `rank` was interrupted
-  ACCEL_SHM_LEFT = 7          // `rank` has left the group
+  ACCEL_SHM_LEFT = 7,         // `rank` has left the group
+  ACCEL_SHM_HOST_LOST = 8     // the host of `rank`, of another segment, was lost
 };
-
-typedef struct accel_shm_group accel_shm_group;
 
 // What a rank asks for; also what a peer asked for, in a MISMATCH.
 typedef struct {
@@ -56,14 +50,6 @@ typedef struct {
   int64_t detail;  // a number that has to be equal on all ranks, such as a hash of shapes
 } accel_shm_request;
 
-// Python's functions, so that other threads run during a request, and Ctrl-C ends a wait. The caller holds the
-// interpreter lock and finds the exception of `check_signals` set when a request was INTERRUPTED.
-typedef struct {
-  void* (*save_thread)(void);            // PyEval_SaveThread
-  void (*restore_thread)(void* thread);  // PyEval_RestoreThread
-  int (*check_signals)(void);            // PyErr_CheckSignals
-} accel_shm_python;
-
 typedef struct {
   const void* input;
   void* output;
@@ -71,37 +57,9 @@ typedef struct {
   const int64_t* receives;
   int64_t timeout_ms;
   int32_t threads;          // upper limit for large copies and reductions
-  const accel_shm_python* python;  // null: the caller holds no interpreter lock
-  int32_t (*cancelled)(void);      // asked about ten times a second while waiting; non-zero gives up; may be null
 } accel_shm_buffers;
 
 typedef struct {
   int32_t status, rank;      // rank: whom the status is about, else -1
   accel_shm_request theirs;  // of a MISMATCH
 } accel_shm_result;
-
-// Creates a segment for `ranks` ranks of at most `bytes` bytes; returns its descriptor, or -errno. The memory is
-// reserved, so that it cannot be missing later. nonce: ACCEL_SHM_NONCE random bytes.
-ACCEL_API int32_t accel_shm_create(int32_t ranks, int64_t bytes, const uint8_t* nonce);
-
-// Joins a segment. Returns null and sets *error to an errno if it is not the one that was created with this nonce for
-// this user and number of ranks. The descriptor may be closed then. pids: process of each rank. spin_us: how long to
-// wait busily before sleeping.
-ACCEL_API accel_shm_group* accel_shm_join(
-    int32_t fd, int32_t rank, int32_t ranks, const uint8_t* nonce, const int32_t* pids, int32_t spin_us,
-    int32_t* error);
-
-ACCEL_API int32_t accel_shm_run(
-    accel_shm_group* group, const accel_shm_request* request, const accel_shm_buffers* buffers,
-    accel_shm_result* result);
-
-// Ends the group for all ranks. Any thread may call it, also while another one is in accel_shm_run, which then returns
-// INTERRUPTED.
-ACCEL_API void accel_shm_break(accel_shm_group* group);
-
-ACCEL_API void accel_shm_leave(accel_shm_group* group);
-ACCEL_API int32_t accel_shm_version(void);
-
-#ifdef __cplusplus
-}
-#endif

@@ -58,7 +58,7 @@ int32_t Group::run(
   segment_.progress(rank_).requests[requests_ & 1u] = request;
   threads_ = buffers.threads;
   compared_ = false;
-  deadline_.begin(buffers);
+  deadline_.begin(buffers.timeout_ms);
   result->status = dispatch(request, buffers);
   deadline_.finish();
   if (result->status != ACCEL_SHM_OK) result->rank = blamed_;
@@ -69,9 +69,9 @@ int32_t Group::run(
   return result->status;
 }
 
-void Group::break_off() {
+void Group::end(int32_t status, int32_t rank) {
   int32_t blamed = -1;
-  end_group(segment_, ACCEL_SHM_INTERRUPTED, rank_, &blamed);
+  end_group(segment_, status, rank, &blamed);
 }
 
 bool Group::valid(const accel_shm_request& request, const accel_shm_buffers& buffers) const {
@@ -141,36 +141,3 @@ void Group::reduce_parts(
 }
 
 } // namespace accel_shm
-
-int32_t accel_shm_create(int32_t ranks, int64_t bytes, const uint8_t* nonce) {
-  int fd = -1;
-  const int error = accel_shm::Segment::create(ranks, bytes, nonce, &fd);
-  return error == 0 ? fd : -error;
-}
-
-accel_shm_group* accel_shm_join(
-    int32_t fd, int32_t rank, int32_t ranks, const uint8_t* nonce, const int32_t* pids, int32_t spin_us,
-    int32_t* error) {
-  accel_shm::Segment segment;
-  *error = rank < 0 || rank >= ranks ? EINVAL : segment.map(fd, ranks, nonce);
-  if (*error != 0) return nullptr;
-  return new accel_shm_group{{segment, rank, ranks, pids, spin_us}};
-}
-
-int32_t accel_shm_run(
-    accel_shm_group* group, const accel_shm_request* request, const accel_shm_buffers* buffers,
-    accel_shm_result* result) {
-  return group->group.run(*request, *buffers, result);
-}
-
-void accel_shm_break(accel_shm_group* group) {
-  group->group.break_off();
-}
-
-void accel_shm_leave(accel_shm_group* group) {
-  delete group;
-}
-
-int32_t accel_shm_version(void) {
-  return ACCEL_SHM_VERSION;
-}

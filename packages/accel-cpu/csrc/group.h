@@ -24,7 +24,8 @@ class Group {
   Group& operator=(const Group&) = delete;
 
   int32_t run(const accel_shm_request& request, const accel_shm_buffers& buffers, accel_shm_result* result);
-  void break_off();
+  // Ends the group for all ranks, also while another thread is in `run`, which then returns the same status.
+  void end(int32_t status, int32_t rank);
 
  private:
   // Each returns a status.
@@ -71,7 +72,3 @@ class Group {
 };
 
 } // namespace accel_shm
-
-struct accel_shm_group {
-  accel_shm::Group group;
-};

@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kSliceMs = 50;      // between two looks at the peer
 constexpr int64_t kStoppedMs = 3000;  // a shorter stop is somebody's Ctrl-Z or debugger
+constexpr int64_t kSharedUs = 50;     // for waiting with yields where ranks share CPUs
 constexpr uint64_t kUnknown = 0;
 
 inline void pause_cpu() {
@@ -64,28 +65,22 @@ bool reached(const Progress& progress, uint32_t phase) {
   return static_cast<int32_t>(progress.phase.load(std::memory_order_acquire) - phase) >= 0;
 }
 
-// True when the peer has arrived, or `until` has passed.
+// True when the peer has arrived, or `us` have passed. us: 0 where ranks share CPUs.
 bool spin(const Progress& progress, uint32_t phase, int64_t us) {
-  if (us <= 0) {
-    // More ranks than CPUs: the peer may wait for this CPU.
-    for (int i = 0; i < 4; ++i) {
-      if (reached(progress, phase)) return true;
-      sched_yield();
-    }
-    return reached(progress, phase);
-  }
-  for (int i = 0; i < 64; ++i) {
+  for (int i = 0; i < 64 && us > 0; ++i) {
     if (reached(progress, phase)) return true;
     pause_cpu();
   }
-  const int64_t until = now_us() + us;
+  const int64_t until = now_us() + (us > 0 ? us : kSharedUs);
   do {
-    for (int i = 0; i < 32; ++i) {
+    for (int i = 0; i < (us > 0 ? 32 : 1); ++i) {
       if (reached(progress, phase)) return true;
       pause_cpu();
     }
+    // The peer, or another program, may be waiting for this CPU, also where there is one for each rank.
+    sched_yield();
   } while (now_us() < until);
-  return false;
+  return reached(progress, phase);
 }
 
 void sleep_until_changed(Progress& progress, uint32_t phase) {
@@ -101,24 +96,20 @@ int64_t now_ms() {
   return now_us() / 1000;
 }
 
-void Deadline::begin(const accel_shm_buffers& buffers) {
-  at_ms_ = now_ms() + buffers.timeout_ms;
-  cancelled_ = buffers.cancelled;
-  python_ = buffers.python;
-  if (python_ != nullptr) thread_ = python_->save_thread();
+void Deadline::begin(int64_t timeout_ms) {
+  at_ms_ = now_ms() + timeout_ms;
+  thread_ = release_interpreter();
 }
 
 void Deadline::finish() {
-  if (python_ != nullptr) python_->restore_thread(thread_);
+  take_interpreter(thread_);
 }
 
 bool Deadline::cancelled() {
-  if (cancelled_ != nullptr && cancelled_() != 0) return true;
-  if (python_ == nullptr) return false;
-  python_->restore_thread(thread_);
-  const bool raised = python_->check_signals() != 0;
-  thread_ = python_->save_thread();
-  return raised;
+  take_interpreter(thread_);
+  const bool cancelled = gives_up();
+  thread_ = release_interpreter();
+  return cancelled;
 }
 
 Peer::Peer(int32_t pid) : pid_(pid), started_(kUnknown) {

@@ -27,20 +27,24 @@ class Peer {
 class Deadline {
  public:
   Deadline() = default;
-  // Releases the interpreter lock, if there is one, until `finish`.
-  void begin(const accel_shm_buffers& buffers);
+  // Releases the interpreter lock until `finish`.
+  void begin(int64_t timeout_ms);
   void finish();
   bool passed(int64_t now) const { return now > at_ms_; }
+  // Whether a signal handler raised an exception, which is then set, or the interpreter waits for this thread to end.
   bool cancelled();
 
  private:
   int64_t at_ms_ = 0;
-  const accel_shm_python* python_ = nullptr;
   void* thread_ = nullptr;
-  int32_t (*cancelled_)(void) = nullptr;
 };
 
 int64_t now_ms();
+
+// The interpreter, in python.cpp.
+void* release_interpreter();
+void take_interpreter(void* thread);
+bool gives_up();
 
 // Increases a rank's phase and wakes whoever waits for it.
 void arrive(Progress& progress, uint32_t phase);

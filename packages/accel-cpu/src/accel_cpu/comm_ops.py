@@ -42,7 +42,9 @@ class ShareMemComm:
 
     def inference_all_reduce_(self, tensor: Tensor) -> Tensor:
         """Sum over all ranks, in place; any dtype, shape and stride. Returns the tensor."""
-        dist.all_reduce(tensor, group=_group(dist.group.WORLD))
+        group = _group(dist.group.WORLD)
+        if not group.reduced_at_once(tensor, 0):
+            dist.all_reduce(tensor, group=group)
         return tensor
 
 

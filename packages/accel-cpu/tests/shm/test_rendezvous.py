@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import socket
@@ -48,18 +47,18 @@ def test_without_shared_memory_gloo_does_the_same() -> None:
 
 
 def _join(fd: int, nonce: bytes, ranks: int = 2) -> int:
-    error = ctypes.c_int32(0)
-    pids = (ctypes.c_int32 * ranks)(os.getpid(), os.getpid())
-    handle = library.load().accel_shm_join(fd, 0, ranks, nonce, pids, 0, ctypes.byref(error))
-    if handle:
-        library.load().accel_shm_leave(handle)
-    return 0 if handle else error.value
+    """The errno with which the segment is refused; 0: it is not."""
+    try:
+        library.load().join(fd, 0, nonce, (os.getpid(),) * ranks, 0).close()
+    except OSError as error:
+        return error.errno or -1
+    return 0
 
 
 @pytest.fixture
 def segment() -> Iterator[int]:
     """A descriptor of a segment with NONCE."""
-    fd = library.load().accel_shm_create(2, 1 << 20, NONCE)
+    fd = library.load().create(2, 1 << 20, NONCE)
     yield fd
     os.close(fd)
 
@@ -105,7 +104,7 @@ def _planted(nonce: bytes, user: int) -> int:
         try:
             ours.close()
             os.setresuid(user, user, user)
-            made = library.load().accel_shm_create(2, 1 << 20, nonce)
+            made = library.load().create(2, 1 << 20, nonce)
             socket.send_fds(theirs, [b"x"], [made])
             os.read(theirs.fileno(), 1)  # until the test is done
         finally:
@@ -132,8 +131,9 @@ def test_a_segment_that_another_user_planted_is_refused_though_the_nonce_is_righ
 
 
 def test_a_segment_without_room_for_its_ranks_is_not_made() -> None:
-    assert library.load().accel_shm_create(2, 4096, bytes(32)) < 0
-    assert library.load().accel_shm_create(0, 1 << 20, bytes(32)) < 0
+    for ranks, size in ((2, 4096), (0, 1 << 20)):
+        with pytest.raises(OSError, match="Invalid argument"):
+            library.load().create(ranks, size, bytes(32))
 
 
 def test_constructing_the_accelerator_registers_the_backend() -> None:

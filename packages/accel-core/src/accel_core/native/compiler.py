@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -133,7 +134,8 @@ def _built(
     command: list[str], source: Source, target: Path, openmp: tuple[str, ...]
 ) -> subprocess.CompletedProcess[str]:
     """Return the linker's result, or that of the first unit that fails; units are compiled in parallel."""
-    flags = [*command, *FLAGS, *openmp, *source.flags, *(f"-I{folder}" for folder in source.folders)]
+    folders = [*source.folders, sysconfig.get_path("include")]  # Python's, for extension modules
+    flags = [*command, *FLAGS, *openmp, *source.flags, *(f"-I{folder}" for folder in folders)]
     with (
         tempfile.TemporaryDirectory(dir=target.parent, ignore_cleanup_errors=True) as work,
         ThreadPoolExecutor(os.cpu_count()) as pool,

@@ -8,12 +8,11 @@ A tensor whose memory does not hold its values in order goes through a copy.
 from __future__ import annotations
 
 import copy
-import ctypes
 import os
-import struct
-import threading
 import zlib
+from array import array
 from collections.abc import Sequence
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -37,6 +36,8 @@ OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX")
 #: In the detail of a request: not the same as an all_reduce of that shape.
 _TO_ROOT = 1 << 32
 
+#: accel_shm_request: kind, type, operation, root, bytes, detail.
+_Request: TypeAlias = tuple[int, int, int, int, int, int]
 _KINDS = {
     library.BARRIER: "barrier",
     library.ALL_REDUCE: "all_reduce",
@@ -47,31 +48,19 @@ _KINDS = {
 }
 
 
-def _is_main_thread_gone() -> int:
-    return int(not threading.main_thread().is_alive())
-
-
-_MAIN_THREAD = threading.main_thread().ident
-_PACK_REQUEST = struct.Struct("iiiiqq").pack_into  # accel_shm_request
-_NEVER, _WITH_MAIN_THREAD = library.Cancelled(), library.Cancelled(_is_main_thread_gone)
-
-
 class SharedMemory:
     """One rank's end of the memory that a group of ranks shares. One thread at a time may call it.
 
     Operations are numbers: ACCEL_SHM_SUM ….
     """
 
-    def __init__(self, handle: int, rank: int, timeout_ms: int) -> None:
-        self._handle: int | None = handle
+    def __init__(self, group: Any, rank: int, timeout_ms: int) -> None:
+        #: accel_shm.Group; None once it is closed.
+        self.group: Any = group
         self._process = os.getpid()
         self._failure: AccelError | None = None
-        self._rank, self._timeout_ms = rank, timeout_ms
-        self._library = library.load()
-        self._request, self._buffers, self._result = library.Request(), library.Buffers(), library.Result()
-        self._buffers.python = ctypes.addressof(library.PYTHON)
-        self._arguments = tuple(map(ctypes.addressof, (self._request, self._buffers, self._result)))
-        self._lists: list[ctypes.Array[ctypes.c_int64]] = []
+        self._rank = rank
+        self.set_timeout(timeout_ms)
 
     def run(
         self,
@@ -94,25 +83,22 @@ class SharedMemory:
         read, write: addresses.
         splits:      bytes to send to and to receive from each rank.
         """
-        if self._handle is None or self._failure is not None:
+        if self.group is None or self._failure is not None:
             raise copy.copy(self._failure) if self._failure else _shut_down()
-        buffers = self._buffers
-        # One call instead of an assignment for each field.
-        _PACK_REQUEST(self._request, 0, kind, dtype, operation, root, size, detail)
-        buffers.input, buffers.output = read, write
-        buffers.timeout_ms = self._timeout_ms
-        # Signals are for the main thread. Another one has to notice that the interpreter waits for it to end.
-        is_main = threading.get_ident() == _MAIN_THREAD
-        buffers.cancelled = _NEVER if is_main else _WITH_MAIN_THREAD
-        buffers.threads = torch.get_num_threads() if size > 1 << 20 else 1
-        if splits is not None:
-            self._lists = [(ctypes.c_int64 * len(sizes))(*sizes) for sizes in splits]
-            buffers.sends, buffers.receives = map(ctypes.addressof, self._lists)
-        if self._library.accel_shm_run(self._handle, *self._arguments) != library.OK:
-            error = self._error()
-            if self._result.status != library.BAD_REQUEST:  # which ends nothing
-                self._failure = copy.copy(error)
-            raise error
+        threads = torch.get_num_threads() if size > 1 << 20 else 1
+        sends, receives = (array("q", sizes).tobytes() for sizes in splits) if splits else (None, None)
+        request = (kind, dtype, operation, root, size, detail)
+        failed = self.group.run(*request, read, write, threads, sends, receives)
+        if failed:
+            raise self._failed(request, *failed)
+
+    def reduced_at_once(self, tensor: Tensor, operation: int) -> bool:
+        """Reduce a small plain tensor in place, if no other call is under way; False, with nothing done, for others."""
+        done = self.group is not None and self.group.all_reduce(tensor, operation)
+        if done:  # what `run` gets, where it fails
+            request = (library.ALL_REDUCE, DTYPES[tensor.dtype], operation, 0, tensor.nbytes, _shape(tensor))
+            raise self._failed(request, *done)
+        return done is None
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -181,35 +167,37 @@ class SharedMemory:
         size = 0 if tensor is None or tensor.layout != torch.strided else size_of(tensor)
         self.run(library.BARRIER, dtype, size, root=root, detail=zlib.crc32(what.encode()))
 
-    def break_off(self) -> None:
-        """End the group on all ranks, also for a thread that is waiting in `run`."""
-        if self._handle is not None:
-            self._library.accel_shm_break(self._handle)
+    def break_off(self, status: int = library.INTERRUPTED, rank: int = -1) -> None:
+        """End the group on all ranks, also for a thread that is waiting in `run`.
+
+        rank: whom it is about; default: this one.
+        """
+        if self.group is not None:
+            self.group.end(status, self._rank if rank < 0 else rank)
 
     def close(self) -> None:
-        """Give the memory back. Idempotent."""
-        handle, self._handle = self._handle, None
-        if handle is not None and os.getpid() == self._process:
-            rendezvous.leave(handle)
+        """Leave the group: after a call that is under way. Idempotent."""
+        group, self.group = self.group, None
+        if group is not None and os.getpid() == self._process:
+            rendezvous.leave(group)
 
     def set_timeout(self, milliseconds: int) -> None:
         """Set how long a collective waits for a rank."""
         self._timeout_ms = milliseconds
+        if self.group is not None:
+            self.group.set_timeout(milliseconds)
 
-    def _described(self, request: library.Request) -> str:
-        dtype = _NAMES[request.type] if 0 <= request.type < len(_NAMES) else "?"
-        number = request.operation
-        operation = f" ({OPERATIONS[number].lower()})" if 0 <= number < len(OPERATIONS) else ""
-        kind = _KINDS.get(request.kind, "?")
-        return f"{kind}{operation} of {request.bytes} bytes of {dtype}, root {request.root}, shape {request.detail:#x}"
+    def _failed(self, request: _Request, status: int, about: int, theirs: _Request) -> AccelError:
+        error = self._error(_described(request), status, f"rank {about}", theirs)
+        if status != library.BAD_REQUEST:  # which ends nothing
+            self._failure = copy.copy(error)
+        return error
 
-    def _error(self) -> AccelError:
-        result, mine = self._result, self._described(self._request)
-        rank = f"rank {result.rank}"
-        if result.status == library.MISMATCH and result.theirs.kind:
+    def _error(self, mine: str, status: int, rank: str, theirs: _Request) -> AccelError:
+        if status == library.MISMATCH and theirs[0]:
             return CollectiveMismatch(
                 what=f"{rank} and rank {self._rank} called different collectives",
-                found=f"{rank}: {self._described(result.theirs)}\nrank {self._rank}: {mine}",
+                found=f"{rank}: {_described(theirs)}\nrank {self._rank}: {mine}",
                 expected="the same collective, with tensors of one shape and type, on all ranks",
                 do="print the shape and dtype on each rank ahead of the call, or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
             )
@@ -220,7 +208,8 @@ class SharedMemory:
             library.INTERRUPTED: f"{rank} was interrupted",
             library.LEFT: f"{rank} has left the process group",
             library.MISMATCH: f"{rank} called something else in an earlier collective",
-        }.get(result.status, f"the request was refused: {mine}")
+            library.HOST_LOST: f"the host of {rank} was lost",
+        }.get(status, f"the request was refused: {mine}")
         return CollectiveFailed(
             what=f"a collective of this process group failed on rank {self._rank}: {mine}",
             found=found,
@@ -229,11 +218,17 @@ class SharedMemory:
         )
 
 
+def _described(request: _Request) -> str:
+    kind, type_number, number, root, size, detail = request
+    dtype = _NAMES[type_number] if 0 <= type_number < len(_NAMES) else "?"
+    operation = f" ({OPERATIONS[number].lower()})" if 0 <= number < len(OPERATIONS) else ""
+    return f"{_KINDS.get(kind, '?')}{operation} of {size} bytes of {dtype}, root {root}, shape {detail:#x}"
+
+
 def _shape(tensor: Tensor) -> int:
-    """Return a number for the shape, without dimensions of size 1."""
-    sizes = [size for size in tensor.shape if size != 1]
-    # The size of a single dimension is compared as bytes.
-    return zlib.crc32(repr(sizes).encode()) if len(sizes) > 1 else 0
+    """Return a number for the shape, without dimensions of size 1; 0 for a single one: bytes are compared anyway."""
+    number: int = library.load().shape(tensor.shape)
+    return number
 
 
 def _shut_down() -> CollectiveFailed:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotDone
@@ -40,6 +41,8 @@ from accel_cpu.shm import rendezvous
 from accel_cpu.shm.memory import OPERATIONS, REDUCIBLE, SharedMemory
 
 _log = logging.getLogger("accel_cpu")
+#: Of accel_shm.Group.begin.
+_BEGUN, _OF_ANOTHER_THREAD = 0, 1
 
 
 class Pending(dist.Work):
@@ -89,13 +92,11 @@ class Pending(dist.Work):
 class Sequencer:
     """Runs callables one after the other, whatever thread they come from."""
 
-    def __init__(self) -> None:
-        self._process = os.getpid()
+    def __init__(self, memory: SharedMemory) -> None:
+        self._memory, self._process = memory, os.getpid()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="accel-shm")
         self._last: Future[None] | None = None
         self._turn = threading.RLock()
-        self._busy = False
-        self._at_end: Callable[[], None] | None = None
 
     def run(self, call: Callable[[], None], results: list[Any], *, asynchronous: bool) -> dist.Work:
         """Run `call` after all earlier ones; returns its handle. Synchronous: it is done on return, or raises.
@@ -112,17 +113,27 @@ class Sequencer:
         if not asynchronous and (self._last is None or self._last.done()):
             self._in_turn(call)
             return Finished(results)
-        self._last = self._thread.submit(self._in_turn, call)
+        group = self._memory.group
+        if group is not None:
+            group.queue(1)  # until it is done, `reduced_at_once` reduces nothing
+
+        def later() -> None:
+            try:
+                self._in_turn(call)
+            finally:
+                if group is not None:
+                    group.queue(-1)
+
+        self._last = self._thread.submit(later)
         pending = Pending(self._last, results)
         if not asynchronous:
             pending.wait()
         return pending
 
-    def close(self, at_end: Callable[[], None], break_off: Callable[[], None]) -> None:
-        """Wait for all that was called, end the thread and call `at_end`.
+    def close(self) -> None:
+        """Wait for all that was called, and leave the group.
 
-        break_off: ends a call that is under way. Used where it cannot be waited for, in a signal handler that has
-        interrupted it; `at_end` is then called after it.
+        In a signal handler that has interrupted a call, end that call, and leave after it.
         """
         if os.getpid() != self._process:
             return
@@ -130,28 +141,37 @@ class Sequencer:
         # A later call raises what the closed group does, not that its executor is shut down.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="accel-shm")
         with self._turn:
-            if self._busy:
-                self._at_end = at_end
-                break_off()
-            else:
-                at_end()
+            group = self._memory.group
+            if group is not None:
+                if not self._begins(group):
+                    self._memory.break_off()
+                    self._memory.close()
+                else:
+                    self._memory.close()
+                    group.finish()
 
     def _in_turn(self, call: Callable[[], None]) -> None:
         with self._turn:
-            if self._busy:
+            group = self._memory.group
+            if group is None:
+                return call()
+            if not self._begins(group):
                 raise CollectiveFailed(
                     what="a collective cannot begin within another one of its process group",
                     found="a signal handler, or a finalizer, that ran while this rank was waiting for another",
                     expected="collectives where the program calls them, in the same order on all ranks",
                     do="set a flag in the handler, and look at it between collectives",
                 )
-            self._busy = True
             try:
                 call()
             finally:
-                self._busy = False
-                if self._at_end is not None:
-                    self._at_end()
+                group.finish()
+
+    def _begins(self, group: Any) -> bool:
+        """Wait until it is this thread's turn; False if it has been before, in a call that is under way."""
+        while (state := group.begin()) == _OF_ANOTHER_THREAD:
+            time.sleep(0.001)  # that is in `reduced_at_once`, which takes no lock
+        return bool(state == _BEGUN)
 
 
 class ShmProcessGroup(HostProcessGroup):
@@ -168,7 +188,7 @@ class ShmProcessGroup(HostProcessGroup):
             handle, self.reason = rendezvous.join(PrefixStore("shm", store), rank, size)
         if handle is not None:
             self._library = SharedMemory(handle, rank, int(timeout.total_seconds() * 1000))
-        self._sequencer = Sequencer()
+            self._sequencer = Sequencer(self._library)
         if rank == 0 and not dist.is_initialized():  # the group of all ranks
             level = logging.INFO if handle is not None or size == 1 else logging.WARNING
             means = "by gloo" if handle is None else "in memory"
@@ -176,6 +196,20 @@ class ShmProcessGroup(HostProcessGroup):
 
     def getBackendName(self) -> str:
         return "shm"
+
+    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
+        if opts is not None and not getattr(opts, "asyncOp", False) and len(tensors) == 1:
+            number = self.operations.get(opts.reduceOp.op.value)
+            if number is not None and self.reduced_at_once(tensors[0], number):
+                return Finished(tensors)
+        return super().allreduce(tensors, opts)
+
+    def reduced_at_once(self, tensor: Tensor, operation: int) -> bool:
+        """Reduce a small plain tensor in place, if no other call is under way; False, with nothing done, for others.
+
+        operation: as `operations` has them.
+        """
+        return self._library is not None and self._library.reduced_at_once(tensor, operation)
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         opts = opts or dist.AllToAllOptions()
@@ -199,11 +233,8 @@ class ShmProcessGroup(HostProcessGroup):
             self._library.set_timeout(int(timeout.total_seconds() * 1000))
 
     def shutdown(self) -> None:
-        memory = self._library
-        if memory is None:
-            self._sequencer.close(lambda: None, lambda: None)
-        else:
-            self._sequencer.close(memory.close, memory.break_off)
+        if self._library is not None:
+            self._sequencer.close()
 
     def abort(self) -> None:
         if self._library is not None:

@@ -9,7 +9,6 @@ has a `Facts` has values of the right types, in range.
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import errno
 import json
@@ -30,8 +29,8 @@ GROUP_BYTES = 8 << 20
 TOTAL_BYTES = 32 << 20
 #: How long a rank waits busily before it sleeps, if every rank has a CPU.
 SPIN_US = 100
-#: Bytes of the segments that this process has created, by handle.
-_created: dict[int, int] = {}
+#: Bytes of the segments that this process has created, by group.
+_created: dict[Any, int] = {}
 
 
 #: The most that Linux can be set to: PID_MAX_LIMIT, descriptors (nr_open) and CPUs (NR_CPUS).
@@ -90,10 +89,10 @@ def _in_range(value: Any, least: int, most: int) -> bool:
     return type(value) is int and least <= value <= most
 
 
-def join(store: Any, rank: int, ranks: int) -> tuple[int | None, str]:
+def join(store: Any, rank: int, ranks: int) -> tuple[Any, str]:
     """Make the ranks of the store share memory, if all of them can. Called by all ranks.
 
-    Returns a handle of the shared segment, or None; and a sentence: whether the ranks share memory, or why not. Raises
+    Returns this rank's `accel_shm.Group`, or None; and a sentence: whether the ranks share memory, or why not. Raises
     StoreTampered, and what the store does.
     """
     size = min(GROUP_BYTES if ranks > 1 else GROUP_BYTES // 16, (TOTAL_BYTES - sum(_created.values())) // 2)
@@ -103,30 +102,30 @@ def join(store: Any, rank: int, ranks: int) -> tuple[int | None, str]:
         mine = _facts(segment)
         facts, reason = _read(exchange.tell(mine.to_text()))
         reason = reason or _obstacle(facts)
-        handle, failure = (None, reason) if reason else _join(facts, rank, segment)
+        group, failure = (None, reason) if reason else _join(facts, rank, segment)
         try:
             failures = exchange.tell(failure)
         except BaseException:
-            if handle is not None:
-                library.load().accel_shm_leave(handle)
+            if group is not None:
+                group.close()
             raise
     finally:
         if segment is not None and segment[0] >= 0:
             os.close(segment[0])
     failed = [f"rank {peer}: {shown(text)}" for peer, text in enumerate(failures) if text]
     if not failed:
-        if handle is not None and segment is not None:
-            _created[handle] = size
-        return handle, f"shared memory of {ranks} processes"
-    if handle is not None:
-        library.load().accel_shm_leave(handle)
+        if group is not None and segment is not None:
+            _created[group] = size
+        return group, f"shared memory of {ranks} processes"
+    if group is not None:
+        group.close()
     return None, reason or "; ".join(failed)
 
 
-def leave(handle: int) -> None:
-    """Give a handle's memory back. The segment is gone when its last rank has left or ended."""
-    _created.pop(handle, None)
-    library.load().accel_shm_leave(handle)
+def leave(group: Any) -> None:
+    """Give a group's memory back. The segment is gone when its last rank has left or ended."""
+    _created.pop(group, None)
+    group.close()
 
 
 def _facts(segment: tuple[int, bytes] | None) -> Facts:
@@ -153,7 +152,9 @@ def _create(ranks: int, size: int) -> tuple[int, bytes]:
     """Return the descriptor of a new segment, or a negative errno, and its nonce."""
     nonce = secrets.token_bytes(library.NONCE)
     try:
-        return int(library.load().accel_shm_create(ranks, size, nonce)), nonce
+        return library.load().create(ranks, size, nonce), nonce
+    except OSError as error:
+        return -(error.errno or 1), nonce
     except Exception:
         return -1, nonce  # said by _facts
 
@@ -184,33 +185,24 @@ def _obstacle(facts: Sequence[Facts]) -> str:
     return ""
 
 
-def _join(facts: Sequence[Facts], rank: int, segment: tuple[int, bytes] | None) -> tuple[int | None, str]:
-    """Return the handle, or why this rank has none."""
-    ranks = len(facts)
-    pids = (ctypes.c_int32 * ranks)(*(fact.pid for fact in facts))
+def _join(facts: Sequence[Facts], rank: int, segment: tuple[int, bytes] | None) -> tuple[Any, str]:
+    """Return this rank's group, or why it has none."""
+    pids = tuple(fact.pid for fact in facts)
     cpus = {cpu for fact in facts for cpu in fact.cpus}
-    error = ctypes.c_int32(0)
     try:
         fd = segment[0] if segment else _open(facts[0].pid, facts[0].fd)
-        try:
-            # The library checks that the segment is the one with this nonce.
-            handle = library.load().accel_shm_join(
-                fd,
-                rank,
-                ranks,
-                facts[0].nonce,
-                pids,
-                SPIN_US if len(cpus) >= ranks else 0,
-                ctypes.byref(error),
-            )
-        finally:
-            if not segment:
-                os.close(fd)
-    except OSError as failure:
-        return None, f"cannot open the memory of rank 0: {failure.strerror}"
-    return (
-        (handle, "") if handle else (None, f"cannot share the memory of rank 0: {os.strerror(error.value)}")
-    )
+    except OSError as error:
+        return None, f"cannot open the memory of rank 0: {error.strerror}"
+    try:
+        # It checks that the segment is the one with this nonce.
+        return library.load().join(
+            fd, rank, facts[0].nonce, pids, SPIN_US if len(cpus) >= len(facts) else 0
+        ), ""
+    except OSError as error:
+        return None, f"cannot share the memory of rank 0: {error.strerror}"
+    finally:
+        if not segment:
+            os.close(fd)
 
 
 def _open(pid: int, number: int) -> int:

@@ -87,6 +87,7 @@ def while_it_waits(call: Callable[[], object]) -> None:
     """Call something on another thread, once the main thread sleeps in a collective because a rank has not come."""
     from accel_cpu.shm.memory import SharedMemory
 
+    waiting = {SharedMemory.run.__code__, SharedMemory.reduced_at_once.__code__}
     main = threading.main_thread().ident or 0
     state = Path(f"/proc/self/task/{os.getpid()}/stat")  # the main thread's, whose number is the process's
 
@@ -94,7 +95,7 @@ def while_it_waits(call: Callable[[], object]) -> None:
         seen = 0
         while seen < 10:  # once, it might sleep for another reason
             time.sleep(0.02)
-            inside = sys._current_frames()[main].f_code is SharedMemory.run.__code__
+            inside = sys._current_frames()[main].f_code in waiting
             seen = seen + 1 if inside and ") S " in state.read_text() else 0
         call()
 
