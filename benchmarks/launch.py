@@ -49,7 +49,7 @@ def start_up(name: str, folder: Path) -> float:
     script.write_text(_RANK, encoding="utf-8")
     mark = folder / f"{name.replace(' ', '')}-{time.time_ns()}-"
     begin = time.time()
-    _run([*launchers(_free_port())[name], str(script), str(mark)], folder)
+    _run([*launchers(free_port())[name], str(script), str(mark)], folder)
     return max(float(Path(f"{mark}{rank}").read_text(encoding="utf-8")) for rank in (0, 1)) - begin
 
 
@@ -57,7 +57,7 @@ def throughput(name: str, folder: Path) -> float:
     """Bytes (tokens) a second of a short run of the main job."""
     out = folder / f"job-{time.time_ns()}"
     command = [
-        *launchers(_free_port())[name],
+        *launchers(free_port())[name],
         "examples/train_lm.py",
         "--steps",
         str(_STEPS),
@@ -81,7 +81,7 @@ def _run(command: Sequence[str], folder: Path) -> None:
         raise SystemExit(f"{command} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as trial:
         trial.bind(("127.0.0.1", 0))
         return int(trial.getsockname()[1])

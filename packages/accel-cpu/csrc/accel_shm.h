@@ -40,7 +40,9 @@ enum {
   ACCEL_SHM_TIMEOUT = 5,      // `rank` did not arrive in time
   ACCEL_SHM_INTERRUPTED = 6,  // `rank` was interrupted
   ACCEL_SHM_LEFT = 7,         // `rank` has left the group
-  ACCEL_SHM_HOST_LOST = 8     // the host of `rank`, of another segment, was lost
+  // Entered by the leader of a host, about a rank of another one, which has another segment.
+  ACCEL_SHM_HOST_LOST = 8,
+  ACCEL_SHM_HOST_DIFFERS = 9  // it asked for something else
 };
 
 // What a rank asks for; also what a peer asked for, in a MISMATCH.

@@ -51,15 +51,17 @@ _KINDS = {
 class SharedMemory:
     """One rank's end of the memory that a group of ranks shares. One thread at a time may call it.
 
-    Operations are numbers: ACCEL_SHM_SUM ….
+    Operations are numbers: ACCEL_SHM_SUM …. ranks: those that share the memory, as the process group counts them.
     """
 
-    def __init__(self, group: Any, rank: int, timeout_ms: int) -> None:
+    has_all_to_all = True
+
+    def __init__(self, group: Any, rank: int, ranks: Sequence[int], timeout_ms: int) -> None:
         #: accel_shm.Group; None once it is closed.
         self.group: Any = group
         self._process = os.getpid()
         self._failure: AccelError | None = None
-        self._rank = rank
+        self._rank, self._ranks = rank, ranks
         self.set_timeout(timeout_ms)
 
     def run(
@@ -173,7 +175,7 @@ class SharedMemory:
         rank: whom it is about; default: this one.
         """
         if self.group is not None:
-            self.group.end(status, self._rank if rank < 0 else rank)
+            self.group.end(status, self._ranks.index(self._rank) if rank < 0 else rank)
 
     def close(self) -> None:
         """Leave the group: after a call that is under way. Idempotent."""
@@ -188,6 +190,8 @@ class SharedMemory:
             self.group.set_timeout(milliseconds)
 
     def _failed(self, request: _Request, status: int, about: int, theirs: _Request) -> AccelError:
+        if status < library.HOST_LOST and 0 <= about < len(self._ranks):
+            about = self._ranks[about]
         error = self._error(_described(request), status, f"rank {about}", theirs)
         if status != library.BAD_REQUEST:  # which ends nothing
             self._failure = copy.copy(error)
@@ -200,6 +204,13 @@ class SharedMemory:
                 found=f"{rank}: {_described(theirs)}\nrank {self._rank}: {mine}",
                 expected="the same collective, with tensors of one shape and type, on all ranks",
                 do="print the shape and dtype on each rank ahead of the call, or set TORCH_DISTRIBUTED_DEBUG=DETAIL",
+            )
+        if status == library.HOST_DIFFERS:
+            return CollectiveMismatch(
+                what=f"the host of {rank} and that of rank {self._rank} called different collectives",
+                found=f"rank {self._rank}: {mine}",
+                expected="the same collective, with tensors of one shape and type, on all ranks",
+                do=f"look at the errors of {rank} and of the first rank of this host, which have both calls",
             )
         found = {
             library.DEAD: f"{rank} has ended",

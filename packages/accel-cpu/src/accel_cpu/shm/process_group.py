@@ -38,6 +38,7 @@ from accel_cpu.process_group import (
     size_of,
 )
 from accel_cpu.shm import rendezvous
+from accel_cpu.shm.hosts import Hosts
 from accel_cpu.shm.memory import OPERATIONS, REDUCIBLE, SharedMemory
 
 _log = logging.getLogger("accel_cpu")
@@ -185,9 +186,13 @@ class ShmProcessGroup(HostProcessGroup):
         #: Whether the ranks share memory, or why not.
         handle, self.reason = None, "there is one rank"
         if size > 1 or (dist.is_initialized() and dist.get_world_size() > 1):
-            handle, self.reason = rendezvous.join(PrefixStore("shm", store), rank, size)
+            among = PrefixStore("shm", store)
+            handle, self.reason, hosts = rendezvous.join(among, rank, size)
         if handle is not None:
-            self._library = SharedMemory(handle, rank, int(timeout.total_seconds() * 1000))
+            if len(hosts) > 1:
+                self._library = Hosts(handle, rank, hosts, among, timeout)
+            else:
+                self._library = SharedMemory(handle, rank, hosts[0], int(timeout.total_seconds() * 1000))
             self._sequencer = Sequencer(self._library)
         if rank == 0 and not dist.is_initialized():  # the group of all ranks
             level = logging.INFO if handle is not None or size == 1 else logging.WARNING
@@ -215,7 +220,8 @@ class ShmProcessGroup(HostProcessGroup):
         opts = opts or dist.AllToAllOptions()
         alike = len({tensor.dtype for tensor in (*outputs, *inputs)}) == 1
         complete = len(outputs) == len(inputs) == self.size()
-        if not complete or not alike or not self._takes(*outputs, *inputs):
+        taken = complete and alike and self._takes(*outputs, *inputs)
+        if not taken or not self._library.has_all_to_all:
             return self._by_gloo("alltoall", inputs, opts, outputs, inputs, opts)
 
         def call() -> None:
@@ -257,4 +263,4 @@ class ShmProcessGroup(HostProcessGroup):
         return self._run(call, list(tensors), opts)
 
     def _exchanges(self, sends: list[int] | None, receives: list[int] | None) -> bool:
-        return sends is not None and receives is not None
+        return sends is not None and receives is not None and self._library.has_all_to_all

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch._C._distributed_c10d import PrefixStore  # not exported by torch.distributed
+
 from accel_core.errors import in_short
 from accel_cpu.exchange import Exchange, shown
 from accel_cpu.shm import library
@@ -89,37 +91,47 @@ def _in_range(value: Any, least: int, most: int) -> bool:
     return type(value) is int and least <= value <= most
 
 
-def join(store: Any, rank: int, ranks: int) -> tuple[Any, str]:
-    """Make the ranks of the store share memory, if all of them can. Called by all ranks.
+def join(store: Any, rank: int, ranks: int) -> tuple[Any, str, list[list[int]]]:
+    """Make the ranks of the store share memory with those of their host, if all of them can. Called by all ranks.
 
-    Returns this rank's `accel_shm.Group`, or None; and a sentence: whether the ranks share memory, or why not. Raises
-    StoreTampered, and what the store does.
+    Returns this rank's `accel_shm.Group`, or None; a sentence: whether the ranks share memory, or why not; and the
+    ranks of each host. Raises StoreTampered, and what the store does.
     """
+    hosts: list[list[int]] = [list(range(ranks))]
     size = min(GROUP_BYTES if ranks > 1 else GROUP_BYTES // 16, (TOTAL_BYTES - sum(_created.values())) // 2)
     segment = _create(ranks, size) if rank == 0 else None
     exchange = Exchange(store, rank, ranks, "facts", "joined")
     try:
-        mine = _facts(segment)
-        facts, reason = _read(exchange.tell(mine.to_text()))
+        facts, reason = _read(exchange.tell(_facts(segment).to_text()))
         reason = reason or _obstacle(facts)
-        group, failure = (None, reason) if reason else _join(facts, rank, segment)
+        group, failure = None, reason
+        if not reason:
+            hosts = _hosts(facts)
+            if len(hosts) == 1:
+                group, failure = _join(facts, rank, segment)
+            else:
+                number, mine = next((i, host) for i, host in enumerate(hosts) if rank in host)
+                group, why, _ = join(PrefixStore(f"host{number}", store), mine.index(rank), len(mine))
+                failure = why if group is None else ""
         try:
             failures = exchange.tell(failure)
         except BaseException:
             if group is not None:
-                group.close()
+                leave(group)
             raise
     finally:
         if segment is not None and segment[0] >= 0:
             os.close(segment[0])
     failed = [f"rank {peer}: {shown(text)}" for peer, text in enumerate(failures) if text]
     if not failed:
-        if group is not None and segment is not None:
+        if group is not None and segment is not None and len(hosts) == 1:
             _created[group] = size
-        return group, f"shared memory of {ranks} processes"
+        shared = " + ".join(str(len(host)) for host in hosts)
+        on = f" on {len(hosts)} hosts" if len(hosts) > 1 else ""
+        return group, f"shared memory of {shared} processes{on}", hosts
     if group is not None:
-        group.close()
-    return None, reason or "; ".join(failed)
+        leave(group)
+    return None, reason or "; ".join(failed), hosts
 
 
 def leave(group: Any) -> None:
@@ -175,14 +187,26 @@ def _obstacle(facts: Sequence[Facts]) -> str:
     for rank, fact in enumerate(facts):
         if fact.problem:
             return f"rank {rank}: {shown(fact.problem)}"
-    for name, meaning in (("host", "on different hosts"), ("processes", "in different containers")):
-        if len({getattr(fact, name) for fact in facts}) > 1:
-            return f"the ranks are {meaning}"
     if len({fact.user for fact in facts}) > 1:
         return "the ranks belong to different users"
-    if len({fact.pid for fact in facts}) < len(facts):
-        return "several ranks are in one process"
+    hosts = _hosts(facts)
+    if len(hosts) == len(facts) > 1:
+        meaning = (
+            "on different hosts" if len({fact.host for fact in facts}) > 1 else "in different containers"
+        )
+        return f"the ranks are {meaning}"
+    for host in hosts:
+        if len({facts[rank].pid for rank in host}) < len(host):
+            return "several ranks are in one process"
     return ""
+
+
+def _hosts(facts: Sequence[Facts]) -> list[list[int]]:
+    """Return the ranks of each host; a container is a host of its own."""
+    hosts: dict[tuple[str, int], list[int]] = {}
+    for rank, fact in enumerate(facts):
+        hosts.setdefault((fact.host, fact.processes), []).append(rank)
+    return list(hosts.values())
 
 
 def _join(facts: Sequence[Facts], rank: int, segment: tuple[int, bytes] | None) -> tuple[Any, str]:
