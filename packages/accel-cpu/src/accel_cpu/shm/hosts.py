@@ -25,7 +25,8 @@ from accel_cpu.errors import CollectiveFailed, CollectiveMismatch
 from accel_cpu.exchange import shown
 from accel_cpu.process_group import contiguous, size_of, store
 from accel_cpu.shm import library
-from accel_cpu.shm.memory import DTYPES, OPERATIONS, SharedMemory
+from accel_cpu.shm.library import DTYPES
+from accel_cpu.shm.memory import OPERATIONS, SharedMemory
 
 #: How long a leader waits for another one to say that it is alive, after gloo has failed.
 _ROLL_CALL = timedelta(seconds=2)

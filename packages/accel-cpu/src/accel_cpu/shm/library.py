@@ -12,6 +12,8 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
+import torch  # first: the module then uses the OpenMP runtime that torch has loaded
+
 from accel_core.op_builder import native
 
 _NAME = "accel_shm"
@@ -23,6 +25,15 @@ NONCE = 32
 BARRIER, ALL_REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL = range(1, 7)
 OK, BAD_REQUEST, MISMATCH, DEAD, STOPPED, TIMEOUT, INTERRUPTED, LEFT, HOST_LOST, HOST_DIFFERS = range(10)
 
+#: Those of csrc/accel_shm.h, in its order.
+REDUCIBLE = (
+    torch.float32, torch.bfloat16, torch.float16, torch.float64,
+    torch.int32, torch.int64, torch.int8, torch.uint8,
+)  # fmt: skip
+_OTHERS = sorted({v for v in vars(torch).values() if isinstance(v, torch.dtype)} - {*REDUCIBLE}, key=str)
+#: The number of each dtype in a request.
+DTYPES = {dtype: index for index, dtype in enumerate([*REDUCIBLE, *_OTHERS])}
+
 
 def source() -> native.NativeSource:
     """Return the packaged sources; in an editable install, those of the checkout."""
@@ -32,13 +43,8 @@ def source() -> native.NativeSource:
 @functools.cache
 def load() -> Any:
     """Return the module; raises `BuildFailed`, `CacheUnusable`, ImportError or OSError."""
-    import torch
-
-    from accel_cpu.shm.memory import DTYPES, REDUCIBLE
-
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise OSError("the interpreter has no GIL")  # whose stable interface is another one
-    # After torch: the module then uses the OpenMP runtime that torch has loaded.
     if PREBUILT.is_file():
         module = _open(str(PREBUILT))
     else:

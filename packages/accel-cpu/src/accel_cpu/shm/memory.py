@@ -21,15 +21,8 @@ from accel_core.errors import AccelError
 from accel_cpu.errors import CollectiveFailed, CollectiveMismatch
 from accel_cpu.process_group import contiguous, size_of, store
 from accel_cpu.shm import library, rendezvous
+from accel_cpu.shm.library import DTYPES
 
-#: Those of csrc/accel_shm.h, in its order.
-REDUCIBLE = (
-    torch.float32, torch.bfloat16, torch.float16, torch.float64,
-    torch.int32, torch.int64, torch.int8, torch.uint8,
-)  # fmt: skip
-_OTHERS = sorted({v for v in vars(torch).values() if isinstance(v, torch.dtype)} - {*REDUCIBLE}, key=str)
-#: The number of each dtype in a request.
-DTYPES = {dtype: index for index, dtype in enumerate([*REDUCIBLE, *_OTHERS])}
 _NAMES = [str(dtype).removeprefix("torch.") for dtype in DTYPES]
 #: In the order of ACCEL_SHM_SUM ….
 OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX")

@@ -39,7 +39,8 @@ from accel_cpu.process_group import (
 )
 from accel_cpu.shm import rendezvous
 from accel_cpu.shm.hosts import Hosts
-from accel_cpu.shm.memory import OPERATIONS, REDUCIBLE, SharedMemory
+from accel_cpu.shm.library import REDUCIBLE
+from accel_cpu.shm.memory import OPERATIONS, SharedMemory
 
 _log = logging.getLogger("accel_cpu")
 #: Of accel_shm.Group.begin.
