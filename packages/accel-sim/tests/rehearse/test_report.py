@@ -69,6 +69,14 @@ def test_terminal_and_page_say_the_same(part: str):
     assert part in page.html(record)
 
 
+def test_each_rank_has_a_row_with_its_outcome():
+    rows = report.ranks(rehearsal(rank(), OUT_OF_MEMORY))
+    assert [(row["rank"], row["outcome"], row["peak in"]) for row in rows] == [
+        ("rank 0 (first)", "finished", "forward"),
+        ("rank 63 (last)", "out of memory", "forward"),
+    ]
+
+
 def test_phases_are_in_the_order_of_a_step_and_unknown_ones_last():
     phases = tuple(Phase(name, 1, 1, 1) for name in ("mine", "step", "forward", "init"))
     assert [row["phase"] for row in report.peaks(rank(phases=phases))] == ["init", "forward", "step", "mine"]

@@ -19,9 +19,7 @@ def differences(old: Rehearsal, new: Rehearsal) -> str:
 def _lines(old: Rehearsal, new: Rehearsal) -> Iterator[str]:
     yield f"before: {report.verdict(old)}"
     yield f"now:    {report.verdict(new)}"
-    before, now = (
-        {k: v for k, v in report.facts(r).items() if k not in ("took", "rehearsed")} for r in (old, new)
-    )
+    before, now = ({k: v for k, v in report.facts(r).items() if k != "took"} for r in (old, new))
     yield from (
         f"{name}: {before.get(name, '-')} -> {now.get(name, '-')}"
         for name in {**before, **now}

@@ -25,6 +25,7 @@ def html(rehearsal: Rehearsal) -> str:
     parts = [
         f"<h1 class='{colour}'>{escape(verdict)}</h1>",
         table({"": name, "rehearsal": value} for name, value in report.facts(rehearsal).items()),
+        table(report.ranks(rehearsal), bad=("out of memory", "failed")),
     ]
     for rank in rehearsal.ranks_rehearsed:
         parts += _rank(rehearsal, rank)

@@ -63,11 +63,22 @@ def facts(rehearsal: Rehearsal) -> dict[str, str]:
         "program": " ".join(rehearsal.program),
         "device": f"{profile.name}, {size(rehearsal.memory)}, of which {size(rehearsal.reserve)} are set aside",
         "ranks": f"{rehearsal.ranks}, {rehearsal.per_node} a node; {rehearsal.steps} steps",
-        "rehearsed": ", ".join(f"{title(rank)}: {rank.outcome}" for rank in rehearsal.ranks_rehearsed),
         "took": f"{rehearsal.seconds:.0f} s and {size(rehearsal.committed)} of this machine's memory",
         "capacity from": profile.source,
     }
     return {name: value for name, value in found.items() if value}
+
+
+def ranks(rehearsal: Rehearsal) -> list[dict[str, str]]:
+    """Return a row for each rehearsed rank."""
+    return [
+        {
+            "rank": title(rank), "outcome": rank.outcome, "requested": size(rank.requested),
+            "allocated": size(rank.allocated), "reserved": size(rank.reserved),
+            "peak in": rank.peak.name if rank.peak else "",
+        }
+        for rank in rehearsal.ranks_rehearsed
+    ]  # fmt: skip
 
 
 def peaks(rank: Rank) -> list[dict[str, str]]:
@@ -186,6 +197,7 @@ def _lines(rehearsal: Rehearsal) -> Iterator[str]:
     yield verdict(rehearsal)
     yield ""
     yield from (f"{name + ':':14} {value}" for name, value in facts(rehearsal).items())
+    yield from _table("ranks", ranks(rehearsal))
     rank = rehearsal.fullest
     if rank is not None:
         yield from ("", f"{title(rank)}: {layers_of_memory(rank)}")
