@@ -157,10 +157,12 @@ def test_a_kept_result_that_is_broken_is_rehearsed_again(program, tmp_path, monk
 
 def test_a_program_that_only_fails_is_not_tried_again_and_again(program):
     def fails(words: tuple[str, ...], ranks: int) -> Rehearsal:
-        return rehearsal(rank(outcome="failed", failure=Failure("error", "no such file")), ranks=ranks)
+        return rehearsal(rank(outcome="failed", failure=Failure("error", "no such file\nwhere")), ranks=ranks)
 
-    result = search(program(64), fails)
+    said: list[str] = []
+    result = search(program(64), fails, say=said.append)
     assert len(result.tried) == 2
+    assert said.count("no such file\nwhere") == 2
     assert "no such file" in table(result)
 
 

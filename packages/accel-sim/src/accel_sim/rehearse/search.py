@@ -241,6 +241,9 @@ class _Search:
             rehearsal = self._rehearsed(setting)
             self.result.tried.append(Tried(setting, rehearsal))
             self.say(f"  {report.verdict(rehearsal)}")
+            failures = (rank.failure for rank in rehearsal.ranks_rehearsed if rank.outcome == "failed")
+            for message in (failure.message for failure in failures if failure):
+                self.say(message)
             if rehearsal.verdict == "stopped" or self._only_fails():
                 raise _Bound
             self._known[setting] = self.suits(rehearsal)
