@@ -11,6 +11,7 @@ import signal
 import sys
 from typing import NoReturn
 
+from accel_core.cli.program import program_words
 from accel_sim import behaviours, build, stub_packages, vendors
 
 LIMITS = (
@@ -47,22 +48,9 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="show devices and behaviours")
 
 
-def _split(args: argparse.Namespace) -> list[str]:
-    """Parse the options behind the device, which argparse does not; return the program's command line."""
-    words = list(args.command)
-    if not words or not words[0].startswith("-"):
-        return words  # argparse has taken the `--` in front of the program; a later one is the program's
-    at = words.index("--") if "--" in words else len(words)
-    parser = argparse.ArgumentParser(prog="accel sim")
-    _add_options(parser)
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    parser.parse_args(words[:at], namespace=args)
-    return [*args.command, *words[at:]] if args.command else words[at + 1 :]
-
-
 def run(args: argparse.Namespace) -> int:
     """Build the device if need be, and replace this process by the program; returns only without a program."""
-    command = _split(args)
+    command = program_words(args.command, _add_options, args, "accel sim")
     if args.list or args.device is None:
         sys.stdout.write(_listing())
         return 0

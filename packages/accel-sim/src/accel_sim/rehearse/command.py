@@ -13,6 +13,7 @@ import re
 import sys
 from pathlib import Path
 
+from accel_core.cli.program import program_words
 from accel_sim.errors import InvalidRehearsal
 from accel_sim.rehearse import compare, job, page, profiles, report, search
 from accel_sim.rehearse.record import SCHEMA, Rehearsal
@@ -147,17 +148,8 @@ def _compare(files: list[Path]) -> int:
 
 
 def _split(args: argparse.Namespace) -> tuple[str, ...]:
-    """Parse the options behind the device, which argparse does not; return the program's command line."""
-    words = list(args.program)
-    if words and words[0].startswith("-") and words[0] not in ("--", "-m"):
-        at = words.index("--") if "--" in words else len(words)
-        parser = argparse.ArgumentParser(prog="accel rehearse")
-        _add_options(parser)
-        parser.add_argument("program", nargs=argparse.REMAINDER)
-        parser.parse_args(words[:at], namespace=args)
-        words = [*args.program, *words[at:]]
-    if words[:1] == ["--"]:
-        words = words[1:]
+    """Return the script and its arguments, without the interpreter in front of it."""
+    words = program_words(args.program, _add_options, args, "accel rehearse")
     if words and re.fullmatch(r"python[\d.]*", Path(words[0]).name):
         words = words[1:]
     return tuple(words)

@@ -14,6 +14,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from accel_core.cli.program import program_words
 from accel_core.data import from_data, to_data
 from accel_core.errors import DOCUMENTATION
 from accel_testkit.compare import difference, isolate, page, record
@@ -149,14 +150,8 @@ def _isolate(first: Difference, command: list[str], options: Options) -> None:
 
 def _command(args: argparse.Namespace) -> list[str]:
     """Return the command line that runs the program."""
-    words = list(args.command)
-    if words and words[0].startswith("-") and words[0] not in ("--", "-m"):  # options behind the folder
-        at = words.index("--") if "--" in words else len(words)
-        parser = argparse.ArgumentParser(prog=f"accel compare {args.action}")
-        (_record_options if args.action == "record" else _replay_options)(parser)
-        parser.parse_args(words[:at], namespace=args)
-        words = words[at:]
-    words = words[words[:1] == ["--"] :]
+    declare = _record_options if args.action == "record" else _replay_options
+    words = program_words(args.command, declare, args, f"accel compare {args.action}")
     if not words:
         raise InvalidComparison(
             what="there is nothing to run",
