@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Train the language model with DeepSpeed: zero.py STAGE, the last argument. LOST_GRADIENT: rank 1 sends zeros in step 1."""
+"""Train the language model with DeepSpeed: zero.py STAGE. LOST_GRADIENT: rank 1 sends zeros in step 1."""
 
 from __future__ import annotations
 
