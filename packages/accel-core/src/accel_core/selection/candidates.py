@@ -22,7 +22,6 @@ from enum import Enum
 from typing import Any, Protocol
 
 from accel_core import cascade, env
-from accel_core.__about__ import __version__
 from accel_core.cascade import CascadeEntry, pip_install
 from accel_core.errors import (
     AccelError,
@@ -246,6 +245,8 @@ def _older_interface(error: BaseException) -> str:
 
 
 def _mismatch(point: importlib.metadata.EntryPoint, written_for: str) -> InterfaceMismatch:
+    from accel_core.__about__ import __version__  # of an error alone
+
     package, version = declaring_package(point)
     needs = [
         text for text in (point.dist.requires or () if point.dist else ()) if text.startswith("accel-core")
