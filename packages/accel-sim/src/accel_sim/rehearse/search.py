@@ -333,7 +333,7 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 
 
 def _name(setting: Setting) -> str:
-    words = [f"{setting.ranks} ranks"]
+    words = ["1 rank" if setting.ranks == 1 else f"{setting.ranks} ranks"]
     words += [] if setting.stage is None else [f"ZeRO {setting.stage}", f"offload {setting.offload}"]
     words += [] if setting.micro_batch is None else [f"micro-batch {setting.micro_batch}"]
     return ", ".join(words + [f"{option} {value}" for option, value in setting.options])
