@@ -26,9 +26,9 @@ rehearsal has more. *allocated* has the allocator's rounding: the simulator's ro
 segment, the rehearsal's is CUDA's with npu's padding, so that the share of memory that cannot be split off is large for
 models that are this small.
 
-A difference of 4 bytes is a tensor without dimensions: a work of the collectives holds it until it is waited for.
-Larger ones are memory that Python's garbage collector had found in one run and not in the other; they differ from run
-to run.
+A difference of 4 bytes is a tensor without dimensions: a work of the collectives holds it until it is waited for. All
+configurations of a number of ranks run in one process, and larger differences are memory of an earlier one that was not
+released yet in one of the two: they disappear in another order.
 
     python -m benchmarks.rehearse_equality"""
 

@@ -161,6 +161,8 @@ def main() -> None:
             peaks[name] = train(CONFIGURATIONS[name])
         except Exception as error:
             peaks[name] = {"error": f"{type(error).__name__}: {error}"[:300]}
+        # A thread of autograd keeps its last graph until the next one.
+        torch.ones((), device=get_accelerator().current_device_name(), requires_grad=True).mul(2).backward()
         gc.collect()
     if os.environ["RANK"] == "0":
         with open(out, "w", encoding="utf-8") as file:

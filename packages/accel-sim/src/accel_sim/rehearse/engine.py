@@ -16,15 +16,21 @@ from accel_sim.ops import hpu
 from accel_sim.ops import steps as fused_steps
 from accel_sim.rehearse.kinds import Labels
 from accel_sim.rehearse.phases import BACKWARD, CHECKPOINT, FORWARD, INIT, STEP, Phases
+from accel_sim.rehearse.program import Watch
+
+_FP16 = (
+    "fp16 with a dynamic loss scale: a real run skips steps until it has found the scale, and allocates the states of"
+    " the optimizer at the first step that it takes; here no step is skipped"
+)
 
 
-def install(phases: Phases, labels: Labels, *, fused: bool) -> None:
+def install(phases: Phases, labels: Labels, watch: Watch, *, fused: bool) -> None:
     """Register the hooks. fused: the vendors' fused operators allocate nothing, as on the device."""
     if fused:
         for name, where in (("adam", fused_steps), ("sgd", fused_steps), ("_adamw", hpu)):
             vars(where)[name] = lambda *_arguments, **_options: None
     for module, change in (
-        ("deepspeed.runtime.engine", functools.partial(_engine, phases, labels)),
+        ("deepspeed.runtime.engine", functools.partial(_engine, phases, labels, watch)),
         ("accel_ops.kernels", _host_kernels),
         ("accel_ops.fast", _fast),
         ("accel_ops.op_builder.async_io", _files),
@@ -32,22 +38,24 @@ def install(phases: Phases, labels: Labels, *, fused: bool) -> None:
         register_post_import_hook(change, module)
 
 
-def _engine(phases: Phases, labels: Labels, module: ModuleType) -> None:
+def _engine(phases: Phases, labels: Labels, watch: Watch, module: ModuleType) -> None:
     engine: Any = vars(module)["DeepSpeedEngine"]
     for name, phase in (("forward", FORWARD), ("backward", BACKWARD), ("step", STEP)):
         setattr(engine, name, phases.wrapped(getattr(engine, name), phase))
-    engine.__init__ = _built(phases, labels, engine.__init__)
+    engine.__init__ = _built(phases, labels, watch, engine.__init__)
     engine._take_model_step = _stepped(phases, engine._take_model_step)
     engine.save_checkpoint = _saved(phases, engine.save_checkpoint)
     engine.compile = lambda *_arguments, **_options: None
 
 
-def _built(phases: Phases, labels: Labels, stock: Callable[..., None]) -> Callable[..., None]:
+def _built(phases: Phases, labels: Labels, watch: Watch, stock: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(stock)
     def init(engine: Any, *arguments: Any, **options: Any) -> None:
         with phases.inside(INIT):
             stock(engine, *arguments, **options)
             labels.engines.add(engine)
+            if getattr(engine, "dynamic_loss_scale", lambda: False)() and engine.fp16_enabled():
+                watch.note(_FP16)
             phases.learn(engine)
 
     return init

@@ -77,3 +77,11 @@ def peers(channels: list[str], rank: int) -> list[int]:
         if words[0] == "send" and words[1] in known:
             found.add(known[words[1]][int(words[5])])
     return sorted(found - {rank})
+
+
+def experts(rank: int) -> list[int]:
+    """Return the other global ranks among which DeepSpeed divides the experts that are here."""
+    module = sys.modules.get("deepspeed.utils.groups")
+    made: dict[str, Any] = getattr(module, "_EXPERT_PARALLEL_GROUP", None) or {}
+    found = {each for group in made.values() for each in distributed_c10d.get_process_group_ranks(group)}
+    return sorted(found - {rank})

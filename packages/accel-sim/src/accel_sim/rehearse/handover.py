@@ -47,10 +47,12 @@ class Tape:
     """What a rank tells those that are rehearsed after it.
 
     given: what it broadcast and sent, by channel, in hexadecimal digits. peers: the ranks that it sent to.
+    experts: those that hold other experts of the same layers.
     """
 
     given: dict[str, str]
     peers: list[int]
+    experts: list[int]
 
     @classmethod
     def read(cls, path: str | Path) -> Tape:

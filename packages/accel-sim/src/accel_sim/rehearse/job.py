@@ -22,6 +22,8 @@ from accel_sim.rehearse.record import Failure, Profile, Rank, Rehearsal
 
 #: Ranks of one chain of pipeline stages that are rehearsed; a ring of more is not a pipeline.
 _STAGES = 64
+#: Ranks that hold other experts than the first one does. Their experts have the same shapes.
+_EXPERTS = 3
 #: Lines of a program's output that are shown when it fails.
 _TAIL = 25
 #: Seconds that a rank has to write its record after Ctrl-C.
@@ -126,17 +128,22 @@ class _Job:
         if "first" in which or "stages" in which:
             done.add(0)
             yield 0, "first"
+        alone = True
         if "stages" in which:
             for number, rank in enumerate(self._chain(), start=2):
                 done.add(rank)
+                alone = False
                 yield rank, f"stage {number}"
+            for number, rank in enumerate(self._experts(done), start=2):
+                done.add(rank)
+                yield rank, f"expert group {number}"
         chosen = range(self.request.ranks) if "all" in which else map(int, filter(str.isdecimal, which))
         for rank in chosen:
             if rank not in done:
                 done.add(rank)
                 yield rank, {last: "last", 0: "first"}.get(rank, f"rank {rank}")
         # What the last rank of a pipeline receives is known only from the ranks of its own replica.
-        if "last" in which and last not in done and (len(done) <= 1 or "stages" not in which):
+        if "last" in which and last not in done and alone:
             yield last, "last"
 
     def _chain(self) -> Iterator[int]:
@@ -149,6 +156,11 @@ class _Job:
                 return
             seen.add(following[0])
             yield following[0]
+
+    def _experts(self, done: set[int]) -> list[int]:
+        """Return ranks that hold other experts than rank 0, those that are rehearsed left out."""
+        tape = self._tapes.get(0)
+        return [rank for rank in (Tape.read(tape).experts if tape else ()) if rank not in done][:_EXPERTS]
 
     def rehearse(self, rank: int, role: str) -> None:
         """Rehearse one rank in a process of its own, and keep its record."""

@@ -46,6 +46,7 @@ class Watch:
         vars(torch).update(compile=self._eager, save=self._saving(torch.save))
         module: Any = torch.nn.Module
         module.compile = lambda *_arguments, **_options: self._compiled()
+        register_post_import_hook(self._extensions, "torch.utils.cpp_extension")
         register_post_import_hook(self._safetensors, "safetensors.torch")
         sys.addaudithook(self._heard)
 
@@ -74,6 +75,21 @@ class Watch:
 
     def _compiled(self) -> None:
         self.note("torch.compile: rehearsed eager; compiled code often needs less memory")
+
+    def _extensions(self, module: ModuleType) -> None:
+        for function in ("load", "load_inline"):
+            vars(module)[function] = self._named(vars(module)[function])
+
+    def _named(self, stock: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(stock)
+        def load(name: str, *arguments: Any, **options: Any) -> Any:
+            if line := self._at():
+                self.note(
+                    f"the program compiles its own extension {name!r}{line}: what that allocates is not counted"
+                )
+            return stock(name, *arguments, **options)
+
+        return load
 
     # --------------------------------------------------------------------------------------- checkpoints
     def _saving(self, stock: Callable[..., Any]) -> Callable[..., Any]:

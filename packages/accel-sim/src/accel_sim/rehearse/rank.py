@@ -71,7 +71,7 @@ class _Rehearsal:
         """Run the script until its last rehearsed step has been taken."""
         self.phases.install()
         self.watch.install()
-        engine.install(self.phases, self.labels, fused=self.options.fused)
+        engine.install(self.phases, self.labels, self.watch, fused=self.options.fused)
         try:
             _run(command)
         except phases.Rehearsed:
@@ -105,10 +105,14 @@ class _Rehearsal:
         """Write the record and the tape."""
         recorded, self.missing = self.native.dry_recorded()
         try:
-            peers = groups.peers(list(recorded), self.options.rank)
+            peers, experts = (
+                groups.peers(list(recorded), self.options.rank),
+                groups.experts(self.options.rank),
+            )
         except Exception:  # the program has destroyed its groups
-            peers = []
-        Tape({channel: value.hex() for channel, value in recorded.items()}, peers).write(self.options.tape)
+            peers = experts = []
+        given = {channel: value.hex() for channel, value in recorded.items()}
+        Tape(given, peers, experts).write(self.options.tape)
         partial = Path(f"{self.options.record}.part")
         partial.write_text(self._record().to_json(), encoding="utf-8")
         partial.rename(self.options.record)
