@@ -22,7 +22,9 @@ Memory of a device in GB: what is published, and what a rehearsal counts.
 - *ZeRO*: [arXiv:1910.02054](https://arxiv.org/abs/1910.02054), table 1, model states of 7.5 B parameters with
   mixed-precision Adam; rehearsed with a GPT-2 of 7.46 B. Parameters, gradients, optimizer states and fp32 copies of
   parameters count at the peak of the step; for stage 1, whose gradients are whole, at the peak of backward with its
-  temporaries. The smaller model accounts for -0.6 %.
+  temporaries. The smaller model accounts for -0.6 %. This definition was chosen after a first run, which took each
+  kind's highest value in any phase: on 64 ranks stage 1 then differed by -47 %, because its gradients are labelled
+  temporaries in backward, and stage 3 by 173 %, because gathered parameters counted.
 - *estimator*: `estimate_zero2_model_states_mem_needs` and `estimate_zero3_model_states_mem_needs` of the installed
   DeepSpeed for the same model; beside it stands the highest peak after init. That one holds buckets (1 GB) and, at
   stage 3, up to 10**9 gathered parameters (`stage3_max_live_parameters`, 2 GB), which the estimators do not count.
