@@ -88,14 +88,14 @@ def test_a_second_interrupt_kills_at_once(start) -> None:
 
 
 def test_the_exit_code_that_a_rank_chose_when_stopped_is_the_launcher_s(start) -> None:
-    launch = start("trap 'exit 9' TERM; echo > up$RANK; sleep 300 & wait")
+    launch = start("trap 'exit 9' TERM; echo > up$RANK; while :; do sleep 0.1; done")
     launch.up()
     launch.process.terminate()
     assert launch.wait() == 9
 
 
 def test_other_signals_are_passed_on_and_stop_nothing(start) -> None:
-    launch = start("trap 'echo got > got$RANK; exit 0' USR1; echo > up$RANK; sleep 300 & wait")
+    launch = start("trap 'echo got > got$RANK; exit 0' USR1; echo > up$RANK; while :; do sleep 0.1; done")
     launch.up()
     launch.process.send_signal(signal.SIGUSR1)
     assert launch.wait() == 0
