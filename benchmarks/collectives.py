@@ -127,6 +127,7 @@ def row(ranks: int, size: int, taken: dict[str, list[float]]) -> dict[str, Any]:
 def main() -> int:
     """Measure and write docs/results/collectives.{md,json}."""
     options = results.parser(__doc__).parse_args()
+    load = os.getloadavg()[0]
     rows = []
     for ranks in RANKS:
         with tempfile.TemporaryDirectory() as folder:
@@ -139,7 +140,8 @@ def main() -> int:
         "and ours by the same door, inference_all_reduce_. "
         "copy: each rank copies its tensor to another one, at the same time as the others, which an all_reduce does "
         "at least twice. Goals: no slower than gloo, oneCCL and upstream's op at both (0.95), 1.5 times as fast as "
-        "upstream's from 16 MiB, 0.7 of the copy there. Upstream's op is measured where its instructions are."
+        "upstream's from 16 MiB, 0.7 of the copy there. Upstream's op is measured where its instructions are. "
+        f"Other work loaded the machine: {load:.1f} processes when it began."
     )
     results.write("collectives", "all_reduce on one host", text, rows, options.out)
     return 0
