@@ -77,8 +77,6 @@ def rehearse(request: Request, say: Callable[[str], None] = lambda _text: None) 
                 job.rehearse(rank, role)
                 if job.records[-1].outcome != "finished" or job.interrupted:
                     break
-            else:
-                job.complete = True
     return Rehearsal(
         program=request.program,
         profile=request.profile,
@@ -118,7 +116,7 @@ class _Job:
     def __init__(self, request: Request, folder: Path, say: Callable[[str], None]) -> None:
         self.request, self.folder, self._say = request, folder, say
         self.records: list[Rank] = []
-        self.committed, self.interrupted, self.complete = 0, False, False
+        self.committed, self.interrupted = 0, False
         self._tapes: dict[int, Path] = {}
 
     def ranks(self) -> Iterator[tuple[int, str]]:

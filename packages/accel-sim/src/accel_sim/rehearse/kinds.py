@@ -97,8 +97,12 @@ def kind_of(row: tuple[Any, ...], label: int, learned: dict[tuple[Any, ...], int
     phase, _module, library, _program, node = row
     if any(part in library for part in ("partition_parameters", "param_coordinator", "_fsdp_collectives")):
         return KINDS[_PARAMETERS - 1]
-    if phase == INIT and (not library or "deepspeed/runtime/engine" in library):
-        return KINDS[_PARAMETERS - 1]  # a model that was moved to the device
+    if phase == INIT and not any(
+        part in library for part in ("runtime/zero", "runtime/fp16", "runtime/bf16")
+    ):
+        return KINDS[
+            _PARAMETERS - 1
+        ]  # a model that was moved to the device, before it was flattened or partitioned
     if phase == FORWARD or (phase == BACKWARD and "checkpoint" in library):
         return KINDS[_ACTIVATIONS - 1]
     if phase == BACKWARD and any(part in library for part in ("zero/stage", "stage_1_and_2", "stage3")):
