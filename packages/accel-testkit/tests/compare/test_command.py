@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from accel_core.isolated import run_module
+from accel_testkit.compare.record import FORWARD, PARAMETER, STEP, read
 
 ACCEL = run_module("accel_core.cli")
 PROGRAMS = Path(__file__).with_name("programs")
@@ -132,6 +133,17 @@ def test_zero_agrees_and_a_lost_gradient_is_found_at_its_collective(tmp_path: Pa
     assert lost.returncode == 3, lost.stdout + lost.stderr
     key = first(folder)["key"]
     assert (key["phase"], key["step"]) == ("collective", 1)
+
+
+def test_only_modules_that_were_asked_for_are_recorded(tmp_path: Path) -> None:
+    done = compare("record", tmp_path, "--module", "LayerNorm", "--steps", "1", "--", "train.py", "language")
+    assert done.returncode == 0, done.stderr
+    (rank,) = read(tmp_path)
+    assert {event.key.step for event in rank.events} == {1}
+    assert {event.key.name for event in rank.events if event.key.phase == FORWARD} == {"LayerNorm", PARAMETER}
+    assert {event.key.where.split(".")[-2][:4] for event in rank.events if event.key.phase == STEP} == {
+        "norm"
+    }
 
 
 def test_two_records_are_compared_without_running(by_module: Path, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def _record_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--module", metavar="PATTERN", action="append", default=[],
-        help="only modules with such a path, as '*.attention'; may be repeated",
+        help="only modules of such a path or class, as '*.attention' or Linear; may be repeated",
     )  # fmt: skip
     parser.add_argument(
         "--limit", metavar="MIB", type=int, default=1024, help="size of a rank's file (default: 1024)"

@@ -97,6 +97,7 @@ class Recorder:
         self._busy = threading.local()
         self._open: list[tuple[str, list[int], int]] = []  # modules that run: path, inputs, events before
         self._names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._classes: dict[str, str] = {}  # of modules, by path
         self._parameters: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
         self._known: dict[int, tuple[Any, ...]] = {}  # digests of tensors that did not change since
         self._before: dict[int, list[int]] = {}  # inputs of an optimizer's step, by parameter
@@ -174,13 +175,15 @@ class Recorder:
         self, phase: str, where: str, name: str, inputs: list[int], results: list[int], inside: int = 0
     ) -> None:
         """Write an event."""
-        if self._wanted(where):
-            self._file().event(self._step, phase, where, name, inputs, results, inside)
-            self._events += 1
+        self._file().event(self._step, phase, where, name, inputs, results, inside)
+        self._events += 1
 
-    def _wanted(self, where: str) -> bool:
+    def _wanted(self, where: str, name: str = "") -> bool:
+        """Return whether a module, a parameter, or an operation in a module is recorded."""
+        module = where if where in self._classes else where.rpartition(".")[0]
+        names = (where, module, self._classes.get(module, ""), name)
         patterns = self._options.modules
-        return not patterns or any(fnmatch.fnmatchcase(where, pattern) for pattern in patterns)
+        return not patterns or any(fnmatch.fnmatchcase(one, pattern) for pattern in patterns for one in names)
 
     def _number(self, tensor: torch.Tensor) -> int:
         version = None if tensor.is_inference() else (tensor._version, tensor.data_ptr(), tensor.shape)
@@ -220,7 +223,8 @@ class Recorder:
         if not self._open:
             self._begin(module)
         name = self._names.get(module, type(module).__name__)
-        self._open.append((name, self.numbers(inputs) if self.recording else [], self._events))
+        wanted = self.recording and self._wanted(name)
+        self._open.append((name, self.numbers(inputs) if wanted else [], self._events))
 
     def _begin(self, root: torch.nn.Module) -> None:
         """A module runs that no other one has called: name what is in it, and begin a step."""
@@ -234,7 +238,8 @@ class Recorder:
         if root not in self._names:
             top = type(root).__name__
             for path, module in root.named_modules():
-                self._names.setdefault(module, f"{top}.{path}".rstrip("."))
+                known = self._names.setdefault(module, f"{top}.{path}".rstrip("."))
+                self._classes[known] = type(module).__name__
             for path, parameter in root.named_parameters():
                 self._name(parameter, f"{top}.{path}")
         if self._options.operations and not self._operations.entered:
@@ -251,6 +256,8 @@ class Recorder:
             return
         name, numbers, before = self._open.pop()
         if not self.recording or results is None:  # None: it raised, as recomputation does to leave early
+            return
+        if not self._wanted(name):
             return
         # ZeRO 3 has gathered the parameters now, and not yet in `_enter`; buffers are written by the module.
         own = self._own_parameters(module, name)
@@ -274,7 +281,7 @@ class Recorder:
         of_result = name == GRADIENT_OF_RESULT
         if of_result:
             self._backward_in = where
-        if not self.recording:
+        if not self.recording or not (of_result or self._wanted(where)):
             return
         numbers = self.numbers(gradient)
         # The size of the gradient from which it is computed: next to that, a sum that cancels is rounding.
@@ -304,10 +311,10 @@ class Recorder:
         """Yield identity, name and digests of each parameter that is stepped: itself, its states, its gradient."""
         for g, group in enumerate(optimizer.param_groups if self.recording else []):
             for i, parameter in enumerate(group["params"]):
-                if parameter.grad is None and gradient:
-                    continue
                 known = self._parameters.get(id(parameter))
                 path = known[1] if known and known[0]() is parameter else f"group {g}, parameter {i}"
+                if (parameter.grad is None and gradient) or not self._wanted(path):
+                    continue
                 states = optimizer.state.get(parameter, {})
                 same = [
                     states[name]
@@ -357,6 +364,8 @@ class Recorder:
         backward = torch._C._current_graph_task_id() != -1
         where = self._backward_in if backward else self._open[-1][0] if self._open else "program"
         phase, name = (BACKWARD if backward else FORWARD), str(function)
+        if not self._wanted(where, name):
+            return function(*args, **kwargs)
         self._capture(phase, where, name, function, args, kwargs)
         written = [
             kwargs.get(argument.name, args[n] if n < len(args) else None)
