@@ -90,6 +90,7 @@ _OWN = {
 _ELSEWHERE = {
     "io": "accel-ops",
     "launch": "accel-launch",
+    "compare": "accel-testkit",
     "new-vendor": "accel-testkit",
     "port": "accel-port",
     "rehearse": "accel-sim",
