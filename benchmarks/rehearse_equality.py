@@ -26,9 +26,9 @@ rehearsal has more. *allocated* has the allocator's rounding: the simulator's ro
 segment, the rehearsal's is CUDA's with npu's padding, so that the share of memory that cannot be split off is large for
 models that are this small.
 
-A difference of 4 bytes is a tensor without dimensions: a work of the collectives holds it until it is waited for. All
-configurations of a number of ranks run in one process, and larger differences are memory of an earlier one that was not
-released yet in one of the two: they disappear in another order.
+A difference of 4 bytes is a tensor without dimensions: a work of the collectives holds it until it is waited for. The
+configurations run one after the other in one process; one that differs there, because an earlier engine was not
+released yet, was run again in a process of its own, and that result is shown.
 
     python -m benchmarks.rehearse_equality"""
 
@@ -60,13 +60,20 @@ def _row(name: str, ranks: str, real: dict[str, Any], rehearsed: dict[str, Any])
     }
 
 
-def _configurations(folder: Path, ranks: int) -> list[dict[str, Any]]:
+def _configurations(folder: Path, ranks: int, *names: str) -> list[dict[str, Any]]:
+    """Run some configurations, or all; those that differ run once more, each in a process of its own."""
     program = str(_PROGRAMS / "configurations.py")
     real, rehearsed = folder / f"real{ranks}.json", folder / f"rehearsed{ranks}.json"
-    _real(ranks, program, str(real))
-    _rehearsed(ranks, "0", program, str(rehearsed))
+    _real(ranks, program, str(real), *names)
+    _rehearsed(ranks, "0", program, str(rehearsed), *names)
     expected, found = json.loads(real.read_text()), json.loads(rehearsed.read_text())
-    return [_row(name, str(ranks), peaks, found[name]) for name, peaks in expected.items()]
+    rows = [_row(name, str(ranks), peaks, found[name]) for name, peaks in expected.items()]
+    if len(rows) == 1:
+        return rows
+    return [
+        alone for row in rows
+        for alone in (_configurations(folder, ranks, row["configuration"]) if row["difference"] else [row])
+    ]  # fmt: skip
 
 
 def _parallel(folder: Path, name: str) -> list[dict[str, Any]]:
