@@ -60,6 +60,11 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return recorded(tmp_path_factory.mktemp("images") / "record", "train.py", "images", by="operation")
 
 
+@pytest.fixture(scope="session")
+def collectives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return recorded(tmp_path_factory.mktemp("collectives") / "record", *_RANKS)
+
+
 @pytest.fixture
 def record(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A copy of a record, so that tests may replay it at the same time."""
@@ -144,6 +149,49 @@ def test_only_modules_that_were_asked_for_are_recorded(tmp_path: Path) -> None:
     assert {event.key.where.split(".")[-2][:4] for event in rank.events if event.key.phase == STEP} == {
         "norm"
     }
+
+
+@pytest.mark.parametrize("by", ["module", "operation"])
+def test_unusual_programs_run_as_they_do_without_the_recorder(tmp_path: Path, by: str) -> None:
+    alone = subprocess.run(
+        [sys.executable, "unusual.py"],
+        cwd=PROGRAMS,
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT,
+        check=True,
+    )
+    kept = tmp_path / "rank_of_results.csv"
+    kept.write_text("the user's own")
+    done = compare("record", "--by", by, tmp_path, "--", "unusual.py")
+    assert done.returncode == 0, done.stderr
+    assert alone.stdout in done.stdout
+    assert kept.exists()
+    assert compare("runs", tmp_path, tmp_path).returncode == 0
+
+
+_RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "collectives.py")
+
+
+@pytest.mark.parametrize(
+    "doubled",
+    ["all_gather_into_tensor", "reduce_scatter_tensor", "all_to_all_single", "all_reduce", "broadcast"],
+)
+def test_collectives_are_recorded_and_a_wrong_result_is_found(
+    collectives: Path, tmp_path: Path, doubled: str
+) -> None:
+    folder = Path(shutil.copytree(collectives, tmp_path / "record"))
+    done = compare("replay", folder, "--", *_RANKS, DOUBLED=doubled)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert (first(folder)["key"]["name"], first(folder)["what"]) == (doubled, "result")
+
+
+def test_ranks_that_agree_have_no_difference_whatever_their_buffers_held(
+    collectives: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(collectives, tmp_path / "record"))
+    done = compare("replay", folder, "--", *_RANKS)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_two_records_are_compared_without_running(by_module: Path, tmp_path: Path) -> None:

@@ -67,6 +67,13 @@ def test_one_value_that_is_not_finite_differs_from_all_others(value: float) -> N
     assert str(digest(spoiled)).endswith("1 NaN" if math.isnan(value) else "1 Inf")
 
 
+def test_the_same_values_at_other_places_differ() -> None:
+    causal = torch.zeros(6, 6).masked_fill(torch.ones(6, 6).triu(1).bool(), -math.inf)
+    assert distance(digest(causal), digest(causal.t())) == math.inf
+    assert distance(digest(causal), digest(-causal)) == math.inf
+    assert distance(digest(causal), digest(causal.clone())) == 0
+
+
 def test_values_whose_squares_overflow_are_compared() -> None:
     tensor = _normal(100) * 1e30
     assert 0.005 < distance(digest(tensor), digest(tensor * 1.01)) < 1

@@ -8,6 +8,7 @@ import argparse
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -104,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(
             f"{events} events of {len(ranks)} ranks on {ranks[0].device}, {size / 2**20:.1f} MiB, in {args.folder}\n"
         )
-        return status
+        return _FAILED if status else _EQUAL
     return _replay(args, command)
 
 
@@ -112,7 +113,7 @@ def _replay(args: argparse.Namespace, command: list[str]) -> int:
     folder: Path = args.folder
     reference, options = record.read(folder), _read(folder)
     replayed = folder / "replay"
-    options = replace(options, folder=str(replayed.resolve()), operations=options.operations)
+    options = replace(options, folder=str(replayed.resolve()))
     if args.isolate and not options.operations:
         raise InvalidComparison(
             what="no operation can be isolated",
@@ -183,8 +184,9 @@ def _run(command: list[str], options: Options) -> int:
     folder = Path(options.folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for old in folder.glob("rank*.*"):
-            old.unlink()
+        for old in folder.iterdir():
+            if re.fullmatch(r"rank\d+\.(jsonl|pt)", old.name):
+                old.unlink()
         # Compiled code has no modules and no operations to record.
         environment = {**os.environ, "ACCEL_COMPARE": options.text(), "TORCHDYNAMO_DISABLE": "1"}
         with subprocess.Popen(command, env=environment) as process:
@@ -259,5 +261,8 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
     errors = [
         {"phase": phase, "where": where, "by_step": steps} for (phase, where), steps in outcome.errors.items()
     ]
-    return {"schema": record.SCHEMA, "first": first, "compared": outcome.compared, "errors": errors,
-            "only_in_one": list(map(str, outcome.unmatched)), "notes": outcome.notes}  # fmt: skip
+    plain = {"schema": record.SCHEMA, "first": first, "compared": outcome.compared, "errors": errors,
+             "only_in_one": list(map(str, outcome.unmatched)), "notes": outcome.notes}  # fmt: skip
+    # JSON has no Infinity.
+    found: dict[str, Any] = json.loads(json.dumps(plain), parse_constant=str)
+    return found

@@ -30,7 +30,10 @@ from accel_testkit.compare.record import (
 
 #: By which a computation may multiply the relative error of what it reads.
 GROWTH = 16.0
-_EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
+_EPSILON = {
+    "float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7,
+    "complex128": 2.0**-52, "complex64": 2.0**-23, "complex32": 2.0**-10,
+}  # fmt: skip
 _FLOAT8 = 2.0**-2
 _INFINITE = math.inf
 #: A gradient is judged beside others; one that much smaller is rounding.
@@ -44,7 +47,7 @@ class Difference:
     rank, key: which event.
     what:      `result` or `input`: an input that no recorded event has computed, the data for example.
     number:    which of the results or inputs, from 0.
-    error:     relative; inf if one has NaN, Inf, another shape or type.
+    error:     relative; inf if one has another shape, or NaN and Inf elsewhere.
     bound:     what rounding explains.
     reason:    where the bound comes from.
     before:    the event before it on this rank, which agrees; None at the start.
@@ -200,7 +203,11 @@ class _Walk:
             judged.update(reference.inputs, reference.results)
             largest = max(left, default=0.0)
             results.append(largest)
-            self._worst = max(self._worst, largest)
+            # An index that jumps says nothing about the size of later errors.
+            rounded = (
+                error for error, one in zip(left, reference.results, strict=False) if _is_float(one.dtype)
+            )
+            self._worst = max(self._worst, *rounded, 0.0)
             steps = self._errors[key.phase, key.where]
             steps[key.step] = max(steps.get(key.step, 0.0), largest)
 
@@ -227,6 +234,7 @@ def _free(pairs: list[Pair]) -> set[str]:
         for one, _ in pairs
         if one.key.name == GRADIENT_OF_PARAMETER
         and one.inputs
+        and one.results
         and one.results[0].norm < _NEGLIGIBLE * one.inputs[0].norm
     }
 
@@ -263,7 +271,8 @@ def distance(reference: Digest, found: Digest, scale: float = 0.0) -> float:
     """
     if reference == found:
         return 0.0
-    if (reference.shape, reference.nan, reference.inf) != (found.shape, found.nan, found.inf):
+    special = [(one.shape, one.nan, one.inf, one.places) for one in (reference, found)]
+    if special[0] != special[1]:
         return _INFINITE
     return _distance(reference, found, scale)
 

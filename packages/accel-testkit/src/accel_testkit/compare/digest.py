@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import random
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,8 @@ import torch
 _SAMPLES = 32
 #: Columns of the matrix as which a tensor is projected; signs of its rows and columns are multiplied.
 _COLUMNS = 4096
+#: Larger values of float64 have squares that are not finite.
+_LARGEST = 1e140
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Digest:
     projection:   sum of the finite elements, each times its random sign.
     low, high:    extremes of the finite elements.
     nan, inf:     how many elements are.
+    places:       projection of where they are; 0 if there is none.
     sample:       32 evenly spaced elements, or all of fewer.
     """
 
@@ -40,6 +44,7 @@ class Digest:
     high: float
     nan: int
     inf: int
+    places: float
     sample: tuple[float, ...]
 
     @property
@@ -65,22 +70,27 @@ def digest(tensor: torch.Tensor) -> Digest:
     flat = host.reshape(-1)
     count = flat.numel()
     if not count:
-        return Digest(tuple(tensor.shape), dtype, 0.0, 0.0, 0.0, 0.0, 0, 0, ())
+        return Digest(tuple(tensor.shape), dtype, 0.0, 0.0, 0.0, 0.0, 0, 0, 0.0, ())
     sample = tuple(flat[:: max(1, count // _SAMPLES)][:_SAMPLES].tolist())
-    nan = inf = 0
+    nan, inf, places = 0, 0, 0.0
     norm = float(torch.linalg.vector_norm(flat))
     if not math.isfinite(norm):  # NaN or Inf, or squares beyond float32
         flat = flat.double()
         nan, inf = int(flat.isnan().sum()), int(flat.isinf().sum())
-        flat = flat.nan_to_num(0.0, 0.0, 0.0)
+        if nan or inf:
+            places = _projection(flat.isnan() + 2.0 * flat.isposinf() + 4.0 * flat.isneginf())
+        # The largest of float64, with which masks are filled, have no square.
+        flat = flat.nan_to_num(0.0, 0.0, 0.0).clamp(-_LARGEST, _LARGEST)
         norm = float(torch.linalg.vector_norm(flat))
     low, high = (float(value) for value in torch.aminmax(flat))
-    return Digest(tuple(tensor.shape), dtype, norm, _projection(flat), low, high, nan, inf, sample)
+    return Digest(tuple(tensor.shape), dtype, norm, _projection(flat), low, high, nan, inf, places, sample)
 
 
 def _host(tensor: torch.Tensor) -> torch.Tensor:
     local = getattr(tensor, "to_local", None)  # of a DTensor
     plain = (local() if local else tensor).detach()
+    if plain.is_complex() or plain.is_neg():
+        plain = plain.resolve_conj().resolve_neg()
     if plain.is_complex():
         plain = torch.view_as_real(plain)
     if plain.is_quantized or plain.layout != torch.strided:
@@ -106,5 +116,6 @@ def _projection(flat: torch.Tensor) -> float:
 
 @functools.lru_cache(maxsize=64)
 def _signs(count: int, seed: int, dtype: torch.dtype) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(0, 2, (count,), generator=generator).mul_(2).sub_(1).to(dtype)
+    """Return random signs without torch's generators and factories, which a program may have replaced."""
+    drawn = torch.frombuffer(bytearray(random.Random(seed).randbytes(count)), dtype=torch.uint8)
+    return (drawn & 1).to(dtype).mul_(2).sub_(1)

@@ -79,7 +79,7 @@ def _dropout(tensor: torch.Tensor, p: float, train: bool | None) -> tuple[torch.
 
 
 def _permutation(n: int, *, generator: torch.Generator | None, out: torch.Tensor) -> torch.Tensor:
-    drawn = torch.randperm(n, generator=_cpu(generator), dtype=out.dtype)
+    drawn = torch.randperm(n, generator=_cpu(generator), dtype=out.dtype, device="cpu")
     return out.resize_(n).copy_(drawn)
 
 
@@ -94,5 +94,5 @@ def _cpu(generator: torch.Generator | None) -> torch.Generator | None:
     seed = generator.initial_seed()
     known = _generators.get(generator)
     if known is None or known[0] != seed:
-        known = _generators[generator] = (seed, torch.Generator().manual_seed(seed))
+        known = _generators[generator] = (seed, torch.Generator("cpu").manual_seed(seed))
     return known[1]

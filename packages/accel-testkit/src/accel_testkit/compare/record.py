@@ -81,7 +81,7 @@ class Writer:
 
     def __init__(self, path: Path, rank: int, world: int, device: str, limit: int) -> None:
         """limit: bytes after which nothing is written any more."""
-        self._file = path.open("w", encoding="utf-8")
+        self._file = path.open("x", encoding="utf-8")  # another process may have taken this rank's
         self.rank, self._left, self._digests = rank, limit, 0
         self._line({"schema": SCHEMA, "rank": rank, "world": world, "device": device})
 
@@ -189,11 +189,12 @@ def _count(value: Any) -> int:
 
 def _digest(line: dict[str, Any]) -> Digest:
     shape, sample = tuple(map(_count, line["shape"])), tuple(map(float, line["sample"]))
-    norm, projection, low, high = (float(line[name]) for name in ("norm", "projection", "low", "high"))
-    if not all(map(math.isfinite, (norm, projection, low, high))):
+    names = ("norm", "projection", "low", "high", "places")
+    norm, projection, low, high, places = (float(line[name]) for name in names)
+    if not all(map(math.isfinite, (norm, projection, low, high, places))):
         raise ValueError("a digest that is not finite")
     counts = _count(line["nan"]), _count(line["inf"])
-    return Digest(shape, str(line["dtype"]), norm, projection, low, high, *counts, sample)
+    return Digest(shape, str(line["dtype"]), norm, projection, low, high, *counts, places, sample)
 
 
 def _event(line: dict[str, Any], digests: list[Digest], counts: Counter[tuple[int, str, str, str]]) -> Event:

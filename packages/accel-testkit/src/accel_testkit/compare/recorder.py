@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import fnmatch
 import functools
+import inspect
 import json
 import logging
 import multiprocessing.util
@@ -25,9 +26,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
 from torch.nn.modules import module as hooks
+from torch.nn.parameter import is_lazy
 from torch.optim import optimizer as optimizer_hooks
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from accel_core.data import from_data, to_data
@@ -94,8 +97,8 @@ class Recorder:
         self._step = self._events = 0
         self._writer: Writer | None = None
         self._lock = threading.RLock()
-        self._busy = threading.local()
-        self._open: list[tuple[str, list[int], int]] = []  # modules that run: path, inputs, events before
+        self._thread = threading.local()
+        self._begun = self._warned = self._drawn_again = False
         self._names: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._classes: dict[str, str] = {}  # of modules, by path
         self._parameters: dict[int, tuple[weakref.ref[torch.Tensor], str]] = {}
@@ -119,12 +122,16 @@ class Recorder:
             self._wrap_collectives()
         if self._options.draws:
             draws.on_cpu()
-            self._first = hooks.register_module_parameter_registration_hook(self._draw_again)
+            hooks.register_module_parameter_registration_hook(self._draw_again)
+        if self._options.operations:
+            # Before any mode of the program, which expects to leave the one that it entered last.
+            self._operations.__enter__()  # type: ignore[no-untyped-call]
 
     def _draw_again(self, *_: object) -> None:
         """A device's runtime may have registered its kernels since, but no parameter is on the device yet."""
-        self._first.remove()
-        draws.on_cpu()
+        if not self._drawn_again:
+            self._drawn_again = True
+            draws.on_cpu()
 
     def stop(self) -> None:
         """Record nothing more in this process."""
@@ -139,44 +146,87 @@ class Recorder:
     @property
     def recording(self) -> bool:
         """Whether an event of the present step is wanted, by code that is not the recorder's own."""
-        return (
-            self._active
-            and not getattr(self._busy, "now", False)
-            and self._options.first <= self._step <= self._options.last
-        )
+        wanted = self._active and not self._busy and self._options.first <= self._step <= self._options.last
+        return wanted and self._is_open()
 
     @property
     def watches_operations(self) -> bool:
         """Whether operations are recorded here."""
-        return self.recording and not self._stepping
+        return self._begun and not self._stepping and self.recording
+
+    @property
+    def _busy(self) -> bool:
+        return getattr(self._thread, "busy", False)
+
+    @property
+    def _open(self) -> list[tuple[str, list[int], int]]:
+        """The modules that run in this thread: path, inputs, and the number of events before."""
+        if not hasattr(self._thread, "open"):
+            self._thread.open = []
+        found: list[tuple[str, list[int], int]] = self._thread.open
+        return found
+
+    @contextmanager
+    def _unwatched(self) -> Iterator[None]:
+        """Record nothing of what runs inside."""
+        busy, self._thread.busy = self._busy, True
+        try:
+            yield
+        finally:
+            self._thread.busy = busy
 
     @contextmanager
     def _own_work(self) -> Iterator[None]:
-        """What runs inside is the recorder's work: it is not recorded, and not differentiated."""
-        self._busy.now = True
-        try:
-            with self._lock, torch.no_grad():
-                yield
-        finally:
-            self._busy.now = False
+        """Run the recorder's work: it is not recorded, not differentiated, and no mode's."""
+        with self._unwatched(), self._lock, torch.no_grad(), _disable_current_modes():
+            yield
+
+    def _warn(self, what: str) -> None:
+        """Say once that something is not recorded; the program goes on."""
+        if not self._warned:
+            self._warned = True
+            _log.warning("accel compare: %s", what, exc_info=True)
+
+    def _is_open(self) -> bool:
+        """Open the file of this rank, once the rank is known; return whether it can be written."""
+        if self._writer is None:
+            ready = dist.is_available() and dist.is_initialized()
+            if not ready and multiprocessing.parent_process() is not None:
+                return False  # a worker of a data loader, or a rank that has not joined yet
+            rank = dist.get_rank() if ready else int(os.environ.get("RANK", "0"))
+            world = dist.get_world_size() if ready else int(os.environ.get("WORLD_SIZE", "1"))
+            path = Path(self._options.folder, f"rank{rank}.jsonl")
+            try:
+                self._writer = Writer(path, rank, world, _device(), self._options.limit)
+            except OSError:
+                self._warn(f"{path} cannot be written: this process is not recorded")
+                self.stop()
+        elif self._writer.full:
+            self._warn(f"{self._options.limit} bytes are reached, or the disk is full: no more is recorded")
+            self.stop()
+        return self._active
 
     # -------------------------------------------------------------------------------- events
 
     def numbers(self, values: Any) -> list[int]:
-        """Return the numbers of the digests of all tensors in nested values."""
+        """Return the numbers of the digests of all tensors in nested values; of those that can be read."""
+        numbers = []
         with self._own_work():
-            return (
-                [self._number(value) for value in tree_leaves(values) if _readable(value)]
-                if self._active
-                else []
-            )
+            for value in tree_leaves(values):
+                try:
+                    if self._writer is not None and _is_readable(value):
+                        numbers.append(self._number(value, self._writer))
+                except Exception:
+                    self._warn(f"a {type(value).__name__} cannot be read, and is left out")
+        return numbers
 
     def event(
         self, phase: str, where: str, name: str, inputs: list[int], results: list[int], inside: int = 0
     ) -> None:
         """Write an event."""
-        self._file().event(self._step, phase, where, name, inputs, results, inside)
-        self._events += 1
+        if self._writer is not None:
+            self._writer.event(self._step, phase, where, name, inputs, results, inside)
+            self._events += 1
 
     def _wanted(self, where: str, name: str = "") -> bool:
         """Return whether a module, a parameter, or an operation in a module is recorded."""
@@ -185,13 +235,13 @@ class Recorder:
         patterns = self._options.modules
         return not patterns or any(fnmatch.fnmatchcase(one, pattern) for pattern in patterns for one in names)
 
-    def _number(self, tensor: torch.Tensor) -> int:
+    def _number(self, tensor: torch.Tensor, writer: Writer) -> int:
         version = None if tensor.is_inference() else (tensor._version, tensor.data_ptr(), tensor.shape)
         known = self._known.get(id(tensor))
         if known is not None and version is not None and known[0]() is tensor and known[1] == version:
             number: int = known[2]
             return number
-        number = self._file().digest(digest(tensor))
+        number = writer.digest(digest(tensor))
         self._known[id(tensor)] = (weakref.ref(tensor), version, number)
         return number
 
@@ -199,26 +249,10 @@ class Recorder:
         """Forget digests: memory was written through other tensors, as ZeRO and fused kernels do."""
         self._known.clear()
 
-    def _file(self) -> Writer:
-        if self._writer is None:
-            ready = dist.is_available() and dist.is_initialized()
-            rank = dist.get_rank() if ready else int(os.environ.get("RANK", "0"))
-            world = dist.get_world_size() if ready else int(os.environ.get("WORLD_SIZE", "1"))
-            path = Path(self._options.folder, f"rank{rank}.jsonl")
-            device = torch.accelerator.current_accelerator()
-            self._writer = Writer(path, rank, world, device.type if device else "cpu", self._options.limit)
-        elif self._writer.full:
-            self.stop()
-            _log.warning(
-                "accel compare records no more: %s bytes are reached, or the disk is full",
-                self._options.limit,
-            )
-        return self._writer
-
     # ------------------------------------------------------------------------------- modules
 
     def _enter(self, module: torch.nn.Module, inputs: Any) -> None:
-        if not self._active or getattr(self._busy, "now", False):
+        if not self._active or self._busy:
             return
         if not self._open:
             self._begin(module)
@@ -228,6 +262,7 @@ class Recorder:
 
     def _begin(self, root: torch.nn.Module) -> None:
         """A module runs that no other one has called: name what is in it, and begin a step."""
+        self._begun = True
         if self._stepped:
             self._step, self._stepped = self._step + 1, False
             self._gradients.clear()
@@ -242,17 +277,16 @@ class Recorder:
                 self._classes[known] = type(module).__name__
             for path, parameter in root.named_parameters():
                 self._name(parameter, f"{top}.{path}")
-        if self._options.operations and not self._operations.entered:
-            self._operations.entered = True
-            self._operations.__enter__()  # type: ignore[no-untyped-call]
 
     def _name(self, parameter: torch.nn.Parameter, path: str) -> None:
-        if id(parameter) not in self._parameters and parameter.requires_grad:
+        known = self._parameters.get(id(parameter))
+        named = known is not None and known[0]() is parameter
+        if not named and parameter.requires_grad and not is_lazy(parameter):
             parameter.register_hook(functools.partial(self._gradient, path, GRADIENT_OF_PARAMETER))
             self._parameters[id(parameter)] = (weakref.ref(parameter), path)
 
     def _leave(self, module: torch.nn.Module, inputs: Any, results: Any) -> None:
-        if not self._active or getattr(self._busy, "now", False) or not self._open:
+        if not self._active or self._busy or not self._open:
             return
         name, numbers, before = self._open.pop()
         if not self.recording or results is None:  # None: it raised, as recomputation does to leave early
@@ -264,7 +298,7 @@ class Recorder:
         left = self.numbers([results, *module.buffers(recurse=False)])
         self.event(FORWARD, name, type(module).__name__, numbers + own, left, self._events - before)
         for result in tree_leaves(results):
-            if _readable(result) and result.requires_grad:
+            if _is_readable(result) and result.requires_grad:
                 result.register_hook(functools.partial(self._gradient, name, GRADIENT_OF_RESULT))
 
     def _own_parameters(self, module: torch.nn.Module, where: str) -> list[int]:
@@ -327,33 +361,53 @@ class Recorder:
 
     def _wrap_collectives(self) -> None:
         """Replace torch's functions before any other module of the program imports them."""
-        from torch.distributed import distributed_c10d
-
-        for name in _COLLECTIVES:
-            function = getattr(distributed_c10d, name, None)
-            if function is None:
-                continue
-            wrapped = self._collective(name, function)
-            setattr(distributed_c10d, name, wrapped)
-            if hasattr(dist, name):
-                setattr(dist, name, wrapped)
+        for names, wrap in ((_COLLECTIVES, self._collective), (_OF_OBJECTS, self._of_objects)):
+            for name in names:
+                function = getattr(c10d, name, None)
+                if function is not None:
+                    wrapped = wrap(name, function)
+                    for module in (c10d, dist):
+                        if hasattr(module, name):
+                            setattr(module, name, wrapped)
 
     def _collective(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        signature, written = inspect.signature(function), _COLLECTIVES[name]
+
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            if not self.recording:
+            group = kwargs.get("group") or next((a for a in args if isinstance(a, dist.ProcessGroup)), None)
+            group = group or c10d.GroupMember.WORLD
+            # Coalesced calls begin later, and a rank outside of the group takes no part.
+            member = isinstance(group, dist.ProcessGroup) and group not in c10d._world.pg_coalesce_state
+            if not self.recording or not member:
                 return function(*args, **kwargs)
+            given = signature.bind(*args, **kwargs).arguments
+            ranks, rank = dist.get_process_group_ranks(group), dist.get_rank()
+            root = given.get("dst" if name in ("reduce", "gather") else "src", rank)
+            if root is None:  # given by its number in the group
+                root = ranks[given.get("group_dst", given.get("group_src", 0))]
             self._forget()
-            inputs = self.numbers([args, kwargs])
-            work = function(*args, **kwargs)
-            if work is not None:
+            unread = "" if name == "broadcast" and rank == root else written
+            inputs = self.numbers([value for key, value in given.items() if key != unread])
+            with self._unwatched():
+                work = function(*args, **kwargs)
+            if isinstance(work, dist.Work):
                 work.wait()
             self._forget()
-            group = kwargs.get("group") or next((a for a in args if isinstance(a, dist.ProcessGroup)), None)
-            ranks = dist.get_process_group_ranks(group or dist.group.WORLD)
-            results = [] if name == "send" else self.numbers([args, kwargs])
+            receives = name not in ("send", "reduce", "gather") or (name != "send" and rank == root)
+            results = self.numbers(given.get(written or "tensor")) if receives else []
             self.event(COLLECTIVE, f"ranks {', '.join(map(str, ranks))}", name, inputs, results)
             return work
+
+        return call
+
+    def _of_objects(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Objects are pickled, and their bytes differ from process to process."""
+
+        @functools.wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with self._unwatched():
+                return function(*args, **kwargs)
 
         return call
 
@@ -386,25 +440,34 @@ class Recorder:
         self._counts[same] = self._counts.get(same, -1) + 1
         if Key(*same, self._counts[same]) == wanted:
             with self._own_work():
-                rank = self._file().rank
+                rank = self._writer.rank if self._writer else 0
                 torch.save(
                     (name, _on_cpu(args), _on_cpu(kwargs)), Path(self._options.folder, f"rank{rank}.pt")
                 )
 
 
-_COLLECTIVES = (
-    "all_reduce", "all_gather", "all_gather_into_tensor", "all_to_all", "all_to_all_single", "broadcast", "gather",
-    "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "send", "_all_gather_base",
-    "_reduce_scatter_base",
+#: Argument that a collective writes without reading it, but for the root of a broadcast. "": all are read.
+_COLLECTIVES = {
+    "all_reduce": "", "all_gather": "tensor_list", "all_gather_into_tensor": "output_tensor",
+    "all_gather_single": "output_tensor", "all_to_all": "output_tensor_list", "all_to_all_single": "output",
+    "broadcast": "tensor", "gather": "gather_list", "recv": "tensor", "reduce": "", "reduce_scatter": "output",
+    "reduce_scatter_single": "output", "reduce_scatter_tensor": "output", "scatter": "tensor", "send": "",
+    "_all_gather_base": "output_tensor", "_reduce_scatter_base": "output",
+}  # fmt: skip
+_OF_OBJECTS = (
+    "all_gather_object", "broadcast_object_list", "gather_object", "recv_object_list", "scatter_object_list",
+    "send_object_list",
 )  # fmt: skip
 
 
 class _Operations(TorchDispatchMode):
     """Records every operation below autograd."""
 
+    supports_higher_order_operators = True
+
     def __init__(self, recorder: Recorder) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._recorder, self.entered = recorder, False
+        self._recorder = recorder
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self._recorder.watches_operations or not _computes(func):
@@ -415,7 +478,9 @@ class _Operations(TorchDispatchMode):
 @functools.cache
 def _computes(function: Any) -> bool:
     """Return whether an operation's results are computed: a view has none, and empty memory has any."""
-    schema = function._schema
+    schema = getattr(function, "_schema", None)
+    if schema is None:  # an operator of operators, whose parts are recorded
+        return False
     views = any(result.alias_info is not None and not result.alias_info.is_write for result in schema.returns)
     return not views and "empty" not in schema.name
 
@@ -430,13 +495,19 @@ def _overwrites(function: Any) -> bool:
     return schema.name.partition("::")[2] in _FILLS or any(argument.is_out for argument in schema.arguments)
 
 
-def _readable(value: Any) -> bool:
+def _is_readable(value: Any) -> bool:
     return (
         isinstance(value, torch.Tensor)
         and value.device.type != "meta"
         and value.numel() > 0
         and not torch._C._functorch.is_functorch_wrapped_tensor(value)
     )
+
+
+def _device() -> str:
+    """Return the type of the device that the program has: `cpu` without one."""
+    accelerator = getattr(torch, "accelerator", None)  # torch 2.6
+    return accelerator.current_accelerator().type if accelerator and accelerator.is_available() else "cpu"
 
 
 def _on_cpu(values: Any) -> Any:
