@@ -26,7 +26,7 @@ from accel_cpu.exchange import shown
 from accel_cpu.process_group import contiguous, size_of, store
 from accel_cpu.shm import library
 from accel_cpu.shm.library import DTYPES
-from accel_cpu.shm.memory import OPERATIONS, SharedMemory
+from accel_cpu.shm.memory import OPERATIONS, SharedMemory, shape_of
 
 #: How long a leader waits for another one to say that it is alive, after gloo has failed.
 _ROLL_CALL = timedelta(seconds=2)
@@ -69,19 +69,18 @@ class Hosts(SharedMemory):
     @override
     def all_reduce(self, tensor: Tensor, operation: int) -> None:
         name = OPERATIONS[operation]
-        kind = "SUM" if name == "AVG" else name
         flat = contiguous(tensor.detach())
         with self._together("all_reduce"):
-            super().all_reduce(flat, OPERATIONS.index(kind))
+            super().all_reduce(flat, operation)
 
             def among_leaders(gloo: Any) -> None:
                 options = dist.AllreduceOptions()
-                options.reduceOp = getattr(dist.ReduceOp, kind)
+                options.reduceOp = getattr(dist.ReduceOp, "SUM" if name == "AVG" else name)
+                if name == "AVG":  # of the hosts' averages; a sum of all ranks could overflow
+                    flat.mul_(len(self._ranks) / sum(map(len, self._hosts)))
                 gloo.allreduce([flat], options).wait()
-                if name == "AVG":
-                    flat.div_(sum(map(len, self._hosts)))
 
-            self._between(f"all_reduce {name} {list(tensor.shape)}", flat, among_leaders)
+            self._between(f"all_reduce {name} {shape_of(tensor)}", flat, among_leaders)
             super().broadcast(flat, 0)
         store(flat, tensor)
 
@@ -103,7 +102,7 @@ class Hosts(SharedMemory):
             if source == self._host:
                 super().broadcast(flat, list(self._ranks).index(root))
             self._between(
-                f"broadcast {root} {list(tensor.shape)}", flat, lambda gloo: _send(gloo, flat, source)
+                f"broadcast {root} {shape_of(tensor)}", flat, lambda gloo: _send(gloo, flat, source)
             )
             if source != self._host:
                 super().broadcast(flat, 0)
@@ -121,7 +120,8 @@ class Hosts(SharedMemory):
                 for index, ranks in enumerate(self._hosts):
                     part = mine if index == self._host else gathered.new_empty((len(ranks), flat.numel()))
                     _send(gloo, part, index)
-                    gathered[list(ranks)] = part
+                    for row, rank in enumerate(ranks):
+                        gathered[rank].copy_(part[row])
 
             self._between("all_gather", flat, among_leaders)
             super().broadcast(gathered, 0)

@@ -91,7 +91,14 @@ class SharedMemory:
         """Reduce a small plain tensor in place, if no other call is under way; False, with nothing done, for others."""
         done = self.group is not None and self.group.all_reduce(tensor, operation)
         if done:  # what `run` gets, where it fails
-            request = (library.ALL_REDUCE, DTYPES[tensor.dtype], operation, 0, tensor.nbytes, _shape(tensor))
+            request = (
+                library.ALL_REDUCE,
+                DTYPES[tensor.dtype],
+                operation,
+                0,
+                tensor.nbytes,
+                shape_of(tensor),
+            )
             raise self._failed(request, *done)
         return done is None
 
@@ -103,7 +110,7 @@ class SharedMemory:
         """Reduce in place."""
         flat = contiguous(tensor)
         self.run(
-            library.ALL_REDUCE, DTYPES[tensor.dtype], flat.nbytes, operation=operation, detail=_shape(tensor),
+            library.ALL_REDUCE, DTYPES[tensor.dtype], flat.nbytes, operation=operation, detail=shape_of(tensor),
             write=flat.data_ptr(),
         )  # fmt: skip
         store(flat, tensor)
@@ -115,7 +122,7 @@ class SharedMemory:
             flat = tensor.detach().clone()  # for an all_reduce whose result is discarded
         self.run(
             library.ALL_REDUCE, DTYPES[tensor.dtype], flat.nbytes, operation=operation, root=root,
-            detail=_shape(tensor) | _TO_ROOT, write=flat.data_ptr(),
+            detail=shape_of(tensor) | _TO_ROOT, write=flat.data_ptr(),
         )  # fmt: skip
         if receives:
             store(flat, tensor)
@@ -124,7 +131,7 @@ class SharedMemory:
         """Receive the tensor of rank `root`."""
         flat = contiguous(tensor)
         self.run(
-            library.BROADCAST, DTYPES[tensor.dtype], size_of(flat), root=root, detail=_shape(tensor),
+            library.BROADCAST, DTYPES[tensor.dtype], size_of(flat), root=root, detail=shape_of(tensor),
             write=flat.data_ptr(),
         )  # fmt: skip
         store(flat, tensor)
@@ -229,7 +236,7 @@ def _described(request: _Request) -> str:
     return f"{_KINDS.get(kind, '?')}{operation} of {size} bytes of {dtype}, root {root}, shape {detail:#x}"
 
 
-def _shape(tensor: Tensor) -> int:
+def shape_of(tensor: Tensor) -> int:
     """Return a number for the shape, without dimensions of size 1; 0 for a single one: bytes are compared anyway."""
     number: int = library.load().shape(tensor.shape)
     return number

@@ -71,6 +71,7 @@ def collectives(rank: int, ranks: int, hosts: Sequence[int]) -> tuple[str, list[
 
         check("all_gather", gather, 6 * ranks * ranks, like=given)
         check("all_to_all", exchange, 6 * ranks, like=given)
+    wrong += unusual(rank, ranks, group)
     dist.barrier(group)
     torch.manual_seed(rank)
     for dtype in (torch.float32, torch.bfloat16):
@@ -85,6 +86,29 @@ def collectives(rank: int, ranks: int, hosts: Sequence[int]) -> tuple[str, list[
         if not torch.allclose(mean.double(), exact / ranks, atol=1e-6 if dtype is torch.float32 else 0.05):
             wrong.append(f"the average of {dtype}")
     return group.reason, wrong
+
+
+def unusual(rank: int, ranks: int, group: Any) -> list[str]:
+    """Return what is wrong with unequal parts, sums that overflow, rare types, and shapes that differ by a 1."""
+    wrong = []
+    # Rank r sends r + 1 elements to each rank.
+    sent, sizes = torch.full((ranks * (rank + 1),), float(rank)), [other + 1 for other in range(ranks)]
+    received = torch.zeros(sum(sizes))
+    dist.all_to_all_single(received, sent, sizes, [rank + 1] * ranks, group=group)
+    if not torch.equal(received, torch.arange(float(ranks)).repeat_interleave(torch.tensor(sizes))):
+        wrong.append("all_to_all of unequal parts")
+    small = torch.full((3,), 30_000.0, dtype=torch.float16)  # their sum is beyond float16
+    dist.all_reduce(small, dist.ReduceOp.AVG, group)
+    if not torch.equal(small, torch.full_like(small, 30_000.0)):
+        wrong.append(f"the average of {small}")
+    words = [torch.zeros(2, dtype=torch.uint16) for _ in range(ranks)]
+    dist.all_gather(words, torch.tensor([rank, 60_000], dtype=torch.uint16), group)
+    if [word.tolist() for word in words] != [[other, 60_000] for other in range(ranks)]:
+        wrong.append("all_gather of uint16")
+    dist.all_reduce(
+        torch.ones((1, 4) if rank else (4,)), group=group
+    )  # a dimension of size 1 does not matter
+    return wrong
 
 
 def loses(rank: int, ranks: int, hosts: Sequence[int], victim: int, phase: str) -> str:
