@@ -196,6 +196,21 @@ def test_a_configuration_behind_an_equals_sign_is_replaced(tmp_path):
     assert {words[2] for words in seen} == {"--x"}
 
 
+def test_an_option_before_the_configuration_is_varied_too(tmp_path):
+    file = tmp_path / "ds=1.json"
+    file.write_text(json.dumps(CONFIG), encoding="utf-8")
+    seen: list[tuple[str, ...]] = []
+
+    def fits(words: tuple[str, ...], ranks: int) -> Rehearsal:
+        seen.append(words)
+        return rehearsal(rank(), ranks=ranks)
+
+    search(read(["train.py", "--ckpt", str(file), "--x"], 1), fits, options={"--ckpt": ["off", "on"]})
+    assert {words[-1] for words in seen} == {"--x"}
+    assert {words[1:-2] for words in seen} == {(), ("--ckpt",)}
+    assert all(words[-2].endswith("/config.json") for words in seen)
+
+
 def test_a_node_with_too_little_host_memory_does_not_suit(program):
     result = search(program(8), Formula(parameters=1), host=11 * GIB)  # a rank of these records needs 12 GiB
     assert result.cheapest is None

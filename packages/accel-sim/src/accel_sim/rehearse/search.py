@@ -87,7 +87,7 @@ class Result:
 def read(words: Sequence[str], ranks: int) -> Program:
     """Return the program with the DeepSpeed configuration that one of its words names, also as `--option=file`."""
     for at, word in enumerate(words):
-        path = Path(word.partition("=")[2] if word.startswith("-") and "=" in word else word)
+        path = Path(_parts(word)[1])
         try:
             if path.suffix == ".json" and path.stat().st_size <= _LARGEST_CONFIG:
                 config = json.loads(path.read_text(encoding="utf-8"))
@@ -261,8 +261,8 @@ class _Search:
             steps = min(config["gradient_accumulation_steps"], _ACCUMULATED)
             config["gradient_accumulation_steps"] = steps
             config["train_batch_size"] = steps * setting.micro_batch * setting.ranks
-        words = _with_options(self.program.words, setting.options)
-        kept = self._kept(words, setting.ranks, config)
+        words, at = self.program.words, self.program.at
+        kept = self._kept(_with_options(words, setting.options), setting.ranks, config)
         if kept is not None and kept.is_file():
             try:
                 return Rehearsal.from_json(kept.read_text(encoding="utf-8"), str(kept))
@@ -272,9 +272,8 @@ class _Search:
             if self.program.config is not None:
                 file = Path(folder) / "config.json"
                 file.write_text(json.dumps(config), encoding="utf-8")
-                option, sign, _ = words[self.program.at].rpartition("=")
-                words = (*words[: self.program.at], f"{option}{sign}{file}", *words[self.program.at + 1 :])
-            rehearsal = self.rehearse(words, setting.ranks)
+                words = (*words[:at], f"{_parts(words[at])[0]}{file}", *words[at + 1 :])
+            rehearsal = self.rehearse(_with_options(words, setting.options), setting.ranks)
         if kept is not None and rehearsal.verdict in ("fits", "does not fit"):
             kept.parent.mkdir(mode=0o700, exist_ok=True)
             kept.write_text(rehearsal.to_json(), encoding="utf-8")
@@ -286,7 +285,7 @@ class _Search:
             return None
         digest = hashlib.sha256(json.dumps([self.key, words, ranks, config], sort_keys=True).encode())
         for word in words:
-            path = Path(word.rpartition("=")[2])
+            path = Path(_parts(word)[1])
             if path.is_file() and path.stat().st_size <= _LARGEST_CONFIG:
                 digest.update(path.read_bytes())
         return cache_folder() / "rehearsals" / f"{digest.hexdigest()}.json"
@@ -309,8 +308,14 @@ def _number(config: Mapping[str, Any], name: str) -> int | None:
     return value if type(value) is int and value > 0 else None
 
 
+def _parts(word: str) -> tuple[str, str]:
+    """Return an option with its `=`, if it has one, and the value behind it."""
+    option, sign, value = word.partition("=") if word.startswith("-") else ("", "", word)
+    return (f"{option}=", value) if sign else ("", word)
+
+
 def _with_options(words: tuple[str, ...], options: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
-    """Return the words with options set; the place of others stays the same."""
+    """Return the words with options set."""
     for option, value in options:
         at = words.index(option) if option in words else -1
         if value == "on":
