@@ -31,6 +31,7 @@ def install(phases: Phases, labels: Labels, watch: Watch, *, fused: bool) -> Non
             vars(where)[name] = lambda *_arguments, **_options: None
     for module, change in (
         ("deepspeed.runtime.engine", functools.partial(_engine, phases, labels, watch)),
+        ("deepspeed.runtime.pipe.engine", functools.partial(_pipeline, phases)),
         ("accel_ops.kernels", _host_kernels),
         ("accel_ops.fast", _fast),
         ("accel_ops.op_builder.async_io", _files),
@@ -46,6 +47,19 @@ def _engine(phases: Phases, labels: Labels, watch: Watch, module: ModuleType) ->
     engine._take_model_step = _stepped(phases, engine._take_model_step)
     engine.save_checkpoint = _saved(phases, engine.save_checkpoint)
     engine.compile = lambda *_arguments, **_options: None
+
+
+def _pipeline(phases: Phases, module: ModuleType) -> None:
+    """End the program before a batch of which a stage would receive something."""
+    engine: Any = vars(module)["PipelineEngine"]
+    stock = engine.train_batch
+
+    @functools.wraps(stock)
+    def train_batch(*arguments: Any, **options: Any) -> Any:
+        phases.end_after(phases.steps)
+        return stock(*arguments, **options)
+
+    engine.train_batch = train_batch
 
 
 def _built(phases: Phases, labels: Labels, watch: Watch, stock: Callable[..., None]) -> Callable[..., None]:

@@ -16,7 +16,6 @@ from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
 import torch
-from torch.optim import optimizer as torch_optimizer
 
 from accel_sim.rehearse.record import PHASES
 
@@ -53,16 +52,19 @@ class Phases:
         self._now = INIT
         self._stack: list[int] = []
         self._taken: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-        self._optimizing: list[Any] = []
+        self._optimizing = False
         self._main = threading.main_thread()
 
     @contextmanager
     def inside(self, phase: int) -> Iterator[None]:
-        """Run a part of the program as a phase; within another one it belongs to that."""
-        if self._now not in (INIT, OTHER):
+        """Run a part of the program as a phase; within another one it belongs to that, except in a closure."""
+        outer = self._now
+        closure = self._optimizing and outer == STEP and phase in (FORWARD, BACKWARD)
+        if outer not in (INIT, OTHER) and not closure:
             yield
             return
-        outer = self._now
+        if phase in (FORWARD, BACKWARD):
+            self.end_after(self.steps)
         self.failed = 0, outer, ""
         self._enter(phase)
         try:
@@ -74,12 +76,17 @@ class Phases:
             for end in self.ends:
                 end(phase)
         finally:
-            self._enter(outer if phase in (INIT, CHECKPOINT) else OTHER)
+            self._enter(outer if closure or phase in (INIT, CHECKPOINT) else OTHER)
 
     def raised(self, error: BaseException) -> None:
         """Remember where an exception was raised, at its first phase or module from the inside."""
         if self.failed[0] != id(error):
             self.failed = id(error), self._now, self.paths[self._stack[-1]] if self._stack else ""
+
+    def end_after(self, steps: int) -> None:
+        """End the program if so many steps are all that were to be rehearsed."""
+        if steps >= self.limit and threading.current_thread() is self._main:
+            raise Rehearsed
 
     def step_is_taken(self) -> None:
         """Count a step of the optimizer."""
@@ -100,8 +107,9 @@ class Phases:
         self._hook_modules()
         for name in ("backward", "grad"):
             setattr(torch.autograd, name, self.wrapped(getattr(torch.autograd, name), BACKWARD))
-        torch_optimizer.register_optimizer_step_pre_hook(self._begin_optimizer)
-        torch_optimizer.register_optimizer_step_post_hook(self._end_optimizer)
+        optimizer: Any = torch.optim.Optimizer
+        stock = optimizer.profile_hook_step
+        optimizer.profile_hook_step = staticmethod(lambda step: self._step(stock(step)))
 
     def wrapped(self, function: Callable[..., Any], phase: int) -> Callable[..., Any]:
         """Return a function that is a phase."""
@@ -118,7 +126,7 @@ class Phases:
 
         # A hook of torch's does not see a module that is left by an exception, as a checkpoint's recomputation is.
         def call(module: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
-            if not stack and self._now in (INIT, OTHER):
+            if not stack and (self._now in (INIT, OTHER) or (self._optimizing and self._now == STEP)):
                 return self._forward(stock, module, *arguments, **options)
             number = module.__dict__.get(_NUMBER, 0)
             stack.append(number)
@@ -138,8 +146,6 @@ class Phases:
 
     def _forward(self, stock: Any, module: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
         """Call the outermost module."""
-        if self.steps >= self.limit and threading.current_thread() is self._main:
-            raise Rehearsed
         self.learn(module)
         if not self.steps and self._now == INIT:
             self.native.dry_begin_step()
@@ -166,17 +172,25 @@ class Phases:
             self._alike[self._numbers[path]] = self._number(alike)
         return self._numbers[path]
 
-    def _begin_optimizer(self, optimizer: Any, *_: Any) -> None:
-        self.optimizers.add(optimizer)
-        if self._now in (INIT, OTHER):
-            context = self.inside(STEP)
-            context.__enter__()
-            self._optimizing.append((optimizer, context))
+    def _step(self, stock: Callable[..., Any]) -> Callable[..., Any]:
+        """Return an optimizer's `step` that is a phase, and counts if it is no part of an engine's."""
 
-    def _end_optimizer(self, optimizer: Any, *_: Any) -> None:
-        if not self._optimizing or self._optimizing[-1][0] is not optimizer:
-            return  # a part of the step of an engine, which counts it
-        self._optimizing.pop()[1].__exit__(None, None, None)
-        self._taken[optimizer] = self._taken.get(optimizer, 0) + 1
-        if self._taken[optimizer] > self.steps:  # of several optimizers the first counts
-            self.step_is_taken()
+        @functools.wraps(stock)
+        def step(optimizer: Any, /, *arguments: Any, **options: Any) -> Any:
+            self.optimizers.add(optimizer)
+            if self._now not in (INIT, OTHER):
+                return stock(optimizer, *arguments, **options)
+            taken = self._taken.get(optimizer, 0)
+            self.end_after(taken)
+            self._optimizing = True
+            try:
+                with self.inside(STEP):
+                    result = stock(optimizer, *arguments, **options)
+            finally:
+                self._optimizing = False
+            self._taken[optimizer] = taken + 1
+            if taken >= self.steps:  # of several optimizers the first counts
+                self.step_is_taken()
+            return result
+
+        return step
