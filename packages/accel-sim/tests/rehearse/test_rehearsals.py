@@ -145,6 +145,50 @@ except torch.OutOfMemoryError:
     assert rehearsal.ranks_rehearsed[0].requested == 1 << 29
 
 
+def test_peaks_that_the_program_resets_still_count(tmp_path: Path) -> None:
+    source = """
+import torch
+kept = torch.empty(1 << 29, dtype=torch.uint8, device="npu")
+del kept
+torch.npu.empty_cache()
+torch.npu.reset_peak_memory_stats()
+"""
+    _, rehearsal, _ = rehearse(tmp_path, source, "--rank=first")
+    (rank,) = rehearsal.ranks_rehearsed
+    assert (rank.requested, rank.reserved >= rank.allocated >= 1 << 29) == (1 << 29, True)
+
+
+LOOP = """
+import torch
+weight = torch.nn.Parameter(torch.ones(70 << 20, device="npu"))
+optimizer = torch.optim.AdamW([weight], foreach=False)
+def loss():
+    print("loss", flush=True)
+    optimizer.zero_grad()
+    (found := weight.sum()).backward()
+    return found
+for step in range(10):
+    optimizer.step(loss)
+"""
+
+
+@pytest.mark.parametrize("closure", [True, False])
+def test_a_program_without_modules_ends_after_its_steps(tmp_path: Path, closure: bool) -> None:
+    source = LOOP.replace("70 <<", "1 <<")
+    source = source if closure else source.replace("optimizer.step(loss)", "loss()\n    optimizer.step()")
+    status, rehearsal, text = rehearse(tmp_path, source, "--rank=first", "--steps=2", "--output")
+    (rank,) = rehearsal.ranks_rehearsed
+    assert (status, text.count("loss\n")) == (0, 2 if closure else 3)
+    assert {"backward", "step"} <= {phase.name for phase in rank.phases}
+
+
+def test_out_of_memory_in_a_plain_optimizer_is_in_its_step(tmp_path: Path) -> None:
+    status, rehearsal, _ = rehearse(tmp_path, LOOP, "--rank=first")
+    failure = rehearsal.ranks_rehearsed[0].failure
+    assert failure is not None
+    assert (status, failure.phase, failure.source) == (3, "step", "train.py:11")
+
+
 def test_ctrl_c_gives_the_report_so_far(tmp_path: Path) -> None:
     started = tmp_path / "started"
     program, record = tmp_path / "train.py", tmp_path / "record.json"

@@ -118,18 +118,22 @@ class _Rehearsal:
         partial.rename(self.options.record)
 
     def _record(self) -> Rank:
-        stats = torch.accelerator.memory_stats()
+        # Of the ledger: the program can reset the peaks in the device's own statistics.
         peaks: dict[int, Any] = self.native.dry_peaks()
         pageable, pinned = self.native.dry_host()
         highest = max(peaks.values(), key=lambda peak: int(peak["requested"]), default=None)
+
+        def most(layer: str) -> int:
+            return max((int(peak[layer]) for peak in peaks.values()), default=0)
+
         learned = self._learned(peaks)
         return Rank(
             rank=self.options.rank,
             role=self.options.role,
             outcome=self.outcome,
-            requested=stats.get("requested_bytes.all.peak", 0),
-            allocated=stats.get("allocated_bytes.all.peak", 0),
-            reserved=stats.get("reserved_bytes.all.peak", 0),
+            requested=most("requested"),
+            allocated=most("allocated"),
+            reserved=most("reserved"),
             phases=tuple(self._phase(number, peak, learned) for number, peak in sorted(peaks.items())),
             timeline=_thinned(self.phases.timeline),
             largest=self._places(highest, learned) if highest else (),
