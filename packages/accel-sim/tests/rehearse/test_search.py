@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from accel_sim.rehearse.record import Failure, Rehearsal
+from accel_sim.rehearse.record import Failure, Host, Rehearsal
 from accel_sim.rehearse.search import Program, Setting, changed, lines, read, search, table
 
 from .records import GIB, rank, rehearsal
@@ -209,6 +210,32 @@ def test_an_option_before_the_configuration_is_varied_too(tmp_path):
     assert {words[-1] for words in seen} == {"--x"}
     assert {words[1:-2] for words in seen} == {(), ("--ckpt",)}
     assert all(words[-2].endswith("/config.json") for words in seen)
+
+
+def test_less_offload_is_tried_where_the_host_is_too_small_for_more(program):
+    formula = Formula(parameters=1)
+
+    def with_host(words: tuple[str, ...], ranks: int) -> Rehearsal:
+        found = formula(words, ranks)
+        offloads = "offload_optimizer" in formula.configs[-1]["zero_optimization"]
+        host = Host(pageable=(100 if offloads else 1) * GIB)
+        return replace(found, ranks_rehearsed=(replace(found.ranks_rehearsed[0], host=host),))
+
+    result = search(program(1), with_host, host=11 * GIB)
+    assert result.cheapest == Setting(1, 0, "none", 4)
+
+
+def test_stages_that_the_program_does_not_support_are_left_out(program):
+    formula = Formula(parameters=16)
+
+    def pipeline(words: tuple[str, ...], ranks: int) -> Rehearsal:
+        found = formula(words, ranks)
+        if formula.configs[-1]["zero_optimization"]["stage"] < 2:
+            return found
+        return rehearsal(rank(outcome="failed", failure=Failure("error", "no ZeRO 2")), ranks=ranks)
+
+    result = search(program(8), pipeline, bound=40)
+    assert result.cheapest == Setting(1, 1, "optimizer", 4)
 
 
 def test_a_node_with_too_little_host_memory_does_not_suit(program):

@@ -124,7 +124,8 @@ def _search(request: job.Request, args: argparse.Namespace) -> int:
     sys.stdout.write(search.table(result))
     if result.cheapest is not None:
         return 0
-    return max((tried.rehearsal.exit_status for tried in result.tried), default=1)
+    # 3 also if all fit their devices and none its host.
+    return max((tried.rehearsal.exit_status for tried in result.tried), default=1) or 3
 
 
 def _circumstances(request: job.Request) -> str:

@@ -177,7 +177,7 @@ class _Search:
 
     def __post_init__(self) -> None:
         self.result = Result(self.program)
-        self._known: dict[Setting, bool] = {}
+        self._known: dict[Setting, Rehearsal] = {}
         values = itertools.product(*self.options.values())
         self._words = [tuple(zip(self.options, chosen, strict=True)) for chosen in values]
         self._zero = [(None, "none")] if self.program.config is None else list(_zero_settings())
@@ -215,18 +215,39 @@ class _Search:
         return None
 
     def _fewest_ranks(self) -> int | None:
-        """Return the fewest ranks on which the leanest setting fits, by bisection."""
+        """Return the fewest ranks on which a leanest setting fits, by bisection."""
         counts = sorted({self.program.ranks >> shift for shift in range(self.program.ranks.bit_length())})
         low, high = 0, len(counts)
         while low < high:
             middle = (low + high) // 2
-            stage, offload = self._zero[-1]
-            sizes = self._sizes(Setting(counts[middle], stage, offload, options=self._words[-1]))
-            if sizes and self._fits(sizes[-1]):
+            if self._leanest_fits(counts[middle]):
                 high = middle
             else:
                 low = middle + 1
         return counts[low] if low < len(counts) else None
+
+    def _leanest_fits(self, ranks: int) -> bool:
+        """Return whether the leanest setting fits that neither fails nor needs more than the host has."""
+        beyond_host: set[str] = set()
+        sizes = self._sizes(Setting(ranks, options=self._words[-1]))
+        for stage, offload in reversed(self._zero.copy() if sizes else []):
+            setting = replace(sizes[-1], stage=stage, offload=offload)
+            if offload in beyond_host:
+                continue
+            if self._fits(setting):
+                return True
+            verdict = self._known[setting].verdict
+            if verdict == "does not fit":
+                return False
+            if verdict == "fits":
+                beyond_host.add(offload)
+                continue
+            plain = replace(setting, stage=self._zero[0][0], offload="none")
+            self._fits(plain)
+            if self._known[plain].verdict == "failed":
+                return False
+            self._zero.remove((stage, offload))  # the program runs, but not with this
+        return False
 
     def _sizes(self, group: Setting) -> list[Setting]:
         """Return the group's settings from the largest micro-batch, without those that change the global batch."""
@@ -246,8 +267,8 @@ class _Search:
                 self.say(message)
             if rehearsal.verdict == "stopped" or self._only_fails():
                 raise _Bound
-            self._known[setting] = self.suits(rehearsal)
-        return self._known[setting]
+            self._known[setting] = rehearsal
+        return self.suits(self._known[setting])
 
     def _only_fails(self) -> bool:
         """Return whether the program itself is broken: it failed twice, and nothing else was seen."""
