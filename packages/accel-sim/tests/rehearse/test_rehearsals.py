@@ -189,6 +189,24 @@ def test_out_of_memory_in_a_plain_optimizer_is_in_its_step(tmp_path: Path) -> No
     assert (status, failure.phase, failure.source) == (3, "step", "train.py:11")
 
 
+def test_what_is_not_computed_is_zero_and_the_reserve_is_not_free(tmp_path: Path) -> None:
+    source = """
+import torch
+import torch.distributed as dist
+dirty = [torch.full((50_000,), 7, dtype=torch.int32) for _ in range(20)]
+del dirty
+assert torch.zeros(50_000, dtype=torch.int32, device="npu").cpu().max() == 0
+free, total = torch.npu.mem_get_info()
+assert total - free == 256 << 20, total - free
+dist.init_process_group()
+part = torch.empty(4, device="npu")
+dist.scatter(part, [part] * 4 if dist.get_rank() == 0 else None)
+"""
+    status, rehearsal, text = rehearse(tmp_path, source, "--reserve=254MiB")
+    assert status == 0, text
+    assert [rank.unanswered for rank in rehearsal.ranks_rehearsed] == [0, 1]
+
+
 def test_ctrl_c_gives_the_report_so_far(tmp_path: Path) -> None:
     started = tmp_path / "started"
     program, record = tmp_path / "train.py", tmp_path / "record.json"

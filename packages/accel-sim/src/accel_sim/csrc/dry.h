@@ -93,7 +93,7 @@ class Ledger {
   void add(Key key, int64_t bytes, int place, size_t allocated, size_t reserved);
   void drop(Key key, int64_t bytes, size_t allocated, size_t reserved);
   void relabel(Key from, Key to, int64_t bytes);
-  void enter(int phase);  // what is held now is the phase's first peak
+  void enter(int phase, int place);  // what is held now is the phase's first peak
   void reset_timeline();
 
   std::mutex mutex;

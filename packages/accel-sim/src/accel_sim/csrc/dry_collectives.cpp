@@ -123,7 +123,8 @@ class DryBackend final : public c10d::Backend {
   }
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions&) override {
     count("scatter", inputs.empty() ? Tensors() : inputs[0], outputs);
-    if (!inputs.empty()) copy(outputs.at(0), inputs[0].at(static_cast<size_t>(rank_)));
+    if (inputs.empty()) tape().missing++;
+    else copy(outputs.at(0), inputs[0].at(static_cast<size_t>(rank_)));
     return done(OpType::SCATTER, outputs);
   }
   WorkPtr reduce_scatter(

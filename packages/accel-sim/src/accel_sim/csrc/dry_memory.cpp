@@ -101,7 +101,9 @@ Piece* cut(Piece* piece, size_t size) {
 
 char* reserve_addresses(size_t bytes) {
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  TORCH_CHECK_WITH(OutOfMemoryError, data != MAP_FAILED, "cannot reserve ", bytes, " bytes of addresses for a rehearsal");
+  TORCH_CHECK(
+      data != MAP_FAILED, "this machine gives a rehearsal no ", bytes,
+      " bytes of addresses: check `ulimit -v` and vm.overcommit_memory");
   madvise(data, bytes, MADV_NOHUGEPAGE);
   return static_cast<char*>(data);
 }
@@ -257,6 +259,7 @@ class DryHostAllocator final : public c10::Allocator {
     const bool large = bytes >= kLarge;
     const auto before = large ? kPage : kHeader;
     auto* base = static_cast<char*>(large ? reserve_addresses(bytes + before) : c10::alloc_cpu(bytes + before));
+    if (!large) std::memset(base + before, 0, bytes);  // for results that are not computed
     const Header header{bytes, large};
     std::memcpy(base + before - sizeof header, &header, sizeof header);
     host_count().add(static_cast<int64_t>(bytes), false);
@@ -346,13 +349,14 @@ void Ledger::settle() {
   }
 }
 
-void Ledger::enter(int next) {
+void Ledger::enter(int next, int place) {
   std::lock_guard<std::mutex> lock(mutex);
   settle();
   phase = next;
   auto& peak = raise_peak();
   if (now_.total <= peak.total) return;
   peak.total = now_.total;
+  peak.place = place;
   risen_[static_cast<size_t>(phase)] = true;
 }
 

@@ -178,11 +178,13 @@ void bind_dry(py::module_& m) {
   });
   m.def("dry_phase", [](int phase) {
     const auto line = current_lines().second;
+    int place = 0;
     {
       std::lock_guard<std::mutex> lock(places().mutex);
       places().program = line;
+      place = places().number_of({phase, places().module.path, 0, line, ""});
     }
-    ledger().enter(phase);
+    ledger().enter(phase, place);
   });
   m.def("dry_module", [](int path, int alike) {
     std::lock_guard<std::mutex> lock(places().mutex);

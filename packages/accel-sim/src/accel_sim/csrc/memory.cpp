@@ -204,7 +204,7 @@ class SimAllocator final : public c10::DeviceAllocator {
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
     auto& mine = account(device);
     std::lock_guard<std::mutex> lock(mine.mutex);
-    const auto held = static_cast<size_t>(mine.stats.reserved_bytes[0].current);
+    const auto held = static_cast<size_t>(mine.stats.reserved_bytes[0].current) + dry().reserve;
     return {config().capacity - std::min(held, config().capacity), config().capacity};
   }
 
