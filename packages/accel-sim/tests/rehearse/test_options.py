@@ -50,11 +50,13 @@ def test_record_page_and_terminal_have_the_same_verdict(tmp_path: Path, program:
     assert f"<title>accel rehearse: {verdict}</title>" in html.read_text(encoding="utf-8")
 
 
-def test_a_search_finds_the_fewest_ranks_and_the_first_value_that_fits(program: str) -> None:
+def test_a_search_finds_the_fewest_ranks_and_the_first_value_that_fits(tmp_path: Path, program: str) -> None:
+    record = tmp_path / "cheapest.json"
     done = accel(
         "npu", "--memory=1GiB", "--reserve=0", "--ranks=8", "--rank=first", "--search", "--fresh",
-        "--vary=--mib=3000,1500", "--", program, "--mib", "1",
+        "--vary=--mib=3000,1500", f"--json={record}", "--", program, "--mib", "1",
     )  # fmt: skip
+    assert Rehearsal.from_json(record.read_text(encoding="utf-8")).ranks == 2
     assert done.returncode == 0, done.stderr
     assert (
         "cheapest that fits: 2 ranks, --mib 1500\nto change:\n  ranks: 8 -> 2\n  --mib 1500\n" in done.stdout
@@ -84,6 +86,8 @@ def test_two_records_are_compared(tmp_path: Path) -> None:
         (["--host-memory=lots", "--search"], "--host-memory 'lots'"),
         (["--json=/no/such/folder/a.json"], "/no/such/folder/a.json"),
         (["--html=/"], "/"),
+        (["--per-node=0"], "--per-node 0"),
+        (["--reserve=" + "9" * 400], "--reserve '999"),
     ],
 )
 def test_bad_options_are_named_before_anything_runs(program: str, words: list[str], found: str) -> None:
@@ -94,8 +98,9 @@ def test_bad_options_are_named_before_anything_runs(program: str, words: list[st
 
 
 def test_a_launcher_is_not_rehearsed(program: str) -> None:
-    done = accel("npu:910b-64", "--", "torchrun", "--nproc-per-node", "8", program)
-    assert "expected: the script without its launcher, for which --ranks stands" in done.stderr
+    for launcher in (["/usr/bin/torchrun"], ["-m", "torch.distributed.run"]):
+        done = accel("npu:910b-64", "--", *launcher, "--nproc-per-node", "8", program)
+        assert "expected: the script without its launcher, for which --ranks stands" in done.stderr
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "\x1b[2J"])

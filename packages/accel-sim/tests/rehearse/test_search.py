@@ -145,6 +145,22 @@ def test_a_result_is_kept_by_the_contents_of_what_it_depends_on(program, tmp_pat
     assert len(third.words) == len(first.words)
 
 
+def test_a_result_depends_on_the_models_configuration_and_the_module(tmp_path, monkeypatch):
+    monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "jobs").mkdir()
+    seen: list[int] = []
+
+    def fits(_words: tuple[str, ...], ranks: int) -> Rehearsal:
+        seen.append(ranks)
+        return rehearsal(rank(), ranks=ranks)
+
+    for file, text in (("jobs/train.py", "pass"), ("jobs/config.json", "{}"), ("jobs/train.py", "")):
+        (tmp_path / file).write_text(text, encoding="utf-8")
+        search(read(["-m", "jobs.train", f"--model={tmp_path / 'jobs'}"], 1), fits, key="")
+    assert seen == [1, 1, 1]
+
+
 def test_a_kept_result_that_is_broken_is_rehearsed_again(program, tmp_path, monkeypatch):
     monkeypatch.setenv("ACCEL_CACHE_DIR", str(tmp_path / "cache"))
     formula = Formula(2)
@@ -174,6 +190,18 @@ def test_without_a_configuration_only_ranks_are_varied(tmp_path):
     )
     assert result.cheapest == Setting(4)
     assert "to change:\n  nothing: the job fits as it is" in table(result)
+
+
+@pytest.mark.parametrize("zero", [True, {"offload_param": "cpu"}])
+def test_values_of_another_type_in_the_configuration_are_replaced(program, zero: Any):
+    config = changed(program(8, zero_optimization=zero), Setting(8, 3, "optimizer and parameters"))
+    assert config is not None
+    offload = {"device": "cpu"}
+    assert config["zero_optimization"] == {
+        "stage": 3,
+        "offload_optimizer": offload,
+        "offload_param": offload,
+    }
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"hidden_size": 8}', "[" * 100_000])

@@ -10,6 +10,7 @@ import dataclasses
 import importlib.metadata
 import os
 import re
+import signal
 import sys
 from pathlib import Path
 
@@ -22,6 +23,12 @@ _UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "GB": 1
 _SMALLEST, _LARGEST = 64 << 20, 16 << 40
 _MOST_RANKS, _MOST_STEPS, _MOST_TRIALS = 1 << 20, 1000, 1000
 _LAUNCHERS = ("accelerate", "deepspeed", "mpirun", "srun", "torchrun")
+_LAUNCHING_MODULES = (
+    "accelerate.commands.launch",
+    "deepspeed.launcher.runner",
+    "torch.distributed.launch",
+    "torch.distributed.run",
+)
 _WHICH = ("first", "last", "stages", "all")
 
 
@@ -85,17 +92,25 @@ def run(args: argparse.Namespace) -> int:
         return 0
     request = _request(args, program)
     for file in filter(None, (args.json, args.html)):
-        folder = file.absolute().parent  # before the rehearsal, whose result would be lost
-        _check(os.access(folder, os.W_OK) and not file.is_dir(), str(file), "a file that can be written")
+        place = file if file.exists() else file.absolute().parent
+        # Before the rehearsal, whose result would be lost.
+        _check(os.access(place, os.W_OK) and not file.is_dir(), str(file), "a file that can be written")
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:  # else the rank would go on
+            signal.signal(number, signal.default_int_handler)
     if args.search:
         return _search(request, args)
     rehearsal = job.rehearse(request, _say)
+    _write(rehearsal, args)
+    sys.stdout.write(report.terminal(rehearsal))
+    return rehearsal.exit_status
+
+
+def _write(rehearsal: Rehearsal, args: argparse.Namespace) -> None:
     if args.json:
         args.json.write_text(rehearsal.to_json(), encoding="utf-8")
     if args.html:
         args.html.write_text(page.html(rehearsal), encoding="utf-8")
-    sys.stdout.write(report.terminal(rehearsal))
-    return rehearsal.exit_status
 
 
 def _search(request: job.Request, args: argparse.Namespace) -> int:
@@ -123,6 +138,7 @@ def _search(request: job.Request, args: argparse.Namespace) -> int:
     )
     sys.stdout.write(search.table(result))
     if result.cheapest is not None:
+        _write(next(each.rehearsal for each in result.tried if each.setting == result.cheapest), args)
         return 0
     # 3 also if all fit their devices and none its host.
     return max((tried.rehearsal.exit_status for tried in result.tried), default=1) or 3
@@ -134,7 +150,7 @@ def _circumstances(request: job.Request) -> str:
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         versions.append(importlib.metadata.version("deepspeed"))
     parts = dataclasses.replace(request, program=(), ranks=1, environment={})
-    return repr((SCHEMA, versions, parts))
+    return repr((SCHEMA, versions, parts, job.grows(request)))
 
 
 def _compare(files: list[Path]) -> int:
@@ -159,15 +175,15 @@ def _split(args: argparse.Namespace) -> tuple[str, ...]:
 def _request(args: argparse.Namespace, program: tuple[str, ...]) -> job.Request:
     memory = _size("--memory", args.memory) if args.memory else None
     profile = profiles.profile(args.device, memory)
-    per_node = args.per_node or profile.per_node
+    per_node = args.per_node if args.per_node is not None else profile.per_node
     ranks = args.ranks if args.ranks is not None else per_node
     reserve = (
         _size("--reserve", args.reserve, smallest=0)
         if args.reserve
         else min(profile.reserve, profile.capacity // 4)
     )
-    _check(1 <= ranks <= _MOST_RANKS, f"--ranks {ranks}", f"1 to {_MOST_RANKS} ranks")
     _check(1 <= per_node <= 64, f"--per-node {per_node}", "1 to 64 ranks a node")
+    _check(1 <= ranks <= _MOST_RANKS, f"--ranks {ranks}", f"1 to {_MOST_RANKS} ranks")
     _check(1 <= args.steps <= _MOST_STEPS, f"--steps {args.steps}", f"1 to {_MOST_STEPS} steps")
     _check(reserve < profile.capacity, f"--reserve {args.reserve}", "less than the device's memory")
     which = tuple(part.strip() for part in args.rank.split(","))
@@ -175,16 +191,17 @@ def _request(args: argparse.Namespace, program: tuple[str, ...]) -> job.Request:
         known = part in _WHICH or (part.isdecimal() and int(part) < ranks)
         _check(known, f"--rank {part}", f"{', '.join(_WHICH)}, or a number below {ranks}")
     _check(bool(program), "no program", "a script behind `--`, as train.py with its arguments")
-    script = program[0]
-    _check(script not in _LAUNCHERS, script, "the script without its launcher, for which --ranks stands")
-    _check(script == "-m" or Path(script).is_file(), f"{script!r}", "a Python script, or -m and a module")
+    script, module = program[0], program[1] if program[0] == "-m" and len(program) > 1 else ""
+    launched = Path(script).name in _LAUNCHERS or module in _LAUNCHING_MODULES
+    _check(not launched, module or script, "the script without its launcher, for which --ranks stands")
+    _check(bool(module) or Path(script).is_file(), f"{script!r}", "a Python script, or -m and a module")
     return job.Request(
         profile, program, ranks, per_node, which, reserve, args.steps, not args.computed_steps, args.output
     )
 
 
 def _size(option: str, text: str, smallest: int = _SMALLEST) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]iB|GB)?", text.strip(), re.IGNORECASE)
+    match = re.fullmatch(r"(\d{1,18}(?:\.\d+)?)\s*([KMGT]iB|GB)?", text.strip(), re.IGNORECASE)
     size = int(float(match[1]) * _UNITS[(match[2] or "").upper()]) if match else -1
     _check(
         smallest <= size <= _LARGEST, f"{option} {text!r:.40}", f"{smallest >> 20} MiB to 16 TiB, as 64GiB"

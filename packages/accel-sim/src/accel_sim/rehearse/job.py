@@ -72,11 +72,13 @@ def rehearse(request: Request, say: Callable[[str], None] = lambda _text: None) 
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="accel-rehearse-") as folder:
         job = _Job(request, Path(folder), say)
-        with contextlib.suppress(KeyboardInterrupt):
+        try:
             for rank, role in job.ranks():
                 job.rehearse(rank, role)
                 if job.records[-1].outcome != "finished" or job.interrupted:
                     break
+        except KeyboardInterrupt:
+            job.interrupted = True
     return Rehearsal(
         program=request.program,
         profile=request.profile,
@@ -102,12 +104,13 @@ def _assumed(request: Request) -> tuple[str, ...]:
     ]
     if request.fused:
         sentences.append("fused optimizers allocate nothing for themselves")
-    if _grows(request):
+    if grows(request):
         sentences.append("the allocator's segments grow, as its configuration says")
     return tuple(sentences)
 
 
-def _grows(request: Request) -> bool:
+def grows(request: Request) -> bool:
+    """Return whether the program chooses segments that grow."""
     texts = (request.environment.get(name, "") for name in _ALLOCATOR)
     return any("expandable_segments:true" in text.lower() for text in texts)
 
@@ -178,7 +181,7 @@ class _Job:
             tape=str(tape),
             reserve=request.reserve,
             pad=_PADDING.get(request.profile.allocator, 0),
-            arena=request.profile.allocator == "hpu" or _grows(request),
+            arena=request.profile.allocator == "hpu" or grows(request),
             fused=request.fused,
             replay=tuple(map(str, self._tapes.values())),
         )

@@ -102,12 +102,13 @@ def changed(program: Program, setting: Setting) -> dict[str, Any] | None:
     """Return the configuration of a setting; None if the global batch cannot stay the same."""
     config = copy.deepcopy(dict(program.config or {}))
     if setting.stage is not None:
-        zero = config.setdefault("zero_optimization", {})
+        zero = config.get("zero_optimization")
+        zero = config["zero_optimization"] = zero if isinstance(zero, dict) else {}
         zero["stage"] = setting.stage
         for name, least in (("offload_optimizer", 1), ("offload_param", 2)):
             if _OFFLOADS.index(setting.offload) < least:
                 zero.pop(name, None)
-            elif zero.get(name, {}).get("device", "none") == "none":
+            elif not isinstance(zero.get(name), dict) or zero[name].get("device", "none") == "none":
                 zero[name] = {"device": "cpu"}
     micro = _number(config, "train_micro_batch_size_per_gpu")
     if micro is not None and setting.micro_batch is not None:
@@ -305,8 +306,11 @@ class _Search:
         if self.key is None:
             return None
         digest = hashlib.sha256(json.dumps([self.key, words, ranks, config], sort_keys=True).encode())
-        for word in words:
-            path = Path(_parts(word)[1])
+        module = words[1].replace(".", "/") if words[0] == "-m" else ""
+        files = [Path(f"{module}.py"), Path(module, "__main__.py")] if module else []
+        for path in (Path(_parts(word)[1]) for word in words):
+            files += sorted(path.glob("*.json")) if path.is_dir() else [path]
+        for path in files:
             if path.is_file() and path.stat().st_size <= _LARGEST_CONFIG:
                 digest.update(path.read_bytes())
         return cache_folder() / "rehearsals" / f"{digest.hexdigest()}.json"
