@@ -101,11 +101,19 @@ def test_decisions_by_results_and_compiled_code_are_noted_with_their_line(tmp_pa
     assert "rehearsed eager" in notes
 
 
+def test_a_step_has_its_collectives_also_if_it_is_the_only_one(tmp_path: Path) -> None:
+    source = TRAIN.replace("    loss =", "    import deepspeed.runtime.zero.muon.original_muon\n    loss =")
+    _, rehearsal, _ = rehearse(tmp_path, source, "--rank=first", "--steps=1")
+    (rank,) = rehearsal.ranks_rehearsed
+    assert [call.calls for call in rank.collectives if call.operation == "all_reduce"] == [4]
+    assert not any("torch.compile" in note for note in rank.notes)
+
+
 def test_a_checkpoint_is_sized_and_not_written(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     source = TRAIN.replace(
         "    optimizer.zero_grad()",
-        f"    optimizer.zero_grad()\n    torch.save(model.state_dict(), {str(path)!r})",
+        f"    optimizer.zero_grad()\n    torch.save(obj=model.state_dict(), f={str(path)!r})",
     )
     status, rehearsal, _ = rehearse(tmp_path, source, "--rank=first")
     assert status == 0
@@ -207,7 +215,8 @@ dist.scatter(part, [part] * 4 if dist.get_rank() == 0 else None)
     assert [rank.unanswered for rank in rehearsal.ranks_rehearsed] == [0, 1]
 
 
-def test_ctrl_c_gives_the_report_so_far(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_gives_the_report_so_far(tmp_path: Path, ended_by: signal.Signals) -> None:
     started = tmp_path / "started"
     program, record = tmp_path / "train.py", tmp_path / "record.json"
     program.write_text(
@@ -221,7 +230,7 @@ def test_ctrl_c_gives_the_report_so_far(tmp_path: Path) -> None:
     )  # fmt: skip
     while not started.exists() and process.poll() is None:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(ended_by)
     text, _ = process.communicate()
     assert process.returncode == 130, text
     rehearsal = Rehearsal.from_json(record.read_text())
@@ -230,11 +239,16 @@ def test_ctrl_c_gives_the_report_so_far(tmp_path: Path) -> None:
 
 
 def test_processes_of_the_program_are_named(tmp_path: Path) -> None:
-    source = "import subprocess, sys, torch\nsubprocess.run([sys.executable, '-c', 'pass'])\n"
-    _, rehearsal, _ = rehearse(tmp_path, source, "--rank=first")
-    assert any(
-        "train.py:2: that process is not rehearsed" in note for note in rehearsal.ranks_rehearsed[0].notes
-    )
+    source = """
+import multiprocessing, subprocess, sys, torch
+subprocess.run([sys.executable, '-c', 'pass'])
+multiprocessing.get_context("fork").Process(target=print).start()
+next(iter(torch.utils.data.DataLoader([1], num_workers=1)))
+"""
+    _, rehearsal, text = rehearse(tmp_path, source, "--rank=first")
+    notes = [note for note in rehearsal.ranks_rehearsed[0].notes if "that process is not rehearsed" in note]
+    assert [note.partition(" at ")[2].partition(" ")[0] for note in notes] == ["train.py:3:", "train.py:4:"]
+    assert "to spare, but no step was taken" in text
 
 
 def test_shapes_that_depend_on_data_are_listed(tmp_path: Path) -> None:

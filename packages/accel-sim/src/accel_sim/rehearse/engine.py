@@ -46,7 +46,7 @@ def _engine(phases: Phases, labels: Labels, watch: Watch, module: ModuleType) ->
     engine.__init__ = _built(phases, labels, watch, engine.__init__)
     engine._take_model_step = _stepped(phases, engine._take_model_step)
     engine.save_checkpoint = _saved(phases, engine.save_checkpoint)
-    engine.compile = lambda *_arguments, **_options: None
+    engine.compile = watch.eager
 
 
 def _pipeline(phases: Phases, module: ModuleType) -> None:
@@ -64,7 +64,7 @@ def _pipeline(phases: Phases, module: ModuleType) -> None:
 
 def _built(phases: Phases, labels: Labels, watch: Watch, stock: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(stock)
-    def init(engine: Any, *arguments: Any, **options: Any) -> None:
+    def init(engine: Any, /, *arguments: Any, **options: Any) -> None:
         with phases.inside(INIT):
             stock(engine, *arguments, **options)
             labels.engines.add(engine)

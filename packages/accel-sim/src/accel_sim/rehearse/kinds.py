@@ -109,7 +109,7 @@ def kind_of(row: tuple[Any, ...], label: int, learned: dict[tuple[Any, ...], int
         return KINDS[_BUCKETS - 1]
     if phase == BACKWARD and "AccumulateGrad" in node:
         return KINDS[_GRADIENTS - 1]
-    return KINDS[(_OTHER if phase not in (BACKWARD, STEP) else _TEMPORARIES) - 1]
+    return KINDS[(_OTHER if phase not in (INIT, BACKWARD, STEP) else _TEMPORARIES) - 1]
 
 
 def learn(rows: Iterable[tuple[tuple[Any, ...], int]]) -> dict[tuple[Any, ...], int]:

@@ -93,7 +93,7 @@ class Phases:
         self.steps += 1
         self.timeline = self.native.dry_timeline()
         self.native.dry_begin_step()
-        if self.steps == 1:
+        if self.steps == 1 < self.limit:
             self.native.dry_reset_collectives()
 
     def _enter(self, phase: int) -> None:
@@ -125,7 +125,7 @@ class Phases:
         stock, stack, native = torch.nn.Module.__call__, self._stack, self.native
 
         # A hook of torch's does not see a module that is left by an exception, as a checkpoint's recomputation is.
-        def call(module: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
+        def call(module: torch.nn.Module, /, *arguments: Any, **options: Any) -> Any:
             if not stack and (self._now in (INIT, OTHER) or (self._optimizing and self._now == STEP)):
                 return self._forward(stock, module, *arguments, **options)
             number = module.__dict__.get(_NUMBER, 0)
@@ -144,11 +144,12 @@ class Phases:
         self._call = call
         torch.nn.Module.__call__ = call  # type: ignore[method-assign]
 
-    def _forward(self, stock: Any, module: torch.nn.Module, *arguments: Any, **options: Any) -> Any:
+    def _forward(self, stock: Any, module: torch.nn.Module, /, *arguments: Any, **options: Any) -> Any:
         """Call the outermost module."""
         self.learn(module)
         if not self.steps and self._now == INIT:
             self.native.dry_begin_step()
+            self.native.dry_reset_collectives()
         with self.inside(FORWARD):
             return self._call(module, *arguments, **options)
 

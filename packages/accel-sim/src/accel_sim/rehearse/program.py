@@ -8,6 +8,7 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -43,9 +44,11 @@ class Watch:
         tensor.__bool__ = self._reading(tensor.__bool__, "decides by a result of the device")
         for name in ("item", "tolist", "__float__", "__int__", "__index__"):
             setattr(tensor, name, self._reading(getattr(tensor, name), "reads a result of the device"))
-        vars(torch).update(compile=self._eager, save=self._saving(torch.save))
+        vars(torch).update(compile=self.eager, save=self._saving(torch.save))
         module: Any = torch.nn.Module
-        module.compile = lambda *_arguments, **_options: self._compiled()
+        module.compile = self.eager
+        process: Any = BaseProcess
+        process.start = self._starting(process.start)
         register_post_import_hook(self._extensions, "torch.utils.cpp_extension")
         register_post_import_hook(self._safetensors, "safetensors.torch")
         sys.addaudithook(self._heard)
@@ -69,12 +72,11 @@ class Watch:
         return read
 
     # ------------------------------------------------------------------------------------- torch.compile
-    def _eager(self, model: Any = None, **_options: Any) -> Any:
-        self._compiled()
+    def eager(self, model: Any = None, *_arguments: Any, **_options: Any) -> Any:
+        """Return the model as it is. Libraries decorate functions that the program may never call: no note."""
+        if self._at() or sys._getframe(1).f_code.co_name != "<module>":
+            self.note("torch.compile: rehearsed eager; compiled code often needs less memory")
         return model if model is not None else lambda function: function
-
-    def _compiled(self) -> None:
-        self.note("torch.compile: rehearsed eager; compiled code often needs less memory")
 
     def _extensions(self, module: ModuleType) -> None:
         for function in ("load", "load_inline"):
@@ -94,19 +96,19 @@ class Watch:
     # --------------------------------------------------------------------------------------- checkpoints
     def _saving(self, stock: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(stock)
-        def save(value: Any, file: Any, *arguments: Any, **options: Any) -> None:
-            if isinstance(file, (str, os.PathLike)):
-                self._sized(short(str(file)), value)
-            elif _bytes(value) <= _SMALL:  # a part of a message, or of a pickle
-                stock(value, file, *arguments, **options)
+        def save(obj: Any, f: Any, *arguments: Any, **options: Any) -> None:
+            if isinstance(f, (str, os.PathLike)):
+                self._sized(short(str(f)), obj)
+            elif _bytes(obj) <= _SMALL:  # a part of a message, or of a pickle
+                stock(obj, f, *arguments, **options)
             else:
-                self._sized("a stream", value)
+                self._sized("a stream", obj)
 
         return save
 
     def _safetensors(self, module: ModuleType) -> None:
-        vars(module)["save_file"] = lambda tensors, file, *_arguments, **_options: self._sized(
-            short(str(file)), tensors
+        vars(module)["save_file"] = lambda tensors, filename, *_arguments, **_options: self._sized(
+            short(str(filename)), tensors
         )
 
     def _sized(self, name: str, value: Any) -> None:
@@ -114,11 +116,22 @@ class Watch:
 
     # ----------------------------------------------------------------------------------------- processes
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "subprocess.Popen":
-            frame = next((each for each in _frames() if is_program(each.f_code.co_filename)), None)
-            if frame is not None:
-                line = short(f"{frame.f_code.co_filename}:{frame.f_lineno}")
-                self.note(f"the program starts {arguments[0]} at {line}: that process is not rehearsed")
+        if event in ("subprocess.Popen", "os.fork"):
+            self._started(arguments[0] if arguments else "a process")
+
+    def _starting(self, stock: Callable[[BaseProcess], None]) -> Callable[[BaseProcess], None]:
+        @functools.wraps(stock)
+        def start(process: BaseProcess) -> None:
+            self._started("a process")
+            stock(process)
+
+        return start
+
+    def _started(self, what: str) -> None:
+        lines = [(frame.f_code.co_filename, frame.f_lineno) for frame in _frames()]
+        own = next((f"{file}:{number}" for file, number in lines if is_program(file)), "")
+        if own and not any("/torch/utils/data/" in file for file, _ in lines):
+            self.note(f"the program starts {what} at {short(own)}: that process is not rehearsed")
 
 
 def _frames() -> Iterator[FrameType]:
@@ -135,7 +148,8 @@ def _bytes(value: Any) -> int:
     def visit(each: Any) -> None:
         if isinstance(each, torch.Tensor):
             local = getattr(each, "_local_tensor", each)
-            storages[local.untyped_storage()._cdata] = local.numel() * local.element_size()
+            storage = local.untyped_storage()
+            storages[storage._cdata] = storage.nbytes()
         elif isinstance(each, dict):
             for item in each.values():
                 visit(item)

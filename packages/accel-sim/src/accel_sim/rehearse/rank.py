@@ -208,11 +208,10 @@ def _run(command: list[str]) -> None:
     """Run a script, or a module after `-m`, as Python does."""
     if command[0] == "-m":
         sys.argv = command[1:]
-        sys.path.insert(0, "")
         runpy.run_module(command[1], run_name="__main__", alter_sys=True)
     else:
         sys.argv = command
-        sys.path.insert(0, str(Path(command[0]).resolve().parent))
+        sys.path[0] = str(Path(command[0]).resolve().parent)
         runpy.run_path(command[0], run_name="__main__")
 
 

@@ -27,7 +27,8 @@ def verdict(rehearsal: Rehearsal) -> str:
     """Return the verdict in one sentence."""
     rank = rehearsal.fullest
     if rehearsal.verdict == "fits":
-        return f"fits with {size(rehearsal.spare)} to spare"
+        trained = any(rank.timeline for rank in rehearsal.ranks_rehearsed)
+        return f"fits with {size(rehearsal.spare)} to spare{'' if trained else ', but no step was taken'}"
     if rehearsal.verdict == "stopped":
         return "stopped before the end: what follows is what was seen until then"
     if rehearsal.verdict == "failed":
