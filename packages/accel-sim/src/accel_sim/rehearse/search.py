@@ -181,7 +181,8 @@ class _Search:
         self._known: dict[Setting, Rehearsal] = {}
         values = itertools.product(*self.options.values())
         self._words = [tuple(zip(self.options, chosen, strict=True)) for chosen in values]
-        self._zero = [(None, "none")] if self.program.config is None else list(_zero_settings())
+        plain: list[tuple[int | None, str]] = [(None, "none")]
+        self._zero = plain if self.program.config is None else list(_zero_settings())
         self._micro = _micro_batches(self.program.config or {})
 
     def cost(self, setting: Setting) -> tuple[int, ...]:
