@@ -140,6 +140,18 @@ def test_options_that_make_no_job_are_errors(tmp_path: Path, options: list[str],
     assert found in done.stderr
 
 
+def test_too_few_addresses_on_this_machine_are_no_verdict(tmp_path: Path) -> None:
+    source = """
+import resource, torch
+resource.setrlimit(resource.RLIMIT_AS, (64 << 30, 64 << 30))
+torch.ones(1, device="npu")
+"""
+    status, rehearsal, _ = rehearse(tmp_path, source, "--rank=first")
+    failure = rehearsal.ranks_rehearsed[0].failure
+    assert failure is not None
+    assert (status, "ulimit -v" in failure.message) == (1, True)
+
+
 def test_a_program_may_handle_out_of_memory(tmp_path: Path) -> None:
     source = """
 import torch
@@ -249,6 +261,18 @@ next(iter(torch.utils.data.DataLoader([1], num_workers=1)))
     notes = [note for note in rehearsal.ranks_rehearsed[0].notes if "that process is not rehearsed" in note]
     assert [note.partition(" at ")[2].partition(" ")[0] for note in notes] == ["train.py:3:", "train.py:4:"]
     assert "to spare, but no step was taken" in text
+
+
+def test_segments_that_grow_need_no_whole_range_of_addresses(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    source = """
+import torch
+parts = [torch.empty(100 << 20, dtype=torch.uint8, device="npu") for _ in range(10)]
+del parts[::2]
+torch.empty(400 << 20, dtype=torch.uint8, device="npu")
+"""
+    status, rehearsal, _ = rehearse(tmp_path, source, "--rank=first")
+    assert (status, rehearsal.ranks_rehearsed[0].requested) == (0, 1000 << 20)
 
 
 def test_shapes_that_depend_on_data_are_listed(tmp_path: Path) -> None:

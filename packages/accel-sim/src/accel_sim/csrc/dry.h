@@ -51,7 +51,7 @@ class CachingModel {
     }
   };
   using Pool = std::set<Piece*, Less>;
-  // The pages of one stream's arena.
+  // The pages of an arena, which belongs to one stream.
   struct Arena {
     Piece* first = nullptr;
     std::vector<bool> mapped;
@@ -60,11 +60,11 @@ class CachingModel {
   Pool& pool(bool small) { return small ? small_ : large_; }
   Piece* find(size_t size, int64_t stream, bool small, size_t limit);
   Piece* new_segment(size_t size, int64_t stream, bool small, size_t limit);
-  Arena& arena_of(int64_t stream, bool small);
+  Piece* new_arena(int64_t stream, bool small);
   bool map_pages(Piece* piece, size_t size, size_t limit);
   void unmap_free_pages();
   Pool small_, large_;
-  std::map<std::pair<int64_t, bool>, Arena> arenas_;
+  std::map<char*, Arena> arenas_;  // by their first addresses
 };
 
 // Addresses whose pages read as zero and are committed when they are written.

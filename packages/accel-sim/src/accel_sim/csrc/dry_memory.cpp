@@ -133,10 +133,13 @@ Piece* CachingModel::take(size_t bytes, int64_t stream, size_t limit) {
 // A piece that is large enough, out of its pool.
 Piece* CachingModel::find(size_t size, int64_t stream, bool small, size_t limit) {
   auto& mine = pool(small);
-  if (dry().arena) arena_of(stream, small);
   Piece key{nullptr, size, stream, small};
-  const auto at = mine.lower_bound(&key);
-  if (at == mine.end() || (*at)->stream != stream) return new_segment(size, stream, small, limit);
+  auto at = mine.lower_bound(&key);
+  if (at == mine.end() || (*at)->stream != stream) {
+    if (!dry().arena) return new_segment(size, stream, small, limit);
+    if (size > limit) return nullptr;
+    at = mine.insert(new_arena(stream, small)).first;
+  }
   auto* piece = *at;
   if (dry().arena && !map_pages(piece, size, limit)) {
     retries++;
@@ -148,7 +151,6 @@ Piece* CachingModel::find(size_t size, int64_t stream, bool small, size_t limit)
 }
 
 Piece* CachingModel::new_segment(size_t size, int64_t stream, bool small, size_t limit) {
-  if (dry().arena) return nullptr;  // larger than all addresses of the arena
   const size_t segment = small ? kSmallSegment : size < kMinLargeRequest ? kLargeSegment : up(size, kRoundLarge);
   if (reserved + segment > limit) {
     retries++;
@@ -160,20 +162,17 @@ Piece* CachingModel::new_segment(size_t size, int64_t stream, bool small, size_t
   return new Piece{addresses().take(segment), segment, stream, small};
 }
 
-CachingModel::Arena& CachingModel::arena_of(int64_t stream, bool small) {
-  auto& arena = arenas_[{stream, small}];
-  if (!arena.first) {
-    const auto bytes = up(config().capacity, kLargeSegment);
-    arena.page = small ? kSmallSegment : kLargeSegment;
-    arena.mapped.resize(bytes / arena.page + 1);
-    arena.first = new Piece{addresses().take(bytes), bytes, stream, small};
-    pool(small).insert(arena.first);
-  }
-  return arena;
+// Another one of the same stream is made when no range of addresses is long enough.
+Piece* CachingModel::new_arena(int64_t stream, bool small) {
+  const auto bytes = up(config().capacity, kLargeSegment);
+  auto* first = new Piece{addresses().take(bytes), bytes, stream, small};
+  const auto page = small ? kSmallSegment : kLargeSegment;
+  arenas_[first->data] = {first, std::vector<bool>(bytes / page + 1), page};
+  return first;
 }
 
 bool CachingModel::map_pages(Piece* piece, size_t size, size_t limit) {
-  auto& arena = arena_of(piece->stream, piece->small);
+  auto& arena = std::prev(arenas_.upper_bound(piece->data))->second;
   const auto offset = static_cast<size_t>(piece->data - arena.first->data);
   const size_t begin = offset / arena.page, end = up(offset + size, arena.page) / arena.page;
   size_t needed = 0;
