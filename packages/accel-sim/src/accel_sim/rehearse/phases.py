@@ -58,11 +58,10 @@ class Phases:
     @contextmanager
     def inside(self, phase: int) -> Iterator[None]:
         """Run a part of the program as a phase; within another one it belongs to that, except in a closure."""
-        outer = self._now
-        closure = self._optimizing and outer == STEP and phase in (FORWARD, BACKWARD)
-        if outer not in (INIT, OTHER) and not closure:
+        if not self._between():
             yield
             return
+        outer = self._now
         if phase in (FORWARD, BACKWARD):
             self.end_after(self.steps)
         self.failed = 0, outer, ""
@@ -76,7 +75,11 @@ class Phases:
             for end in self.ends:
                 end(phase)
         finally:
-            self._enter(outer if closure or phase in (INIT, CHECKPOINT) else OTHER)
+            self._enter(outer if outer == STEP or phase in (INIT, CHECKPOINT) else OTHER)
+
+    def _between(self) -> bool:
+        """Return whether what is called now is a phase of its own, also in the closure of an optimizer's step."""
+        return self._now in (INIT, OTHER) or (self._optimizing and self._now == STEP)
 
     def raised(self, error: BaseException) -> None:
         """Remember where an exception was raised, at its first phase or module from the inside."""
@@ -126,7 +129,7 @@ class Phases:
 
         # A hook of torch's does not see a module that is left by an exception, as a checkpoint's recomputation is.
         def call(module: torch.nn.Module, /, *arguments: Any, **options: Any) -> Any:
-            if not stack and (self._now in (INIT, OTHER) or (self._optimizing and self._now == STEP)):
+            if not stack and self._between():
                 return self._forward(stock, module, *arguments, **options)
             number = module.__dict__.get(_NUMBER, 0)
             stack.append(number)
