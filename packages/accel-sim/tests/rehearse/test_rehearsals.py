@@ -152,6 +152,19 @@ torch.ones(1, device="npu")
     assert (status, "ulimit -v" in failure.message) == (1, True)
 
 
+def test_a_program_finds_its_path_and_the_names_of_its_arguments(tmp_path: Path) -> None:
+    source = """
+import os, sys, torch
+assert os.getcwd() not in sys.path, sys.path
+class Model(torch.nn.Module):
+    def forward(self, module, stock):
+        return module + stock
+assert Model()(module=1, stock=2) == 3
+"""
+    status, _, text = rehearse(tmp_path, source, "--rank=first")
+    assert status == 0, text
+
+
 def test_a_program_may_handle_out_of_memory(tmp_path: Path) -> None:
     source = """
 import torch
