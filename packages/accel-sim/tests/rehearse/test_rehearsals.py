@@ -252,6 +252,7 @@ def test_ctrl_c_gives_the_report_so_far(tmp_path: Path, ended_by: signal.Signals
         [sys.executable, "-m", "accel_core.cli", "rehearse", "npu", "--memory=1GiB", "--ranks=4", f"--json={record}",
          "--", str(program)],
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
     )  # fmt: skip
     while not started.exists() and process.poll() is None:
         time.sleep(0.05)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import signal
 import sys
 import traceback
 from collections import defaultdict
@@ -28,6 +29,8 @@ _PLACES, _POINTS = 24, 2000
 def main() -> int:
     """Rehearse the program in this process, and write what it did."""
     options, command = Options.from_json(sys.argv[1]), sys.argv[2:]
+    # The command sends it to end the rank; a background job of a shell would ignore it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     rehearsal = _Rehearsal(options)
     rehearsal.run(command)
     rehearsal.write()
