@@ -11,7 +11,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -134,8 +133,7 @@ def _built(
     command: list[str], source: Source, target: Path, openmp: tuple[str, ...]
 ) -> subprocess.CompletedProcess[str]:
     """Return the linker's result, or that of the first unit that fails; units are compiled in parallel."""
-    folders = [*source.folders, sysconfig.get_path("include")]  # Python's, for extension modules
-    flags = [*command, *FLAGS, *openmp, *source.flags, *(f"-I{folder}" for folder in folders)]
+    flags = [*command, *FLAGS, *openmp, *source.flags, *(f"-I{folder}" for folder in source.folders)]
     with (
         tempfile.TemporaryDirectory(dir=target.parent, ignore_cleanup_errors=True) as work,
         ThreadPoolExecutor(os.cpu_count()) as pool,

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sysconfig
 import threading
@@ -37,7 +38,8 @@ DTYPES = {dtype: index for index, dtype in enumerate([*REDUCIBLE, *_OTHERS])}
 
 def source() -> native.NativeSource:
     """Return the packaged sources; in an editable install, those of the checkout."""
-    return native.NativeSource.of_package(_NAME, _PACKAGE)
+    found = native.NativeSource.of_package(_NAME, _PACKAGE)
+    return dataclasses.replace(found, flags=(*found.flags, f"-I{sysconfig.get_path('include')}"))
 
 
 @functools.cache
