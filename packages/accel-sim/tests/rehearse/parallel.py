@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -196,6 +197,7 @@ def nvme() -> None:
 PROGRAMS = {each.__name__: each for each in (pipeline, moe, fsdp2, ddp, trainer, accelerate, autotp, nvme)}
 
 if __name__ == "__main__":
+    gc.disable()  # garbage is found at other moments in the other process
     PROGRAMS[sys.argv[1]]()
     stats = torch.accelerator.memory_stats()
     peaks = {name: stats[f"{name}_bytes.all.peak"] for name in ("requested", "allocated")}
