@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
 
 import pytest
 
@@ -22,7 +21,7 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES)
-def test_example_becomes_what_it_says(rule: Rule[Any], example: Example) -> None:
+def test_example_becomes_what_it_says(rule: Rule, example: Example) -> None:
     assert port(example.before).text == example.after
     if example.torch is not None:
         assert port(example.before, "torch").text == example.torch
@@ -30,7 +29,7 @@ def test_example_becomes_what_it_says(rule: Rule[Any], example: Example) -> None
 
 @pytest.mark.parametrize(("rule", "example"), EXAMPLES)
 @pytest.mark.parametrize("target", ["deepspeed", "accel", "torch"])
-def test_example_is_found_by_its_rule_and_ported_once(rule: Rule[Any], example: Example, target: str) -> None:
+def test_example_is_found_by_its_rule_and_ported_once(rule: Rule, example: Example, target: str) -> None:
     first = port(example.before, target)
     if target == "torch" and example.torch == example.before:
         return  # torch's own call is right there
@@ -47,7 +46,7 @@ def test_target_accel_imports_from_accel_core() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-def test_rule_says_what_it_does(rule: Rule[Any]) -> None:
+def test_rule_says_what_it_does(rule: Rule) -> None:
     assert rule.summary.endswith(".")
     assert rule.levels
     if set(rule.levels) != {Level.REPORTED}:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 from enum import Enum
 
-from accel_port.syntax import Binding, Module, words
+from accel_port.syntax import Binding, Module, is_constant, words
 
 
 class Kind(Enum):
@@ -138,7 +138,9 @@ class Kinds:
         return kinds.pop() if len(kinds) == 1 else Kind.UNKNOWN
 
     def _of_name(self, node: ast.Name) -> Kind:
-        bindings = [b for b in self._module.reaching(node) if not _is_none(b.value) or b.kind == "param"]
+        bindings = [
+            b for b in self._module.reaching(node) if not is_constant(b.value, None) or b.kind == "param"
+        ]
         kinds = {self._of_binding(binding) for binding in bindings} - {Kind.NONE, Kind.ITSELF}
         return kinds.pop() if len(kinds) == 1 else Kind.UNKNOWN
 
@@ -159,7 +161,7 @@ class Kinds:
             first = function is not None and function.args.args[:1] == [binding.node]
             if first and function is not None and function.name in self._spawned:
                 return Kind.INDEX
-            if binding.value is not None and not _is_none(binding.value):
+            if binding.value is not None and not is_constant(binding.value, None):
                 return self.of(binding.value)
         return Kind.UNKNOWN
 
@@ -270,7 +272,3 @@ class Kinds:
 OPTION_OBJECTS = frozenset(
     {"args", "opt", "opts", "options", "flags", "FLAGS", "hparams", "config", "cfg", "params"}
 )
-
-
-def _is_none(value: ast.expr | None) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None

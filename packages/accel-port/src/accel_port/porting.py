@@ -81,10 +81,12 @@ def _found(context: Context) -> list[Finding]:
     stack: list[ast.AST] = [context.module.tree]
     while stack:
         node = stack.pop()
-        for rule in BY_NODE.get(type(node), ()):
+        for rule, visit in BY_NODE.get(type(node).__name__, ()):
             if node in context.done:
                 break
-            findings += rule.find(node, context)
+            context.rule = rule
+            found = visit(node, context)
+            findings += [found] if isinstance(found, Finding) else found or []
         if isinstance(node, ast.Attribute) and node in context.done and context.name(node):
             context.done.add(node.value)  # the rest of a dotted name
         stack += reversed(list(ast.iter_child_nodes(node)))
@@ -274,7 +276,8 @@ class _Imports:
         return Edit(start, end + (ending.end() if ending else 0), "")
 
     def _finding(self, statement: ast.stmt, edits: list[Edit]) -> Finding:
-        return self._context.finding(ImportRule, statement, ImportRule.summary, edits)
+        self._context.rule = ImportRule()
+        return self._context.finding(statement, edits)
 
     def _added(self, needs: set[str], edits: list[Edit]) -> list[Edit]:
         lines = self._names.missing(needs)
@@ -324,9 +327,8 @@ class _Imports:
         return None
 
 
-class ImportRule(Rule[ast.AST]):
+class ImportRule(Rule):
     """Imports of torch.cuda's names."""
 
     name = "imports"
     summary = "An import of torch.cuda's names goes, or becomes torch.amp's, when no use is left."
-    nodes = ()

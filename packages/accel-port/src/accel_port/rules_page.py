@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
 
 from accel_port.porting import ImportRule
 from accel_port.rules import RULES
@@ -63,7 +62,7 @@ def page() -> str:
     return "\n".join([_HEAD, *table, "", *sections])
 
 
-def _section(rule: Rule[Any], examples: list[Example]) -> Iterator[str]:
+def _section(rule: Rule, examples: list[Example]) -> Iterator[str]:
     yield f"## {rule.name}\n"
     yield rule.summary + "\n"
     if rule.why:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +17,11 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 def words(text: str) -> frozenset[str]:
     """Return the words of a text."""
     return frozenset(text.split())
+
+
+def is_constant(node: ast.AST | None, value: object) -> bool:
+    """Return whether an expression is this constant."""
+    return isinstance(node, ast.Constant) and node.value == value and type(node.value) is type(value)
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -110,11 +116,8 @@ class Module:
 
     def place(self, offset: int) -> tuple[int, int]:
         """Return the line (from 1) and the column in characters (from 1) of an index in the text."""
-        low, high = 0, len(self._lines) - 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._lines[middle] <= offset else (low, middle)
-        return low + 1, offset - self._lines[low] + 1
+        line = bisect_right(self._lines, offset)
+        return line, offset - self._lines[line - 1] + 1
 
     def line(self, number: int) -> str:
         """Return a line (from 1) without its end."""
@@ -223,6 +226,12 @@ class Module:
             statement = above
         return bindings
 
+    def parameter(self, call: ast.Call, where: str | int) -> ast.arg | None:
+        """Return the parameter that a call of a function of this module gives an argument for."""
+        made = [b.node for b in self.bindings(call.func)] if isinstance(call.func, ast.Name) else []
+        named = parameters(made[0].args) if len(made) == 1 and isinstance(made[0], Function) else []
+        return next((arg for at, (arg, _) in enumerate(named) if where in (at, arg.arg)), None)
+
     def uses(self, name: ast.Name) -> list[ast.Name]:
         """Return every occurrence of the variable that a name stands for."""
         owner = self.scopes[name].owner(name.id)
@@ -240,7 +249,7 @@ class Module:
             # Written for a module whose star imports, or whose exec, bring torch.
             return "torch" if node.id == "torch" else ""
         imported = {b.imported for b in bindings if b.kind == "import"}
-        rest = [b for b in bindings if b.kind != "import" and not _is_none(b.value)]
+        rest = [b for b in bindings if b.kind != "import" and not is_constant(b.value, None)]
         if len(imported) == 1 and not rest:
             return imported.pop()
         if not imported and len(bindings) == 1 and rest and rest[0].kind == "assign":
@@ -276,13 +285,7 @@ class Module:
                     stack.append((child, scope if child in outside else inner))
 
     def _bind_parameters(self, args: ast.arguments, scope: Scope) -> None:
-        positional = [*args.posonlyargs, *args.args]
-        defaults = [None] * (len(positional) - len(args.defaults)) + list(args.defaults)
-        pairs = [
-            *zip(positional, defaults, strict=True),
-            *zip(args.kwonlyargs, args.kw_defaults, strict=True),
-        ]
-        for arg, default in pairs:
+        for arg, default in parameters(args):
             scope.bindings.setdefault(arg.arg, []).append(Binding("param", arg, default))
         for extra in (args.vararg, args.kwarg):
             if extra is not None:
@@ -359,8 +362,14 @@ def _names_in(target: ast.AST) -> list[str]:
     return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
 
 
-def _is_none(value: ast.expr | None) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
+def parameters(args: ast.arguments) -> list[tuple[ast.arg, ast.expr | None]]:
+    """Return the parameters that an argument may be given for, in their order, with their defaults."""
+    positional = [*args.posonlyargs, *args.args]
+    defaults = [None] * (len(positional) - len(args.defaults)) + list(args.defaults)
+    return [
+        *zip(positional, defaults, strict=True),
+        *zip(args.kwonlyargs, args.kw_defaults, strict=True),
+    ]
 
 
 def _evaluated_outside(node: ast.AST) -> list[ast.AST]:

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import ast
+from collections.abc import Callable
 from typing import Any
 
 from accel_port.rules import comparisons, devices, other, placement, runtime, tensors, training
-from accel_port.rules.base import Rule
+from accel_port.rules.base import Context, Found, Rule
 
-RULES: tuple[Rule[Any], ...] = (
+RULES: tuple[Rule, ...] = (
     devices.Ternary(),
     devices.MapLocation(),
     tensors.TypedTensor(),
@@ -37,7 +37,8 @@ RULES: tuple[Rule[Any], ...] = (
     runtime.RuntimeFunction(),
 )
 
-BY_NODE: dict[type[ast.AST], list[Rule[Any]]] = {}
+#: For each type of nodes the rules that look at it, and their methods.
+BY_NODE: dict[str, list[tuple[Rule, Callable[[Any, Context], Found]]]] = {}
 for _rule in RULES:
-    for _type in _rule.nodes:
-        BY_NODE.setdefault(_type, []).append(_rule)
+    for _method in (name for name in dir(_rule) if name.startswith("visit_")):
+        BY_NODE.setdefault(_method.removeprefix("visit_"), []).append((_rule, getattr(_rule, _method)))

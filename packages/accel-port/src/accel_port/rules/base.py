@@ -7,10 +7,10 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar
 
 from accel_port.kinds import Kind, Kinds
 from accel_port.syntax import Module, words
@@ -132,11 +132,11 @@ _FLAG = re.compile(r"cuda|gpu", re.IGNORECASE)
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
 
+#: In them an expression needs no parentheses, and one of `and` does not either in the others.
 _LOOSE = (
     ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.If, ast.While, ast.Call, ast.keyword, ast.List, ast.Tuple,
 )  # fmt: skip
-
-
+_AROUND_AND = (*_LOOSE, ast.IfExp, ast.BoolOp, ast.Assert)
 #: What is in them may be passed by.
 _MAY_NOT_RUN = (
     ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.If, ast.IfExp, ast.BoolOp, ast.For, ast.While, ast.Try,
@@ -152,6 +152,7 @@ class Context:
         self.target = target
         self.own_names = own_names  # of cuda, is_cuda, pin_memory: methods of the program's classes
         self.kinds = Kinds(module)
+        self.rule = Rule()  # that is asked
         self.done: set[ast.AST] = set()  # nodes that a rule has dealt with
         self.opened: set[ast.AST] = set()  # f-strings that are replaced by what is in them
         self.seen: set[str] = set()  # what is reported once a file
@@ -296,32 +297,24 @@ class Context:
         at = self.module.text.index("(", self.module.span(call.func)[1]) + 1
         return Edit(at, at, f"{text}, " if call.args or call.keywords else text)
 
-    def settle(self, *nodes: ast.AST) -> None:
-        """Add nodes to those that are dealt with; of a dotted name with what stands before its last dot."""
-        for node in nodes:
-            self.done.update([node, *([node.value] if isinstance(node, ast.Attribute) else [])])
-
-    def report(
-        self, rule: Rule[Any], node: ast.AST, message: str, advice: str = "", group: str = ""
-    ) -> Finding:
-        """Return a finding that changes nothing."""
-        return self.finding(rule, node, message, advice=advice, group=group)
+    def take(self, *nodes: ast.AST) -> None:
+        """Add nodes with everything in them to those that are dealt with."""
+        self.done.update(part for node in nodes for part in ast.walk(node))
 
     def finding(
         self,
-        rule: Rule[Any] | type[Rule[Any]],
         node: ast.AST,
-        message: str,
         edits: Iterable[Edit] = (),
         level: Level | None = None,
         advice: str = "",
+        message: str = "",
         group: str = "",
     ) -> Finding:
-        """Return a finding; what the edits need to be imported is read from their text."""
+        """Return what the rule finds at a node; what the edits need to be imported is read from their text."""
         edits = tuple(edits)
+        self.done.add(node)
         start, end = self.module.span(node)
-        if level is None:
-            level = Level.REWRITTEN if edits else Level.REPORTED
+        level = level or (Level.REWRITTEN if edits else Level.REPORTED)
         written = " ".join(edit.text for edit in edits)
         needs = set()
         if self.target.accelerator in written:
@@ -330,10 +323,48 @@ class Context:
             needs.add("torch")
         if "accel_core." in written:
             needs.add("accel_core")
-        found = Finding(rule.name, level, start, end, message, advice, edits, frozenset(needs), group)
+        message = message or self.rule.summary
+        found = Finding(self.rule.name, level, start, end, message, advice, edits, frozenset(needs), group)
         if edits and self._in_format_string(node) and not self._safe_in_format_string(node, edits):
             return found.left("the position inside of the f-string is not certain: rewrite it by hand")
         return found
+
+    def rewrite(
+        self,
+        node: ast.AST,
+        text: str,
+        level: Level | None = None,
+        advice: str = "",
+        message: str = "",
+        group: str = "",
+    ) -> Finding:
+        """Return the finding that replaces a node."""
+        return self.finding(node, [self.edit(node, text)], level, advice, message, group)
+
+    def report(self, node: ast.AST, message: str, advice: str = "", group: str = "") -> Finding:
+        """Return a finding that changes nothing."""
+        return self.finding(node, advice=advice, message=message, group=group)
+
+    def only_on_device(self, node: ast.AST, edits: Iterable[Edit]) -> list[Edit]:
+        """Return the edits that make a condition false on the CPU."""
+        loose = isinstance(self.parent(node), _AROUND_AND)
+        before, after = ("", "") if loose else ("(", ")")
+        return merged([*self.around(node, f"{before}{self.target.has_device} and ", after), *edits])
+
+    def called_on_device(self, call: ast.expr, edits: list[Edit], otherwise: str = "None") -> Finding:
+        """Return the finding that evaluates a call only where there is a device, as a statement or an expression."""
+        module, condition = self.module, self.target.has_device
+        statement = module.statement(call)
+        start, end = module.span(call)
+        if isinstance(statement, ast.Expr) and statement.value is call and module.alone(statement):
+            line = module.text[: module.span(statement)[0]]
+            indent = line[len(line.rstrip(" \t")) :]
+            step = "\t" if indent.startswith("\t") else "    "
+            before, after = f"if {condition}:{module.newline}{indent}{step}", []
+        else:
+            before, close = ("", "") if self.stands_alone(call) else ("(", ")")
+            after = [Edit(end, end, f" if {condition} else {otherwise}{close}")]
+        return self.finding(call, merged([Edit(start, start, before), *edits, *after]))
 
     def _in_format_string(self, node: ast.AST) -> bool:
         return any(isinstance(a, ast.JoinedStr) and a not in self.opened for a in self.module.ancestors(node))
@@ -444,9 +475,20 @@ def named(node: ast.expr, pattern: re.Pattern[str]) -> bool:
     return bool(pattern.search(name))
 
 
-def is_constant(node: ast.AST | None, value: object) -> bool:
-    """Return whether an expression is this constant."""
-    return isinstance(node, ast.Constant) and node.value == value and type(node.value) is type(value)
+def keyword(call: ast.Call, *names: str) -> ast.keyword | None:
+    """Return the argument of a call that has one of these names."""
+    return next((k for k in call.keywords if k.arg in names), None)
+
+
+def argument(call: ast.Call, name: str) -> ast.expr | None:
+    """Return the first argument of a call, by position or by its name."""
+    given = keyword(call, name)
+    return call.args[0] if call.args else given.value if given else None
+
+
+def unseen(call: ast.Call) -> bool:
+    """Return whether a call has arguments in a list or table that is not seen."""
+    return any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
 
 
 def merged(edits: list[Edit]) -> list[Edit]:
@@ -460,18 +502,16 @@ def merged(edits: list[Edit]) -> list[Edit]:
     return joined
 
 
-Node = TypeVar("Node", bound=ast.AST)
+Found = Finding | list[Finding] | None
 
 
-class Rule(Generic[Node]):
-    """One subject of a port. A rule sees each node of its types, outer nodes first, unless another rule took it."""
+class Rule:
+    """One subject of a port: a method `visit_X(node, context) -> Found` for each type X of nodes that it looks at.
+
+    A rule sees outer nodes first, unless another rule took them. What it has dealt with it adds to `context.done`.
+    """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     why: ClassVar[str] = ""
     levels: ClassVar[tuple[Level, ...]] = (Level.REWRITTEN,)
-    nodes: ClassVar[tuple[type[ast.AST], ...]]
-
-    def find(self, node: Node, context: Context) -> Iterator[Finding]:
-        """Yield what is found at a node, and add what is dealt with to `context.done`."""
-        raise NotImplementedError

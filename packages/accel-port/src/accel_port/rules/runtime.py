@@ -6,18 +6,27 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
-from typing import Any, TypeGuard
+from collections.abc import Iterable
 
 from accel_port.kinds import Kind
-from accel_port.rules.base import Context, Edit, Finding, Level, Rule, device_index, is_cuda_text, merged
-from accel_port.rules.comparisons import launches_kernel
+from accel_port.rules.base import (
+    Context,
+    Edit,
+    Finding,
+    Found,
+    Level,
+    Rule,
+    argument,
+    device_index,
+    is_cuda_text,
+)
+from accel_port.rules.comparisons import branch_is_harmless, launches_kernel
 from accel_port.rules.devices import DEVICE_NAME
 from accel_port.syntax import words
 from accel_port.targets import RAISE_WITHOUT_DEVICE
 
 
-class Availability(Rule[ast.AST]):
+class Availability(Rule):
     """`torch.cuda.is_available()`, false on the CPU where an accelerator's own `is_available()` is true."""
 
     name = "is-available"
@@ -26,47 +35,35 @@ class Availability(Rule[ast.AST]):
         "DeepSpeed's CPU accelerator is available, so `get_accelerator().is_available()` is true on the CPU. It is"
         " written only where the branch places tensors or waits, which changes nothing there."
     )
-    nodes = (ast.Call, ast.Attribute)
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        if isinstance(node, ast.Attribute):
-            if context.cuda_name(node) == "is_available" and not context.is_called(node):
-                context.done.add(node)
-                yield context.report(self, node, "is_available is passed on, not called", "call it there")
-            return
-        assert isinstance(node, ast.Call)
+    def visit_Attribute(self, node: ast.Attribute, context: Context) -> Found:
+        if context.cuda_name(node) != "is_available" or context.is_called(node):
+            return None
+        return context.report(node, "is_available is passed on, not called", "call it there")
+
+    def visit_Call(self, node: ast.Call, context: Context) -> Found:
         if not context.calls(node, "torch.cuda.is_available"):
-            return
-        context.done.update([node, node.func])
+            return None
+        context.done.add(node.func)
         target = context.target
         if (link := cascade(node, context)) is not None:
-            context.done.update(part for statement in link.body for part in ast.walk(statement))
+            context.take(*link.body)
             advice = "put a branch for get_accelerator() in its place, or keep the program's own choice"
-            yield context.report(self, node, "the program chooses between kinds of devices itself", advice)
-            return
+            return context.report(node, "the program chooses between kinds of devices itself", advice)
         if self._guards_graphs(node, context):
             advice = "keep it: graphs are off on other devices, and the work is run itself"
-            yield context.report(self, node, "it guards CUDA graphs, which are left", advice)
-            return
+            return context.report(node, "it guards CUDA graphs, which are left", advice)
         if self._guards_cuda_alone(node, context):
             advice = "keep it: on other devices the condition is false"
-            yield context.report(self, node, "it guards functions that only CUDA has", advice)
-            return
-        if not target.is_torch and self._harmless(node, context):
+            return context.report(node, "it guards functions that only CUDA has", advice)
+        text = target.has_device
+        if not target.is_torch and branch_is_harmless(node, context):
             text = f"{target.accelerator}.is_available()"
-        else:
-            text = target.has_device
         parent = context.parent(node)
-        tight = isinstance(parent, (ast.Compare, ast.UnaryOp, ast.Attribute, ast.BinOp, ast.Starred))
         if isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not) and "!=" in text:
-            context.done.add(parent)
-            yield context.finding(
-                self, parent, self.summary, [context.edit(parent, text.replace("!=", "=="))]
-            )
-            return
-        yield context.finding(
-            self, node, self.summary, [context.edit(node, f"({text})" if tight and " " in text else text)]
-        )
+            return context.rewrite(parent, text.replace("!=", "=="))
+        tight = isinstance(parent, (ast.Compare, ast.UnaryOp, ast.Attribute, ast.BinOp, ast.Starred))
+        return context.rewrite(node, f"({text})" if tight and " " in text else text)
 
     @staticmethod
     def _guards_graphs(node: ast.Call, context: Context) -> bool:
@@ -78,10 +75,8 @@ class Availability(Rule[ast.AST]):
                 statement.value, ast.IfExp
             )
         if isinstance(statement, ast.If) and any(part is node for part in ast.walk(statement.test)):
-            parts = [part for inner in statement.body for part in ast.walk(inner)]
-            return any(
-                context.cuda_name(part) in ("CUDAGraph", "graph", "make_graphed_callables") for part in parts
-            )
+            graphs = ("CUDAGraph", "graph", "make_graphed_callables")
+            return any(context.cuda_name(part) in graphs for part in _parts(statement.body))
         return False
 
     @staticmethod
@@ -99,7 +94,7 @@ class Availability(Rule[ast.AST]):
             if isinstance(above, ast.If | ast.IfExp) and above.test is below:
                 behind += above.body if isinstance(above, ast.If) else [above.body]
             break
-        parts = [part for root in behind for part in ast.walk(root)]
+        parts = _parts(behind)
         names = {name for part in parts if (name := context.cuda_name(part)) and context.is_called(part)}
         moves = any(
             is_cuda_text(part) or (getattr(part, "attr", "") in ("cuda", "to") and not context.name(part))
@@ -107,14 +102,9 @@ class Availability(Rule[ast.AST]):
         )
         return bool(names) and names <= CUDA_ALONE and not moves
 
-    @staticmethod
-    def _harmless(node: ast.Call, context: Context) -> bool:
-        parent = context.parent(node)
-        if isinstance(parent, ast.Assert):
-            return True
-        if isinstance(parent, ast.If) and parent.test is node:
-            return not parent.orelse and context.harmless(parent.body)
-        return False
+
+def _parts(nodes: Iterable[ast.AST]) -> list[ast.AST]:
+    return [part for node in nodes for part in ast.walk(node)]
 
 
 def cascade(node: ast.AST, context: Context) -> ast.If | None:
@@ -134,37 +124,33 @@ def cascade(node: ast.AST, context: Context) -> ast.If | None:
 _OTHER_DEVICE = re.compile(r"(?<![a-z])(mps|xpu|npu|hpu|mlu|sdaa|musa|xla|tpu|neuron)(?![a-z])")
 
 
-class CurrentDevice(Rule[ast.Call]):
+class CurrentDevice(Rule):
     """`torch.cuda.current_device()`, an index that much code uses as a device."""
 
     name = "current-device"
     summary = "`torch.cuda.current_device()` becomes a device's name where it is used as a device, an index elsewhere."
     why = "An integer means a CUDA device in `.to(0)`: it fails on the CPU, and on hpu for every rank but the first."
     levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
-    nodes = (ast.Call,)
 
-    def find(self, node: ast.Call, context: Context) -> Iterator[Finding]:
+    def visit_Call(self, node: ast.Call, context: Context) -> Found:
         if not context.calls(node, "torch.cuda.current_device"):
-            return
-        context.done.update([node, node.func])
-        use = self.use(node, context, set())
+            return None
+        context.done.add(node.func)
         index = f"{context.target.function('current_device')}()"
-        if use in ("device", "attribute"):
-            level = Level.REVIEW if use == "attribute" else None
-            advice = "check that other modules use the attribute as a device, too" if level else ""
-            edits = [context.edit(node, context.target.current_device)]
-            yield context.finding(self, node, self.summary, edits, level, advice)
-        elif use == "index":
-            yield context.finding(self, node, self.summary, [context.edit(node, index)])
-        elif use == "both":
-            message = "current_device() is used as a device and as an index: it stays an index"
-            advice = "check that each use as a device has become device_name(index)"
-            yield context.finding(self, node, message, [context.edit(node, index)], Level.REVIEW, advice)
-        else:
-            advice = (
-                "write current_device_name() where a device is meant and current_device() where an index is"
-            )
-            yield context.report(self, node, "current_device() is used out of sight", advice)
+        match self.use(node, context, set()):
+            case "device":
+                return context.rewrite(node, context.target.current_device)
+            case "attribute":
+                advice = "check that other modules use the attribute as a device, too"
+                return context.rewrite(node, context.target.current_device, Level.REVIEW, advice)
+            case "index":
+                return context.rewrite(node, index)
+            case "both":
+                message = "current_device() is used as a device and as an index: it stays an index"
+                advice = "check that each use as a device has become device_name(index)"
+                return context.rewrite(node, index, Level.REVIEW, advice, message)
+        advice = "write current_device_name() where a device is meant and current_device() where an index is"
+        return context.report(node, "current_device() is used out of sight", advice)
 
     def use(self, node: ast.AST, context: Context, seen: set[ast.AST]) -> str:
         """Return how a value is used: device, index, both, or empty if that is not known."""
@@ -178,22 +164,21 @@ class CurrentDevice(Rule[ast.Call]):
         match parent:
             case ast.Subscript() if parent.slice is node:
                 return "index"
-            case ast.BinOp() | ast.UnaryOp() | ast.FormattedValue() | ast.AugAssign():
+            case ast.BinOp() | ast.UnaryOp() | ast.FormattedValue() | ast.AugAssign() | ast.Expr():
                 return "index"
             case ast.Compare(left=left, comparators=others):
                 rest = [item for item in [left, *others] if item is not node]
-                found = {context.kinds.of(item) for item in rest}
-                return "device" if found & {Kind.DEVICE, Kind.TEXT} else "index"
+                kinds = {context.kinds.of(item) for item in rest}
+                return "device" if kinds & {Kind.DEVICE, Kind.TEXT} else "index"
             case ast.Assign(targets=[ast.Name() as name]) | ast.AnnAssign(target=ast.Name() as name):
-                return self._use_of_name(name, context, seen)
+                found = self._common(context.module.uses(name), context, seen)
+                return "" if found == "both" and len(context.module.bindings(name)) > 1 else found
             case ast.Assign(targets=[ast.Attribute(attr=name)]) if DEVICE_NAME.search(name):
                 same = [n for n in ast.walk(context.module.tree) if getattr(n, "attr", "") == name]
                 uses = {
                     self.use(n, context, seen) for n in same if isinstance(getattr(n, "ctx", None), ast.Load)
                 }
                 return "" if uses & {"index", "both"} else "attribute"
-            case ast.Expr():
-                return "index"
             case ast.IfExp() | ast.BoolOp():
                 return self.use(parent, context, seen)
             case ast.List() | ast.Tuple():
@@ -211,47 +196,22 @@ class CurrentDevice(Rule[ast.Call]):
             return "device"
         if name in ("torch.device", "torch.Generator", "torch.set_default_device") and where == 0:
             return "device"
-        if name == "torch.device":
+        if name == "torch.device" or "nvml" in (name + method).lower() or where in _INDICES:
             return "index"
-        if isinstance(call.func, ast.Name) and call.func.id in ("int", "str", "print", "range", "min", "max"):
+        if method in ("info", "debug", "warning", "format"):
             return "index"
-        if "nvml" in (name + method).lower() or where in (
-            "rank",
-            "local_rank",
-            "device_index",
-            "index",
-            "gpu_id",
-        ):
-            return "index"
-        if method in ("info", "debug", "warning", "format", "append"):
-            return "index" if method != "append" else ""
-        if isinstance(call.func, ast.Name):
-            return self._use_of_parameter(call, where, context, seen)
-        return ""
-
-    def _use_of_parameter(
-        self, call: ast.Call, where: str | int, context: Context, seen: set[ast.AST]
-    ) -> str:
-        assert isinstance(call.func, ast.Name)
-        made = [b.node for b in context.module.bindings(call.func)]
-        if len(made) != 1 or not isinstance(made[0], ast.FunctionDef):
+        if not isinstance(call.func, ast.Name):
             return ""
-        args = made[0].args
-        named = [*args.posonlyargs, *args.args, *args.kwonlyargs]
-        arg = next((a for at, a in enumerate(named) if where in (at, a.arg)), None)
-        scope = context.module.scopes[made[0]]
-        if arg is None:
+        if call.func.id in ("int", "str", "print", "range", "min", "max"):
+            return "index"
+        given = context.module.parameter(call, where)
+        function = context.module.function(given) if given is not None else None
+        if given is None or function is None:
             return ""
-        return self._common([self.use(use, context, seen) for use in scope.uses.get(arg.arg, [])])
+        return self._common(context.module.scopes[function].uses.get(given.arg, []), context, seen)
 
-    def _use_of_name(self, name: ast.Name, context: Context, seen: set[ast.AST]) -> str:
-        uses = [use for use in context.module.uses(name) if isinstance(use.ctx, ast.Load)]
-        found = self._common([self.use(use, context, seen) for use in uses])
-        return "" if found == "both" and len(context.module.bindings(name)) > 1 else found
-
-    @staticmethod
-    def _common(uses: list[str]) -> str:
-        found = set(uses) - {"seen"}
+    def _common(self, names: list[ast.Name], context: Context, seen: set[ast.AST]) -> str:
+        found = {self.use(name, context, seen) for name in names if isinstance(name.ctx, ast.Load)} - {"seen"}
         if not found:
             return "index"
         if found == {"device", "index"}:
@@ -259,7 +219,10 @@ class CurrentDevice(Rule[ast.Call]):
         return found.pop() if len(found) == 1 else ""
 
 
-class Seed(Rule[ast.Call]):
+_INDICES = words("rank local_rank device_index index gpu_id")
+
+
+class Seed(Rule):
     """Seeds of the device, which do nothing on the CPU."""
 
     name = "seed"
@@ -268,141 +231,123 @@ class Seed(Rule[ast.Call]):
         "On the CPU they did nothing; an accelerator's function would seed the CPU's generator and change its numbers."
         " After `torch.manual_seed` with the same seed that makes no difference, elsewhere a condition is written."
     )
-    nodes = (ast.Call,)
     _QUIET = ("torch.manual_seed", "random.seed", "numpy.random.seed", "torch.cuda.manual_seed")
 
-    def find(self, node: ast.Call, context: Context) -> Iterator[Finding]:
+    def visit_Call(self, node: ast.Call, context: Context) -> Found:
         name = context.cuda_name(node.func)
-        if name not in ("manual_seed", "manual_seed_all", "random.manual_seed", "random.manual_seed_all"):
-            return
+        if name.removeprefix("random.") not in ("manual_seed", "manual_seed_all"):
+            return None
         context.done.add(node.func)
-        text = context.target.function(name)
-        assert text is not None
-        edits = [context.edit(node.func, text)]
+        edits = [context.edit(node.func, str(context.target.function(name)))]
         same = not context.target.is_torch and self._follows_same_seed(node, context)
         if same or context.guarded(node):
-            yield context.finding(self, node, self.summary, edits)
-            return
-        yield guarded_statement(self, node, edits, context)
+            return context.finding(node, edits)
+        return context.called_on_device(node, edits)
 
     def _follows_same_seed(self, node: ast.Call, context: Context) -> bool:
         statement = context.module.statement(node)
         seed = ast.dump(node.args[0]) if node.args else ""
-        for earlier in reversed(context.module.block(statement)):
-            if earlier.lineno >= statement.lineno:
-                continue
-            if not isinstance(earlier, ast.Expr):
-                if not isinstance(earlier, ast.Assign):
-                    return False
-                if any(isinstance(part, ast.Call) for part in ast.walk(earlier)):
-                    return False
-                continue
-            call = earlier.value
+        block = context.module.block(statement)
+        for earlier in reversed(block[: block.index(statement)]):
+            call = earlier.value if isinstance(earlier, ast.Expr) else None
             if context.calls(call, "torch.manual_seed", "torch.random.manual_seed"):
                 assert isinstance(call, ast.Call)
                 return bool(call.args) and ast.dump(call.args[0]) == seed
-            if not isinstance(call, ast.Call) or not context.name(call.func).startswith(self._QUIET):
+            if isinstance(call, ast.Call) and context.name(call.func).startswith(self._QUIET):
+                continue
+            if not isinstance(earlier, ast.Assign) or any(isinstance(p, ast.Call) for p in ast.walk(earlier)):
                 return False
         return False
 
 
-class DeviceCount(Rule[ast.Call]):
+class DeviceCount(Rule):
     """`torch.cuda.device_count()`, 0 on the CPU where an accelerator counts NUMA nodes."""
 
     name = "device-count"
     summary = "`torch.cuda.device_count()` counts the accelerator's devices."
     why = "On the CPU it was 0; DeepSpeed's CPU accelerator counts NUMA nodes, at least 1."
     levels = (Level.REWRITTEN, Level.REVIEW)
-    nodes = (ast.Call,)
 
-    def find(self, node: ast.Call, context: Context) -> Iterator[Finding]:
+    def visit_Call(self, node: ast.Call, context: Context) -> Found:
         if not context.calls(node, "torch.cuda.device_count"):
-            return
-        context.done.update([node, node.func])
+            return None
+        context.done.add(node.func)
         target = context.target
         text = f"{target.function('device_count')}()"
-        compared = context.parent(node)
         if target.is_torch or context.guarded(node):
-            yield context.finding(self, node, self.summary, [context.edit(node, text)])
-        elif not context.may_run_on_cpu:
+            return context.rewrite(node, text)
+        if not context.may_run_on_cpu:
             message = "on the CPU device_count() is the number of NUMA nodes, where torch.cuda's was 0"
-            advice = "check what the program does with it on the CPU"
-            yield context.finding(self, node, message, [context.edit(node, text)], Level.REVIEW, advice)
-        elif self._is_over(compared, node):
+            return context.rewrite(
+                node, text, Level.REVIEW, "check what the program does with it on the CPU", message
+            )
+        compared = context.parent(node)
+        if self._is_over(compared, node):
             # False on the CPU, as the comparison with 0 was.
-            before, after = ("", "") if isinstance(context.parent(compared), _AROUND_AND) else ("(", ")")
-            edits = [
-                context.edit(node, text),
-                *context.around(compared, f"{before}{target.has_device} and ", after),
-            ]
-            yield context.finding(self, node, self.summary, merged(edits))
-        else:
-            exact = f"{text} if {target.has_device} else 0"
-            exact = exact if context.stands_alone(node) else f"({exact})"
-            yield context.finding(self, node, self.summary, [context.edit(node, exact)])
+            assert compared is not None
+            return context.finding(node, context.only_on_device(compared, [context.edit(node, text)]))
+        exact = f"{text} if {target.has_device} else 0"
+        return context.rewrite(node, exact if context.stands_alone(node) else f"({exact})")
 
     @staticmethod
-    def _is_over(compared: ast.AST | None, node: ast.Call) -> TypeGuard[ast.Compare]:
+    def _is_over(compared: ast.AST | None, node: ast.Call) -> bool:
         match compared:
-            case ast.Compare(left=left, ops=[op], comparators=[ast.Constant(value=int(least))]) if (
-                left is node
+            case ast.Compare(left=left, ops=[ast.Gt()], comparators=[ast.Constant(value=int(least))]):
+                return left is node and least >= 0
+            case ast.Compare(
+                left=left, ops=[ast.GtE() | ast.Eq()], comparators=[ast.Constant(value=int(least))]
             ):
-                return (isinstance(op, ast.Gt) and least >= 0) or (
-                    isinstance(op, (ast.GtE, ast.Eq)) and least >= 1
-                )
+                return left is node and least >= 1
         return False
 
 
-_AROUND_AND = (
-    ast.If, ast.While, ast.IfExp, ast.BoolOp, ast.Assert, ast.Assign, ast.keyword, ast.Return, ast.Call,
-)  # fmt: skip
-
-
-class Properties(Rule[ast.AST]):
+class Properties(Rule):
     """Values that an accelerator gives by functions of its own."""
 
     name = "properties"
     summary = "Total and free memory, and generators, come from the accelerator's own functions."
-    nodes = (ast.Attribute, ast.Subscript, ast.Call)
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
+    def visit_Attribute(self, node: ast.expr, context: Context) -> Found:
         own, module = context.target.accelerator, f"{context.target.torch}.get_device_module()"
+        is_torch = context.target.is_torch
         place: ast.AST = node
         match node:
             case ast.Attribute(value=ast.Call() as call, attr="total_memory") if context.calls(
                 call, "torch.cuda.get_device_properties"
             ):
                 text = f"{own}.total_memory({self._index(call, context)})"
-                if context.target.is_torch:
+                if is_torch:
                     place, text = call.func, f"{module}.get_device_properties"
             case ast.Subscript(value=value) if context.name(value) == "torch.cuda.default_generators":
                 text = f"{own}.default_generator({context.module.code(node.slice)})"
-                if context.target.is_torch:
+                if is_torch:
                     place, text = value, f"{module}.default_generators"
             case ast.Subscript(value=ast.Call() as call, slice=ast.Constant(value=0 | 1 as which)) if (
-                context.calls(call, "torch.cuda.mem_get_info") and not context.target.is_torch
+                context.calls(call, "torch.cuda.mem_get_info") and not is_torch
             ):
                 text = f"{own}.{'total' if which else 'available'}_memory({self._index(call, context)})"
-            case ast.Call() if context.calls(node, "torch.cuda.mem_get_info") and not context.target.is_torch:
+            case ast.Call() if context.calls(node, "torch.cuda.mem_get_info") and not is_torch:
                 index = self._index(node, context)
                 text = f"{own}.available_memory({index}), {own}.total_memory({index})"
                 text = text if isinstance(context.parent(node), ast.Assign) else f"({text})"
             case _:
-                return
+                return None
         for part in (node, getattr(node, "value", None)):
             context.done.update([part, *([part.func] if isinstance(part, ast.Call) else [])] if part else [])
-        yield context.finding(self, node, self.summary, [context.edit(place, text)])
+        return context.finding(node, [context.edit(place, text)])
+
+    visit_Subscript = visit_Call = visit_Attribute
 
     @staticmethod
     def _index(call: ast.Call, context: Context) -> str:
-        argument = call.args[0] if call.args else next((k.value for k in call.keywords), None)
-        if argument is None or context.calls(argument, "torch.cuda.current_device"):
+        given = call.args[0] if call.args else next((k.value for k in call.keywords), None)
+        if given is None or context.calls(given, "torch.cuda.current_device"):
             return ""
-        index = device_as_index(argument, context)
-        return context.module.code(argument) if index is None else "" if index == "None" else index
+        index = device_as_index(given, context)
+        return context.module.code(given) if index is None else "" if index == "None" else index
 
 
-class DeviceContext(Rule[ast.AST]):
+class DeviceContext(Rule):
     """`with torch.cuda.device(i):`."""
 
     name = "device-context"
@@ -412,129 +357,116 @@ class DeviceContext(Rule[ast.AST]):
         " `--target accel` writes `with accel_core.device_index(i):`; `--target deepspeed` leaves it."
     )
     levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
-    nodes = (ast.With, ast.AsyncWith)
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        assert isinstance(node, ast.With | ast.AsyncWith)
-        for call in [item.context_expr for item in node.items if item.optional_vars is None]:
-            if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
-                continue
-            name, argument = context.cuda_name(call.func), call.args[0]
-            if name not in ("device", "device_of"):
-                continue
-            index = device_as_index(argument, context)
-            if name == "device_of":
-                simple = isinstance(argument, ast.Name | ast.Attribute)
-                index = f"{context.module.code(argument)}.device.index" if simple else None
-            context.done.add(call.func)
-            kernel = launches_kernel(node.body, context)
-            if kernel is not None:
-                found = f"a context for {kernel}, which is CUDA's", "keep it"
-            elif not context.target.device_index:
-                found = "DeepSpeed's interface has no context for the current device", ADVICE[name]
-            elif index is None:
-                found = "a context for an x that may be an index or a device", ADVICE[name]
-            else:
-                context.done.update(ast.walk(argument))
-                edits = [context.edit(call, f"{context.target.device_index}({index})")]
-                yield context.finding(self, call, self.summary, edits)
-                continue
-            yield context.report(self, call, found[0], found[1])
+    def visit_With(self, node: ast.With | ast.AsyncWith, context: Context) -> Found:
+        calls = [item.context_expr for item in node.items if item.optional_vars is None]
+        return [found for call in calls if (found := self._entered(call, node.body, context))]
+
+    visit_AsyncWith = visit_With
+
+    def _entered(self, call: ast.expr, body: list[ast.stmt], context: Context) -> Finding | None:
+        if not isinstance(call, ast.Call) or len(call.args) != 1 or call.keywords:
+            return None
+        name, given = context.cuda_name(call.func), call.args[0]
+        if name not in ("device", "device_of"):
+            return None
+        index = device_as_index(given, context)
+        if name == "device_of":
+            simple = isinstance(given, ast.Name | ast.Attribute)
+            index = f"{context.module.code(given)}.device.index" if simple else None
+        context.done.add(call.func)
+        if kernel := launches_kernel(body, context):
+            return context.report(call, f"a context for {kernel}, which is CUDA's", "keep it")
+        if not context.target.device_index:
+            message = "DeepSpeed's interface has no context for the current device"
+            return context.report(call, message, ADVICE[name])
+        if index is None:
+            return context.report(call, "a context for an x that may be an index or a device", ADVICE[name])
+        context.take(given)
+        return context.rewrite(call, f"{context.target.device_index}({index})")
 
 
-def device_as_index(argument: ast.expr, context: Context) -> str | None:
+def device_as_index(given: ast.expr, context: Context) -> str | None:
     """Return the index of what torch.cuda.device takes as a device, None if it may be a device or an index."""
-    if context.calls(argument, "torch.cuda.current_device"):
+    if context.calls(given, "torch.cuda.current_device"):
         return f"{context.target.function('current_device')}()"
-    if is_cuda_text(argument):
-        return device_index(argument) or "None"
-    kind = context.kinds.of(argument)
+    if is_cuda_text(given):
+        return device_index(given) or "None"
+    kind = context.kinds.of(given)
     if kind is Kind.DEVICE:
-        return f"{context.module.code(argument)}.index"
-    return context.module.code(argument) if kind in (Kind.INDEX, Kind.NONE) else None
+        return f"{context.module.code(given)}.index"
+    return context.module.code(given) if kind in (Kind.INDEX, Kind.NONE) else None
 
 
-class RuntimeFunction(Rule[ast.AST]):
+class RuntimeFunction(Rule):
     """Every other function that both have."""
 
     name = "runtime"
     summary = "A function of torch.cuda is called on the accelerator."
     why = "The keyword for the device is `device_index` there, so the argument is passed by position."
     levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
-    nodes = (ast.Attribute, ast.Name)
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        name = context.cuda_name(node)
-        if not name or isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
-            return
-        context.done.add(node)
+    def visit_Attribute(self, node: ast.Attribute | ast.Name, context: Context) -> Found:
+        name, target = context.cuda_name(node), context.target
+        if not name or isinstance(node.ctx, (ast.Store, ast.Del)):
+            return None
         if isinstance(node, ast.Attribute):
             context.done.add(node.value)
-        text = context.target.function(name)
+        text = target.function(name)
         if text is None:
-            yield self._without_counterpart(node, name, context)
-            return
-        call = context.parent(node)
-        edits = [context.edit(node, text)]
-        level = None
-        message = self.summary
+            return self._without_counterpart(node, name, context)
         group = "streams" if name in ("current_stream", "default_stream") else ""
+        call = context.parent(node)
         if not isinstance(call, ast.Call) or call.func is not node:
             message = f"{name} is passed on, not called: the accelerator is chosen at this line"
-            yield context.finding(self, node, message, edits, Level.REVIEW, "check when the line runs", group)
-            return
-        edits += self._by_position(call, context)
+            return context.rewrite(node, text, Level.REVIEW, "check when the line runs", message, group)
+        edits = [context.edit(node, text), *self._by_position(call, context)]
+        level, message, advice = None, "", ""
         mistaken = self._device_as_index(call, name, context)
-        if mistaken is not None and not context.target.is_torch:
+        if mistaken is not None and not target.is_torch:
             level, message = Level.REVIEW, "a device is given where the accelerator expects an index"
             if isinstance(mistaken, ast.Constant):
                 context.done.add(mistaken)
                 edits.append(context.edit(mistaken, device_index(mistaken) or "None"))
             else:
-                end = context.module.span(mistaken)[1]
-                edits.append(Edit(end, end, ".index"))
-        if context.target.is_torch and name in RAISE_WITHOUT_DEVICE and not context.guarded(node):
-            yield guarded_statement(self, call, edits, context, "{}" if name == "memory_stats" else "0")
-            return
-        advice = ""
-        on_cpu = level is None and not context.guarded(node) and context.may_run_on_cpu
-        if name == "is_bf16_supported" and on_cpu and not context.target.is_torch:
-            before, after = ("", "") if isinstance(context.parent(call), _AROUND_AND) else ("(", ")")
-            edits = merged(
-                [*context.around(call, f"{before}{context.target.has_device} and ", after), *edits]
-            )
-        if name.rpartition(".")[2] in _ZERO and on_cpu:
-            level, advice = Level.REVIEW, "on the CPU it was 0, and is the process's memory now"
-        yield context.finding(self, call, message, edits, level, advice, group)
+                edits += context.around(mistaken, after=".index")
+        guarded = context.guarded(node)
+        if target.is_torch and name in RAISE_WITHOUT_DEVICE and not guarded:
+            return context.called_on_device(call, edits, "{}" if name == "memory_stats" else "0")
+        if level is None and not guarded and context.may_run_on_cpu:
+            if name == "is_bf16_supported" and not target.is_torch:
+                edits = context.only_on_device(call, edits)
+            if name.rpartition(".")[2] in _ZERO:
+                level, advice = Level.REVIEW, "on the CPU it was 0, and is the process's memory now"
+        return context.finding(call, edits, level, advice, message, group)
+
+    visit_Name = visit_Attribute
 
     @staticmethod
     def _by_position(call: ast.Call, context: Context) -> list[Edit]:
         if call.args or len(call.keywords) != 1 or call.keywords[0].arg not in ("device", "device_index"):
             return []
-        start, end = context.module.keyword_name(call.keywords[0])
-        return [Edit(start, end, "")]
+        return [Edit(*context.module.keyword_name(call.keywords[0]), "")]
 
     @staticmethod
     def _device_as_index(call: ast.Call, name: str, context: Context) -> ast.expr | None:
-        argument = (
-            call.args[0] if call.args else next((k.value for k in call.keywords if k.arg == "device"), None)
-        )
-        if argument is None or name in ("Stream", "Event", "stream", "manual_seed", "_lazy_call"):
+        given = argument(call, "device")
+        if given is None or name in ("Stream", "Event", "stream", "manual_seed", "_lazy_call"):
             return None
-        device = context.kinds.of(argument) is Kind.DEVICE or is_cuda_text(argument)
-        return argument if device and name.rpartition(".")[2] != "set_rng_state" else None
+        device = context.kinds.of(given) is Kind.DEVICE or is_cuda_text(given)
+        return given if device and name.rpartition(".")[2] != "set_rng_state" else None
 
-    def _without_counterpart(self, node: ast.AST, name: str, context: Context) -> Finding:
+    @staticmethod
+    def _without_counterpart(node: ast.AST, name: str, context: Context) -> Finding:
+        torch = context.target.torch
         if name == "OutOfMemoryError":
-            edits = [context.edit(node, f"{context.target.torch}.OutOfMemoryError")]
-            return context.finding(self, node, "torch.OutOfMemoryError is the same class (torch 2.5)", edits)
+            message = "torch.OutOfMemoryError is the same class (torch 2.5)"
+            return context.rewrite(node, f"{torch}.OutOfMemoryError", message=message)
         if context.target.is_torch and name.startswith("get_device_"):
-            edits = [context.edit(node, f"{context.target.torch}.get_device_module().{name}")]
-            return context.finding(self, node, "asked of the device's own module", edits, Level.REVIEW)
+            message = "asked of the device's own module"
+            return context.rewrite(node, f"{torch}.get_device_module().{name}", Level.REVIEW, message=message)
         advice = ADVICE.get(name.removeprefix("random.").removeprefix("memory."), _KEEP)
-        return context.report(
-            self, node, f"torch.cuda.{name} has no counterpart on every accelerator", advice
-        )
+        return context.report(node, f"torch.cuda.{name} has no counterpart on every accelerator", advice)
 
 
 _ZERO = words(
@@ -565,33 +497,3 @@ ADVICE = {
     "init": "leave it out: the accelerator is initialised at its first use",
     "is_initialized": "leave it out, or ask torch.get_device_module()",
 }
-
-
-def guarded_statement(
-    rule: Rule[Any],
-    call: ast.Call,
-    edits: list[Edit],
-    context: Context,
-    otherwise: str = "None",
-) -> Finding:
-    """Return the finding that evaluates a call only where there is a device, as a statement or an expression."""
-    module = context.module
-    statement = module.statement(call)
-    start, end = module.span(call)
-    if isinstance(statement, ast.Expr) and statement.value is call and module.alone(statement):
-        line = module.text[: module.span(statement)[0]]
-        indent = line[len(line.rstrip(" \t")) :]
-        newline = module.newline
-        step = "\t" if indent.startswith("\t") else "    "
-        head = Edit(start, start, f"if {context.target.has_device}:{newline}{indent}{step}")
-        first, rest = edits[0], edits[1:]
-        if first.start == start:
-            edits = [Edit(first.start, first.end, head.text + first.text), *rest]
-        else:
-            edits = [head, *edits]
-        return context.finding(rule, call, rule.summary, edits)
-    first, rest = edits[0], edits[1:]
-    before, after = ("", "") if context.stands_alone(call) else ("(", ")")
-    opened = Edit(first.start, first.end, before + first.text) if first.start == start else first
-    closed = Edit(end, end, f" if {context.target.has_device} else {otherwise}{after}")
-    return context.finding(rule, call, rule.summary, [opened, *rest, closed])

@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterator
 
 from accel_port.kinds import Kind
-from accel_port.rules.base import Context, Edit, Finding, Level, Rule
+from accel_port.rules.base import Context, Edit, Finding, Found, Level, Rule, unseen
 from accel_port.syntax import words
 
 _DTYPES = {
@@ -29,7 +29,7 @@ _HOST_TYPES = {dtype: {f"torch.{name}"} for name, dtype in _DTYPES.items()}
 _HOST_TYPES["float32"].add("torch.Tensor")
 
 
-class TypedTensor(Rule[ast.AST]):
+class TypedTensor(Rule):
     """`torch.cuda.FloatTensor` and its kin."""
 
     name = "typed-tensor"
@@ -39,80 +39,65 @@ class TypedTensor(Rule[ast.AST]):
         " decides the function. All uses of an alias are ported together, or none is."
     )
     levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
-    nodes = (ast.Assign, ast.Call, ast.Attribute, ast.Constant)
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        if isinstance(node, ast.Assign):
-            yield from self._alias(node, context)
-        elif isinstance(node, ast.Call):
-            yield from self._call(node, context)
-        elif isinstance(node, ast.Constant):
-            yield from self._text(node, context)
-        elif _typed(node, context) and not isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
-            context.settle(node)
-            advice = "use a dtype and a device instead of a type"
-            yield context.report(self, node, "a typed tensor, passed on as a value", advice)
+    def visit_Attribute(self, node: ast.Attribute, context: Context) -> Found:
+        if not _typed(node, context) or isinstance(node.ctx, (ast.Store, ast.Del)):
+            return None
+        context.done.add(node.value)
+        return context.report(
+            node, "a typed tensor, passed on as a value", "use a dtype and a device instead of a type"
+        )
 
-    def _call(self, node: ast.Call, context: Context) -> Iterator[Finding]:
+    def visit_Constant(self, node: ast.Constant, context: Context) -> Found:
+        if not _named(node):
+            return None
+        return context.report(node, "the name of a typed tensor of CUDA", "use a dtype and a device")
+
+    def visit_Call(self, node: ast.Call, context: Context) -> Found:
         dtype = _typed(node.func, context)
-        device = context.target.device
+        torch, device = context.target.torch, context.target.device
         if dtype is not None:
-            context.settle(node.func)
-            settings = f"dtype={context.target.torch}.{dtype}, device={device}"
-            edits = self._made(node, settings, context)
-            if edits is None:
-                advice = "sizes: torch.empty(sizes, …); values: torch.tensor(values, …)"
-                yield context.report(self, node, "an argument that may be sizes or values", advice)
-            else:
-                yield context.finding(self, node, self.summary, edits)
-            return
+            context.take(node.func)
+            edits = self._made(node, f"dtype={torch}.{dtype}, device={device}", context)
+            if edits is not None:
+                return context.finding(node, edits)
+            advice = "sizes: torch.empty(sizes, …); values: torch.tensor(values, …)"
+            return context.report(node, "an argument that may be sizes or values", advice)
         match node:
             case ast.Call(func=ast.Attribute(attr="type") as func, args=[wanted], keywords=[]):
-                dtype = _typed(wanted, context) or _named(wanted)
-                if dtype is not None:
-                    context.done.update(ast.walk(wanted))
-                    edits = self._moved(node, func, f"{device}, {context.target.torch}.{dtype}", context)
-                    yield context.finding(self, node, self.summary, edits)
+                if dtype := _typed(wanted, context) or _named(wanted):
+                    context.take(wanted)
+                    return context.finding(
+                        node, self._moved(node, func, f"{device}, {torch}.{dtype}", context)
+                    )
+        return None
 
-    def _text(self, node: ast.Constant, context: Context) -> Iterator[Finding]:
-        if _named(node):
-            context.done.add(node)
-            yield context.report(self, node, "the name of a typed tensor of CUDA", "use a dtype and a device")
-
-    def _alias(self, node: ast.Assign, context: Context) -> Iterator[Finding]:
+    def visit_Assign(self, node: ast.Assign, context: Context) -> Found:
         """Port `Tensor = torch.cuda.FloatTensor if cuda else torch.FloatTensor` with all its uses."""
         if len(node.targets) != 1 or not isinstance(node.targets[0], ast.Name):
-            return
+            return None
         name, value = node.targets[0], node.value
         choice = value if isinstance(value, ast.IfExp) else None
         typed = choice.body if choice else value
         dtype = _typed(typed, context)
-        if dtype is None:
-            return
-        if choice is not None and context.name(choice.orelse) not in _HOST_TYPES[dtype]:
-            return
-        context.done.update(ast.walk(typed))
+        if dtype is None or (choice and context.name(choice.orelse) not in _HOST_TYPES[dtype]):
+            return None
+        context.take(typed)
         group = f"type:{name.id}:{node.lineno}"
         found = list(self._uses(name, context, group))
-        where = context.target.device
+        settings = f"dict(dtype={context.target.torch}.{dtype}, device={context.target.device}"
+        edits = [context.edit(value, f"{settings})")]
         if choice is not None:
-            context.done.update(ast.walk(choice.orelse))
-            start, end = context.module.span(value)
-            test, test_end = context.module.span(choice.test)
+            context.take(choice.orelse)
             if context.calls(choice.test, "torch.cuda.is_available") and not context.target.is_torch:
-                context.done.update(ast.walk(choice.test))
-                edits = [Edit(start, end, f"dict(dtype={context.target.torch}.{dtype}, device={where})")]
+                context.take(choice.test)
             else:
-                head = f"dict(dtype={context.target.torch}.{dtype}, device={where} if "
-                edits = [Edit(start, test, head), Edit(test_end, end, ' else "cpu")')]
-        else:
-            edits = [context.edit(value, f"dict(dtype={context.target.torch}.{dtype}, device={where})")]
+                edits = context.around(choice.test, f"{settings} if ", ' else "cpu")', value)
         alone = len(context.module.bindings(name)) == 1
         level = Level.REVIEW if alone else Level.REPORTED
         message = f"{name.id} is now the settings of a tensor: dtype and device"
-        advice = "rename it if you like"
-        yield context.finding(self, node, message, edits if alone else (), level, advice, group)
-        yield from found
+        edits = edits if alone else []
+        return [context.finding(node, edits, level, "rename it if you like", message, group), *found]
 
     def _uses(self, name: ast.Name, context: Context, group: str) -> Iterator[Finding]:
         for use in context.module.uses(name):
@@ -129,46 +114,38 @@ class TypedTensor(Rule[ast.AST]):
         call = context.parent(use)
         context.done.add(use)
         if isinstance(call, ast.Call) and call.func is use:
-            context.done.add(call)
             edits = self._made(call, f"**{use.id}", context)
             if edits is not None:
-                return context.finding(self, call, self.summary, edits, group=group)
+                return context.finding(call, edits, group=group)
         receiver, where = context.receives(use)
         func = receiver.func if receiver is not None and where == 0 and len(receiver.args) == 1 else None
         if receiver is not None and isinstance(func, ast.Attribute) and func.attr == "type":
-            context.done.add(receiver)
-            edits = self._moved(receiver, func, f"**{use.id}", context)
-            return context.finding(self, receiver, self.summary, edits, group=group)
-        return context.report(self, use, "an alias of a typed tensor, used in another way", group=group)
+            return context.finding(receiver, self._moved(receiver, func, f"**{use.id}", context), group=group)
+        return context.report(use, "an alias of a typed tensor, used in another way", group=group)
 
     @staticmethod
     def _moved(node: ast.Call, func: ast.Attribute, arguments: str, context: Context) -> list[Edit]:
         end = context.module.span(func)[1]
-        first, last = context.module.span(node.args[0])
-        return [Edit(end - len("type"), end, "to"), Edit(first, last, arguments)]
+        return [Edit(end - len("type"), end, "to"), context.edit(node.args[0], arguments)]
 
     @staticmethod
     def _made(node: ast.Call, settings: str, context: Context) -> list[Edit] | None:
         """Return the edits that make a constructor's call a call of torch.tensor or torch.empty; None if unsure."""
-        if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
-            return None
         torch = context.target.torch
-        start, call_end = context.module.span(node)
+        if unseen(node) or node.keywords:
+            return None
         if not node.args:
-            return [Edit(start, call_end, f"{torch}.empty(0, {settings})")]
-        first, end = context.module.span(node.args[0])[0], context.module.span(node.args[-1])[1]
-        if len(node.args) == 1:
-            argument = node.args[0]
-            if isinstance(argument, (ast.List, ast.ListComp)) or _is_array(argument, context):
-                return [Edit(start, first, f"{torch}.tensor("), Edit(end, call_end, f", {settings})")]
-            if isinstance(argument, ast.Tuple):
-                return [Edit(start, first, f"{torch}.tensor("), Edit(end, call_end, f", {settings})")]
-            if not _is_size(argument, context):
-                return None
-            return [Edit(start, first, f"{torch}.empty("), Edit(end, call_end, f", {settings})")]
-        if all(_is_size(argument, context) for argument in node.args):
-            return [Edit(start, first, f"{torch}.empty(("), Edit(end, call_end, f"), {settings})")]
-        return None
+            return [context.edit(node, f"{torch}.empty(0, {settings})")]
+        only = node.args[0] if len(node.args) == 1 else None
+        if only is not None and _is_values(only, context):
+            before, after = "tensor(", ""
+        elif all(_is_size(given, context) for given in node.args):
+            before, after = ("empty(", "") if only is not None else ("empty((", ")")
+        else:
+            return None
+        start, end = context.module.span(node)
+        first, last = context.module.span(node.args[0])[0], context.module.span(node.args[-1])[1]
+        return [Edit(start, first, f"{torch}.{before}"), Edit(last, end, f"{after}, {settings})")]
 
 
 def _typed(node: ast.AST, context: Context) -> str | None:
@@ -186,9 +163,7 @@ def _is_size(node: ast.expr, context: Context) -> bool:
     if context.kinds.of(node) is Kind.INDEX:
         return True
     match node:
-        case ast.Attribute(attr="shape"):
-            return True
-        case ast.Subscript(value=ast.Attribute(attr="shape")):
+        case ast.Attribute(attr="shape") | ast.Subscript(value=ast.Attribute(attr="shape")):
             return True
         case ast.Call(func=ast.Attribute(attr="size" | "numel" | "dim")):
             return True
@@ -199,5 +174,6 @@ def _is_size(node: ast.expr, context: Context) -> bool:
     return False
 
 
-def _is_array(node: ast.expr, context: Context) -> bool:
-    return isinstance(node, ast.Call) and context.name(node.func).startswith("numpy.")
+def _is_values(node: ast.expr, context: Context) -> bool:
+    array = isinstance(node, ast.Call) and context.name(node.func).startswith("numpy.")
+    return array or isinstance(node, (ast.List, ast.ListComp, ast.Tuple))

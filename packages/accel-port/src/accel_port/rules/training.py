@@ -6,17 +6,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
 from typing import ClassVar
 
 from accel_port.kinds import Kind
-from accel_port.rules.base import Context, Edit, Finding, Level, Rule, is_constant
-from accel_port.syntax import words
+from accel_port.rules.base import Context, Edit, Finding, Found, Level, Rule, keyword, unseen
+from accel_port.syntax import is_constant, words
 
 _AMP = re.compile(r"torch\.cuda\.amp\.(?:autocast_mode\.|grad_scaler\.|common\.)?(\w+)")
 
 
-class Autocast(Rule[ast.AST]):
+class Autocast(Rule):
     """torch.cuda.amp's autocast and GradScaler, and torch.amp's with the device left out."""
 
     name = "autocast"
@@ -26,7 +25,6 @@ class Autocast(Rule[ast.AST]):
         " program may run on the CPU, `enabled=` keeps it off. Without `dtype=` each device has a default of its own."
     )
     levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
-    nodes = (ast.Call, ast.Attribute, ast.Name)
     _POSITIONAL: ClassVar = {
         "autocast": ("enabled", "dtype", "cache_enabled"),
         "GradScaler": ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled"),
@@ -37,82 +35,74 @@ class Autocast(Rule[ast.AST]):
         "torch.set_autocast_gpu_dtype": "torch.set_autocast_dtype",
     }
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        if isinstance(node, ast.Call):
-            yield from self._call(node, context)
-            return
-        if isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
-            return
+    def visit_Attribute(self, node: ast.Attribute | ast.Name, context: Context) -> Found:
         match = _AMP.fullmatch(context.name(node))
-        if match is None:
-            return
-        context.done.add(node)
-        keyword = {"custom_fwd": "device_type=", "custom_bwd": "device_type=", "autocast": ""}.get(match[1])
+        if match is None or isinstance(node.ctx, (ast.Store, ast.Del)):
+            return None
         group = self._group(node)
-        if keyword is not None and self._is_decorator(node, context):
+        if match[1] in ("custom_fwd", "custom_bwd", "autocast") and self._is_decorator(node, context):
+            keyword = "" if match[1] == "autocast" else "device_type="
             text = f"{self._function(node, match[1], context)}({keyword}{context.target.device})"
-            yield context.finding(self, node, self.summary, [context.edit(node, text)], group=group)
-        else:
-            advice = "call it with the device where it is used"
-            yield context.report(self, node, f"{match[1]} is passed on, not called", advice, group)
+            return context.rewrite(node, text, group=group)
+        advice = "call it with the device where it is used"
+        return context.report(node, f"{match[1]} is passed on, not called", advice, group)
 
-    def _call(self, node: ast.Call, context: Context) -> Iterator[Finding]:
-        name = context.name(node.func)
+    visit_Name = visit_Attribute
+
+    def visit_Call(self, node: ast.Call, context: Context) -> Found:
+        name, device = context.name(node.func), context.target.device
         match = _AMP.fullmatch(name)
-        if match is not None and match[1] in self._POSITIONAL:
+        what = match[1] if match else ""
+        if what in self._POSITIONAL:
             context.done.add(node.func)
-            yield self._mixed(node, match[1], context)
-        elif match is not None and match[1] in ("custom_fwd", "custom_bwd"):
-            context.done.add(node.func)
-            renamed = context.edit(node.func, self._function(node.func, match[1], context))
-            edits = [renamed, context.first_argument(node, f"device_type={context.target.device}")]
-            yield context.finding(self, node, self.summary, edits, group=self._group(node.func))
-        elif name in ("torch.amp.GradScaler", "torch.cuda.amp.GradScaler") or name.endswith(
-            "ShardedGradScaler"
-        ):
-            if not node.args and not any(k.arg == "device" for k in node.keywords):
-                keyword = "device=" if name.endswith("ShardedGradScaler") else ""
-                edits = [context.first_argument(node, keyword + context.target.device)]
-                yield context.finding(self, node, "a scaler's device is CUDA unless it is named", edits)
+            return self._mixed(node, what, context)
+        if what in ("custom_fwd", "custom_bwd"):
+            renamed = context.edit(node.func, self._function(node.func, what, context))
+            edits = [renamed, context.first_argument(node, f"device_type={device}")]
+        elif name == "torch.amp.GradScaler" or name.endswith("ShardedGradScaler"):
+            if node.args or keyword(node, "device"):
+                return None
+            named = "device=" if name.endswith("ShardedGradScaler") else ""
+            message = "a scaler's device is CUDA unless it is named"
+            return context.finding(node, [context.first_argument(node, named + device)], message=message)
         elif name in self._STATE and not (name.endswith("enabled") and (node.args or node.keywords)):
-            context.done.add(node.func)
             function = self._STATE[name].replace("torch", context.target.torch, 1)
-            edits = [context.edit(node.func, function), context.first_argument(node, context.target.device)]
-            yield context.finding(self, node, self.summary, edits)
+            edits = [context.edit(node.func, function), context.first_argument(node, device)]
+        else:
+            return None
+        context.done.add(node.func)
+        return context.finding(node, edits, group=self._group(node.func) if what else "")
 
     def _mixed(self, node: ast.Call, what: str, context: Context) -> Finding:
         names = self._POSITIONAL[what]
         group = self._group(node.func)
-        starred = any(isinstance(a, ast.Starred) for a in node.args) or any(
-            k.arg is None for k in node.keywords
-        )
-        if starred or len(node.args) > len(names):
-            context.done.update(ast.walk(node.func))
-            return context.report(self, node, "arguments that are not seen here", "name them", group=group)
+        if unseen(node) or len(node.args) > len(names):
+            context.take(node.func)
+            return context.report(node, "arguments that are not seen here", "name them", group)
         edits = [context.edit(node.func, self._function(node.func, what, context))]
+        for name, argument in zip(names, node.args, strict=False):
+            start = context.module.argument_start(argument, node)
+            edits.append(Edit(start, start, f"{name}="))
         given = dict(zip(names, node.args, strict=False)) | {k.arg: k.value for k in node.keywords if k.arg}
         anywhere = not context.guarded(node) and context.may_run_on_cpu
         first = context.target.device_or_cpu if anywhere else context.target.device
-        for keyword, argument in zip(names, node.args, strict=False):
-            start = context.module.argument_start(argument, node)
-            edits.append(Edit(start, start, f"{keyword}="))
-        enabled = given.get("enabled")
-        level, message = None, self.summary
+        condition, enabled = context.target.has_device, given.get("enabled")
+        level, message = None, ""
         if anywhere and not is_constant(enabled, False):
             if enabled is None:
-                first = f"{first}, enabled={context.target.has_device}"
+                first = f"{first}, enabled={condition}"
             elif is_constant(enabled, True):
-                edits.append(context.edit(enabled, context.target.has_device))
+                edits.append(context.edit(enabled, condition))
             else:
                 loose = isinstance(enabled, (ast.BoolOp, ast.IfExp, ast.Lambda, ast.NamedExpr))
                 before, after = ("(", ")") if loose else ("", "")
-                edits += context.around(enabled, before, f"{after} and {context.target.has_device}")
+                edits += context.around(enabled, before, f"{after} and {condition}")
         elif what == "autocast" and "dtype" not in given:
             level = Level.REVIEW
             message = "without dtype= each device has a default of its own; CUDA's is float16"
         # Before an insertion at the same place: the first argument may get its keyword there.
         edits.insert(0, context.first_argument(node, first))
-        return context.finding(self, node, message, edits, level, "pass dtype=" if level else "", group)
+        return context.finding(node, edits, level, "pass dtype=" if level else "", message, group)
 
     @staticmethod
     def _function(node: ast.AST, what: str, context: Context) -> str:
@@ -131,39 +121,32 @@ class Autocast(Rule[ast.AST]):
         return isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)) and node in parent.decorator_list
 
 
-class DataParallel(Rule[ast.Call]):
+class DataParallel(Rule):
     """`device_ids=` and `output_device=` of DistributedDataParallel, and `nn.DataParallel`."""
 
     name = "data-parallel"
     summary = "`device_ids=` and `output_device=` of DistributedDataParallel are left out."
     why = "The same for a module on one device; with them it fails on the CPU, and on hpu for all but the first rank."
     levels = (Level.REVIEW, Level.REPORTED)
-    nodes = (ast.Call,)
 
-    def find(self, node: ast.Call, context: Context) -> Iterator[Finding]:
+    def visit_Call(self, node: ast.Call, context: Context) -> Found:
         name = context.name(node.func)
         called = name.rpartition(".")[2]
         if name in ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
-            advice = "use DistributedDataParallel: one process for each device"
             message = "nn.DataParallel works on CUDA only; elsewhere it does nothing"
-            yield context.report(self, node, message, advice)
-            return
-        if called == "barrier" or called in ("DistributedDataParallel", "DDP"):
-            positional = node.args[1:3] if called != "barrier" else []
-            words = ("device_ids", "output_device")
-            keywords = [k for k in node.keywords if k.arg in words]
-            if not positional and not keywords:
-                return
-            dropped: list[ast.expr | ast.keyword] = [*positional, *keywords]
-            if any(self._many(part) for part in dropped):
-                advice = "one process for each device"
-                yield context.report(self, node, "one module on several devices", advice)
-                return
-            for part in dropped:
-                context.done.update(ast.walk(part))
-            edits = [self._removed(part, node, context) for part in dropped]
-            advice = "check that the module and its inputs are on the rank's device"
-            yield context.finding(self, node, self.summary, edits, Level.REVIEW, advice)
+            return context.report(node, message, "use DistributedDataParallel: one process for each device")
+        if called not in ("barrier", "DistributedDataParallel", "DDP"):
+            return None
+        dropped: list[ast.expr | ast.keyword] = [] if called == "barrier" else [*node.args[1:3]]
+        dropped += [k for k in node.keywords if k.arg in ("device_ids", "output_device")]
+        if not dropped:
+            return None
+        if any(self._many(part) for part in dropped):
+            return context.report(node, "one module on several devices", "one process for each device")
+        context.take(*dropped)
+        edits = [self._removed(part, node, context) for part in dropped]
+        advice = "check that the module and its inputs are on the rank's device"
+        return context.finding(node, edits, Level.REVIEW, advice)
 
     @staticmethod
     def _many(part: ast.AST) -> bool:
@@ -183,74 +166,63 @@ class DataParallel(Rule[ast.Call]):
         return Edit(start, following, "")
 
 
-class Backend(Rule[ast.AST]):
+class Backend(Rule):
     """The backend of collectives."""
 
     name = "nccl"
     summary = '`"nccl"` becomes the accelerator\'s backend of collectives.'
     levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
-    nodes = (ast.Constant, ast.Attribute)
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        if isinstance(node, ast.Attribute):
-            name = context.name(node)
-            if name in ("torch.distributed.Backend.NCCL",) or "ProcessGroupNCCL" in name.split("."):
-                context.done.add(node)
-                advice = "options of NCCL itself: keep them for CUDA, behind a condition"
-                yield context.report(self, node, f"{name} is NCCL's own", advice)
-            elif name == "torch.distributed.is_nccl_available" or name.startswith("torch.cuda.nccl"):
-                context.done.add(node)
-                yield context.report(self, node, "a question about NCCL", "ask is_available() of distributed")
-            return
-        assert isinstance(node, ast.Constant)
+    def visit_Attribute(self, node: ast.Attribute, context: Context) -> Found:
+        name = context.name(node)
+        if name == "torch.distributed.Backend.NCCL" or "ProcessGroupNCCL" in name.split("."):
+            advice = "options of NCCL itself: keep them for CUDA, behind a condition"
+            return context.report(node, f"{name} is NCCL's own", advice)
+        if name == "torch.distributed.is_nccl_available" or name.startswith("torch.cuda.nccl"):
+            return context.report(node, "a question about NCCL", "ask is_available() of distributed")
+        return None
+
+    def visit_Constant(self, node: ast.Constant, context: Context) -> Found:
         if not isinstance(node.value, str) or "nccl" not in node.value.lower():
-            return
+            return None
         context.done.add(node)
-        call, where = context.receives(node)
-        text = context.target.communication_backend()
+        text, device = context.target.communication_backend(), context.target.device
         if node.value == "cpu:gloo,cuda:nccl":
-            device = context.target.device
             quote = "'" if '"' in device + text else '"'
-            edits = [context.edit(node, f"f{quote}cpu:gloo,{{{device}}}:{{{text}}}{quote}")]
+            both = f"f{quote}cpu:gloo,{{{device}}}:{{{text}}}{quote}"
             advice = "on the CPU it names cpu twice, which torch refuses: choose there"
-            yield context.finding(self, node, self.summary, edits, Level.REVIEW, advice)
-            return
+            return context.rewrite(node, both, Level.REVIEW, advice)
         if node.value != "nccl":
-            return
+            return None
+        call, where = context.receives(node)
         parent = context.parent(node)
-        if isinstance(parent, ast.Compare):
-            other = parent.left if parent.left is not node else parent.comparators[0]
-            asked = isinstance(other, ast.Call) and context.name(other.func).endswith("get_backend")
-            if asked:
-                yield context.finding(self, node, self.summary, [context.edit(node, text)])
-            else:
-                yield context.report(self, node, "the user's word is compared", "change it with its option")
-            return
-        method = call.func.attr if call is not None and isinstance(call.func, ast.Attribute) else ""
-        if method == "add_argument" and where == "default":
-            advice = "the default of an option: check its help text and choices"
-            edits = [context.edit(node, text)]
-            yield context.finding(self, node, self.summary, edits, Level.REVIEW, advice)
-            return
-        known = call is not None and (
-            where == "backend"
-            or (
-                where in (0, "dist_backend")
-                and context.name(call.func).endswith(("init_process_group", "init_distributed"))
-            )
-        )
+        known = False
         match parent:
+            case ast.Compare(left=left, comparators=[right, *_]):
+                other = left if left is not node else right
+                known = isinstance(other, ast.Call) and context.name(other.func).endswith("get_backend")
+                if not known:
+                    return context.report(node, "the user's word is compared", "change it with its option")
             case ast.IfExp() | ast.BoolOp(op=ast.Or()) | ast.arguments():
                 known = True
             case ast.Assign() | ast.AnnAssign():
                 known = "backend" in context.module.code(parent).split("=")[0].lower()
+        if call is not None:
+            if (
+                isinstance(call.func, ast.Attribute)
+                and call.func.attr == "add_argument"
+                and where == "default"
+            ):
+                advice = "the default of an option: check its help text and choices"
+                return context.rewrite(node, text, Level.REVIEW, advice)
+            starts = context.name(call.func).endswith(("init_process_group", "init_distributed"))
+            known = where == "backend" or (where in (0, "dist_backend") and starts)
         if known:
-            yield context.finding(self, node, self.summary, [context.edit(node, text)])
-        else:
-            yield context.report(self, node, "a text that may be a backend", "look at it")
+            return context.rewrite(node, text)
+        return context.report(node, "a text that may be a backend", "look at it")
 
 
-class StreamsAndGraphs(Rule[ast.AST]):
+class StreamsAndGraphs(Rule):
     """Streams and events as one group; CUDA graphs, which are only reported."""
 
     name = "streams"
@@ -259,104 +231,90 @@ class StreamsAndGraphs(Rule[ast.AST]):
         "The CPU has none, mps has no streams: where the program may run there, the block needs a condition."
     )
     levels = (Level.REVIEW, Level.REPORTED)
-    nodes = (ast.Attribute, ast.Name, ast.With)
     _OURS = ("Stream", "Event", "stream", "streams.Stream", "streams.Event")
     _NEVER: ClassVar = words(
         "ExternalStream CUDAGraph graph graphs make_graphed_callables graph_pool_handle MemPool use_mem_pool"
         " is_current_stream_capturing StreamContext"
     )
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        if isinstance(node, ast.With):
-            yield from self._with(node, context)
-            return
+    def visit_Attribute(self, node: ast.Attribute | ast.Name, context: Context) -> Found:
         name = context.cuda_name(node)
-        if name.split(".")[0] in self._NEVER:
-            context.settle(node)
+        never = name.split(".")[0] in self._NEVER
+        if not never and (name not in self._OURS or isinstance(node.ctx, (ast.Store, ast.Del))):
+            return None
+        if isinstance(node, ast.Attribute):
+            context.done.add(node.value)
+        if never:
             advice = "where create_graph() is None there are no graphs: run the work itself there"
-            yield context.report(
-                self, node, f"torch.cuda.{name} has no general counterpart", advice, group="streams"
-            )
-            return
-        if name not in self._OURS or isinstance(getattr(node, "ctx", None), (ast.Store, ast.Del)):
-            return
-        context.settle(node)
+            message = f"torch.cuda.{name} has no general counterpart"
+            return context.report(node, message, advice, "streams")
         text = context.target.function(name)
-        if text is None or not context.is_called(node):
-            if name == "stream" and text is not None:
-                advice = "check when the line runs: it chooses the accelerator"
-                message = "stream is passed on, not called"
-                edits = [context.edit(node, text)]
-                yield context.finding(self, node, message, edits, Level.REVIEW, advice, "streams")
-                return
-            if name == "stream":
-                yield context.report(self, node, "stream is passed on, not called", group="streams")
-                return
-            generic = f"{context.target.torch}.{name.rpartition('.')[2]}"
-            edits = [context.edit(node, generic)]
-            message = f"{generic} is the base class of every device's"
-            yield context.finding(
-                self, node, message, edits, Level.REVIEW, "check what it is used for", "streams"
-            )
-            return
-        guarded = context.guarded(node) or context.target.is_torch
-        level, advice = None, ""
-        if not guarded:
-            level, advice = (
-                Level.REVIEW,
-                "the CPU has no streams: guard the block with is_synchronized_device()",
-            )
-        edits = [context.edit(node, text)]
-        yield context.finding(self, node, self.summary, edits, level, advice, "streams")
+        if text is not None and context.is_called(node):
+            if context.guarded(node) or context.target.is_torch:
+                return context.rewrite(node, text, group="streams")
+            advice = "the CPU has no streams: guard the block with is_synchronized_device()"
+            return context.rewrite(node, text, Level.REVIEW, advice, group="streams")
+        message, advice = (
+            "stream is passed on, not called",
+            "check when the line runs: it chooses the accelerator",
+        )
+        if name != "stream":
+            text, advice = f"{context.target.torch}.{name.rpartition('.')[2]}", "check what it is used for"
+            message = f"{text} is the base class of every device's"
+        if text is None:
+            return context.report(node, message, group="streams")
+        return context.rewrite(node, text, Level.REVIEW, advice, message, "streams")
 
-    def _with(self, node: ast.With, context: Context) -> Iterator[Finding]:
-        if not context.target.is_torch:
-            return
-        for item in node.items:
-            call = item.context_expr
-            if not context.calls(call, "torch.cuda.stream"):
-                continue
-            assert isinstance(call, ast.Call)
-            context.done.add(call.func)
-            if len(call.args) != 1:
-                yield context.report(self, call, "a stream that is not seen here", group="streams")
-                continue
-            edits, advice = context.around(call.args[0], outer=call), "a stream that is None fails here"
-            yield context.finding(self, call, self.summary, edits, Level.REVIEW, advice, "streams")
+    visit_Name = visit_Attribute
+
+    def visit_With(self, node: ast.With, context: Context) -> Found:
+        entered = [item.context_expr for item in node.items] if context.target.is_torch else []
+        return [
+            self._entered(call, context)
+            for call in entered
+            if isinstance(call, ast.Call) and context.calls(call, "torch.cuda.stream")
+        ]
+
+    @staticmethod
+    def _entered(call: ast.Call, context: Context) -> Finding:
+        context.done.add(call.func)
+        if len(call.args) != 1:
+            return context.report(call, "a stream that is not seen here", group="streams")
+        edits, advice = context.around(call.args[0], outer=call), "a stream that is None fails here"
+        return context.finding(call, edits, Level.REVIEW, advice, group="streams")
 
 
-class Profiler(Rule[ast.AST]):
+class Profiler(Rule):
     """torch.profiler's activities and the keys of its tables."""
 
     name = "profiler"
     summary = "The profiler records what the machine supports, and sorts by the device's time."
     levels = (Level.REVIEW, Level.REPORTED)
-    nodes = (ast.List, ast.Attribute, ast.Constant)
 
-    def find(self, node: ast.AST, context: Context) -> Iterator[Finding]:
-        if isinstance(node, ast.List):
-            names = {context.name(item).rpartition("ProfilerActivity.")[2] for item in node.elts}
-            if names == {"CPU", "CUDA"}:
-                context.done.update(ast.walk(node))
-                text = f"{context.target.torch}.profiler.supported_activities()"
-                yield context.finding(self, node, self.summary, [context.edit(node, text)], Level.REVIEW)
-        elif isinstance(node, ast.Attribute):
-            if context.name(node).endswith("ProfilerActivity.CUDA"):
-                context.done.add(node)
-                advice = "torch.profiler.supported_activities() has the machine's activities"
-                yield context.report(self, node, "the profiler's activity of CUDA alone", advice)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            key = re.fullmatch(r"(self_)?cuda_(time_total|memory_usage|time)", node.value)
-            if key and context.receives(node)[1] in ("sort_by", 0):
-                context.done.add(node)
-                text = repr(node.value.replace("cuda_", "device_"))
-                quote = context.module.code(node)[:1]
-                edits = [context.edit(node, text.replace("'", quote))]
-                advice = "the key is newer torch's (2.4); older ones know only cuda_…"
-                yield context.finding(self, node, self.summary, edits, Level.REVIEW, advice)
+    def visit_List(self, node: ast.List, context: Context) -> Found:
+        names = {context.name(item).rpartition("ProfilerActivity.")[2] for item in node.elts}
+        if names != {"CPU", "CUDA"}:
+            return None
+        context.take(node)
+        return context.rewrite(node, f"{context.target.torch}.profiler.supported_activities()", Level.REVIEW)
+
+    def visit_Attribute(self, node: ast.Attribute, context: Context) -> Found:
+        if not context.name(node).endswith("ProfilerActivity.CUDA"):
+            return None
+        advice = "torch.profiler.supported_activities() has the machine's activities"
+        return context.report(node, "the profiler's activity of CUDA alone", advice)
+
+    def visit_Constant(self, node: ast.Constant, context: Context) -> Found:
+        key = re.fullmatch(r"(self_)?cuda_(time_total|memory_usage|time)", str(node.value))
+        if not key or context.receives(node)[1] not in ("sort_by", 0):
+            return None
+        quote = context.module.code(node)[:1]
+        text = f"{quote}{key[1] or ''}device_{key[2]}{quote}"
+        advice = "the key is newer torch's (2.4); older ones know only cuda_…"
+        return context.rewrite(node, text, Level.REVIEW, advice)
 
 
-class PinnedMemory(Rule[ast.Call]):
+class PinnedMemory(Rule):
     """`x.pin_memory()` of tensors."""
 
     name = "pin-memory"
@@ -364,18 +322,14 @@ class PinnedMemory(Rule[ast.Call]):
     why = (
         "torch's method fails where torch knows no accelerator; the accelerator's function works everywhere."
     )
-    nodes = (ast.Call,)
 
-    def find(self, node: ast.Call, context: Context) -> Iterator[Finding]:
+    def visit_Call(self, node: ast.Call, context: Context) -> Found:
         func = node.func
         if context.target.is_torch or not isinstance(func, ast.Attribute) or func.attr != "pin_memory":
-            return
+            return None
         if node.args or node.keywords or context.name(func) or not context.uses_torch:
-            return
+            return None
         if "pin_memory" in context.own_names and context.kinds.of(func.value) is not Kind.TENSOR:
-            yield context.report(
-                self, node, "a class of these files has a pin_memory() of its own", "look at it"
-            )
-            return
+            return context.report(node, "a class of these files has a pin_memory() of its own", "look at it")
         edits = context.around(func.value, f"{context.target.accelerator}.pin_memory(", ")", node)
-        yield context.finding(self, node, self.summary, edits)
+        return context.finding(node, edits)
