@@ -57,8 +57,8 @@ _ENGINE = """\
 `deepspeed.initialize` in each configuration, on one rank and on two. The figure is the largest difference of a loss
 (they are between 1 and 5) from the same training in plain PyTorch on the CPU. *same bits*: the losses are those of
 DeepSpeed's own CPU accelerator to the last bit, on one rank and on two. A figure is missing where DeepSpeed itself
-trains differently from plain PyTorch on every accelerator ([why](../upstream.md)); *same bits* is missing where the
-optimizer is the accelerator's own op.
+trains differently from plain PyTorch on every accelerator ([why](../deepspeed-issues.md#numbers)); *same bits* is
+missing where the optimizer is the accelerator's own op.
 """
 _IMPLEMENTATIONS = """\
 # Implementations

@@ -16,9 +16,7 @@ import pytest
 pytestmark = [pytest.mark.more, pytest.mark.upstream]
 
 PAGE = (Path(__file__).resolve().parents[1] / "port-a-backend.md").read_text(encoding="utf-8")
-STEPS = re.findall(
-    r"^<!-- (run|file): (\S+) -->\n```\w*\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL
-)
+STEPS = re.findall(r"^<!-- (run|file): (\S+) -->\n```\w*\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
 
 PROGRAM = """
 import os, torch, deepspeed

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The patch of docs/proposal.md: DeepSpeed with it finds another package's accelerator, without this project's bridge."""
+"""The patch of docs/proposal.md: with it DeepSpeed finds another package's accelerator, without our bridge."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def _warning(stock: Callable[..., Any]) -> Callable[..., Any]:
             _log.warning(
                 "DeepSpeed has not restored all of the optimizer's states on NVMe: the losses differ from those of a "
                 "run that was not interrupted. To continue exactly, save and load with offload_optimizer on cpu; "
-                "%s/upstream.md has the cause",
+                "%s/deepspeed-issues.md has the cause",
                 DOCUMENTATION,
             )
         return loaded

@@ -1,0 +1,26 @@
+"""One rank, one weight, gradient of one: what the programs of this folder train."""
+
+import os
+
+import deepspeed
+import torch
+
+os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE="1", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+
+
+def engine(make, **config):
+    """An engine on the CPU, with the optimizer that the function makes of the parameters, or that the config names."""
+    model = torch.nn.Linear(1, 1, bias=False)
+    torch.nn.init.ones_(model.weight)
+    config = {"train_micro_batch_size_per_gpu": 1, "zero_allow_untested_optimizer": True, **config}
+    made = make(model.parameters()) if make else None
+    return deepspeed.initialize(model=model, optimizer=made, config=config)[0]
+
+
+def step(trained):
+    """Train one step with a gradient of one; returns how much the weight changed."""
+    before = trained.module.weight.detach().float().clone()
+    inputs = torch.ones(1, 1, dtype=trained.module.weight.dtype)
+    trained.backward(trained(inputs).sum())
+    trained.step()
+    return (before - trained.module.weight.detach().float()).item()

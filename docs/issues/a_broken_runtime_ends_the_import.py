@@ -1,0 +1,14 @@
+"""A vendor's runtime that fails with anything but ImportError ends `import deepspeed`."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+folder = Path(tempfile.mkdtemp())
+(folder / "torch_npu.py").write_text("raise OSError('libascend_hal.so: cannot open shared object file')")
+sys.path.insert(0, str(folder))
+
+try:
+    import deepspeed  # noqa: F401
+except OSError as error:
+    print("import deepspeed:", error)

@@ -1,0 +1,13 @@
+"""`init_distributed` without a launcher ends in "No module named 'mpi4py'"."""
+
+import os
+
+for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT"):
+    os.environ.pop(name, None)
+
+import deepspeed
+
+try:
+    deepspeed.init_distributed("gloo")
+except ModuleNotFoundError as error:
+    print("init_distributed:", error)

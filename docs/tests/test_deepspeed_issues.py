@@ -1,0 +1,53 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The programs of docs/deepspeed-issues.md print what the page shows, with DeepSpeed as it is."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).resolve().parents[1]
+PAGE = (DOCS / "deepspeed-issues.md").read_text(encoding="utf-8")
+#: What each program prints, as the page shows it.
+SHOWN = dict(
+    re.findall(r"\[Program\]\(issues/(\w+\.py)\).*?\n```text\n(.+?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+)
+#: The release for which the page was written.
+RELEASE = "0.19.8"
+
+
+def test_each_program_is_on_the_page_and_says_what_it_shows() -> None:
+    programs = {path.name for path in (DOCS / "issues").glob("[a-z]*.py")}
+    assert programs == SHOWN.keys()
+    for program in programs:
+        tree = ast.parse((DOCS / "issues" / program).read_text(encoding="utf-8"))
+        assert ast.get_docstring(tree), program
+
+
+@pytest.mark.more
+@pytest.mark.upstream
+@pytest.mark.parametrize("program", SHOWN)
+def test_a_program_shows_the_fault_in_stock_deepspeed(program: str) -> None:
+    if importlib.metadata.version("deepspeed") != RELEASE:
+        pytest.skip(f"the page is about deepspeed {RELEASE}")
+    dropped = ("ACCEL_", "DS_", "RANK", "WORLD_SIZE", "LOCAL_", "CROSS_", "MASTER_", "PYTEST_", "SLURM_")
+    base = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    done = subprocess.run(
+        [sys.executable, str(DOCS / "issues" / program)],
+        env={**base, "ACCEL_BRIDGE": "0", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    # DeepSpeed logs to the same stream.
+    printed = [line for line in done.stdout.splitlines() if line in SHOWN[program].splitlines()]
+    assert printed == SHOWN[program].splitlines(), done.stdout + done.stderr
