@@ -19,7 +19,6 @@ import hashlib
 import http.server
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -40,7 +39,7 @@ from ci.workspace import CORE, Package
 
 #: The owner has not chosen an address yet: this one of the rehearsal cannot receive mail.
 EMAIL = "rehearsal@accel.invalid"
-RELEASE = ("tag", "build twice", "check")
+RELEASE = ("tag", "build twice", "check, publish")
 TRIAL = ("install", "smoke", "upgrade", "yank", "roll back", "other core")
 
 
@@ -108,6 +107,7 @@ class Rehearsal:
 
     def __init__(self, root: Path, work: Path, index: Index, url: str) -> None:
         self.clone, self.work, self.index, self.url = work / "clone", work, index, url
+        self.built: list[Path] = []
         _run("git", "clone", "--quiet", str(root), str(self.clone), cwd=work)
         for key, value in (("user.name", "rehearsal"), ("user.email", EMAIL), ("tag.gpgSign", "false")):
             self._git("config", key, value)
@@ -138,22 +138,27 @@ class Rehearsal:
         self._git("tag", tag)
         return tag
 
-    def build(self, name: str, version: Version) -> list[Path]:
+    def build(self, name: str, version: Version) -> str:
         """Build sdist and wheel twice; raise Problem where their bytes differ."""
         folders = [self.work / "dist" / f"{name}-{version}-{which}" for which in ("first", "second")]
         for folder in folders:
             wheels.build(self.clone, [name], folder, "--no-isolation", "--quiet")
             wheels.repair(folder)
+            wheels.add_sboms(folder)
         first, second = ({file.name: file.read_bytes() for file in _files(folder)} for folder in folders)
         if first != second:
             differ = sorted(key for key in {*first, *second} if first.get(key) != second.get(key))
             raise _unexpected(f"two builds of {name} differ", ", ".join(differ), "the same bytes twice")
-        return _files(folders[0])
+        self.built = _files(folders[0])
+        return "same bytes"
 
-    def check(self, files: Sequence[Path]) -> None:
-        self._python("-m", "twine", "check", "--strict", *map(str, files))
-        found = [str(file) for file in files if file.suffix == ".whl"]
+    def publish(self) -> str:
+        """Check what was built last, and publish it."""
+        self._python("-m", "twine", "check", "--strict", *map(str, self.built))
+        found = [str(file) for file in self.built if file.suffix == ".whl"]
         self._python("-m", "check_wheel_contents", "--config", str(self.clone / "pyproject.toml"), *found)
+        self.index.publish(self.built)
+        return "passed"
 
     def environment(self, name: str) -> Path:
         """Make a fresh environment with stock DeepSpeed and what is not ours; return its Python."""
@@ -241,10 +246,9 @@ def rehearse(rehearsal: Rehearsal, name: str, trial: bool) -> dict[str, str]:
     results: dict[str, str] = {}
 
     def release(version: Version, change: str = "") -> Iterator[tuple[str, Callable[[], str]]]:
-        files: list[Path] = []
         yield "tag", lambda: rehearsal.tag(name, version, change)
-        yield "build twice", lambda: files.extend(rehearsal.build(name, version)) or "same bytes"
-        yield "check", lambda: rehearsal.check(files) or rehearsal.index.publish(files) or "passed"
+        yield "build twice", lambda: rehearsal.build(name, version)
+        yield "check, publish", rehearsal.publish
 
     def steps() -> Iterator[tuple[str, Callable[[], str]]]:
         yield from release(first)
@@ -345,12 +349,17 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
             work = (options.keep or Path(scratch)).resolve()
             index = Index(work / "index")
             index.folder.mkdir()
+            failed = set[str]()
             rows, minutes = dict[str, dict[str, str]](), dict[str, float]()
             with index.served() as url:
                 rehearsal = Rehearsal(root, work, index, url)
                 for name in order:
                     began = time.monotonic()
-                    rows[name] = rehearse(rehearsal, name, trial=name in chosen)
+                    if unfit := workspace.needs(packages, name) & failed:
+                        rows[name] = {"tag": f"failed: not run, because {', '.join(sorted(unfit))} failed"}
+                    else:
+                        rows[name] = rehearse(rehearsal, name, trial=name in chosen)
+                    failed |= {name for result in rows[name].values() if result.startswith("failed")}
                     minutes[name] = (time.monotonic() - began) / 60
         for name, results in rows.items():
             problems += [
