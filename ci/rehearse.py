@@ -175,7 +175,7 @@ class Rehearsal:
         self._python("-m", "uv", "pip", "install", "--quiet", "--python", str(python), *wanted, more=own)
         return python
 
-    def pip(self, python: Path, *arguments: str, fails: bool = False) -> str:
+    def pip(self, python: Path, *arguments: str, fails: bool | None = False) -> str:
         """Run pip as a person whose only index is ours; return what it says."""
         more = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": self.url}
         return _run(str(python), "-m", "pip", *arguments, cwd=self.work, more=more, fails=fails)
@@ -207,7 +207,7 @@ class Rehearsal:
         """A core that has lost the package's interface number: pip and the doctor both have to say so."""
         self.pip(python, "install", "--no-deps", str(self._foreign_core()))
         conflict = self.pip(python, "check", fails=True)
-        said = _run(str(python), "-m", "accel_core.cli", "doctor", "--json", cwd=self.work)
+        said = _run(str(python), "-m", "accel_core.cli", "doctor", "--json", cwd=self.work, fails=None)
         own = [each for each in json.loads(said)["candidates"] if each["package"] == package.name]
         if CORE not in conflict or not own or any("interface" not in each["reason"] for each in own):
             raise _unexpected(
@@ -309,7 +309,7 @@ def _unexpected(what: str, found: str, expected: str) -> Problem:
 
 
 def _run(
-    *command: str, cwd: Path | None = None, more: Mapping[str, str] | None = None, fails: bool = False
+    *command: str, cwd: Path | None = None, more: Mapping[str, str] | None = None, fails: bool | None = False
 ) -> str:
     """Run it, without pip's and the project's own settings where `more` is given; return what it says."""
     own = {
@@ -320,10 +320,9 @@ def _run(
     done = subprocess.run(
         command, cwd=cwd, env=own | dict(more or {}), capture_output=True, text=True, check=False
     )
-    if bool(done.returncode) != fails:
+    if fails is not None and bool(done.returncode) != fails:
         last = "\n            ".join((done.stdout + done.stderr).strip().splitlines()[-15:])
         raise _unexpected(" ".join(command), f"exit status {done.returncode}: {last}", "the other")
-    # Warnings stand beside the answer where a person asks pip; programs ask for JSON, which is on stdout alone.
     return done.stdout + ("" if "--json" in command else done.stderr)
 
 

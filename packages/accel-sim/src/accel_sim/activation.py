@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import logging
 import os
 import sys
 from datetime import timedelta
@@ -32,6 +33,8 @@ from accel_sim import (
 from accel_sim.errors import AlreadySimulating, NotSimulated
 from accel_sim.simulation import Simulation, current, set_current
 from accel_sim.vendors import SimVendor
+
+_log = logging.getLogger("accel_sim")
 
 
 def activate(key: str) -> Simulation:
@@ -74,7 +77,13 @@ def _start(vendor: SimVendor) -> Simulation:
 
 
 def _load() -> Any:
-    return native_build.load(build.library(), _import)
+    packaged = build.packaged()
+    if packaged is not None:
+        try:
+            return _import(str(packaged))
+        except ImportError as error:  # of another build of the same release
+            _log.warning("accel-sim's library for this torch does not load, it is compiled: %s", error)
+    return native_build.load(build.compiled(), _import)
 
 
 def _import(path: str) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import sys
 import sysconfig
 import threading
@@ -23,6 +24,8 @@ from accel_sim.errors import SimulatorBuildFailed
 
 SOURCES = Path(__file__).parent / "csrc"
 NAME = "accel_sim_native"
+#: Libraries that were compiled with the wheel: see hatch_build.py.
+PREBUILT = Path(__file__).with_name("prebuilt")
 #: The files of csrc, compiled as one file a unit. torch's headers take most of the time: the first unit has those of
 #: Python, of the collectives and all of ATen's, the second does without them and takes about as long.
 UNITS = {
@@ -50,7 +53,26 @@ UNITS = {
 
 
 def library() -> Path:
-    """Return the shared library, built if it is not there yet. Raises `SimulatorBuildFailed` or `CacheUnusable`."""
+    """Return the library: the wheel's, or one that is built if it is not there yet.
+
+    Raises `SimulatorBuildFailed` or `CacheUnusable`.
+    """
+    return packaged() or compiled()
+
+
+def packaged(folder: Path = PREBUILT) -> Path | None:
+    """Return the library that the wheel has for the installed torch's minor release; None where it has none."""
+    path = _place(folder)
+    return path if path.is_file() else None
+
+
+def _place(folder: Path) -> Path:
+    minor = ".".join(str(_torch()[1]["__version__"]).split(".")[:2])
+    return folder / f"torch-{minor}-{sys.implementation.cache_tag}" / f"{NAME}.so"
+
+
+def compiled() -> Path:
+    """Return the library that is built here. Raises as `library` does."""
     with BuildProgress("accel sim") as progress:
         return build.library(_source(), lambda _source, target: _compile_library(target, progress))
 
@@ -248,3 +270,11 @@ class BuildProgress:
             self._stream.flush()
         except (OSError, ValueError):  # closed, or its reader is gone: the build goes on
             self._silent = True
+
+
+if (
+    __name__ == "__main__"
+):  # python -m accel_sim.build FOLDER: a library for the wheel, as hatch_build.py wants it
+    place = _place(Path(sys.argv[1]))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(compiled(), place)

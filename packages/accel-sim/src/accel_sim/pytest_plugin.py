@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The pytest plug-in: `pytest --accel-sim npu` runs the tests of any project on a simulated device.
+
+Pytest loads this module in every environment that has accel-sim. Without the option it imports nothing and changes
+nothing. With it, this process gets what `accel sim npu -- pytest` would give, before a test could import torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    import torch
+
+_DEVICE = "ACCEL_SIM"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option."""
+    parser.getgroup("accel-sim", "simulated accelerators").addoption(
+        "--accel-sim",
+        metavar="DEVICE",
+        help="run on a simulated device: npu, hpu, xpu, mlu, sdaa, cuda, mps, or a JSON file that describes one;"
+        " ACCEL_SIM_DEVICES and ACCEL_SIM_MEMORY set their number and size",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+    """Simulate the device before the first conftest.py is imported."""
+    key = early_config.known_args_namespace.accel_sim
+    if key is None:
+        return
+    from accel_core.errors import AccelError
+    from accel_sim import build, stub_packages, vendors
+
+    if os.environ.get(_DEVICE) == vendors.setting(key):
+        return  # in a worker of pytest-xdist, or below `accel sim`
+    if "torch" in sys.modules:
+        raise pytest.UsageError(
+            f"--accel-sim {key}: torch was imported before the plug-in, by another one or with -p."
+            f" Start pytest as `accel sim {key} -- pytest`"
+        )
+    # The device is compiled at the first use, and says so.
+    capture = early_config.pluginmanager.getplugin("capturemanager")
+    capture.suspend_global_capture(in_=True)
+    try:
+        environment = stub_packages.environment(key)
+        build.library()
+    except AccelError as error:
+        raise pytest.UsageError(str(error)) from error
+    finally:
+        capture.resume_global_capture()
+    for name in os.environ.keys() - environment.keys():
+        del os.environ[name]
+    os.environ.update(environment)
+    # What Python itself does with PYTHONPATH at its start.
+    sys.path.insert(0, environment["PYTHONPATH"].partition(os.pathsep)[0])
+
+
+def pytest_report_header() -> str | None:
+    """Say that a device is simulated, in the head of the run."""
+    key = os.environ.get(_DEVICE)
+    return f"accel-sim: simulated {key}" if key else None
+
+
+@pytest.fixture(scope="session")
+def simulated_device() -> torch.device:
+    """The first simulated device. A test that asks for it is skipped in a run without one."""
+    key = os.environ.get(_DEVICE)
+    if not key:
+        pytest.skip("no simulated device: pytest --accel-sim npu")
+    import torch
+
+    from accel_sim import vendors
+
+    vendor = vendors.find(key)
+    if vendor.packages:
+        # `import torch` does it for most; Habana's runtime in lazy mode waits for the program.
+        importlib.import_module(vendor.module.rpartition(".")[0] or vendor.module)
+    return torch.device(vendor.key, 0)
