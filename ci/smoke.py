@@ -44,6 +44,8 @@ def check(package: str, require_device: bool) -> Iterator[Problem]:
     module = package.replace("-", "_")
     yield from _try("-m", "pip", "check")
     yield from _try("-c", f"import {module}")
+    if importlib.util.find_spec("accel_core") is None:  # it stands on none of ours
+        return
     points = importlib.metadata.distribution(package).entry_points.select(group="accel.vendors")
     keys = sorted({str(point.load().key) for point in points})
     candidates = _ask("-m", "accel_core.cli", "doctor", "--json")["candidates"]

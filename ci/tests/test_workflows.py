@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -74,10 +76,24 @@ def test_nothing_is_published_before_it_is_checked_built_and_tried() -> None:
         "ci.release_check",
         "ci.wheels build",
         "ci.wheels repair",
+        "ci.wheels sbom",
         "twine check",
         "check-wheel-contents dist",
     ]
     assert [name for step in steps for name in wanted if name in step and "pip" not in step] == wanted
+
+
+def test_zizmor_finds_nothing_in_workflows_and_actions() -> None:
+    program = shutil.which("zizmor", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if program is None:
+        pytest.skip("not run: zizmor is not here; requirements-dev.txt is newer than this environment")
+    found = subprocess.run(
+        [program, "--offline", "--no-progress", "--quiet", str(ROOT)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
 
 
 def test_every_package_and_every_environment_of_tox_is_tested() -> None:

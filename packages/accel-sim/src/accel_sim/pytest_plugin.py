@@ -8,7 +8,6 @@ nothing. With it, this process gets what `accel sim npu -- pytest` would give, b
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from typing import TYPE_CHECKING
@@ -37,18 +36,29 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     key = early_config.known_args_namespace.accel_sim
     if key is None:
         return
-    from accel_core.errors import AccelError
-    from accel_sim import build, stub_packages, vendors
+    from accel_sim import vendors
 
-    if os.environ.get(_DEVICE) == vendors.setting(key):
-        return  # in a worker of pytest-xdist, or below `accel sim`
+    if os.environ.get(_DEVICE) != vendors.setting(
+        key
+    ):  # else in a worker of pytest-xdist, or below `accel sim`
+        _set_up(early_config, key)
+    # What Python does with PYTHONPATH at its start; pytest-xdist gives its workers a path from before the plug-in.
+    folder = os.environ["PYTHONPATH"].partition(os.pathsep)[0]
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+
+
+def _set_up(config: pytest.Config, key: str) -> None:
+    from accel_core.errors import AccelError
+    from accel_sim import build, stub_packages
+
     if "torch" in sys.modules:
         raise pytest.UsageError(
             f"--accel-sim {key}: torch was imported before the plug-in, by another one or with -p."
             f" Start pytest as `accel sim {key} -- pytest`"
         )
     # The device is compiled at the first use, and says so.
-    capture = early_config.pluginmanager.getplugin("capturemanager")
+    capture = config.pluginmanager.getplugin("capturemanager")
     capture.suspend_global_capture(in_=True)
     try:
         environment = stub_packages.environment(key)
@@ -60,8 +70,6 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)
-    # What Python itself does with PYTHONPATH at its start.
-    sys.path.insert(0, environment["PYTHONPATH"].partition(os.pathsep)[0])
 
 
 def pytest_report_header() -> str | None:
@@ -78,10 +86,9 @@ def simulated_device() -> torch.device:
         pytest.skip("no simulated device: pytest --accel-sim npu")
     import torch
 
+    import accel_sim
     from accel_sim import vendors
 
-    vendor = vendors.find(key)
-    if vendor.packages:
-        # `import torch` does it for most; Habana's runtime in lazy mode waits for the program.
-        importlib.import_module(vendor.module.rpartition(".")[0] or vendor.module)
-    return torch.device(vendor.key, 0)
+    # `import torch` does it for most; mlu, sdaa and hpu in lazy mode wait for the program.
+    accel_sim.activate(key)
+    return torch.device(vendors.find(key).key, 0)
