@@ -27,10 +27,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from html import escape
 from pathlib import Path
 
-from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
 from packaging.version import Version
 
 from ci import api, release_check, wheels, workspace
@@ -47,33 +45,27 @@ class Index:
     """A package index (PEP 503) with yanked files (PEP 592), as files that any web server can serve."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.yanked = folder, dict[str, str]()
+        self.folder, self.yanked = folder, set[str]()
 
-    def publish(self, files: Sequence[Path]) -> None:
-        """Add the files; one of the same name must not be there, as on every index."""
+    def publish(self, name: str, files: Sequence[Path]) -> None:
+        """Add files of a package."""
+        (self.folder / name).mkdir(parents=True, exist_ok=True)
         for file in files:
-            home = self.folder / _name_and_version(file)[0]
-            home.mkdir(parents=True, exist_ok=True)
-            if (home / file.name).exists():
-                raise _unexpected(f"{file.name} is published twice", "it is there already", "a new version")
-            shutil.copy(file, home)
-            self._write(home)
+            shutil.copy(file, self.folder / name)
+        self._write(name)
 
-    def yank(self, name: str, version: Version, reason: str) -> None:
+    def yank(self, name: str, version: Version) -> None:
         """Hide the files of a version from all but those who name it."""
-        home = self.folder / name
-        files = [file.name for file in _files(home) if _name_and_version(file)[1] == version]
-        self.yanked |= dict.fromkeys(files, reason)
-        self._write(home)
+        self.yanked |= {file.name for file in (self.folder / name).glob(f"*-{version}[-.]*")}
+        self._write(name)
 
-    def _write(self, home: Path) -> None:
+    def _write(self, name: str) -> None:
         lines = ["<!DOCTYPE html>"]
-        for file in _files(home):
+        for file in sorted((self.folder / name).glob("accel_*")):
             digest = hashlib.sha256(file.read_bytes()).hexdigest()
-            reason = self.yanked.get(file.name)
-            yanked = "" if reason is None else f' data-yanked="{escape(reason)}"'
+            yanked = ' data-yanked="rehearsal"' if file.name in self.yanked else ""
             lines.append(f'<a href="{file.name}#sha256={digest}"{yanked}>{file.name}</a><br>')
-        (home / "index.html").write_text("\n".join(lines), encoding="utf-8")
+        (self.folder / name / "index.html").write_text("\n".join(lines), encoding="utf-8")
 
     @contextmanager
     def served(self) -> Iterator[str]:
@@ -87,19 +79,7 @@ class Index:
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, format: str, *_: object) -> None:
-        """Say nothing: pip and uv show what they fetch."""
-
-
-def _files(home: Path) -> list[Path]:
-    return sorted(file for file in home.iterdir() if file.suffix in (".gz", ".whl"))
-
-
-def _name_and_version(file: Path) -> tuple[str, Version]:
-    if file.suffix == ".whl":
-        name, version, *_ = parse_wheel_filename(file.name)
-    else:
-        name, version = parse_sdist_filename(file.name)
-    return str(name), version
+        """Say nothing: pip shows what it fetches."""
 
 
 class Rehearsal:
@@ -108,221 +88,211 @@ class Rehearsal:
     def __init__(self, root: Path, work: Path, index: Index, url: str) -> None:
         self.clone, self.work, self.index, self.url = work / "clone", work, index, url
         self.built: list[Path] = []
-        _run("git", "clone", "--quiet", str(root), str(self.clone), cwd=work)
-        for key, value in (("user.name", "rehearsal"), ("user.email", EMAIL), ("tag.gpgSign", "false")):
-            self._git("config", key, value)
+        _run("git", "clone", "--quiet", str(root), str(self.clone))
+        for setting in (("user.name", "rehearsal"), ("user.email", EMAIL), ("tag.gpgSign", "false")):
+            self._git("config", *setting)
         for file in self.clone.glob("packages/*/pyproject.toml"):
             text = file.read_text(encoding="utf-8")
-            mail = f'"accel contributors", email = "{EMAIL}"'
-            file.write_text(text.replace('"accel contributors" }]', f"{mail} }}]"), encoding="utf-8")
+            mail = f'"accel contributors", email = "{EMAIL}" }}]'
+            file.write_text(text.replace('"accel contributors" }]', mail), encoding="utf-8")
         self._git("commit", "--quiet", "--all", "--allow-empty", "-m", "an address for the rehearsal")
 
-    @property
-    def packages(self) -> dict[str, Package]:
-        return workspace.load(self.clone)
-
-    def tag(self, name: str, version: Version, change: str = "") -> str:
+    def tag(self, name: str, version: Version, change: str) -> str:
         """Bump, build the changelog, commit, check and tag."""
-        package = self.packages[name]
-        folder, about = self.clone / package.folder, self.clone / package.source / "__about__.py"
-        text = about.read_text(encoding="utf-8")
-        about.write_text(text.replace(f'"{package.version}"', f'"{version}"'), encoding="utf-8")
+        package = workspace.load(self.clone)[name]
+        folder = self.clone / package.folder
+        self._replace(f"{package.source}/__about__.py", f'"{package.version}"', f'"{version}"')
         if change:
             (folder / "changelog.d/+rehearsed.misc.md").write_text(f"{change}\n", encoding="utf-8")
-        self._python("-m", "towncrier", "build", "--yes", cwd=folder)
-        tag = f"{name}-v{version}"
+        _run(sys.executable, "-m", "towncrier", "build", "--yes", cwd=folder)
         self._git("add", "--all")
         self._git("commit", "--quiet", "-m", f"{name}: release {version}")
+        tag = f"{name}-v{version}"
         for problem in release_check.problems(self.clone, tag):
             raise problem
         self._git("tag", tag)
         return tag
 
     def build(self, name: str, version: Version) -> str:
-        """Build sdist and wheel twice; raise Problem where their bytes differ."""
+        """Build sdist and wheel twice."""
         folders = [self.work / "dist" / f"{name}-{version}-{which}" for which in ("first", "second")]
         for folder in folders:
             wheels.build(self.clone, [name], folder, "--no-isolation", "--quiet")
             wheels.repair(folder)
             wheels.add_sboms(folder)
-        first, second = ({file.name: file.read_bytes() for file in _files(folder)} for folder in folders)
-        if first != second:
-            differ = sorted(key for key in {*first, *second} if first.get(key) != second.get(key))
-            raise _unexpected(f"two builds of {name} differ", ", ".join(differ), "the same bytes twice")
-        self.built = _files(folders[0])
+        self.built, again = (sorted(folder.glob("accel_*")) for folder in folders)
+        first, second = ({file.name: file.read_bytes() for file in files} for files in (self.built, again))
+        _expect(first == second, f"two builds of {name} differ", str(folders), "the same bytes twice")
         return "same bytes"
 
-    def publish(self) -> str:
+    def publish(self, name: str) -> str:
         """Check what was built last, and publish it."""
-        self._python("-m", "twine", "check", "--strict", *map(str, self.built))
+        _run(sys.executable, "-m", "twine", "check", "--strict", *map(str, self.built))
         found = [str(file) for file in self.built if file.suffix == ".whl"]
-        self._python("-m", "check_wheel_contents", "--config", str(self.clone / "pyproject.toml"), *found)
-        self.index.publish(self.built)
+        _run(sys.executable, "-m", "check_wheel_contents", *found, cwd=self.clone)
+        self.index.publish(name, self.built)
         return "passed"
 
     def environment(self, name: str) -> Path:
         """Make a fresh environment with stock DeepSpeed and what is not ours; return its Python."""
-        packages = self.packages
-        folder = self.work / "environments" / name
-        python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-        needed = [packages[each] for each in (name, *sorted(workspace.needs(packages, name)))]
+        packages = workspace.load(self.clone)
+        python = self.work / "environments" / name / "bin/python"
+        needed = [packages[each] for each in {name, *workspace.needs(packages, name)}]
         others = {str(each) for package in needed for each in package.requires if each.name not in packages}
-        own = {"UV_CONSTRAINT": str(self.clone / "constraints.txt")}
-        if "PIP_FIND_LINKS" in os.environ:
-            own["UV_FIND_LINKS"] = os.environ["PIP_FIND_LINKS"]
-        self._python("-m", "uv", "venv", "--quiet", "--seed", "--python", sys.executable, str(folder))
-        wanted = ["torch", "deepspeed", *sorted(others)]
-        self._python("-m", "uv", "pip", "install", "--quiet", "--python", str(python), *wanted, more=own)
+        # uv does not read pip's settings: a local folder of wheels serves both.
+        links = {"UV_FIND_LINKS": os.environ.get("PIP_FIND_LINKS", "")}
+        more = {
+            "UV_CONSTRAINT": str(self.clone / "constraints.txt"),
+            **(links if any(links.values()) else {}),
+        }
+        uv = (sys.executable, "-m", "uv")
+        _run(*uv, "venv", "--quiet", "--seed", "--python", sys.executable, str(python.parents[1]))
+        wanted = ("torch", "deepspeed", *sorted(others))
+        _run(*uv, "pip", "install", "--quiet", "--python", str(python), *wanted, more=more)
         return python
 
-    def pip(self, python: Path, *arguments: str, fails: bool | None = False) -> str:
+    def install(self, python: Path, *words: str, wanted: Version) -> str:
+        """Install from our index; the last word is the package's name, or begins with it."""
+        self._pip(python, "install", *words)
+        name = words[-1].partition("=")[0]
+        found = _run(str(python), "-c", f"import importlib.metadata as m; print(m.version({name!r}))").strip()
+        _expect(found == str(wanted), f"{' '.join(words)} does not install {wanted}", found, str(wanted))
+        return found
+
+    def smoke(self, python: Path, name: str) -> str:
+        said = _run(str(python), "-m", "ci.smoke", name, cwd=self.clone)
+        return "passed; no device here" if "not verified on this machine" in said else "passed"
+
+    def yank(self, python: Path, name: str, bad: Version, good: Version) -> str:
+        """Who asks for the package gets the good release; who names the bad one gets it, with a warning."""
+        self.index.yank(name, bad)
+        here = self.work / "yanked" / name
+        self._pip(python, "download", "--no-deps", "--dest", str(here), name)
+        found = [file.name for file in here.iterdir() if f"-{good}-" in file.name]
+        warned = self._pip(python, "download", "--no-deps", "--dest", str(here), f"{name}=={bad}")
+        _expect(
+            bool(found) and "yanked" in warned, f"{name} {bad} is offered", warned, f"{good}, as it is yanked"
+        )
+        return f"{good} is offered"
+
+    def other_core(self, python: Path, package: Package) -> str:
+        """A core that has lost the package's interface number: pip and the doctor both have to say so."""
+        self._pip(python, "install", "--no-deps", str(self._foreign_core()))
+        conflict = self._pip(python, "check", fails=True)
+        said = _run(str(python), "-m", "accel_core.cli", "doctor", "--json", cwd=self.work, fails=None)
+        own = [each["reason"] for each in json.loads(said)["candidates"] if each["package"] == package.name]
+        named = CORE in conflict and own and all("interface" in reason for reason in own)
+        _expect(
+            bool(named),
+            f"an unfit core is not named for {package.name}",
+            f"{own} {conflict}",
+            "its interface",
+        )
+        return "named by pip and the doctor"
+
+    def _foreign_core(self) -> Path:
+        out = self.work / "dist/foreign"
+        if not out.exists():
+            core, number = workspace.load(self.clone)[CORE], api.current(self.clone) or 0
+            text = "INTERFACE_VERSION = "
+            self._replace(f"{core.source}/vendor/__init__.py", f"{text}{number}", f"{text}{number + 2}")
+            self._replace(f"{core.source}/__about__.py", f'"{core.version}"', f'"0.{number + 1}.0"')
+            wheels.build(self.clone, [CORE], out, "--wheel", "--no-isolation", "--quiet")
+            self._git("checkout", "--quiet", "--", ".")
+        return next(out.glob("*.whl"))
+
+    def _pip(self, python: Path, *arguments: str, fails: bool = False) -> str:
         """Run pip as a person whose only index is ours; return what it says."""
         more = {"PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": self.url}
         return _run(str(python), "-m", "pip", *arguments, cwd=self.work, more=more, fails=fails)
 
-    def smoke(self, python: Path, name: str) -> str:
-        said = _run(str(python), "-m", "ci.smoke", name, cwd=self.clone)
-        return "device not here" if "not verified on this machine" in said else "passed"
-
-    def installed(self, python: Path, name: str, wanted: Version) -> str:
-        found = _run(
-            str(python), "-c", f"from importlib.metadata import version as v; print(v({name!r}))"
-        ).strip()
-        if found != str(wanted):
-            raise _unexpected(f"{name} is not the release that was asked for", found, str(wanted))
-        return found
-
-    def yank(self, python: Path, name: str, bad: Version, good: Version) -> str:
-        """Who asks for the package gets the good release; who names the bad one gets it, with a warning."""
-        self.index.yank(name, bad, "rehearsal")
-        here = self.work / "yanked" / name
-        self.pip(python, "download", "--no-deps", "--dest", str(here / "any"), name)
-        (found,) = _files(here / "any")
-        warned = self.pip(python, "download", "--no-deps", "--dest", str(here / "named"), f"{name}=={bad}")
-        if _name_and_version(found)[1] != good or "yanked" not in warned:
-            raise _unexpected(f"{name} {bad} is offered although it is yanked", found.name, str(good))
-        return f"{found.name.split('-')[1]} is offered"
-
-    def other_core(self, python: Path, package: Package) -> str:
-        """A core that has lost the package's interface number: pip and the doctor both have to say so."""
-        self.pip(python, "install", "--no-deps", str(self._foreign_core()))
-        conflict = self.pip(python, "check", fails=True)
-        said = _run(str(python), "-m", "accel_core.cli", "doctor", "--json", cwd=self.work, fails=None)
-        own = [each for each in json.loads(said)["candidates"] if each["package"] == package.name]
-        if CORE not in conflict or not own or any("interface" not in each["reason"] for each in own):
-            raise _unexpected(
-                f"an unfit core beside {package.name} is not named",
-                f"{conflict}{own}",
-                "its interface number",
-            )
-        return "named by pip and the doctor"
-
-    @functools.cache  # noqa: B019  # one rehearsal a process
-    def _foreign_core(self) -> Path:
-        number, core = api.current(self.clone) or 0, self.packages[CORE]
-        out = self.work / "dist" / "foreign"
-        for file, old, new in (
-            ("vendor/__init__.py", f"INTERFACE_VERSION = {number}", f"INTERFACE_VERSION = {number + 2}"),
-            ("__about__.py", f'"{core.version}"', f'"0.{number + 1}.0"'),
-        ):
-            path = self.clone / core.source / file
-            path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
-        wheels.build(self.clone, [CORE], out, "--wheel", "--no-isolation", "--quiet")
-        self._git("checkout", "--quiet", "--", ".")
-        return _files(out)[0]
+    def _replace(self, path: str, old: str, new: str) -> None:
+        text = (self.clone / path).read_text(encoding="utf-8")
+        (self.clone / path).write_text(text.replace(old, new), encoding="utf-8")
 
     def _git(self, *arguments: str) -> str:
         return _run("git", *arguments, cwd=self.clone)
 
-    def _python(self, *arguments: str, cwd: Path | None = None, more: Mapping[str, str] | None = None) -> str:
-        return _run(sys.executable, *arguments, cwd=cwd or self.work, more=more)
 
-
-def rehearse(rehearsal: Rehearsal, name: str, trial: bool) -> dict[str, str]:
-    """Step -> result, up to the first that fails, whose result begins with `failed`."""
-    package = rehearsal.packages[name]
-    first = package.version
+def steps(act: Rehearsal, package: Package, trial: bool) -> Iterator[tuple[str, Callable[[], str]]]:
+    """The steps of a package by name; what a step needs is done when the one before it has ended."""
+    name, first = package.name, package.version
     second = Version(f"{first.major}.{first.minor}.{first.micro + 1}")
+
+    def release(version: Version, change: str) -> Iterator[tuple[str, Callable[[], str]]]:
+        yield "tag", lambda: act.tag(name, version, change)
+        yield "build twice", lambda: act.build(name, version)
+        yield "check, publish", lambda: act.publish(name)
+
+    yield from release(first, "")
+    if not trial:
+        return
+    python = act.environment(name)
+    yield "install", lambda: act.install(python, name, wanted=first)
+    yield "smoke", lambda: act.smoke(python, name)
+    yield from release(second, "A change for the rehearsal.")
+    yield "upgrade", lambda: act.install(python, "--upgrade", name, wanted=second)
+    yield "yank", lambda: act.yank(python, name, second, first)
+    yield "roll back", lambda: act.install(python, f"{name}=={first}", wanted=first)
+    yield "smoke", lambda: act.smoke(python, name)
+    if package.vendors:
+        yield "other core", lambda: act.other_core(python, package)
+    shutil.rmtree(python.parents[1])
+
+
+def rehearse(act: Rehearsal, package: Package, trial: bool) -> dict[str, str]:
+    """Step -> result, up to the first that fails, whose result begins with `failed`."""
     results: dict[str, str] = {}
-
-    def release(version: Version, change: str = "") -> Iterator[tuple[str, Callable[[], str]]]:
-        yield "tag", lambda: rehearsal.tag(name, version, change)
-        yield "build twice", lambda: rehearsal.build(name, version)
-        yield "check, publish", rehearsal.publish
-
-    def steps() -> Iterator[tuple[str, Callable[[], str]]]:
-        yield from release(first)
-        if not trial:
-            return
-        python = rehearsal.environment(name)
-
-        def install(*words: str, wanted: Version) -> str:
-            rehearsal.pip(python, "install", *words)
-            return rehearsal.installed(python, name, wanted)
-
-        yield "install", lambda: install(name, wanted=first)
-        yield "smoke", lambda: rehearsal.smoke(python, name)
-        yield from release(second, "A change for the rehearsal.")
-        yield "upgrade", lambda: install("--upgrade", name, wanted=second)
-        yield "yank", lambda: rehearsal.yank(python, name, second, first)
-        yield "roll back", lambda: install(f"{name}=={first}", wanted=first)
-        rehearsal.smoke(python, name)
-        if package.vendors:
-            yield "other core", lambda: rehearsal.other_core(python, package)
-        shutil.rmtree(python.parents[1])
-
-    for step, do in steps():
-        try:
+    began, step = time.monotonic(), "install"
+    try:
+        for step, do in steps(act, package, trial):
             result = do()
-        except Problem as problem:
-            results[step] = f"failed: {problem}"
-            break
-        results.setdefault(step, result)
-        print(f"{name}: {step}: {result}", flush=True)
-    return results
+            results.setdefault(step, result)
+            print(f"{package.name}: {step}: {result}", flush=True)
+    except Problem as problem:
+        results[step] = f"failed: {problem}"
+    return results | {"minutes": f"{(time.monotonic() - began) / 60:.1f}"}
 
 
-def page(rows: Mapping[str, Mapping[str, str]], minutes: Mapping[str, float]) -> str:
+def page(rows: Mapping[str, Mapping[str, str]]) -> str:
     """The results as a page of the documentation."""
-    steps = (*RELEASE, *TRIAL)
+    columns = (*RELEASE, *TRIAL, "minutes")
     day = datetime.datetime.now(datetime.timezone.utc).date()
     lines = [
         "# Rehearsal of the releases",
         "",
-        f"Made by `python -m ci.rehearse --all` on {day}, Python {sys.version.split()[0]}. Each package, in order of",
-        "dependency, in a scratch clone and with an index on 127.0.0.1: nothing here was published.",
-        "[Releases](../releases.md) says what each step does. `—` is a step that the package does not have.",
+        f"Made by `python -m ci.rehearse --all` on {day} with Python {sys.version.split()[0]}: each package, in order",
+        "of dependency, in a scratch clone and with an index on 127.0.0.1. Nothing was published.",
+        "[Releases](../releases.md#the-rehearsal) says what each step does; `—` is one that the package does not have.",
         "",
-        f"| package | {' | '.join(steps)} | minutes |",
-        f"| --- |{' --- |' * (len(steps) + 1)}",
+        f"| package | {' | '.join(columns)} |",
+        f"| --- |{' --- |' * len(columns)}",
     ]
     for name, results in rows.items():
-        cells = [results.get(step, "—").splitlines()[0].replace("|", "\\|") for step in steps]
-        lines.append(f"| {name} | {' | '.join(cells)} | {minutes[name]:.1f} |")
+        cells = [results.get(step, "—").splitlines()[0].replace("|", "\\|") for step in columns]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _unexpected(what: str, found: str, expected: str) -> Problem:
-    return Problem(
-        what=what, found=found, expected=expected, do="repeat it by hand: --keep FOLDER leaves all"
-    )
+def _expect(holds: bool, what: str, found: str, expected: str) -> None:
+    if not holds:
+        do = "repeat it with --keep FOLDER, and look there"
+        raise Problem(what=what, found=found, expected=expected, do=do)
 
 
 def _run(
     *command: str, cwd: Path | None = None, more: Mapping[str, str] | None = None, fails: bool | None = False
 ) -> str:
-    """Run it, without pip's and the project's own settings where `more` is given; return what it says."""
-    own = {
-        k: v for k, v in os.environ.items() if not k.startswith(("ACCEL_", "DS_ACCELERATOR", "PYTHONPATH"))
-    }
-    if more and "PIP_INDEX_URL" in more:
-        own = {k: v for k, v in own.items() if not k.startswith(("PIP_", "UV_"))}
+    """Run it without settings that steer imports or selection; `more` replaces those of pip and uv."""
+    own = ("ACCEL_", "DS_ACCELERATOR", "PYTHONPATH", *(("PIP_", "UV_") if more else ()))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     done = subprocess.run(
-        command, cwd=cwd, env=own | dict(more or {}), capture_output=True, text=True, check=False
+        command, cwd=cwd, env={**kept, **(more or {})}, capture_output=True, text=True, check=False
     )
-    if fails is not None and bool(done.returncode) != fails:
+    if fails is not None:
         last = "\n            ".join((done.stdout + done.stderr).strip().splitlines()[-15:])
-        raise _unexpected(" ".join(command), f"exit status {done.returncode}: {last}", "the other")
+        as_expected = bool(done.returncode) == fails
+        _expect(as_expected, " ".join(command), f"exit status {done.returncode}: {last}", "the other")
     return done.stdout + ("" if "--json" in command else done.stderr)
 
 
@@ -334,44 +304,32 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="work in this new folder, and leave it")
     options = parser.parse_args(arguments)
     root = root or Path.cwd()
-    problems: list[Problem] = []
-    try:
-        packages = workspace.load(root)
-        chosen = {workspace.pick(packages, canonicalize_name(name)).name for name in options.packages}
-        chosen = set(packages) if options.all else chosen
-        needed = chosen.union(*(workspace.needs(packages, name) for name in chosen))
-        # What a package stands on stands on less than it.
-        order = sorted(needed, key=lambda name: (len(workspace.needs(packages, name)), name))
-        if options.keep:
-            options.keep.mkdir(parents=True)
-        with tempfile.TemporaryDirectory(prefix="accel-rehearsal-") as scratch:
-            work = (options.keep or Path(scratch)).resolve()
-            index = Index(work / "index")
-            index.folder.mkdir()
-            failed = set[str]()
-            rows, minutes = dict[str, dict[str, str]](), dict[str, float]()
-            with index.served() as url:
-                rehearsal = Rehearsal(root, work, index, url)
-                for name in order:
-                    began = time.monotonic()
-                    if unfit := workspace.needs(packages, name) & failed:
-                        rows[name] = {"tag": f"failed: not run, because {', '.join(sorted(unfit))} failed"}
-                    else:
-                        rows[name] = rehearse(rehearsal, name, trial=name in chosen)
-                    failed |= {name for result in rows[name].values() if result.startswith("failed")}
-                    minutes[name] = (time.monotonic() - began) / 60
-        for name, results in rows.items():
-            problems += [
-                _unexpected(f"{name}: {step}", result, "a step that succeeds")
-                for step, result in results.items()
-                if result.startswith("failed")
-            ]
-        if options.page:
-            options.page.write_text(page(rows, minutes), encoding="utf-8")
-    except Problem as problem:
-        problems.append(problem)
-    return report(problems, f"rehearsed: {', '.join(sorted(chosen))}") if problems or chosen else 0
+    packages = workspace.load(root)
+    chosen = (
+        {*packages} if options.all else {workspace.pick(packages, each).name for each in options.packages}
+    )
+    needed = chosen.union(*(workspace.needs(packages, name) for name in chosen))
+    rows: dict[str, dict[str, str]] = {}
+    with tempfile.TemporaryDirectory(prefix="accel-rehearsal-") as scratch:
+        work = (options.keep or Path(scratch)).resolve()
+        index = Index(work / "index")
+        index.folder.mkdir(parents=True)
+        with index.served() as url:
+            act = Rehearsal(root, work, index, url)
+            # What a package stands on stands on less than it.
+            for name in sorted(needed, key=lambda name: (len(workspace.needs(packages, name)), name)):
+                rows[name] = rehearse(act, packages[name], name in chosen)
+    if options.page:
+        options.page.write_text(page(rows), encoding="utf-8")
+    failed = [
+        f"{name}: {step}: {row[step]}" for name, row in rows.items() for step in row if "failed" in row[step]
+    ]
+    print("\n".join(failed) or f"rehearsed: {', '.join(rows)}")
+    return min(len(failed), 1)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Problem as problem:
+        sys.exit(report([problem], ""))
