@@ -1,0 +1,97 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The action `simulate` for other projects: its steps, run as a runner's shell would, test such a project."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+ACTION: dict[str, Any] = yaml.safe_load((ROOT / "simulate/action.yml").read_text(encoding="utf-8"))
+LIBRARY = ROOT / "examples/simulated_ci/library"
+
+
+def run_steps(project: Path, temp: Path, path: str, **inputs: str) -> str:
+    """Run what the action runs; return what its steps print. Steps that use another action are left out."""
+    known = {f"inputs.{name}": str(each.get("default", "")) for name, each in ACTION["inputs"].items()}
+    known |= {f"inputs.{name}": value for name, value in inputs.items()} | {"runner.temp": str(temp)}
+    own = ("PYTEST", "ACCEL_", "PYTHONPATH", "VIRTUAL_ENV")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    runner = {
+        "GITHUB_ACTION_PATH": str(ROOT / "simulate"),
+        "GITHUB_OUTPUT": str(temp / "output"),
+        "PATH": path,
+    }
+    said = ""
+    for step in ACTION["runs"]["steps"]:
+        if "run" not in step:
+            continue
+        assert step["shell"] == "bash"
+        assert "${{" not in step["run"]  # what people give is data of a variable, never text of a script
+        given = {
+            name: re.sub(r"\$\{\{ (.+?) \}\}", lambda found: known[found[1]], value)
+            for name, value in step.get("env", {}).items()
+        }
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+        done = subprocess.run(
+            command, cwd=project, env=kept | runner | given, capture_output=True, text=True, check=False
+        )
+        said += done.stdout
+        assert done.returncode == 0, said + done.stderr
+    return said
+
+
+def test_what_the_action_uses_is_pinned_and_its_inputs_are_described() -> None:
+    uses = [step["uses"] for step in ACTION["runs"]["steps"] if "uses" in step]
+    assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", each) for each in uses)
+    assert all(each["description"] for each in ACTION["inputs"].values())
+    assert all("env" in step or "inputs" not in str(step) for step in ACTION["runs"]["steps"])
+
+
+@pytest.mark.slow
+def test_a_project_is_tested_on_two_devices_in_an_environment_with_torch_and_pytest_only(
+    tmp_path: Path,
+) -> None:
+    if shutil.which("c++") is None:
+        pytest.skip("not run: no C++ compiler")
+    for folder in ("environment", "temp"):
+        (tmp_path / folder).mkdir()
+    shutil.copytree(LIBRARY, tmp_path / "project")
+    uv = [sys.executable, "-m", "uv"]
+    subprocess.run([*uv, "venv", "--quiet", "--clear", "--seed", tmp_path / "environment"], check=True)
+    links = {"UV_FIND_LINKS": os.environ["PIP_FIND_LINKS"]} if "PIP_FIND_LINKS" in os.environ else {}
+    python = tmp_path / "environment/bin/python"
+    subprocess.run(
+        [
+            *uv,
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            python,
+            "-c",
+            ROOT / "constraints.txt",
+            "torch",
+            "numpy",
+            "pytest",
+        ],
+        env={**os.environ, **links},
+        check=True,
+    )
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+    said = run_steps(tmp_path / "project", tmp_path / "temp", path, device="npu", devices="1")
+    assert "5 passed" in said
+    said = run_steps(
+        tmp_path / "project", tmp_path / "temp", path, device="hpu", run="PT_HPU_LAZY_MODE=0 pytest"
+    )
+    assert "5 passed" in said
+    assert (tmp_path / "temp/output").read_text(encoding="utf-8").startswith("key=2.")

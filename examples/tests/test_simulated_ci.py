@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The projects of simulated_ci pass their tests on simulated devices, each as a project of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+PROJECTS = Path(__file__).parents[1] / "simulated_ci"
+PASSED = {"library": 5, "trainer": 1, "deepspeed_user": 3}
+
+
+@pytest.mark.more
+@pytest.mark.parametrize("device", ["npu", "hpu"])
+@pytest.mark.parametrize("name", PASSED)
+def test_the_tests_of_a_project_pass_on_a_simulated_device(python, tmp_path, name, device):
+    if name == "trainer" and importlib.util.find_spec("transformers") is None:
+        pytest.skip("not run: no transformers here")
+    # `accel sim … -- pytest`, as the project's own workflow calls it; the plug-in is named where it has no entry point.
+    program = (
+        "-m",
+        "accel_core.cli",
+        "sim",
+        device,
+        "--",
+        "python",
+        "-m",
+        "pytest",
+        "-p",
+        "accel_sim.pytest_plugin",
+    )
+    options = (
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        "/dev/null",
+        "--rootdir",
+        PROJECTS / name,
+        PROJECTS / name,
+    )
+    done = python(tmp_path, *program, *options, DS_ACCELERATOR=device, PT_HPU_LAZY_MODE="0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{PASSED[name]} passed" in done.stdout
