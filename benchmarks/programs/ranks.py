@@ -81,6 +81,23 @@ def _sharded(device: str) -> nn.Sequential:
     return model
 
 
+@PROGRAMS("init_device_mesh and DTensor")
+def dtensor(device: str) -> list[float]:
+    """Shard a matrix, multiply it, change its placement, and read all of it."""
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+    mesh = _mesh(device)
+    assert mesh.device_type == device
+    whole = torch.arange(16.0, device=device).reshape(4, 4)
+    rows = distribute_tensor(whole, mesh, [Shard(0)])
+    assert rows.to_local().shape == (4 // dist.get_world_size(), 4)
+    product = rows @ distribute_tensor(whole.T.contiguous(), mesh, [Replicate()])
+    assert isinstance(product, DTensor)
+    columns = product.redistribute(mesh, [Shard(1)])
+    assert torch.equal(columns.full_tensor(), whole @ whole.T)
+    return [float(columns.full_tensor().sum().item()), float(rows.sum().full_tensor().item())]
+
+
 @PROGRAMS("tensor parallel")
 def tensor_parallel(device: str) -> list[float]:
     """Train with each block's layers split over the ranks."""

@@ -189,3 +189,76 @@ def safetensors(device: str) -> list[float]:
     other.load_state_dict(loaded)
     x = torch.ones(2, 8, device=device)
     return [float(other(x).sum().item()), float((other(x) - model(x)).abs().max().item())]
+
+
+@PROGRAMS("torch.accelerator")
+def accelerator(device: str) -> list[float]:
+    """Find the device, and use its streams, events and memory, without its name."""
+    if device == "cpu":
+        return [42.0]
+    found = torch.accelerator.current_accelerator()
+    assert found is not None
+    assert found.type == device
+    # A process has one hpu, whatever the machine has.
+    last = 0 if device == "hpu" else torch.accelerator.device_count() - 1
+    torch.accelerator.set_device_index(last)
+    assert torch.accelerator.current_device_index() == last
+    stream = torch.Stream(device=device)
+    before = torch.accelerator.memory_allocated()
+    with stream:
+        x = torch.full((6, 7), 1.0, device=device)
+        event = stream.record_event()
+    event.synchronize()
+    torch.accelerator.current_stream().wait_event(event)
+    assert torch.accelerator.memory_allocated() > before
+    torch.accelerator.synchronize()
+    torch.accelerator.set_device_index(0)
+    return [float(x.sum().item())]
+
+
+@PROGRAMS("DataLoader, pinned memory and workers")
+def data_loader(device: str) -> list[float]:
+    """Load rows by worker processes into pinned memory, and copy them while the device works."""
+    rows = torch.arange(24, dtype=torch.float32).reshape(12, 2)
+    data = torch.utils.data.TensorDataset(rows)
+    # Before the device is used: as on hardware, a process that is forked later cannot use it.
+    loader = torch.utils.data.DataLoader(
+        data, batch_size=4, num_workers=2, pin_memory=device != "cpu", multiprocessing_context="spawn"
+    )
+    sums = []
+    for (part,) in loader:
+        assert part.is_pinned() == (device != "cpu")
+        sums.append(float(part.to(device, non_blocking=True).sum().item()))
+    return sums
+
+
+@PROGRAMS("torch.save and torch.load")
+def save_and_load(device: str) -> list[float]:
+    """Save model and optimizer, load them onto the device and onto the CPU, and go on."""
+
+    def make() -> tuple[nn.Module, torch.optim.Optimizer]:
+        torch.manual_seed(0)
+        model = nn.Linear(8, 8).to(device)
+        return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
+        loss = model(torch.ones(2, 8, device=device)).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return float(loss.item())
+
+    model, optimizer = make()
+    losses = [step(model, optimizer) for _ in range(2)]
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "state.pt")
+        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, path)
+        after = step(model, optimizer)
+        for place in (device, "cpu"):
+            state = torch.load(path, map_location=place, weights_only=True)
+            assert all(value.device.type == place for value in state["model"].values())
+            other, restored = make()
+            other.load_state_dict(state["model"])
+            restored.load_state_dict(state["optimizer"])
+            assert step(other, restored) == after
+    return [*losses, after]
