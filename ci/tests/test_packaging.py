@@ -83,6 +83,11 @@ def test_towncrier_builds_the_changelog_where_no_package_is_installed(
 
 
 @every_package
+def test_the_folder_of_fragments_stays_when_a_release_takes_the_last_one(package: Package) -> None:
+    assert (ROOT / package.folder / "changelog.d/.gitkeep").exists()
+
+
+@every_package
 def test_every_package_is_for_the_same_releases_of_python(package: Package) -> None:
     def pythons(project: Mapping[str, Any]) -> list[str]:
         return [project["requires-python"], *(c for c in project["classifiers"] if " :: Python :: 3." in c)]
