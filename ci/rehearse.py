@@ -263,7 +263,7 @@ def page(rows: Mapping[str, Mapping[str, str]]) -> str:
         "",
         f"Made by `python -m ci.rehearse --all` on {day} with Python {sys.version.split()[0]}: each package, in order",
         "of dependency, in a scratch clone and with an index on 127.0.0.1. Nothing was published.",
-        "[A release](../../CONTRIBUTING.md#a-release) has what each step does; `—` is one that the package does not have.",
+        "[A release](../../CONTRIBUTING.md#a-release) has what each step does; `—` is one that a package lacks.",
         "",
         f"| package | {' | '.join(columns)} |",
         f"| --- |{' --- |' * len(columns)}",
