@@ -25,22 +25,18 @@ class Kind(Enum):
     ITSELF = "itself"  # what is made from the name that is asked about, as in x = x.cuda()
 
 
+_INDEX_CALLS = words(
+    "int len torch.cuda.current_device torch.cuda.device_count torch.accelerator.current_device_index"
+    " torch.distributed.get_rank torch.distributed.get_node_local_rank torch.distributed.get_world_size"
+)
 _CALLS = {
-    "int": Kind.INDEX,
-    "len": Kind.INDEX,
     "str": Kind.TEXT,
     "bool": Kind.TRUTH,
     "list": Kind.LIST,
     "torch.device": Kind.DEVICE,
-    "torch.cuda.current_device": Kind.INDEX,
-    "torch.cuda.device_count": Kind.INDEX,
     "torch.cuda.is_available": Kind.TRUTH,
-    "torch.distributed.get_rank": Kind.INDEX,
-    "torch.distributed.get_node_local_rank": Kind.INDEX,
-    "torch.distributed.get_world_size": Kind.INDEX,
-    "torch.accelerator.current_device_index": Kind.INDEX,
     "torch.load": Kind.UNKNOWN,
-}
+} | dict.fromkeys(_INDEX_CALLS, Kind.INDEX)
 _TENSOR_MAKERS = words(
     "tensor zeros ones empty full rand randn randint randperm arange linspace eye cat stack "
     "from_numpy as_tensor zeros_like ones_like empty_like full_like rand_like randn_like where matmul "
@@ -57,9 +53,8 @@ _TENSORS_ALONE = words(
     "contiguous view view_as unsqueeze permute narrow detach expand expand_as requires_grad_ masked_fill"
     " masked_fill_ index_select type_as new_zeros new_ones new_full new_tensor new_empty clamp_ long half"
 )
-_RANK_METHODS = frozenset(
-    ["get_rank", "get_local_rank", "local_rank", "rank", "get_world_size", "get_node_local_rank"]
-)
+_RANK_METHODS = words("get_rank get_local_rank local_rank rank get_world_size get_node_local_rank")
+_CONSTANTS = {bool: Kind.TRUTH, int: Kind.INDEX, type(None): Kind.NONE, str: Kind.TEXT}
 _TYPES = {
     "int": Kind.INDEX,
     "torch.device": Kind.DEVICE,
@@ -101,13 +96,9 @@ class Kinds:
 
     def _of(self, node: ast.AST) -> Kind:
         match node:
-            case ast.Constant(value=bool()):
-                return Kind.TRUTH
-            case ast.Constant(value=int()):
-                return Kind.INDEX
-            case ast.Constant(value=None):
-                return Kind.NONE
-            case ast.Constant(value=str()) | ast.JoinedStr():
+            case ast.Constant(value=value):
+                return _CONSTANTS.get(type(value), Kind.UNKNOWN)
+            case ast.JoinedStr():
                 return Kind.TEXT
             case ast.List() | ast.Tuple() | ast.ListComp():
                 return Kind.LIST
@@ -134,15 +125,13 @@ class Kinds:
         return Kind.UNKNOWN
 
     def _common(self, nodes: list[ast.expr]) -> Kind:
-        kinds = {self.of(node) for node in nodes} - {Kind.NONE, Kind.ITSELF}
-        return kinds.pop() if len(kinds) == 1 else Kind.UNKNOWN
+        return _one({self.of(node) for node in nodes})
 
     def _of_name(self, node: ast.Name) -> Kind:
         bindings = [
             b for b in self._module.reaching(node) if not is_constant(b.value, None) or b.kind == "param"
         ]
-        kinds = {self._of_binding(binding) for binding in bindings} - {Kind.NONE, Kind.ITSELF}
-        return kinds.pop() if len(kinds) == 1 else Kind.UNKNOWN
+        return _one({self._of_binding(binding) for binding in bindings})
 
     def _of_binding(self, binding: Binding) -> Kind:
         if binding.kind == "assign":
@@ -208,8 +197,7 @@ class Kinds:
                 made = self._module.parents[part]
                 alone = isinstance(made, ast.Assign) and made.targets == [part]
                 kinds.add(self.of(made.value) if alone and isinstance(made, ast.Assign) else Kind.UNKNOWN)
-        kinds -= {Kind.NONE, Kind.ITSELF}
-        return kinds.pop() if len(kinds) == 1 else Kind.UNKNOWN
+        return _one(kinds)
 
     def _of_call(self, node: ast.Call) -> Kind:
         name = self._module.qualified(node.func)
@@ -269,6 +257,9 @@ class Kinds:
             self._options[name] = kind if self._options.get(name, kind) is kind else Kind.UNKNOWN
 
 
-OPTION_OBJECTS = frozenset(
-    {"args", "opt", "opts", "options", "flags", "FLAGS", "hparams", "config", "cfg", "params"}
-)
+def _one(kinds: set[Kind]) -> Kind:
+    kinds -= {Kind.NONE, Kind.ITSELF}
+    return kinds.pop() if len(kinds) == 1 else Kind.UNKNOWN
+
+
+OPTION_OBJECTS = words("args opt opts options flags FLAGS hparams config cfg params")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ast
 import json
+import json.scanner
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,10 +14,8 @@ from typing import Any
 
 from accel_port.rules.base import Edit
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
-_SPACE = re.compile(r"[ \t\r\n]*")
-_SCALAR = re.compile(r"-?\d[\d.eE+-]*|true|false|null|NaN|-?Infinity")
-_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{4}|\\.|[^\\]", re.DOTALL)
+#: A character of a JSON string; two \u of a surrogate pair are one.
+_CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|[^\\]", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -34,14 +33,9 @@ class Notebook:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        try:
-            value, end = _parse(text, 0)
-        except (IndexError, RecursionError) as error:
-            raise ValueError("it is no complete JSON") from error
-        if text[end:].strip() or not isinstance(value, dict):
-            raise ValueError("it is no notebook: not one JSON object")
-        cells = value.get("cells")
-        if cells is None and isinstance(value.get("worksheets"), list):
+        value = _Decoder().decode(text)
+        cells = value.get("cells") if isinstance(value, dict) else None
+        if cells is None and isinstance(value, dict) and isinstance(value.get("worksheets"), list):
             raise ValueError("it is a notebook of version 3: open it in Jupyter and save it")
         if not isinstance(cells, list):
             raise ValueError("it is no notebook: it has no cells")
@@ -50,7 +44,8 @@ class Notebook:
         parts: list[str] = []
         at = 0
         for number, cell in enumerate(cells, 1):
-            if not isinstance(cell, dict) or _plain(cell.get("cell_type")) != "code":
+            kind = cell.get("cell_type") if isinstance(cell, dict) else None
+            if not isinstance(kind, _String) or kind.value != "code":
                 continue
             source = cell.get("source")
             strings = source if isinstance(source, list) else [source]
@@ -59,7 +54,7 @@ class Notebook:
                 raise ValueError(f"the source of cell {number} is no text")
             for line, string in enumerate(strings):
                 between = f",{_space_before(text, strings[line or -1])}" if strings is source else ""
-                self._pieces.append(_Piece(string.start, string.offsets, at + len(code), between))
+                self._pieces.append(_Piece(string.start, string.offsets(), at + len(code), between))
                 code += string.value
             masked = _masked(code)
             if not _parses(masked):
@@ -108,76 +103,32 @@ def _space_before(text: str, string: Any) -> str:
     return text[gap:quote]
 
 
+@dataclass(frozen=True)
 class _String:
-    """A JSON string with the place of each of its characters."""
+    """A JSON string, with its place in the text: behind the quote, and at the closing one."""
 
-    def __init__(self, text: str, start: int, end: int) -> None:
-        self.start = start + 1
-        raw = text[start + 1 : end - 1]
-        self.value: str = json.loads(text[start:end], strict=False)
-        offsets = [start + 1 + match.start() for match in _ESCAPE.finditer(raw)] + [end - 1]
-        if len(offsets) != len(self.value) + 1:  # a pair of \u escapes is one character
-            offsets = [*_paired(raw, start + 1), end - 1]
-        self.offsets = tuple(offsets)
+    value: str
+    raw: str
+    start: int
 
-
-def _paired(raw: str, start: int) -> list[int]:
-    offsets = []
-    high = False
-    for match in _ESCAPE.finditer(raw):
-        code = match[0]
-        low = high and code.startswith("\\u") and 0xDC00 <= int(code[2:], 16) < 0xE000
-        if not low:
-            offsets.append(start + match.start())
-        high = code.startswith("\\u") and 0xD800 <= int(code[2:], 16) < 0xDC00
-    return offsets
+    def offsets(self) -> tuple[int, ...]:
+        """Return the place of each of its characters, and of its end."""
+        starts = (match.start() for match in _CHARACTER.finditer(self.raw))
+        return (*(self.start + start for start in starts), self.start + len(self.raw))
 
 
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, _String) else value
+class _Decoder(json.JSONDecoder):
+    """Decodes JSON into objects whose strings have their places."""
 
+    def __init__(self) -> None:
+        super().__init__(strict=False)
+        self.parse_string = self._placed
+        self.scan_once = json.scanner.py_make_scanner(self)  # type: ignore[attr-defined]
 
-def _parse(text: str, at: int) -> tuple[Any, int]:
-    """Parse JSON with the places of its strings. Raises `ValueError`, `IndexError`."""
-    at = _skip(text, at)
-    if text[at] == "{":
-        found: dict[str, Any] = {}
-        at = _skip(text, at + 1)
-        while text[at] != "}":
-            key, at = _parse(text, at)
-            at = _skip(text, at)
-            if not isinstance(key, _String) or text[at] != ":":
-                raise ValueError(f"no JSON at character {at}")
-            found[key.value], at = _parse(text, at + 1)
-            at = _comma(text, at, "}")
-        return found, at + 1
-    if text[at] == "[":
-        items = []
-        at = _skip(text, at + 1)
-        while text[at] != "]":
-            item, at = _parse(text, at)
-            items.append(item)
-            at = _comma(text, at, "]")
-        return items, at + 1
-    if match := _STRING.match(text, at):
-        return _String(text, at, match.end()), match.end()
-    if match := _SCALAR.match(text, at):
-        return match[0], match.end()
-    raise ValueError(f"no JSON at character {at}")
-
-
-def _skip(text: str, at: int) -> int:
-    match = _SPACE.match(text, at)
-    return match.end() if match else at
-
-
-def _comma(text: str, at: int, closing: str) -> int:
-    at = _skip(text, at)
-    if text[at] == ",":
-        return _skip(text, at + 1)
-    if text[at] != closing:
-        raise ValueError(f"no JSON at character {at}")
-    return at
+    @staticmethod
+    def _placed(text: str, start: int, strict: bool) -> tuple[_String, int]:
+        value, end = json.decoder.scanstring(text, start, strict)  # type: ignore[attr-defined]
+        return _String(value, text[start : end - 1], start), end
 
 
 def _masked(code: str) -> str:

@@ -8,6 +8,7 @@ import ast
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from accel_port.rules import BY_NODE
 from accel_port.rules.base import Context, Edit, Facts, Finding, Level, Rule
@@ -138,35 +139,23 @@ class _Names:
     """The names under which a module knows torch and get_accelerator, or will know them."""
 
     def __init__(self, module: Module, target: str) -> None:
-        self.module = module
         top = module.module_scope.bindings
-        torch = next((n for n, bs in top.items() if any(b.imported == "torch" for b in bs)), None)
+        imported = {b.imported: name for name, bindings in reversed(top.items()) for b in bindings}
+        torch = imported.get("torch")
+        known = next((name for full, name in imported.items() if full.endswith(".get_accelerator")), None)
+        taken = any("get_accelerator" in scope.uses for scope in module.scopes.values())
+        free = "_get_accelerator" if "get_accelerator" in top or taken else "get_accelerator"
         self.has_torch = torch is not None
-        self.has_accelerator = False
-        self.alias = "get_accelerator"
-        for name, bindings in top.items():
-            if any(b.imported.endswith(".get_accelerator") for b in bindings):
-                self.has_accelerator, self.alias = True, name
-        self.has_core = any(b.imported == "accel_core" for b in top.get("accel_core", ()))
-        scopes = {
-            id(scope): scope for scope in module.scopes.values()
-        }.values()  # each name has its own entry
-        taken = {name for scope in scopes for name in scope.uses}
-        if not self.has_accelerator and ("get_accelerator" in top or "get_accelerator" in taken):
-            self.alias = "_get_accelerator"
-        self.target = Target(target, torch or "torch", f"{self.alias}()")
+        self.target = Target.of(target, torch or "torch", known or free)
+        self._lines = {
+            "torch": "" if torch else "import torch",
+            "accel_core": "" if imported.get("accel_core") == "accel_core" else "import accel_core",
+            "accelerator": "" if known else self.target.import_line,
+        }
 
     def missing(self, needs: set[str]) -> list[str]:
         """Return the lines of imports that are needed and not there."""
-        lines = []
-        if "torch" in needs and not self.has_torch:
-            lines.append("import torch")
-        if "accel_core" in needs and not self.has_core:
-            lines.append("import accel_core")
-        if "accelerator" in needs and not self.has_accelerator and self.target.import_line:
-            renamed = "" if self.alias == "get_accelerator" else f" as {self.alias}"
-            lines.append(self.target.import_line + renamed)
-        return lines
+        return [line for name, line in self._lines.items() if line and name in needs]
 
 
 class _Imports:
@@ -249,24 +238,14 @@ class _Imports:
         return any(edit.start <= start and end <= edit.end for edit in replaced)
 
     def _without(self, statement: ast.Import | ast.ImportFrom, gone: list[ast.alias]) -> list[Edit]:
-        rest = [alias for alias in statement.names if alias not in gone]
-        start = self._module.span(statement.names[0])[0]
-        end = self._module.span(statement.names[-1])[1]
-        if "\n" not in self._module.text[start:end] and "#" not in self._module.text[start:end]:
-            return [Edit(start, end, ", ".join(self._module.code(alias) for alias in rest))]
-        edits = []
-        for alias in gone:
-            at = statement.names.index(alias)
-            if at + 1 < len(statement.names):
-                edits.append(
-                    Edit(self._module.span(alias)[0], self._module.span(statement.names[at + 1])[0], "")
-                )
-            else:
-                kept = statement.names.index(rest[-1])
-                edits.append(
-                    Edit(self._module.span(statement.names[kept])[1], self._module.span(alias)[1], "")
-                )
-        return edits
+        span, names = self._module.span, statement.names
+        last = max(at for at, alias in enumerate(names) if alias not in gone)
+        edits = [
+            Edit(span(alias)[0], span(following)[0], "")
+            for alias, following in pairwise(names[: last + 1])
+            if alias in gone
+        ]
+        return [*edits, Edit(span(names[last])[1], span(names[-1])[1], "")]
 
     def _whole_line(self, statement: ast.stmt) -> Edit:
         start, end = self._module.span(statement)

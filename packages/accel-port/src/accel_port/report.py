@@ -13,6 +13,7 @@ from typing import Any
 
 from accel_port.__about__ import __version__
 from accel_port.errors import PortError
+from accel_port.porting import ImportRule
 from accel_port.project import FileResult, Row
 from accel_port.rules import RULES
 from accel_port.rules.base import Level
@@ -47,14 +48,9 @@ def summary(results: list[FileResult]) -> str:
     for level in (Level.REVIEW, Level.REPORTED):
         rows = [row for row in rows_of(results) if row.finding.level is level]
         if rows:
-            parts.append(f"{_TITLES[level]}:")
-            parts += [_lines(row) for row in rows]
-            parts.append("")
-    failures = [result for result in results if result.failure]
-    if failures:
-        parts.append("Not ported:")
-        parts += [f"  {result.path}: {result.failure}" for result in failures]
-        parts.append("")
+            parts += [f"{_TITLES[level]}:", *map(_lines, rows), ""]
+    if failures := [f"  {result.path}: {result.failure}" for result in results if result.failure]:
+        parts += ["Not ported:", *failures, ""]
     parts.append(totals(results))
     return "\n".join(parts) + "\n"
 
@@ -127,17 +123,12 @@ def as_markdown(results: list[FileResult]) -> str:
             continue
         parts += [f"## {_TITLES[level]}", "", "| place | code | why | do |", "| --- | --- | --- | --- |"]
         for row in rows:
-            cells = (
-                f"{row.path}:{row.line}",
-                f"`{_cell(row.code)}`",
-                f"{_cell(row.finding.message)} ([{row.finding.rule}]({link(row.finding.rule)}))",
-                _cell(row.finding.advice),
-            )
-            parts.append(f"| {' | '.join(cells)} |")
+            why = f"{_cell(row.finding.message)} ([{row.finding.rule}]({link(row.finding.rule)}))"
+            do = _cell(row.finding.advice)
+            parts.append(f"| {row.path}:{row.line} | `{_cell(row.code)}` | {why} | {do} |")
         parts.append("")
-    failures = [result for result in results if result.failure]
-    if failures:
-        parts += ["## Not ported", "", *(f"- {result.path}: {result.failure}" for result in failures), ""]
+    if failures := [f"- {result.path}: {result.failure}" for result in results if result.failure]:
+        parts += ["## Not ported", "", *failures, ""]
     return "\n".join(parts)
 
 
@@ -149,16 +140,9 @@ def as_sarif(results: list[FileResult]) -> str:
     """Return the report as SARIF 2.1.0, which code hosts show beside the lines."""
     levels = {Level.REWRITTEN: "note", Level.REVIEW: "warning", Level.REPORTED: "warning"}
     rules = [
-        {
-            "id": rule.name,
-            "shortDescription": {"text": rule.summary},
-            "helpUri": link(rule.name),
-        }
-        for rule in RULES
+        {"id": rule.name, "shortDescription": {"text": rule.summary}, "helpUri": link(rule.name)}
+        for rule in (*RULES, ImportRule())
     ]
-    rules.append(
-        {"id": "imports", "shortDescription": {"text": "Imports of torch.cuda."}, "helpUri": link("imports")}
-    )
     run = {
         "tool": {"driver": {"name": "accel-port", "version": __version__, "rules": rules}},
         "columnKind": "unicodeCodePoints",
@@ -167,25 +151,19 @@ def as_sarif(results: list[FileResult]) -> str:
                 "ruleId": row.finding.rule,
                 "level": levels[row.finding.level],
                 "message": {"text": ". ".join(filter(None, [row.finding.message, row.finding.advice]))},
-                "locations": [
-                    {
-                        "physicalLocation": {
-                            "artifactLocation": {"uri": Path(row.path).as_posix()},
-                            "region": {
-                                "startLine": row.line,
-                                "startColumn": row.column,
-                                "endLine": row.end_line,
-                                "endColumn": row.end_column,
-                            },
-                        }
-                    }
-                ],
+                "locations": [{"physicalLocation": _location(row)}],
             }
             for row in rows_of(results)
         ],
     }
     schema = "https://json.schemastore.org/sarif-2.1.0.json"
     return json.dumps({"$schema": schema, "version": "2.1.0", "runs": [run]}, indent=1)
+
+
+def _location(row: Row) -> dict[str, Any]:
+    start = {"startLine": row.line, "startColumn": row.column}
+    region = start | {"endLine": row.end_line, "endColumn": row.end_column}
+    return {"artifactLocation": {"uri": Path(row.path).as_posix()}, "region": region}
 
 
 FORMATS = {".md": as_markdown, ".json": as_json, ".sarif": as_sarif}
@@ -218,20 +196,14 @@ def write_baseline(path: Path, results: list[FileResult]) -> None:
 def without_baseline(path: Path, results: list[FileResult]) -> list[Row]:
     """Return the findings that a baseline does not have. Raises `PortError`."""
     try:
-        known = Counter(
-            {str(k): int(v) for k, v in json.loads(path.read_text(encoding="utf-8"))["findings"].items()}
-        )
-    except FileNotFoundError as error:
-        raise PortError(
-            "the baseline cannot be read", f"no file {path}", "a file of --write-baseline", "write it first"
-        ) from error
+        findings = json.loads(path.read_text(encoding="utf-8"))["findings"]
+        known = Counter({str(mark): int(count) for mark, count in findings.items()})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PortError(
-            "the baseline cannot be read",
-            f"{type(error).__name__}: {error}",
-            "a file of --write-baseline",
-            "write it again",
-        ) from error
+        missing = isinstance(error, FileNotFoundError)
+        found = f"no file {path}" if missing else f"{type(error).__name__}: {error}"
+        do = "write it first" if missing else "write it again"
+        what = "the baseline cannot be read"
+        raise PortError(what, found, "a file of --write-baseline", do) from error
     new = []
     for result in results:
         for row, mark in zip(result.rows, _marks(result), strict=True):

@@ -330,19 +330,20 @@ class Module:
                 if isinstance(node, ast.Global):
                     for name in node.names:
                         self.module_scope.bindings.setdefault(name, []).append(Binding("other", node))
-            case ast.AugAssign(target=ast.Name(id=name)):
-                add(name, Binding("other", node))
             case ast.withitem(optional_vars=ast.expr() as target):
                 for name in _names_in(target):
                     add(name, Binding("other", node, node.context_expr))
-            case ast.ExceptHandler(name=str(name)):
+            case (
+                ast.AugAssign(target=ast.Name(id=name))
+                | ast.ExceptHandler(name=str(name))
+                | ast.MatchAs(name=str(name))
+                | ast.MatchStar(name=str(name))
+                | ast.MatchMapping(rest=str(name))
+            ):
                 add(name, Binding("other", node))
-            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                add(name, Binding("other", node))
-            case ast.Delete():
-                for target in node.targets:
-                    for name in _names_in(target):
-                        add(name, Binding("other", node))
+            case ast.Delete(targets=targets):
+                for name in (name for target in targets for name in _names_in(target)):
+                    add(name, Binding("other", node))
 
     def _bind_target(self, target: ast.expr, value: ast.expr, node: ast.stmt, scope: Scope) -> None:
         if isinstance(target, ast.Name):
@@ -366,10 +367,7 @@ def parameters(args: ast.arguments) -> list[tuple[ast.arg, ast.expr | None]]:
     """Return the parameters that an argument may be given for, in their order, with their defaults."""
     positional = [*args.posonlyargs, *args.args]
     defaults = [None] * (len(positional) - len(args.defaults)) + list(args.defaults)
-    return [
-        *zip(positional, defaults, strict=True),
-        *zip(args.kwonlyargs, args.kw_defaults, strict=True),
-    ]
+    return [*zip(positional, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]
 
 
 def _evaluated_outside(node: ast.AST) -> list[ast.AST]:

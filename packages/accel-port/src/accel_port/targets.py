@@ -30,20 +30,15 @@ RENAMED = {
 } | {f"memory.{name}": name for name in SAME_NAME if "memory" in name or name == "empty_cache"}
 #: What torch.accelerator calls them; the value is read from the module `torch`.
 TORCH_NAMES = {
-    "is_available": "accelerator.is_available",
-    "device_count": "accelerator.device_count",
+    name: f"accelerator.{name}"
+    for name in words(
+        "is_available device_count synchronize current_stream empty_cache memory_allocated max_memory_allocated"
+        " memory_reserved max_memory_reserved memory_stats reset_peak_memory_stats"
+    )
+} | {
     "current_device": "accelerator.current_device_index",
     "set_device": "accelerator.set_device_index",
-    "synchronize": "accelerator.synchronize",
-    "current_stream": "accelerator.current_stream",
-    "empty_cache": "accelerator.empty_cache",
-    "memory_allocated": "accelerator.memory_allocated",
-    "max_memory_allocated": "accelerator.max_memory_allocated",
-    "memory_reserved": "accelerator.memory_reserved",
-    "max_memory_reserved": "accelerator.max_memory_reserved",
-    "memory_stats": "accelerator.memory_stats",
     "mem_get_info": "accelerator.get_memory_info",
-    "reset_peak_memory_stats": "accelerator.reset_peak_memory_stats",
     "Stream": "Stream",
     "Event": "Event",
 }
@@ -56,77 +51,67 @@ RAISE_WITHOUT_DEVICE = words(
 
 @dataclass(frozen=True)
 class Target:
-    """One interface. `torch` is the name under which the module to be ported knows torch."""
+    """One interface, as texts. `torch` and `accelerator` are what the module to be ported calls them."""
 
-    name: str
-    torch: str = "torch"
-    accelerator: str = "get_accelerator()"
+    torch: str
+    accelerator: str
+    import_line: str  # that the texts need
+    device: str  # its name, for an argument that takes a string or a torch.device
+    device_or_cpu: str  # the same where there may be none
+    index: str  # the device of an index, which stands for the null character
+    current_device: str  # with its index
+    has_device: str  # a condition that is false on the CPU, as torch.cuda.is_available() is
+    device_index: str  # the context for the current device by index; empty if there is none
+    communication_backend: str
+    is_torch: bool
 
-    @property
-    def is_torch(self) -> bool:
-        """Whether torch.accelerator is the target."""
-        return self.name == "torch"
-
-    @property
-    def import_line(self) -> str:
-        """The import that the texts need; empty for torch."""
-        package = {"deepspeed": "deepspeed.accelerator", "accel": "accel_core"}.get(self.name)
-        return f"from {package} import get_accelerator" if package else ""
+    @staticmethod
+    def of(name: str, torch: str, get_accelerator: str) -> Target:
+        """Return the target deepspeed, accel or torch."""
+        own = f"{get_accelerator}()"
+        if name != "torch":
+            package = {"deepspeed": "deepspeed.accelerator", "accel": "accel_core"}[name]
+            renamed = "" if get_accelerator == "get_accelerator" else f" as {get_accelerator}"
+            return Target(
+                torch,
+                own,
+                import_line=f"from {package} import get_accelerator{renamed}",
+                device=f"{own}.device_name()",
+                device_or_cpu=f"{own}.device_name()",
+                index=f"{own}.device_name(\0)",
+                current_device=f"{own}.current_device_name()",
+                has_device=f'{own}.device_name() != "cpu"',
+                device_index="accel_core.device_index" if name == "accel" else "",
+                communication_backend=f"{own}.communication_backend_name()",
+                is_torch=False,
+            )
+        module = f"{torch}.accelerator"
+        device, has_device = f"{module}.current_accelerator().type", f"{module}.is_available()"
+        return Target(
+            torch,
+            own,
+            import_line="",
+            device=device,
+            device_or_cpu=f'{device} if {has_device} else "cpu"',
+            index=f"{torch}.device({device}, \0)",
+            current_device=f"{torch}.device({device}, {module}.current_device_index())",
+            has_device=has_device,
+            device_index=f"{module}.device_index",
+            communication_backend=f"{torch}.distributed.get_default_backend_for_device({device})",
+            is_torch=True,
+        )
 
     def function(self, name: str) -> str | None:
         """Return how a function of torch.cuda is named, None if there is none that means the same."""
         name = RENAMED.get(name, name)
-        if self.is_torch:
-            if name in TORCH_NAMES:
-                return f"{self.torch}.{TORCH_NAMES[name]}"
-            if name in ("manual_seed", "manual_seed_all", "get_rng_state", "set_rng_state"):
-                return f"{self.torch}.get_device_module().{name}"
-            return None
-        if name in SAME_NAME or name in RENAMED.values():
-            return f"{self.accelerator}.{name}"
-        return None
-
-    @property
-    def device(self) -> str:
-        """The device's name, for an argument that takes a string or a torch.device."""
-        if self.is_torch:
-            return f"{self.torch}.accelerator.current_accelerator().type"
-        return f"{self.accelerator}.device_name()"
-
-    @property
-    def device_or_cpu(self) -> str:
-        """The device's name where there may be none: torch.accelerator has no name for the CPU."""
-        return f'{self.device} if {self.has_device} else "cpu"' if self.is_torch else self.device
+        if not self.is_torch:
+            known = name in SAME_NAME or name in RENAMED.values()
+            return f"{self.accelerator}.{name}" if known else None
+        if name in TORCH_NAMES:
+            return f"{self.torch}.{TORCH_NAMES[name]}"
+        module = name in ("manual_seed", "manual_seed_all", "get_rng_state", "set_rng_state")
+        return f"{self.torch}.get_device_module().{name}" if module else None
 
     def indexed(self, index: str) -> str:
         """Return the device of an index."""
-        if self.is_torch:
-            return f"{self.torch}.device({self.torch}.accelerator.current_accelerator().type, {index})"
-        return f"{self.accelerator}.device_name({index})"
-
-    @property
-    def current_device(self) -> str:
-        """The current device with its index."""
-        if self.is_torch:
-            return self.indexed(f"{self.torch}.accelerator.current_device_index()")
-        return f"{self.accelerator}.current_device_name()"
-
-    @property
-    def has_device(self) -> str:
-        """A condition that is false on the CPU, as torch.cuda.is_available() is."""
-        if self.is_torch:
-            return f"{self.torch}.accelerator.is_available()"
-        return f'{self.accelerator}.device_name() != "cpu"'
-
-    @property
-    def device_index(self) -> str:
-        """The context for the current device by index; empty for DeepSpeed, which has none."""
-        return {"accel": "accel_core.device_index", "torch": f"{self.torch}.accelerator.device_index"}.get(
-            self.name, ""
-        )
-
-    def communication_backend(self) -> str:
-        """Return the name of the backend of collectives."""
-        if self.is_torch:
-            return f"{self.torch}.distributed.get_default_backend_for_device({self.device})"
-        return f"{self.accelerator}.communication_backend_name()"
+        return self.index.replace("\0", index)

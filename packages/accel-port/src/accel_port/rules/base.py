@@ -50,13 +50,8 @@ class Finding:
 
     def left(self, why: str) -> Finding:
         """Return the finding with nothing changed, for a reason."""
-        return replace(
-            self,
-            level=Level.REPORTED,
-            edits=(),
-            needs=frozenset(),
-            message=f"{self.message.rstrip('.')}; {why}",
-        )
+        message = f"{self.message.rstrip('.')}; {why}"
+        return replace(self, level=Level.REPORTED, edits=(), needs=frozenset(), message=message)
 
 
 @dataclass(frozen=True)
@@ -80,29 +75,21 @@ class Facts:
         """Return the own names of one file."""
         if not _OWN_NAME.search(text):
             return frozenset()
-        owners = [(match.start(), match[1]) for match in _CLASS.finditer(text)]
-        return frozenset(
-            OwnName(
-                match[1] or match[2],
-                next((o for at, o in reversed(owners) if at < match.start()), ""),
-                folder,
-            )
-            for match in _OWN_NAME.finditer(text)
-        )
+        found, owner = set(), ""
+        for match in re.finditer(f"{_CLASS}|{_OWN_NAME.pattern}", text, re.MULTILINE):
+            owner = match["owner"] or owner
+            if name := match["method"] or match["attribute"]:
+                found.add(OwnName(name, owner, folder))
+        return frozenset(found)
 
     def names_near(self, module: Module, folder: str) -> frozenset[str]:
         """Return the names that objects in a file may define themselves: it names the class, or lies beside it.
 
         A program that imports no other module of the files has no objects of their classes.
         """
-        tops = {
-            b.imported.partition(".")[0]
-            for bs in module.module_scope.bindings.values()
-            for b in bs
-            if b.imported
-        }
-        tops |= {star.partition(".")[0] for star in module.stars}
-        alone = is_script(module) and not tops & (self.modules | {""})
+        bindings = [b for bs in module.module_scope.bindings.values() for b in bs if b.imported]
+        imported = {name.partition(".")[0] for name in (*module.stars, *(b.imported for b in bindings))}
+        alone = is_script(module) and not imported & (self.modules | {""})
         return frozenset(
             own.name
             for own in self.own_names
@@ -126,8 +113,10 @@ def _is_below(folder: str, above: str) -> bool:
     return folder == above or folder.startswith(above.rstrip("/\\") + os.sep) if above else True
 
 
-_OWN_NAME = re.compile(r"def +(cuda|is_cuda|pin_memory)\s*\(\s*self|self\.(is_cuda)\s*=[^=]")
-_CLASS = re.compile(r"^[ \t]*class +(\w+)", re.MULTILINE)
+_OWN_NAME = re.compile(
+    r"def +(?P<method>cuda|is_cuda|pin_memory)\s*\(\s*self|self\.(?P<attribute>is_cuda)\s*=[^=]"
+)
+_CLASS = r"^[ \t]*class +(?P<owner>\w+)"
 _FLAG = re.compile(r"cuda|gpu", re.IGNORECASE)
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 
@@ -219,9 +208,7 @@ class Context:
                     return True
                 counted = self.calls(left, "torch.cuda.device_count")
                 return counted and isinstance(op, (ast.Gt, ast.GtE, ast.NotEq))
-            case ast.Name(id=name):
-                return flags and (name in self._flags or bool(_FLAG.search(name)))
-            case ast.Attribute(attr=name):
+            case ast.Name(id=name) | ast.Attribute(attr=name):
                 return flags and (name in self._flags or bool(_FLAG.search(name)))
         return False
 
@@ -229,19 +216,14 @@ class Context:
         """Return whether an expression is evaluated only where the program has seen a CUDA device."""
         below = node
         for parent in self.module.ancestors(node):
-            if isinstance(parent, ast.IfExp):
-                if below is parent.body and self.tests_cuda(parent.test):
+            if isinstance(parent, (ast.IfExp, ast.If, ast.While)):
+                if _holds(parent.body, below) and self.tests_cuda(parent.test):
                     return True
-                if below is parent.orelse and self._denies(parent.test):
+                if _holds(parent.orelse, below) and self._denies(parent.test):
                     return True
             elif isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And):
                 before = parent.values[: parent.values.index(below)]  # type: ignore[arg-type]
                 if any(self.tests_cuda(value) for value in before):
-                    return True
-            elif isinstance(parent, (ast.If, ast.While)):
-                if below in parent.body and self.tests_cuda(parent.test):
-                    return True
-                if below in parent.orelse and self._denies(parent.test):
                     return True
             if isinstance(below, ast.stmt) and self._left_before(below):
                 return True
@@ -440,6 +422,10 @@ class Context:
                 return False
             return node.func.attr in _HARMLESS_METHODS and not name
         return isinstance(node.func, ast.Name) and node.func.id in ("str", "int", "len", "range", "round")
+
+
+def _holds(body: ast.expr | list[ast.stmt], node: ast.AST) -> bool:
+    return node in body if isinstance(body, list) else node is body
 
 
 _HARMLESS = words(

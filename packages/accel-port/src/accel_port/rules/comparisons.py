@@ -9,16 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from accel_port.kinds import OPTION_OBJECTS, Kind
-from accel_port.rules.base import (
-    OTHER_DEVICES,
-    Context,
-    Edit,
-    Found,
-    Level,
-    Rule,
-    device_index,
-    is_cuda_text,
-)
+from accel_port.rules.base import OTHER_DEVICES, Context, Edit, Found, Level, Rule, device_index, is_cuda_text
 from accel_port.syntax import is_constant
 
 _KERNELS = re.compile(

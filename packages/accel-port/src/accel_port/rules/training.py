@@ -186,7 +186,7 @@ class Backend(Rule):
         if not isinstance(node.value, str) or "nccl" not in node.value.lower():
             return None
         context.done.add(node)
-        text, device = context.target.communication_backend(), context.target.device
+        text, device = context.target.communication_backend, context.target.device
         if node.value == "cpu:gloo,cuda:nccl":
             quote = "'" if '"' in device + text else '"'
             both = f"f{quote}cpu:gloo,{{{device}}}:{{{text}}}{quote}"
