@@ -306,8 +306,5 @@ class _Imports:
         return None
 
 
-class ImportRule(Rule):
-    """Imports of torch.cuda's names."""
-
-    name = "imports"
-    summary = "An import of torch.cuda's names goes, or becomes torch.amp's, when no use is left."
+class ImportRule(Rule, name="imports"):
+    """An import of torch.cuda's names goes, or becomes torch.amp's, when no use is left."""

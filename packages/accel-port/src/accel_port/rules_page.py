@@ -37,16 +37,25 @@ class Example:
     torch: str | None = None
 
 
+def reasons() -> dict[str, str]:
+    """Return why a rule does what it does, read from `rules.md`."""
+    return {name: section.partition("```")[0].strip() for name, section in _sections()}
+
+
 def examples() -> dict[str, list[Example]]:
-    """Return the examples of each rule, read from `examples.md`."""
-    text = resources.files("accel_port").joinpath("examples.md").read_text("utf-8")
+    """Return the examples of each rule, read from `rules.md`."""
     found: dict[str, list[Example]] = {}
-    for name, section in re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL):
+    for name, section in _sections():
         blocks = re.findall(r"^```python (\w+)\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
         starts = [at for at, (kind, _) in enumerate(blocks) if kind == "before"]
         ends = [*starts[1:], len(blocks)]
         found[name] = [Example(**dict(blocks[s:e])) for s, e in zip(starts, ends, strict=True)]
     return found
+
+
+def _sections() -> list[tuple[str, str]]:
+    text = resources.files("accel_port").joinpath("rules.md").read_text("utf-8")
+    return re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
 
 
 def page() -> str:
@@ -57,16 +66,16 @@ def page() -> str:
         f"| [{rule.name}](#{rule.name}) | {rule.summary} | {'; '.join(_LEVELS[level] for level in rule.levels)} |"
         for rule in rules
     ]
-    shown = examples()
-    sections = ["\n".join(_section(rule, shown.get(rule.name, []))) for rule in rules]
+    why, shown = reasons(), examples()
+    sections = ["\n".join(_section(rule, why.get(rule.name, ""), shown.get(rule.name, []))) for rule in rules]
     return "\n".join([_HEAD, *table, "", *sections])
 
 
-def _section(rule: Rule, examples: list[Example]) -> Iterator[str]:
+def _section(rule: Rule, why: str, examples: list[Example]) -> Iterator[str]:
     yield f"## {rule.name}\n"
     yield rule.summary + "\n"
-    if rule.why:
-        yield rule.why + "\n"
+    if why:
+        yield why + "\n"
     for example in examples:
         if example.before == example.after:
             yield f"Left as it is:\n\n```python\n{_body(example.before)}```\n"

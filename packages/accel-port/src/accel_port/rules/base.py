@@ -25,6 +25,9 @@ class Level(str, Enum):
     REPORTED = "reported"  # left as it is
 
 
+ANY = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
+
+
 @dataclass(frozen=True)
 class Edit:
     """The text between two indices becomes another text."""
@@ -118,9 +121,6 @@ _OWN_NAME = re.compile(
 )
 _CLASS = r"^[ \t]*class +(?P<owner>\w+)"
 _FLAG = re.compile(r"cuda|gpu", re.IGNORECASE)
-_ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
-
-
 #: In them an expression needs no parentheses, and one of `and` does not either in the others.
 _LOOSE = (
     ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.If, ast.While, ast.Call, ast.keyword, ast.List, ast.Tuple,
@@ -141,12 +141,17 @@ class Context:
         self.target = target
         self.own_names = own_names  # of cuda, is_cuda, pin_memory: methods of the program's classes
         self.kinds = Kinds(module)
-        self.rule = Rule()  # that is asked
+        self.rule: Rule  # that is asked
         self.done: set[ast.AST] = set()  # nodes that a rule has dealt with
         self.opened: set[ast.AST] = set()  # f-strings that are replaced by what is in them
         self.seen: set[str] = set()  # what is reported once a file
         self.uses_torch = bool(re.search(r"\btorch\b|cuda", module.text))
         self._flags = self._flags_set_from_is_available()
+        self._needs = {
+            "accelerator": re.compile(re.escape(target.accelerator)),
+            "torch": re.compile(rf"(?<![\w.]){re.escape(target.torch)}\."),
+            "accel_core": re.compile(r"accel_core\."),
+        }
         self.is_library = not is_script(module)
         self.may_run_on_cpu = not any(self._needs_cuda(node) for node in ast.walk(module.tree))
 
@@ -180,12 +185,12 @@ class Context:
 
     def receives(self, node: ast.AST) -> tuple[ast.Call | None, str | int]:
         """Return the call that an expression is an argument of, with the keyword or the position."""
-        parent = self.parent(node)
-        if isinstance(parent, ast.keyword):
-            call = self.parent(parent)
-            return (call, parent.arg or "**") if isinstance(call, ast.Call) else (None, "")
-        if isinstance(parent, ast.Call) and node in parent.args:
-            return parent, parent.args.index(node)
+        above: ast.AST | None
+        match above := self.parent(node):
+            case ast.Call(args=args) if node in args:
+                return above, args.index(node)
+            case ast.keyword(arg=name) if isinstance(call := self.parent(above), ast.Call):
+                return call, name or "**"
         return None, ""
 
     def stands_alone(self, node: ast.AST) -> bool:
@@ -194,13 +199,13 @@ class Context:
 
     # The CPU
 
-    def tests_cuda(self, test: ast.AST, flags: bool = True) -> bool:
+    def tests_cuda(self, test: ast.AST) -> bool:
         """Return whether a condition holds only where torch.cuda is available, or a flag of the program says so."""
         match test:
             case ast.BoolOp(op=ast.And(), values=values):
-                return any(self.tests_cuda(value, flags) for value in values)
+                return any(self.tests_cuda(value) for value in values)
             case ast.BoolOp(op=ast.Or(), values=values):
-                return all(self.tests_cuda(value, flags) for value in values)
+                return all(self.tests_cuda(value) for value in values)
             case ast.Call():
                 return self.calls(test, "torch.cuda.is_available")
             case ast.Compare(left=left, ops=[op], comparators=[right]):
@@ -209,7 +214,7 @@ class Context:
                 counted = self.calls(left, "torch.cuda.device_count")
                 return counted and isinstance(op, (ast.Gt, ast.GtE, ast.NotEq))
             case ast.Name(id=name) | ast.Attribute(attr=name):
-                return flags and (name in self._flags or bool(_FLAG.search(name)))
+                return name in self._flags or bool(_FLAG.search(name))
         return False
 
     def guarded(self, node: ast.AST) -> bool:
@@ -236,26 +241,25 @@ class Context:
 
     def harmless(self, statements: Iterable[ast.AST]) -> bool:
         """Return whether statements change nothing on the CPU once they are ported: they place and wait."""
-        for statement in statements:
-            for node in ast.walk(statement):
-                if isinstance(
-                    node, (ast.Global, ast.Delete, ast.Return, ast.Raise, ast.Yield, ast.YieldFrom)
-                ):
-                    return False
-                if isinstance(node, ast.Call) and not self._harmless_call(node):
-                    return False
-                if isinstance(node, ast.Assign) and not isinstance(node.value, (ast.Call, ast.ListComp)):
-                    return False
-                if isinstance(node, ast.Attribute) and node.attr.startswith(("half", "bfloat16")):
-                    return False
+        return all(self._harmless_part(node) for statement in statements for node in ast.walk(statement))
+
+    def _harmless_part(self, node: ast.AST) -> bool:
+        match node:
+            case ast.Global() | ast.Delete() | ast.Return() | ast.Raise() | ast.Yield() | ast.YieldFrom():
+                return False
+            case ast.Call():
+                return self._harmless_call(node)
+            case ast.Assign(value=value):
+                return isinstance(value, (ast.Call, ast.ListComp))
+            case ast.Attribute(attr=name):
+                return not name.startswith(("half", "bfloat16"))
         return True
 
     # Findings
 
     def edit(self, node: ast.AST, text: str) -> Edit:
         """Return the edit that replaces a node."""
-        start, end = self.module.span(node)
-        return Edit(start, end, text)
+        return Edit(*self.module.span(node), text)
 
     def around(
         self, inner: ast.AST, before: str = "", after: str = "", outer: ast.AST | None = None
@@ -269,7 +273,7 @@ class Context:
     def named_device(self, index: ast.AST, outer: ast.AST | None = None) -> list[Edit]:
         """Return the edits that make an index, or an outer expression that holds it, the name of its device."""
         if self.calls(index, "torch.cuda.current_device"):
-            self.done.update(ast.walk(index))
+            self.take(index)
             return [self.edit(outer or index, self.target.current_device)]
         before, after = self.target.indexed("\0").split("\0")
         return self.around(index, before, after, outer)
@@ -298,18 +302,12 @@ class Context:
         start, end = self.module.span(node)
         level = level or (Level.REWRITTEN if edits else Level.REPORTED)
         written = " ".join(edit.text for edit in edits)
-        needs = set()
-        if self.target.accelerator in written:
-            needs.add("accelerator")
-        if re.search(rf"(?<![\w.]){re.escape(self.target.torch)}\.", written):
-            needs.add("torch")
-        if "accel_core." in written:
-            needs.add("accel_core")
+        needs = frozenset(name for name, used in self._needs.items() if used.search(written))
         message = message or self.rule.summary
-        found = Finding(self.rule.name, level, start, end, message, advice, edits, frozenset(needs), group)
-        if edits and self._in_format_string(node) and not self._safe_in_format_string(node, edits):
-            return found.left("the position inside of the f-string is not certain: rewrite it by hand")
-        return found
+        found = Finding(self.rule.name, level, start, end, message, advice, edits, needs, group)
+        if self._fits_in_its_text(node, edits):
+            return found
+        return found.left("the position inside of the f-string is not certain: rewrite it by hand")
 
     def rewrite(
         self,
@@ -348,39 +346,35 @@ class Context:
             after = [Edit(end, end, f" if {condition} else {otherwise}{close}")]
         return self.finding(call, merged([Edit(start, start, before), *edits, *after]))
 
-    def _in_format_string(self, node: ast.AST) -> bool:
-        return any(isinstance(a, ast.JoinedStr) and a not in self.opened for a in self.module.ancestors(node))
-
-    def _safe_in_format_string(self, node: ast.AST, edits: tuple[Edit, ...]) -> bool:
-        if not self.module.read_exactly(node):
-            return False
+    def _fits_in_its_text(self, node: ast.AST, edits: tuple[Edit, ...]) -> bool:
+        above = (a for a in self.module.ancestors(node) if isinstance(a, ast.JoinedStr))
+        outer = next((a for a in above if a not in self.opened), None)
+        if outer is None or not edits:
+            return True
         # Before Python 3.12 an f-string cannot hold its own quotes.
-        outer = next(
-            a for a in self.module.ancestors(node) if isinstance(a, ast.JoinedStr) and a not in self.opened
-        )
         quote = self.module.code(outer).lstrip("rRbBfFuU")[:1]
-        return all(quote not in edit.text for edit in edits)
+        return self.module.read_exactly(node) and all(quote not in edit.text for edit in edits)
 
     def _needs_cuda(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.Call):
             return False
-        hard = isinstance(node.func, ast.Attribute) and node.func.attr == "cuda" and not self.name(node.func)
-        hard = hard or self.calls(node, "torch.cuda.set_device", "torch.cuda.synchronize")
-        if self.calls(node, "torch.device") and node.args:
-            hard = hard or is_cuda_text(node.args[0])
-        hard = hard or any(k.arg == "device" and is_cuda_text(k.value) for k in node.keywords)
+        device = keyword(node, "device")
+        hard = (
+            (isinstance(node.func, ast.Attribute) and node.func.attr == "cuda" and not self.name(node.func))
+            or self.calls(node, "torch.cuda.set_device", "torch.cuda.synchronize")
+            or (self.calls(node, "torch.device") and bool(node.args) and is_cuda_text(node.args[0]))
+            or (device is not None and is_cuda_text(device.value))
+        )
         return hard and not any(isinstance(above, _MAY_NOT_RUN) for above in self.module.ancestors(node))
 
     def _flags_set_from_is_available(self) -> set[str]:
-        flags: set[str] = set()
-        for node in ast.walk(self.module.tree):
-            if isinstance(node, ast.Assign) and self._holds_is_available(node.value):
-                for target in node.targets:
-                    if isinstance(target, ast.Name):
-                        flags.add(target.id)
-                    elif isinstance(target, ast.Attribute):
-                        flags.add(target.attr)
-        return flags
+        return {
+            target.id if isinstance(target, ast.Name) else target.attr
+            for node in ast.walk(self.module.tree)
+            if isinstance(node, ast.Assign) and self._holds_is_available(node.value)
+            for target in node.targets
+            if isinstance(target, (ast.Name, ast.Attribute))
+        }
 
     def _holds_is_available(self, value: ast.expr) -> bool:
         if isinstance(value, ast.BoolOp) and isinstance(value.op, ast.And):
@@ -388,28 +382,26 @@ class Context:
         return self.calls(value, "torch.cuda.is_available")
 
     def _denies(self, test: ast.AST) -> bool:
-        return (
-            isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and self.tests_cuda(test.operand)
-        )
+        negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
+        return negated and isinstance(test, ast.UnaryOp) and self.tests_cuda(test.operand)
 
     def _left_before(self, statement: ast.stmt) -> bool:
-        for earlier in self.module.block(statement):
-            if earlier is statement:
-                return False
-            if isinstance(earlier, ast.Assert) and self.tests_cuda(earlier.test):
-                return True
-            if isinstance(earlier, ast.If) and self._denies(earlier.test) and not earlier.orelse:
-                last = earlier.body[-1]
-                if isinstance(last, _ENDS) or (isinstance(last, ast.Expr) and self._exits(last.value)):
+        block = self.module.block(statement)
+        for earlier in block[: block.index(statement)]:
+            match earlier:
+                case ast.Assert(test=test) if self.tests_cuda(test):
+                    return True
+                case ast.If(test=test, body=[*_, last], orelse=[]) if self._denies(test) and self._ends(last):
                     return True
         return False
 
-    def _exits(self, value: ast.expr) -> bool:
-        return self.calls(value, "sys.exit", "os._exit") or (
-            isinstance(value, ast.Call)
-            and isinstance(value.func, ast.Name)
-            and value.func.id in ("exit", "quit")
-        )
+    def _ends(self, statement: ast.stmt) -> bool:
+        match statement:
+            case ast.Return() | ast.Raise() | ast.Continue() | ast.Break():
+                return True
+            case ast.Expr(value=ast.Call(func=ast.Name(id="exit" | "quit"))):
+                return True
+        return isinstance(statement, ast.Expr) and self.calls(statement.value, "sys.exit", "os._exit")
 
     def _harmless_call(self, node: ast.Call) -> bool:
         name = self.name(node.func)
@@ -455,10 +447,8 @@ _DEVICE = re.compile(r"cuda(:\d+)?")
 
 def named(node: ast.expr, pattern: re.Pattern[str]) -> bool:
     """Return whether a name, or an attribute's, fits a pattern."""
-    if isinstance(node, ast.Subscript):
-        node = node.value  # one of gpu_ids
-    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-    return bool(pattern.search(name))
+    node = node.value if isinstance(node, ast.Subscript) else node  # one of gpu_ids
+    return bool(pattern.search(str(getattr(node, "id", getattr(node, "attr", "")))))
 
 
 def keyword(call: ast.Call, *names: str) -> ast.keyword | None:
@@ -494,10 +484,13 @@ Found = Finding | list[Finding] | None
 class Rule:
     """One subject of a port: a method `visit_X(node, context) -> Found` for each type X of nodes that it looks at.
 
-    A rule sees outer nodes first, unless another rule took them. What it has dealt with it adds to `context.done`.
+    A rule sees outer nodes first, unless another rule took them. What it has dealt with it adds to `context.done`. Its
+    sentence is its docstring; `rules.md` says why, and has examples.
     """
 
     name: ClassVar[str]
+    levels: ClassVar[tuple[Level, ...]]
     summary: ClassVar[str]
-    why: ClassVar[str] = ""
-    levels: ClassVar[tuple[Level, ...]] = (Level.REWRITTEN,)
+
+    def __init_subclass__(cls, name: str, levels: tuple[Level, ...] = (Level.REWRITTEN,)) -> None:
+        cls.name, cls.levels, cls.summary = name, levels, cls.__doc__ or ""

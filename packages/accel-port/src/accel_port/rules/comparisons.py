@@ -9,7 +9,17 @@ import re
 from collections.abc import Iterable, Iterator
 
 from accel_port.kinds import OPTION_OBJECTS, Kind
-from accel_port.rules.base import OTHER_DEVICES, Context, Edit, Found, Level, Rule, device_index, is_cuda_text
+from accel_port.rules.base import (
+    ANY,
+    OTHER_DEVICES,
+    Context,
+    Edit,
+    Found,
+    Level,
+    Rule,
+    device_index,
+    is_cuda_text,
+)
 from accel_port.syntax import is_constant
 
 _KERNELS = re.compile(
@@ -18,13 +28,8 @@ _KERNELS = re.compile(
 _CHECK = "check the branch on the CPU"
 
 
-class IsCuda(Rule):
-    """`x.is_cuda` of tensors."""
-
-    name = "is-cuda"
-    summary = "`x.is_cuda` asks whether the tensor is on the accelerator."
-    why = "On the CPU accelerator `on_accelerator(x)` is true where `is_cuda` was false."
-    levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
+class IsCuda(Rule, name="is-cuda", levels=ANY):
+    """`x.is_cuda` asks whether the tensor is on the accelerator."""
 
     def visit_Attribute(self, node: ast.Attribute, context: Context) -> Found:
         if node.attr != "is_cuda" or isinstance(node.ctx, (ast.Store, ast.Del)) or context.name(node):
@@ -50,16 +55,8 @@ class IsCuda(Rule):
         return context.finding(whole, context.around(node.value, before, after, whole), level)
 
 
-class Comparison(Rule):
-    """Comparisons of a device with "cuda"."""
-
-    name = "comparison"
-    summary = "A device that was compared with CUDA is compared with the accelerator, or with the CPU."
-    why = (
-        "`== device_name()` is true on the CPU accelerator, too. It is written only where the branch changes nothing"
-        ' there; elsewhere `!= "cpu"` is, which is false on the CPU as before.'
-    )
-    levels = (Level.REVIEW, Level.REPORTED)
+class Comparison(Rule, name="comparison", levels=(Level.REVIEW, Level.REPORTED)):
+    """A device that was compared with CUDA is compared with the accelerator, or with the CPU."""
 
     def visit_Compare(self, node: ast.Compare, context: Context) -> Found:
         if len(node.ops) != 1:

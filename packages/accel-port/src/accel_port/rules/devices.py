@@ -8,7 +8,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-from accel_port.rules.base import OTHER_DEVICES, Context, Edit, Found, Level, Rule, is_cuda_text, merged
+from accel_port.rules.base import ANY, OTHER_DEVICES, Context, Edit, Found, Level, Rule, is_cuda_text, merged
 from accel_port.syntax import is_constant, parameters, words
 
 DEVICE_NAME = re.compile(r"(^|_)(device|dev|devices)s?($|_)|device$", re.IGNORECASE)
@@ -75,13 +75,15 @@ def device_text(node: ast.AST | None, context: Context) -> DeviceText | None:
     return None
 
 
-class Ternary(Rule):
-    """`"cuda" if torch.cuda.is_available() else "cpu"`, with and without the program's own flag."""
+def takes_device(call: ast.Call, where: str | int, context: Context) -> bool:
+    """Return whether the argument at a position of a call is a device."""
+    name = context.name(call.func)
+    moves = not name and isinstance(call.func, ast.Attribute) and call.func.attr == "to"
+    return (where == 0 and (moves or name in _TAKES_DEVICE_FIRST)) or (where == 1 and name == "torch.load")
 
-    name = "ternary"
-    summary = (
-        "The choice between CUDA and the CPU becomes the accelerator's device: the CPU where there is none."
-    )
+
+class Ternary(Rule, name="ternary"):
+    """The choice between CUDA and the CPU becomes the accelerator's device: the CPU where there is none."""
 
     def visit_IfExp(self, node: ast.IfExp, context: Context) -> Found:
         test, body, cpu = node.test, node.body, node.orelse
@@ -148,12 +150,8 @@ _DEVICE, _IGNORED, _LEFT = ("device", ""), ("ignored", ""), ("reported", "")
 _MAYBE = ("reported", "a text that may be a device")
 
 
-class DeviceArgument(Rule):
-    """Texts of CUDA devices, where a device is meant."""
-
-    name = "device-text"
-    summary = "The text of a CUDA device becomes the accelerator's device."
-    levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
+class DeviceArgument(Rule, name="device-text", levels=ANY):
+    """The text of a CUDA device becomes the accelerator's device."""
 
     def visit_Call(self, node: ast.Call, context: Context) -> Found:
         return (
@@ -244,8 +242,7 @@ class DeviceArgument(Rule):
         name = context.name(call.func)
         attribute = isinstance(call.func, ast.Attribute) and not name.startswith("torch")
         method = call.func.attr if attribute and isinstance(call.func, ast.Attribute) else ""
-        first = name in _TAKES_DEVICE_FIRST or method == "to"
-        if (first and where == 0) or (name == "torch.load" and where == 1):
+        if takes_device(call, where, context):
             return _DEVICE
         if where in _DEVICE_KEYWORDS:
             outside = name and not name.startswith(("torch.", ".", "accel_", "deepspeed"))
@@ -281,13 +278,8 @@ class DeviceArgument(Rule):
         return "reported", f"the variable {name.id} may be a device"
 
 
-class MapLocation(Rule):
-    """`map_location=` in its several forms."""
-
-    name = "map-location"
-    summary = "`map_location` names the accelerator's device."
-    why = "A table's keys are tags inside files that were saved on CUDA, so a table becomes the device it leads to."
-    levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
+class MapLocation(Rule, name="map-location", levels=ANY):
+    """`map_location` names the accelerator's device."""
 
     def visit_Lambda(self, node: ast.Lambda, context: Context) -> Found:
         call, where = context.receives(node)

@@ -13,12 +13,9 @@ from accel_port.rules.base import Context, Found, Level, Rule
 _VARIABLES = re.compile(r"(CUDA_|NCCL_|TORCH_NCCL_|PYTORCH_CUDA_|CUBLAS_|CUDNN_|TORCH_CUDA_)\w+")
 
 
-class Environment(Rule):
-    """Environment variables of CUDA and NCCL."""
+class Environment(Rule, name="environment", levels=(Level.REPORTED,)):
+    """Variables of CUDA and NCCL are reported, with the vendors' own where there are some."""
 
-    name = "environment"
-    summary = "Variables of CUDA and NCCL are reported, with the vendors' own where there are some."
-    levels = (Level.REPORTED,)
     _COUNTERPARTS: ClassVar = {
         "CUDA_VISIBLE_DEVICES": "set_visible_devices_envs(os.environ, ids) of the accelerator, before its first use",
         "CUDA_LAUNCH_BLOCKING": "npu: ASCEND_LAUNCH_BLOCKING; hpu: PT_HPU_LAZY_MODE; mlu: MLU_LAUNCH_BLOCKING",
@@ -38,14 +35,8 @@ class Environment(Rule):
         return context.report(node, f"{name} is read by CUDA or NCCL only", advice)
 
 
-class ErrorText(Rule):
-    """Texts that are looked for in errors."""
-
-    name = "out-of-memory"
-    summary = (
-        "Texts of CUDA's errors are reported: each vendor has its own; `torch.OutOfMemoryError` is common."
-    )
-    levels = (Level.REPORTED,)
+class ErrorText(Rule, name="out-of-memory", levels=(Level.REPORTED,)):
+    """Texts of CUDA's errors are reported: each vendor has its own; `torch.OutOfMemoryError` is common."""
 
     def visit_Compare(self, node: ast.Compare, context: Context) -> Found:
         match node:
@@ -58,12 +49,9 @@ class ErrorText(Rule):
         return None
 
 
-class CudaOnly(Rule):
-    """Parts of torch that are CUDA's own."""
+class CudaOnly(Rule, name="cuda-only", levels=(Level.REPORTED,)):
+    """torch.version.cuda, extensions in CUDA, torch.cuda as a value: reported."""
 
-    name = "cuda-only"
-    summary = "torch.version.cuda, extensions in CUDA, torch.cuda as a value: reported."
-    levels = (Level.REPORTED,)
     _NAMES: ClassVar = {
         "torch.version.cuda": "the version of CUDA: None on other devices",
         "torch.cuda": "torch.cuda itself is passed on; torch.get_device_module() is the device's module",

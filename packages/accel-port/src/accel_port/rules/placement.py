@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from accel_port.kinds import Kind
 from accel_port.rules.base import (
+    ANY,
     Context,
     Edit,
     Finding,
@@ -28,13 +29,8 @@ from accel_port.rules.runtime import CurrentDevice
 _INDEX_NAME = re.compile(r"(^|_)(gpu|gpu_ids?|gpus|rank|local_rank|device_id|gpu_index)$", re.IGNORECASE)
 
 
-class CudaMethod(Rule):
-    """`.cuda()` of tensors and modules."""
-
-    name = "cuda-method"
-    summary = "`x.cuda(...)` becomes `x.to(...)` with the accelerator's device."
-    why = "An index becomes a device's name; a device stays; what may be either is left."
-    levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
+class CudaMethod(Rule, name="cuda-method", levels=ANY):
+    """`x.cuda(...)` becomes `x.to(...)` with the accelerator's device."""
 
     def visit_Attribute(self, node: ast.Attribute, context: Context) -> Found:
         tensor = node.attr == "cuda" and context.kinds.of(node.value) in (Kind.TENSOR, Kind.MODULE)
@@ -100,13 +96,8 @@ class CudaMethod(Rule):
         return context.report(node, ".cuda(x) with an x that may be an index or a device", advice)
 
 
-class IntegerDevice(Rule):
-    """Integers where a device is expected."""
-
-    name = "integer-device"
-    summary = "An integer that stands for a device becomes the device's name."
-    why = "torch reads an integer as a device of the accelerator that it was built for: it fails on the CPU and on hpu."
-    levels = (Level.REVIEW, Level.REPORTED)
+class IntegerDevice(Rule, name="integer-device", levels=(Level.REVIEW, Level.REPORTED)):
+    """An integer that stands for a device becomes the device's name."""
 
     def visit_Call(self, node: ast.Call, context: Context) -> Found:
         given = self._argument(node, context)
@@ -143,9 +134,7 @@ class IntegerDevice(Rule):
         if name.startswith("torch.cuda.") or name == "torch.Stream":
             return None  # these take an index
         method = node.func.attr if isinstance(node.func, ast.Attribute) and not name else ""
-        if method == "to" and node.args:
-            return node.args[0]
-        if name == "torch.device" and len(node.args) == 1:
+        if node.args and (method == "to" or (name == "torch.device" and len(node.args) == 1)):
             return node.args[0]
         if name.startswith(("torch.", "transformers.")) or method.startswith(("to", "new_")):
             given = keyword(node, "device")

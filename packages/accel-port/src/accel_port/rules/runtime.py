@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from accel_port.kinds import Kind
 from accel_port.rules.base import (
+    ANY,
     Context,
     Edit,
     Finding,
@@ -21,20 +22,13 @@ from accel_port.rules.base import (
     is_cuda_text,
 )
 from accel_port.rules.comparisons import branch_is_harmless, launches_kernel
-from accel_port.rules.devices import DEVICE_NAME
+from accel_port.rules.devices import DEVICE_NAME, takes_device
 from accel_port.syntax import words
 from accel_port.targets import RAISE_WITHOUT_DEVICE
 
 
-class Availability(Rule):
-    """`torch.cuda.is_available()`, false on the CPU where an accelerator's own `is_available()` is true."""
-
-    name = "is-available"
-    summary = "`torch.cuda.is_available()` becomes a condition that is still false on the CPU."
-    why = (
-        "DeepSpeed's CPU accelerator is available, so `get_accelerator().is_available()` is true on the CPU. It is"
-        " written only where the branch places tensors or waits, which changes nothing there."
-    )
+class Availability(Rule, name="is-available"):
+    """`torch.cuda.is_available()` becomes a condition that is still false on the CPU."""
 
     def visit_Attribute(self, node: ast.Attribute, context: Context) -> Found:
         if context.cuda_name(node) != "is_available" or context.is_called(node):
@@ -124,13 +118,8 @@ def cascade(node: ast.AST, context: Context) -> ast.If | None:
 _OTHER_DEVICE = re.compile(r"(?<![a-z])(mps|xpu|npu|hpu|mlu|sdaa|musa|xla|tpu|neuron)(?![a-z])")
 
 
-class CurrentDevice(Rule):
-    """`torch.cuda.current_device()`, an index that much code uses as a device."""
-
-    name = "current-device"
-    summary = "`torch.cuda.current_device()` becomes a device's name where it is used as a device, an index elsewhere."
-    why = "An integer means a CUDA device in `.to(0)`: it fails on the CPU, and on hpu for every rank but the first."
-    levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
+class CurrentDevice(Rule, name="current-device", levels=ANY):
+    """`torch.cuda.current_device()` becomes a device's name where it is used as a device, an index elsewhere."""
 
     def visit_Call(self, node: ast.Call, context: Context) -> Found:
         if not context.calls(node, "torch.cuda.current_device"):
@@ -192,9 +181,8 @@ class CurrentDevice(Rule):
         method = call.func.attr if isinstance(call.func, ast.Attribute) and not name else ""
         if name.startswith("torch.cuda."):
             return "index"
-        if where in ("device", "map_location") or (method in ("to", "cuda") and where == 0):
-            return "device"
-        if name in ("torch.device", "torch.Generator", "torch.set_default_device") and where == 0:
+        moves = method == "cuda" and where == 0
+        if moves or where in ("device", "map_location") or takes_device(call, where, context):
             return "device"
         if name == "torch.device" or "nvml" in (name + method).lower() or where in _INDICES:
             return "index"
@@ -222,15 +210,9 @@ class CurrentDevice(Rule):
 _INDICES = words("rank local_rank device_index index gpu_id")
 
 
-class Seed(Rule):
-    """Seeds of the device, which do nothing on the CPU."""
+class Seed(Rule, name="seed"):
+    """`torch.cuda.manual_seed` and `manual_seed_all` seed the accelerator, and still not the CPU."""
 
-    name = "seed"
-    summary = "`torch.cuda.manual_seed` and `manual_seed_all` seed the accelerator, and still not the CPU."
-    why = (
-        "On the CPU they did nothing; an accelerator's function would seed the CPU's generator and change its numbers."
-        " After `torch.manual_seed` with the same seed that makes no difference, elsewhere a condition is written."
-    )
     _QUIET = ("torch.manual_seed", "random.seed", "numpy.random.seed", "torch.cuda.manual_seed")
 
     def visit_Call(self, node: ast.Call, context: Context) -> Found:
@@ -260,13 +242,8 @@ class Seed(Rule):
         return False
 
 
-class DeviceCount(Rule):
-    """`torch.cuda.device_count()`, 0 on the CPU where an accelerator counts NUMA nodes."""
-
-    name = "device-count"
-    summary = "`torch.cuda.device_count()` counts the accelerator's devices."
-    why = "On the CPU it was 0; DeepSpeed's CPU accelerator counts NUMA nodes, at least 1."
-    levels = (Level.REWRITTEN, Level.REVIEW)
+class DeviceCount(Rule, name="device-count", levels=(Level.REWRITTEN, Level.REVIEW)):
+    """`torch.cuda.device_count()` counts the accelerator's devices."""
 
     def visit_Call(self, node: ast.Call, context: Context) -> Found:
         if not context.calls(node, "torch.cuda.device_count"):
@@ -301,11 +278,8 @@ class DeviceCount(Rule):
         return False
 
 
-class Properties(Rule):
-    """Values that an accelerator gives by functions of its own."""
-
-    name = "properties"
-    summary = "Total and free memory, and generators, come from the accelerator's own functions."
+class Properties(Rule, name="properties"):
+    """Total and free memory, and generators, come from the accelerator's own functions."""
 
     def visit_Attribute(self, node: ast.expr, context: Context) -> Found:
         own, module = context.target.accelerator, f"{context.target.torch}.get_device_module()"
@@ -332,8 +306,8 @@ class Properties(Rule):
                 text = text if isinstance(context.parent(node), ast.Assign) else f"({text})"
             case _:
                 return None
-        for part in (node, getattr(node, "value", None)):
-            context.done.update([part, *([part.func] if isinstance(part, ast.Call) else [])] if part else [])
+        asked = getattr(node, "value", node)
+        context.done.update([asked, getattr(asked, "func", asked)])
         return context.finding(node, [context.edit(place, text)])
 
     visit_Subscript = visit_Call = visit_Attribute
@@ -347,16 +321,8 @@ class Properties(Rule):
         return context.module.code(given) if index is None else "" if index == "None" else index
 
 
-class DeviceContext(Rule):
-    """`with torch.cuda.device(i):`."""
-
-    name = "device-context"
-    summary = "`with torch.cuda.device(i):` becomes the context of accel_core or torch.accelerator."
-    why = (
-        "DeepSpeed's interface has no such context: `get_accelerator().device(i)` does not change the current device."
-        " `--target accel` writes `with accel_core.device_index(i):`; `--target deepspeed` leaves it."
-    )
-    levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
+class DeviceContext(Rule, name="device-context", levels=ANY):
+    """`with torch.cuda.device(i):` becomes the context of accel_core or torch.accelerator."""
 
     def visit_With(self, node: ast.With | ast.AsyncWith, context: Context) -> Found:
         calls = [item.context_expr for item in node.items if item.optional_vars is None]
@@ -398,13 +364,8 @@ def device_as_index(given: ast.expr, context: Context) -> str | None:
     return context.module.code(given) if kind in (Kind.INDEX, Kind.NONE) else None
 
 
-class RuntimeFunction(Rule):
-    """Every other function that both have."""
-
-    name = "runtime"
-    summary = "A function of torch.cuda is called on the accelerator."
-    why = "The keyword for the device is `device_index` there, so the argument is passed by position."
-    levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
+class RuntimeFunction(Rule, name="runtime", levels=ANY):
+    """A function of torch.cuda is called on the accelerator."""
 
     def visit_Attribute(self, node: ast.Attribute | ast.Name, context: Context) -> Found:
         name, target = context.cuda_name(node), context.target

@@ -8,7 +8,7 @@ import ast
 from collections.abc import Iterator
 
 from accel_port.kinds import Kind
-from accel_port.rules.base import Context, Edit, Finding, Found, Level, Rule, unseen
+from accel_port.rules.base import ANY, Context, Edit, Finding, Found, Level, Rule, unseen
 from accel_port.syntax import words
 
 _DTYPES = {
@@ -29,16 +29,8 @@ _HOST_TYPES = {dtype: {f"torch.{name}"} for name, dtype in _DTYPES.items()}
 _HOST_TYPES["float32"].add("torch.Tensor")
 
 
-class TypedTensor(Rule):
-    """`torch.cuda.FloatTensor` and its kin."""
-
-    name = "typed-tensor"
-    summary = "A typed tensor of CUDA becomes `torch.tensor`, `torch.empty` or `.to`, with dtype and device."
-    why = (
-        "One integer is a size for torch.cuda's types and a value for several accelerators', so what the argument is"
-        " decides the function. All uses of an alias are ported together, or none is."
-    )
-    levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
+class TypedTensor(Rule, name="typed-tensor", levels=ANY):
+    """A typed tensor of CUDA becomes `torch.tensor`, `torch.empty` or `.to`, with dtype and device."""
 
     def visit_Attribute(self, node: ast.Attribute, context: Context) -> Found:
         if not _typed(node, context) or isinstance(node.ctx, (ast.Store, ast.Del)):

@@ -9,22 +9,15 @@ import re
 from typing import ClassVar
 
 from accel_port.kinds import Kind
-from accel_port.rules.base import Context, Edit, Finding, Found, Level, Rule, keyword, unseen
+from accel_port.rules.base import ANY, Context, Edit, Finding, Found, Level, Rule, keyword, unseen
 from accel_port.syntax import is_constant, words
 
 _AMP = re.compile(r"torch\.cuda\.amp\.(?:autocast_mode\.|grad_scaler\.|common\.)?(\w+)")
 
 
-class Autocast(Rule):
-    """torch.cuda.amp's autocast and GradScaler, and torch.amp's with the device left out."""
+class Autocast(Rule, name="autocast", levels=ANY):
+    """Mixed precision names the device: `torch.autocast(device, …)`, `torch.amp.GradScaler(device)`."""
 
-    name = "autocast"
-    summary = "Mixed precision names the device: `torch.autocast(device, …)`, `torch.amp.GradScaler(device)`."
-    why = (
-        "On the CPU torch.cuda.amp is off with a warning; torch.autocast would be on there, with bfloat16. Where the"
-        " program may run on the CPU, `enabled=` keeps it off. Without `dtype=` each device has a default of its own."
-    )
-    levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
     _POSITIONAL: ClassVar = {
         "autocast": ("enabled", "dtype", "cache_enabled"),
         "GradScaler": ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled"),
@@ -121,13 +114,8 @@ class Autocast(Rule):
         return isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)) and node in parent.decorator_list
 
 
-class DataParallel(Rule):
-    """`device_ids=` and `output_device=` of DistributedDataParallel, and `nn.DataParallel`."""
-
-    name = "data-parallel"
-    summary = "`device_ids=` and `output_device=` of DistributedDataParallel are left out."
-    why = "The same for a module on one device; with them it fails on the CPU, and on hpu for all but the first rank."
-    levels = (Level.REVIEW, Level.REPORTED)
+class DataParallel(Rule, name="data-parallel", levels=(Level.REVIEW, Level.REPORTED)):
+    """`device_ids=` and `output_device=` of DistributedDataParallel are left out."""
 
     def visit_Call(self, node: ast.Call, context: Context) -> Found:
         name = context.name(node.func)
@@ -166,12 +154,8 @@ class DataParallel(Rule):
         return Edit(start, following, "")
 
 
-class Backend(Rule):
-    """The backend of collectives."""
-
-    name = "nccl"
-    summary = '`"nccl"` becomes the accelerator\'s backend of collectives.'
-    levels = (Level.REWRITTEN, Level.REVIEW, Level.REPORTED)
+class Backend(Rule, name="nccl", levels=ANY):
+    """`"nccl"` becomes the accelerator's backend of collectives."""
 
     def visit_Attribute(self, node: ast.Attribute, context: Context) -> Found:
         name = context.name(node)
@@ -222,15 +206,9 @@ class Backend(Rule):
         return context.report(node, "a text that may be a backend", "look at it")
 
 
-class StreamsAndGraphs(Rule):
-    """Streams and events as one group; CUDA graphs, which are only reported."""
+class StreamsAndGraphs(Rule, name="streams", levels=(Level.REVIEW, Level.REPORTED)):
+    """Streams and events are the accelerator's."""
 
-    name = "streams"
-    summary = "Streams and events are the accelerator's."
-    why = (
-        "The CPU has none, mps has no streams: where the program may run there, the block needs a condition."
-    )
-    levels = (Level.REVIEW, Level.REPORTED)
     _OURS = ("Stream", "Event", "stream", "streams.Stream", "streams.Event")
     _NEVER: ClassVar = words(
         "ExternalStream CUDAGraph graph graphs make_graphed_callables graph_pool_handle MemPool use_mem_pool"
@@ -284,12 +262,8 @@ class StreamsAndGraphs(Rule):
         return context.finding(call, edits, Level.REVIEW, advice, group="streams")
 
 
-class Profiler(Rule):
-    """torch.profiler's activities and the keys of its tables."""
-
-    name = "profiler"
-    summary = "The profiler records what the machine supports, and sorts by the device's time."
-    levels = (Level.REVIEW, Level.REPORTED)
+class Profiler(Rule, name="profiler", levels=(Level.REVIEW, Level.REPORTED)):
+    """The profiler records what the machine supports, and sorts by the device's time."""
 
     def visit_List(self, node: ast.List, context: Context) -> Found:
         names = {context.name(item).rpartition("ProfilerActivity.")[2] for item in node.elts}
@@ -314,14 +288,8 @@ class Profiler(Rule):
         return context.rewrite(node, text, Level.REVIEW, advice)
 
 
-class PinnedMemory(Rule):
-    """`x.pin_memory()` of tensors."""
-
-    name = "pin-memory"
-    summary = "`x.pin_memory()` asks the accelerator, whose host memory it is."
-    why = (
-        "torch's method fails where torch knows no accelerator; the accelerator's function works everywhere."
-    )
+class PinnedMemory(Rule, name="pin-memory"):
+    """`x.pin_memory()` asks the accelerator, whose host memory it is."""
 
     def visit_Call(self, node: ast.Call, context: Context) -> Found:
         func = node.func
