@@ -98,19 +98,14 @@ def refuse_dirty(paths: Iterable[Path]) -> None:
     folders = {path if path.is_dir() else path.parent for path in paths}
     for folder in sorted(folders):
         try:
-            status = subprocess.run(
-                ["git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no", "--", "."],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            asked = ["git", "-C", str(folder), "status", "--porcelain", "--untracked-files=no", "--", "."]
+            status = subprocess.run(asked, capture_output=True, text=True, check=False)
         except OSError:
             return  # no git here: nothing to ask
-        if status.returncode == 0 and status.stdout.strip():
-            changed = status.stdout.splitlines()
+        if status.returncode == 0 and (lines := status.stdout.splitlines()):
             raise PortError(
                 "nothing is written",
-                f"{len(changed)} changed file(s) that git has not: {', '.join(line[3:] for line in changed[:3])}",
+                f"{len(lines)} changed file(s) that git has not: {', '.join(line[3:] for line in lines[:3])}",
                 "a clean work tree, so that `git diff` shows the port alone",
                 "commit or stash them, or add --force",
             )
@@ -160,17 +155,10 @@ def write_all(changes: Mapping[Path, tuple[bytes, bytes]], root: Path) -> None:
 
 
 def _check(path: Path, before: bytes, root: Path) -> None:
-    expected = "an ordinary file below the given paths, as it was read"
+    what, expected = "no file is changed", "an ordinary file below the given paths, as it was read"
     if path.is_symlink() or not path.resolve().is_relative_to(root.resolve()):
-        raise PortError(
-            "no file is changed",
-            f"{path} is a link, or leads out of {root}",
-            expected,
-            "name the file itself",
-        )
+        raise PortError(what, f"{path} is a link, or leads out of {root}", expected, "name the file itself")
     if not os.access(path, os.W_OK):
         raise PermissionError(13, "it is read-only", str(path))
     if path.read_bytes() != before:
-        raise PortError(
-            "no file is changed", f"{path} has changed since it was read", expected, "run it again"
-        )
+        raise PortError(what, f"{path} has changed since it was read", expected, "run it again")

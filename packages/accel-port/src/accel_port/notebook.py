@@ -10,22 +10,21 @@ import json.scanner
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from accel_port.rules.base import Edit
+from accel_port.rules.base import Edit, applied
 
 #: A character of a JSON string; two \u of a surrogate pair are one.
 _CHARACTER = re.compile(r"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u....|\\.|[^\\]", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """A string of a cell's source: where it stands in the JSON text, and in the module's text."""
+class _Place(NamedTuple):
+    """Where a character of the module's text stands in the JSON text."""
 
-    start: int  # of the first character behind the quote
-    offsets: tuple[int, ...]  # in the JSON text, of each character and of the end
-    at: int  # of its first character in the module's text
-    between: str  # what stands before it in a list of lines; empty if it is no line of a list
+    start: int
+    end: int
+    closing: int  # the end of its string
+    between: str  # what stands before its string in a list of lines; empty if it is no line of a list
 
 
 class Notebook:
@@ -39,10 +38,9 @@ class Notebook:
             raise ValueError("it is a notebook of version 3: open it in Jupyter and save it")
         if not isinstance(cells, list):
             raise ValueError("it is no notebook: it has no cells")
-        self._pieces: list[_Piece] = []
+        self._places: list[_Place] = []
         self.skipped: list[int] = []  # cells that are no Python, from 1
         parts: list[str] = []
-        at = 0
         for number, cell in enumerate(cells, 1):
             kind = cell.get("cell_type") if isinstance(cell, dict) else None
             if not isinstance(kind, _String) or kind.value != "code":
@@ -52,48 +50,34 @@ class Notebook:
             code = ""
             if not all(isinstance(string, _String) for string in strings):
                 raise ValueError(f"the source of cell {number} is no text")
+            place = _Place(0, 0, 0, "")
             for line, string in enumerate(strings):
                 between = f",{_space_before(text, strings[line or -1])}" if strings is source else ""
-                self._pieces.append(_Piece(string.start, string.offsets(), at + len(code), between))
+                *starts, closing = string.offsets()
+                ends = [*starts[1:], closing]
+                self._places += [_Place(*at, closing, between) for at in zip(starts, ends, strict=True)]
+                place = _Place(closing, closing, closing, between)
                 code += string.value
+            self._places.append(place)  # of the line end between two cells
             masked = _masked(code)
             if not _parses(masked):
                 self.skipped.append(number)
                 masked = re.sub(r"[^\r\n]", " ", code)
             parts += [masked, "\n"]
-            at += len(code) + 1
         self.source = "".join(parts)
 
     def edited(self, edits: Iterable[Edit]) -> str:
         """Return the notebook's text with edits of the module's text."""
-        changes = []
-        for edit in edits:
-            start = self._position(edit.start, at_end=False)
-            end = self._position(edit.end, at_end=edit.end > edit.start)
-            # Jupyter's lists have a string for each line.
-            piece = next(p for p in self._pieces if p.start <= start <= p.offsets[-1])
-            lines = [
-                json.dumps(line, ensure_ascii=False)[1:-1] for line in edit.text.splitlines(keepends=True)
-            ]
-            if edit.text.endswith("\n") and end < piece.offsets[-1]:
-                lines.append("")
-            changes.append((start, end, (f'"{piece.between}"' if piece.between else "").join(lines)))
-        text, at = [], 0
-        for start, end, new in sorted(changes, key=lambda c: c[:2]):
-            text += [self._text[at:start], new]
-            at = end
-        return "".join([*text, self._text[at:]])
+        return applied(self._text, map(self._moved, edits))
 
-    def _position(self, index: int, at_end: bool) -> int:
-        for piece in self._pieces:
-            within = index - piece.at
-            if 0 <= within < len(piece.offsets) - (0 if at_end else 1) and (not at_end or within > 0):
-                return piece.offsets[within]
-        last = self._pieces[-1]
-        for piece in self._pieces:
-            if piece.at + len(piece.offsets) - 1 == index:
-                last = piece
-        return last.offsets[-1]
+    def _moved(self, edit: Edit) -> Edit:
+        start, _, closing, between = self._places[edit.start]
+        end = self._places[edit.end - 1].end if edit.end > edit.start else start
+        # Jupyter's lists have a string for each line.
+        lines = [json.dumps(line, ensure_ascii=False)[1:-1] for line in edit.text.splitlines(keepends=True)]
+        if edit.text.endswith("\n") and end < closing:
+            lines.append("")
+        return Edit(start, end, (f'"{between}"' if between else "").join(lines))
 
 
 def _space_before(text: str, string: Any) -> str:

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from accel_port.rules import BY_NODE
-from accel_port.rules.base import Context, Edit, Facts, Finding, Level, Rule
+from accel_port.rules.base import Context, Edit, Facts, Finding, Level, Rule, Unstable, applied
 from accel_port.syntax import Module
 from accel_port.targets import Target
 
@@ -29,10 +28,6 @@ class Ported:
     text: str
     findings: tuple[Finding, ...]
     edits: tuple[Edit, ...] = ()
-
-
-class Unstable(Exception):
-    """The ported text does not parse, or a second run would change it: a fault of this program."""
 
 
 def port(text: str, target: str = "deepspeed", facts: Facts | None = None, folder: str = "") -> Ported:
@@ -56,24 +51,12 @@ def _once(text: str, target_name: str, facts: Facts, folder: str) -> Ported:
     names = _Names(module, target_name)
     context = Context(module, names.target, facts.names_near(module, folder))
     findings = [f for f in _found(context) if not _kept(f, module)]
-    findings = [_at_import(finding, context) for finding in findings]
     imports = _Imports(module, context, names)
     findings = _settled(findings)
     findings, edits = imports.settle(findings)
     findings.sort(key=lambda finding: (finding.start, finding.end))
     every = [*edits, *(edit for finding in findings for edit in finding.edits)]
     return Ported(applied(text, every), tuple(findings), tuple(every))
-
-
-def applied(text: str, edits: Iterable[Edit]) -> str:
-    """Return a text with edits, which may touch and must not overlap. Raises `Unstable`."""
-    parts, at = [], 0
-    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
-        if edit.start < at:
-            raise Unstable(f"two changes of the text overlap at {edit.start}: {edit.text!r}")
-        parts += [text[at : edit.start], edit.text]
-        at = edit.end
-    return "".join([*parts, text[at:]])
 
 
 def _found(context: Context) -> list[Finding]:
@@ -105,34 +88,6 @@ def _settled(findings: list[Finding]) -> list[Finding]:
     return [
         f.left("another use of it cannot be ported") if f.group in left and f.edits else f for f in findings
     ]
-
-
-def _at_import(finding: Finding, context: Context) -> Finding:
-    """Flag what would choose the accelerator while the module is imported."""
-    if "accelerator" not in finding.needs or finding.level is Level.REPORTED:
-        return finding
-    node = context.module.expressions.get((finding.start, finding.end))
-    if node is None or not _evaluated_at_import(node, context.module):
-        return finding
-    advice = "it is evaluated at import, before set_accelerator(): make it inside of the function"
-    if context.is_library:
-        return finding.left(advice)
-    return replace(finding, level=Level.REVIEW, advice=finding.advice or advice)
-
-
-def _evaluated_at_import(node: ast.AST, module: Module) -> bool:
-    below = node
-    for parent in module.ancestors(node):
-        if isinstance(parent, ast.arguments):
-            function = module.parents[parent]
-            return module.function(function) is None
-        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            decorators = getattr(parent, "decorator_list", [])
-            return below in decorators and module.function(parent) is None
-        if isinstance(parent, ast.ClassDef):
-            return module.function(parent) is None
-        below = parent
-    return False
 
 
 class _Names:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from accel_port.files import Text
 from accel_port.notebook import Notebook
-from accel_port.porting import Unstable, port
-from accel_port.rules.base import Facts, Finding, OwnName
+from accel_port.porting import port
+from accel_port.rules.base import Facts, Finding, OwnName, Unstable
 from accel_port.syntax import Module
 
 _PARALLEL_FROM = 40  # files; below, starting processes costs more

@@ -9,7 +9,6 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
@@ -148,15 +147,6 @@ class Module:
         """Return the index of the end of a line, before its line end."""
         match = _LINE_END.search(self.text, offset)
         return match.start() if match else len(self.text)
-
-    @cached_property
-    def expressions(self) -> dict[tuple[int, int], ast.expr]:
-        """The outermost expression at each span."""
-        found: dict[tuple[int, int], ast.expr] = {}
-        for node in self.parents:
-            if isinstance(node, ast.expr):
-                found.setdefault(self.span(node), node)
-        return found
 
     def read_exactly(self, node: ast.AST) -> bool:
         """Return whether the text at a node's position is the node; older Pythons misplace parts of f-strings."""
@@ -299,10 +289,8 @@ class Module:
             case ast.Import():
                 for alias in node.names:
                     top = alias.name.partition(".")[0]
-                    add(
-                        alias.asname or top,
-                        Binding("import", node, None, alias.name if alias.asname else top),
-                    )
+                    full = alias.name if alias.asname else top
+                    add(alias.asname or top, Binding("import", node, None, full))
             case ast.ImportFrom():
                 for alias in node.names:
                     if alias.name == "*":

@@ -37,6 +37,21 @@ class Edit:
     text: str
 
 
+class Unstable(Exception):
+    """The ported text does not parse, or a second run would change it: a fault of this program."""
+
+
+def applied(text: str, edits: Iterable[Edit]) -> str:
+    """Return a text with edits, which may touch and must not overlap. Raises `Unstable`."""
+    parts, at = [], 0
+    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
+        if edit.start < at:
+            raise Unstable(f"two changes of the text overlap at {edit.start}: {edit.text!r}")
+        parts += [text[at : edit.start], edit.text]
+        at = edit.end
+    return "".join([*parts, text[at:]])
+
+
 @dataclass(frozen=True)
 class Finding:
     """One use of CUDA, with what becomes of it. `start` and `end` are indices in the text."""
@@ -131,6 +146,21 @@ _MAY_NOT_RUN = (
     ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.If, ast.IfExp, ast.BoolOp, ast.For, ast.While, ast.Try,
     ast.ExceptHandler, ast.match_case, ast.comprehension, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
 )  # fmt: skip
+
+
+def _evaluated_at_import(node: ast.AST, module: Module) -> bool:
+    below = node
+    for parent in module.ancestors(node):
+        if isinstance(parent, ast.arguments):
+            function = module.parents[parent]
+            return module.function(function) is None
+        if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            decorators = getattr(parent, "decorator_list", [])
+            return below in decorators and module.function(parent) is None
+        if isinstance(parent, ast.ClassDef):
+            return module.function(parent) is None
+        below = parent
+    return False
 
 
 class Context:
@@ -305,9 +335,14 @@ class Context:
         needs = frozenset(name for name, used in self._needs.items() if used.search(written))
         message = message or self.rule.summary
         found = Finding(self.rule.name, level, start, end, message, advice, edits, needs, group)
-        if self._fits_in_its_text(node, edits):
-            return found
-        return found.left("the position inside of the f-string is not certain: rewrite it by hand")
+        if not self._fits_in_its_text(node, edits):
+            return found.left("the position inside of the f-string is not certain: rewrite it by hand")
+        if "accelerator" in needs and isinstance(node, ast.expr) and _evaluated_at_import(node, self.module):
+            advice = "it is evaluated at import, before set_accelerator(): make it inside of the function"
+            if self.is_library:
+                return found.left(advice)
+            return replace(found, level=Level.REVIEW, advice=found.advice or advice)
+        return found
 
     def rewrite(
         self,
