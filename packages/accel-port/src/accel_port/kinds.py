@@ -239,12 +239,8 @@ class Kinds:
         flags = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
         keywords = {k.arg: k.value for k in node.keywords}
         chosen = next((f for f in flags if f.startswith("--")), flags[0] if flags else "")
-        destination = keywords.get("dest")
-        name = (
-            destination.value
-            if isinstance(destination, ast.Constant)
-            else chosen.lstrip("-").replace("-", "_")
-        )
+        given = keywords.get("dest")
+        name = given.value if isinstance(given, ast.Constant) else chosen.lstrip("-").replace("-", "_")
         kind = Kind.UNKNOWN
         if isinstance(of := keywords.get("type"), ast.Name):
             kind = _TYPES.get(of.id, Kind.UNKNOWN)

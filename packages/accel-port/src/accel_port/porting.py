@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from accel_port.rules import BY_NODE
 from accel_port.rules.base import Context, Edit, Facts, Finding, Level, Rule, Unstable, applied
-from accel_port.syntax import Module
+from accel_port.syntax import Module, words
 from accel_port.targets import Target
 
 #: Files without one of these words are not parsed: no rule finds anything in them.
@@ -84,10 +84,8 @@ def _kept(finding: Finding, module: Module) -> bool:
 
 def _settled(findings: list[Finding]) -> list[Finding]:
     """Leave every finding of a group in which one is left: a name is ported everywhere or nowhere."""
-    left = {f.group for f in findings if f.group and f.level is Level.REPORTED}
-    return [
-        f.left("another use of it cannot be ported") if f.group in left and f.edits else f for f in findings
-    ]
+    left, why = {f.group for f in findings if f.level is Level.REPORTED}, "another use of it cannot be ported"
+    return [f.left(why) if f.group and f.group in left and f.edits else f for f in findings]
 
 
 class _Names:
@@ -125,30 +123,28 @@ class _Imports:
         """Return the findings that remain, those of imports among them, and the edits that add imports."""
         replaced = [edit for finding in findings for edit in finding.edits]
         for statement in ast.walk(self._module.tree):
-            if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith(
-                "torch.cuda.amp"
-            ):
-                findings = self._amp(statement, findings)
-            elif isinstance(statement, (ast.Import, ast.ImportFrom)):
-                findings += self._unused(statement, replaced)
+            match statement:
+                case ast.ImportFrom(module=str(name)) if name.startswith("torch.cuda.amp"):
+                    findings = self._amp(statement, findings)
+                case ast.Import() | ast.ImportFrom():
+                    findings += self._unused(statement, replaced)
         needs = {need for finding in findings for need in finding.needs}
         return findings, self._added(needs, [edit for finding in findings for edit in finding.edits])
 
     def _amp(self, statement: ast.ImportFrom, findings: list[Finding]) -> list[Finding]:
         """Turn `from torch.cuda.amp import …` into torch.amp's, with all uses of its names or with none."""
         names = [alias.asname or alias.name for alias in statement.names]
-        if any(self._is_imported_twice(name) for name in names):
+        bindings = self._module.module_scope.bindings
+        if any(len(bindings.get(name, [])) > 1 for name in names):
             return findings  # a fallback for older versions of torch
         groups = {f"name:{name}" for name in names}
-        concerned = [f for f in findings if f.group in groups]
-        known = {"autocast", "GradScaler", "custom_fwd", "custom_bwd"}
-        if any(alias.name not in known for alias in statement.names) or any(
-            f.level is Level.REPORTED for f in concerned
-        ):
+        known = {alias.name for alias in statement.names} <= words(
+            "autocast GradScaler custom_fwd custom_bwd"
+        )
+        if not known or any(f.level is Level.REPORTED for f in findings if f.group in groups):
             return [f.left("its import stays") if f.group in groups and f.edits else f for f in findings]
-        start = self._module.span(statement)[0] + len("from ")
         module = statement.module or ""
-        start = self._module.text.index(module, start)
+        start = self._module.text.index(module, self._module.span(statement)[0] + len("from "))
         return [*findings, self._finding(statement, [Edit(start, start + len(module), "torch.amp")])]
 
     def _unused(self, statement: ast.Import | ast.ImportFrom, replaced: list[Edit]) -> list[Finding]:
@@ -176,17 +172,10 @@ class _Imports:
             return []  # a block must keep a statement
         return [self._finding(statement, [self._whole_line(statement)])]
 
-    def _is_imported_twice(self, name: str) -> bool:
-        return len(self._module.module_scope.bindings.get(name, [])) > 1
-
     def _is_bound_elsewhere(self, statement: ast.Import) -> bool:
+        reached = [*self._module.tree.body, *self._module.block(statement)]
         bindings = self._module.module_scope.bindings.get("torch", [])
-        return any(
-            b.kind == "import"
-            and b.node is not statement
-            and b.node in [*self._module.tree.body, *self._module.block(statement)]
-            for b in bindings
-        )
+        return any(b.kind == "import" and b.node is not statement and b.node in reached for b in bindings)
 
     def _covered(self, use: ast.Name, replaced: list[Edit]) -> bool:
         start, end = self._module.span(use)
@@ -249,9 +238,9 @@ class _Imports:
 
     @staticmethod
     def _imports_torch(statement: ast.stmt) -> bool:
-        if isinstance(statement, ast.Import):
-            return any(alias.name.split(".")[0] == "torch" for alias in statement.names)
-        return isinstance(statement, ast.ImportFrom) and (statement.module or "").split(".")[0] == "torch"
+        names = [alias.name for alias in statement.names] if isinstance(statement, ast.Import) else []
+        names += [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
+        return any(name.split(".")[0] == "torch" for name in names)
 
     def _end_of_docstring(self) -> int | None:
         first = self._module.tree.body[0]

@@ -16,7 +16,7 @@ from accel_port.files import Text
 from accel_port.notebook import Notebook
 from accel_port.porting import port
 from accel_port.rules.base import Facts, Finding, OwnName, Unstable
-from accel_port.syntax import Module
+from accel_port.syntax import Lines
 
 _PARALLEL_FROM = 40  # files; below, starting processes costs more
 
@@ -139,11 +139,7 @@ def _ported(path: Path, data: bytes, target: str, facts: Facts) -> FileResult:
 
 
 def _rows(path: Path, source: str, findings: Iterable[Finding]) -> Iterator[Row]:
-    findings = list(findings)
-    module = Module(source) if findings else None
+    lines = Lines(source)
     for finding in findings:
-        assert module is not None
-        line, column = module.place(finding.start)
-        end_line, end_column = module.place(finding.end)
         code = " ".join(source[finding.start : finding.end].split())
-        yield Row(str(path), line, column, end_line, end_column, code, finding)
+        yield Row(str(path), *lines.place(finding.start), *lines.place(finding.end), code, finding)

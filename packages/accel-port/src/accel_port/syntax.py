@@ -24,16 +24,8 @@ def is_constant(node: ast.AST | None, value: object) -> bool:
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-_SCOPES = (
-    ast.FunctionDef,
-    ast.AsyncFunctionDef,
-    ast.Lambda,
-    ast.ClassDef,
-    ast.ListComp,
-    ast.SetComp,
-    ast.DictComp,
-    ast.GeneratorExp,
-)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, *_COMPREHENSIONS)
 
 
 @dataclass(frozen=True)
@@ -71,15 +63,49 @@ class Scope:
         return None
 
 
-class Module:
-    """A module's syntax tree with parents, scopes and exact positions. Raises `SyntaxError`, `ValueError`."""
+class Lines:
+    """The lines of a text. They have Python's own ends; str.splitlines() knows more, form feeds among them."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tree = ast.parse(text)
         self._ascii = text.isascii()
-        # Python's own line ends only; str.splitlines() has more, form feeds among them.
         self._lines = [0, *(end.end() for end in _LINE_END.finditer(text)), len(text) + 1]
+
+    def offset(self, line: int, column: int) -> int:
+        """Return the index in the text of a line (from 1) and a column in UTF-8 bytes (from 0)."""
+        start = self._lines[line - 1]
+        if self._ascii:
+            return start + column
+        text = self.text[start : self._lines[line]]
+        return start + len(text.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "surrogatepass"))
+
+    def place(self, offset: int) -> tuple[int, int]:
+        """Return the line (from 1) and the column in characters (from 1) of an index in the text."""
+        line = bisect_right(self._lines, offset)
+        return line, offset - self._lines[line - 1] + 1
+
+    def line(self, number: int) -> str:
+        """Return a line (from 1) without its end."""
+        return self.text[self._lines[number - 1] : self._lines[number]].rstrip("\r\n")
+
+    def end_of_line(self, offset: int) -> int:
+        """Return the index of the end of a line, before its line end."""
+        match = _LINE_END.search(self.text, offset)
+        return match.start() if match else len(self.text)
+
+    @property
+    def newline(self) -> str:
+        """The line end that the text has."""
+        match = _LINE_END.search(self.text)
+        return match[0] if match else "\n"
+
+
+class Module(Lines):
+    """A module's syntax tree with parents, scopes and exact positions. Raises `SyntaxError`, `ValueError`."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.tree = ast.parse(text)
         self.parents: dict[ast.AST, ast.AST] = {}
         self.scopes: dict[ast.AST, Scope] = {}
         self.module_scope = Scope(self.tree, None)
@@ -93,14 +119,6 @@ class Module:
 
     # Positions
 
-    def offset(self, line: int, column: int) -> int:
-        """Return the index in the text of a line (from 1) and a column in UTF-8 bytes (from 0)."""
-        start = self._lines[line - 1]
-        if self._ascii:
-            return start + column
-        text = self.text[start : self._lines[line]]
-        return start + len(text.encode("utf-8", "surrogatepass")[:column].decode("utf-8", "surrogatepass"))
-
     def span(self, node: ast.AST) -> tuple[int, int]:
         """Return the start and the end of a node in the text."""
         assert isinstance(node, (ast.expr, ast.stmt, ast.arg, ast.keyword, ast.alias, ast.ExceptHandler))
@@ -112,15 +130,6 @@ class Module:
         """Return the source text of a node."""
         start, end = self.span(node)
         return self.text[start:end]
-
-    def place(self, offset: int) -> tuple[int, int]:
-        """Return the line (from 1) and the column in characters (from 1) of an index in the text."""
-        line = bisect_right(self._lines, offset)
-        return line, offset - self._lines[line - 1] + 1
-
-    def line(self, number: int) -> str:
-        """Return a line (from 1) without its end."""
-        return self.text[self._lines[number - 1] : self._lines[number]].rstrip("\r\n")
 
     def argument_start(self, argument: ast.expr, call: ast.Call) -> int:
         """Return where an argument begins, with the parentheses around it."""
@@ -136,17 +145,6 @@ class Module:
         match = re.compile(r"\w+\s*=\s*").match(self.text, start)
         assert match is not None
         return start, match.end()
-
-    @property
-    def newline(self) -> str:
-        """The line end that the text has."""
-        match = _LINE_END.search(self.text)
-        return match[0] if match else "\n"
-
-    def end_of_line(self, offset: int) -> int:
-        """Return the index of the end of a line, before its line end."""
-        match = _LINE_END.search(self.text, offset)
-        return match.start() if match else len(self.text)
 
     def read_exactly(self, node: ast.AST) -> bool:
         """Return whether the text at a node's position is the node; older Pythons misplace parts of f-strings."""
@@ -304,8 +302,7 @@ class Module:
             case ast.AnnAssign(target=ast.Name(id=name)):
                 add(name, Binding("assign", node, node.value))
             case ast.NamedExpr(target=ast.Name(id=name)):
-                while isinstance(scope.node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-                    assert scope.parent is not None
+                while isinstance(scope.node, _COMPREHENSIONS) and scope.parent is not None:
                     scope = scope.parent
                 add(name, Binding("assign", node, node.value))
             case ast.For() | ast.AsyncFor() | ast.comprehension():

@@ -371,12 +371,11 @@ class RuntimeFunction(Rule, name="runtime", levels=ANY):
         name, target = context.cuda_name(node), context.target
         if not name or isinstance(node.ctx, (ast.Store, ast.Del)):
             return None
-        if isinstance(node, ast.Attribute):
-            context.done.add(node.value)
+        context.done.add(node)
         text = target.function(name)
         if text is None:
             return self._without_counterpart(node, name, context)
-        group = "streams" if name in ("current_stream", "default_stream") else ""
+        group = "streams" if name in ("stream", "current_stream", "default_stream") else ""
         call = context.parent(node)
         if not isinstance(call, ast.Call) or call.func is not node:
             message = f"{name} is passed on, not called: the accelerator is chosen at this line"

@@ -35,7 +35,6 @@ class TypedTensor(Rule, name="typed-tensor", levels=ANY):
     def visit_Attribute(self, node: ast.Attribute, context: Context) -> Found:
         if not _typed(node, context) or isinstance(node.ctx, (ast.Store, ast.Del)):
             return None
-        context.done.add(node.value)
         return context.report(
             node, "a typed tensor, passed on as a value", "use a dtype and a device instead of a type"
         )

@@ -220,8 +220,6 @@ class StreamsAndGraphs(Rule, name="streams", levels=(Level.REVIEW, Level.REPORTE
         never = name.split(".")[0] in self._NEVER
         if not never and (name not in self._OURS or isinstance(node.ctx, (ast.Store, ast.Del))):
             return None
-        if isinstance(node, ast.Attribute):
-            context.done.add(node.value)
         if never:
             advice = "where create_graph() is None there are no graphs: run the work itself there"
             message = f"torch.cuda.{name} has no general counterpart"
@@ -232,16 +230,11 @@ class StreamsAndGraphs(Rule, name="streams", levels=(Level.REVIEW, Level.REPORTE
                 return context.rewrite(node, text, group="streams")
             advice = "the CPU has no streams: guard the block with is_synchronized_device()"
             return context.rewrite(node, text, Level.REVIEW, advice, group="streams")
-        message, advice = (
-            "stream is passed on, not called",
-            "check when the line runs: it chooses the accelerator",
-        )
-        if name != "stream":
-            text, advice = f"{context.target.torch}.{name.rpartition('.')[2]}", "check what it is used for"
-            message = f"{text} is the base class of every device's"
-        if text is None:
-            return context.report(node, message, group="streams")
-        return context.rewrite(node, text, Level.REVIEW, advice, message, "streams")
+        if name == "stream":
+            return None if text else context.report(node, "stream is passed on, not called", group="streams")
+        text = f"{context.target.torch}.{name.rpartition('.')[2]}"
+        message = f"{text} is the base class of every device's"
+        return context.rewrite(node, text, Level.REVIEW, "check what it is used for", message, "streams")
 
     visit_Name = visit_Attribute
 
