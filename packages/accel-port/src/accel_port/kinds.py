@@ -74,7 +74,7 @@ class Kinds:
         self._options: dict[str, Kind] = {}
         self._spawned: set[str] = set()
         self._active: set[int] = set()
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 if node.func.attr == "add_argument":
                     self._add_option(node)

@@ -62,9 +62,7 @@ def _once(text: str, target_name: str, facts: Facts, folder: str) -> Ported:
 def _found(context: Context) -> list[Finding]:
     """Ask the rules about every node, outer nodes first, in the order of the text."""
     findings: list[Finding] = []
-    stack: list[ast.AST] = [context.module.tree]
-    while stack:
-        node = stack.pop()
+    for node in context.module.nodes:
         for rule, visit in BY_NODE.get(type(node).__name__, ()):
             if node in context.done:
                 break
@@ -73,7 +71,6 @@ def _found(context: Context) -> list[Finding]:
             findings += [found] if isinstance(found, Finding) else found or []
         if isinstance(node, ast.Attribute) and node in context.done and context.name(node):
             context.done.add(node.value)  # the rest of a dotted name
-        stack += reversed(list(ast.iter_child_nodes(node)))
     return findings
 
 
@@ -122,7 +119,7 @@ class _Imports:
     def settle(self, findings: list[Finding]) -> tuple[list[Finding], list[Edit]]:
         """Return the findings that remain, those of imports among them, and the edits that add imports."""
         replaced = [edit for finding in findings for edit in finding.edits]
-        for statement in ast.walk(self._module.tree):
+        for statement in self._module.nodes:
             match statement:
                 case ast.ImportFrom(module=str(name)) if name.startswith("torch.cuda.amp"):
                     findings = self._amp(statement, findings)

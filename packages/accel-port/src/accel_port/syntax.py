@@ -25,6 +25,8 @@ def is_constant(node: ast.AST | None, value: object) -> bool:
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+#: Nodes without a place, which several parents share.
+_MARKS = (ast.expr_context, ast.operator, ast.boolop, ast.unaryop, ast.cmpop)
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, *_COMPREHENSIONS)
 
 
@@ -110,11 +112,11 @@ class Module(Lines):
         self.scopes: dict[ast.AST, Scope] = {}
         self.module_scope = Scope(self.tree, None)
         self.stars: set[str] = set()
-        self._names: list[ast.Name] = []
-        self._visit(self.tree, self.module_scope)
-        for name in self._names:
-            owner = self.scopes[name].owner(name.id)
-            if owner is not None:
+        self.nodes: list[ast.AST] = []  # outer nodes first, in the order of the text
+        self._qualified: dict[ast.AST, str] = {}
+        self._visit()
+        for name in self.nodes:
+            if isinstance(name, ast.Name) and (owner := self.scopes[name].owner(name.id)):
                 owner.uses.setdefault(name.id, []).append(name)
 
     # Positions
@@ -227,11 +229,17 @@ class Module(Lines):
 
     def qualified(self, node: ast.AST | None) -> str:
         """Return the dotted name that an expression stands for through imports and aliases; empty if unknown."""
+        if not isinstance(node, (ast.Attribute, ast.Name)):
+            return ""
+        if node not in self._qualified:
+            self._qualified[node] = ""  # while it is looked for, as of a = b and b = a
+            self._qualified[node] = self._resolved(node)
+        return self._qualified[node]
+
+    def _resolved(self, node: ast.Attribute | ast.Name) -> str:
         if isinstance(node, ast.Attribute):
             base = self.qualified(node.value)
             return f"{base}.{node.attr}" if base else ""
-        if not isinstance(node, ast.Name):
-            return ""
         bindings = self.bindings(node)
         if not bindings:
             # Written for a module whose star imports, or whose exec, bring torch.
@@ -249,28 +257,21 @@ class Module(Lines):
 
     # Building
 
-    def _visit(self, root: ast.AST, root_scope: Scope) -> None:
-        stack: list[tuple[ast.AST, Scope]] = [(root, root_scope)]
+    def _visit(self) -> None:
+        stack: list[tuple[ast.AST, Scope]] = [(self.tree, self.module_scope)]
         while stack:
             node, scope = stack.pop()
+            self.nodes.append(node)
             self._bind(node, scope)
-            if isinstance(node, ast.Name):
-                self.scopes[node] = scope
-                self._names.append(node)
             inner = Scope(node, scope) if isinstance(node, _SCOPES) else scope
-            if inner is not scope:
+            if isinstance(node, (ast.Name, *_SCOPES)):
                 self.scopes[node] = inner
-            outside = _evaluated_outside(node)
-            for child in ast.iter_child_nodes(node):
-                self.parents[child] = node
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
                 self._bind_parameters(node.args, inner)
-                for child in ast.iter_child_nodes(node.args):
-                    self.parents[child] = node.args
-                stack.append((node.args, scope))
-            for child in reversed(list(ast.iter_child_nodes(node))):
-                if not isinstance(child, (ast.expr_context, ast.arguments)):
-                    stack.append((child, scope if child in outside else inner))
+            children = [child for child in ast.iter_child_nodes(node) if not isinstance(child, _MARKS)]
+            self.parents.update(dict.fromkeys(children, node))
+            outside = _evaluated_outside(node)
+            stack += [(child, scope if child in outside else inner) for child in reversed(children)]
 
     def _bind_parameters(self, args: ast.arguments, scope: Scope) -> None:
         for arg, default in parameters(args):
@@ -358,7 +359,9 @@ def parameters(args: ast.arguments) -> list[tuple[ast.arg, ast.expr | None]]:
 def _evaluated_outside(node: ast.AST) -> list[ast.AST]:
     """Return the children of a scope that are evaluated in the scope around it."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-        return [*node.decorator_list, *([node.returns] if node.returns else [])]
+        return [*node.decorator_list, node.args, *([node.returns] if node.returns else [])]
+    if isinstance(node, ast.Lambda):
+        return [node.args]
     if isinstance(node, ast.ClassDef):
         return [*node.decorator_list, *node.bases, *node.keywords]
     return []

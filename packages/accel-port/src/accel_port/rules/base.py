@@ -183,7 +183,7 @@ class Context:
             "accel_core": re.compile(r"accel_core\."),
         }
         self.is_library = not is_script(module)
-        self.may_run_on_cpu = not any(self._needs_cuda(node) for node in ast.walk(module.tree))
+        self.may_run_on_cpu = not any(self._needs_cuda(node) for node in module.nodes)
 
     # Names
 
@@ -405,7 +405,7 @@ class Context:
     def _flags_set_from_is_available(self) -> set[str]:
         return {
             target.id if isinstance(target, ast.Name) else target.attr
-            for node in ast.walk(self.module.tree)
+            for node in self.module.nodes
             if isinstance(node, ast.Assign) and self._holds_is_available(node.value)
             for target in node.targets
             if isinstance(target, (ast.Name, ast.Attribute))

@@ -163,7 +163,7 @@ class CurrentDevice(Rule, name="current-device", levels=ANY):
                 found = self._common(context.module.uses(name), context, seen)
                 return "" if found == "both" and len(context.module.bindings(name)) > 1 else found
             case ast.Assign(targets=[ast.Attribute(attr=name)]) if DEVICE_NAME.search(name):
-                same = [n for n in ast.walk(context.module.tree) if getattr(n, "attr", "") == name]
+                same = [n for n in context.module.nodes if getattr(n, "attr", "") == name]
                 uses = {
                     self.use(n, context, seen) for n in same if isinstance(getattr(n, "ctx", None), ast.Load)
                 }
