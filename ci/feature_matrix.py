@@ -15,14 +15,16 @@ import argparse
 import ast
 import importlib
 import json
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ci import workspace
+from ci import evidence, workspace
 from ci.problem import Problem, report
 from ci.workspace import Package
 
@@ -81,6 +83,7 @@ class Results:
     engine:  configuration -> its `outcome`, alike; the largest `difference` of a loss from plain PyTorch on the
              CPU; whether all losses are `identical` to DeepSpeed's on a CPU, None where that was not compared.
     traits:  all that the vendor declares, and the reasons of what was skipped.
+    date, commit: when it was recorded, and on which commit.
     """
 
     key: str
@@ -90,6 +93,8 @@ class Results:
     traits: dict[str, str] = field(default_factory=dict)
     checks: dict[str, str] = field(default_factory=dict)
     engine: dict[str, dict[str, Any]] = field(default_factory=dict)
+    date: str = ""
+    commit: str = ""
 
 
 # ------------------------------------------------------------------------------------------------ results of runs
@@ -151,8 +156,11 @@ def record(root: Path, new: Results) -> None:
     """Keep a run, over what was kept of the accelerator before: a run of the suite leaves the engine's results."""
     old = _kept(root, new.key)
     if old is not None:
-        new.traits |= {name: reason for name, reason in old.traits.items() if name not in new.traits}
         new.checks, new.engine = new.checks or old.checks, new.engine or old.engine
+        # What the vendor no longer declares is forgotten, unless a kept outcome has it for its reason.
+        reasons = {*new.checks.values(), *(each["outcome"] for each in new.engine.values())}
+        new.traits |= {n: reason for n, reason in old.traits.items() if n in reasons and n not in new.traits}
+    new.date, new.commit = datetime.now(timezone.utc).date().isoformat(), _commit(root)
     file = root / KEPT / f"{new.key}.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     # Sorted, so that a new run changes the lines of what has changed.
@@ -181,6 +189,12 @@ def differences(root: Path, new: Results, partial: bool = False) -> list[Problem
     return [problem]
 
 
+def _commit(root: Path) -> str:
+    """The commit that is checked out; empty outside of a checkout."""
+    command = ["git", "rev-parse", "--short=8", "HEAD"]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def _kept(root: Path, key: str) -> Results | None:
     return next((kept for kept in load(root) if kept.key == key), None)
 
@@ -204,6 +218,7 @@ def written(root: Path) -> Iterator[tuple[Path, str]]:
     """The pages and the text that each should have."""
     kept, packages = load(root), workspace.load(root)
     yield root / CONFORMANCE, conformance(checklist(root), kept)
+    yield root / evidence.PAGE, evidence.page(root, kept)
     yield root / IMPLEMENTATIONS, implementations(list(packages), workspace.read_toml(root / UPSTREAM_OPS))
     readme = root / "README.md"
     yield readme, in_readme(readme.read_text(encoding="utf-8"), packages.values(), kept)

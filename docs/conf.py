@@ -44,6 +44,9 @@ html_theme_options = {
     "source_directory": "docs/",
 }
 html_copy_source = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = ["matrix.js"]
 
 # Annotations name types as their module does: those of others are links only where intersphinx knows them.
 nitpick_ignore_regex = [("py:.*", r"(?!accel_core\.).*")]

@@ -16,7 +16,7 @@ import pytest
 import accel_sim
 from accel_core.op_builder import Implementation, OpBuilder
 from accel_core.vendor import deepspeed_folder
-from ci import feature_matrix, workspace
+from ci import evidence, feature_matrix, workspace
 from ci.tests.repository import HEADER, Repository
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +39,8 @@ def root(repository: Repository) -> Path:
     repository.package("accel-toy", vendor="toy")
     settings = repository.root / "packages/accel-toy/pyproject.toml"
     settings.write_text(settings.read_text().replace("[project]", '[project]\ndescription = "A toy"', 1))
+    repository.write("docs/results/programs.json", '{"rows": [], "circumstances": {}}')
+    repository.write("ci/evidence.toml", 'shown = []\nprograms = { date = "", commit = "" }\n')
     release = 'release = "0.19.8"\n[builders]\n[faults]\n[earlier]\n'
     repository.write("ci/upstream_ops.toml", release)
     repository.write("README.md", f"# accel\n\n{feature_matrix.BEGIN}\nold\n{feature_matrix.END}\n\nmore\n")
@@ -239,3 +241,50 @@ def test_loaded_ops_take_an_implementation_that_they_name(key: str) -> None:
         reason = row["reason"].removeprefix("loaded; ").lower()
         taken = [each for each, begins in _BEGINS.items() if reason.startswith(begins)]
         assert set(taken) <= set(cls.implementations()), row
+
+
+# ------------------------------------------------------------------------------------------- the matrix of evidence
+
+
+def test_a_cell_of_the_matrix_has_the_worst_that_is_known(root: Path) -> None:
+    run(
+        root,
+        "record",
+        row("engine.trains[fp32-stage-1]"),
+        row("engine.trains[bf16-stage-1]", "skipped", "bf16"),
+    )
+    page = (root / evidence.PAGE).read_text(encoding="utf-8")
+    assert "| ZeRO 1 | simulated |" in page
+    assert "1 of 2 configurations passed; `bf16` unsupported: it has none" in page
+    assert "| bf16 | missing |" in page
+    assert "| ZeRO 3 | not run |" in page
+
+
+def test_a_report_of_a_real_device_is_a_row(root: Path) -> None:
+    run(root, "record", row("engine.trains[fp32-stage-1]"))
+    report = {"accelerator": "toy", "simulated": "", "mode": "full", "versions": {"torch": "2.13.0"}}
+    report["rows"] = [{"state": "passed"}, {"state": "failed"}]
+    folder = root / evidence.REPORTS
+    folder.mkdir(parents=True)
+    (folder / "toy.json").write_text(json.dumps(report), encoding="utf-8")
+    (folder / "again.json").write_text(json.dumps({**report, "simulated": "toy"}), encoding="utf-8")
+    feature_matrix.main(["write"], root)
+    page = (root / evidence.PAGE).read_text(encoding="utf-8")
+    assert (
+        "| accel verify | toy | hardware once | 1 of 2 steps passed: [report](results/verify/toy.json)"
+        in page
+    )
+
+
+def test_what_a_vendor_no_longer_declares_is_forgotten(root: Path) -> None:
+    run(root, "record", row("device.index"), traits={"streams": "unsupported: none"})
+    run(root, "record", row("device.index"), traits={})
+    (result,) = feature_matrix.load(root)
+    assert result.traits == {}
+    assert result.date
+
+
+def test_each_test_that_the_matrix_names_exists_and_each_word_has_a_meaning() -> None:
+    for shown in workspace.read_toml(ROOT / evidence.TESTS)["shown"]:
+        assert (ROOT / shown["by"]).is_file(), shown["by"]
+        assert set(shown["on"].values()) <= evidence.WORDS.keys()
