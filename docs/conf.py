@@ -8,7 +8,7 @@ import posixpath
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -86,8 +86,20 @@ def read_references_again(app: Sphinx, env: BuildEnvironment, *_: set[str]) -> l
     return sorted(name for name in env.found_docs if name.startswith("api/"))
 
 
+def give_captions_a_level(
+    app: Sphinx, pagename: str, template: str, context: dict[str, Any], *_: Any
+) -> None:
+    """Complete Sphinx's headings of the navigation, which have a role without a level, for screen readers."""
+    for name in ("furo_navigation_tree", "body"):
+        if name in context:
+            text = str(context[name])
+            context[name] = text.replace('role="heading">', 'role="heading" aria-level="2">')
+
+
 def setup(app: Sphinx) -> None:
     """Connect what this site does to Sphinx."""
+    # After the theme, which makes the navigation.
+    app.connect("html-page-context", give_captions_a_level, priority=900)
     app.connect("source-read", link_into_repository)
     app.connect("source-read", add_reference)
     app.connect("env-get-outdated", read_references_again)

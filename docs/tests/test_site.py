@@ -4,11 +4,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -16,10 +13,7 @@ from typing import Any
 import pytest
 
 DOCS = Path(__file__).resolve().parents[1]
-ROOT = DOCS.parent
 PAGES = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")}
-#: What the packages of requirements-docs.txt are called when they are imported.
-MODULES = ("furo", "griffe", "myst_parser", "sphinx", "sphinx_copybutton", "sphinx_design")
 
 
 def entries(page: str) -> list[str]:
@@ -41,19 +35,6 @@ def test_every_page_is_reached_from_the_front_page_exactly_once() -> None:
             waiting += [page] if reached[page] == 1 else []
     assert set(reached) == PAGES
     assert {page for page, times in reached.items() if times > 1} == set()
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built site; the build needs no network, no torch and none of our packages."""
-    missing = [name for name in MODULES if importlib.util.find_spec(name) is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)} (pip install -r requirements-docs.txt)")
-    folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-W", "-n", "--keep-going", "-q", "-b", "html", str(DOCS)]
-    done = subprocess.run([*command, str(folder)], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder
 
 
 @pytest.mark.more

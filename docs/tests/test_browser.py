@@ -1,0 +1,183 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The site in a real browser: Chromium, without a window, driven by playwright.
+
+Setup: `apt-get install chromium` and `pip install -r requirements-browser.txt`.
+"""
+
+from __future__ import annotations
+
+import functools
+import http.server
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="not run: package playwright (requirements-browser.txt)"
+)
+axe_core = pytest.importorskip(
+    "axe_core_python", reason="not run: package axe-core-python (requirements-browser.txt)"
+)
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DOCS = Path(__file__).resolve().parents[1]
+PAGES = sorted(path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md"))
+#: Pages of each kind: front page, prose, tables, reference, generated results.
+KINDS = (
+    "index.html",
+    "install.html",
+    "symptoms.html",
+    "errors.html",
+    "matrix.html",
+    "api/vendor.html",
+    "vendors/npu.html",
+)
+#: Impacts that no page may have.
+SERIOUS = ("serious", "critical")
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: requests are not output of a test."""
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    """The site, served on a port of this machine."""
+    handler = functools.partial(_Quiet, directory=str(site))
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/"
+    server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("not run: package chromium")
+    with playwright.sync_playwright() as tool:
+        opened = tool.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A new page, without a network but this machine; what it writes to its console is in `page.said`."""
+    context = browser.new_context()
+    context.route(
+        "**/*", lambda route: route.continue_() if "127.0.0.1" in route.request.url else route.abort()
+    )
+    opened = context.new_page()
+    opened.said = []
+    opened.on(
+        "console", lambda message: opened.said.append(message.text) if message.type == "error" else None
+    )
+    opened.on("pageerror", lambda error: opened.said.append(str(error)))
+    yield opened
+    context.close()
+
+
+@pytest.mark.parametrize("words", ["DS_ACCELERATOR", "mpi4py", "ACC-409"])
+def test_a_search_finds(page: Any, address: str, words: str) -> None:
+    page.goto(f"{address}search.html?q={words}")
+    found = page.locator("#search-results li a").first
+    found.wait_for()
+    if words == "ACC-409":
+        targets = page.locator("#search-results li a").evaluate_all("links => links.map(link => link.href)")
+        assert any(target.startswith(f"{address}errors.html") for target in targets)
+    assert page.said == []
+
+
+def test_the_matrix_is_filtered_by_its_lists_and_counts_its_rows(page: Any, address: str) -> None:
+    page.goto(f"{address}matrix.html")
+    rows = page.locator("#every-cell tbody tr")
+    everything = rows.count()
+    form = page.get_by_role("form", name="Filter the table")
+    form.get_by_label("accelerator").select_option("npu")
+    form.get_by_label("evidence").select_option("not run")
+    shown = page.locator("#every-cell tbody tr:visible")
+    assert 0 < shown.count() < everything
+    assert {"npu"} == set(shown.locator("td:nth-child(2)").all_inner_texts())
+    assert form.locator("output").inner_text() == f"{shown.count()} of {everything} rows"
+    form.get_by_label("accelerator").select_option("")
+    form.get_by_label("evidence").select_option("")
+    assert shown.count() == everything
+
+
+def test_the_matrix_is_filtered_with_the_keyboard_alone(page: Any, address: str) -> None:
+    page.goto(f"{address}matrix.html")
+    first = page.get_by_role("form", name="Filter the table").get_by_label("feature")
+    first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Tab")
+    assert first.input_value() == "ZeRO 0"
+    assert page.evaluate("document.activeElement.name") == "accelerator"
+    assert page.locator("#every-cell tbody tr:visible").count() < page.locator("#every-cell tbody tr").count()
+
+
+def test_the_matrix_is_complete_without_javascript(browser: Any, address: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{address}matrix.html")
+    assert page.locator("#every-cell tbody tr:visible").count() > 100
+    assert page.locator(".matrix-filter").count() == 0
+    context.close()
+
+
+def test_no_page_has_an_error_and_every_link_and_anchor_leads_somewhere(
+    page: Any, address: str, site: Path
+) -> None:
+    links: dict[str, set[str]] = {}
+    anchors: dict[str, set[str]] = {}
+    for name in PAGES:
+        page.goto(address + name)
+        read = page.evaluate(
+            "[[...document.querySelectorAll('a[href]')].map(a => a.getAttribute('href')),"
+            " [...document.querySelectorAll('[id]')].map(e => e.id)]"
+        )
+        links[name], anchors[name] = {urljoin(name, link) for link in read[0]}, set(read[1])
+    assert page.said == []
+    broken = set()
+    for name, targets in links.items():
+        for target in targets:
+            parts = urlsplit(target)
+            if parts.scheme or parts.netloc:
+                continue
+            path = unquote(parts.path) or name
+            if not (site / path).exists() or (
+                path in anchors and parts.fragment and unquote(parts.fragment) not in anchors[path]
+            ):
+                broken.add((name, target))
+    assert broken == set()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_page_is_readable_at_360_pixels(page: Any, address: str, name: str) -> None:
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.goto(address + name)
+    # Wide tables and blocks scroll by themselves.
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert page.locator("article h1").first.bounding_box()["width"] <= 360
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_page_is_accessible(page: Any, address: str, name: str, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    page.goto(address + name)
+    page.add_script_tag(path=str(Path(axe_core.__file__).parent / "axe.min.js"))
+    found = page.evaluate("axe.run()")["violations"]
+    serious = {
+        each["id"]: [node["html"][:120] for node in each["nodes"][:3]]
+        for each in found
+        if each["impact"] in SERIOUS
+    }
+    assert serious == {}
