@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The stock `deepspeed` command looks for its launcher, and torch for ninja, on PATH.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: help demo test test-more test-again test-all safety-net bench check lint types layers docs docs-open clean
+.PHONY: help demo test test-more test-again test-all safety-net bench check lint types layers docs docs-open docs-browse clean
 
 help:
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -100,6 +100,11 @@ docs: $(BIN)/.ready ## the site of docs/, into the folder site (half a minute)
 
 docs-open: docs ## the same, served on this machine at http://127.0.0.1:8000 (PORT=N for another port)
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory site $(or $(PORT),8000)
+
+# In Chromium, which has to be installed: search, the matrix, links, narrow screens, accessibility.
+docs-browse: $(BIN)/.ready ## the same, tried in a browser (`apt-get install chromium` first; 3 minutes)
+	$(BIN)/pip install -q -r requirements-browser.txt
+	$(BIN)/python -m pytest docs/tests/test_browser.py
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .tox runs build dist site

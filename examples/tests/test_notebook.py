@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The notebook runs from its first cell to its last on a simulated npu, and its losses are those of plain PyTorch."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import accel_sim
+from accel_sim import build
+
+pytestmark = [pytest.mark.more, pytest.mark.upstream]
+
+NOTEBOOK = Path(__file__).resolve().parents[1] / "first_steps.ipynb"
+
+
+def text_of(cell: Any) -> str:
+    return "".join(output.get("text", "") for output in cell.outputs if output.get("name") == "stdout")
+
+
+def test_the_notebook_runs_on_a_simulated_device(tmp_path: Path) -> None:
+    nbclient = pytest.importorskip("nbclient", reason="not run: package nbclient (requirements-test.txt)")
+    pytest.importorskip("ipykernel", reason="not run: package ipykernel (requirements-test.txt)")
+    nbformat = pytest.importorskip("nbformat", reason="not run: package nbformat")
+    pytest.importorskip("matplotlib", reason="not run: package matplotlib (examples/requirements.txt)")
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    build.library()
+    dropped = ("DS_", "ACCEL_S", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_", "PYTEST_", "MPLBACKEND")
+    base = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    environment = accel_sim.environment("npu", base=base)
+    environment |= {"IPYTHONDIR": str(tmp_path), "JUPYTER_RUNTIME_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    nbclient.NotebookClient(notebook, timeout=None, kernel_name="python3").execute(
+        cwd=str(tmp_path), env=environment
+    )
+    printed = "".join(text_of(cell) for cell in notebook.cells if cell.cell_type == "code")
+    assert "chosen: npu with 2 devices" in printed
+    assert "NPU_Accelerator on npu:0" in printed
+    assert "below 1e-5" in printed
+    assert any("image/png" in output.get("data", {}) for output in notebook.cells[-2].outputs)
+    if keep := os.environ.get("KEEP_NOTEBOOK"):
+        nbformat.write(notebook, keep)
+
+
+def test_the_outputs_that_are_kept_name_no_machine() -> None:
+    cells = json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]
+    outputs = [json.dumps(cell.get("outputs", "")) for cell in cells]
+    assert not [text for text in outputs if "/home/" in text or "/root/" in text or "site-packages" in text]
