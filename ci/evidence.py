@@ -67,7 +67,8 @@ Each check alone is in [Conformance](results/conformance.md), and what computes 
 _CELLS = """\
 ## Every cell
 
-One row for each feature and accelerator. With JavaScript the lists above the table filter it.
+One row for each feature and accelerator. With JavaScript the lists above the table filter it. `accel sim` is part of
+accel-sim, and `accel_testkit` of accel-testkit.
 """
 
 
