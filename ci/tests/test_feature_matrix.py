@@ -262,7 +262,12 @@ def test_a_cell_of_the_matrix_has_the_worst_that_is_known(root: Path) -> None:
 
 def test_a_report_of_a_real_device_is_a_row(root: Path) -> None:
     run(root, "record", row("engine.trains[fp32-stage-1]"))
-    report = {"accelerator": "toy", "simulated": "", "mode": "full", "versions": {"torch": "2.13.0"}}
+    report: dict[str, Any] = {
+        "accelerator": "toy",
+        "simulated": "",
+        "mode": "full",
+        "versions": {"torch": "2.13.0"},
+    }
     report["rows"] = [{"state": "passed"}, {"state": "failed"}]
     folder = root / evidence.REPORTS
     folder.mkdir(parents=True)
