@@ -72,7 +72,7 @@ def _start(vendor: SimVendor) -> Simulation:
         chosen.strict,
         vendor.orders_data,
     )
-    execution_modes.enable(native, chosen)
+    execution_modes.enable(native, vendor, chosen)
     return Simulation(vendor, chosen, native, physical, _module(vendor))
 
 

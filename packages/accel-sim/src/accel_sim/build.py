@@ -46,6 +46,7 @@ UNITS = {
         "dry_memory",
         "dry_shapes",
         "graphs",
+        "hardware",
         "order",
         "race",
     ),

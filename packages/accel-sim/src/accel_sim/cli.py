@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--devices", type=int, help="number of devices (default 2)")
+    parser.add_argument("--devices", type=int, help="number of devices (default 2; 1 with --like-hardware)")
     parser.add_argument("--memory", help="memory of each device, as 8GiB (default 16GiB)")
     parser.add_argument("--behaviour", action="append", default=[], help="a vendor behaviour to switch on")
     parser.add_argument(
@@ -44,6 +44,11 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
         "--deferred",
         action="store_true",
         help="asynchronous copies and collectives complete as late as allowed",
+    )
+    parser.add_argument(
+        "--like-hardware",
+        action="store_true",
+        help="without what holds only for simulated devices: exact sums, memory of its own, errors at once",
     )
     parser.add_argument("--list", action="store_true", help="show devices and behaviours")
 
@@ -61,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
         behaviour=args.behaviour,
         race=args.race,
         deferred=args.deferred,
+        like_hardware=args.like_hardware,
     )
     if command and shutil.which(command[0], path=environment.get("PATH")) is None:
         sys.stderr.write(f"accel sim: {command[0]}: not found, or not executable\n")

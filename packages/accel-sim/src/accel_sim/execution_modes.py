@@ -1,10 +1,12 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Race mode and deferred mode, which check that a program orders its work as a real device needs it."""
+"""Race mode and deferred mode, which check that a program orders its work as a real device needs it; hardware-like mode."""
 
 from __future__ import annotations
 
 import contextlib
+import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,19 +14,35 @@ from typing import Any
 import torch
 
 from accel_sim.settings import Settings
+from accel_sim.vendors import SimVendor
 
 #: Methods that read a host tensor's memory without calling an operator.
 READERS = ("numpy", "tolist")
 
 
-def enable(native: Any, settings: Settings) -> None:
+#: Bytes of a device that others use, in hardware-like mode: its runtime, and another process.
+_OTHERS = 600 << 20
+#: Seconds that a device takes to start there.
+_START = 1.0
+
+
+def enable(native: Any, vendor: SimVendor, settings: Settings) -> None:
     """Enable the modes that the settings ask for."""
     native.enable_modes(settings.race, settings.deferred)
+    if settings.like_hardware:
+        native.enable_hardware(min(_OTHERS, settings.memory // 8), vendor.padding, vendor.arena)
     if settings.race:
         here = Path(__file__)
         native.hide_frames([f"{Path(torch.__file__).parent}/", f"{here.parent / 'runtime'}/", str(here)])
         for name in READERS:
             setattr(torch.Tensor, name, _watched(native, name))
+
+
+def start_like_hardware(key: str) -> None:
+    """Take time, and print on both outputs, as drivers do."""
+    time.sleep(_START)
+    for output in (1, 2):
+        os.write(output, f"[{key} driver] device 0: ready, firmware 1.0\n".encode())
 
 
 @contextlib.contextmanager

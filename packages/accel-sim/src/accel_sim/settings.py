@@ -25,8 +25,13 @@ DEFER = Variable(
     "0",
     "1: asynchronous copies and collectives complete as late as the order of work allows.",
 )
+HARDWARE = Variable(
+    "ACCEL_SIM_HARDWARE",
+    "0",
+    "1: hardware-like mode, in which what holds only for simulated devices does not hold.",
+)
 
-VARIABLES = (DEVICE, DEVICES, MEMORY, STRICT, BEHAVIOUR, RACE, DEFER)
+VARIABLES = (DEVICE, DEVICES, MEMORY, STRICT, BEHAVIOUR, RACE, DEFER, HARDWARE)
 
 _UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 MAX_DEVICES = 64
@@ -42,6 +47,7 @@ class Settings:
     behaviours: frozenset[str]
     race: bool
     deferred: bool
+    like_hardware: bool
 
 
 def read() -> Settings:
@@ -53,6 +59,7 @@ def read() -> Settings:
         frozenset(BEHAVIOUR.names()),
         RACE.on(),
         DEFER.on(),
+        HARDWARE.on(),
     )
 
 

@@ -35,16 +35,21 @@ def environment(
     behaviour: Iterable[str] = (),
     race: bool = False,
     deferred: bool = False,
+    like_hardware: bool = False,
     base: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the environment in which child processes have the device. memory: bytes, or text as `8GiB`.
 
     key: one of ours, or a JSON file that describes the device.
     race, deferred: the modes of docs/simulated-devices.md that check the order of work.
+    like_hardware: its mode without what holds only for simulated devices; one device, unless `devices` says more.
     The device of an outer `accel sim` is replaced. Raises `InvalidSetting`, `UnknownDevice`.
     """
     vendor = vendors.find(key)
     result = _without_outer(os.environ if base is None else base)
+    if like_hardware:
+        result[settings.HARDWARE.name] = "1"
+        result.setdefault(settings.DEVICES.name, "1")
     if devices is not None:
         result[settings.DEVICES.name] = str(devices)
     if memory is not None:

@@ -35,6 +35,8 @@ class SimVendor:
     generators:    default generators: 0 is one a device.
     one_device:    a process has one device, whichever index it sets.
     orders_data:   work on the same memory runs in the order of the calls, whatever its streams.
+    padding:       bytes that its allocator adds to each request.
+    arena:         its allocator is a pool of growing ranges of addresses, in place of segments.
     torch_build:   fields of torch.version that its build of torch has; other builds serve vendors with packages.
     properties:    fields of its device properties beside name and total_memory.
     environment:   variables that the vendor's installation sets; {sysroot} is the simulated machine's root.
@@ -58,6 +60,8 @@ class SimVendor:
     max_devices: int = 64
     one_device: bool = False
     orders_data: bool = False
+    padding: int = 0
+    arena: bool = False
     torch_build: dict[str, str] = field(default_factory=dict)
     properties: dict[str, object] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
@@ -71,6 +75,7 @@ VENDORS = (
         "npu", "npu", "torch.npu", "hccl", "Ascend910B2 (simulated)", claims=True,
         packages=("torch_npu",), distribution=("torch_npu", "2.13.0"), entry_point=("torch_npu", "torch_npu:_autoload"),
         visible=("ASCEND_RT_VISIBLE_DEVICES",), ascending=True, device_nodes=("dev/davinci{}",),
+        padding=32,  # NPUCachingAllocator.cpp of torch_npu
         properties={"multi_processor_count": 24, "cube_core_num": 24, "vector_core_num": 48,
                     "L2_cache_size": 192 << 20, "major": 0, "minor": 0, "warp_size": 32},
         environment={"ASCEND_HOME_PATH": "{sysroot}/usr/local/Ascend/ascend-toolkit/latest"},
@@ -93,7 +98,7 @@ VENDORS = (
         "hpu", "hpu", "habana_frameworks.torch.hpu", "hccl", "GAUDI3 (simulated)",
         packages=("habana_frameworks",), distribution=("habana_torch_plugin", "1.19.0"),
         entry_point=("device_backend", "habana_frameworks.autoload:__autoload"),
-        visible=("HABANA_VISIBLE_MODULES",), device_nodes=("dev/accel/accel{}",), generators=1, one_device=True,
+        visible=("HABANA_VISIBLE_MODULES",), device_nodes=("dev/accel/accel{}",), generators=1, one_device=True, arena=True,
         orders_data=True,  # resolves_data_dependency() of DeepSpeed's class for hpu
     ),
     SimVendor(

@@ -130,7 +130,9 @@ double event_elapsed_ms(int64_t start, int64_t end) {
   TORCH_CHECK(start && end, "both events must be recorded before their elapsed time is asked for");
   const auto* from = reinterpret_cast<Event*>(start);
   const auto* to = reinterpret_cast<Event*>(end);
-  return std::chrono::duration<double, std::milli>(to->time - from->time).count();
+  // The clock of a device is not the host's, and its work does not start when the host asks for it.
+  const double slower = config().like_hardware ? 1.2 : 1.0;
+  return slower * std::chrono::duration<double, std::milli>(to->time - from->time).count();
 }
 
 int64_t event_time_us(int64_t event) {

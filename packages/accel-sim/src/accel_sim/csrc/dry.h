@@ -23,6 +23,8 @@ struct Dry {
   bool arena = false;              // one growing range of addresses in place of segments
 };
 Dry& dry();
+// Whether the allocator is modelled, in place of a count of bytes: in dry mode, and in the hardware-like one.
+bool modelled();
 
 // ------------------------------------------------------------------------------------- allocator model
 // A range of addresses of the device; its neighbours in the same segment are linked.

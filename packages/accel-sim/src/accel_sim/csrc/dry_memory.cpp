@@ -17,6 +17,10 @@ Dry& dry() {
   return instance;
 }
 
+bool modelled() {
+  return dry().on || config().like_hardware;
+}
+
 HostCount& host_count() {
   static auto* instance = new HostCount();
   return *instance;

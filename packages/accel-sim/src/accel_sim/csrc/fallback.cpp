@@ -4,6 +4,7 @@
 // aliases of the device tensors. Nothing is copied.
 #include "aten.h"
 #include "dry.h"
+#include "hardware.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -216,7 +217,11 @@ void compute(Call& call, Stack* stack) {
   }
   {
     at::AutoDispatchBelowADInplaceOrView below;
-    op.redispatchBoxed(c10::DispatchKeySet(call.host_key), stack);
+    if (config().like_hardware) {
+      run_as_hardware(op, call.host_key, stack);
+    } else {
+      op.redispatchBoxed(c10::DispatchKeySet(call.host_key), stack);
+    }
   }
   swap.reset();
   call.aliases.write_back();
@@ -229,7 +234,20 @@ void run_on_host(const c10::OperatorHandle& op, Stack* stack) {
     if (device && run_shapes(op, stack, *device)) return;
   }
   Call call(op, key);
-  compute(call, stack);
+  if (!config().like_hardware) {
+    compute(call, stack);
+  } else {
+    const auto count = op.schema().arguments().size();
+    const Stack arguments(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+    const auto below = stack->size() - count;
+    try {
+      compute(call, stack);
+    } catch (const c10::Error& error) {
+      stack->resize(below);
+      if (!fails_late(op, error.what_without_backtrace(), arguments, stack)) throw;
+      return;
+    }
+  }
   if (!call.makes_device_tensors || call.makes_host_tensors) return;
   const auto results = op.schema().returns().size();
   for (size_t i = stack->size() - results; i < stack->size(); i++) call.convert_result((*stack)[i]);

@@ -71,8 +71,8 @@ class Account {
     reserve(used + bytes);
   }
 
-  // Dry mode: the allocator is modelled, and gives the address.
-  Piece* take_dry(size_t asked, int64_t stream, c10::DeviceIndex device) {
+  // The allocator is modelled, and gives the address.
+  Piece* take_modelled(size_t asked, int64_t stream, c10::DeviceIndex device) {
     std::lock_guard<std::mutex> lock(mutex);
     const auto usable = config().capacity - std::min(dry().reserve, config().capacity);
     const auto limit = std::min(usable, static_cast<size_t>(static_cast<double>(config().capacity) * fraction));
@@ -85,7 +85,7 @@ class Account {
           upper_name(), " ", static_cast<int>(device), " has a total capacity of ", mebibytes(config().capacity),
           " of which ", mebibytes(limit - std::min(model.reserved, limit)), " is free. Of the allocated memory ",
           mebibytes(model.allocated), " is allocated by PyTorch, and ", mebibytes(model.reserved - model.allocated),
-          " is reserved by PyTorch but unallocated (rehearsed; ", mebibytes(config().capacity - usable), " kept for the runtime).");
+          " is reserved by PyTorch but unallocated (simulated; ", mebibytes(config().capacity - usable), " kept for the runtime).");
     }
     raise_by(stats.allocation, 1);
     raise_by(stats.active, 1);
@@ -95,7 +95,7 @@ class Account {
     return piece;
   }
 
-  void give_back_dry(Piece* piece, size_t asked) {
+  void give_back_modelled(Piece* piece, size_t asked) {
     const auto bytes = piece->size;
     {
       std::lock_guard<std::mutex> lock(mutex);
@@ -115,7 +115,7 @@ class Account {
 
   void empty_cache() {
     std::lock_guard<std::mutex> lock(mutex);
-    if (dry().on) {
+    if (modelled()) {
       model.empty_cache();
       return follow_model();
     }
@@ -132,7 +132,7 @@ class Account {
   std::mutex mutex;
   DeviceStats stats;
   double fraction = 1.0;  // of the capacity, that this process may use
-  CachingModel model;     // dry mode
+  CachingModel model;     // if modelled()
 
  private:
   void follow_model() {
@@ -164,8 +164,8 @@ void release(void* context) {
   Observer::each([&](auto& observer) { observer.before_free(*block); });
   if (block->piece) {
     auto& mine = account(block->device);
-    mine.give_back_dry(block->piece, block->bytes);
-    ledger().drop(block->key, static_cast<int64_t>(block->bytes), mine.model.allocated, mine.model.reserved);
+    mine.give_back_modelled(block->piece, block->bytes);
+    if (dry().on) ledger().drop(block->key, static_cast<int64_t>(block->bytes), mine.model.allocated, mine.model.reserved);
   } else {
     account(block->device).give_back(rounded(block->bytes, kBlock), block->bytes);
   }
@@ -222,14 +222,14 @@ class SimAllocator final : public c10::DeviceAllocator {
 };
 
 // Memory of the model. host: a result that was computed in host memory, and stays there.
-c10::DataPtr allocate_dry(c10::DataPtr host, size_t bytes, c10::DeviceIndex device, uint64_t id, int64_t stream) {
-  const auto at = allocating();
+c10::DataPtr allocate_modelled(c10::DataPtr host, size_t bytes, c10::DeviceIndex device, uint64_t id, int64_t stream) {
+  const auto at = dry().on ? allocating() : Allocating{};
   auto& mine = account(device);
-  auto* piece = mine.take_dry(bytes, stream, device);
+  auto* piece = mine.take_modelled(bytes, stream, device);
   mark_used(device);
   auto* data = host.get() ? host.get() : piece->data;
   auto* block = new Block{std::move(host), bytes, device, id, stream, {}, piece, static_cast<uint64_t>(at.site) << 8};
-  ledger().add(block->key, static_cast<int64_t>(bytes), at.place, mine.model.allocated, mine.model.reserved);
+  if (dry().on) ledger().add(block->key, static_cast<int64_t>(bytes), at.place, mine.model.allocated, mine.model.reserved);
   return {data, block, &release, c10::Device(config().type, device)};
 }
 
@@ -253,7 +253,7 @@ c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device) {
   const auto stream = current_stream(device);
   Allocation allocation{id, bytes, stream, host};
   Observer::each([&](auto& observer) { observer.before_allocation(allocation); });
-  if (dry().on && bytes) return allocate_dry(std::move(host), bytes, device, id, stream.id());
+  if (modelled() && bytes) return allocate_modelled(std::move(host), bytes, device, id, stream.id());
   account(device).take(rounded(bytes, kBlock), bytes, device);
   mark_used(device);
   if (!host.get() && bytes) host = c10::GetCPUAllocator()->allocate(bytes);
@@ -327,7 +327,8 @@ class PinnedAllocator final : public at::HostAllocator {
       host_count().add(static_cast<int64_t>(bytes), true);
       add(data, bytes);
     } else if (bytes) {
-      TORCH_CHECK(posix_memalign(&data, 4096, (bytes + 63) / 64 * 64) == 0, "cannot allocate pinned host memory");
+      const size_t alignment = config().like_hardware ? 512 : 4096;  // a pool cuts its pages
+      TORCH_CHECK(posix_memalign(&data, alignment, (bytes + 63) / 64 * 64) == 0, "cannot allocate pinned host memory");
       add(data, bytes);
     }
     return {data, data, &PinnedAllocator::free_one, c10::Device(c10::DeviceType::CPU)};

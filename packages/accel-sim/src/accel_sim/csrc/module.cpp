@@ -4,7 +4,9 @@
 #include "aten.h"
 #include "collectives.h"
 #include "dry_collectives.h"
+#include "dry.h"
 #include "graphs.h"
+#include "hardware.h"
 #include "order.h"
 #include "race.h"
 
@@ -60,6 +62,15 @@ void set_deferred(bool on, bool keep_order) {
   if (!keep_order) accel_sim::disable_order();
 }
 
+// reserve, pad, arena: of the allocator (dry.h).
+void enable_hardware(size_t reserve, size_t pad, bool arena) {
+  auto& allocator = accel_sim::dry();
+  allocator.reserve = reserve;
+  allocator.pad = pad;
+  allocator.arena = arena;
+  accel_sim::enable_hardware();
+}
+
 py::object default_generator(int index) {
   const auto& generator = accel_sim::default_generator(static_cast<c10::DeviceIndex>(index));
   return py::reinterpret_steal<py::object>(THPGenerator_Wrap(generator));
@@ -104,6 +115,7 @@ PYBIND11_MODULE(accel_sim_native, m) {
   accel_sim::bind_dry(m);
   m.def("activate", &activate);
   m.def("enable_modes", &enable_modes);
+  m.def("enable_hardware", &enable_hardware);
   m.def("set_deferred", &set_deferred);
   m.def("hide_frames", &accel_sim::hide_frames);
   m.def("host_reads", [](const std::string& by, const at::Tensor& tensor) {

@@ -36,6 +36,7 @@ struct Config {
   bool strict = true;     // an operator with host and device tensors raises
   bool deferred = false;  // deferred mode: order/deferred.h
   bool orders_data = false;  // work on the same memory runs in the order of the calls, whatever its streams
+  bool like_hardware = false;  // hardware-like mode: hardware.h
 };
 Config& config();
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from accel_sim import build, settings, stub_packages
+from accel_sim import build, settings, stub_packages, vendors
 from accel_sim.rehearse.handover import Options, Tape
 from accel_sim.rehearse.record import Failure, Profile, Rank, Rehearsal
 
@@ -28,8 +28,6 @@ _EXPERTS = 3
 _TAIL = 25
 #: Seconds that a rank has to write its record after Ctrl-C.
 _PATIENCE = 20.0
-#: Bytes that each vendor's allocator adds to a request (NPUCachingAllocator.cpp of torch_npu).
-_PADDING = {"npu": 32}
 #: Variables by which a program chooses CUDA's segments that grow, or those of a copy of its allocator.
 _ALLOCATOR = (
     "PYTORCH_ALLOC_CONF",
@@ -166,6 +164,7 @@ class _Job:
     def rehearse(self, rank: int, role: str) -> None:
         """Rehearse one rank in a process of its own, and keep its record."""
         self._say(f"rank {rank} of {self.request.ranks} ({role})")
+        vendor = vendors.find(self.request.profile.vendor)
         request, record, tape = (
             self.request,
             self.folder / f"rank{rank}.json",
@@ -180,8 +179,8 @@ class _Job:
             record=str(record),
             tape=str(tape),
             reserve=request.reserve,
-            pad=_PADDING.get(request.profile.allocator, 0),
-            arena=request.profile.allocator == "hpu" or grows(request),
+            pad=vendor.padding,
+            arena=vendor.arena or grows(request),
             fused=request.fused,
             replay=tuple(map(str, self._tapes.values())),
         )

@@ -1,0 +1,174 @@
+// SPDX-FileCopyrightText: accel contributors
+// SPDX-License-Identifier: Apache-2.0
+#include "hardware.h"
+
+#include "dry.h"
+
+#include <ATen/ops/add.h>
+#include <ATen/ops/baddbmm.h>
+#include <ATen/ops/bmm.h>
+#include <ATen/ops/flip.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <mutex>
+#include <unordered_set>
+#if defined(__SSE2__)
+#include <pmmintrin.h>
+#endif
+
+namespace accel_sim {
+
+namespace {
+
+using at::Tensor;
+using torch::jit::Stack;
+
+// Denormals are zero in this thread's arithmetic, as operands and as results. Elsewhere than on x86-64 they stay.
+class NoDenormals {
+ public:
+#if defined(__SSE2__)
+  NoDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON); }
+  ~NoDenormals() { _mm_setcsr(before_); }
+
+ private:
+  unsigned before_;
+#endif
+};
+
+Tensor widened(const Tensor& tensor) {
+  return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16 ? tensor.to(at::kFloat) : tensor;
+}
+
+// The product of matrices, or of batches of them: the second half of the sum comes first. Half types are summed in float32.
+Tensor product(const Tensor& a, const Tensor& b) {
+  const auto left = widened(a), right = widened(b);
+  const auto size = left.size(-1), half = size / 2;
+  const auto times = [](const Tensor& x, const Tensor& y) { return x.dim() == 3 ? at::bmm(x, y) : at::mm(x, y); };
+  if (half == 0) return times(left, right);
+  const auto late = times(left.narrow(-1, half, size - half), right.narrow(-2, half, size - half));
+  return at::add(late, times(left.narrow(-1, 0, half), right.narrow(-2, 0, half)));
+}
+
+bool is_real(const c10::IValue& value) {
+  return value.isTensor() && value.toTensor().defined() && value.toTensor().layout() == c10::kStrided &&
+      c10::isFloatingType(value.toTensor().scalar_type()) && !value.toTensor().is_quantized();
+}
+
+bool fit(const Tensor& a, const Tensor& b) {
+  return a.dim() == b.dim() && a.size(-1) == b.size(-2) && a.scalar_type() == b.scalar_type() &&
+      (a.dim() == 2 || (a.dim() == 3 && a.size(0) == b.size(0)));
+}
+
+// mm, bmm, addmm and baddbmm: replaces the arguments on the stack by the result.
+bool multiply(const std::string& name, size_t count, Stack* stack) {
+  const auto first = stack->size() - count;
+  const auto at = [&](size_t i) -> const c10::IValue& { return (*stack)[first + i]; };
+  const bool adds = name == "aten::addmm" || name == "aten::baddbmm";
+  if (!adds && name != "aten::mm" && name != "aten::bmm") return false;
+  const size_t matrix = adds ? 1 : 0;
+  if (!is_real(at(matrix)) || !is_real(at(matrix + 1)) || !fit(at(matrix).toTensor(), at(matrix + 1).toTensor())) return false;
+  auto result = product(at(matrix).toTensor(), at(matrix + 1).toTensor());
+  const auto type = at(matrix).toTensor().scalar_type();
+  if (adds) {
+    if (!is_real(at(0)) || at(0).toTensor().scalar_type() != type) return false;
+    result = at::mul(result, at(4).toScalar());
+    const auto beta = at(3).toScalar();
+    // What is multiplied by zero is not read: it may be NaN.
+    if (beta.toDouble() != 0) result = at::add(result, widened(at(0).toTensor()), beta);
+  }
+  torch::jit::drop(*stack, count);
+  stack->emplace_back(result.to(type));
+  return true;
+}
+
+bool is_sum(const std::string& name) {
+  static const std::unordered_set<std::string> names = {"aten::sum", "aten::mean", "aten::linalg_vector_norm"};
+  return names.count(name) != 0;
+}
+
+// Sums run backwards: the elements are put in the reverse order before.
+void reverse(Stack* stack, size_t count) {
+  auto& value = (*stack)[stack->size() - count];
+  if (!is_real(value)) return;
+  std::vector<int64_t> all(static_cast<size_t>(value.toTensor().dim()));
+  for (size_t i = 0; i < all.size(); i++) all[i] = static_cast<int64_t>(i);
+  // Reversed dimensions that remain would reverse the result; only those that are summed may be.
+  for (size_t i = stack->size() - count + 1; i < stack->size(); i++) {
+    const auto& dims = (*stack)[i];
+    if (!dims.isIntList()) continue;
+    if (dims.toIntVector().empty()) break;
+    all = dims.toIntVector();
+    break;
+  }
+  value = at::flip(value.toTensor(), all);
+}
+
+// Of a device, once it has failed: no later call can repair it.
+struct Late {
+  std::mutex mutex;
+  std::string error;
+
+  void check() {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (error.empty()) return;
+    if (config().type == c10::DeviceType::CUDA) {
+      constexpr int32_t kAssert = 710;  // cudaErrorAssert
+      throw c10::AcceleratorError({__func__, __FILE__, __LINE__}, kAssert, "CUDA error: device-side assert triggered (" + error + ")");
+    }
+    TORCH_CHECK(false, upper_name(), " error: a kernel that was started before has failed: ", error);
+  }
+};
+Late& late() {
+  static auto* instance = new Late();
+  return *instance;
+}
+
+// Raises the error that waits wherever the host waits for the device, or reads from it.
+class LateErrors final : public Observer {
+  void before_host_wait(const c10::Stream*, const void*) override { late().check(); }
+  void before_work(const Work& work) override {
+    const auto& name = work.op.operator_name().name;
+    const bool reads = name == "aten::_local_scalar_dense" || name == "aten::nonzero" ||
+        (name == "aten::copy_" && !is_simulated(work.arguments[work.arguments.size() - 3].toTensor()));
+    if (reads) late().check();
+  }
+};
+
+} // namespace
+
+void enable_hardware() {
+  config().like_hardware = true;
+  static auto* errors = new LateErrors();
+  Observer::add(errors);
+  errors->watch(true);
+}
+
+void run_as_hardware(const c10::OperatorHandle& op, c10::DispatchKey host_key, Stack* stack) {
+  NoDenormals flushed;
+  const c10::impl::ExcludeDispatchKeyGuard no_casts(c10::autocast_dispatch_keyset);
+  const auto& name = op.operator_name().name;
+  const auto count = op.schema().arguments().size();
+  if (host_key == c10::DispatchKey::CPU && op.operator_name().overload_name.find("out") == std::string::npos) {
+    if (multiply(name, count, stack)) return;
+    if (is_sum(name)) reverse(stack, count);
+  }
+  op.redispatchBoxed(c10::DispatchKeySet(host_key), stack);
+}
+
+bool fails_late(const c10::OperatorHandle& op, const std::string& error, const Stack& arguments, Stack* stack) {
+  static const std::unordered_set<std::string> names = {
+      "aten::index", "aten::index_select", "aten::gather", "aten::embedding", "aten::take", "aten::scatter", "aten::scatter_"};
+  if (names.count(op.operator_name().name) == 0) return false;
+  if (error.find("out of range") == std::string::npos && error.find("out of bounds") == std::string::npos) return false;
+  const auto device = dry_device(op, arguments);
+  if (!device) return false;
+  stack->insert(stack->end(), arguments.begin(), arguments.end());
+  if (!run_shapes(op, stack, *device)) return false;
+  std::lock_guard<std::mutex> lock(late().mutex);
+  late().error = op.operator_name().name + ": " + error;
+  return true;
+}
+
+} // namespace accel_sim
