@@ -10,6 +10,7 @@ current device.
 
 from __future__ import annotations
 
+import mmap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, MutableMapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -93,8 +94,15 @@ class PinnedMemoryInterface(ABC):
 
     def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return a page-locked, page-aligned copy of a CPU tensor (`align_bytes=0`)."""
-        # torch's pinned allocators return whole pages; override this method if the device's does not.
-        return self.torch_pin_memory(tensor)
+        pinned = self.torch_pin_memory(tensor)
+        if pinned.data_ptr() % mmap.PAGESIZE == 0 or not self.torch_is_pinned(pinned):
+            return pinned
+        # torch's allocators cut small pieces out of a page.
+        import torch
+
+        buffer = self.torch_pin_memory(torch.empty(tensor.nbytes + mmap.PAGESIZE, dtype=torch.uint8))
+        first = -buffer.data_ptr() % mmap.PAGESIZE
+        return buffer[first : first + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
 
     def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = _HOST) -> torch.Tensor:
         """Return a new, uninitialized page-locked CPU tensor; raises ValueError for another device."""

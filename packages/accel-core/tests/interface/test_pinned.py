@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import mmap
 from typing import Any
 
 import pytest
@@ -58,6 +59,40 @@ class Pins:
 
     def unpin(self, tensor: torch.Tensor) -> str:
         return "freed"
+
+
+class Pieces(Room):
+    """Cuts pinned memory out of larger pieces, as allocators with a cache do."""
+
+    def __init__(self, locked: bool) -> None:
+        super().__init__()
+        self.locked = locked
+
+    def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        piece = torch.empty(512 + tensor.nbytes, dtype=torch.uint8)[512:]
+        return piece.view(tensor.dtype).view(tensor.shape).copy_(tensor)
+
+    def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
+        return self.locked
+
+    def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
+        return PinnedMemoryInterface.pin_aligned(self, tensor)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+@pytest.mark.parametrize("size", [1, 7, 5000])
+def test_whole_pages_are_cut_out_of_a_larger_piece(dtype: torch.dtype, size: int) -> None:
+    tensor = torch.arange(size).to(dtype).reshape(1, size)
+    pinned = Pieces(locked=True).pin_memory(tensor, align_bytes=0)
+    assert pinned.data_ptr() % mmap.PAGESIZE == 0
+    assert torch.equal(pinned, tensor)
+    assert (pinned.dtype, pinned.shape) == (tensor.dtype, tensor.shape)
+
+
+def test_whole_pages_of_a_device_that_locks_none_are_a_plain_copy() -> None:
+    pinned = Pieces(locked=False).pin_memory(torch.ones(3), align_bytes=0)
+    assert torch.equal(pinned, torch.ones(3))
+    assert pinned.untyped_storage().nbytes() < mmap.PAGESIZE
 
 
 @pytest.fixture

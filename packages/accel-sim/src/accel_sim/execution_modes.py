@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Race mode and deferred mode, which check that a program orders its work as a real device needs it; hardware-like mode."""
+"""Modes of a simulated device: race and deferred mode check the order of work, the hardware-like one the rest."""
 
 from __future__ import annotations
 

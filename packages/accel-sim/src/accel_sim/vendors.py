@@ -98,8 +98,8 @@ VENDORS = (
         "hpu", "hpu", "habana_frameworks.torch.hpu", "hccl", "GAUDI3 (simulated)",
         packages=("habana_frameworks",), distribution=("habana_torch_plugin", "1.19.0"),
         entry_point=("device_backend", "habana_frameworks.autoload:__autoload"),
-        visible=("HABANA_VISIBLE_MODULES",), device_nodes=("dev/accel/accel{}",), generators=1, one_device=True, arena=True,
-        orders_data=True,  # resolves_data_dependency() of DeepSpeed's class for hpu
+        visible=("HABANA_VISIBLE_MODULES",), device_nodes=("dev/accel/accel{}",), generators=1, one_device=True,
+        arena=True, orders_data=True,  # resolves_data_dependency() of DeepSpeed's class for hpu
     ),
     SimVendor(
         "xpu", "xpu", "torch.xpu", "xccl", "Intel(R) Data Center GPU Max 1550 (simulated)",

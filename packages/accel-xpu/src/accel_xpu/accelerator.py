@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import mmap
 from typing import Any
 
 import torch
@@ -55,11 +54,9 @@ class XPU_Accelerator(TorchDeviceAccelerator):
 
     @override
     def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
-        # torch's host allocator for XPU does not align to pages.
         pinned = pinned_memory.pinned_like(tensor)
-        return (
-            pinned if pinned_memory.MEMORY.is_locked(pinned) else _aligned_by_torch(tensor, self._pinned_for)
-        )
+        # The driver pins independent of `ulimit -l`: DeepSpeed 0.18 asserts that its buffers for swapping are pinned.
+        return pinned if pinned_memory.MEMORY.is_locked(pinned) else super().pin_aligned(tensor)
 
     # Where torch has several accelerators, it locks memory for another one unless it gets the device.
 
@@ -84,11 +81,3 @@ class XPU_Accelerator(TorchDeviceAccelerator):
     @override
     def visible_devices_envs(self) -> list[str]:
         return [hardware.VISIBLE]
-
-
-def _aligned_by_torch(tensor: torch.Tensor, pinned_for: tuple[str, ...]) -> torch.Tensor:
-    """Return a page-aligned copy that the driver pins, independent of `ulimit -l`."""
-    # DeepSpeed 0.18 asserts that its buffers for swapping are pinned.
-    buffer = torch.empty(tensor.nbytes + mmap.PAGESIZE, dtype=torch.uint8).pin_memory(*pinned_for)
-    first = -buffer.data_ptr() % mmap.PAGESIZE
-    return buffer[first : first + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)

@@ -26,6 +26,10 @@ Answers = dict[str, dict[str, Any]]
 _VISIBLE = {"one": [1], "none": [], "absent": [99], "turned round": [1, 0]}
 #: Ranks of nodes with unequal numbers of them -> RANK and LOCAL_RANK, so that neither follows from the other.
 _RANKS = {"local rank 0": (3, 0), "local rank 1": (2, 1)}
+_FIRST_USES = [
+    pytest.param(name, marks=pytest.mark.tier("multi" if name == "local rank 1" else "device"))
+    for name in ("all", *_RANKS)
+]
 
 
 def _answers(
@@ -93,8 +97,7 @@ def test_nothing_is_opened_before_the_first_use(seen: Answers) -> None:
     )
 
 
-@pytest.mark.tier("device")
-@pytest.mark.parametrize("name", ["all", *_RANKS])
+@pytest.mark.parametrize("name", _FIRST_USES)
 def test_lazy_calls_come_with_the_first_use(seen: Answers, name: str) -> None:
     """What `lazy_call` is given before the first use is called once the device is used, in order, and can use it."""
     holds = Holds()
@@ -103,8 +106,7 @@ def test_lazy_calls_come_with_the_first_use(seen: Answers, name: str) -> None:
     holds.expect("lazy_call() before the first use", "queue the call until the runtime is initialized")
 
 
-@pytest.mark.tier("device")
-@pytest.mark.parametrize("name", ["all", *_RANKS])
+@pytest.mark.parametrize("name", _FIRST_USES)
 def test_memory_that_is_used_first_is_not_available(seen: Answers, name: str) -> None:
     """In a fresh process too, `available_memory()` and what tensors hold are at most `total_memory()`."""
     holds = Holds()

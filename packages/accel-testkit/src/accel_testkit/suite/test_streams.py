@@ -179,10 +179,10 @@ def test_events_tell_milliseconds(accelerator: DeepSpeedAccelerator) -> None:
     found = start.elapsed_time(end)
     unit = factor(found, most) if isinstance(found, float) else ""
     expect(
-        isinstance(found, float) and 10.0 <= found <= most * 1.1 + 1.0,
+        isinstance(found, float) and 10.0 <= found <= 2 * most,
         "elapsed_time() does not tell milliseconds",
         found=f"{found!r}{f'; {unit}' if unit else ''}",
-        expected=f"between 10.0 and the {most:.1f} ms that the host counted",
+        expected=f"between 10.0 and {2 * most:.1f}, twice the ms that the host counted",
         do="convert to milliseconds; where events cannot tell, use_host_timers() is True",
     )
 

@@ -1,0 +1,177 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Hardware-like mode: what holds for simulated devices alone does not hold there."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+SOURCE = """
+import importlib.util, json, torch
+if importlib.util.find_spec("habana_frameworks"):
+    import habana_frameworks.torch
+device = torch.accelerator.current_accelerator()
+module = getattr(torch, device.type)
+"""
+
+
+@pytest.fixture
+def found(python):
+    """Run lines on the device of a key, and return the object `found` that they leave."""
+
+    def run(key, lines, **options):
+        end = "\nprint('FOUND', json.dumps(found))"
+        done = python(key, SOURCE + lines + end, like_hardware=True, **options)
+        assert done.returncode == 0, done.stderr
+        answer = next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))
+        return json.loads(answer.removeprefix("FOUND "))
+
+    return run
+
+
+SUMS = """
+generator = torch.Generator().manual_seed(5)
+a, b = torch.randn(48, 300, generator=generator), torch.randn(300, 40, generator=generator)
+c = torch.randn(40, generator=generator)
+batch = torch.randn(4, 6, 50, generator=generator)
+cases = {
+    "mm": lambda t: t(a) @ t(b),
+    "addmm": lambda t: torch.addmm(t(c), t(a), t(b), beta=0.5, alpha=2),
+    "bmm": lambda t: t(batch) @ t(batch).transpose(1, 2),
+    "sum": lambda t: t(a).sum(),
+    "sum of rows": lambda t: t(a).sum(1, keepdim=True),
+    "mean": lambda t: t(a).mean((0, 1)),
+    "norm": lambda t: torch.linalg.vector_norm(t(a), dim=0),
+}
+found = {}
+for name, case in cases.items():
+    there, here = case(lambda x: x.to(device)).cpu(), case(lambda x: x)
+    exact = case(lambda x: x.double())
+    assert there.shape == here.shape
+    found[name] = [torch.equal(there, here), float((there - exact).abs().max() / exact.abs().max())]
+"""
+
+
+def test_sums_have_another_order_and_the_same_value(found):
+    for name, (equal, error) in found("npu", SUMS).items():
+        assert not equal, name
+        assert error < 2e-6, name
+
+
+def test_half_types_are_summed_in_float32(found):
+    lines = """
+a = torch.full((1, 4096), 0.01, dtype=torch.bfloat16)
+found = [float(a.to(device).sum()), float((a.to(device) @ a.to(device).T).item()), float(a.double().sum())]
+"""
+    total, product, exact = found("cuda", lines)
+    assert total == pytest.approx(exact, rel=2**-8)
+    assert product == pytest.approx(exact * exact / 4096, rel=2**-8)
+
+
+def test_what_beta_makes_zero_is_not_read(found):
+    lines = """
+c = torch.full((2, 2), float("nan"), device=device)
+found = torch.addmm(c, torch.ones(2, 3, device=device), torch.ones(3, 2, device=device), beta=0).tolist()
+"""
+    assert found("npu", lines) == [[3.0, 3.0], [3.0, 3.0]]
+
+
+def test_denormals_are_zero_on_the_device_and_kept_on_the_host(found):
+    lines = "tiny = torch.tensor([1e-40])\nfound = [float(tiny.to(device) * 1), float(tiny * 1)]"
+    there, here = found("npu", lines)
+    assert there == 0
+    assert here > 0
+
+
+@pytest.mark.parametrize(
+    "call", ["torch.index_select(x, 0, bad)", "x[bad]", "torch.nn.functional.embedding(bad, x)"]
+)
+def test_index_out_of_range_is_an_error_of_a_later_call_and_of_all_after_it(found, call):
+    lines = f"""
+x, bad = torch.ones(3, 2, device=device), torch.tensor([0, 7], device=device)
+result = {call}
+found = [list(result.shape)]
+for wait in (module.synchronize, lambda: x.sum().item(), lambda: result.cpu()):
+    try:
+        wait()
+    except RuntimeError as error:
+        found.append(str(error))
+"""
+    shape, *errors = found("npu", lines)
+    assert shape == [2, 2]
+    assert len(errors) == 3
+    assert all("started before has failed" in error and "out of" in error for error in errors)
+
+
+def test_wrong_argument_is_an_error_at_once(found):
+    lines = """
+try:
+    found = torch.ones(3, device=device) @ torch.ones(4, 2, device=device)
+except RuntimeError as error:
+    found = str(error)
+"""
+    assert "shapes cannot be multiplied" in found("xpu", lines)
+
+
+MEMORY = """
+free, total = torch.accelerator.get_memory_info()
+first = torch.empty(3 << 20, dtype=torch.uint8, device=device)
+figures = [torch.accelerator.memory_allocated(), torch.accelerator.memory_reserved()]
+del first
+found = [total - free, *figures, torch.accelerator.memory_allocated(), torch.accelerator.memory_reserved()]
+torch.accelerator.empty_cache()
+found.append(torch.accelerator.memory_reserved())
+"""
+
+
+@pytest.mark.parametrize(("key", "padding", "segment"), [("cuda", 0, 20), ("npu", 512, 20), ("hpu", 0, 20)])
+def test_memory_is_used_by_others_rounded_and_cached(found, key, padding, segment):
+    others, allocated, reserved, allocated_after, cached, emptied = found(key, MEMORY)
+    assert others == 600 << 20
+    assert allocated == (3 << 20) + padding
+    assert reserved == cached == segment << 20
+    assert allocated_after == emptied == 0
+
+
+def test_memory_of_others_cannot_be_had(found):
+    lines = """
+try:
+    found = torch.empty(15 << 26, dtype=torch.uint8, device=device).nbytes
+except torch.OutOfMemoryError as error:
+    found = str(error)
+"""
+    assert "out of memory" in found("npu", lines, memory="1GiB")
+
+
+def test_machine_has_one_device_that_prints_when_it_starts(python):
+    source = "import torch; print(torch.npu.device_count()); torch.ones(2).npu(); torch.npu.synchronize()"
+    done = python("npu", source, like_hardware=True)
+    assert done.stdout == "1\n[npu driver] device 0: ready, firmware 1.0\n"
+    assert "driver" in done.stderr
+    assert python(
+        "npu", "import torch; print(torch.npu.device_count())", like_hardware=True, devices=3
+    ).stdout.startswith("3\n")
+
+
+def test_training_gives_the_losses_of_the_cpu_but_for_rounding(found):
+    lines = """
+def losses(where):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Linear(64, 4)).to(where)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-2)
+    x, y = torch.randn(64, 32).to(where), torch.randint(4, (64,)).to(where)
+    result = []
+    for _ in range(10):
+        loss = torch.nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        result.append(loss.item())
+    return result
+found = [losses("cpu"), losses(device)]
+"""
+    here, there = found("npu", lines)
+    assert here != there
+    assert there == pytest.approx(here, rel=1e-4)
