@@ -5,8 +5,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +20,6 @@ READERS = ("numpy", "tolist")
 
 #: Bytes of a device that others use, in hardware-like mode: its runtime, and another process.
 _OTHERS = 600 << 20
-#: Seconds that a device takes to start there.
-_START = 1.0
 
 
 def enable(native: Any, vendor: SimVendor, settings: Settings) -> None:
@@ -36,13 +32,6 @@ def enable(native: Any, vendor: SimVendor, settings: Settings) -> None:
         native.hide_frames([f"{Path(torch.__file__).parent}/", f"{here.parent / 'runtime'}/", str(here)])
         for name in READERS:
             setattr(torch.Tensor, name, _watched(native, name))
-
-
-def start_like_hardware(key: str) -> None:
-    """Take time, and print on both outputs, as drivers do."""
-    time.sleep(_START)
-    for output in (1, 2):
-        os.write(output, f"[{key} driver] device 0: ready, firmware 1.0\n".encode())
 
 
 @contextlib.contextmanager

@@ -207,3 +207,22 @@ def test_killed_rank_is_noted() -> None:
     found = chain(0, 0)
     found.whole = False
     assert "rank 0 of the replay" in difference.compare([chain(0, 0)], [found]).notes[0]
+
+
+def _adam(gradient: torch.Tensor, wrong: float = 1.0) -> RankRecord:
+    """The first step of Adam, which moves each element by the same distance; a small matrix, as of a key."""
+    parameter = BASE * 0.02
+    after = parameter - wrong * 1e-3 * gradient.sign()
+    return run((STEP, "weight", "Adam", [digest(parameter), digest(gradient)], [digest(after)]))
+
+
+def test_step_may_amplify_the_rounding_of_a_gradient_that_is_near_zero() -> None:
+    gradient = OTHER.clone()
+    gradient[:, :20] *= 1e-7
+    noise = 1e-7 * torch.randn(40, 50, generator=torch.Generator().manual_seed(2))
+    assert first(_adam(gradient), _adam(gradient + noise)) is None
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-7])
+def test_wrong_step_is_named_beside_rounding_of_its_gradient(noise: float) -> None:
+    assert first(_adam(OTHER), _adam(OTHER + noise * BASE, wrong=1.05)) == ("weight", "result")

@@ -101,3 +101,11 @@ def test_strides_do_not_matter() -> None:
 )
 def test_other_kinds_of_tensors_have_digests(tensor: torch.Tensor) -> None:
     assert digest(tensor).norm > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_of_the_program_does_not_round_a_digest(dtype: torch.dtype) -> None:
+    tensor = _normal(300, 50)
+    plain = digest(tensor)
+    with torch.autocast("cpu", dtype=dtype):
+        assert digest(tensor) == plain

@@ -163,8 +163,12 @@ def test_without_an_accelerator_the_error_says_what_to_do(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("like_hardware", ["0", "1"], ids=["plain", "like hardware"])
 @pytest.mark.parametrize("key", ["cpu", "cuda", "hpu", "mlu", "mps", "npu", "sdaa", "xpu"])
-def test_every_step_passes_on_every_device(key: str, tmp_path: Path) -> None:
-    done = verify("--quick", "--out", str(tmp_path), sim="" if key == "cpu" else key, DS_ACCELERATOR=key)
+def test_every_step_passes_on_every_device(key: str, like_hardware: str, tmp_path: Path) -> None:
+    done = verify(
+        "--quick", "--out", str(tmp_path), sim="" if key == "cpu" else key,
+        DS_ACCELERATOR=key, ACCEL_SIM_HARDWARE=like_hardware,
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert all(row.state in ("passed", "not run") for row in read(tmp_path / "report.json").rows)

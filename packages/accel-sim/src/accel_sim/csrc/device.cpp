@@ -2,8 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device as torch sees it: current device, streams, events, generators, accelerator hooks. Work is done when a call
 // returns, so a stream is a number and an event a time.
-#include "runtime.h"
 #include "graphs.h"
+#include "hardware.h"
+#include "runtime.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -173,7 +174,9 @@ bool was_used(c10::DeviceIndex index) {
 }
 
 void mark_used(c10::DeviceIndex index) {
-  if (!g_used[static_cast<size_t>(index)].exchange(true)) poison_fork();
+  if (g_used[static_cast<size_t>(index)].exchange(true)) return;
+  poison_fork();
+  if (config().like_hardware) start_as_hardware(index);
 }
 
 c10::Stream current_stream(c10::DeviceIndex index) {

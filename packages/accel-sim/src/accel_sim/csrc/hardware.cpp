@@ -5,14 +5,16 @@
 #include "dry.h"
 
 #include <ATen/ops/add.h>
-#include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/flip.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/mul.h>
-#include <ATen/ops/zeros_like.h>
 
+#include <unistd.h>
+
+#include <chrono>
 #include <mutex>
+#include <thread>
 #include <unordered_set>
 #if defined(__SSE2__)
 #include <pmmintrin.h>
@@ -143,6 +145,14 @@ void enable_hardware() {
   static auto* errors = new LateErrors();
   Observer::add(errors);
   errors->watch(true);
+}
+
+void start_as_hardware(c10::DeviceIndex index) {
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  const auto line = "[" + config().name + " driver] device " + std::to_string(index) + ": ready, firmware 1.0\n";
+  for (const int output : {1, 2}) {
+    if (write(output, line.data(), line.size()) < 0) return;  // closed
+  }
 }
 
 void run_as_hardware(const c10::OperatorHandle& op, c10::DispatchKey host_key, Stack* stack) {

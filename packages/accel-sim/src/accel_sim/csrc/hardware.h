@@ -6,11 +6,11 @@
 
 #include "aten.h"
 
-#include <stdexcept>
-
 namespace accel_sim {
 
 void enable_hardware();
+// Takes time and prints on both outputs, as drivers do at the first use of a device.
+void start_as_hardware(c10::DeviceIndex index);
 
 // Runs a kernel of the host on host tensors as a device would: without denormals, and sums in another order.
 void run_as_hardware(const c10::OperatorHandle& op, c10::DispatchKey host_key, torch::jit::Stack* stack);

@@ -12,7 +12,6 @@ from typing import Any, NoReturn
 
 import torch
 
-from accel_sim import execution_modes
 from accel_sim.simulation import Simulation
 
 #: `set_device` and some others do without an index there: torch_npu, torch_mlu and Habana's read None as the current.
@@ -276,8 +275,6 @@ class Lazy:
         if self.done:
             return
         self.done = True
-        if self.simulation.settings.like_hardware:
-            execution_modes.start_like_hardware(self.simulation.type)
         module: Any = self.simulation.module
         if hasattr(module, "_lazy_init"):
             native.poison_fork()  # one without it counts as initialized from its import on, unused

@@ -179,6 +179,8 @@ class _Walk:
             if key.name == PARAMETER and key.where in free:
                 left = []
             explained = self._explained(reference, found, results[max(0, n - found.inside) :])
+            if key.phase == STEP:
+                explained += _amplified(reference, found)
             for what, errors, sides, base in (
                 ("input", [] if _is_gradient(key) else entered, (reference.inputs, found.inputs), reached),
                 ("result", left, (reference.results, found.results), explained),
@@ -237,6 +239,33 @@ def _free(pairs: list[Pair]) -> set[str]:
         and one.results
         and one.results[0].norm < _NEGLIGIBLE * one.inputs[0].norm
     }
+
+
+def _amplified(reference: Event, found: Event) -> float:
+    """Return the relative error that an optimizer makes of the rounding of its gradient.
+
+    One that divides a gradient by its size, element by element, steps as far for the elements that are near zero, whose
+    rounding is large beside them. Of gradients with the relative error e, normally distributed, the steps differ by
+    sqrt(3 e); where an element's true gradient is zero, by up to twice the step. Both are read from the samples.
+    """
+    if len(reference.inputs) < 2 or reference.inputs[0].shape != reference.results[0].shape:
+        return 0.0
+    (before, *_, gradient), other, after = reference.inputs, found.inputs[-1], reference.results[0]
+    error = distance(gradient, other)
+    if not 0 < error < 1:
+        return 0.0
+    steps = [b - a for a, b in zip(before.sample, after.sample, strict=True)]
+    step = _root_mean_square(steps) * math.sqrt(after.numel)
+    apart = [
+        min(2.0, GROWTH * abs(one - same) / abs(one) if one else 2.0 * (one != same))
+        for one, same in zip(gradient.sample, other.sample, strict=False)
+    ]
+    most = max(math.sqrt(8 * error), 4 * _root_mean_square(apart))
+    return most * step / (_scale(after, reference) or 1.0) / GROWTH
+
+
+def _root_mean_square(values: Sequence[float]) -> float:
+    return math.sqrt(sum(value * value for value in values) / max(len(values), 1))
 
 
 def _largest_stepped(pairs: list[Pair]) -> dict[int, float]:

@@ -105,6 +105,9 @@ def _exact(dtype: torch.dtype) -> torch.dtype:
 
 
 def _projection(flat: torch.Tensor) -> float:
+    if torch.is_autocast_enabled("cpu"):  # of the program, which would compute this product in a half type
+        with torch.autocast("cpu", enabled=False):
+            return _projection(flat)
     rows, rest = divmod(flat.numel(), _COLUMNS)
     signs = _signs(_COLUMNS, 1, flat.dtype)
     total = 0.0
