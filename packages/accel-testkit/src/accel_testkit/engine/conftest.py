@@ -72,5 +72,5 @@ def comparison(
 
     has = {"bf16": accelerator.is_bf16_supported, "fp16": accelerator.is_fp16_supported}
     denied = not has.get(configuration.dtype, lambda: True)()
-    exact = bool(results.simulated()) or accelerator.device_name() == "cpu"
+    exact = results.computes_as_host() or accelerator.device_name() == "cpu"
     return Comparison(configuration, refused if denied else None, exact, record)

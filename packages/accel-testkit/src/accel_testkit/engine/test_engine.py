@@ -42,14 +42,14 @@ def test_two_ranks(runs: Runs, comparison: Comparison) -> None:
 
 @_each(lambda c: c.same_arithmetic)
 def test_one_rank_beside_a_cpu(runs: Runs, comparison: Comparison) -> None:
-    """One rank gives the losses of DeepSpeed on a CPU, to the last bit on a simulated device."""
+    """One rank gives the losses of DeepSpeed on a CPU, to the last bit on a plain simulated device."""
     comparison.with_stock(runs.answers(RunKey(1)), runs.answers(RunKey(1, stock=True)))
 
 
 @pytest.mark.tier("multi")
 @_each(lambda c: c.same_arithmetic)
 def test_two_ranks_beside_a_cpu(runs: Runs, comparison: Comparison) -> None:
-    """Two ranks give the losses of DeepSpeed on two CPU ranks, to the last bit on a simulated device."""
+    """Two ranks give the losses of DeepSpeed on two CPU ranks, to the last bit on a plain simulated device."""
     comparison.with_stock(runs.answers(RunKey(2)), runs.answers(RunKey(2, stock=True)))
 
 

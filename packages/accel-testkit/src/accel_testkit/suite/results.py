@@ -181,6 +181,13 @@ def simulated() -> str:
     return simulation.vendor.key if simulation is not None else ""
 
 
+def computes_as_host() -> bool:
+    """Return whether the device of this process is a simulated one with the host's arithmetic, to the last bit."""
+    module: Any = sys.modules.get("accel_sim.simulation")
+    simulation = module.current() if module is not None else None
+    return simulation is not None and not simulation.settings.like_hardware
+
+
 def notes() -> list[str]:
     """Return notes for a reader of the results: that the device is simulated."""
     key = simulated()
