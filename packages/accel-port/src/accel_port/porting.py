@@ -115,6 +115,9 @@ class _Imports:
         self._module = module
         self._context = context
         self._names = names
+        exports = [b.node for b in module.module_scope.bindings.get("__all__", [])]
+        parts = (part for node in exports for part in ast.walk(node))
+        self._exported = {part.value for part in parts if isinstance(part, ast.Constant)}
 
     def settle(self, findings: list[Finding]) -> tuple[list[Finding], list[Edit]]:
         """Return the findings that remain, those of imports among them, and the edits that add imports."""
@@ -132,13 +135,13 @@ class _Imports:
         """Turn `from torch.cuda.amp import …` into torch.amp's, with all uses of its names or with none."""
         names = [alias.asname or alias.name for alias in statement.names]
         bindings = self._module.module_scope.bindings
-        if any(len(bindings.get(name, [])) > 1 for name in names):
-            return findings  # a fallback for older versions of torch
+        # Names with a fallback for older versions of torch stay, and those that other modules import from here.
+        stay = any(len(bindings.get(name, [])) > 1 or name in self._exported for name in names)
         groups = {f"name:{name}" for name in names}
         known = {alias.name for alias in statement.names} <= words(
             "autocast GradScaler custom_fwd custom_bwd"
         )
-        if not known or any(f.level is Level.REPORTED for f in findings if f.group in groups):
+        if stay or not known or any(f.level is Level.REPORTED for f in findings if f.group in groups):
             return [f.left("its import stays") if f.group in groups and f.edits else f for f in findings]
         module = statement.module or ""
         start = self._module.text.index(module, self._module.span(statement)[0] + len("from "))
@@ -158,7 +161,7 @@ class _Imports:
                 continue
             bound = alias.asname or alias.name
             uses = self._module.module_scope.uses.get(bound, [])
-            if uses and all(self._covered(use, replaced) for use in uses):
+            if uses and bound not in self._exported and all(self._covered(use, replaced) for use in uses):
                 gone.append(alias)
         if not gone:
             return []

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from accel_port.syntax import words
 
@@ -111,6 +111,13 @@ class Target:
             return f"{self.torch}.{TORCH_NAMES[name]}"
         module = name in ("manual_seed", "manual_seed_all", "get_rng_state", "set_rng_state")
         return f"{self.torch}.get_device_module().{name}" if module else None
+
+    @property
+    def anywhere(self) -> Target:
+        """The target with devices that may be made without one, as "cuda" may: torch.accelerator has no name there."""
+        texts = {name: getattr(self, name) for name in ("device", "index", "communication_backend")}
+        texts = {name: text.replace(self.device, self.device_or_cpu) for name, text in texts.items()}
+        return replace(self, **texts)
 
     def indexed(self, index: str) -> str:
         """Return the device of an index."""

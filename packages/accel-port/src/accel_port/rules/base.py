@@ -183,7 +183,9 @@ class Context:
             "accel_core": re.compile(r"accel_core\."),
         }
         self.is_library = not is_script(module)
-        self.may_run_on_cpu = not any(self._needs_cuda(node) for node in module.nodes)
+        hard = [node for node in module.nodes if self._needs_cuda(node)]
+        self.may_run_on_cpu = not hard
+        self.may_be_imported_on_cpu = all(self.calls(node, "torch.device") for node in hard)
 
     # Names
 
@@ -247,6 +249,15 @@ class Context:
                 return name in self._flags or bool(_FLAG.search(name))
         return False
 
+    def denies_cuda(self, test: ast.AST) -> bool:
+        """Return whether a condition holds wherever torch.cuda is not available: `not available or …`."""
+        match test:
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return self.tests_cuda(operand)
+            case ast.BoolOp(op=ast.Or(), values=values):
+                return any(self.denies_cuda(value) for value in values)
+        return False
+
     def guarded(self, node: ast.AST) -> bool:
         """Return whether an expression is evaluated only where the program has seen a CUDA device."""
         below = node
@@ -254,7 +265,7 @@ class Context:
             if isinstance(parent, (ast.IfExp, ast.If, ast.While)):
                 if _holds(parent.body, below) and self.tests_cuda(parent.test):
                     return True
-                if _holds(parent.orelse, below) and self._denies(parent.test):
+                if _holds(parent.orelse, below) and self.denies_cuda(parent.test):
                     return True
             elif isinstance(parent, ast.BoolOp) and isinstance(parent.op, ast.And):
                 before = parent.values[: parent.values.index(below)]  # type: ignore[arg-type]
@@ -264,6 +275,10 @@ class Context:
                 return True
             below = parent
         return False
+
+    def anywhere(self, node: ast.AST) -> bool:
+        """Return whether an expression may be evaluated where there is no device."""
+        return self.may_run_on_cpu and not self.guarded(node)
 
     def may_move(self, receiver: ast.expr) -> bool:
         """Return whether the receiver of `.cuda()` is no object of a class that defines `cuda` itself."""
@@ -398,9 +413,17 @@ class Context:
             (isinstance(node.func, ast.Attribute) and node.func.attr == "cuda" and not self.name(node.func))
             or self.calls(node, "torch.cuda.set_device", "torch.cuda.synchronize")
             or (self.calls(node, "torch.device") and bool(node.args) and is_cuda_text(node.args[0]))
-            or (device is not None and is_cuda_text(device.value))
+            or (device is not None and is_cuda_text(device.value) and self._makes_tensors(node))
         )
         return hard and not any(isinstance(above, _MAY_NOT_RUN) for above in self.module.ancestors(node))
+
+    def _makes_tensors(self, call: ast.Call) -> bool:
+        """Return whether a call with device= needs the device: a method, or torch's, that does more than name it."""
+        name = self.name(call.func)
+        named = name.endswith(("torch.device", "autocast", "GradScaler"))
+        return not named and (
+            name.startswith("torch.") or (not name and isinstance(call.func, ast.Attribute))
+        )
 
     def _flags_set_from_is_available(self) -> set[str]:
         return {
@@ -416,17 +439,15 @@ class Context:
             return any(self._holds_is_available(v) for v in value.values)
         return self.calls(value, "torch.cuda.is_available")
 
-    def _denies(self, test: ast.AST) -> bool:
-        negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
-        return negated and isinstance(test, ast.UnaryOp) and self.tests_cuda(test.operand)
-
     def _left_before(self, statement: ast.stmt) -> bool:
         block = self.module.block(statement)
         for earlier in block[: block.index(statement)]:
             match earlier:
                 case ast.Assert(test=test) if self.tests_cuda(test):
                     return True
-                case ast.If(test=test, body=[*_, last], orelse=[]) if self._denies(test) and self._ends(last):
+                case ast.If(test=test, body=[*_, last], orelse=[]) if self.denies_cuda(test) and self._ends(
+                    last
+                ):
                     return True
         return False
 

@@ -32,9 +32,13 @@ class DeviceText:
     def edits(self, context: Context) -> list[Edit]:
         """Return the edits that make it the accelerator's device."""
         target = context.target
+        unsure = context.may_be_imported_on_cpu and not context.guarded(self.node)
+        if target.is_torch and unsure and not _fails_on_cpu(self.node, context):
+            target = target.anywhere
         if self.index is None:
             text = self._bare(target.indexed(self.constant), context) if self.constant else target.device
-            return [context.edit(self.node, text)]
+            tight = " if " in text and not self.constant and not context.stands_alone(self.node)
+            return [context.edit(self.node, f"({text})" if tight else text)]
         if context.calls(self.index, "torch.cuda.current_device"):
             context.take(self.index)
             return [context.edit(self.node, self._bare(target.current_device, context))]
@@ -75,11 +79,24 @@ def device_text(node: ast.AST | None, context: Context) -> DeviceText | None:
     return None
 
 
+def _fails_on_cpu(node: ast.AST, context: Context) -> bool:
+    """Return whether the text of a CUDA device is used where there must be one."""
+    call, where = context.receives(node)
+    if call is None:
+        return False
+    name = context.name(call.func)
+    if name == "torch.device":
+        return _fails_on_cpu(call, context)
+    method = not name and isinstance(call.func, ast.Attribute)
+    return (where == "device" and (method or name.startswith("torch."))) or (where == 0 and method)
+
+
 def takes_device(call: ast.Call, where: str | int, context: Context) -> bool:
     """Return whether the argument at a position of a call is a device."""
     name = context.name(call.func)
     moves = not name and isinstance(call.func, ast.Attribute) and call.func.attr == "to"
-    return (where == 0 and (moves or name in _TAKES_DEVICE_FIRST)) or (where == 1 and name == "torch.load")
+    first = where == 0 and (moves or name in _TAKES_DEVICE_FIRST)
+    return first or (name, where) in (("torch.load", 1), ("torch.device", "type"))
 
 
 class Ternary(Rule, name="ternary"):
@@ -88,8 +105,8 @@ class Ternary(Rule, name="ternary"):
     def visit_IfExp(self, node: ast.IfExp, context: Context) -> Found:
         test, body, cpu = node.test, node.body, node.orelse
         device = self._device(body, context)
-        if device is None and isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            test, body, cpu = test.operand, cpu, body
+        if device is None and context.denies_cuda(test):
+            test, body, cpu = test.operand if isinstance(test, ast.UnaryOp) else test, cpu, body
             device = self._device(body, context)
         asked = context.calls(test, "torch.cuda.is_available")
         if device is None:
@@ -98,7 +115,7 @@ class Ternary(Rule, name="ternary"):
                 return context.rewrite(node, context.target.has_device)
             return None
         available = any(context.calls(part, "torch.cuda.is_available") for part in ast.walk(test))
-        if not available and not context.tests_cuda(test):
+        if not available and not context.tests_cuda(test) and not context.denies_cuda(test):
             return None  # the branches are found as texts of their own
         collapses = not context.target.is_torch and self._is_cpu(cpu, context)
         context.done.add(body)
@@ -283,13 +300,19 @@ class MapLocation(Rule, name="map-location", levels=ANY):
 
     def visit_Lambda(self, node: ast.Lambda, context: Context) -> Found:
         call, where = context.receives(node)
+        loads = call is not None and where in ("map_location", 1)
         match node.body:
             case ast.Call(func=ast.Attribute(value=ast.Name(), attr="cuda") as func, args=args):
-                if call is not None and where in ("map_location", 1):
+                if loads:
                     context.done.update([node.body, func])
                     if args:
                         return context.finding(node, context.named_device(args[0], node))
                     return context.rewrite(node, context.target.device)
+        if loads and any(getattr(part, "attr", "") == "cuda" for part in ast.walk(node.body)):
+            context.take(node)
+            return context.report(
+                node, "a storage is moved, which has no to(device)", "name the device to load to"
+            )
         return None
 
     def visit_Dict(self, node: ast.Dict, context: Context) -> Found:

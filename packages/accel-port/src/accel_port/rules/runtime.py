@@ -89,12 +89,17 @@ class Availability(Rule, name="is-available"):
                 behind += above.body if isinstance(above, ast.If) else [above.body]
             break
         parts = _parts(behind)
+        if any(isinstance(p, ast.ImportFrom) and (p.module or "").startswith("torch.cuda") for p in parts):
+            return True
         names = {name for part in parts if (name := context.cuda_name(part)) and context.is_called(part)}
         moves = any(
             is_cuda_text(part) or (getattr(part, "attr", "") in ("cuda", "to") and not context.name(part))
             for part in parts
         )
-        return bool(names) and names <= CUDA_ALONE and not moves
+        total = any(getattr(part, "attr", "") == "total_memory" for part in parts)
+        alone = CUDA_ALONE - {"get_device_properties"} if total else CUDA_ALONE
+        asked = context.target.is_torch and any(name.startswith("get_device_") for name in names)
+        return bool(names) and names <= alone and not moves and not asked
 
 
 def _parts(nodes: Iterable[ast.AST]) -> list[ast.AST]:
@@ -168,7 +173,10 @@ class CurrentDevice(Rule, name="current-device", levels=ANY):
                     self.use(n, context, seen) for n in same if isinstance(getattr(n, "ctx", None), ast.Load)
                 }
                 return "" if uses & {"index", "both"} else "attribute"
-            case ast.IfExp() | ast.BoolOp():
+            case ast.IfExp(body=body, orelse=orelse):
+                other = context.kinds.of(orelse if node is body else body)
+                return _LIKE.get(other) or self.use(parent, context, seen)
+            case ast.BoolOp():
                 return self.use(parent, context, seen)
             case ast.List() | ast.Tuple():
                 inner, keyword = context.receives(parent)
@@ -207,6 +215,7 @@ class CurrentDevice(Rule, name="current-device", levels=ANY):
         return found.pop() if len(found) == 1 else ""
 
 
+_LIKE = {Kind.DEVICE: "device", Kind.TEXT: "device", Kind.INDEX: "index"}
 _INDICES = words("rank local_rank device_index index gpu_id")
 
 
@@ -434,7 +443,7 @@ _ZERO = words(
 )
 _KEEP = "keep it for CUDA, behind a condition, or do without it"
 #: Questions that only CUDA answers.
-CUDA_ALONE = words("get_device_name get_device_capability get_arch_list memory_summary")
+CUDA_ALONE = words("get_device_name get_device_capability get_device_properties get_arch_list memory_summary")
 #: What to do about names that no other accelerator has.
 ADVICE = {
     "get_device_capability": "ask for what is meant: is_bf16_supported(), is_fp16_supported(), is_triton_supported()",

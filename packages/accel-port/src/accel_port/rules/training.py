@@ -9,9 +9,22 @@ import re
 from typing import ClassVar
 
 from accel_port.kinds import Kind
-from accel_port.rules.base import ANY, Context, Edit, Finding, Found, Level, Rule, keyword, unseen
+from accel_port.rules.base import (
+    ANY,
+    Context,
+    Edit,
+    Finding,
+    Found,
+    Level,
+    Rule,
+    argument,
+    is_cuda_text,
+    keyword,
+    unseen,
+)
 from accel_port.syntax import is_constant, words
 
+_OWN = words("torch.autocast torch.amp.autocast torch.amp.autocast_mode.autocast torch.amp.GradScaler")
 _AMP = re.compile(r"torch\.cuda\.amp\.(?:autocast_mode\.|grad_scaler\.|common\.)?(\w+)")
 
 
@@ -35,7 +48,7 @@ class Autocast(Rule, name="autocast", levels=ANY):
         group = self._group(node)
         if match[1] in ("custom_fwd", "custom_bwd", "autocast") and self._is_decorator(node, context):
             keyword = "" if match[1] == "autocast" else "device_type="
-            text = f"{self._function(node, match[1], context)}({keyword}{context.target.device})"
+            text = f"{self._function(node, match[1], context)}({keyword}{self._device(node, context)})"
             return context.rewrite(node, text, group=group)
         advice = "call it with the device where it is used"
         return context.report(node, f"{match[1]} is passed on, not called", advice, group)
@@ -43,7 +56,7 @@ class Autocast(Rule, name="autocast", levels=ANY):
     visit_Name = visit_Attribute
 
     def visit_Call(self, node: ast.Call, context: Context) -> Found:
-        name, device = context.name(node.func), context.target.device
+        name, device = context.name(node.func), self._device(node, context)
         match = _AMP.fullmatch(name)
         what = match[1] if match else ""
         if what in self._POSITIONAL:
@@ -52,12 +65,8 @@ class Autocast(Rule, name="autocast", levels=ANY):
         if what in ("custom_fwd", "custom_bwd"):
             renamed = context.edit(node.func, self._function(node.func, what, context))
             edits = [renamed, context.first_argument(node, f"device_type={device}")]
-        elif name == "torch.amp.GradScaler" or name.endswith("ShardedGradScaler"):
-            if node.args or keyword(node, "device"):
-                return None
-            named = "device=" if name.endswith("ShardedGradScaler") else ""
-            message = "a scaler's device is CUDA unless it is named"
-            return context.finding(node, [context.first_argument(node, named + device)], message=message)
+        elif name in _OWN or name.endswith("ShardedGradScaler"):
+            return self._own(node, name, context)
         elif name in self._STATE and not (name.endswith("enabled") and (node.args or node.keywords)):
             function = self._STATE[name].replace("torch", context.target.torch, 1)
             edits = [context.edit(node.func, function), context.first_argument(node, device)]
@@ -66,6 +75,43 @@ class Autocast(Rule, name="autocast", levels=ANY):
         context.done.add(node.func)
         return context.finding(node, edits, group=self._group(node.func) if what else "")
 
+    def _own(self, node: ast.Call, name: str, context: Context) -> Found:
+        """Port torch.amp's own functions for CUDA, which a scaler is for that names no device."""
+        scaler = name.endswith("GradScaler")
+        device = argument(node, "device" if scaler else "device_type")
+        anywhere, text = context.anywhere(node), self._device(node, context)
+        if unseen(node) or not (scaler if device is None else anywhere and is_cuda_text(device)):
+            return None  # a text of a device is ported as such
+        given, at = keyword(node, "enabled"), 5 if scaler else 2
+        enabled = given.value if given else node.args[at] if len(node.args) > at else None
+        edits = self._off_on_cpu(enabled, context) if anywhere and enabled else []
+        off = f", enabled={context.target.has_device}" if anywhere and enabled is None else ""
+        if device is None:
+            named = "device=" if name.endswith("ShardedGradScaler") else ""
+            message = "a scaler's device is CUDA unless it is named"
+            edits.append(context.first_argument(node, f"{named}{text}{off}"))
+            return context.finding(node, edits, message=message)
+        context.done.add(device)
+        end = context.module.span(node.args[-1] if node.args else device)[1]
+        return context.finding(
+            node, [context.edit(device, text), *edits, *([Edit(end, end, off)] if off else [])]
+        )
+
+    @staticmethod
+    def _device(node: ast.AST, context: Context) -> str:
+        return context.target.device_or_cpu if context.anywhere(node) else context.target.device
+
+    @staticmethod
+    def _off_on_cpu(enabled: ast.expr, context: Context) -> list[Edit]:
+        condition = context.target.has_device
+        if is_constant(enabled, False) or context.calls(enabled, "torch.cuda.is_available"):
+            return []
+        if is_constant(enabled, True):
+            return [context.edit(enabled, condition)]
+        loose = isinstance(enabled, (ast.BoolOp, ast.IfExp, ast.Lambda, ast.NamedExpr))
+        before, after = ("(", ")") if loose else ("", "")
+        return context.around(enabled, before, f"{after} and {condition}")
+
     def _mixed(self, node: ast.Call, what: str, context: Context) -> Finding:
         names = self._POSITIONAL[what]
         group = self._group(node.func)
@@ -73,23 +119,18 @@ class Autocast(Rule, name="autocast", levels=ANY):
             context.take(node.func)
             return context.report(node, "arguments that are not seen here", "name them", group)
         edits = [context.edit(node.func, self._function(node.func, what, context))]
-        for name, argument in zip(names, node.args, strict=False):
-            start = context.module.argument_start(argument, node)
+        for name, value in zip(names, node.args, strict=False):
+            start = context.module.argument_start(value, node)
             edits.append(Edit(start, start, f"{name}="))
         given = dict(zip(names, node.args, strict=False)) | {k.arg: k.value for k in node.keywords if k.arg}
-        anywhere = not context.guarded(node) and context.may_run_on_cpu
-        first = context.target.device_or_cpu if anywhere else context.target.device
-        condition, enabled = context.target.has_device, given.get("enabled")
+        anywhere, first = context.anywhere(node), self._device(node, context)
+        enabled = given.get("enabled")
         level, message = None, ""
         if anywhere and not is_constant(enabled, False):
             if enabled is None:
-                first = f"{first}, enabled={condition}"
-            elif is_constant(enabled, True):
-                edits.append(context.edit(enabled, condition))
+                first = f"{first}, enabled={context.target.has_device}"
             else:
-                loose = isinstance(enabled, (ast.BoolOp, ast.IfExp, ast.Lambda, ast.NamedExpr))
-                before, after = ("(", ")") if loose else ("", "")
-                edits += context.around(enabled, before, f"{after} and {condition}")
+                edits += self._off_on_cpu(enabled, context)
         elif what == "autocast" and "dtype" not in given:
             level = Level.REVIEW
             message = "without dtype= each device has a default of its own; CUDA's is float16"
@@ -123,10 +164,15 @@ class DataParallel(Rule, name="data-parallel", levels=(Level.REVIEW, Level.REPOR
         if name in ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
             message = "nn.DataParallel works on CUDA only; elsewhere it does nothing"
             return context.report(node, message, "use DistributedDataParallel: one process for each device")
+        if isinstance(node.func, ast.Name) and node.func.id == "dict" and keyword(node, "device_ids"):
+            return context.report(
+                node, "arguments of DistributedDataParallel, passed on", "leave device_ids out"
+            )
         if called not in ("barrier", "DistributedDataParallel", "DDP"):
             return None
         dropped: list[ast.expr | ast.keyword] = [] if called == "barrier" else [*node.args[1:3]]
-        dropped += [k for k in node.keywords if k.arg in ("device_ids", "output_device")]
+        words = ("device_ids", "output_device")
+        dropped += [k for k in node.keywords if k.arg in words and not is_constant(k.value, None)]
         if not dropped:
             return None
         if any(self._many(part) for part in dropped):
@@ -170,7 +216,8 @@ class Backend(Rule, name="nccl", levels=ANY):
         if not isinstance(node.value, str) or "nccl" not in node.value.lower():
             return None
         context.done.add(node)
-        text, device = context.target.communication_backend, context.target.device
+        target = context.target.anywhere if context.anywhere(node) else context.target
+        text, device = target.communication_backend, target.device
         if node.value == "cpu:gloo,cuda:nccl":
             quote = "'" if '"' in device + text else '"'
             both = f"f{quote}cpu:gloo,{{{device}}}:{{{text}}}{quote}"
@@ -200,6 +247,7 @@ class Backend(Rule, name="nccl", levels=ANY):
                 advice = "the default of an option: check its help text and choices"
                 return context.rewrite(node, text, Level.REVIEW, advice)
             starts = context.name(call.func).endswith(("init_process_group", "init_distributed"))
+            text = context.target.communication_backend if starts else text
             known = where == "backend" or (where in (0, "dist_backend") and starts)
         if known:
             return context.rewrite(node, text)
@@ -251,7 +299,12 @@ class StreamsAndGraphs(Rule, name="streams", levels=(Level.REVIEW, Level.REPORTE
         context.done.add(call.func)
         if len(call.args) != 1:
             return context.report(call, "a stream that is not seen here", group="streams")
-        edits, advice = context.around(call.args[0], outer=call), "a stream that is None fails here"
+        stream = call.args[0]
+        made = context.module.bindings(stream) if isinstance(stream, ast.Name) else []
+        parts = (part for binding in made if binding.value for part in ast.walk(binding.value))
+        if any(is_constant(part, None) for part in parts):
+            return context.report(call, "a stream that may be None, which fails in `with`", group="streams")
+        edits, advice = context.around(stream, outer=call), "a stream that is None fails here"
         return context.finding(call, edits, Level.REVIEW, advice, group="streams")
 
 
