@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import runpy
+import signal
 import socket
 import sys
 import tempfile
@@ -22,7 +23,8 @@ from typing import Any, NoReturn
 import deepspeed.accelerator  # noqa: F401
 import numpy as np  # noqa: F401
 
-_LIMIT = 20_000
+_LIMIT = 20_000  # characters
+_SECONDS = 1200  # of a rank that waits for one that has failed
 
 
 def main(folder: Path, programs: dict[str, dict[str, Any]]) -> None:
@@ -53,6 +55,7 @@ def _run(path: Path, program: dict[str, Any]) -> dict[str, Any]:
 
 
 def _become(path: Path, arguments: list[str]) -> NoReturn:
+    signal.alarm(_SECONDS)
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.parent))
     status: Any = 0

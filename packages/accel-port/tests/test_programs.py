@@ -61,7 +61,7 @@ def ported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return copy
 
 
-def _run(folder: Path, programs: dict[str, dict[str, Any]], key: str) -> dict[str, str]:
+def run(folder: Path, programs: dict[str, dict[str, Any]], key: str) -> dict[str, str]:
     """Run programs on a device, and return what each prints, with `cuda` for the device's name.
 
     hpu names no index, so that of the first device is left out.
@@ -87,7 +87,7 @@ def _run(folder: Path, programs: dict[str, dict[str, Any]], key: str) -> dict[st
 @pytest.fixture(scope="module")
 def on_cuda() -> dict[str, str]:
     """Return what the programs print on simulated CUDA before the port."""
-    printed = _run(FOLDER, {name: ON_DEVICES.get(name, {}) for name in PROGRAMS}, "cuda")
+    printed = run(FOLDER, {name: ON_DEVICES.get(name, {}) for name in PROGRAMS}, "cuda")
     assert not [name for name, text in printed.items() if text.startswith("failed")]
     return printed
 
@@ -128,7 +128,7 @@ def test_programs_print_the_same_on_the_cpu(
 ) -> None:
     pytest.importorskip("deepspeed")
     programs: dict[str, dict[str, Any]] = {name: {} for name in names if name not in NEED_A_DEVICE}
-    before, after = (_run(folder, programs, "cpu") for folder in (FOLDER, ported(target)))
+    before, after = (run(folder, programs, "cpu") for folder in (FOLDER, ported(target)))
     assert after == before
     assert not [name for name in programs if before[name].startswith("failed")]
 
@@ -143,7 +143,7 @@ def test_programs_print_on_a_simulated_device_what_they_print_on_cuda(
 ) -> None:
     pytest.importorskip("accel_sim")
     names = [name for name in PROGRAMS if (name, key) not in CANNOT]
-    after = _run(ported(target), {name: ON_DEVICES.get(name, {}) for name in names}, key)
+    after = run(ported(target), {name: ON_DEVICES.get(name, {}) for name in names}, key)
     assert after == {name: on_cuda[name] for name in names}
 
 

@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import ast
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from accel_port.porting import applied, port
+from accel_port.porting import Ported, applied, port
 
 _FUNCTIONS = st.sampled_from(
     [
@@ -76,6 +78,23 @@ def _target(code: str) -> str:
     return f"({code})"
 
 
+def _parses(text: str) -> bool:
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def _ported(text: str, target: str) -> Ported:
+    ported = port(text, target)  # raises Unstable if it does not parse, or is not stable
+    assert applied(text, ported.edits) == ported.text
+    for finding in ported.findings:
+        for edit in finding.edits:
+            assert finding.start <= edit.start <= edit.end <= finding.end or finding.rule == "imports"
+    return ported
+
+
 EXPRESSIONS = st.recursive(_ATOMS, _extend, max_leaves=6)
 
 
@@ -125,17 +144,52 @@ HEADERS = st.sampled_from(
 @given(header=HEADERS, lines=LINES, newline=st.sampled_from(["\n", "\r\n"]))
 def test_program(target: str, header: str, lines: list[str], newline: str) -> None:
     text = newline.join([*header.split("\n"), *lines, ""])
-    try:
-        ast.parse(text)
-    except SyntaxError:
+    if not _parses(text):
         return
-    ported = port(text, target)  # raises Unstable if it does not parse, or is not stable
-    assert applied(text, ported.edits) == ported.text
-    for finding in ported.findings:
-        for edit in finding.edits:
-            assert finding.start <= edit.start <= edit.end <= finding.end or finding.rule == "imports"
+    ported = _ported(text, target)
     assert ported.text.count("# torch.cuda") == text.count("# torch.cuda")
     assert (
         ported.text.count("\r\n") * 2 == (ported.text.count("\r") + ported.text.count("\n"))
         or newline == "\n"
     )
+
+
+#: Real-style files; what becomes of them below is what people's editors, and merges, make of programs.
+FILES = [
+    path.read_text(encoding="utf-8") for path in sorted((Path(__file__).parent / "programs").rglob("*.py"))
+]
+_WORDS = ["cuda", "torch", "device", "None", "x", "0", "is_available", "self", "'cuda'", "not", "args.gpu"]
+
+
+@st.composite
+def _mutated(draw: st.DrawFn) -> str:
+    lines = draw(st.sampled_from(FILES)).splitlines(keepends=True)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(lines) - 1))
+        match draw(st.sampled_from(["drop", "twice", "swap", "word", "another"])):
+            case "drop" if len(lines) > 1:
+                del lines[at]
+            case "twice":
+                lines.insert(at, lines[at])
+            case "swap":
+                other = draw(st.integers(0, len(lines) - 1))
+                lines[at], lines[other] = lines[other], lines[at]
+            case "word":
+                words = list(re.finditer(r"\w+", lines[at]))
+                if words:
+                    word, new = draw(st.sampled_from(words)), draw(st.sampled_from(_WORDS))
+                    lines[at] = lines[at][: word.start()] + new + lines[at][word.end() :]
+            case "another":
+                lines.insert(
+                    at, draw(st.sampled_from(draw(st.sampled_from(FILES)).splitlines(keepends=True)))
+                )
+    return "".join(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["deepspeed", "accel", "torch"])
+@settings(max_examples=1000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(text=_mutated())
+def test_mutated_file(target: str, text: str) -> None:
+    if _parses(text):
+        _ported(text, target)
