@@ -54,7 +54,9 @@ def main() -> int:
         " processor needs; two need half of it."
     )
     if missed:
-        text += "\n\nLines of *other*, the first twelve; they reach torch through the name of another module:\n\n"
+        text += (
+            "\n\nLines of *other*, the first twelve; they reach torch through the name of another module:\n\n"
+        )
         text += "\n".join(f"- `{line}`" for line in missed[:12])
     table = [{"": key, **{row["checkout"]: row[key] for row in rows}} for key in list(rows[0])[1:]]
     results.write("port", "Porting public code", text, table, options.out)
