@@ -135,6 +135,17 @@ def test_memory_is_used_by_others_rounded_and_cached(found, key, padding, segmen
     assert allocated_after == emptied == 0
 
 
+def test_gaudi_counts_what_its_pool_holds_unused_as_free(found):
+    lines = """
+sizes = [module.mem_get_info()]
+kept = torch.empty(3 << 20, dtype=torch.uint8, device=device)
+sizes.append(module.mem_get_info())
+found = [total - free for free, total in sizes]
+"""
+    others = 600 << 20
+    assert found("hpu", lines) == [others, others + (3 << 20)]
+
+
 def test_memory_of_others_cannot_be_had(found):
     lines = """
 try:

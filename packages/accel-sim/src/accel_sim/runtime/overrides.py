@@ -368,6 +368,14 @@ def _hpu_memory(simulation: Simulation, only: _Only) -> dict[str, Any]:
     def memory_summary(device: Any = None) -> str:
         return "\n".join(f"{name}: {value}" for name, value in memory_stats(device).items())
 
+    def mem_get_info(device: Any = None) -> tuple[int, int]:
+        only.index(device)
+        free, total = torch.accelerator.get_memory_info(0)
+        stats = counted()
+        # What the pool holds and nothing uses is free.
+        kept = stats.get("reserved_bytes.all.current", 0) - stats.get("allocated_bytes.all.current", 0)
+        return free + kept, total
+
     def reset(name: str) -> Any:
         return lambda device=None: common[name](only.index(device))
 
@@ -382,5 +390,5 @@ def _hpu_memory(simulation: Simulation, only: _Only) -> dict[str, Any]:
         **dict.fromkeys(
             ("memory_reserved", "max_memory_reserved", "memory_cached", "max_memory_cached"), figure("Limit")
         ),
-        "mem_get_info": lambda device=None: (limit - memory_stats(device)["InUse"], limit),
+        "mem_get_info": mem_get_info,
     }
