@@ -23,14 +23,14 @@ ROOT = Path(__file__).resolve().parents[2]
 CLAIMED = feature_matrix.load(ROOT)
 
 
-def shown(claimed: Results, folder: Path, *arguments: str) -> Results:
+def shown(claimed: Results, folder: Path, *arguments: str, like_hardware: bool = False) -> Results:
     """What a run of the testkit shows on the device."""
     file = folder / "results.json"
     base = {name: value for name, value in os.environ.items() if name != "DS_ACCELERATOR"}
     command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--accel", claimed.key, "--results", str(file)]
     done = subprocess.run(
         [sys.executable, *command, *arguments],
-        env=accel_sim.environment(claimed.key, base=base) if claimed.simulated else base,
+        env=accel_sim.environment(claimed.key, base=base, like_hardware=like_hardware) if claimed.simulated else base,
         cwd=ROOT, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert file.is_file(), done.stdout[-2000:] + done.stderr[-2000:]
@@ -63,6 +63,22 @@ def test_every_module_of_a_vendor_package_imports_on_its_device(claimed: Results
 def test_the_suite_shows_what_is_claimed(claimed: Results, tmp_path: Path) -> None:
     tiers = ["--tier", "host", "--tier", "device", "--quick"]
     found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.suite", *tiers)
+    assert len(found.checks) >= 150
+    assert list(map(str, feature_matrix.differences(ROOT, found, partial=True))) == []
+
+
+@pytest.mark.parametrize(
+    "claimed",
+    [
+        pytest.param(claimed, marks=() if claimed.key == "npu" else pytest.mark.slow, id=claimed.key)
+        for claimed in CLAIMED
+        if claimed.simulated
+    ],
+)
+def test_the_suite_shows_the_same_like_hardware(claimed: Results, tmp_path: Path) -> None:
+    """On one device with other sums, late errors and shared memory: no check relies on the plain simulation."""
+    tiers = ["--tier", "host", "--tier", "device", *(["--quick"] if claimed.key == "npu" else [])]
+    found = shown(claimed, tmp_path, "--pyargs", "accel_testkit.suite", *tiers, like_hardware=True)
     assert len(found.checks) >= 150
     assert list(map(str, feature_matrix.differences(ROOT, found, partial=True))) == []
 
