@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urljoin, urlsplit
+from urllib.parse import quote, unquote, urljoin, urlsplit
 
 import pytest
 
@@ -94,6 +94,41 @@ def test_a_search_finds(page: Any, address: str, words: str) -> None:
         targets = page.locator("#search-results li a").evaluate_all("links => links.map(link => link.href)")
         assert any(target.startswith(f"{address}errors.html") for target in targets)
     assert page.said == []
+
+
+#: What people paste, from the threads of docs/symptoms.md.
+PASTED = (
+    "Error building extension 'cpu_adam'",
+    "No module named 'mpi4py'",
+    "Setting accelerator to CPU",
+    "libhccl.so: cannot open shared object file",
+    "Cannot re-initialize CUDA in forked subprocess",
+    "Bus error (core dumped)",
+    "numactl: command not found",
+    "Unable to find hostfile",
+    "ds_opt_adam",
+    "Illegal instruction",
+    "The DeepSpeed strategy is only supported on CUDA GPUs",
+    "async_io requires the dev libaio",
+    "Can't instantiate abstract class",
+    "exits with return code = -9",
+    "Found no NVIDIA driver",
+    "cannot be served",
+    "CollectiveMismatch",
+    "DS_ACCELERATOR must be one of",
+    "PyTorch version mismatch",
+    "CUDA_HOME does not exist",
+)
+
+
+@pytest.mark.parametrize("message", PASTED)
+def test_the_first_result_for_a_message_is_the_page_that_explains_it(
+    page: Any, address: str, message: str
+) -> None:
+    page.goto(f"{address}search.html?q={quote(message)}")
+    first = page.locator("#search-results li a").first
+    first.wait_for()
+    assert first.get_attribute("href").partition("#")[0] in ("symptoms.html", "errors.html")
 
 
 def test_the_matrix_is_filtered_by_its_lists_and_counts_its_rows(page: Any, address: str) -> None:
