@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The reference of accel-core's public modules, read from their sources: nothing of ours, and no torch, is imported.
+"""The reference of public modules, read from their sources: nothing of ours, and no torch, is imported.
 
 A page has the line `<!-- reference: accel_core.vendor -->` where the reference of that module belongs.
 """
@@ -31,9 +31,10 @@ def insert(page: str) -> str:
 
 def reference(module: str) -> Iterator[str]:
     """Yield MyST lines that document the names in the module's `__all__`."""
-    facade = _core()[module.partition(".")[2]] if "." in module else _core()
+    package, _, name = module.partition(".")
+    facade = _package(package)[name] if name else _package(package)
     names = {str(name) for name in facade.exports or ()}
-    if facade is _core():
+    if module == "accel_core":
         names -= {str(name) for other in PUBLIC for name in facade[other].exports}
     yield f"```{{py:currentmodule}} {module}\n```\n"
     yield _prose(facade)
@@ -43,12 +44,12 @@ def reference(module: str) -> Iterator[str]:
 
 
 @cache
-def _core() -> griffe.Module:
-    loader = griffe.GriffeLoader(search_paths=[ROOT / "packages/accel-core/src"])
-    core = loader.load("accel_core")
+def _package(name: str) -> griffe.Module:
+    loader = griffe.GriffeLoader(search_paths=[ROOT / "packages" / name.replace("_", "-") / "src"])
+    package = loader.load(name)
     loader.resolve_aliases(implicit=True)
-    assert isinstance(core, griffe.Module)
-    return core
+    assert isinstance(package, griffe.Module)
+    return package
 
 
 def _entry(item: griffe.Object, name: str) -> Iterator[str]:

@@ -68,6 +68,7 @@ def test_the_reference_has_the_names_of_the_public_modules(site: Path) -> None:
     page = (site / "api/vendor.html").read_text(encoding="utf-8")
     assert 'id="accel_core.vendor.Vendor"' in page
     assert 'id="accel_core.vendor.Trait.unsupported"' in page
+    assert 'id="accel_ops.io.load"' in (site / "api/ops.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.more

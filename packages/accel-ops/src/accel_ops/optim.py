@@ -20,6 +20,8 @@ from torch._compile import _disable_dynamo
 from accel_ops import fast, kernels, library
 from accel_ops.errors import InvalidTensors
 
+__all__ = ["Adagrad", "AdamW", "Lion"]
+
 Row = tuple[torch.Tensor, torch.Tensor, dict[str, Any]]
 
 
