@@ -21,37 +21,22 @@ _TARGETS = ("deepspeed", "accel", "torch")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
-    parser.add_argument(
-        "paths",
-        nargs="+",
-        type=Path,
-        metavar="PATH",
-        help="files, or folders with Python files and notebooks",
-    )
+    paths = "files, or folders with Python files and notebooks"
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help=paths)
     mode = parser.add_mutually_exclusive_group()
-    mode.add_argument(
-        "--check", action="store_true", help="change nothing; exit status 1 if a use of CUDA is left"
-    )
+    mode.add_argument("--check", action="store_true", help="change nothing; exit status 1 if a use is left")
     mode.add_argument("--diff", action="store_true", help="change nothing; print what would change")
     mode.add_argument("--write", action="store_true", help="write all changed files, or none")
-    mode.add_argument(
-        "--write-baseline", type=Path, metavar="FILE", help="record the uses of now for --baseline"
-    )
-    parser.add_argument(
-        "--target",
-        choices=_TARGETS,
-        default="deepspeed",
-        help="the interface to write: deepspeed.accelerator (default), accel_core, or torch.accelerator",
-    )
-    parser.add_argument(
-        "--report", type=Path, metavar="FILE", help="write a report: FILE.md, FILE.json or FILE.sarif"
-    )
-    parser.add_argument(
-        "--baseline", type=Path, metavar="FILE", help="with --check: count only what FILE does not have"
-    )
-    parser.add_argument(
-        "--force", action="store_true", help="with --write: although git has changes of these files"
-    )
+    record = "record the uses of now for --baseline"
+    mode.add_argument("--write-baseline", type=Path, metavar="FILE", help=record)
+    target = "the interface to write: deepspeed.accelerator (default), accel_core, or torch.accelerator"
+    parser.add_argument("--target", choices=_TARGETS, default="deepspeed", help=target)
+    report = "write a report: FILE.md, FILE.json or FILE.sarif"
+    parser.add_argument("--report", type=Path, metavar="FILE", help=report)
+    baseline = "with --check: count only what FILE does not have"
+    parser.add_argument("--baseline", type=Path, metavar="FILE", help=baseline)
+    force = "with --write: although git has changes of these files"
+    parser.add_argument("--force", action="store_true", help=force)
     parser.add_argument("--jobs", type=int, metavar="N", help="processes (default: one for each core)")
     parser.add_argument("--quiet", action="store_true", help="print the last line only")
 
@@ -106,7 +91,7 @@ def _status(args: argparse.Namespace, results: list[FileResult]) -> int:
         return FAILED
     if not args.check:
         return 0
-    rows = list(report.rows_of(results))
+    rows = report.rows_of(results)
     if args.baseline is not None:
         rows = report.without_baseline(args.baseline, results)
         sys.stdout.write(f"{len(rows)} of them are not in {args.baseline}\n")

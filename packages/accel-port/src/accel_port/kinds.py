@@ -7,7 +7,8 @@ from __future__ import annotations
 import ast
 from enum import Enum
 
-from accel_port.syntax import Binding, Module, is_constant, words
+from accel_port.expressions import is_constant, words
+from accel_port.syntax import Binding, Module
 
 
 class Kind(Enum):

@@ -9,9 +9,10 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
+from accel_port.expressions import words
 from accel_port.rules import BY_NODE
 from accel_port.rules.base import Context, Edit, Facts, Finding, Level, Rule, Unstable, applied
-from accel_port.syntax import Module, words
+from accel_port.syntax import Module
 from accel_port.targets import Target
 
 #: Files without one of these words are not parsed: no rule finds anything in them.

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +31,9 @@ def link(rule: str) -> str:
     return f"{DOCUMENTATION}#{rule}"
 
 
-def rows_of(results: Iterable[FileResult]) -> Iterator[Row]:
-    """Yield every finding."""
-    for result in results:
-        yield from result.rows
+def rows_of(results: Iterable[FileResult]) -> list[Row]:
+    """Return every finding."""
+    return [row for result in results for row in result.rows]
 
 
 def counts(results: Iterable[FileResult]) -> Counter[Level]:
@@ -99,15 +98,11 @@ def as_json(results: list[FileResult]) -> str:
 
 
 def _as_dict(row: Row) -> dict[str, Any]:
-    finding = row.finding
+    finding, place = row.finding, ("line", "column", "end_line", "end_column", "code")
     return {
         "rule": finding.rule,
         "level": finding.level.value,
-        "line": row.line,
-        "column": row.column,
-        "end_line": row.end_line,
-        "end_column": row.end_column,
-        "code": row.code,
+        **{name: getattr(row, name) for name in place},
         "message": finding.message,
         "advice": finding.advice,
         "edits": [[edit.start, edit.end, edit.text] for edit in finding.edits],

@@ -10,17 +10,9 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from accel_port.expressions import is_constant, parameters
+
 _LINE_END = re.compile(r"\r\n|\r|\n")
-
-
-def words(text: str) -> frozenset[str]:
-    """Return the words of a text."""
-    return frozenset(text.split())
-
-
-def is_constant(node: ast.AST | None, value: object) -> bool:
-    """Return whether an expression is this constant."""
-    return isinstance(node, ast.Constant) and node.value == value and type(node.value) is type(value)
 
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -347,13 +339,6 @@ class Module(Lines):
 
 def _names_in(target: ast.AST) -> list[str]:
     return [node.id for node in ast.walk(target) if isinstance(node, ast.Name)]
-
-
-def parameters(args: ast.arguments) -> list[tuple[ast.arg, ast.expr | None]]:
-    """Return the parameters that an argument may be given for, in their order, with their defaults."""
-    positional = [*args.posonlyargs, *args.args]
-    defaults = [None] * (len(positional) - len(args.defaults)) + list(args.defaults)
-    return [*zip(positional, defaults, strict=True), *zip(args.kwonlyargs, args.kw_defaults, strict=True)]
 
 
 def _evaluated_outside(node: ast.AST) -> list[ast.AST]:

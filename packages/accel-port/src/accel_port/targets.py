@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from accel_port.syntax import words
+from accel_port.expressions import words
 
 #: Functions of torch.cuda that an accelerator of DeepSpeed has under the same name, called with the same index.
 SAME_NAME = words(

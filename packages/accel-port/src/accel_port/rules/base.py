@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar
 
+from accel_port.expressions import is_cuda_text, keyword, words
 from accel_port.kinds import Kind, Kinds
-from accel_port.syntax import Module, words
+from accel_port.syntax import Module
 from accel_port.targets import Target
 
 
@@ -480,47 +481,6 @@ _HARMLESS = words(
     "synchronize empty_cache set_device reset_peak_memory_stats reset_max_memory_allocated is_available"
 )
 _HARMLESS_METHODS = words("cuda to items values keys parameters format")
-
-
-#: Words for other devices: a program that has them chooses between kinds of devices itself.
-OTHER_DEVICES = words("mps xpu npu hpu mlu sdaa musa xla tpu neuron hip meta")
-
-
-def is_cuda_text(node: ast.AST | None) -> bool:
-    """Return whether an expression is the text of a CUDA device, `"cuda"` or `"cuda:1"`."""
-    return (
-        isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_DEVICE.fullmatch(node.value))
-    )
-
-
-def device_index(node: ast.AST) -> str:
-    """Return the index in the text of a CUDA device, empty if it has none."""
-    return str(getattr(node, "value", "")).partition(":")[2]
-
-
-_DEVICE = re.compile(r"cuda(:\d+)?")
-
-
-def named(node: ast.expr, pattern: re.Pattern[str]) -> bool:
-    """Return whether a name, or an attribute's, fits a pattern."""
-    node = node.value if isinstance(node, ast.Subscript) else node  # one of gpu_ids
-    return bool(pattern.search(str(getattr(node, "id", getattr(node, "attr", "")))))
-
-
-def keyword(call: ast.Call, *names: str) -> ast.keyword | None:
-    """Return the argument of a call that has one of these names."""
-    return next((k for k in call.keywords if k.arg in names), None)
-
-
-def argument(call: ast.Call, name: str) -> ast.expr | None:
-    """Return the first argument of a call, by position or by its name."""
-    given = keyword(call, name)
-    return call.args[0] if call.args else given.value if given else None
-
-
-def unseen(call: ast.Call) -> bool:
-    """Return whether a call has arguments in a list or table that is not seen."""
-    return any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
 
 
 def merged(edits: list[Edit]) -> list[Edit]:

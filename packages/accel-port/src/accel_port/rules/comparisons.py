@@ -8,19 +8,9 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
+from accel_port.expressions import OTHER_DEVICES, device_index, is_constant, is_cuda_text
 from accel_port.kinds import OPTION_OBJECTS, Kind
-from accel_port.rules.base import (
-    ANY,
-    OTHER_DEVICES,
-    Context,
-    Edit,
-    Found,
-    Level,
-    Rule,
-    device_index,
-    is_cuda_text,
-)
-from accel_port.syntax import is_constant
+from accel_port.rules.base import ANY, Context, Edit, Found, Level, Rule
 
 _KERNELS = re.compile(
     r"apex|triton|flash|_C\b|_cuda|cuda_|kernel|_ext\b|ext_|fused|xformers|cupy|numba|bitsandbytes"

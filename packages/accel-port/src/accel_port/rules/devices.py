@@ -8,8 +8,8 @@ import ast
 import re
 from dataclasses import dataclass
 
-from accel_port.rules.base import ANY, OTHER_DEVICES, Context, Edit, Found, Level, Rule, is_cuda_text, merged
-from accel_port.syntax import is_constant, parameters, words
+from accel_port.expressions import OTHER_DEVICES, is_constant, is_cuda_text, parameters, words
+from accel_port.rules.base import ANY, Context, Edit, Found, Level, Rule, merged
 
 DEVICE_NAME = re.compile(r"(^|_)(device|dev|devices)s?($|_)|device$", re.IGNORECASE)
 _TAKES_DEVICE_FIRST = words(

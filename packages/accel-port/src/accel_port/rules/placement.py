@@ -8,21 +8,9 @@ import ast
 import re
 from dataclasses import replace
 
+from accel_port.expressions import argument, keyword, named, unseen
 from accel_port.kinds import Kind
-from accel_port.rules.base import (
-    ANY,
-    Context,
-    Edit,
-    Finding,
-    Found,
-    Level,
-    Rule,
-    argument,
-    keyword,
-    merged,
-    named,
-    unseen,
-)
+from accel_port.rules.base import ANY, Context, Edit, Finding, Found, Level, Rule, merged
 from accel_port.rules.devices import DEVICE_NAME, device_text
 from accel_port.rules.runtime import CurrentDevice
 

@@ -8,22 +8,11 @@ import ast
 import re
 from collections.abc import Iterable
 
+from accel_port.expressions import argument, device_index, is_cuda_text, words
 from accel_port.kinds import Kind
-from accel_port.rules.base import (
-    ANY,
-    Context,
-    Edit,
-    Finding,
-    Found,
-    Level,
-    Rule,
-    argument,
-    device_index,
-    is_cuda_text,
-)
+from accel_port.rules.base import ANY, Context, Edit, Finding, Found, Level, Rule
 from accel_port.rules.comparisons import branch_is_harmless, launches_kernel
 from accel_port.rules.devices import DEVICE_NAME, takes_device
-from accel_port.syntax import words
 from accel_port.targets import RAISE_WITHOUT_DEVICE
 
 

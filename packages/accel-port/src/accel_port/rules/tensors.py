@@ -7,9 +7,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from accel_port.expressions import unseen, words
 from accel_port.kinds import Kind
-from accel_port.rules.base import ANY, Context, Edit, Finding, Found, Level, Rule, unseen
-from accel_port.syntax import words
+from accel_port.rules.base import ANY, Context, Edit, Finding, Found, Level, Rule
 
 _DTYPES = {
     "FloatTensor": "float32",

@@ -8,21 +8,9 @@ import ast
 import re
 from typing import ClassVar
 
+from accel_port.expressions import argument, is_constant, is_cuda_text, keyword, unseen, words
 from accel_port.kinds import Kind
-from accel_port.rules.base import (
-    ANY,
-    Context,
-    Edit,
-    Finding,
-    Found,
-    Level,
-    Rule,
-    argument,
-    is_cuda_text,
-    keyword,
-    unseen,
-)
-from accel_port.syntax import is_constant, words
+from accel_port.rules.base import ANY, Context, Edit, Finding, Found, Level, Rule
 
 _OWN = words("torch.autocast torch.amp.autocast torch.amp.autocast_mode.autocast torch.amp.GradScaler")
 _AMP = re.compile(r"torch\.cuda\.amp\.(?:autocast_mode\.|grad_scaler\.|common\.)?(\w+)")
