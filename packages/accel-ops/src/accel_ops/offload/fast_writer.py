@@ -22,7 +22,7 @@ from accel_ops.offload.patches import Speedup
 _RELEASES = ">=0.18.7,<=0.19.8"
 _INFO = "deepspeed.runtime.model_checkpointing.utils"
 _REASON = "what the checkpoint writer saves is complete, and is found when it is loaded"
-_CHANGES = (
+CHANGES = (
     Speedup(
         "checkpoint-writer", "deepspeed.runtime.model_checkpointing.writer_factory:CheckpointWriterFactory", _RELEASES,
         (
@@ -43,7 +43,7 @@ def join(module: ModuleType) -> None:
     """Import hook of the modules above: methods are replaced where their source is known."""
     if module.__name__ == _INFO:
         module.create_universal_parallel_info = _complete(module.create_universal_parallel_info)  # type: ignore[attr-defined]
-    for change in _CHANGES:
+    for change in CHANGES:
         if change.module == module.__name__:
             patches.apply(change, module)
 

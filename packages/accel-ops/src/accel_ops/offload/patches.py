@@ -111,7 +111,7 @@ def examine(speedup: Speedup, folder: Path | None) -> Status:
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     except OSError as error:
         return Status(speedup.name, False, f"{path}: {error.strerror}")
-    return _status(speedup, functools.partial(_written_source, lines, speedup.cls))
+    return _status(speedup, functools.partial(written_source, lines, speedup.cls))
 
 
 def _status(speedup: Speedup, source: Callable[[str], str]) -> Status:
@@ -158,7 +158,7 @@ def _folder(module: ModuleType) -> Path:
     return Path(str(module.__file__)).parents[module.__name__.count(".") - 1]
 
 
-def _written_source(lines: list[str], owner: str, name: str) -> str:
+def written_source(lines: list[str], owner: str, name: str) -> str:
     """Return the source of a method from the lines of its file."""
     start = _line(lines, 0, rf"class {owner}\b")
     start = _line(lines, start + 1, rf"    def {name}\b")

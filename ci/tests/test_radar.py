@@ -1,0 +1,233 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The radar on a small DeepSpeed with planted breaks: each is named with its commit, and nothing else is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from accel_core.interface import DeepSpeedAccelerator
+from ci import radar, radar_checks, radar_facts, workspace
+from ci.problem import Problem
+from ci.radar import Finding, Radar, Target
+from ci.tests.repository import GIT_ENVIRONMENT
+
+ROOT = Path(__file__).parents[2]
+ABSTRACT = "accelerator/abstract_accelerator.py"
+NPU = "accelerator/npu_accelerator.py"
+CONSTANTS = "deepspeed/runtime/constants.py"
+ZERO = "deepspeed/runtime/zero/stage_1_and_2.py"
+FILES = {
+    "version.txt": "0.19.8\n",
+    "deepspeed/__init__.py": "",
+    "deepspeed/comm/comm.py": "def init_distributed(backend=None): ...\n",
+    CONSTANTS: 'TRAIN_BATCH_SIZE = "train_batch_size"\nNOBODY_USES = "nobody_uses"\n',
+    ZERO: "class DeepSpeedZeroOptimizer:\n    def average_tensor(self, tensor):\n        return tensor\n",
+    ABSTRACT: "from abc import ABC, abstractmethod\n\nclass DeepSpeedAccelerator(ABC):\n"
+    "    @abstractmethod\n    def set_device(self, device_index): ...\n"
+    "    def is_pinned(self, tensor):\n        return False\n",
+    NPU: "class NPU_Accelerator:\n    def set_device(self, device_index): ...\n",
+    "op_builder/builder.py": "class OpBuilder: ...\n",
+}
+
+
+class Upstream:
+    """A git repository of that DeepSpeed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._git("init", "-q")
+        self.first = self.commit(FILES)
+
+    def commit(self, files: dict[str, str]) -> str:
+        for path, text in files.items():
+            (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.folder / path).write_text(text, encoding="utf-8")
+        self._git("add", "-A")
+        self._git("commit", "-q", "--allow-empty", "-m", "a change")
+        return self._git("rev-parse", "HEAD").strip()
+
+    def change(self, path: str, old: str, new: str) -> str:
+        text = (self.folder / path).read_text(encoding="utf-8")
+        assert old in text
+        return self.commit({path: text.replace(old, new)})
+
+    def _git(self, *arguments: str) -> str:
+        command = ["git", "-C", str(self.folder), *arguments]
+        return subprocess.run(
+            command,
+            env=GIT_ENVIRONMENT | {"PATH": "/usr/bin:/bin"},
+            check=True,
+            text=True,
+            stdout=subprocess.PIPE,
+        ).stdout
+
+
+@pytest.fixture
+def upstream(tmp_path: Path) -> Upstream:
+    (tmp_path / "upstream").mkdir()
+    return Upstream(tmp_path / "upstream")
+
+
+@pytest.fixture
+def watcher(upstream: Upstream, tmp_path: Path) -> Radar:
+    """A radar for a project that imports `init_distributed`, configures a batch, and was tested with the first commit."""
+    ours = tmp_path / "ours"
+    (ours / "examples").mkdir(parents=True)
+    (ours / "examples/train.py").write_text(
+        'from deepspeed.comm.comm import init_distributed\nconfig = {"train_batch_size": 1}\n',
+        encoding="utf-8",
+    )
+    tested = radar_checks.export(upstream.folder, upstream.first, tmp_path / "tested")
+    return Radar(upstream.folder, tmp_path / "work", ours, tested)
+
+
+def findings(watcher: Radar, upstream: Upstream) -> dict[str, list[Finding]]:
+    """What concerns us, by commit."""
+    chain = radar.targets(upstream.folder, [f"{upstream.first}..HEAD"])
+    return {target.name: found for target in chain if (found := watcher.read(target))}
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new", "level", "subject"),
+    [
+        (ABSTRACT, "def set_device", "def choose_device", "breaks", "choose_device"),
+        (ABSTRACT, "device_index): ...", "device_index, *, quickly): ...", "breaks", "set_device"),
+        (ABSTRACT, "    def is_pinned", "    def warm_up(self): ...\n    def is_pinned", "lacks", "warm_up"),
+        (CONSTANTS, 'TRAIN_BATCH_SIZE = "train_batch_size"', "", "breaks", "train_batch_size"),
+        (CONSTANTS, 'NOBODY_USES = "nobody_uses"', "", "gone", "nobody_uses"),
+        (ZERO, "return tensor", "return tensor + 0", "slower", "DeepSpeedZeroOptimizer.average_tensor"),
+        (ZERO, "tensor):", "tensor, divide=True):", "slower", "DeepSpeedZeroOptimizer.average_tensor"),
+        ("deepspeed/comm/comm.py", "init_dist", "start_dist", "breaks", "deepspeed.comm.comm:init_distributed"),
+        ("deepspeed/comm/comm.py", "=None", "", "breaks", "deepspeed.comm.comm:init_distributed"),
+        ("op_builder/builder.py", "class OpBuilder", "class NewBuilder: ...\nclass OpBuilder", "lacks", "NewBuilder"),
+        ("deepspeed/comm/comm.py", "...", "get_accelerator().fly()", "breaks", "fly"),
+        (NPU, "    def", "    def is_pinned(self, tensor): ...\n    def", "lacks", "npu is_pinned"),
+    ],
+)  # fmt: skip
+def test_a_planted_break_is_named_with_its_commit(
+    upstream: Upstream, watcher: Radar, path: str, old: str, new: str, level: str, subject: str
+) -> None:
+    upstream.commit({"README.md": "harmless\n"})
+    broken = upstream.change(path, old, new)
+    upstream.commit({"deepspeed/utils.py": "harmless = 1\n"})
+
+    found = findings(watcher, upstream)
+
+    assert list(found) == [broken]
+    assert (level, subject) in [each[:2] for each in found[broken]]
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        ("deepspeed/comm/comm.py", "def", "# A comment.\ndef"),
+        ("deepspeed/comm/comm.py", "backend=None", "backend: str | None = None"),
+        (CONSTANTS, "NOBODY", 'MORE = "more"\nNOBODY'),
+        (ABSTRACT, "return False", "return bool(tensor.is_pinned())"),
+        (ZERO, "    def", "    def other(self): ...\n\n    def"),
+        ("op_builder/builder.py", "...", "\n    NAME = 'op'"),
+    ],
+)
+def test_a_harmless_commit_gives_no_alarm(
+    upstream: Upstream, watcher: Radar, path: str, old: str, new: str
+) -> None:
+    upstream.change(path, old, new)
+    assert findings(watcher, upstream) == {}
+
+
+def test_what_ours_takes_already_is_no_alarm(upstream: Upstream, watcher: Radar) -> None:
+    wider = upstream.change(
+        ABSTRACT, "def is_pinned", "def unpin_memory(self, tensor): ...\n    def is_pinned"
+    )
+    assert [each[:2] for each in findings(watcher, upstream)[wider]] == [("served", "unpin_memory")]
+
+
+def test_a_key_that_moves_to_another_file_is_no_alarm(upstream: Upstream, watcher: Radar) -> None:
+    text = 'TRAIN_BATCH_SIZE = "train_batch_size"\n'
+    upstream.commit({CONSTANTS: FILES[CONSTANTS].replace(text, ""), "deepspeed/zero/constants.py": text})
+    assert findings(watcher, upstream) == {}
+
+
+def test_an_import_that_fails_is_named_with_its_commit(
+    upstream: Upstream, watcher: Radar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def imports(device: str, folder: Path, _: Path) -> dict[str, str]:
+        done = subprocess.run(
+            [sys.executable, "-S", "-c", "import deepspeed"], cwd=folder, capture_output=True, text=True
+        )
+        return {"import": done.stderr} if done.returncode else {}
+
+    monkeypatch.setitem(radar_checks.CHECKS, "bridge", imports)  # type: ignore[arg-type]
+    order = [upstream.first, *(upstream.commit({"README.md": str(number)}) for number in range(3))]
+    order.append(broken := upstream.commit({"deepspeed/__init__.py": "import nowhere\n"}))
+    order += [upstream.commit({"README.md": str(number)}) for number in range(3, 6)]
+
+    ((where, found),) = watcher.differences(order, "bridge", "cpu", bisect=True)
+
+    assert where == broken
+    assert (found.level, found.subject) == ("breaks", "bridge on cpu: import")
+    assert "No module named 'nowhere'" in found.says
+
+
+def test_the_bridge_is_tried_in_a_child_with_the_commits_own_deepspeed(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    broken = upstream.commit({"deepspeed/__init__.py": "import nowhere\n"})
+    folder = radar_checks.export(upstream.folder, broken, tmp_path)
+    found = radar_checks.CHECKS["bridge"]("cpu", folder, tmp_path)
+    assert found == {"it raises": "ModuleNotFoundError: No module named 'nowhere'"}
+
+
+def test_what_fails_once_is_no_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [{"a": "busy", "b": "broken"}, {"b": "broken"}]
+    monkeypatch.setitem(radar_checks.CHECKS, "bridge", lambda *_: answers.pop(0))  # type: ignore[arg-type]
+    kept = [radar_checks.run("bridge", "cpu", tmp_path / "tree", tmp_path) for _ in range(2)]
+    assert kept == [{"b": "broken"}, {"b": "broken"}]
+
+
+def test_a_child_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(radar_checks, "LIMIT", 1)
+    assert "not finished" in radar_checks._output(
+        "cpu", tmp_path, "-S", "-c", "import time; time.sleep(3600)"
+    )
+
+
+def test_a_commit_that_is_not_there_is_a_problem_in_four_parts(upstream: Upstream) -> None:
+    with pytest.raises(Problem, match="git log failed"):
+        radar.targets(upstream.folder, ["no-such-commit"])
+
+
+@pytest.mark.parametrize(
+    ("theirs", "fitting"),
+    [
+        ("(self, device_index)", True),
+        ("(self, device_index, more)", False),
+        ("(self, other)", False),
+        ("(self, device_index=UNKNOWN)", False),
+    ],
+)
+def test_a_signature_fits_if_each_form_of_a_call_does(theirs: str, fitting: bool) -> None:
+    assert radar.fits(DeepSpeedAccelerator.set_device, theirs) is fitting
+
+
+def test_our_tests_deepspeed_has_the_sources_of_all_replaced_methods() -> None:
+    deepspeed = pytest.importorskip("deepspeed")
+    reader = radar_facts.Reader(ROOT / "ci")  # which uses nothing of it
+    facts = reader.facts(radar_facts.of_folder(Path(deepspeed.__file__).parents[1]))
+    assert [name for name, known in radar_facts.watched().items() if facts.get(name) not in known] == []
+
+
+def test_the_page_says_which_known_break_was_not_found() -> None:
+    known: list[dict[str, Any]] = workspace.read_toml(ROOT / radar.KNOWN)["known"]
+    commit = Target(known[0]["commit"] + "0" * 31, "2026-03-02 a title", "")
+    found = [Finding("served", f"cpu {known[0]['finds']}", "said")]
+    text = radar.page([(commit, found)], known, "Figures.")
+    assert f"| {known[0]['what']} | {known[0]['commit']} | `cpu {known[0]['finds']}` |" in text
+    assert text.count("**no**") == len(known) - 1
+    assert "- served: `cpu amp`: said" in text
