@@ -66,6 +66,8 @@ def _output(device: str, folder: Path, *command: str) -> str:
     simulated = () if device == "cpu" else (sys.executable, "-m", "accel_core.cli", "sim", device, "--")
     paths = (str(folder.resolve()), str(Path.cwd()), os.environ.get("PYTHONPATH", ""))
     environment = {**os.environ, "DS_ACCELERATOR": device, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    # Stock DeepSpeed compiles by names that all trees share.
+    environment["TORCH_EXTENSIONS_DIR"] = str(folder.resolve() / "extensions")
     process = subprocess.Popen(
         [*simulated, sys.executable, *command],
         env=environment,

@@ -130,10 +130,9 @@ def used_names(root: Path) -> set[str]:
                     for each in node.names
                     for mark in (f":{each.name}", f".{each.name}:")
                 }
-            elif isinstance(node, ast.Constant) and re.fullmatch(
-                r"deepspeed\.[\w.]+(:\w+)?", str(node.value)
-            ):
-                found.add(node.value if ":" in node.value else f"{node.value}:")
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                dotted = re.fullmatch(r"(deepspeed\.[\w.]+):?(\w*)", node.value)
+                found |= {f"{dotted[1]}:{dotted[2]}"} if dotted else set()
     hooks = root / "docs/upstream-hooks.md"
     rows = re.findall(
         r"^\| (`deepspeed\..+?) \|", hooks.read_text(encoding="utf-8") if hooks.is_file() else "", re.M

@@ -76,7 +76,7 @@ def upstream(tmp_path: Path) -> Upstream:
 
 @pytest.fixture
 def watcher(upstream: Upstream, tmp_path: Path) -> Radar:
-    """A radar for a project that imports `init_distributed`, configures a batch, and was tested with the first commit."""
+    """A radar for a project that imports a function, configures a batch, and was tested with the first commit."""
     ours = tmp_path / "ours"
     (ours / "examples").mkdir(parents=True)
     (ours / "examples/train.py").write_text(
@@ -163,7 +163,7 @@ def test_an_import_that_fails_is_named_with_its_commit(
         )
         return {"import": done.stderr} if done.returncode else {}
 
-    monkeypatch.setitem(radar_checks.CHECKS, "bridge", imports)  # type: ignore[arg-type]
+    monkeypatch.setitem(radar_checks.CHECKS, "bridge", imports)
     order = [upstream.first, *(upstream.commit({"README.md": str(number)}) for number in range(3))]
     order.append(broken := upstream.commit({"deepspeed/__init__.py": "import nowhere\n"}))
     order += [upstream.commit({"README.md": str(number)}) for number in range(3, 6)]
@@ -186,7 +186,7 @@ def test_the_bridge_is_tried_in_a_child_with_the_commits_own_deepspeed(
 
 def test_what_fails_once_is_no_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [{"a": "busy", "b": "broken"}, {"b": "broken"}]
-    monkeypatch.setitem(radar_checks.CHECKS, "bridge", lambda *_: answers.pop(0))  # type: ignore[arg-type]
+    monkeypatch.setitem(radar_checks.CHECKS, "bridge", lambda *_: answers.pop(0))
     kept = [radar_checks.run("bridge", "cpu", tmp_path / "tree", tmp_path) for _ in range(2)]
     assert kept == [{"b": "broken"}, {"b": "broken"}]
 

@@ -21,8 +21,8 @@ Answers = list[dict[str, Any]]
 #: DeepSpeed as it is without this project, and without the vendor's runtime.
 _STOCK = {"DS_ACCELERATOR": "cpu", "ACCEL_BRIDGE": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 STOCK = "deepspeed.accelerator.cpu_accelerator.CPU_Accelerator"
-#: Guards against a hang, in seconds: for the start, and for each configuration.
-_START, _EACH = 120.0, 30.0
+#: Guards against a hang, in seconds: for the start, in which stock DeepSpeed compiles, and for each configuration.
+_START, _EACH = 600.0, 30.0
 
 
 def expect_trained_on(accelerator: str, answers: Answers) -> None:
