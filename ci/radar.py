@@ -124,7 +124,7 @@ class Judge:
             level = ("served" if ours else "lacks") if new else "gone"
             return Finding("" if there or name.endswith("OpBuilder") else level, name, f"an op: {change}")
         key = name.rpartition(".")[2].lower()
-        if old == "key" and not new and not any(each.lower().endswith(key) for each in after):
+        if old == "key" and not new and not any(re.split("[:.]", each.lower())[-1] == key for each in after):
             level = "breaks" if key in self._keys else "gone"
             return Finding("" if key.endswith("_default") else level, key, f"a key of {module}: gone")
         gone = _PUBLIC_OF_ENGINE.fullmatch(fact) and not new

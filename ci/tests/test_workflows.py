@@ -31,7 +31,7 @@ def jobs(file: Path) -> dict[str, Any]:
 
 
 def test_there_are_these_workflows() -> None:
-    assert [file.stem for file in WORKFLOWS] == ["nightly", "release", "test"]
+    assert [file.stem for file in WORKFLOWS] == ["nightly", "release", "test", "weekly"]
 
 
 @every_workflow
