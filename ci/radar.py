@@ -19,6 +19,7 @@ import argparse
 import functools
 import importlib.util
 import inspect
+import itertools
 import re
 import sys
 import time
@@ -312,10 +313,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = {target.name: radar.read(target) for target in chain}
     figures = f"{len(chain)} commits and releases were read in {(time.monotonic() - start) / 60:.1f} minutes."
     if not options.static:
-        for name in (name for name, rest in found.items() if rest):
-            fails = radar.fails("bridge", "cpu", name)
-            found[name] += [Finding("breaks", f"bridge on cpu: {what}", why) for what, why in fails.items()]
         order = [chain[0].former, *(target.name for target in chain)]
+        concerned = [0, *(place for place, name in enumerate(order) if found.get(name))]
+        for place, following in itertools.pairwise(concerned):
+            for where, each in radar.differences(order[place : following + 1], "bridge", "cpu", bisect=True):
+                found[where].append(each)
         for check in options.check or radar_checks.CHECKS:
             for device in ("cpu",) if check in radar_checks.ONCE else options.accel or DEVICES:
                 for where, each in radar.differences(order, check, device, options.bisect):

@@ -223,6 +223,22 @@ def test_our_tests_deepspeed_has_the_sources_of_all_replaced_methods() -> None:
     assert [name for name, known in radar_facts.watched().items() if facts.get(name) not in known] == []
 
 
+def test_the_command_writes_a_draft_of_the_issue_and_fails(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("deepspeed")
+    monkeypatch.chdir(tmp_path)
+    broken = upstream.change(ABSTRACT, "def set_device", "def choose_device")
+    command = [str(upstream.folder), f"{upstream.first}..HEAD", "--static", "--work", str(tmp_path / "work")]
+
+    assert radar.main(command) == 1
+
+    (draft,) = (tmp_path / "work/issues").iterdir()
+    assert draft.name == f"{broken[:9]}.md"
+    assert "- breaks: `choose_device`" in draft.read_text(encoding="utf-8")
+    assert "1 concern us; 1 are work for us" in capsys.readouterr().out
+
+
 def test_the_page_says_which_known_break_was_not_found() -> None:
     known: list[dict[str, Any]] = workspace.read_toml(ROOT / radar.KNOWN)["known"]
     commit = Target(known[0]["commit"] + "0" * 31, "2026-03-02 a title", "")

@@ -27,7 +27,7 @@ from accel_core.selection.candidates import DeepSpeed, State
 from accel_core.vendor import Vendor, deepspeed_folder, distribution_version, in_range
 
 #: Releases of DeepSpeed that the tests use.
-SUPPORTED = SpecifierSet(">=0.18,<0.20")
+SUPPORTED = SpecifierSet(">=0.18.7,<0.20")
 #: Releases of DeepSpeed and of torch with which training was tested (docs/upstream.md).
 TRIED = SpecifierSet(">=0.18.7,<=0.19.8")
 TRIED_TORCH = SpecifierSet(">=2.6,<2.16")
