@@ -45,6 +45,7 @@ LEVELS = {
 }
 _INTERFACE = "deepspeed.accelerator.abstract_accelerator:DeepSpeedAccelerator."
 _DEVICE = re.compile(r"deepspeed\.accelerator\.(\w+)_accelerator:\w+_Accelerator\.?([a-zA-Z]\w*)?")
+_OP = re.compile(r"deepspeed\.ops\.op_builder\.(\w+):(\w+Builder)")
 _PUBLIC_OF_ENGINE = re.compile(r"deepspeed\.runtime\.engine:DeepSpeedEngine\.[a-z]\w*|deepspeed\.\w+:")
 
 
@@ -119,11 +120,13 @@ class Judge:
             return Finding(
                 "breaks" if unknown else "", name, "DeepSpeed calls what neither its interface nor ours has"
             )
-        if module.startswith("deepspeed.ops.op_builder.") and name.endswith("Builder"):
+        if op := _OP.fullmatch(fact):
             there = any(each.endswith(f":{name}") for each in (before if new else after))
+            if name.endswith("OpBuilder") or (there and (new or op[1] not in DEVICES)):
+                return Finding("", "", "")
             ours = name in (*names.UPSTREAM, *names.ONE_DEVICE)
             level = ("served" if ours else "lacks") if new else "gone"
-            return Finding("" if there or name.endswith("OpBuilder") else level, name, f"an op: {change}")
+            return Finding(level, f"{op[1]} {name}", f"an op: {change}")
         key = name.rpartition(".")[2].lower()
         if old == "key" and not new and not any(re.split("[:.]", each.lower())[-1] == key for each in after):
             level = "breaks" if key in self._keys else "gone"

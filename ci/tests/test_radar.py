@@ -33,6 +33,8 @@ FILES = {
     "    def is_pinned(self, tensor):\n        return False\n",
     NPU: "class NPU_Accelerator:\n    def set_device(self, device_index): ...\n",
     "op_builder/builder.py": "class OpBuilder: ...\n",
+    "op_builder/adam.py": "class FusedAdamBuilder: ...\n",
+    "op_builder/npu/__init__.py": "from .adam import FusedAdamBuilder\n",
 }
 
 
@@ -105,7 +107,8 @@ def findings(watcher: Radar, upstream: Upstream) -> dict[str, list[Finding]]:
         (ZERO, "tensor):", "tensor, divide=True):", "slower", "DeepSpeedZeroOptimizer.average_tensor"),
         ("deepspeed/comm/comm.py", "init_dist", "start_dist", "breaks", "deepspeed.comm.comm:init_distributed"),
         ("deepspeed/comm/comm.py", "=None", "", "breaks", "deepspeed.comm.comm:init_distributed"),
-        ("op_builder/builder.py", "class OpBuilder", "class NewBuilder: ...\nclass OpBuilder", "lacks", "NewBuilder"),
+        ("op_builder/builder.py", "class OpBuilder", "class NewBuilder: ...\nclass OpBuilder", "lacks", "builder NewBuilder"),
+        ("op_builder/npu/__init__.py", "from .adam import FusedAdamBuilder", "", "gone", "npu FusedAdamBuilder"),
         ("deepspeed/comm/comm.py", "...", "get_accelerator().fly()", "breaks", "fly"),
         (NPU, "    def", "    def is_pinned(self, tensor): ...\n    def", "lacks", "npu is_pinned"),
     ],
