@@ -210,12 +210,11 @@ def first(order: Sequence[str], holds: Callable[[str], bool]) -> str:
 class Radar:
     """Reads and tries the commits of one checkout."""
 
-    def __init__(self, checkout: Path, work: Path, root: Path, tested: Path) -> None:
-        """Find out what ours uses. tested: the folder that contains the `deepspeed` of our tests."""
+    def __init__(self, checkout: Path, work: Path, root: Path, tested: radar_facts.Tree) -> None:
+        """Find out what ours uses. tested: the DeepSpeed of our tests."""
         self._checkout, self._work = checkout, work
         self._reader = radar_facts.Reader(root)
-        facts = self._reader.facts(radar_facts.of_folder(tested))
-        self._judge = Judge(root, self._reader.used, facts)
+        self._judge = Judge(root, self._reader.used, self._reader.facts(tested))
 
     def read(self, target: Target) -> list[Finding]:
         """Return what the sources say."""
@@ -310,8 +309,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--record", action="store_true", help=f"write {PAGE}")
     options = parser.parse_args(arguments)
-    tested = Path(importlib.util.find_spec("deepspeed").origin).parents[1]  # type: ignore[union-attr, arg-type]
-    radar, start = Radar(options.checkout, options.work, Path.cwd(), tested), time.monotonic()
+    folder = Path(importlib.util.find_spec("deepspeed").origin).parents[1]  # type: ignore[union-attr, arg-type]
+    radar = Radar(options.checkout, options.work, Path.cwd(), radar_facts.of_folder(folder))
+    start = time.monotonic()
     chain = targets(options.checkout, options.targets)
     found = {target.name: radar.read(target) for target in chain}
     figures = f"{len(chain)} commits and releases were read in {(time.monotonic() - start) / 60:.1f} minutes."
