@@ -164,7 +164,7 @@ def test_an_import_that_fails_is_named_with_its_commit(
         done = subprocess.run(
             [sys.executable, "-S", "-c", "import deepspeed"], cwd=folder, capture_output=True, text=True
         )
-        return {"import": done.stderr} if done.returncode else {}
+        return {"import": done.stderr.splitlines()[-1]} if done.returncode else {}
 
     monkeypatch.setitem(radar_checks.CHECKS, "bridge", imports)
     order = [upstream.first, *(upstream.commit({"README.md": str(number)}) for number in range(3))]
