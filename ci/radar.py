@@ -261,34 +261,26 @@ def section(target: Target, found: Sequence[Finding], most: int = 12) -> str:
     return "\n".join([*lines, ""])
 
 
-def page(
-    done: Sequence[tuple[Target, Sequence[Finding]]], known: Sequence[Mapping[str, str]], figures: str
-) -> str:
-    """Return the page: known breaks, and what each commit does."""
+def page(found: Mapping[Target, Sequence[Finding]], known: Iterable[Mapping[str, str]], *parts: str) -> str:
+    """Return the page: figures and tables, known breaks, and what each commit does."""
     lines = [
         "# What DeepSpeed's commits do to our accelerators",
         "",
         "Made by `python -m ci.radar`; do not edit.",
-        figures,
+        *parts,
     ]
     lines += ["", "| known break | commit or release | found |", "| --- | --- | --- |"]
     for row in known:
-        hits = [
-            f
-            for t, found in done
-            if t.short.startswith(row["commit"])
-            for f in found
-            if row["finds"] in f.subject
-        ]
-        lines.append(f"| {row['what']} | {row['commit']} | {f'`{hits[0].subject}`' if hits else '**no**'} |")
+        rest = [each for target in found if target.short.startswith(row["commit"]) for each in found[target]]
+        hit = next((f"`{each.subject}`" for each in rest if row["finds"] in each.subject), "**no**")
+        lines.append(f"| {row['what']} | {row['commit']} | {hit} |")
     lines += [
         "",
         "## What concerns us",
         "",
         *(f"- **{level}**: {meaning}" for level, meaning in LEVELS.items()),
-        "",
     ]
-    return "\n".join([*lines, *(section(target, found) for target, found in done if found)])
+    return "\n".join([*lines, "", *(section(target, rest) for target, rest in found.items() if rest)])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -336,7 +328,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     figures += f" {sum(bool(rest) for _, rest in done)} concern us; {len(work)} are work for us."
     print(figures)
     if options.record:
-        PAGE.write_text(page(done, workspace.read_toml(KNOWN)["known"], figures), encoding="utf-8")
+        tried = [
+            "",
+            "Failures of each check, nothing where it was not tried:",
+            "",
+            *radar_checks.table(options.work),
+        ]
+        text = page(dict(done), workspace.read_toml(KNOWN)["known"], figures, *tried)
+        PAGE.write_text(text, encoding="utf-8")
     return int(bool(work))
 
 

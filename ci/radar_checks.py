@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ci.parity import DEVICES
 from ci.radar_facts import git
 
 Failures = dict[str, str]
@@ -48,17 +49,21 @@ def run(check: str, device: str, folder: Path, work: Path) -> Failures:
     kept = work / "outcomes" / f"{folder.name}.{check}.{device}.json"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
-        found = CHECKS[check](device, folder, kept.with_suffix(".part"))
+        found = _once(check, device, folder, kept.with_suffix(".part"))
         if found:
             # A busy machine is no news.
-            found = {
-                k: v
-                for k, v in CHECKS[check](device, folder, kept.with_suffix(".again")).items()
-                if k in found
-            }
+            again = _once(check, device, folder, kept.with_suffix(".again"))
+            found = {what: why for what, why in again.items() if what in found}
         kept.write_text(json.dumps(found, indent=1), encoding="utf-8")
     failures: Failures = json.loads(kept.read_text(encoding="utf-8"))
     return failures
+
+
+def _once(check: str, device: str, folder: Path, part: Path) -> Failures:
+    try:
+        return CHECKS[check](device, folder, part)
+    except subprocess.TimeoutExpired:
+        return {"it hangs": f"it was ended after {LIMIT} s"}
 
 
 def _output(device: str, folder: Path, *command: str) -> str:
@@ -79,8 +84,6 @@ def _output(device: str, folder: Path, *command: str) -> str:
     )
     try:
         return process.communicate(timeout=LIMIT)[0]
-    except subprocess.TimeoutExpired:
-        return f"not finished after {LIMIT} s"
     finally:
         try:
             os.killpg(process.pid, signal.SIGKILL)
@@ -101,7 +104,9 @@ def _own(program: str, device: str, folder: Path, _: Path) -> Failures:
 
 
 def _testkit(package: str, wanted: str, device: str, folder: Path, part: Path) -> Failures:
-    options = ("--stock-answers", str(part.parent)) if package == "engine" else ()
+    answers = part.parent / folder.name
+    answers.mkdir(exist_ok=True)
+    options = ("--stock-answers", str(answers)) if package == "engine" else ()
     command = (
         "-m",
         "pytest",
@@ -131,6 +136,7 @@ def _tests(device: str, folder: Path, part: Path) -> Failures:
     part.mkdir(exist_ok=True)
     if (folder / "tests").is_dir():
         (part / "checkout").mkdir(exist_ok=True)
+        (part / "checkout/tests").unlink(missing_ok=True)
         (part / "checkout/tests").symlink_to((folder / "tests").resolve())
         (part / "checkout.txt").write_text("the tests of the same commit", encoding="utf-8")
     command = (
@@ -145,7 +151,8 @@ def _tests(device: str, folder: Path, part: Path) -> Failures:
     )
     output = _output("cpu", folder, *command, "--work", str(part))
     failed = [line.strip().split(": ", 1) for line in output.splitlines() if line.startswith("  ")]
-    return {line[0]: line[-1][:300] for line in failed} if "accelerator on" in output else _last(output)
+    ended = failed or "Traceback" not in output  # the subset may leave out a device
+    return {line[0]: line[-1][:300] for line in failed} if ended else _last(output)
 
 
 CHECKS: Mapping[str, Callable[[str, Path, Path], Failures]] = {
@@ -156,6 +163,22 @@ CHECKS: Mapping[str, Callable[[str, Path, Path], Failures]] = {
     "engine": functools.partial(_testkit, "engine", _TRAINED),
     "tests": _tests,
 }
+
+
+def table(work: Path) -> list[str]:
+    """Return how many items of each check fail, by DeepSpeed and device, from the outcomes that are kept."""
+    rows: dict[tuple[str, str], dict[str, int]] = {}
+    for file in sorted((work / "outcomes").glob("*.*.*.json")):
+        tree, check, device = file.stem.rsplit(".", 2)
+        rows.setdefault((tree[:9], check), {})[device] = len(json.loads(file.read_text(encoding="utf-8")))
+    lines = [f"| DeepSpeed | check | {' | '.join(DEVICES)} |", "| --- " * (len(DEVICES) + 2) + "|"]
+    for (tree, check), counts in rows.items():
+        if (tree, "engine") in rows:
+            cells = (str(counts.get(device, "")) for device in DEVICES)
+            lines.append(f"| {tree} | {check} | {' | '.join(cells)} |")
+    return lines
+
+
 #: Checks of which one device is enough.
 ONCE = ("faults",)
 

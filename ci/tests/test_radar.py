@@ -194,11 +194,28 @@ def test_what_fails_once_is_no_news(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert kept == [{"b": "broken"}, {"b": "broken"}]
 
 
+def test_the_table_counts_what_fails_of_the_trees_that_were_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(radar_checks.CHECKS, "engine", lambda *_: {"ZeRO 3": "another loss"})
+    monkeypatch.setitem(radar_checks.CHECKS, "bridge", lambda *_: {})
+    radar_checks.run("engine", "npu", tmp_path / "0.19.8", tmp_path)
+    radar_checks.run("bridge", "cpu", tmp_path / "0.19.8", tmp_path)
+    radar_checks.run("bridge", "cpu", tmp_path / "not-tried", tmp_path)
+    assert radar_checks.table(tmp_path)[2:] == [
+        "| 0.19.8 | bridge | 0 |  |  |  |  |  |  |  |",
+        "| 0.19.8 | engine |  |  |  | 1 |  |  |  |  |",
+    ]
+
+
 def test_a_child_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*_: object) -> dict[str, str]:
+        radar_checks._output("cpu", tmp_path, "-S", "-c", "import time; time.sleep(3600)")
+        return {}
+
     monkeypatch.setattr(radar_checks, "LIMIT", 1)
-    assert "not finished" in radar_checks._output(
-        "cpu", tmp_path, "-S", "-c", "import time; time.sleep(3600)"
-    )
+    monkeypatch.setitem(radar_checks.CHECKS, "bridge", hang)
+    assert list(radar_checks.run("bridge", "cpu", tmp_path / "tree", tmp_path)) == ["it hangs"]
 
 
 def test_a_commit_that_is_not_there_is_a_problem_in_four_parts(upstream: Upstream) -> None:
@@ -246,7 +263,7 @@ def test_the_page_says_which_known_break_was_not_found() -> None:
     known: list[dict[str, Any]] = workspace.read_toml(ROOT / radar.KNOWN)["known"]
     commit = Target(known[0]["commit"] + "0" * 31, "2026-03-02 a title", "")
     found = [Finding("served", f"cpu {known[0]['finds']}", "said")]
-    text = radar.page([(commit, found)], known, "Figures.")
+    text = radar.page({commit: found}, known, "Figures.")
     assert f"| {known[0]['what']} | {known[0]['commit']} | `cpu {known[0]['finds']}` |" in text
     assert text.count("**no**") == len(known) - 1
     assert "- served: `cpu amp`: said" in text
