@@ -68,7 +68,7 @@ def test_every_job_ends_and_waits_for_jobs_that_exist(file: Path) -> None:
 def test_nothing_is_published_before_it_is_checked_built_and_tried() -> None:
     release = jobs(ROOT / ".github/workflows/release.yml")
     assert release["publish"]["environment"] == "pypi"
-    assert set(release["publish"]["needs"]) == {"build", "smoke", "tox"}
+    assert set(release["publish"]["needs"]) == {"build", "native", "smoke", "tox"}
     (tested,) = [step["run"] for step in release["tox"]["steps"] if step.get("run", "").startswith("tox")]
     assert tested == 'tox run -e "${PACKAGE#accel-}"'
     steps = [step.get("run", "") for step in release["build"]["steps"]]
@@ -81,6 +81,31 @@ def test_nothing_is_published_before_it_is_checked_built_and_tried() -> None:
         "check-wheel-contents dist",
     ]
     assert [name for step in steps for name in wanted if name in step and "pip" not in step] == wanted
+
+
+@pytest.mark.more
+@pytest.mark.parametrize(
+    ("package", "platform", "count"),
+    [
+        ("accel-cpu", "linux", 2),
+        ("accel-ops", "linux", 2),
+        ("accel-ops", "macos", 1),
+        ("accel-sim", "linux", 8),
+    ],
+)
+def test_cibuildwheel_knows_what_to_build(package: str, platform: str, count: int) -> None:
+    pytest.importorskip("cibuildwheel", reason="not run: requirements-dev.txt is newer than this environment")
+    archs = {"linux": "x86_64,aarch64", "macos": "arm64"}[platform]
+    command = [sys.executable, "-m", "cibuildwheel", "--print-build-identifiers", "--platform", platform]
+    done = subprocess.run(
+        [*command, "--archs", archs, f"packages/{package}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.split()) == count, done.stdout
 
 
 def test_zizmor_finds_nothing_in_workflows_and_actions() -> None:

@@ -11,14 +11,17 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 PACKAGE = Path(__file__).parents[1]
 SHARED = PACKAGE.parents[1] / "shared"
 
 
-def build(source: Path, out: Path, target: str) -> Path:
+def build(source: Path, out: Path, target: str, **variables: str) -> Path:
     """Build with the package's own back end."""
     command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(out)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=300)
+    environment = {**os.environ, **variables}
+    subprocess.run(command, cwd=source, env=environment, check=True, capture_output=True, timeout=300)
     (built,) = out.glob("*.whl" if target == "wheel" else "*.tar.gz")
     return built
 
@@ -41,3 +44,25 @@ def test_wheel_from_the_sdist_has_its_data_and_makes_a_device(tmp_path: Path) ->
         capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
     assert done.stdout.split() == [str(tmp_path / "site/accel_sim/__init__.py"), "2"]
+
+
+@pytest.mark.more
+def test_wheel_with_libraries_needs_no_compiler_and_is_for_this_python(tmp_path: Path) -> None:
+    libraries = tmp_path / "libraries"
+    subprocess.run([sys.executable, "-m", "accel_sim.build", str(libraries)], check=True, timeout=600)
+    wheel = build(PACKAGE, tmp_path / "wheel", "wheel", ACCEL_SIM_LIBRARIES=str(libraries))
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    assert wheel.name.split("-")[2:4] == [python, python]
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path / "site")
+    own = {"PYTHONPATH": "site", "ACCEL_CACHE_DIR": "cache"}
+    environment = {**os.environ, "CXX": "no-compiler", **{key: str(tmp_path / own[key]) for key in own}}
+    program = "import torch, torch_npu; print(torch.ones(3, device='npu').sum().item())"
+    command = [sys.executable, "-m", "accel_core.cli", "sim", "npu", "--", sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.split() == ["3.0"], done.stderr
+    # One of another build of torch does not load: it is as if there were none.
+    (library,) = (tmp_path / "site").rglob("*.so")
+    library.write_bytes(b"not a library")
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    assert "no C++ compiler 'no-compiler' on PATH" in done.stderr
