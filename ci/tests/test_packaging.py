@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import copier
+import jinja2
 import pytest
+import yaml
+from packaging.requirements import Requirement
 
 from accel_core.vendor import core_requirement
 from ci import release_check, workspace
@@ -102,6 +105,35 @@ def test_an_sdist_carries_no_tests(package: Package) -> None:
     included = tool["hatch"]["build"]["targets"]["sdist"]["include"]
     assert "/src" in included
     assert not [path for path in included if "test" in path]
+
+
+@every_package
+def test_the_recipe_for_conda_says_what_the_package_says(package: Package) -> None:
+    recipe = ROOT / "recipe"
+
+    def file_data(path: str, *, from_recipe_dir: bool) -> dict[str, Any]:
+        return workspace.read_toml(recipe / path)
+
+    def file_regex(*, load_file: str, regex_pattern: str, from_recipe_dir: bool) -> re.Match[str] | None:
+        return re.search(regex_pattern, (recipe / load_file).read_text(encoding="utf-8"))
+
+    # What conda-build gives a recipe; no release of it or of conda-smithy's linter is on Python's index.
+    text = jinja2.Template((recipe / "meta.yaml").read_text(encoding="utf-8")).render(
+        environ={"ACCEL_PACKAGE": package.name}, PYTHON="python", load_file_data=file_data,
+        load_file_regex=file_regex, compiler="{}_compiler".format, stdlib="{}_stdlib".format,
+    )  # fmt: skip
+    rendered = yaml.safe_load(text)
+    assert rendered["package"] == {"name": package.name, "version": str(package.version)}
+    python, *run = rendered["requirements"]["run"]
+    assert python == f"python {package.project['requires-python']}"
+    # conda's name of torch is pytorch.
+    assert {Requirement(each.replace("pytorch", "torch")) for each in run} == {*package.requires}
+    assert rendered["about"]["summary"] == package.project["description"]
+    assert (ROOT / rendered["about"]["license_file"]).is_file()
+    has_library = (ROOT / package.folder / "csrc").is_dir() and package.name in ("accel-cpu", "accel-ops")
+    assert ("noarch" not in rendered["build"]) == has_library
+    commands = [line.partition(" =")[0] for line in rendered["build"].get("entry_points", [])]
+    assert commands == [*package.project.get("scripts", {})]
 
 
 #: What a package in a repository of its own has, and this repository has once for all; and what one may leave out.
