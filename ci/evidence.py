@@ -153,8 +153,8 @@ def _counted(
 def _of_programs(root: Path, results: Iterable[Results]) -> Iterator[Cell]:
     kept = json.loads((root / PROGRAMS).read_text(encoding="utf-8"))
     rows = {row["program"]: row for row in kept["rows"]}
-    about = workspace.read_toml(root / TESTS)["programs"]
-    recorded, versions = f"{about['date']}, {about['commit']}", _versions(kept["circumstances"])
+    about = kept["circumstances"]
+    recorded, versions = f"{about['date']}, {about['commit']}", _versions(about)
     for feature, programs in _PROGRAMS.items():
         for result in results:
             answers = [rows[program].get(result.key, "") for program in programs] if rows else []

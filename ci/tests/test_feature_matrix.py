@@ -39,8 +39,10 @@ def root(repository: Repository) -> Path:
     repository.package("accel-toy", vendor="toy")
     settings = repository.root / "packages/accel-toy/pyproject.toml"
     settings.write_text(settings.read_text().replace("[project]", '[project]\ndescription = "A toy"', 1))
-    repository.write("docs/results/programs.json", '{"rows": [], "circumstances": {}}')
-    repository.write("ci/evidence.toml", 'shown = []\nprograms = { date = "", commit = "" }\n')
+    repository.write(
+        "docs/results/programs.json", '{"rows": [], "circumstances": {"date": "", "commit": ""}}'
+    )
+    repository.write("ci/evidence.toml", "shown = []\n")
     release = 'release = "0.19.8"\n[builders]\n[faults]\n[earlier]\n'
     repository.write("ci/upstream_ops.toml", release)
     repository.write("README.md", f"# accel\n\n{feature_matrix.BEGIN}\nold\n{feature_matrix.END}\n\nmore\n")
