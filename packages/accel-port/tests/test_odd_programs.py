@@ -121,6 +121,10 @@ def test_names_that_a_module_exports_keep_their_import() -> None:
         "p = torch.cuda.get_device_properties(0) if torch.cuda.is_available() else None",
         "torch.load(f, map_location=lambda s, l: s.cuda() if torch.cuda.is_available() else s)",
         "settings = dict(device_ids=[rank])",
+        "from functools import partial\nfrom torch.nn.parallel import DistributedDataParallel as DDP\nwrap = partial(DDP, device_ids=[0])",
+        "@torch.jit.script\ndef f(x):\n    return x.cuda() if x.is_cuda else x.to('cuda')",
+        "def f(x):\n    return x.to('cuda')\n\n\ng = torch.jit.script(f)",
+        "def f(x, device=None):\n    return x.cuda(device)",
     ],
 )
 def test_what_would_fail_elsewhere_is_left_with_its_condition(code: str, body: Callable[..., str]) -> None:
@@ -134,6 +138,8 @@ def test_what_would_fail_elsewhere_is_left_with_its_condition(code: str, body: C
         ("d = torch.cuda.current_device() if f else torch.device('cpu')", "d = A.current_device_name() if f else torch.device('cpu')"),
         ("self.local = torch.cuda.current_device() if f else -1", "self.local = A.current_device() if f else -1"),
         ("d = 'cpu' if i is None or not torch.cuda.is_available() else f'cuda:{i}'", "d = 'cpu' if i is None or A.device_name() == \"cpu\" else A.device_name(i)"),
+        ("def f(i):\n    torch.cuda.synchronize(f'cuda:{i}')", "def f(i):\n    A.synchronize(i)"),
+        ("auto = torch.cuda.amp.autocast\nwith auto():\n    pass", f"auto = torch.cuda.amp.autocast\nwith torch.autocast(A.device_name(), enabled={ON}):\n    pass"),
         ("torch.device(type='cuda', index=0)", "torch.device(type=A.device_name(), index=0)"),
         ("from torch.nn.parallel import DistributedDataParallel\nDistributedDataParallel(m, device_ids=None)", "from torch.nn.parallel import DistributedDataParallel\nDistributedDataParallel(m, device_ids=None)"),
     ],
@@ -149,3 +155,9 @@ def test_streams_that_may_be_none_are_left_where_with_takes_none() -> None:
 
 def test_aliases_of_each_other_have_no_name() -> None:
     assert not port("import torch\n\n\ndef f():\n    global cuda, b\n    cuda = b\n\n\nb = cuda\n").findings
+
+
+def test_device_by_its_name_where_an_index_is_expected_is_flagged() -> None:
+    (finding,) = port("import torch\n\n\ndef f(device):\n    torch.cuda.synchronize(device)\n").findings
+    assert finding.level is Level.REVIEW
+    assert "index" in finding.message

@@ -164,6 +164,9 @@ def _evaluated_at_import(node: ast.AST, module: Module) -> bool:
     return False
 
 
+_SCRIPTS = words("torch.jit.script torch.jit.script_method")
+
+
 class Context:
     """The module that is ported, for a target, and questions about it."""
 
@@ -184,6 +187,8 @@ class Context:
             "accel_core": re.compile(r"accel_core\."),
         }
         self.is_library = not is_script(module)
+        calls = [n for n in module.nodes if isinstance(n, ast.Call) and self.name(n.func) in _SCRIPTS]
+        self._scripted = {arg.id for call in calls for arg in call.args if isinstance(arg, ast.Name)}
         hard = [node for node in module.nodes if self._needs_cuda(node)]
         self.may_run_on_cpu = not hard
         self.may_be_imported_on_cpu = all(self.calls(node, "torch.device") for node in hard)
@@ -351,6 +356,8 @@ class Context:
         needs = frozenset(name for name, used in self._needs.items() if used.search(written))
         message = message or self.rule.summary
         found = Finding(self.rule.name, level, start, end, message, advice, edits, needs, group)
+        if edits and self._is_scripted(node):
+            return found.left("torch.jit.script does not know the accelerator: rewrite the function by hand")
         if not self._fits_in_its_text(node, edits):
             return found.left("the position inside of the f-string is not certain: rewrite it by hand")
         if "accelerator" in needs and isinstance(node, ast.expr) and _evaluated_at_import(node, self.module):
@@ -396,6 +403,13 @@ class Context:
             before, close = ("", "") if self.stands_alone(call) else ("(", ")")
             after = [Edit(end, end, f" if {condition} else {otherwise}{close}")]
         return self.finding(call, merged([Edit(start, start, before), *edits, *after]))
+
+    def _is_scripted(self, node: ast.AST) -> bool:
+        above = (a for a in self.module.ancestors(node) if isinstance(a, (ast.FunctionDef, ast.ClassDef)))
+        return any(
+            scope.name in self._scripted or any(self.name(d) in _SCRIPTS for d in scope.decorator_list)
+            for scope in above
+        )
 
     def _fits_in_its_text(self, node: ast.AST, edits: tuple[Edit, ...]) -> bool:
         above = (a for a in self.module.ancestors(node) if isinstance(a, ast.JoinedStr))

@@ -8,7 +8,7 @@ import ast
 import re
 from dataclasses import replace
 
-from accel_port.expressions import argument, keyword, named, unseen
+from accel_port.expressions import argument, is_constant, keyword, named, unseen
 from accel_port.kinds import Kind
 from accel_port.rules.base import ANY, Context, Edit, Finding, Found, Level, Rule, merged
 from accel_port.rules.devices import DEVICE_NAME, device_text
@@ -72,7 +72,7 @@ class CudaMethod(Rule, name="cuda-method", levels=ANY):
             return context.finding(node, [*edits, *text.edits(context)])
         if kind is Kind.DEVICE:
             return context.finding(node, edits)
-        if named(given, DEVICE_NAME):
+        if named(given, DEVICE_NAME) and not self._may_be_none(given, context):
             message = "the argument is named as a device: check that it is none"
             return context.finding(node, edits, Level.REVIEW, message=message)
         if kind in (Kind.INDEX, Kind.NONE) or named(given, _INDEX_NAME):
@@ -82,6 +82,12 @@ class CudaMethod(Rule, name="cuda-method", levels=ANY):
             return context.finding(node, edits, None if known else Level.REVIEW, message=message)
         advice = "an index: .to(get_accelerator().device_name(x)); a device: .to(x)"
         return context.report(node, ".cuda(x) with an x that may be an index or a device", advice)
+
+    @staticmethod
+    def _may_be_none(given: ast.expr, context: Context) -> bool:
+        """Return whether a name is None by default: `.cuda(None)` moves to the device, `.to(None)` does not."""
+        bindings = context.module.bindings(given) if isinstance(given, ast.Name) else []
+        return any(is_constant(binding.value, None) for binding in bindings)
 
 
 class IntegerDevice(Rule, name="integer-device", levels=(Level.REVIEW, Level.REPORTED)):

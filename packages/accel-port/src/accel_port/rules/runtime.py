@@ -8,11 +8,11 @@ import ast
 import re
 from collections.abc import Iterable
 
-from accel_port.expressions import argument, device_index, is_cuda_text, words
+from accel_port.expressions import argument, device_index, is_cuda_text, named, words
 from accel_port.kinds import Kind
 from accel_port.rules.base import ANY, Context, Edit, Finding, Found, Level, Rule
 from accel_port.rules.comparisons import branch_is_harmless, launches_kernel
-from accel_port.rules.devices import DEVICE_NAME, takes_device
+from accel_port.rules.devices import DEVICE_NAME, device_text, takes_device
 from accel_port.targets import RAISE_WITHOUT_DEVICE
 
 
@@ -383,11 +383,18 @@ class RuntimeFunction(Rule, name="runtime", levels=ANY):
         mistaken = self._device_as_index(call, name, context)
         if mistaken is not None and not target.is_torch:
             level, message = Level.REVIEW, "a device is given where the accelerator expects an index"
-            if isinstance(mistaken, ast.Constant):
+            given = device_text(mistaken, context)
+            if given is None:
+                known = context.kinds.of(mistaken) is Kind.DEVICE
+                advice = "" if known else "check that it is no device: give the index of one"
+                edits += context.around(mistaken, after=".index") if known else []
+            elif given.index is None:
                 context.done.add(mistaken)
-                edits.append(context.edit(mistaken, device_index(mistaken) or "None"))
+                edits.append(context.edit(mistaken, given.constant or "None"))
             else:
-                edits += context.around(mistaken, after=".index")
+                context.done.add(mistaken)
+                context.opened.update([mistaken] if isinstance(mistaken, ast.JoinedStr) else [])
+                edits += context.around(given.index, outer=mistaken)
         guarded = context.guarded(node)
         if target.is_torch and name in RAISE_WITHOUT_DEVICE and not guarded:
             return context.called_on_device(call, edits, "{}" if name == "memory_stats" else "0")
@@ -411,7 +418,8 @@ class RuntimeFunction(Rule, name="runtime", levels=ANY):
         given = argument(call, "device")
         if given is None or name in ("Stream", "Event", "stream", "manual_seed", "_lazy_call"):
             return None
-        device = context.kinds.of(given) is Kind.DEVICE or is_cuda_text(given)
+        device = context.kinds.of(given) is Kind.DEVICE or device_text(given, context) is not None
+        device = device or (context.kinds.of(given) is Kind.UNKNOWN and named(given, DEVICE_NAME))
         return given if device and name.rpartition(".")[2] != "set_rng_state" else None
 
     @staticmethod

@@ -33,7 +33,7 @@ class Autocast(Rule, name="autocast", levels=ANY):
         match = _AMP.fullmatch(context.name(node))
         if match is None or isinstance(node.ctx, (ast.Store, ast.Del)):
             return None
-        group = self._group(node)
+        group = self._group(node, context)
         if match[1] in ("custom_fwd", "custom_bwd", "autocast") and self._is_decorator(node, context):
             keyword = "" if match[1] == "autocast" else "device_type="
             text = f"{self._function(node, match[1], context)}({keyword}{self._device(node, context)})"
@@ -61,7 +61,7 @@ class Autocast(Rule, name="autocast", levels=ANY):
         else:
             return None
         context.done.add(node.func)
-        return context.finding(node, edits, group=self._group(node.func) if what else "")
+        return context.finding(node, edits, group=self._group(node.func, context) if what else "")
 
     def _own(self, node: ast.Call, name: str, context: Context) -> Found:
         """Port torch.amp's own functions for CUDA, which a scaler is for that names no device."""
@@ -102,7 +102,7 @@ class Autocast(Rule, name="autocast", levels=ANY):
 
     def _mixed(self, node: ast.Call, what: str, context: Context) -> Finding:
         names = self._POSITIONAL[what]
-        group = self._group(node.func)
+        group = self._group(node.func, context)
         if unseen(node) or len(node.args) > len(names):
             context.take(node.func)
             return context.report(node, "arguments that are not seen here", "name them", group)
@@ -126,16 +126,18 @@ class Autocast(Rule, name="autocast", levels=ANY):
         edits.insert(0, context.first_argument(node, first))
         return context.finding(node, edits, level, "pass dtype=" if level else "", message, group)
 
-    @staticmethod
-    def _function(node: ast.AST, what: str, context: Context) -> str:
-        if isinstance(node, ast.Name):
+    def _function(self, node: ast.AST, what: str, context: Context) -> str:
+        if isinstance(node, ast.Name) and self._group(node, context):
             return node.id  # its import becomes torch.amp's
         module = f"{context.target.torch}.amp"
         return f"{context.target.torch}.autocast" if what == "autocast" else f"{module}.{what}"
 
     @staticmethod
-    def _group(node: ast.AST) -> str:
-        return f"name:{node.id}" if isinstance(node, ast.Name) else ""
+    def _group(node: ast.AST, context: Context) -> str:
+        """Return the group of a name that an import brings, empty for another alias."""
+        bindings = context.module.bindings(node) if isinstance(node, ast.Name) else []
+        imported = isinstance(node, ast.Name) and any(b.kind == "import" for b in bindings)
+        return f"name:{node.id}" if imported and isinstance(node, ast.Name) else ""
 
     @staticmethod
     def _is_decorator(node: ast.AST, context: Context) -> bool:
@@ -152,12 +154,9 @@ class DataParallel(Rule, name="data-parallel", levels=(Level.REVIEW, Level.REPOR
         if name in ("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"):
             message = "nn.DataParallel works on CUDA only; elsewhere it does nothing"
             return context.report(node, message, "use DistributedDataParallel: one process for each device")
-        if isinstance(node.func, ast.Name) and node.func.id == "dict" and keyword(node, "device_ids"):
-            return context.report(
-                node, "arguments of DistributedDataParallel, passed on", "leave device_ids out"
-            )
         if called not in ("barrier", "DistributedDataParallel", "DDP"):
-            return None
+            message = "device_ids of DistributedDataParallel, passed on"
+            return context.report(node, message, "leave it out") if keyword(node, "device_ids") else None
         dropped: list[ast.expr | ast.keyword] = [] if called == "barrier" else [*node.args[1:3]]
         words = ("device_ids", "output_device")
         dropped += [k for k in node.keywords if k.arg in words and not is_constant(k.value, None)]
