@@ -76,6 +76,7 @@ bench: $(BIN)/.ready ## the tables in docs/results
 	$(BIN)/python -m benchmarks.launch
 	$(BIN)/python -m benchmarks.simulator
 	$(BIN)/python -m benchmarks.programs
+	$(BIN)/python -m benchmarks.port_programs
 	$(BIN)/python -m benchmarks.aio
 	$(BIN)/python -m benchmarks.device
 

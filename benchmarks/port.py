@@ -34,9 +34,9 @@ _REASONS = (
 
 def main() -> int:
     """Port each checkout with two processes, and write the table."""
-    options = results.parser(__doc__)
-    options.add_argument("checkouts", nargs="+", metavar="OWNER/NAME@COMMIT=FOLDER")
-    options = options.parse_args()
+    parser = results.parser(__doc__)
+    parser.add_argument("checkouts", nargs="+", metavar="OWNER/NAME@COMMIT=FOLDER")
+    options = parser.parse_args()
     rows, missed = [], []
     for checkout in options.checkouts:
         name, _, folder = checkout.partition("=")

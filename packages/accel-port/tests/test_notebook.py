@@ -81,6 +81,27 @@ def test_jupyters_own_lines_are_kept(project: Callable[..., Path]) -> None:
     assert sources[3] == "if True:\n    !ls\n    get_accelerator().synchronize()"
 
 
+@pytest.mark.parametrize("empty", ["", []])
+def test_empty_cell_does_not_hinder_the_others(empty: str | list[str], project: Callable[..., Path]) -> None:
+    after, result = _port(_notebook(empty, "import torch\ntorch.cuda.synchronize()", empty), project)
+    assert not result.failure
+    assert "get_accelerator().synchronize()" in after
+
+
+def test_lines_that_name_what_a_command_prints_and_questions_are_kept(project: Callable[..., Path]) -> None:
+    before = [
+        "import torch\n",
+        "names = !ls cuda\n",
+        "t = %timeit -o f()\n",
+        "torch.cuda??\n",
+        "torch.cuda.synchronize()",
+    ]
+    after, result = _port(_notebook(before), project)
+    assert not result.failure
+    assert all(json.dumps(line)[1:-1] in after for line in before[1:4])
+    assert "get_accelerator().synchronize()" in after
+
+
 def test_cell_that_is_no_python_does_not_hinder_the_others(project: Callable[..., Path]) -> None:
     after, _ = _port(_notebook("this is prose about cuda", "import torch\ntorch.cuda.synchronize()"), project)
     assert "get_accelerator().synchronize()" in after

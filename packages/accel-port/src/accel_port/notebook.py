@@ -10,6 +10,7 @@ import json.scanner
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from accel_port.rules.base import Edit, applied
@@ -53,9 +54,9 @@ class Notebook:
             place = _Place(0, 0, 0, "")
             for line, string in enumerate(strings):
                 between = f",{_space_before(text, strings[line or -1])}" if strings is source else ""
-                *starts, closing = string.offsets()
-                ends = [*starts[1:], closing]
-                self._places += [_Place(*at, closing, between) for at in zip(starts, ends, strict=True)]
+                offsets = string.offsets()
+                closing = offsets[-1]
+                self._places += [_Place(*at, closing, between) for at in pairwise(offsets)]
                 place = _Place(closing, closing, closing, between)
                 code += string.value
             self._places.append(place)  # of the line end between two cells
@@ -115,19 +116,25 @@ class _Decoder(json.JSONDecoder):
         return _String(value, text[start : end - 1], start), end
 
 
+#: `%magic`, `!command`, `names = !command`, `name?`
+_JUPYTER = re.compile(
+    r"^([ \t]*|[ \t]*\w+[\w, \t]*=[ \t]*)([%!?][^\r\n]*)|^([ \t]*)(\w[\w.]*\?\??[ \t]*)$", re.MULTILINE
+)
+
+
 def _masked(code: str) -> str:
     """Return a cell with Jupyter's own lines made comments or statements of the same length."""
     if code.lstrip().startswith("%%"):
         first = code.lstrip().split("\n", 1)[0].split()[0]
         if first not in ("%%time", "%%timeit", "%%capture", "%%prun"):
             return re.sub(r"[^\r\n]", " ", code)
-    return re.sub(r"^([ \t]*)([%!?][^\r\n]*)", _statement, code, flags=re.MULTILINE)
+    return _JUPYTER.sub(_statement, code)
 
 
 def _statement(match: re.Match[str]) -> str:
-    length = len(match[2])
-    text = "pass" if length >= len("pass") else "0"
-    return match[1] + text + " " * (length - len(text))
+    before, line = (match[1], match[2]) if match[2] else (match[3], match[4])
+    text = "0" if "=" in before or len(line) < len("pass") else "pass"
+    return before + text + " " * (len(line) - len(text))
 
 
 def _parses(code: str) -> bool:
