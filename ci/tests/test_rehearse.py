@@ -1,0 +1,67 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The rehearsal of a release: its index hides what is yanked, and a step that fails ends its package alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from packaging.version import Version
+
+from ci import rehearse, workspace
+from ci.problem import Problem
+
+ROOT = Path(__file__).parents[2]
+PORT = workspace.load(ROOT)["accel-port"]
+
+
+def test_a_yanked_release_is_marked_and_the_others_are_not(tmp_path: Path) -> None:
+    files = [tmp_path / f"accel_toy-{name}" for name in ("0.1.0-py3-none-any.whl", "0.1.1.tar.gz")]
+    for file in files:
+        file.write_text(file.name, encoding="utf-8")
+    (tmp_path / "index").mkdir()
+    index = rehearse.Index(tmp_path / "index")
+    index.publish("accel-toy", files)
+    index.yank("accel-toy", Version("0.1.1"))
+    with index.served() as url, urllib.request.urlopen(f"{url}accel-toy/") as page:
+        lines = [line for line in page.read().decode().splitlines() if "sha256=" in line]
+    assert ["data-yanked" in line for line in lines] == [False, True]
+
+
+def test_a_step_that_fails_ends_the_steps_of_its_package_and_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+
+    def build(*_: object) -> str:
+        raise Problem(what="two builds differ", found="a", expected="b", do="c")
+
+    act: Any = SimpleNamespace(
+        tag=lambda *_: done.append("tag") or "tagged", build=build, publish=lambda *_: done.append("publish")
+    )
+    results = rehearse.rehearse(act, PORT, trial=True)
+    assert done == ["tag"]
+    assert results["tag"] == "tagged"
+    assert results["build twice"].startswith("failed: two builds differ")
+    page = rehearse.page({"accel-port": results})
+    assert "| accel-port | tagged | failed: two builds differ | — |" in page
+
+
+@pytest.mark.slow
+def test_a_release_of_a_package_is_rehearsed_from_the_changelog_to_the_roll_back(tmp_path: Path) -> None:
+    for module in ("check_wheel_contents", "cyclonedx", "uv"):
+        pytest.importorskip(module, reason="not run: requirements-dev.txt is newer than this environment")
+    command = [sys.executable, "-m", "ci.rehearse", "accel-port", "--keep", str(tmp_path / "kept")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps = [*rehearse.RELEASE, *rehearse.TRIAL[:-1]]
+    assert [step for step in steps if f"accel-port: {step}: " not in done.stdout] == []
+    changelog = tmp_path / "kept/clone/packages/accel-port/CHANGELOG.md"
+    first = f"## {PORT.version} ("
+    assert first in changelog.read_text(encoding="utf-8")
