@@ -183,7 +183,7 @@ class Rehearsal:
         own = [each["reason"] for each in json.loads(said)["candidates"] if each["package"] == package.name]
         named = CORE in conflict and any("interface" in reason for reason in own)
         _expect(
-            bool(named),
+            named,
             f"an unfit core is not named for {package.name}",
             f"{own} {conflict}",
             "its interface",

@@ -42,9 +42,11 @@ def test_a_step_that_fails_ends_the_steps_of_its_package_and_says_why(
     def build(*_: object) -> str:
         raise Problem(what="two builds differ", found="a", expected="b", do="c")
 
-    act: Any = SimpleNamespace(
-        tag=lambda *_: done.append("tag") or "tagged", build=build, publish=lambda *_: done.append("publish")
-    )
+    def tag(*_: object) -> str:
+        done.append("tag")
+        return "tagged"
+
+    act: Any = SimpleNamespace(tag=tag, build=build, publish=lambda *_: done.append("publish"))
     results = rehearse.rehearse(act, PORT, trial=True)
     assert done == ["tag"]
     assert results["tag"] == "tagged"
