@@ -89,6 +89,16 @@ def test_report_is_written(suffix: str, project: Callable[..., Path], tmp_path: 
         assert (region["startLine"], region["startColumn"]) == (3, 7)
 
 
+def test_places_in_sarif_are_uris(tmp_path: Path) -> None:
+    (tmp_path / "my é.py").write_text(CUDA)
+    main([str(tmp_path), "--report", str(tmp_path / "r.sarif")])
+    (run,) = json.loads((tmp_path / "r.sarif").read_text())["runs"]
+    places = [
+        result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for result in run["results"]
+    ]
+    assert [place.rpartition("/")[2] for place in places] == ["my%20%C3%A9.py"]
+
+
 def test_report_of_another_format_is_refused_before_anything_is_done(
     project: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

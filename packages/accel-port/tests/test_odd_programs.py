@@ -157,6 +157,10 @@ def test_aliases_of_each_other_have_no_name() -> None:
     assert not port("import torch\n\n\ndef f():\n    global cuda, b\n    cuda = b\n\n\nb = cuda\n").findings
 
 
+def test_device_ids_of_other_libraries_are_not_reported() -> None:
+    assert not port("import torch\n\nrequest = docker.DeviceRequest(device_ids=['0'])\n").findings
+
+
 def test_device_by_its_name_where_an_index_is_expected_is_flagged() -> None:
     (finding,) = port("import torch\n\n\ndef f(device):\n    torch.cuda.synchronize(device)\n").findings
     assert finding.level is Level.REVIEW

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from accel_port.__about__ import __version__
 from accel_port.errors import PortError
@@ -158,7 +159,7 @@ def as_sarif(results: list[FileResult]) -> str:
 def _location(row: Row) -> dict[str, Any]:
     start = {"startLine": row.line, "startColumn": row.column}
     region = start | {"endLine": row.end_line, "endColumn": row.end_column}
-    return {"artifactLocation": {"uri": Path(row.path).as_posix()}, "region": region}
+    return {"artifactLocation": {"uri": quote(Path(row.path).as_posix())}, "region": region}
 
 
 FORMATS = {".md": as_markdown, ".json": as_json, ".sarif": as_sarif}

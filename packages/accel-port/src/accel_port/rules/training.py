@@ -155,8 +155,13 @@ class DataParallel(Rule, name="data-parallel", levels=(Level.REVIEW, Level.REPOR
             message = "nn.DataParallel works on CUDA only; elsewhere it does nothing"
             return context.report(node, message, "use DistributedDataParallel: one process for each device")
         if called not in ("barrier", "DistributedDataParallel", "DDP"):
-            message = "device_ids of DistributedDataParallel, passed on"
-            return context.report(node, message, "leave it out") if keyword(node, "device_ids") else None
+            wraps = called == "partial" and context.name(node.args[0] if node.args else None).startswith(
+                "torch."
+            )
+            settings = isinstance(node.func, ast.Name) and node.func.id == "dict"
+            if not keyword(node, "device_ids") or not (wraps or settings):
+                return None
+            return context.report(node, "device_ids of DistributedDataParallel, passed on", "leave it out")
         dropped: list[ast.expr | ast.keyword] = [] if called == "barrier" else [*node.args[1:3]]
         words = ("device_ids", "output_device")
         dropped += [k for k in node.keywords if k.arg in words and not is_constant(k.value, None)]
