@@ -222,3 +222,21 @@ def test_every_test_that_the_security_page_names_exists() -> None:
     assert named
     for file, name in named:
         assert f"def {name}(" in (ROOT / "packages" / file).read_text(encoding="utf-8"), f"{file}::{name}"
+
+
+#: What each hardware page has, whatever else it has.
+TEMPLATE = {"What it needs", "Install", "Verify", "Run", "Variables", "Ops", "What was run"}
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs/vendors").glob("[a-z]*.md")), ids=lambda path: path.stem
+)
+def test_a_hardware_page_has_what_the_others_have(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert set(headings) >= TEMPLATE
+    assert headings[-1] == "What was run"
+    install = text.partition("## Install")[2].partition("\n## ")[0]
+    assert f"./packages/accel-{page.stem}" in install
+    assert "accel doctor" in install
+    assert f"DS_ACCELERATOR={page.stem}" in text or f"`{page.stem}`" in text
