@@ -241,10 +241,13 @@ class Radar:
             return (item in self.fails(check, device, name)) is (item in new)
 
         for item in sorted(old.keys() ^ new.keys()):
-            where = f"{order[0]}..{order[-1]}"
+            where, before = f"{order[0]}..{order[-1]}", old
             if bisect:
                 where = first(order, functools.partial(as_at_the_end, item))
-            level, says = ("breaks", new[item]) if item in new else ("served", f"mended; it was: {old[item]}")
+                before = self.fails(check, device, order[order.index(where) - 1])
+            level, says = (
+                ("breaks", new[item]) if item in new else ("served", f"mended; it was: {before[item]}")
+            )
             yield where, Finding(level, f"{check} on {device}: {item}", " ".join(says.split())[:300])
 
 

@@ -203,7 +203,7 @@ def bridge(device: str) -> Failures:
         "accel_core has the same": accelerator is api.get_accelerator(),
         "DeepSpeed takes it for its own": isinstance(accelerator, deepspeed.accelerator.DeepSpeedAccelerator),
     }
-    return {what: f"it is {accelerator}" for what, held in holds.items() if not held}
+    return {what: f"it is a {type(accelerator).__name__}" for what, held in holds.items() if not held}
 
 
 def faults(_: str) -> Failures:
