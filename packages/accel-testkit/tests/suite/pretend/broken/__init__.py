@@ -8,6 +8,7 @@ Other checks may notice it too: many are made by rule for every method, and most
 from __future__ import annotations
 
 import pkgutil
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -101,11 +102,13 @@ VARIANTS: dict[str, Variant] = {}
 
 
 def breaks(*fails: str, started: str = "", name: str = "") -> Callable[[Any], Any]:
-    """Register a broken class, or a function that breaks the site of a run."""
+    """Register a broken class, or a function that breaks the site of a run. A string may have several ids of checks."""
+    ids = tuple(one for text in fails for one in re.findall(r"\*|\w+\.\w+(?:\[[^]]*\])?", text))
+    assert " ".join(ids) == " ".join(fails), f"{fails} are not ids of checks"
 
     def register(thing: Any) -> Any:
         kind, patch = (thing, None) if isinstance(thing, type) else (None, thing)
-        variant = Variant(name or thing.__name__, fails, kind, patch, started)
+        variant = Variant(name or thing.__name__, ids, kind, patch, started)
         assert variant.name not in VARIANTS, f"two variants are called {variant.name}"
         VARIANTS[variant.name] = variant
         return thing

@@ -14,7 +14,7 @@ from accel_good.streams import Stream
 from accel_good.traits import TRAITS
 
 from accel_core.vendor import Trait
-from broken import Site, breaks
+from broken import Site, breaks, broken
 
 _REASON = "nobody has tried this out on the device"
 
@@ -64,12 +64,9 @@ def change_of_the_environment_is_declared(site: Site, monkeypatch: pytest.Monkey
 
 @breaks(
     "device_index.index_of_the_only_device_is_accepted[memory_allocated]",
-    "traits.declared_feature_is_missing",
-    "device_index.index_of_the_only_device_is_accepted",
-    "device_index.index_of_no_device_is_treated_alike",
-    "device.device_without_an_index_is_the_type",
-    "memory.asking_leaves_the_cache",
-    "answers.answer_has_its_type[memory_allocated]",
+    "traits.declared_feature_is_missing device_index.index_of_the_only_device_is_accepted",
+    "device_index.index_of_no_device_is_treated_alike device.device_without_an_index_is_the_type",
+    "memory.asking_leaves_the_cache answers.answer_has_its_type[memory_allocated]",
 )
 class OnlyDeviceRefusesItsIndex(_declares("indexed_devices")):  # type: ignore[misc]
     def device(self, device_index: int | None = None) -> torch.device:
@@ -81,7 +78,7 @@ class OnlyDeviceRefusesItsIndex(_declares("indexed_devices")):  # type: ignore[m
         return super().memory_allocated()  # type: ignore[no-any-return]
 
 
-@breaks("streams.context_without_a_stream_or_graph", "streams.lazy_call_calls")
+@breaks("streams.context_without_a_stream_or_graph streams.lazy_call_calls")
 class ErrorsAreSwallowed(GOOD_Accelerator):
     def stream(self, stream: Any) -> AbstractContextManager[Any]:
         return suppress(KeyError) if stream is None else super().stream(stream)
@@ -91,13 +88,14 @@ class ErrorsAreSwallowed(GOOD_Accelerator):
             return callback()
 
 
-@breaks(
+broken(
+    "ZeroIsNoIndex",
     "device_index.index_chooses_the_device[memory_allocated]",
     "device_index.device_as_an_index_is_that_device[memory_allocated]",
+    memory_allocated=lambda self, device_index=None: GOOD_Accelerator.memory_allocated(
+        self, 0 if isinstance(device_index, str) else device_index or None
+    ),
 )
-class ZeroIsNoIndex(GOOD_Accelerator):
-    def memory_allocated(self, device_index: Any = None) -> int:
-        return super().memory_allocated(0 if isinstance(device_index, str) else device_index or None)
 
 
 @breaks("device_index.no_index_is_the_current_device[current_stream]")
@@ -107,44 +105,45 @@ class NoIndexIsZero(GOOD_Accelerator):
         return stream
 
 
-@breaks(
+broken(
+    "AnyIndexIsTaken",
     "device_index.index_without_a_device_is_refused[memory_reserved]",
     "device_index.index_without_a_device_is_refused[memory_cached]",
     "device_index.device_as_an_index_is_that_device[memory_cached]",
     "device_index.device_as_an_index_is_that_device[memory_reserved]",
+    memory_reserved=lambda self, device_index=None: GOOD_Accelerator.memory_reserved(
+        self, None if device_index not in (0, 1) else device_index
+    ),
 )
-class AnyIndexIsTaken(GOOD_Accelerator):
-    def memory_reserved(self, device_index: int | None = None) -> int:
-        return super().memory_reserved(None if device_index not in (0, 1) else device_index)
-
-
-@breaks("device_index.reset_reaches_one_device[reset_max_memory_allocated-none]")
-class ResetWithoutAnIndexIsOfDevice0(GOOD_Accelerator):
-    def reset_max_memory_allocated(self, device_index: int | None = None) -> None:
-        super().reset_max_memory_allocated(device_index or 0)
-
-
-@breaks(
+broken(
+    "ResetWithoutAnIndexIsOfDevice0",
+    "device_index.reset_reaches_one_device[reset_max_memory_allocated-none]",
+    reset_max_memory_allocated=lambda self, device_index=None: GOOD_Accelerator.reset_max_memory_allocated(
+        self, device_index or 0
+    ),
+)
+broken(
+    "StatesAreSwapped",
     "device_index.index_without_a_device_is_refused[set_rng_state]",
-    "device_index.state_is_restored_on_one_device[0]",
-    "device_index.state_is_restored_on_one_device[none]",
+    "device_index.state_is_restored_on_one_device[0] device_index.state_is_restored_on_one_device[none]",
     "random.restored_state_repeats_the_numbers",
+    set_rng_state=lambda self, new_state, device_index=None: GOOD_Accelerator.set_rng_state(
+        self, new_state, 1 if device_index is not None else 0
+    ),
 )
-class StatesAreSwapped(GOOD_Accelerator):
-    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
-        super().set_rng_state(new_state, 1 if device_index is not None else 0)
-
-
-@breaks("device.answer_is_of_the_current_device[initial_seed]")
-class SeedIsTheFirstDevices(GOOD_Accelerator):
-    def initial_seed(self) -> int:
-        return self.default_generator(0).initial_seed()
-
-
-@breaks("device.constructor_uses_the_current_device[LongTensor]")
-class TensorIsDeniedOnDevice1(GOOD_Accelerator):
-    def on_accelerator(self, tensor: torch.Tensor) -> bool:
-        return super().on_accelerator(tensor) and (self.current_device() == 0 or tensor.dtype != torch.int64)
+broken(
+    "SeedIsTheFirstDevices",
+    "device.answer_is_of_the_current_device[initial_seed]",
+    initial_seed=lambda self: self.default_generator(0).initial_seed(),
+)
+broken(
+    "TensorIsDeniedOnDevice1",
+    "device.constructor_uses_the_current_device[LongTensor]",
+    on_accelerator=lambda self, tensor: (
+        GOOD_Accelerator.on_accelerator(self, tensor)
+        and (self.current_device() == 0 or tensor.dtype != torch.int64)
+    ),
+)
 
 
 @breaks("device.current_device_stays[total_memory]")
@@ -155,19 +154,21 @@ class AskingChoosesTheDevice(GOOD_Accelerator):
         return super().total_memory()
 
 
-@breaks(
+broken(
+    "DeviceObjectsAreDevice0",
     "device.device_that_is_set_gets_the_tensors[by device-here]",
     "device.device_that_is_set_gets_the_tensors[by device-in a thread]",
+    set_device=lambda self, device_index: GOOD_Accelerator.set_device(
+        self, 0 if isinstance(device_index, torch.device) else device_index
+    ),
 )
-class DeviceObjectsAreDevice0(GOOD_Accelerator):
-    def set_device(self, device_index: Any) -> None:
-        super().set_device(0 if isinstance(device_index, torch.device) else device_index)
-
-
-@breaks("device.set_device_with_no_device_changes_nothing[None]")
-class NoDeviceIsDevice0(GOOD_Accelerator):
-    def set_device(self, device_index: Any) -> None:
-        super().set_device(0 if device_index is None else device_index)
+broken(
+    "NoDeviceIsDevice0",
+    "device.set_device_with_no_device_changes_nothing[None]",
+    set_device=lambda self, device_index: GOOD_Accelerator.set_device(
+        self, 0 if device_index is None else device_index
+    ),
+)
 
 
 @breaks("device.each_thread_has_its_current_device")
@@ -184,10 +185,8 @@ class ThreadsShareTheCurrentDevice(GOOD_Accelerator):
 
 
 @breaks(
-    "answers.answer_stays[memory_stats]",
-    "answers.answer_is_the_caller_s_own[memory_stats]",
-    "memory.statistics_agree_with_the_figures",
-    "memory.statistics_of_each_device_have_the_same_keys",
+    "answers.answer_stays[memory_stats] answers.answer_is_the_caller_s_own[memory_stats]",
+    "memory.statistics_agree_with_the_figures memory.statistics_of_each_device_have_the_same_keys",
 )
 class StatsAreEmptyAtFirst(GOOD_Accelerator):
     asked = 0
@@ -210,10 +209,7 @@ class VersionIsTheFirstObjects(GOOD_Accelerator):
         return (1, self.version)
 
 
-@breaks(
-    "answers.answer_is_the_caller_s_own[export_envs]",
-    "environment.exports_have_what_ranks_need",
-)
+@breaks("answers.answer_is_the_caller_s_own[export_envs] environment.exports_have_what_ranks_need")
 class ExportsAreItsOwnList(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
@@ -223,28 +219,23 @@ class ExportsAreItsOwnList(GOOD_Accelerator):
         return self.exported
 
 
-@breaks("answers.synchronized_device_has_no_streams", "answers.events_time_where_there_are_events")
-class QueuedWorkIsTimedOnTheHost(GOOD_Accelerator):
-    def is_synchronized_device(self) -> bool:
-        return False
-
-    def use_host_timers(self) -> bool:
-        return True
-
-
-@breaks(
+broken(
+    "QueuedWorkIsTimedOnTheHost",
+    "answers.synchronized_device_has_no_streams answers.events_time_where_there_are_events",
+    is_synchronized_device=lambda self: False,
+    use_host_timers=lambda self: True,
+)
+broken(
+    "NothingIsOrderedThoughSynchronized",
     "answers.runtime_that_waits_for_memory_orders_its_use",
     "answers.synchronized_device_leaves_nothing_to_do[resolves_data_dependency]",
+    resolves_data_dependency=lambda self: False,
 )
-class NothingIsOrderedThoughSynchronized(GOOD_Accelerator):
-    def resolves_data_dependency(self) -> bool:
-        return False
-
-
-@breaks("answers.version_of_the_collectives_is_a_version")
-class VersionIsText(GOOD_Accelerator):
-    def communication_backend_version(self) -> Any:
-        return "2.21.5"
+broken(
+    "VersionIsText",
+    "answers.version_of_the_collectives_is_a_version",
+    communication_backend_version=lambda self: "2.21.5",
+)
 
 
 @breaks(
@@ -258,8 +249,8 @@ class BackendIsSetBeforeItIsChecked(GOOD_Accelerator):
             raise ValueError(backend)
 
 
-@breaks("tensors.constructor_takes_data[DoubleTensor]")
-class DoublesAreRounded(GOOD_Accelerator):
-    @property
-    def DoubleTensor(self) -> Any:
-        return lambda data: torch.tensor(data, dtype=torch.float32).double()
+broken(
+    "DoublesAreRounded",
+    "tensors.constructor_takes_data[DoubleTensor]",
+    DoubleTensor=property(lambda self: lambda data: torch.tensor(data, dtype=torch.float32).double()),
+)

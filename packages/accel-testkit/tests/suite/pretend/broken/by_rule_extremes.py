@@ -177,8 +177,6 @@ register_calls(
     "QuantizerBuilder", "SumsHideOverflows", "op_quantizer_extremes.sums_pass_overflows_on",
     quantized_reduction=_without_overflows,
 )  # fmt: skip
-
-
 register_calls(
     "QuantizerBuilder", "BrainFloatsAreReadAsHalf", "op_quantizer_extremes.numbers_of_bfloat16_keep_their_range",
     quantize=_through_half,

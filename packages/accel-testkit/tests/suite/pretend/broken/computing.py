@@ -15,7 +15,7 @@ import pytest
 import torch
 from accel_good.accelerator import GOOD_Accelerator
 
-from broken import Site, answers, breaks
+from broken import Site, answers, breaks, broken
 
 for _question in (
     "is_bf16_supported",
@@ -30,32 +30,26 @@ answers({"is_fp64_supported": False}, "tensors.double_precision_computes")
 answers(
     {"supported_dtypes": (torch.float32, torch.float16, torch.bfloat16)}, "tensors.list_begins_with_float32"
 )
-
-
-@breaks("tensors.list_begins_with_float32")
-class ListBeginsWithHalf(GOOD_Accelerator):
-    def supported_dtypes(self) -> list[torch.dtype]:
-        return super().supported_dtypes()[::-1]
-
-
-@breaks("tensors.list_agrees_with_the_answers[bf16]")
-class ListForgetsBfloat16(GOOD_Accelerator):
-    def supported_dtypes(self) -> list[torch.dtype]:
-        return [torch.float32, torch.float16]
-
-
-@breaks("tensors.list_agrees_with_the_answers[fp16]")
-class ListForgetsFloat16(GOOD_Accelerator):
-    def supported_dtypes(self) -> list[torch.dtype]:
-        return [torch.float32, torch.bfloat16]
-
-
-@breaks(
-    "tensors.listed_types_compute", "tensors.copies_keep_the_values", "tensors.listed_types_are_trained_in"
+broken(
+    "ListBeginsWithHalf",
+    "tensors.list_begins_with_float32",
+    supported_dtypes=lambda self: GOOD_Accelerator.supported_dtypes(self)[::-1],
 )
-class ListHasATypeThatHoldsNothing(GOOD_Accelerator):
-    def supported_dtypes(self) -> list[torch.dtype]:
-        return [*super().supported_dtypes(), torch.float4_e2m1fn_x2]
+broken(
+    "ListForgetsBfloat16",
+    "tensors.list_agrees_with_the_answers[bf16]",
+    supported_dtypes=lambda self: [torch.float32, torch.float16],
+)
+broken(
+    "ListForgetsFloat16",
+    "tensors.list_agrees_with_the_answers[fp16]",
+    supported_dtypes=lambda self: [torch.float32, torch.bfloat16],
+)
+broken(
+    "ListHasATypeThatHoldsNothing",
+    "tensors.listed_types_compute tensors.copies_keep_the_values tensors.listed_types_are_trained_in",
+    supported_dtypes=lambda self: [*GOOD_Accelerator.supported_dtypes(self), torch.float4_e2m1fn_x2],
+)
 
 
 @breaks("tensors.triton_is_answered_without_it")
@@ -65,76 +59,48 @@ class TritonIsImportedToAnswer(GOOD_Accelerator):
         return False
 
 
-@breaks(
-    "graphs.capture_ends_with_an_exception",
-    "graphs.replay_uses_new_data",
-    "graphs.replay_runs_the_work_once",
+broken(
+    "ReplayDoesNothing",
+    "graphs.capture_ends_with_an_exception graphs.replay_uses_new_data graphs.replay_runs_the_work_once",
+    replay_graph=lambda self, graph: None,
 )
-class ReplayDoesNothing(GOOD_Accelerator):
-    def replay_graph(self, graph: Any) -> None:
-        pass
-
-
-@breaks(
+broken(
+    "CaptureRecordsNothing",
+    "graphs.capture_is_on_its_stream_and_pool graphs.capture_ends_with_an_exception",
+    "graphs.replay_uses_new_data graphs.replay_runs_the_work_once graphs.no_graph_captures_nothing",
+    capture_to_graph=lambda self, graph, pool=None, stream=None: GOOD_Accelerator.capture_to_graph(
+        self, GOOD_Accelerator.create_graph(self)
+    ),
+)
+broken(
+    "CaptureForgetsItsStream",
     "graphs.capture_is_on_its_stream_and_pool",
-    "graphs.capture_ends_with_an_exception",
-    "graphs.replay_uses_new_data",
-    "graphs.replay_runs_the_work_once",
+    capture_to_graph=lambda self, graph, pool=None, stream=None: GOOD_Accelerator.capture_to_graph(
+        self, graph, pool
+    ),
+)
+broken(
+    "CaptureForgetsItsPool",
+    "graphs.capture_is_on_its_stream_and_pool",
+    capture_to_graph=lambda self, graph, pool=None, stream=None: GOOD_Accelerator.capture_to_graph(
+        self, graph, None, stream
+    ),
+)
+broken("CaptureIsNotNoticed", "graphs.capture_can_be_noticed", is_current_stream_capturing=lambda self: False)
+broken(
+    "CaptureIsAFunction",
+    "graphs.capture_is_on_its_stream_and_pool graphs.capture_can_be_noticed",
+    "graphs.code_in_a_capture_is_usable_after_a_replay graphs.replay_uses_new_data",
+    "graphs.capture_ends_with_an_exception graphs.replay_runs_the_work_once",
     "graphs.no_graph_captures_nothing",
+    capture_to_graph=lambda self, graph, pool=None, stream=None: partial(nullcontext, graph),
 )
-class CaptureRecordsNothing(GOOD_Accelerator):
-    def capture_to_graph(
-        self, graph: Any, pool: Any = None, stream: Any = None
-    ) -> AbstractContextManager[Any]:
-        return super().capture_to_graph(super().create_graph())
-
-
-@breaks("graphs.capture_is_on_its_stream_and_pool")
-class CaptureForgetsItsStream(GOOD_Accelerator):
-    def capture_to_graph(
-        self, graph: Any, pool: Any = None, stream: Any = None
-    ) -> AbstractContextManager[Any]:
-        return super().capture_to_graph(graph, pool)
-
-
-@breaks("graphs.capture_is_on_its_stream_and_pool")
-class CaptureForgetsItsPool(GOOD_Accelerator):
-    def capture_to_graph(
-        self, graph: Any, pool: Any = None, stream: Any = None
-    ) -> AbstractContextManager[Any]:
-        return super().capture_to_graph(graph, None, stream)
-
-
-@breaks("graphs.capture_can_be_noticed")
-class CaptureIsNotNoticed(GOOD_Accelerator):
-    def is_current_stream_capturing(self) -> bool:
-        return False
-
-
-@breaks(
-    "graphs.capture_is_on_its_stream_and_pool",
-    "graphs.capture_can_be_noticed",
-    "graphs.code_in_a_capture_is_usable_after_a_replay",
-    "graphs.replay_uses_new_data",
-    "graphs.capture_ends_with_an_exception",
-    "graphs.replay_runs_the_work_once",
-    "graphs.no_graph_captures_nothing",
+broken(
+    "GraphIsMissingUndeclared",
+    "graphs.capture_is_on_its_stream_and_pool graphs.capture_can_be_noticed graphs.replay_uses_new_data",
+    "graphs.capture_ends_with_an_exception graphs.replay_runs_the_work_once",
+    create_graph=lambda self: None,
 )
-class CaptureIsAFunction(GOOD_Accelerator):
-    def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Any:
-        return partial(nullcontext, graph)
-
-
-@breaks(
-    "graphs.capture_is_on_its_stream_and_pool",
-    "graphs.capture_can_be_noticed",
-    "graphs.replay_uses_new_data",
-    "graphs.capture_ends_with_an_exception",
-    "graphs.replay_runs_the_work_once",
-)
-class GraphIsMissingUndeclared(GOOD_Accelerator):
-    def create_graph(self) -> Any:
-        return None
 
 
 @breaks("graphs.replay_uses_new_data")
@@ -154,18 +120,14 @@ class ReplayRunsTheWorkTwice(GOOD_Accelerator):
         super().replay_graph(graph)
 
 
-@breaks(
-    "graphs.replay_uses_new_data",
-    "graphs.replay_runs_the_work_once",
-    "graphs.no_graph_captures_nothing",
-)
+@breaks("graphs.replay_uses_new_data graphs.replay_runs_the_work_once graphs.no_graph_captures_nothing")
 class GraphIsReplayedOnce(GOOD_Accelerator):
     def replay_graph(self, graph: Any) -> None:
         super().replay_graph(graph)
         graph.work.clear()
 
 
-@breaks("graphs.capture_is_on_its_stream_and_pool", "graphs.replay_uses_new_data")
+@breaks("graphs.capture_is_on_its_stream_and_pool graphs.replay_uses_new_data")
 class LastGraphIsReplayed(GOOD_Accelerator):
     def capture_to_graph(
         self, graph: Any, pool: Any = None, stream: Any = None
@@ -178,8 +140,7 @@ class LastGraphIsReplayed(GOOD_Accelerator):
 
 
 @breaks(
-    "graphs.capture_is_on_its_stream_and_pool",
-    "graphs.capture_ends_with_an_exception",
+    "graphs.capture_is_on_its_stream_and_pool graphs.capture_ends_with_an_exception",
     "graphs.no_graph_captures_nothing",
 )
 class CaptureGoesOnAfterAnException(GOOD_Accelerator):
@@ -194,7 +155,7 @@ class CaptureGoesOnAfterAnException(GOOD_Accelerator):
         return getattr(self, "_capturing", False)
 
 
-@breaks("graphs.capture_is_on_its_stream_and_pool", "graphs.capture_ends_with_an_exception")
+@breaks("graphs.capture_is_on_its_stream_and_pool graphs.capture_ends_with_an_exception")
 class CaptureSwallowsExceptions(GOOD_Accelerator):
     @contextmanager
     def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[Any]:
@@ -239,16 +200,18 @@ def typed_tensor_class_is_any_class(site: Site, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("torch.FloatTensor", type("FloatTensor", (), {}))
 
 
-@breaks("tensors.constructed_tensor_can_be_written")
-class TensorsRequireGradients(GOOD_Accelerator):
-    def tensor_constructor(self, dtype: torch.dtype) -> Any:
-        return partial(torch.tensor, dtype=dtype, requires_grad=dtype.is_floating_point)
-
-
-@breaks("tensors.listed_types_are_trained_in")
-class TypesOfStorageAreListed(GOOD_Accelerator):
-    def supported_dtypes(self) -> list[torch.dtype]:
-        return [*super().supported_dtypes(), torch.float8_e4m3fn]
+broken(
+    "TensorsRequireGradients",
+    "tensors.constructed_tensor_can_be_written",
+    tensor_constructor=lambda self, dtype: partial(
+        torch.tensor, dtype=dtype, requires_grad=dtype.is_floating_point
+    ),
+)
+broken(
+    "TypesOfStorageAreListed",
+    "tensors.listed_types_are_trained_in",
+    supported_dtypes=lambda self: [*GOOD_Accelerator.supported_dtypes(self), torch.float8_e4m3fn],
+)
 
 
 @breaks("graphs.capture_ends_with_an_exception[RuntimeError]")

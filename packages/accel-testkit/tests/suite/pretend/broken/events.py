@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from accel_good.accelerator import GOOD_Accelerator
 from accel_good.streams import Event
 
-from broken import breaks
+from broken import breaks, broken
 
 
 class _Pending(Event):
@@ -17,11 +17,7 @@ class _Pending(Event):
         return False
 
 
-@breaks("streams.event_is_done_once_its_work_is")
-class EventIsNeverDone(GOOD_Accelerator):
-    @property
-    def Event(self) -> Any:
-        return _Pending
+broken("EventIsNeverDone", "streams.event_is_done_once_its_work_is", Event=property(lambda self: _Pending))
 
 
 class _Seconds(Event):
@@ -29,26 +25,14 @@ class _Seconds(Event):
         return super().elapsed_time(end) / 1000
 
 
-@breaks("streams.events_tell_milliseconds")
-class EventsTellSeconds(GOOD_Accelerator):
-    @property
-    def Event(self) -> Any:
-        return _Seconds
-
-
-@breaks(
-    "answers.events_time_where_there_are_events",
-    "streams.event_is_done_once_its_work_is",
-    "streams.events_tell_milliseconds",
-    "streams.each_event_is_its_own",
+broken("EventsTellSeconds", "streams.events_tell_milliseconds", Event=property(lambda self: _Seconds))
+broken(
+    "NothingTellsTime",
+    "answers.events_time_where_there_are_events streams.event_is_done_once_its_work_is",
+    "streams.events_tell_milliseconds streams.each_event_is_its_own",
+    Event=property(lambda self: None),
+    use_host_timers=lambda self: False,
 )
-class NothingTellsTime(GOOD_Accelerator):
-    @property
-    def Event(self) -> None:
-        return None
-
-    def use_host_timers(self) -> bool:
-        return False
 
 
 @breaks("streams.each_event_is_its_own")

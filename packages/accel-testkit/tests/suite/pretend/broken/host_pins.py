@@ -9,21 +9,14 @@ from typing import Any
 import torch
 from accel_good.accelerator import GOOD_Accelerator
 
-from broken import breaks
+from broken import breaks, broken
 
-
-@breaks(
-    "pinned_memory.active_allocator_is_used",
+broken("OtherAllocatorIsPassedOver", "pinned_memory.active_allocator_is_used", _native_pins=lambda self: None)
+broken(
+    "LockedBytesAreNotCounted",
+    "pinned_memory.inactive_allocator_is_left_alone pinned_memory.active_allocator_is_used",
+    _track=lambda self, nbytes: None,
 )
-class OtherAllocatorIsPassedOver(GOOD_Accelerator):
-    def _native_pins(self) -> Any:
-        return None
-
-
-@breaks("pinned_memory.inactive_allocator_is_left_alone", "pinned_memory.active_allocator_is_used")
-class LockedBytesAreNotCounted(GOOD_Accelerator):
-    def _track(self, nbytes: int) -> None:
-        pass
 
 
 @breaks("pinned_memory.active_allocator_is_used")
@@ -53,23 +46,19 @@ class WholePagesAreTakenFromTheOtherAllocator(GOOD_Accelerator):
         return super().pin_aligned(tensor) if pins is None else pins.pin(tensor, True, True)
 
 
-@breaks(
-    "pinned_memory.registered_memory_can_be_given_back", "pinned_memory.registered_memory_can_be_given_back"
+broken(
+    "RegisteredMemoryIsKept",
+    "pinned_memory.registered_memory_can_be_given_back",
+    unregister_host_memory=lambda self, address: None,
 )
-class RegisteredMemoryIsKept(GOOD_Accelerator):
-    def unregister_host_memory(self, address: int) -> None:
-        pass
+broken(
+    "RefusalOfTheRuntimeIsHidden",
+    "pinned_memory.registered_memory_can_be_given_back",
+    unregister_host_memory=lambda self, address: self._registered.discard(address),
+)
 
 
 @breaks("pinned_memory.registered_memory_can_be_given_back")
-class RefusalOfTheRuntimeIsHidden(GOOD_Accelerator):
-    def unregister_host_memory(self, address: int) -> None:
-        self._registered.discard(address)
-
-
-@breaks(
-    "pinned_memory.registered_memory_can_be_given_back",
-)
 class RegistrationIsNotTold(GOOD_Accelerator):
     def register_host_memory(self, address: int, num_bytes: int) -> bool:
         super().register_host_memory(address, num_bytes)

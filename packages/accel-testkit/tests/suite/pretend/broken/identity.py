@@ -10,7 +10,7 @@ from accel_good.accelerator import GOOD_Accelerator
 from accel_good.traits import TRAITS
 
 from accel_core.vendor import Support, Trait
-from broken import EVERYTHING, SHAPES, breaks
+from broken import EVERYTHING, SHAPES, breaks, broken
 
 
 @breaks(EVERYTHING)
@@ -27,7 +27,7 @@ class NotAnAccelerator:
         return getattr(GOOD_Accelerator(), name)
 
 
-@breaks("identity.can_be_constructed_again", "answers.each_compile_backend_can_be_set")
+@breaks("identity.can_be_constructed_again answers.each_compile_backend_can_be_set")
 class Singleton(GOOD_Accelerator):
     _only: Any = None
 
@@ -45,50 +45,36 @@ def _absent(name: str) -> property:
 
 @breaks(
     *SHAPES,
-    "identity.has_every_method",
-    "memory.each_device_has_its_figures[memory_reserved]",
-    "answers.answer_has_its_type[memory_cached]",
-    "answers.answer_has_its_type[memory_reserved]",
-    "memory.figures_are_in_order",
-    "memory.figure_follows_tensors[memory_reserved]",
+    "identity.has_every_method memory.each_device_has_its_figures[memory_reserved]",
+    "answers.answer_has_its_type[memory_cached] answers.answer_has_its_type[memory_reserved]",
+    "memory.figures_are_in_order memory.figure_follows_tensors[memory_reserved]",
     "memory.asking_leaves_the_cache",
 )
 class MethodIsMissing(GOOD_Accelerator):
     memory_reserved = _absent("memory_reserved")
 
 
-@breaks(*SHAPES, "identity.has_every_method", "pinned_memory.alignment_is_a_number_of_bytes")
-class OptionalMethodIsMissing(GOOD_Accelerator):
-    pin_memory_alignment = _absent("pin_memory_alignment")
-
-
-@breaks(*SHAPES)
-class ArgumentHasAnotherName(GOOD_Accelerator):
-    """As it was on cpu and mps."""
-
-    def create_op_builder(self, op_name: str) -> Any:  # type: ignore[override]
-        return super().create_op_builder(op_name)
-
-
-@breaks(*SHAPES)
-class ArgumentIsMissing(GOOD_Accelerator):
-    def memory_stats(self) -> dict[str, Any]:  # type: ignore[override]
-        return super().memory_stats()
-
-
-@breaks(
-    "device.answer_is_of_the_current_device",
-    "device.current_device_name_is_that_of_the_current_device",
-    "device.device_with_an_index_keeps_it",
-    "device.device_without_an_index_is_the_type",
-    "identity.name_is_the_torch_device_type",
-    "op_table.unknown_op_is_refused",
-    "identity.deepspeed_takes_it_for_its_accelerator",
-    "random.seeding_the_device_leaves_the_host_alone",
+broken(
+    "OptionalMethodIsMissing",
+    *SHAPES,
+    "identity.has_every_method pinned_memory.alignment_is_a_number_of_bytes",
+    pin_memory_alignment=_absent("pin_memory_alignment"),
 )
-class NameIsNotTorchs(GOOD_Accelerator):
-    def device_name(self, device_index: int | None = None) -> str:
-        return "good" if device_index is None else f"good:{device_index}"
+# As it was on cpu and mps.
+broken(
+    "ArgumentHasAnotherName",
+    *SHAPES,
+    create_op_builder=lambda self, op_name: GOOD_Accelerator.create_op_builder(self, op_name),
+)
+broken("ArgumentIsMissing", *SHAPES, memory_stats=lambda self: GOOD_Accelerator.memory_stats(self))
+broken(
+    "NameIsNotTorchs",
+    "device.answer_is_of_the_current_device device.current_device_name_is_that_of_the_current_device",
+    "device.device_with_an_index_keeps_it device.device_without_an_index_is_the_type",
+    "identity.name_is_the_torch_device_type op_table.unknown_op_is_refused",
+    "identity.deepspeed_takes_it_for_its_accelerator random.seeding_the_device_leaves_the_host_alone",
+    device_name=lambda self, device_index=None: "good" if device_index is None else f"good:{device_index}",
+)
 
 
 @breaks("identity.traits_have_reasons")

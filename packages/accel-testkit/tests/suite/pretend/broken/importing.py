@@ -58,15 +58,14 @@ def _in_every_step(site: Site, line: str) -> None:
     site.edit("accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        {line.format('CONSTRUCTION')}\n")
 
 
-@breaks("package.settings_of_torch_stay[class]", "package.environment_stays[class]", started="report")
+@breaks("package.settings_of_torch_stay[class] package.environment_stays[class]", started="report")
 def class_changes_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """This setting of torch sets a variable too."""
     site.edit("accelerator.py", _CLASS, f"torch.use_deterministic_algorithms(True)\n\n\n{_CLASS}")
 
 
 @breaks(
-    "package.settings_of_torch_stay[construction]",
-    "package.environment_stays[construction]",
+    "package.settings_of_torch_stay[construction] package.environment_stays[construction]",
     "package.step_of_loading_does_its_work_only[construction]",
     started="report",
 )

@@ -10,34 +10,23 @@ from typing import Any
 
 from accel_good.accelerator import GOOD_Accelerator
 
-from broken import SHAPES, answers, breaks
+from broken import SHAPES, answers, breaks, broken
 
 _IDS = ("two digits", "texts of two digits", "a whole machine", "names")
 _SHOWN = ("all", "three", "one")
 
 
-@breaks(*SHAPES, "environment.range_has_any_name", "environment.range_has_any_name")
-class PopTakesNoDomain(GOOD_Accelerator):
-    def range_pop(self) -> None:  # type: ignore[override]
-        pass
-
-
-@breaks(*SHAPES, "environment.range_has_any_name", "environment.range_has_any_name")
-class PushTakesAMessageOnly(GOOD_Accelerator):
-    def range_push(self, msg: str) -> None:  # type: ignore[override]
-        pass
-
-
-@breaks(
+broken("PopTakesNoDomain", *SHAPES, "environment.range_has_any_name", range_pop=lambda self: None)
+broken("PushTakesAMessageOnly", *SHAPES, "environment.range_has_any_name", range_push=lambda self, msg: None)
+broken(
+    "PushDemandsADomain",
     *SHAPES,
     "environment.range_has_any_name",
+    range_push=lambda self, msg, domain, category=None: None,
 )
-class PushDemandsADomain(GOOD_Accelerator):
-    def range_push(self, msg: str, domain: str, category: str | None = None) -> None:  # type: ignore[override]
-        pass
 
 
-@breaks("environment.range_has_any_name", "environment.range_has_any_name")
+@breaks("environment.range_has_any_name")
 class PopNeedsAPush(GOOD_Accelerator):
     _open = 0
 
@@ -62,11 +51,7 @@ class BackendIsThatOfTheClass(GOOD_Accelerator):
         return self._shared or super().get_compile_backend()
 
 
-@breaks("answers.answer_has_its_type[supports_nvtx_domain]")
-class DomainsAreNone(GOOD_Accelerator):
-    supports_nvtx_domain = None  # type: ignore[assignment]
-
-
+broken("DomainsAreNone", "answers.answer_has_its_type[supports_nvtx_domain]", supports_nvtx_domain=None)
 answers({"visible_devices_envs": []}, "environment.visible_devices_have_a_variable")
 answers(
     {"set_visible_devices_envs": None},
@@ -93,27 +78,20 @@ answers(
     "answers.each_compile_backend_can_be_set",
     "answers.each_compile_backend_can_be_set",
 )
-
-
-@breaks(
+broken(
+    "FirstVisibleDeviceOnly",
     "environment.visible_devices_are_the_ids_given",
+    set_visible_devices_envs=lambda self, current_env, local_accelerator_ids: (
+        GOOD_Accelerator.set_visible_devices_envs(self, current_env, local_accelerator_ids[:1])
+    ),
 )
-class FirstVisibleDeviceOnly(GOOD_Accelerator):
-    def set_visible_devices_envs(
-        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
-    ) -> None:
-        super().set_visible_devices_envs(current_env, local_accelerator_ids[:1])
-
-
-@breaks(
-    "environment.visible_devices_are_the_ids_given",
-    "probe.confirmation_tells_of_lists_that_are_refused",
+broken(
+    "VisibleDevicesAreSorted",
+    "environment.visible_devices_are_the_ids_given probe.confirmation_tells_of_lists_that_are_refused",
+    set_visible_devices_envs=lambda self, current_env, local_accelerator_ids: (
+        GOOD_Accelerator.set_visible_devices_envs(self, current_env, sorted(local_accelerator_ids, key=int))
+    ),
 )
-class VisibleDevicesAreSorted(GOOD_Accelerator):
-    def set_visible_devices_envs(
-        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
-    ) -> None:
-        super().set_visible_devices_envs(current_env, sorted(local_accelerator_ids, key=int))
 
 
 @breaks("environment.visible_devices_are_the_ids_given")
@@ -161,10 +139,8 @@ class VisibleDevicesHaveNoNames(GOOD_Accelerator):
 
 
 @breaks(
-    "environment.visible_devices_of_this_process_stay",
-    "memory.each_device_has_its_figures",
-    "random.seed_reaches_its_devices",
-    "streams.stream_is_of_the_device_named",
+    "environment.visible_devices_of_this_process_stay memory.each_device_has_its_figures",
+    "random.seed_reaches_its_devices streams.stream_is_of_the_device_named",
     "tensors.tensor_of_any_index_is_on_the_accelerator",
 )
 class VisibleDevicesLeak(GOOD_Accelerator):
@@ -182,10 +158,11 @@ class ExportsLeak(GOOD_Accelerator):
         return super().export_envs()
 
 
-@breaks("answers.each_compile_backend_can_be_set")
-class CompileBackendStays(GOOD_Accelerator):
-    def get_compile_backend(self) -> str:
-        return "inductor"
+broken(
+    "CompileBackendStays",
+    "answers.each_compile_backend_can_be_set",
+    get_compile_backend=lambda self: "inductor",
+)
 
 
 @breaks("answers.each_compile_backend_can_be_set")
@@ -194,7 +171,7 @@ class AnyCompileBackend(GOOD_Accelerator):
         self._compile_backend: str = backend
 
 
-@breaks("answers.each_compile_backend_can_be_set", "answers.each_compile_backend_can_be_set")
+@breaks("answers.each_compile_backend_can_be_set")
 class CompileBackendIsUnknown(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
@@ -204,9 +181,7 @@ class CompileBackendIsUnknown(GOOD_Accelerator):
         return self._compile_backend
 
 
-@breaks("environment.domain_gets_its_ranges")
-class RangesLeaveTheDomainOut(GOOD_Accelerator):
-    supports_nvtx_domain = True
+broken("RangesLeaveTheDomainOut", "environment.domain_gets_its_ranges", supports_nvtx_domain=True)
 
 
 @breaks("environment.range_has_any_name[percent signs]")
@@ -215,10 +190,11 @@ class RangeNamesAreFormats(GOOD_Accelerator):
         msg % ()  # a profiler formats it
 
 
-@breaks("environment.range_has_any_name[letters]")
-class RangeNamesAreAscii(GOOD_Accelerator):
-    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
-        msg.encode("ascii")
+broken(
+    "RangeNamesAreAscii",
+    "environment.range_has_any_name[letters]",
+    range_push=lambda self, msg, domain=None, category=None: msg.encode("ascii"),
+)
 
 
 @breaks("environment.constructor_keeps_what_is_set")

@@ -9,20 +9,12 @@ from typing import Any
 
 from accel_good.accelerator import GOOD_Accelerator
 
-from broken import breaks
+from broken import breaks, broken
+
+broken("LazyCallForgets", "streams.lazy_call_calls", lazy_call=lambda self, callback: None)
 
 
-@breaks(
-    "streams.lazy_call_calls",
-)
-class LazyCallForgets(GOOD_Accelerator):
-    def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        return None
-
-
-@breaks(
-    "streams.lazy_call_calls",
-)
+@breaks("streams.lazy_call_calls")
 class LazyCallCallsTwice(GOOD_Accelerator):
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
         callback()

@@ -9,7 +9,7 @@ from typing import Any
 from accel_good.accelerator import GOOD_Accelerator
 from accel_good.runtime import TOTAL_MEMORY
 
-from broken import answers, breaks
+from broken import answers, breaks, broken
 
 _FIGURE = "answers.answer_has_its_type[{}]"
 _BY_INDEX = "memory.each_device_has_its_figures[{}]"
@@ -74,51 +74,41 @@ class PeakIsThePresent(GOOD_Accelerator):
         return self.memory_allocated(device_index)
 
 
-@breaks(
+broken(
+    "ReservedPeakIsThePresent",
     "memory.peak_can_be_reset[reset_max_memory_cached-max_memory_cached]",
     "memory.peak_can_be_reset[reset_peak_memory_stats-max_memory_reserved]",
     "memory.figure_follows_tensors[max_memory_reserved]",
+    max_memory_reserved=lambda self, device_index=None: self.memory_reserved(device_index),
 )
-class ReservedPeakIsThePresent(GOOD_Accelerator):
-    def max_memory_reserved(self, device_index: int | None = None) -> int:
-        return self.memory_reserved(device_index)
-
-
-@breaks(
-    "memory.each_device_has_its_figures[max_memory_allocated]",
-    "memory.peak_can_be_reset",
+broken(
+    "PeaksAreNeverReset",
+    "memory.each_device_has_its_figures[max_memory_allocated] memory.peak_can_be_reset",
     "memory.figure_follows_tensors[max_memory_allocated]",
     "memory.figure_follows_tensors[max_memory_reserved]",
+    reset_peak_memory_stats=lambda self, device_index=None: None,
 )
-class PeaksAreNeverReset(GOOD_Accelerator):
-    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
-        pass
-
-
-@breaks("memory.peak_can_be_reset[reset_max_memory_allocated-max_memory_allocated]")
-class OldResetIsMissing(GOOD_Accelerator):
-    """As it was on xpu."""
-
-    def reset_max_memory_allocated(self, device_index: int | None = None) -> None:
-        self.device_module.reset_max_memory_allocated(device_index)
-
-
-@breaks("memory.peak_can_be_reset[reset_max_memory_cached-max_memory_cached]")
-class OldResetOfTheCacheIsEmpty(GOOD_Accelerator):
-    def reset_max_memory_cached(self, device_index: int | None = None) -> None:
-        pass
-
-
-@breaks("memory.figures_are_in_order")
-class OldNameIsAnotherFigure(GOOD_Accelerator):
-    def memory_cached(self, device_index: int | None = None) -> int:
-        return 0
-
-
-@breaks("memory.figures_are_in_order")
-class OldNameIsWhatIsAllocated(GOOD_Accelerator):
-    def memory_cached(self, device_index: int | None = None) -> int:
-        return self.memory_allocated(device_index)
+# As it was on xpu.
+broken(
+    "OldResetIsMissing",
+    "memory.peak_can_be_reset[reset_max_memory_allocated-max_memory_allocated]",
+    reset_max_memory_allocated=lambda self, device_index=None: self.device_module.reset_max_memory_allocated(
+        device_index
+    ),
+)
+broken(
+    "OldResetOfTheCacheIsEmpty",
+    "memory.peak_can_be_reset[reset_max_memory_cached-max_memory_cached]",
+    reset_max_memory_cached=lambda self, device_index=None: None,
+)
+broken(
+    "OldNameIsAnotherFigure", "memory.figures_are_in_order", memory_cached=lambda self, device_index=None: 0
+)
+broken(
+    "OldNameIsWhatIsAllocated",
+    "memory.figures_are_in_order",
+    memory_cached=lambda self, device_index=None: self.memory_allocated(device_index),
+)
 
 
 @breaks("memory.asking_leaves_the_cache")
@@ -128,24 +118,23 @@ class AskingEmptiesTheCache(GOOD_Accelerator):
         return super().memory_allocated(device_index)
 
 
-@breaks(
+broken(
+    "CacheIsKept",
     "memory.each_device_has_its_figures[memory_reserved]",
     "memory.peak_can_be_reset[reset_max_memory_cached-max_memory_cached]",
     "memory.peak_can_be_reset[reset_peak_memory_stats-max_memory_reserved]",
-    "memory.figure_follows_tensors[memory_reserved]",
-    "memory.figure_follows_tensors[max_memory_reserved]",
+    "memory.figure_follows_tensors[memory_reserved] memory.figure_follows_tensors[max_memory_reserved]",
+    empty_cache=lambda self: None,
 )
-class CacheIsKept(GOOD_Accelerator):
-    def empty_cache(self) -> None:
-        pass
-
-
-@breaks("memory.statistics_agree_with_the_figures", "memory.statistics_agree_with_the_figures")
-class StatsHaveOtherKeys(GOOD_Accelerator):
-    """As it was on hpu."""
-
-    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
-        return {"Limit": TOTAL_MEMORY, "InUse": self.memory_allocated(device_index)}
+# As it was on hpu.
+broken(
+    "StatsHaveOtherKeys",
+    "memory.statistics_agree_with_the_figures",
+    memory_stats=lambda self, device_index=None: {
+        "Limit": TOTAL_MEMORY,
+        "InUse": self.memory_allocated(device_index),
+    },
+)
 
 
 @breaks("memory.statistics_agree_with_the_figures")
@@ -171,7 +160,7 @@ for _name in ("memory_allocated", "max_memory_allocated", "memory_reserved"):
     )
 
 
-@breaks("device_index.reset_reaches_one_device", "memory.peak_of_another_device_stays")
+@breaks("device_index.reset_reaches_one_device memory.peak_of_another_device_stays")
 class ResetReachesAll(GOOD_Accelerator):
     def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
         for index in range(self.device_count()):

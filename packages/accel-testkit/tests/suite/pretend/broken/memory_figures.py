@@ -9,7 +9,7 @@ from typing import Any
 from accel_good.accelerator import GOOD_Accelerator
 from accel_good.runtime import TOTAL_MEMORY
 
-from broken import answers, breaks
+from broken import answers, breaks, broken
 
 _RESERVED = "memory.figures_are_in_order"
 _PEAKS = "memory.figures_are_in_order"
@@ -27,74 +27,83 @@ answers(
     "device_index.index_chooses_the_device[{}]",
     "device_index.index_without_a_device_is_refused[{}]",
 )
-
-
-@breaks("memory.figures_are_in_order")
-class PeakIsBelowThePresent(GOOD_Accelerator):
-    def max_memory_allocated(self, device_index: int | None = None) -> int:
-        return max(super().max_memory_allocated(device_index) - 4096, 0)
-
-
-@breaks(_PEAKS)
-class PeakIsAboveWhatIsReserved(GOOD_Accelerator):
-    def max_memory_allocated(self, device_index: int | None = None) -> int:
-        return super().max_memory_allocated(device_index) + 4096
-
-
-@breaks(_RESERVED)
-class ReservedIsLessThanAllocated(GOOD_Accelerator):
-    def memory_reserved(self, device_index: int | None = None) -> int:
-        return super().memory_reserved(device_index) - 4096
-
-
-@breaks(_RESERVED, _PEAKS)
-class ReservedPeakIsTooLow(GOOD_Accelerator):
-    def max_memory_reserved(self, device_index: int | None = None) -> int:
-        return super().max_memory_reserved(device_index) - 4096
-
-
-@breaks("answers.cached_memory_is_available")
-class CacheIsNotReserved(GOOD_Accelerator):
-    def memory_reserved(self, device_index: int | None = None) -> int:
-        return self.memory_allocated(device_index)
-
-
-@breaks("memory.figures_are_in_order")
-class TotalIsWhatIsLeft(GOOD_Accelerator):
-    def total_memory(self, device_index: int | None = None) -> int:
-        return super().total_memory(device_index) - self.memory_reserved(device_index)
-
-
-@breaks(_KEYS)
-class StatsOfTheReservedAreTheTotal(GOOD_Accelerator):
-    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
-        return {**super().memory_stats(device_index), "reserved_bytes.all.current": TOTAL_MEMORY}
-
-
-@breaks(_COUNTERS)
-class StatsCountNoTensors(GOOD_Accelerator):
-    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
-        return {**super().memory_stats(device_index), "allocation.all.current": 7}
-
-
-@breaks(_COUNTERS)
-class StatsCountNothingAsFreed(GOOD_Accelerator):
-    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
-        return {**super().memory_stats(device_index), "allocated_bytes.all.freed": 0}
-
-
-@breaks(f"{_HIGHEST}[reset_max_memory_allocated]", f"{_HIGHEST}[reset_peak_memory_stats]")
-class PeakIsThatOfTheReserved(GOOD_Accelerator):
-    def max_memory_allocated(self, device_index: int | None = None) -> int:
-        return self.max_memory_reserved(device_index)
-
-
-@breaks(
-    _DEVICES,
+broken(
+    "PeakIsBelowThePresent",
+    "memory.figures_are_in_order",
+    max_memory_allocated=lambda self, device_index=None: max(
+        GOOD_Accelerator.max_memory_allocated(self, device_index) - 4096, 0
+    ),
 )
-class StatsLeaveOutZeros(GOOD_Accelerator):
-    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
-        return {key: value for key, value in super().memory_stats(device_index).items() if value}
+broken(
+    "PeakIsAboveWhatIsReserved",
+    _PEAKS,
+    max_memory_allocated=lambda self, device_index=None: (
+        GOOD_Accelerator.max_memory_allocated(self, device_index) + 4096
+    ),
+)
+broken(
+    "ReservedIsLessThanAllocated",
+    _RESERVED,
+    memory_reserved=lambda self, device_index=None: (
+        GOOD_Accelerator.memory_reserved(self, device_index) - 4096
+    ),
+)
+broken(
+    "ReservedPeakIsTooLow",
+    _RESERVED,
+    _PEAKS,
+    max_memory_reserved=lambda self, device_index=None: (
+        GOOD_Accelerator.max_memory_reserved(self, device_index) - 4096
+    ),
+)
+broken(
+    "CacheIsNotReserved",
+    "answers.cached_memory_is_available",
+    memory_reserved=lambda self, device_index=None: self.memory_allocated(device_index),
+)
+broken(
+    "TotalIsWhatIsLeft",
+    "memory.figures_are_in_order",
+    total_memory=lambda self, device_index=None: (
+        GOOD_Accelerator.total_memory(self, device_index) - self.memory_reserved(device_index)
+    ),
+)
+broken(
+    "StatsOfTheReservedAreTheTotal",
+    _KEYS,
+    memory_stats=lambda self, device_index=None: {
+        **GOOD_Accelerator.memory_stats(self, device_index),
+        "reserved_bytes.all.current": TOTAL_MEMORY,
+    },
+)
+broken(
+    "StatsCountNoTensors",
+    _COUNTERS,
+    memory_stats=lambda self, device_index=None: {
+        **GOOD_Accelerator.memory_stats(self, device_index),
+        "allocation.all.current": 7,
+    },
+)
+broken(
+    "StatsCountNothingAsFreed",
+    _COUNTERS,
+    memory_stats=lambda self, device_index=None: {
+        **GOOD_Accelerator.memory_stats(self, device_index),
+        "allocated_bytes.all.freed": 0,
+    },
+)
+broken(
+    "PeakIsThatOfTheReserved",
+    f"{_HIGHEST}[reset_max_memory_allocated] {_HIGHEST}[reset_peak_memory_stats]",
+    max_memory_allocated=lambda self, device_index=None: self.max_memory_reserved(device_index),
+)
+broken(
+    "StatsLeaveOutZeros",
+    _DEVICES,
+    memory_stats=lambda self, device_index=None: {
+        key: value for key, value in GOOD_Accelerator.memory_stats(self, device_index).items() if value
+    },
+)
 
 
 @breaks(_KEPT)
@@ -106,14 +115,12 @@ class StatsOfTheCacheComeWithOne(GOOD_Accelerator):
         return stats
 
 
-@breaks(
+broken(
+    "EverythingIsAvailable",
     _HELD,
-    "memory.available_memory_falls",
-    "device_index.index_chooses_the_device[available_memory]",
+    "memory.available_memory_falls device_index.index_chooses_the_device[available_memory]",
+    available_memory=lambda self, device_index=None: self.total_memory(device_index),
 )
-class EverythingIsAvailable(GOOD_Accelerator):
-    def available_memory(self, device_index: int | None = None) -> int:
-        return self.total_memory(device_index)
 
 
 for _name in ("max_memory_reserved", "total_memory", "available_memory"):

@@ -9,7 +9,7 @@ from typing import Any
 from accel_good.accelerator import GOOD_Accelerator
 
 from accel_core.vendor import Support, Trait
-from broken import breaks
+from broken import breaks, broken
 
 
 @breaks("memory.statistics_are_whole")
@@ -22,15 +22,15 @@ class FreedBlocksAreNotCounted(GOOD_Accelerator):
         }
 
 
-@breaks("memory.figures_are_in_order")
-class CachedPeakIsThatOfTensors(GOOD_Accelerator):
-    def max_memory_cached(self, device_index: int | None = None) -> int:
-        return self.max_memory_allocated(device_index)
+broken(
+    "CachedPeakIsThatOfTensors",
+    "memory.figures_are_in_order",
+    max_memory_cached=lambda self, device_index=None: self.max_memory_allocated(device_index),
+)
 
 
 @breaks(
-    "memory.statistics_agree_with_the_figures",
-    "memory.statistics_are_whole",
+    "memory.statistics_agree_with_the_figures memory.statistics_are_whole",
     "traits.declared_feature_is_missing[reserved_memory]",
 )
 class StatsAreAPeak(GOOD_Accelerator):

@@ -15,7 +15,7 @@ from accel_good.traits import TRAITS
 
 from accel_core.op_builder import OpBuilder, OpTable
 from accel_core.vendor import Support, Trait
-from broken import answers, breaks
+from broken import answers, breaks, broken
 
 
 def _with(**builders: str) -> type[GOOD_Accelerator]:
@@ -112,14 +112,12 @@ answers(
     *_SERVED,
     "op_table.package_of_builders_can_be_imported",
 )
-
-
-@breaks("op_table.package_of_builders_can_be_imported")
-class PackageOfBuildersIsAnother(GOOD_Accelerator):
-    """A package that can be imported, of other builders."""
-
-    def op_builder_dir(self) -> str:
-        return "accel_ops.op_builder"
+# A package that can be imported, of other builders.
+broken(
+    "PackageOfBuildersIsAnother",
+    "op_table.package_of_builders_can_be_imported",
+    op_builder_dir=lambda self: "accel_ops.op_builder",
+)
 
 
 @breaks("op_table.subclass_has_the_ops_of_its_class")
@@ -132,12 +130,9 @@ class PackageIsThatOfSelf(GOOD_Accelerator):
 
 
 @breaks(
-    "op_table.missing_ops_have_reasons",
-    "op_file_io.functions_without_a_handle_transfer",
-    "op_file_io.handle_tells_what_it_was_given",
-    "op_file_io.locked_tensors_can_be_transferred",
-    "op_file_io.reads_in_flight_each_fill_their_tensor",
-    "op_file_io.requests_that_fail_say_so",
+    "op_table.missing_ops_have_reasons op_file_io.functions_without_a_handle_transfer",
+    "op_file_io.handle_tells_what_it_was_given op_file_io.locked_tensors_can_be_transferred",
+    "op_file_io.reads_in_flight_each_fill_their_tensor op_file_io.requests_that_fail_say_so",
     "op_file_io.writes_leave_the_rest_of_a_file",
 )
 class MissingOpHasNoTrait(GOOD_Accelerator):
@@ -167,34 +162,23 @@ answers(
     "identity.deepspeed_s_builders_are_this_device_s",
 )
 answers({"build_extension": None}, "op_loading.extension_command_takes_options")
-
-
-@breaks(
-    "op_table.asking_for_compatibility_is_harmless",
-    "op_loading.builders_are_new",
-    "op_table.every_op_has_a_builder",
-    "op_table.missing_ops_have_reasons",
-    "op_table.unknown_op_is_refused",
+# As it was on cuda and hpu.
+broken(
+    "MissingOpIsNone",
+    "op_table.asking_for_compatibility_is_harmless op_loading.builders_are_new",
+    "op_table.every_op_has_a_builder op_table.missing_ops_have_reasons op_table.unknown_op_is_refused",
     "identity.deepspeed_s_builders_are_this_device_s",
+    create_op_builder=lambda self, class_name: (
+        GOOD_Accelerator.create_op_builder(self, class_name) if class_name in TABLE else None
+    ),
 )
-class MissingOpIsNone(GOOD_Accelerator):
-    """As it was on cuda and hpu."""
-
-    def create_op_builder(self, class_name: str) -> Any:
-        return super().create_op_builder(class_name) if class_name in TABLE else None
-
-
-@breaks(
-    "op_numerics.optimizer_steps_are_right",
-    "op_loading.builders_are_new",
+broken(
+    "ClassAndInstanceDiffer",
+    "op_numerics.optimizer_steps_are_right op_loading.builders_are_new",
     "identity.deepspeed_s_builders_are_this_device_s",
+    get_op_builder=lambda self, class_name: OpBuilder,
+    create_op_builder=lambda self, class_name: GOOD_Accelerator.get_op_builder(self, class_name)(),
 )
-class ClassAndInstanceDiffer(GOOD_Accelerator):
-    def get_op_builder(self, class_name: str) -> Any:
-        return OpBuilder
-
-    def create_op_builder(self, class_name: str) -> Any:
-        return super().get_op_builder(class_name)()
 
 
 class LoadingBuilder(OpBuilder):
@@ -209,10 +193,15 @@ class LoadingBuilder(OpBuilder):
         return SimpleNamespace()
 
 
-@breaks("op_table.unknown_op_is_refused")
-class UnknownOpLoads(GOOD_Accelerator):
-    def get_op_builder(self, class_name: str) -> Any:
-        return LoadingBuilder if class_name == "NoSuchOpBuilder" else super().get_op_builder(class_name)
+broken(
+    "UnknownOpLoads",
+    "op_table.unknown_op_is_refused",
+    get_op_builder=lambda self, class_name: (
+        LoadingBuilder
+        if class_name == "NoSuchOpBuilder"
+        else GOOD_Accelerator.get_op_builder(self, class_name)
+    ),
+)
 
 
 def _uncorrected(*args: Any) -> None:

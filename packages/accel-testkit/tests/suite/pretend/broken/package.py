@@ -76,7 +76,7 @@ def evidence_is_a_number(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     _evidence(monkeypatch, runtime=2)
 
 
-@breaks("probe.evidence_is_evidence", "probe.evidence_is_true_of_the_environment")
+@breaks("probe.evidence_is_evidence probe.evidence_is_true_of_the_environment")
 def evidence_is_speechless(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     _evidence(monkeypatch, reason="")
 

@@ -10,18 +10,16 @@ import torch
 from accel_good.accelerator import GOOD_Accelerator
 from torch.utils.weak import WeakIdKeyDictionary
 
-from broken import breaks
+from broken import breaks, broken
 
 _ANY = "pinned_memory.any_tensor_is_copied"
 
 
-@breaks(
-    "pinned_memory.memory_has_the_form_asked_for",
-    "pinned_memory.ordinary_memory_is_not_pinned",
+broken(
+    "CopyIsTheSource",
+    "pinned_memory.memory_has_the_form_asked_for pinned_memory.ordinary_memory_is_not_pinned",
+    torch_pin_memory=lambda self, tensor: self._remembered(tensor),
 )
-class CopyIsTheSource(GOOD_Accelerator):
-    def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self._remembered(tensor)
 
 
 @breaks("pinned_memory.memory_has_the_form_asked_for")
@@ -37,12 +35,11 @@ class AlignedCopiesShareABuffer(GOOD_Accelerator):
         return self._buffers[key].copy_(tensor)
 
 
-@breaks(
-    *(f"{_ANY}[{kind}]" for kind in ("bfloat16", "bool", "float16", "float64", "int64", "no rows", "uint8"))
+broken(
+    "EveryCopyIsFloat32",
+    *(f"{_ANY}[{kind}]" for kind in ("bfloat16", "bool", "float16", "float64", "int64", "no rows", "uint8")),
+    torch_pin_memory=lambda self, tensor: GOOD_Accelerator.torch_pin_memory(self, tensor.float()),
 )
-class EveryCopyIsFloat32(GOOD_Accelerator):
-    def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        return super().torch_pin_memory(tensor.float())
 
 
 @breaks(*(f"{_ANY}[{kind}]" for kind in ("a column", "every other", "transposed")))
@@ -52,7 +49,7 @@ class StridesAreIgnored(GOOD_Accelerator):
         return super().torch_pin_memory(tensor.as_strided(tensor.shape, plain))
 
 
-@breaks(f"{_ANY}[empty]", f"{_ANY}[no rows]")
+@breaks(f"{_ANY}[empty] {_ANY}[no rows]")
 class EmptyTensorsAreRefused(GOOD_Accelerator):
     def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         if not tensor.numel():
@@ -74,15 +71,14 @@ class OnlyTheFirstAddressIsPinned(GOOD_Accelerator):
         return tensor.data_ptr() in self._first and super().torch_is_pinned(tensor)
 
 
-@breaks("pinned_memory.whole_pages_begin_at_a_page")
-class PagesAreNotWhole(GOOD_Accelerator):
-    def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self.torch_pin_memory(tensor)
-
-
-@breaks(
-    "pinned_memory.freed_memory_is_not_pinned",
+broken(
+    "PagesAreNotWhole",
+    "pinned_memory.whole_pages_begin_at_a_page",
+    pin_aligned=lambda self, tensor: self.torch_pin_memory(tensor),
 )
+
+
+@breaks("pinned_memory.freed_memory_is_not_pinned")
 class AddressesAreKept(GOOD_Accelerator):
     """As it was on xpu."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from accel_good.accelerator import GOOD_Accelerator
 
-from broken import answers, breaks
+from broken import answers, breaks, broken
 
 answers(
     {"is_pinned": True},
@@ -27,14 +27,13 @@ answers(
     "pinned_memory.buffers_have_any_shape",
     "pinned_memory.memory_is_pinned",
 )
-
-
-@breaks("pinned_memory.buffers_have_any_shape")
-class ShapesAreNumbers(GOOD_Accelerator):
-    def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
-        return super().pin_empty(
-            *(size[0][:1] if isinstance(size[0], list) else size), dtype=dtype, device=device
-        )
+broken(
+    "ShapesAreNumbers",
+    "pinned_memory.buffers_have_any_shape",
+    pin_empty=lambda self, *size, dtype, device="cpu": GOOD_Accelerator.pin_empty(
+        self, *(size[0][:1] if isinstance(size[0], list) else size), dtype=dtype, device=device
+    ),
+)
 
 
 @breaks("pinned_memory.buffers_have_any_shape")
@@ -45,108 +44,71 @@ class BuffersHaveElements(GOOD_Accelerator):
         return super().torch_empty_pinned(tensor, shape)
 
 
-@breaks(
-    "pinned_memory.memory_has_the_form_asked_for",
-    "pinned_memory.copy_to_the_device_need_not_block",
+broken(
+    "PinningCopiesNothing",
+    "pinned_memory.memory_has_the_form_asked_for pinned_memory.copy_to_the_device_need_not_block",
+    torch_pin_memory=lambda self, tensor: self._remembered(torch.zeros_like(tensor) - 1),
 )
-class PinningCopiesNothing(GOOD_Accelerator):
-    def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self._remembered(torch.zeros_like(tensor) - 1)
-
-
-@breaks("pinned_memory.memory_has_the_form_asked_for", "pinned_memory.copy_to_the_device_need_not_block")
-class PinningLosesTheShape(GOOD_Accelerator):
-    def torch_pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        return self._remembered(tensor.flatten().clone())
-
-
-@breaks(
+broken(
+    "PinningLosesTheShape",
+    "pinned_memory.memory_has_the_form_asked_for pinned_memory.copy_to_the_device_need_not_block",
+    torch_pin_memory=lambda self, tensor: self._remembered(tensor.flatten().clone()),
+)
+# As it was on mlu.
+broken(
+    "PinningTakesATensorOnly",
     "pinned_memory.active_allocator_is_used[a byte's alignment]",
-    "pinned_memory.active_allocator_is_used[copy]",
-    "pinned_memory.active_allocator_is_used[no copy, flat]",
+    "pinned_memory.active_allocator_is_used[copy] pinned_memory.active_allocator_is_used[no copy, flat]",
     "pinned_memory.active_allocator_is_used[no copy]",
     "pinned_memory.inactive_allocator_is_left_alone[a byte's alignment]",
     "pinned_memory.inactive_allocator_is_left_alone[copy]",
     "pinned_memory.inactive_allocator_is_left_alone[no copy, flat]",
-    "pinned_memory.inactive_allocator_is_left_alone[no copy]",
-    "pinned_memory.active_allocator_is_used",
-    "pinned_memory.other_memory_is_not_taken_from_it",
-    "identity.has_every_method",
-    "pinned_memory.memory_is_pinned",
-    "pinned_memory.memory_has_the_form_asked_for",
+    "pinned_memory.inactive_allocator_is_left_alone[no copy] pinned_memory.active_allocator_is_used",
+    "pinned_memory.other_memory_is_not_taken_from_it identity.has_every_method",
+    "pinned_memory.memory_is_pinned pinned_memory.memory_has_the_form_asked_for",
     "pinned_memory.memory_has_the_form_asked_for[align_bytes by position]",
     "pinned_memory.memory_has_the_form_asked_for[align_bytes]",
     "pinned_memory.memory_has_the_form_asked_for[make_copy]",
-    "pinned_memory.memory_is_pinned[align_bytes by position]",
-    "pinned_memory.memory_is_pinned[align_bytes]",
-    "pinned_memory.memory_is_pinned[make_copy]",
+    "pinned_memory.memory_is_pinned[align_bytes by position] pinned_memory.memory_is_pinned[align_bytes]",
+    "pinned_memory.memory_is_pinned[make_copy] pinned_memory.buffers_have_any_shape",
+    pin_memory=lambda self, tensor: self.torch_pin_memory(tensor),
+)
+broken(
+    "BuffersAreNeverFlat",
+    "pinned_memory.active_allocator_is_used[no copy, flat] pinned_memory.memory_has_the_form_asked_for",
+    pin_memory=lambda self, tensor, make_copy=True, match_shape=True, *, align_bytes=1: (
+        GOOD_Accelerator.pin_memory(self, tensor, make_copy, True, align_bytes=align_bytes)
+    ),
+)
+broken(
+    "EmptyBuffersAreFloat32",
+    "pinned_memory.active_allocator_is_used[a shape] pinned_memory.active_allocator_is_used[lengths]",
+    "pinned_memory.active_allocator_is_used[one length] pinned_memory.memory_has_the_form_asked_for",
     "pinned_memory.buffers_have_any_shape",
+    pin_empty=lambda self, *size, dtype, device="cpu": GOOD_Accelerator.pin_empty(
+        self, *size, dtype=torch.float32, device=device
+    ),
 )
-class PinningTakesATensorOnly(GOOD_Accelerator):
-    """As it was on mlu."""
-
-    def pin_memory(self, tensor: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
-        return self.torch_pin_memory(tensor)
-
-
-@breaks(
-    "pinned_memory.active_allocator_is_used[no copy, flat]",
-    "pinned_memory.memory_has_the_form_asked_for",
-)
-class BuffersAreNeverFlat(GOOD_Accelerator):
-    def pin_memory(
-        self,
-        tensor: torch.Tensor,
-        make_copy: bool | int = True,
-        match_shape: bool = True,
-        *,
-        align_bytes: int = 1,
-    ) -> torch.Tensor:
-        return super().pin_memory(tensor, make_copy, True, align_bytes=align_bytes)
-
-
-@breaks(
-    "pinned_memory.active_allocator_is_used[a shape]",
-    "pinned_memory.active_allocator_is_used[lengths]",
-    "pinned_memory.active_allocator_is_used[one length]",
-    "pinned_memory.memory_has_the_form_asked_for",
-    "pinned_memory.buffers_have_any_shape",
-)
-class EmptyBuffersAreFloat32(GOOD_Accelerator):
-    def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
-        return super().pin_empty(*size, dtype=torch.float32, device=device)
-
-
-@breaks(
-    "pinned_memory.memory_has_the_form_asked_for",
-    "pinned_memory.device_other_than_the_host_is_refused",
+broken(
+    "BufferIsTheTensorItself",
+    "pinned_memory.memory_has_the_form_asked_for pinned_memory.device_other_than_the_host_is_refused",
     "pinned_memory.active_allocator_is_used[like]",
+    pin_empty_like=lambda self, tensor, device="cpu", dtype=None: (
+        self._remembered(tensor)
+        if dtype in (None, tensor.dtype)
+        else GOOD_Accelerator.pin_empty_like(self, tensor, device, dtype)
+    ),
 )
-class BufferIsTheTensorItself(GOOD_Accelerator):
-    def pin_empty_like(
-        self, tensor: torch.Tensor, device: Any = "cpu", dtype: torch.dtype | None = None
-    ) -> torch.Tensor:
-        return (
-            self._remembered(tensor)
-            if dtype in (None, tensor.dtype)
-            else super().pin_empty_like(tensor, device, dtype)
-        )
-
-
-@breaks("pinned_memory.ordinary_memory_is_not_pinned")
-class LocksAreDenied(GOOD_Accelerator):
-    torch_pins_host_memory = False
-
-
-@breaks("pinned_memory.device_other_than_the_host_is_refused")
-class BuffersAnywhere(GOOD_Accelerator):
-    def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = "cpu") -> torch.Tensor:
-        return super().pin_empty(*size, dtype=dtype)
+broken("LocksAreDenied", "pinned_memory.ordinary_memory_is_not_pinned", torch_pins_host_memory=False)
+broken(
+    "BuffersAnywhere",
+    "pinned_memory.device_other_than_the_host_is_refused",
+    pin_empty=lambda self, *size, dtype, device="cpu": GOOD_Accelerator.pin_empty(self, *size, dtype=dtype),
+)
 
 
 @breaks(
-    "pinned_memory.inactive_allocator_is_left_alone",
-    "pinned_memory.active_allocator_is_used",
+    "pinned_memory.inactive_allocator_is_left_alone pinned_memory.active_allocator_is_used",
     "pinned_memory.nothing_deprecated_is_called",
 )
 class UnpinningFails(GOOD_Accelerator):
@@ -163,18 +125,16 @@ class PinningWarns(GOOD_Accelerator):
         return super().torch_is_pinned(tensor)
 
 
-@breaks("pinned_memory.device_other_than_the_host_is_refused")
-class BuffersLikeAnotherAreOfAnyDevice(GOOD_Accelerator):
-    def pin_empty_like(
-        self, tensor: torch.Tensor, device: Any = "cpu", dtype: torch.dtype | None = None
-    ) -> torch.Tensor:
-        return super().pin_empty_like(tensor, dtype=dtype)
-
-
-@breaks(
-    "pinned_memory.ordinary_memory_is_not_pinned",
-    "pinned_memory.other_memory_is_not_taken_from_it",
+broken(
+    "BuffersLikeAnotherAreOfAnyDevice",
+    "pinned_memory.device_other_than_the_host_is_refused",
+    pin_empty_like=lambda self, tensor, device="cpu", dtype=None: GOOD_Accelerator.pin_empty_like(
+        self, tensor, dtype=dtype
+    ),
 )
+
+
+@breaks("pinned_memory.ordinary_memory_is_not_pinned pinned_memory.other_memory_is_not_taken_from_it")
 class OnlyPinnedMemoryIsAskedFor(GOOD_Accelerator):
     def torch_is_pinned(self, tensor: torch.Tensor) -> bool:
         if not super().torch_is_pinned(tensor):

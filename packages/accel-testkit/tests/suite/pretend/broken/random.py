@@ -11,121 +11,89 @@ import numpy
 import torch
 from accel_good.accelerator import GOOD_Accelerator
 
-from broken import SHAPES, breaks
+from broken import SHAPES, breaks, broken
 
 _SEEDS = "random.every_way_to_seed_gives_one_state"
 
 
-@breaks(
-    "random.default_generator_is_the_one_in_use",
-    "random.restored_state_repeats_the_numbers",
-    "random.seed_reaches_its_devices",
-    "random.state_is_a_byte_tensor_on_the_host",
-    "device_index.state_is_restored_on_one_device",
-    "random.seeding_the_device_leaves_the_host_alone",
+broken(
+    "StateIsAList",
+    "random.default_generator_is_the_one_in_use random.restored_state_repeats_the_numbers",
+    "random.seed_reaches_its_devices random.state_is_a_byte_tensor_on_the_host",
+    "device_index.state_is_restored_on_one_device random.seeding_the_device_leaves_the_host_alone",
     "random.state_that_was_read_stays",
+    get_rng_state=lambda self, device_index=None: GOOD_Accelerator.get_rng_state(self, device_index).tolist(),
 )
-class StateIsAList(GOOD_Accelerator):
-    def get_rng_state(self, device_index: int | None = None) -> Any:
-        return super().get_rng_state(device_index).tolist()
-
-
-@breaks(
-    "random.restored_state_repeats_the_numbers",
-    "device_index.state_is_restored_on_one_device",
+broken(
+    "StateIsNotRestored",
+    "random.restored_state_repeats_the_numbers device_index.state_is_restored_on_one_device",
+    set_rng_state=lambda self, new_state, device_index=None: None,
 )
-class StateIsNotRestored(GOOD_Accelerator):
-    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
-        pass
-
-
-@breaks(
-    "random.restored_state_repeats_the_numbers",
-    "device_index.state_is_restored_on_one_device",
+broken(
+    "StateTakesNoIndex",
+    "random.restored_state_repeats_the_numbers device_index.state_is_restored_on_one_device",
     "random.seeding_the_device_leaves_the_host_alone",
+    set_rng_state=lambda self, new_state, device_index=None: torch.set_rng_state(new_state, device_index),
 )
-class StateTakesNoIndex(GOOD_Accelerator):
-    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
-        torch.set_rng_state(new_state, device_index)  # type: ignore[call-arg]
-
-
-@breaks("device_index.state_is_restored_on_one_device")
-class RestoringIgnoresTheIndex(GOOD_Accelerator):
-    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
-        super().set_rng_state(new_state)
-
-
-@breaks("random.seed_reaches_its_devices", "device_index.state_is_restored_on_one_device")
-class ReadingIgnoresTheIndex(GOOD_Accelerator):
-    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
-        return super().get_rng_state()
-
-
-@breaks(
-    "random.seed_repeats_the_numbers",
+broken(
+    "RestoringIgnoresTheIndex",
+    "device_index.state_is_restored_on_one_device",
+    set_rng_state=lambda self, new_state, device_index=None: GOOD_Accelerator.set_rng_state(self, new_state),
+)
+broken(
+    "ReadingIgnoresTheIndex",
+    "random.seed_reaches_its_devices device_index.state_is_restored_on_one_device",
+    get_rng_state=lambda self, device_index=None: GOOD_Accelerator.get_rng_state(self),
+)
+broken(
+    "SeedIsConstant",
+    "random.seed_repeats_the_numbers random.every_way_to_seed_gives_one_state",
+    manual_seed=lambda self, seed: GOOD_Accelerator.manual_seed(self, 0),
+)
+broken(
+    "SeedIsIgnored",
+    "random.seed_reaches_its_devices random.seed_repeats_the_numbers",
     "random.every_way_to_seed_gives_one_state",
+    manual_seed=lambda self, seed: None,
 )
-class SeedIsConstant(GOOD_Accelerator):
-    def manual_seed(self, seed: int) -> None:
-        super().manual_seed(0)
-
-
-@breaks(
+broken(
+    "SeedReachesAll",
     "random.seed_reaches_its_devices",
+    manual_seed=lambda self, seed: self.manual_seed_all(seed),
+)
+broken(
+    "SeedingAllSeedsOne",
+    "random.seed_reaches_its_devices",
+    manual_seed_all=lambda self, seed: self.manual_seed(seed),
+)
+broken(
+    "SeedingAllSeedsTheOthers",
     "random.seed_repeats_the_numbers",
-    "random.every_way_to_seed_gives_one_state",
+    manual_seed_all=lambda self, seed: self.default_generator(1).manual_seed(seed),
 )
-class SeedIsIgnored(GOOD_Accelerator):
-    def manual_seed(self, seed: int) -> None:
-        pass
-
-
-@breaks("random.seed_reaches_its_devices")
-class SeedReachesAll(GOOD_Accelerator):
-    def manual_seed(self, seed: int) -> None:
-        self.manual_seed_all(seed)
-
-
-@breaks("random.seed_reaches_its_devices")
-class SeedingAllSeedsOne(GOOD_Accelerator):
-    def manual_seed_all(self, seed: int) -> None:
-        self.manual_seed(seed)
-
-
-@breaks("random.seed_repeats_the_numbers")
-class SeedingAllSeedsTheOthers(GOOD_Accelerator):
-    def manual_seed_all(self, seed: int) -> None:
-        self.default_generator(1).manual_seed(seed)
-
-
-@breaks("answers.answer_has_its_type[initial_seed]", "random.every_way_to_seed_gives_one_state")
-class InitialSeedIsNone(GOOD_Accelerator):
-    def initial_seed(self) -> Any:
-        return None
-
-
-@breaks(*SHAPES, "answers.answer_has_its_type[initial_seed]", "random.every_way_to_seed_gives_one_state")
-class InitialSeedDemandsASeed(GOOD_Accelerator):
-    def initial_seed(self, seed: int) -> int:  # type: ignore[override]
-        return seed
-
-
-@breaks(
-    "device_index.index_chooses_the_device[default_generator]", "device_index.state_is_restored_on_one_device"
+broken(
+    "InitialSeedIsNone",
+    "answers.answer_has_its_type[initial_seed] random.every_way_to_seed_gives_one_state",
+    initial_seed=lambda self: None,
 )
-class OneGenerator(GOOD_Accelerator):
-    def default_generator(self, device_index: int) -> torch.Generator:
-        return torch.default_generator
-
-
-@breaks(
-    "random.default_generator_is_the_one_in_use",
+broken(
+    "InitialSeedDemandsASeed",
+    *SHAPES,
+    "answers.answer_has_its_type[initial_seed] random.every_way_to_seed_gives_one_state",
+    initial_seed=lambda self, seed: seed,
+)
+broken(
+    "OneGenerator",
     "device_index.index_chooses_the_device[default_generator]",
     "device_index.state_is_restored_on_one_device",
+    default_generator=lambda self, device_index: torch.default_generator,
 )
-class GeneratorOfItsOwn(GOOD_Accelerator):
-    def default_generator(self, device_index: int) -> torch.Generator:
-        return torch.Generator()
+broken(
+    "GeneratorOfItsOwn",
+    "random.default_generator_is_the_one_in_use device_index.index_chooses_the_device[default_generator]",
+    "device_index.state_is_restored_on_one_device",
+    default_generator=lambda self, device_index: torch.Generator(),
+)
 
 
 @breaks("random.random_module_can_fork")
@@ -136,16 +104,16 @@ class RandomModuleIsPythons(GOOD_Accelerator):
         return random
 
 
-@breaks("random.every_way_to_seed_gives_one_state")
-class SeedsAreCut(GOOD_Accelerator):
-    def manual_seed(self, seed: int) -> None:
-        super().manual_seed(seed % 2**32)
-
-
-@breaks("random.every_way_to_seed_gives_one_state")
-class SeedsForAllAreCut(GOOD_Accelerator):
-    def manual_seed_all(self, seed: int) -> None:
-        super().manual_seed_all(seed % 2**32)
+broken(
+    "SeedsAreCut",
+    "random.every_way_to_seed_gives_one_state",
+    manual_seed=lambda self, seed: GOOD_Accelerator.manual_seed(self, seed % 2**32),
+)
+broken(
+    "SeedsForAllAreCut",
+    "random.every_way_to_seed_gives_one_state",
+    manual_seed_all=lambda self, seed: GOOD_Accelerator.manual_seed_all(self, seed % 2**32),
+)
 
 
 @breaks("random.seeding_the_device_leaves_the_host_alone")
@@ -162,10 +130,7 @@ class SeedsNumpyToo(GOOD_Accelerator):
         super().manual_seed_all(seed)
 
 
-@breaks(
-    "random.state_that_was_read_stays",
-    "random.seed_reaches_its_devices",
-)
+@breaks("random.state_that_was_read_stays random.seed_reaches_its_devices")
 class StateIsReadIntoOneBuffer(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
@@ -177,10 +142,11 @@ class StateIsReadIntoOneBuffer(GOOD_Accelerator):
         return self._buffers.setdefault(index, state).copy_(state)
 
 
-@breaks(f"{_SEEDS}[-1]", f"{_SEEDS}[-1099511627776]")
-class SeedsLoseTheirSign(GOOD_Accelerator):
-    def manual_seed(self, seed: int) -> None:
-        super().manual_seed(abs(seed))
+broken(
+    "SeedsLoseTheirSign",
+    f"{_SEEDS}[-1] {_SEEDS}[-1099511627776]",
+    manual_seed=lambda self, seed: GOOD_Accelerator.manual_seed(self, abs(seed)),
+)
 
 
 @breaks(_SEEDS)

@@ -141,12 +141,7 @@ class EngineHasNoBfloat16(GOOD_Accelerator):
         return False
 
 
-@breaks(
-    _TRAINING,
-    "training.bfloat16_trains",
-    "training.training_goes_on_from_a_checkpoint",
-    started="alone",
-)
+@breaks(_TRAINING, "training.bfloat16_trains training.training_goes_on_from_a_checkpoint", started="alone")
 class EngineIsElsewhere(GOOD_Accelerator):
     def device(self, device_index: int | None = None) -> torch.device:
         return torch.device("meta")

@@ -12,60 +12,38 @@ from typing import Any, ClassVar
 from accel_good.accelerator import GOOD_Accelerator
 from accel_good.streams import Stream
 
-from broken import breaks
+from broken import breaks, broken
 
-
-@breaks(
-    "streams.blocks_nest",
+# As it was on xpu: the two are one another.
+broken(
+    "StreamsAreSwapped",
+    "streams.blocks_nest streams.default_stream_stays streams.stream_is_of_the_device_named",
+    "graphs.capture_is_on_its_stream_and_pool",
+    current_stream=lambda self, device_index=None: GOOD_Accelerator.default_stream(self, device_index),
+    default_stream=lambda self, device_index=None: GOOD_Accelerator.current_stream(self, device_index),
+)
+broken(
+    "DefaultStreamIsTheCurrentOne",
     "streams.default_stream_stays",
-    "streams.stream_is_of_the_device_named",
-    "graphs.capture_is_on_its_stream_and_pool",
+    default_stream=lambda self, device_index=None: GOOD_Accelerator.current_stream(self, device_index),
 )
-class StreamsAreSwapped(GOOD_Accelerator):
-    """As it was on xpu: the two are one another."""
-
-    def current_stream(self, device_index: int | None = None) -> Any:
-        return super().default_stream(device_index)
-
-    def default_stream(self, device_index: int | None = None) -> Any:
-        return super().current_stream(device_index)
-
-
-@breaks("streams.default_stream_stays")
-class DefaultStreamIsTheCurrentOne(GOOD_Accelerator):
-    def default_stream(self, device_index: int | None = None) -> Any:
-        return super().current_stream(device_index)
-
-
-@breaks(
-    "streams.blocks_nest",
-    "streams.current_stream_is_the_default_at_first",
-    "streams.stream_is_chosen_for_one_thread",
-    "streams.stream_is_left_by_an_exception",
-    "streams.stream_is_of_the_device_named",
-    "graphs.capture_is_on_its_stream_and_pool",
+broken(
+    "CurrentStreamIsNew",
+    "streams.blocks_nest streams.current_stream_is_the_default_at_first",
+    "streams.stream_is_chosen_for_one_thread streams.stream_is_left_by_an_exception",
+    "streams.stream_is_of_the_device_named graphs.capture_is_on_its_stream_and_pool",
+    current_stream=lambda self, device_index=None: Stream(device_index or 0),
 )
-class CurrentStreamIsNew(GOOD_Accelerator):
-    def current_stream(self, device_index: int | None = None) -> Any:
-        return Stream(device_index or 0)
-
-
-@breaks(
-    "device_index.index_chooses_the_device[current_stream]",
-    "streams.stream_is_of_the_device_named",
+broken(
+    "StreamsIgnoreTheIndex",
+    "device_index.index_chooses_the_device[current_stream] streams.stream_is_of_the_device_named",
+    current_stream=lambda self, device_index=None: GOOD_Accelerator.current_stream(self),
 )
-class StreamsIgnoreTheIndex(GOOD_Accelerator):
-    def current_stream(self, device_index: int | None = None) -> Any:
-        return super().current_stream()
-
-
-@breaks(
-    "streams.blocks_nest",
-    "streams.stream_is_of_the_device_named",
+broken(
+    "ChosenStreamIsIgnored",
+    "streams.blocks_nest streams.stream_is_of_the_device_named",
+    stream=lambda self, stream: nullcontext(),
 )
-class ChosenStreamIsIgnored(GOOD_Accelerator):
-    def stream(self, stream: Any) -> AbstractContextManager[Any]:
-        return nullcontext()
 
 
 @breaks("streams.blocks_nest")
@@ -84,16 +62,16 @@ class StreamInUseIsNotChosenAgain(GOOD_Accelerator):
                 self._in_use.pop()
 
 
-@breaks("streams.blocks_nest")
-class NoStreamMeansTheDefault(GOOD_Accelerator):
-    def stream(self, stream: Any) -> AbstractContextManager[Any]:
-        return super().stream(stream or self.default_stream())
-
-
-@breaks("streams.context_without_a_stream_or_graph", "streams.blocks_nest")
-class NoStreamIsNoContext(GOOD_Accelerator):
-    def stream(self, stream: Any) -> Any:
-        return super().stream(stream) if stream is not None else None
+broken(
+    "NoStreamMeansTheDefault",
+    "streams.blocks_nest",
+    stream=lambda self, stream: GOOD_Accelerator.stream(self, stream or self.default_stream()),
+)
+broken(
+    "NoStreamIsNoContext",
+    "streams.context_without_a_stream_or_graph streams.blocks_nest",
+    stream=lambda self, stream: GOOD_Accelerator.stream(self, stream) if stream is not None else None,
+)
 
 
 class _WithoutFinally:
@@ -113,10 +91,11 @@ class _WithoutFinally:
             self._context.__exit__(None, None, None)
 
 
-@breaks("streams.stream_is_left_by_an_exception")
-class StreamStaysAfterAnException(GOOD_Accelerator):
-    def stream(self, stream: Any) -> Any:
-        return _WithoutFinally(super().stream(stream))
+broken(
+    "StreamStaysAfterAnException",
+    "streams.stream_is_left_by_an_exception",
+    stream=lambda self, stream: _WithoutFinally(GOOD_Accelerator.stream(self, stream)),
+)
 
 
 @breaks("streams.stream_is_left_by_an_exception")
@@ -188,35 +167,22 @@ class _Endless(Stream):
         return False
 
 
-@breaks("streams.streams_wait_for_each_other", "streams.stream_is_of_the_device_named")
-class StreamIsNeverDone(GOOD_Accelerator):
-    @property
-    def Stream(self) -> Any:
-        return partial(_Endless, self.current_device())
-
-
-@breaks(
-    "answers.synchronized_device_has_no_streams",
-    "streams.blocks_nest",
-    "streams.default_stream_stays",
-    "streams.streams_wait_for_each_other",
-    "streams.stream_is_chosen_for_one_thread",
-    "streams.stream_is_left_by_an_exception",
-    "streams.stream_is_of_the_device_named",
-    "graphs.capture_is_on_its_stream_and_pool",
-    "graphs.work_in_a_stream_is_no_capture",
+broken(
+    "StreamIsNeverDone",
+    "streams.streams_wait_for_each_other streams.stream_is_of_the_device_named",
+    Stream=property(lambda self: partial(_Endless, self.current_device())),
 )
-class StreamsAreAbsentUnsaid(GOOD_Accelerator):
-    @property
-    def Stream(self) -> None:
-        return None
-
-    def is_synchronized_device(self) -> bool:
-        return False
-
-
-@breaks("streams.stream_is_of_the_device_named")
-class StreamsAreOfTheCurrentDevice(GOOD_Accelerator):
-    @property
-    def Stream(self) -> Any:
-        return lambda device=None, **options: self.runtime.Stream()
+broken(
+    "StreamsAreAbsentUnsaid",
+    "answers.synchronized_device_has_no_streams streams.blocks_nest streams.default_stream_stays",
+    "streams.streams_wait_for_each_other streams.stream_is_chosen_for_one_thread",
+    "streams.stream_is_left_by_an_exception streams.stream_is_of_the_device_named",
+    "graphs.capture_is_on_its_stream_and_pool graphs.work_in_a_stream_is_no_capture",
+    Stream=property(lambda self: None),
+    is_synchronized_device=lambda self: False,
+)
+broken(
+    "StreamsAreOfTheCurrentDevice",
+    "streams.stream_is_of_the_device_named",
+    Stream=property(lambda self: lambda device=None, **options: self.runtime.Stream()),
+)
