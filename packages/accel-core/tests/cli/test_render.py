@@ -1,11 +1,17 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The doctor's report on a terminal: complete and readable at any width, with and without colour."""
+"""The doctor on a terminal: its report is complete at any width, and it says what it is waiting for."""
 
 from __future__ import annotations
 
+import json
+import os
+import pty
 import re
+import subprocess
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +21,8 @@ from accel_core.cli.doctor.examine import Bridge, DeepSpeed, Facts, Torch
 from accel_core.selection.candidates import Candidate, State
 from accel_core.selection.choose import Request, Step, Verdict
 from accel_core.selection.current import Selection, explained
+
+from .conftest import Environment
 
 CPU = Candidate(
     "cpu", 0, State.CHOSEN, "NUMA nodes: 2 [all usable]", package="accel-cpu", version="0.1.0", devices=2
@@ -106,3 +114,59 @@ def test_the_error_of_a_failed_selection_is_shown_whole(capsys: pytest.CaptureFi
         ),
     )
     assert "[ACC-201] x\n  do: y" in shown(capsys, reported)
+
+
+# --- `accel doctor` says on a terminal what it is waiting for; what it prints for others stays as it is
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def go(tmp_path: Path) -> Path:
+    """The file without which `import torch` does not end."""
+    return tmp_path / "go"
+
+
+@pytest.fixture
+def start(healthy: Environment, go: Path) -> Start:
+    """Starts `accel doctor --json` where torch is slow; standard output is a pipe."""
+    healthy.module(
+        "torch/__init__.py",
+        f"""
+        import os, time
+        while not os.path.exists({str(go)!r}):
+            time.sleep(0.02)
+        __version__ = "2.13.0"
+        """,
+    )
+
+    def run(stderr: int) -> subprocess.Popen[bytes]:
+        environment = {**os.environ, "PYTHONPATH": str(healthy.site), "TERM": "xterm", "COLUMNS": "100"}
+        command = [healthy.python, "-m", "accel_core.cli", "doctor", "--json"]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, env=environment)
+
+    return run
+
+
+def test_on_a_terminal_it_says_what_it_waits_for_and_the_report_has_none_of_it(
+    start: Start, go: Path
+) -> None:
+    ours, theirs = pty.openpty()
+    with start(theirs) as process:
+        os.close(theirs)
+        shown = b""
+        while b"importing torch" not in shown:
+            shown += os.read(ours, 4096)
+        go.touch()
+        assert process.stdout is not None
+        report = json.load(process.stdout)
+    os.close(ours)
+    assert report["torch"]["version"] == "2.13.0"
+
+
+def test_without_a_terminal_it_says_nothing_more(start: Start, go: Path) -> None:
+    go.touch()
+    with start(subprocess.PIPE) as process:
+        report, errors = process.communicate()
+    assert errors == b""
+    assert json.loads(report)["torch"]["version"] == "2.13.0"

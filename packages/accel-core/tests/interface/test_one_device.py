@@ -1,18 +1,30 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A type with one device a process, and what a device answers that lacks streams or pinned memory."""
+"""A type with one device a process, and what a device answers that lacks streams or pinned memory; traits and ops."""
 
 from __future__ import annotations
 
+import re
+import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
-from accel_core.device import NoPinnedMemory, NoStreams, OneDeviceAccelerator
-from accel_core.errors import InvalidDevice
-from accel_core.op_builder import OpTable
+from accel_core import NotImplementedBuilder, env
+from accel_core.device import NoPinnedMemory, NoStreams, OneDeviceAccelerator, TorchDeviceAccelerator
+from accel_core.errors import (
+    AccelError,
+    InvalidDevice,
+    InvalidEnvironment,
+    InvalidOpTable,
+    InvalidTraits,
+    OpNotImplemented,
+)
+from accel_core.op_builder import OpTable, names
+from accel_core.vendor import Feature, Trait
 
 #: Methods of which the runtime's function takes the device.
 TAKE_NONE = (
@@ -153,3 +165,151 @@ def test_a_chosen_allocator_pins_all_the_same(bare: Bare, monkeypatch: pytest.Mo
     chosen = SimpleNamespace(pin=lambda *_a, **_k: pinned)
     monkeypatch.setattr(Bare, "host_pins", SimpleNamespace(active=lambda: chosen, track=lambda _bytes: None))
     assert bare.pin_memory(torch.ones(2)) is pinned
+
+
+# --- traits name features and ops; a key that names neither is refused when the accelerator is constructed
+
+TRAIT = Trait.unsupported("the card lacks it")
+
+
+class Toy(TorchDeviceAccelerator):
+    def __init__(self, traits: Any) -> None:
+        ops = OpTable(__name__, {"OwnOpBuilder": "toy:OwnOpBuilder"})
+        super().__init__("cpu", collectives="gloo", ops=ops, traits=traits, device_module=torch.cpu)  # type: ignore[arg-type]
+
+    def visible_devices_envs(self) -> list[str]:
+        return ["TOY_VISIBLE_DEVICES"]
+
+
+@pytest.mark.parametrize("key", [*Feature, *names.UPSTREAM, *names.ONE_DEVICE, "OwnOpBuilder"], ids=str)
+def test_every_feature_and_every_builder_can_be_declared_missing(key: str) -> None:
+    assert Toy({key: TRAIT}).traits[str(key)] is TRAIT
+
+
+def test_a_feature_and_its_plain_key_are_the_same_trait() -> None:
+    traits = Toy({Feature.STREAMS: TRAIT, "events": TRAIT}).traits
+    assert traits[Feature.EVENTS] is traits["streams"] is TRAIT
+    assert {type(key) for key in traits} == {str}
+
+
+@pytest.mark.parametrize(
+    ("key", "nearest"),
+    [("stream", "streams"), ("FusedAdam", "FusedAdamBuilder"), ("pinned-memory", "pinned_memory")],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_valid_ones(key: str, nearest: str) -> None:
+    with pytest.raises(InvalidTraits) as error:
+        Toy({"graphs": TRAIT, key: TRAIT})
+    assert repr(key) in error.value.found
+    assert "'graphs'" not in error.value.found
+    assert nearest in error.value.expected
+
+
+def test_an_unknown_key_near_to_nothing_is_refused_without_advice_that_misleads() -> None:
+    with pytest.raises(InvalidTraits) as error:
+        Toy({"qqqqqqqqqqqq": TRAIT})
+    assert "nearest" not in error.value.expected
+
+
+@pytest.mark.parametrize("value", ["no streams", None, Trait], ids=repr)
+def test_a_value_that_is_no_trait_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidTraits, match="streams: "):
+        Toy({"streams": value})
+
+
+def test_every_feature_has_a_key_in_lower_case_and_a_sentence() -> None:
+    for feature in Feature:
+        assert feature.value == feature.name.lower() == f"{feature}"
+        assert feature.sentence.endswith(".")
+
+
+# --- ops: builders are imported when asked for, and a missing op says why
+
+
+def test_an_op_in_the_table_is_imported_when_it_is_asked_for(
+    toy: TorchDeviceAccelerator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "toy_ops.py").write_text("class GoodBuilder:\n    NAME = 'good'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    kind = toy.get_op_builder(class_name="GoodBuilder")
+    monkeypatch.delitem(sys.modules, "toy_ops")
+    assert kind.NAME == "good"
+    assert type(toy.create_op_builder(class_name="GoodBuilder")).NAME == "good"
+
+
+def test_a_missing_op_says_which_device_why_and_what_there_is(toy: TorchDeviceAccelerator) -> None:
+    builder = toy.create_op_builder("FusedLambBuilder")
+    assert isinstance(builder, NotImplementedBuilder)
+    assert (builder.name, builder.is_compatible()) == ("deepspeed_not_implemented", False)
+    assert "the card has no square roots" in builder.reason
+    with pytest.raises(OpNotImplemented) as caught:
+        builder.load()
+    for part in ("FusedLambBuilder", "meta", "the card has no square roots", "GoodBuilder"):
+        assert part in str(caught.value)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_missing_op_without_a_trait_is_answered_too(toy: TorchDeviceAccelerator) -> None:
+    assert toy.get_op_builder("NobodyBuilder") is toy.get_op_builder("NobodyBuilder")
+    assert "NobodyBuilder" in toy.create_op_builder("NobodyBuilder").reason
+
+
+@pytest.mark.parametrize(
+    ("name", "target"), [("GoneBuilder", "no_such_module"), ("MisspeltBuilder", "no-dotted-name")]
+)
+def test_a_table_that_names_nothing_importable_is_an_error_of_its_own(
+    toy: TorchDeviceAccelerator, name: str, target: str
+) -> None:
+    with pytest.raises(InvalidOpTable, match=target):
+        toy.create_op_builder(name)
+
+
+class RaisingBuilder(NotImplementedBuilder):
+    def compatibility(self) -> tuple[bool, str]:
+        raise OSError("no such driver")
+
+
+def test_a_compatibility_probe_that_raises_means_no_with_the_reason() -> None:
+    builder = RaisingBuilder()
+    assert builder.is_compatible(verbose=True) is False
+    assert "OSError: no such driver" in builder.reason
+
+
+def test_errors_of_the_interface_are_accel_errors() -> None:
+    assert issubclass(OpNotImplemented, AccelError)
+    assert issubclass(OpNotImplemented, NotImplementedError)
+
+
+# --- environment variables have one place
+
+SOURCES = Path(env.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("values", "on"), [(("1", "true", "YES", " on "), True), (("", "0", "False", "no", "off"), False)]
+)
+def test_a_switch_is_on_or_off(monkeypatch: pytest.MonkeyPatch, values: tuple[str, ...], on: bool) -> None:
+    for value in values:
+        monkeypatch.setenv("ACCEL_STRICT", value)
+        assert env.STRICT.on() is on
+
+
+def test_a_switch_with_another_value_is_an_error_rather_than_a_guess(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCEL_STRICT", "maybe")
+    with pytest.raises(InvalidEnvironment, match="ACCEL_STRICT='maybe'"):
+        env.STRICT.on()
+
+
+def test_a_list_forgives_blanks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACCEL_SKIP", " npu, ,mlu ")
+    assert env.SKIP.names() == ("npu", "mlu")
+
+
+def test_no_other_module_of_core_reads_a_variable_of_ours() -> None:
+    readers = [
+        str(path.relative_to(SOURCES))
+        for path in SOURCES.rglob("*.py")
+        # activate.py looks whether one is set before it loads env, which every `import torch` would pay for.
+        if path.name not in ("env.py", "activate.py")
+        and re.search(r"""environ[^\n]*["'](ACCEL_|DS_ACCELERATOR)""", path.read_text())
+    ]
+    assert readers == []

@@ -23,8 +23,8 @@ def wrong(run_suite: Any, install_site: Callable[[], None], monkeypatch: pytest.
     """Runs checks on a class with all of these mistakes."""
     install_site()
     from accel_good.accelerator import GOOD_Accelerator
-    from broken.by_rule_ops import _Changed
-    from broken.events import _Seconds
+    from broken.ops import _Changed
+    from broken.streams import _Seconds
 
     class Wrong(GOOD_Accelerator):
         Event: Any = _Seconds

@@ -1,16 +1,16 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Streams and events: swapped, forgotten, never done."""
+"""Streams, events and lazy calls: work elsewhere, events that are never done, callbacks that are forgotten."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, ClassVar
 
 from accel_good.accelerator import GOOD_Accelerator
-from accel_good.streams import Stream
+from accel_good.streams import Event, Stream
 
 from broken import breaks, broken
 
@@ -186,3 +186,68 @@ broken(
     "streams.stream_is_of_the_device_named",
     Stream=property(lambda self: lambda device=None, **options: self.runtime.Stream()),
 )
+
+
+# --- events: never done, in seconds, absent, given out twice
+
+
+class _Pending(Event):
+    def query(self) -> bool:
+        return False
+
+
+broken("EventIsNeverDone", "streams.event_is_done_once_its_work_is", Event=property(lambda self: _Pending))
+
+
+class _Seconds(Event):
+    def elapsed_time(self, end: Event) -> float:
+        return super().elapsed_time(end) / 1000
+
+
+broken("EventsTellSeconds", "streams.events_tell_milliseconds", Event=property(lambda self: _Seconds))
+broken(
+    "NothingTellsTime",
+    "answers.events_time_where_there_are_events streams.event_is_done_once_its_work_is",
+    "streams.events_tell_milliseconds streams.each_event_is_its_own",
+    Event=property(lambda self: None),
+    use_host_timers=lambda self: False,
+)
+
+
+@breaks("streams.each_event_is_its_own")
+class EventsAreAPool(GOOD_Accelerator):
+    _pool: ClassVar[list[Event]] = []
+
+    @property
+    def Event(self) -> Any:
+        def take(**settings: Any) -> Event:
+            pool = type(self)._pool
+            pool.append(Event(**settings) if len(pool) < 16 else pool.pop(0))
+            return pool[-1]
+
+        return take
+
+
+# --- callbacks of `lazy_call` that are never called, or not each time
+
+broken("LazyCallForgets", "streams.lazy_call_calls", lazy_call=lambda self, callback: None)
+
+
+@breaks("streams.lazy_call_calls")
+class LazyCallCallsTwice(GOOD_Accelerator):
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        callback()
+        return callback()
+
+
+@breaks("streams.lazy_call_calls")
+class LazyCallsAreMadeOnce(GOOD_Accelerator):
+    def __init__(self) -> None:
+        super().__init__()
+        self._called: set[Callable[[], Any]] = set()
+
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        if callback not in self._called:
+            self._called.add(callback)
+            return super().lazy_call(callback)
+        return None

@@ -1,0 +1,323 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizer ops: early rounding, forgotten decay, a device left current."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from accel_good.accelerator import GOOD_Accelerator
+from accel_good.op_builder.others import UtilsBuilder
+from accel_good.runtime import TheRuntime
+
+from accel_ops.op_builder import CPULionBuilder
+from broken import breaks
+from broken.ops import _Changed, register_calls, with_builder
+
+
+def _register(name: str, *fails: str, **functions: Callable[..., Any]) -> None:
+    """Register a variant whose Lion on the host offers these functions, some of them broken."""
+
+    def load(self: Any, verbose: bool = True) -> Any:
+        return _Changed(CPULionBuilder().load(), functions)
+
+    breaks(*fails, name=name)(with_builder("CPULionBuilder", load=load))
+
+
+def _replaced(
+    op: Any, grad: Any, destination: Any = None, *, accumulated: Any = None, add: bool = False
+) -> Any:
+    return op.copy_gradient(grad, destination, accumulated=accumulated)
+
+
+def _in_float32(op: Any, tensor: torch.Tensor) -> float:
+    return float(tensor.float().square().sum())
+
+
+def _told_before(op: Any, *, grad_factor: float = 1.0, copy: Any = None, copied: Any = None) -> Any:
+    if copied is not None:
+        copied(0, copy.numel())
+    return op.fused(grad_factor=grad_factor, copy=copy)
+
+
+_CHECKS = "op_host"
+_register(
+    "GradientsAreNotAdded",
+    f"{_CHECKS}.gradients_are_copied_and_summed[CPULionBuilder]",
+    copy_gradient=_replaced,
+)
+_register(
+    "SquaresAreSummedInFloat32",
+    f"{_CHECKS}.squares_are_summed_in_float64[CPULionBuilder]",
+    sum_of_squares=_in_float32,
+)
+_register(
+    "CopiesAreToldTooEarly",
+    f"{_CHECKS}.fused_steps_are_steps[CPULionBuilder-bf16]",
+    f"{_CHECKS}.fused_steps_are_steps[CPULionBuilder-fp16]",
+    fused=_told_before,
+)
+
+
+# --- what the checks of mixed types notice: states rounded like parameters, decay forgotten, norms that overflow
+
+_FORM = "op_steps.every_form_is_stepped"
+
+
+def _rounded_states(op: Any, chunk: int, flag: Any, lists: Any, *arguments: Any) -> None:
+    op.multi_tensor_adam(chunk, flag, lists, *arguments)
+    first = lists[1][0].dtype
+    for states in lists[2:]:
+        for state in states:
+            state.copy_(state.to(first))
+
+
+def _decays_float32(op: Any, number: int, *arguments: Any) -> None:
+    *numbers, decay, param, grad, momentum = arguments
+    op.lion_update(number, *numbers, decay if param.dtype == torch.float32 else 0.0, param, grad, momentum)
+
+
+register_calls(
+    "FusedAdamBuilder", "StatesAreRoundedLikeParameters",
+    f"{_FORM}[bf16 beside fp32-FusedAdamBuilder]", f"{_FORM}[fp16 beside fp32, float32 states-FusedAdamBuilder]",
+    multi_tensor_adam=_rounded_states,
+)  # fmt: skip
+register_calls(
+    "CPULionBuilder", "HalfTypesDoNotDecay",
+    *(f"{_FORM}[{kind} beside fp32-CPULionBuilder]" for kind in ("bf16", "fp16")),
+    *(f"{_FORM}[{kind} beside fp32, float32 states-CPULionBuilder]" for kind in ("bf16", "fp16")),
+    lion_update=_decays_float32,
+)  # fmt: skip
+
+
+def _norm_of_halves(op: Any, param: torch.Tensor, *arguments: Any) -> Any:
+    if param.dtype == torch.float16 and (param.detach() ** 2).sum().isinf():
+        return op.lamb(param, *arguments[:7], 1e4, 1e4, *arguments[9:])
+    return op.lamb(param, *arguments)
+
+
+register_calls(
+    "FusedLambBuilder", "LambSquaresInHalf", "op_steps.every_form_is_stepped[norm beyond fp16-FusedLambBuilder]",
+    lamb=_norm_of_halves,
+)  # fmt: skip
+
+
+# --- what the checks of precision and of an op's names notice: early rounding, autograd, functions nobody wrote
+
+
+def _rounded_decay(op: Any, chunk: int, flag: Any, lists: Any, *arguments: Any) -> None:
+    *middle, decoupled, correction, decay = arguments
+    if not decoupled:
+        grads = [grad + decay * param.detach() for grad, param in zip(*lists[:2], strict=True)]
+        lists, decay = [grads, *lists[1:]], 0.0
+    op.multi_tensor_adam(chunk, flag, lists, *middle, decoupled, correction, decay)
+
+
+def _float16(op: Any, number: int, *arguments: Any) -> None:
+    *numbers, param, grad, first, second = arguments
+    if param.dtype == torch.bfloat16:
+        grad = grad.half().bfloat16()
+    op.adam_update(number, *numbers, param, grad, first, second)
+
+
+def _needs_no_grad(op: Any, chunk: int, flag: Any, lists: Any, *arguments: Any) -> None:
+    if torch.is_grad_enabled() and any(param.requires_grad for param in lists[1]):
+        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
+    op.multi_tensor_lion(chunk, flag, lists, *arguments)
+
+
+def _slips_after_2048(op: Any, rows: torch.Tensor, *arguments: Any) -> Any:
+    theta = 1.5 if rows.shape[1] > 2048 else 1.0
+    return op.softmax_context_fp32(rows, *arguments[:-2], arguments[-2] * theta, arguments[-1])
+
+
+register_calls(
+    "FusedAdamBuilder", "DecayIsRounded",
+    *(f"{_FORM}[{kind} of every size-FusedAdamBuilder]" for kind in ("bf16", "fp16")),
+    multi_tensor_adam=_rounded_decay,
+)  # fmt: skip
+register_calls(
+    "CPUAdamBuilder",
+    "BrainFloatsThroughFloat16",
+    f"{_FORM}[bf16 of every size-CPUAdamBuilder]",
+    adam_update=_float16,
+)
+register_calls(
+    "FusedLionBuilder", "LionNeedsNoGrad", f"{_FORM}[leaves fp32-FusedLionBuilder]",
+    multi_tensor_lion=_needs_no_grad,
+)  # fmt: skip
+register_calls(
+    "InferenceBuilder", "AnglesSlip", "op_attention.positions_are_exact_in_long_prompts",
+    "op_inference_forms.given_positions_rotate",
+    softmax_context_fp32=_slips_after_2048,
+)  # fmt: skip
+register_calls(
+    "FusedLambBuilder", "EveryFunctionExists", "op_loading.unknown_functions_are_missing",
+    no_such_function=lambda op: None,
+)  # fmt: skip
+
+
+def _one_is_zero(op: Any, param: torch.Tensor, *arguments: Any) -> Any:
+    if param.detach().norm() == 1:
+        return op.lamb(param, *arguments[:7], 1.0, 1.0, *arguments[9:])
+    return op.lamb(param, *arguments)
+
+
+def _at_least_two(op: Any, rows: torch.Tensor, *arguments: Any) -> Any:
+    *others, prompt = arguments
+    return op.softmax_context_fp32(rows, *others, prompt and rows.shape[1] > 1)
+
+
+register_calls(
+    "FusedLambBuilder", "NormOneIsTakenForZero", f"{_FORM}[norm of 1-FusedLambBuilder]", lamb=_one_is_zero
+)
+register_calls(
+    "InferenceBuilder", "OneTokenIsNoPrompt", "op_attention.tokens_go_on_from_one_token",
+    "op_inference_forms.given_positions_rotate",
+    softmax_context_fp32=_at_least_two,
+)  # fmt: skip
+
+
+def _gate_in_half(op: Any, out: torch.Tensor, x: torch.Tensor, bias: torch.Tensor | None, kind: int) -> None:
+    x = x if bias is None else x + bias
+    gate, value = (torch.empty_like(out) for _ in range(2))
+    ones = torch.stack([x[..., 0::2], torch.ones_like(x[..., 0::2])], -1).flatten(-2)
+    op.gated_activation(gate, ones, None, kind)
+    value.copy_(x[..., 1::2])
+    out.copy_(gate * value)
+
+
+register_calls(
+    "InferenceCoreBuilder", "GateIsRounded",
+    *(f"op_norm_extremes.activations_round_once[{t}]" for t in ("fp16", "bf16")),
+    gated_activation=_gate_in_half,
+)  # fmt: skip
+
+
+# --- what the checks of settings and of zeros notice: what an op leaves behind, and what it takes for nothing
+
+_SETTINGS = "op_devices.op_leaves_settings"
+_NOTHING = "op_steps.nothing_comes_of_nothing"
+
+
+def _with_one_thread(op: Any, *arguments: Any) -> Any:
+    torch.set_num_threads(torch.get_num_threads() % 2 + 1)
+    return op.lion_update(*arguments)
+
+
+def _drawing(op: Any, *arguments: Any) -> Any:
+    torch.rand(1)
+    return op.lamb(*arguments)
+
+
+def _default_rate(op: Any, chunk: int, flag: Any, lists: Any, rate: float, *arguments: Any) -> None:
+    op.multi_tensor_adam(chunk, flag, lists, rate or 1e-3, *arguments)
+
+
+def _least_squares(op: Any, *arguments: Any) -> Any:
+    result = op.adagrad_update(*arguments)
+    arguments[-1].clamp_(min=1e-30)
+    return result
+
+
+def _numbers_again(op: Any, number: int, *arguments: Any) -> Any:
+    result = op.adam_update(number, *arguments)
+    arguments[-4].nan_to_num_()
+    return result
+
+
+register_calls(
+    "CPULionBuilder", "LionSetsThreads", f"{_SETTINGS}[CPULionBuilder]", lion_update=_with_one_thread
+)
+register_calls("FusedLambBuilder", "LambDraws", f"{_SETTINGS}[FusedLambBuilder]", lamb=_drawing)
+register_calls(
+    "FusedAdamBuilder",
+    "NoRateIsADefault",
+    f"{_FORM}[no lr-FusedAdamBuilder]",
+    multi_tensor_adam=_default_rate,
+)
+register_calls(
+    "CPUAdagradBuilder", "SumsHaveALeastNumber", *(f"{_NOTHING}[{t}-CPUAdagradBuilder]" for t in ("fp32", "bf16")),
+    adagrad_update=_least_squares,
+)  # fmt: skip
+register_calls(
+    "CPUAdamBuilder", "ParametersAreNeverNaN", "op_steps.gradient_that_is_not_finite_is_seen[CPUAdamBuilder]",
+    adam_update=_numbers_again,
+)  # fmt: skip
+
+
+def _copies(tensors: Any) -> Any:
+    if isinstance(tensors, torch.Tensor):
+        return tensors.flatten().clone().view(torch.uint8)
+    return [_copies(tensor) for tensor in tensors]
+
+
+breaks("op_host.tensors_are_bytes", name="BytesAreCopies")(
+    with_builder("UtilsBuilder", FUNCTIONS={**UtilsBuilder.FUNCTIONS, "cast_to_byte_tensor": _copies})
+)
+
+
+@breaks("graphs.work_in_a_stream_is_no_capture")
+class ChosenStreamsCapture(GOOD_Accelerator):
+    def is_current_stream_capturing(self) -> bool:
+        streams = TheRuntime.now.streams
+        return super().is_current_stream_capturing() or streams.current != streams.default
+
+
+# --- what the checks of ops and devices notice: another device or stream left current, one device alone computed on
+
+_LEAVES = "op_devices.op_leaves_device_and_streams"
+_COMPUTES = "op_devices.op_computes_where_its_tensors_are"
+
+
+def _moving(op: Any, *arguments: Any) -> None:
+    op.multi_tensor_adam(*arguments)
+    streams = TheRuntime.now.streams
+    if streams.current != streams.default:
+        TheRuntime.now.set_device(1)
+
+
+def _choosing_a_stream(op: Any, *arguments: Any) -> Any:
+    streams = TheRuntime.now.streams
+    streams.current[1] = streams.default[1]
+    return op.lamb(*arguments)
+
+
+def _on_device_0(op: Any, *arguments: Any) -> None:
+    if TheRuntime.now.index == 0:
+        op.multi_tensor_lion(*arguments)
+
+
+def _normed_by_the_first_device(op: Any, output: torch.Tensor, *arguments: Any) -> None:
+    op.rms_norm(output, *arguments)
+    if TheRuntime.now.index:
+        output.zero_()
+
+
+register_calls(
+    "FusedAdamBuilder", "AdamLeavesAnotherDevice", f"{_LEAVES}[FusedAdamBuilder]", multi_tensor_adam=_moving
+)
+register_calls(
+    "FusedLambBuilder", "LambLeavesAnotherStream", f"{_LEAVES}[FusedLambBuilder]", lamb=_choosing_a_stream
+)
+register_calls(
+    "FusedLionBuilder", "LionStepsOnDevice0", f"{_COMPUTES}[FusedLionBuilder]", multi_tensor_lion=_on_device_0
+)
+register_calls(
+    "InferenceCoreBuilder",
+    "NormIsOfDevice0",
+    f"{_COMPUTES}[InferenceCoreBuilder]",
+    rms_norm=_normed_by_the_first_device,
+)
+
+
+def _load(self: Any, verbose: bool = True) -> Any:
+    TheRuntime.now.set_device(0)
+    return super(type(self), self).load(verbose)
+
+
+breaks(f"{_LEAVES}[QuantizerBuilder]", name="LoadingChoosesDevice0")(
+    with_builder("QuantizerBuilder", load=_load)
+)
