@@ -1,0 +1,327 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""Ops in plain torch are right: the conformance suite's checks of ops pass on the CPU, which has these ops.
+
+The suite has the definitions in float64, the forms of every argument, what has to be refused. What it leaves out is here.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from accel_core.errors import FunctionNotImplemented, InvalidOpArgument
+from accel_ops import fused_optimizers, plain
+from accel_ops.fp_quantizer import FPQuantizerBuilder
+from accel_ops.inference import CoreFunctions, TransformerFunctions
+from accel_ops.quantizer import QuantizerBuilder, QuantizerFunctions
+from accel_testkit.suite.op_steps import STEPS
+
+FILES = (
+    "attention", "evoformer", "fp_quantizer", "inference", "inference_forms", "norm_extremes", "plain", "quantizer",
+    "quantizer_extremes", "quantizer_forms", "quantizer_functions", "quantizer_sizes", "refusals", "results",
+)  # fmt: skip
+NONE = torch.empty(0)
+
+
+@pytest.mark.skipif(find_spec("accel_cpu") is None, reason="not run: package accel-cpu")
+def test_the_suite_passes_on_the_cpu(tmp_path: Path) -> None:
+    files = [f"accel_testkit.suite.test_op_{name}" for name in FILES]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--accel",
+        "cpu",
+        "--pyargs",
+        *files,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert "skipped" not in done.stdout
+
+
+# --- optimizers: the CPU has kernels of its own
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}
+SHAPES = [(), (1,), (0,), (7,), (3, 5), (2, 3, 4)]
+FUSED = {
+    "FusedAdamBuilder": SimpleNamespace(multi_tensor_adam=fused_optimizers.multi_tensor_adam),
+    "FusedLionBuilder": SimpleNamespace(multi_tensor_lion=fused_optimizers.multi_tensor_lion),
+    "FusedLambBuilder": SimpleNamespace(lamb=fused_optimizers.lamb),
+}
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize(
+    ("name", "variant"), [(name, variant) for name in FUSED for variant in STEPS[name].variants]
+)
+def test_a_step_agrees_with_float64(name: str, variant: str, dtype: torch.dtype) -> None:
+    step, draw = STEPS[name], random.Random(f"{name} {dtype}")
+    for _ in range(60):
+        values = {
+            "lr": 10 ** draw.uniform(-4, -1), "betas": (draw.choice([0.0, 0.9]), draw.choice([0.95, 0.999])),
+            "eps": 1e-3 if "Lamb" in name else 1e-8 if dtype.itemsize >= 4 else 1e-5, "step": draw.randint(1, 1000),
+            "decay": draw.choice([0.0, 0.1]), "scale": draw.choice([1.0, 8.0]), "bounds": (0.01, 10.0),
+            **step.variants[variant],
+        }  # fmt: skip
+        shapes = draw.choices(SHAPES, k=3) if step.many else [draw.choice([s for s in SHAPES if s != (0,)])]
+        lists = [
+            [torch.randn(s, dtype=torch.float64).to(dtype) for s in shapes] for _ in range(2 + step.states)
+        ]
+        if step.squares:
+            lists[-1] = [tensor.abs() + ("Lamb" in name) for tensor in lists[-1]]
+        wanted = [step.wanted(values, *(t.double() for t in tensors)) for tensors in zip(*lists, strict=True)]
+        returned = step.call(FUSED[name], lists, values)
+        for place, exact in enumerate(wanted):
+            for found, each in zip([group[place] for group in lists[1:]], exact, strict=False):
+                apart = (found.double() - each).abs() / each.abs().clamp(min=1)
+                assert apart.le(TOLERANCE[dtype]).all(), values
+        if "Lamb" in name:
+            assert returned.shape == ()
+            assert abs(float(returned) - float(wanted[0][3])) <= 20 * TOLERANCE[dtype] * float(wanted[0][3])
+
+
+def test_lamb_fills_a_copy_of_another_type() -> None:
+    param, zeros, copy = (
+        torch.ones(3, dtype=torch.bfloat16),
+        torch.zeros(3),
+        torch.zeros(3, requires_grad=True),
+    )
+    states = [zeros.bfloat16(), zeros.bfloat16(), torch.ones(3, dtype=torch.bfloat16)]
+    fused_optimizers.lamb(param, copy, *states, 0.1, 0.9, 0.99, 10.0, 0.01, 1e-3, 1.0, 1, 1, 1, 0.0)
+    torch.testing.assert_close(copy.detach(), param.float(), rtol=1e-2, atol=0)
+    assert copy.detach().ne(0).all()
+
+
+def test_parameter_without_gradient_and_momentum_grows_as_by_deepspeed_s_cuda_kernel() -> None:
+    """Whose flag of an overflow is not read, either."""
+    param = torch.ones(3)
+    lists = [[torch.zeros(3)], [param], [torch.zeros(3)]]
+    fused_optimizers.multi_tensor_lion(2048, torch.ones(1), lists, 0.1, 0.9, 0.99, 1, 0.0)
+    assert torch.equal(param, torch.full((3,), 1.1))
+
+
+def test_parameters_that_need_gradients_are_updated_in_place() -> None:
+    parameter = torch.nn.Parameter(torch.ones(3))
+    lists = [[torch.ones(3)], [parameter], [torch.zeros(3)], [torch.zeros(3)]]
+    before = parameter.data_ptr()
+    fused_optimizers.multi_tensor_adam(0, torch.zeros(1), lists, 0.1, 0.9, 0.999, 1e-8, 1, 1, 1, 0.0)
+    assert torch.allclose(parameter, torch.full((3,), 0.9))
+    assert parameter.data_ptr() == before
+    assert torch.equal(lists[0][0], torch.ones(3))
+
+
+# --- evoformer, tokens, sums and signs
+
+
+def attention(q: Any, k: Any, v: Any, bias1: Any = NONE) -> torch.Tensor:
+    out, lse = torch.empty_like(q), torch.empty(math.prod(q.shape[:-3]), q.shape[-2], q.shape[-3])
+    plain.EvoformerAttnBuilder().load().attention(q, k, v, bias1, NONE, out, lse)
+    return out
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(53))
+
+
+def test_number_that_is_not_finite_stays_visible_in_its_row_alone() -> None:
+    q, k, v = drawn(3, 1, 3, 20, 2, 8)
+    v[0, 1, 4, 1, 2] = math.nan
+    out = attention(q, k, v)
+    # A column of the width is NaN for each query of the row; the softmax's weights are finite.
+    assert out[0, 1].isfinite().all((0, 2)).tolist() == [True, False]
+    assert not out[0, 1, :, 1, 2].isfinite().any()
+    assert out[0, ::2].isfinite().all()
+
+
+def test_masked_keys_have_no_weight() -> None:
+    q, k, v = drawn(3, 1, 1, 20, 1, 8)
+    bias1 = torch.zeros(1, 1, 1, 1, 20)
+    bias1[..., 10:] = -math.inf
+    before = attention(q, k, v, bias1)
+    v[:, :, 10:] = 1e6
+    torch.testing.assert_close(attention(q, k, v, bias1), before)
+
+
+@pytest.mark.parametrize("shape", [(0, 2, 5, 2, 4), (1, 2, 0, 2, 4), (1, 0, 5, 2, 4)], ids=str)
+def test_attention_of_nothing_is_nothing(shape: tuple[int, ...]) -> None:
+    assert attention(*[torch.empty(shape)] * 3).shape == shape
+
+
+def test_tokens_sums_and_numbers_of_nothing_are_nothing() -> None:
+    op, none = plain.RandomLTDBuilder().load(), torch.empty(2, 0, dtype=torch.int32)
+    assert op.token_gather(torch.ones(2, 3, 4), none, True).shape == (2, 0, 4)
+    assert op.token_scatter_(torch.ones(2, 3, 4), torch.ones(2, 0, 4), none, True).all()
+    assert op.mask_gather_bert(torch.ones(2, 1, 3, 3), none.view(1, 2, 0)).shape == (1, 2, 1, 0, 0)
+    sums = plain.SpatialInferenceBuilder().load()
+    assert sums.nhwc_bias_add(torch.empty(0, 4, 3), torch.ones(3)).shape == (0, 4, 3)
+    val = torch.empty(0, 16)
+    assert back(quantized(val, 16), val, 16).shape == (0, 16)
+
+
+def test_overflow_of_a_sum_is_seen() -> None:
+    op = plain.SpatialInferenceBuilder().load()
+    x, bias = torch.full((1, 2, 1), 6e4, dtype=torch.float16), torch.full((1,), 6e4, dtype=torch.float16)
+    assert op.nhwc_bias_add(x, bias).isinf().all()
+    x[0, 0] = math.nan
+    assert op.nhwc_bias_add_add(x, -bias, x).isnan().flatten().tolist() == [True, False]
+
+
+def test_sign_is_the_sign_bit() -> None:
+    numbers = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, -1e-45, 1e-45, -1])
+    assert plain.PackbitsBuilder().load().packbits(numbers, 8, 0).tolist() == [0b10101010]
+
+
+def test_shapes_and_types_are_told() -> None:
+    """The suite asks for the function and the argument; what it is stands there too."""
+    op, ones = plain.RandomLTDBuilder().load(), torch.ones(2, 3, 4)
+    index = torch.zeros(2, 1, dtype=torch.int32)
+    for layers, reported in (
+        (torch.ones(2, 2, 4), "layer_activations of shape (2, 2, 4)"),
+        (torch.ones(2, 1, 4).half(), "layer_activations of torch.float16"),
+    ):
+        with pytest.raises(InvalidOpArgument) as error:
+            op.token_scatter_(ones, layers, index, True)
+        assert reported in str(error.value)
+
+
+# --- numbers of few bits
+
+
+def quantized(val: torch.Tensor, size: int, bits: int = 8, mantissa: int = 3) -> torch.Tensor:
+    out = torch.ones(val.numel() // size, size * bits // 8 + 4, dtype=torch.uint8)
+    found: torch.Tensor = FPQuantizerBuilder().load().quantize(out, val, size, 0, bits, mantissa)
+    return found
+
+
+def back(data: torch.Tensor, val: torch.Tensor, size: int, bits: int = 8, mantissa: int = 3) -> torch.Tensor:
+    made = torch.empty_like(val)
+    FPQuantizerBuilder().load().dequantize(made, data, size, mantissa, bits - mantissa - 1)
+    return made
+
+
+@pytest.mark.parametrize("form", [(8, 3), (8, 2), (12, 7), (6, 2), (4, 1)], ids=str)
+@pytest.mark.parametrize("shape", [(5, 5), (3, 11)])
+def test_last_group_need_not_be_full(shape: tuple[int, int], form: tuple[int, int]) -> None:
+    """DeepSpeed's QuantizedParameter divides by 512, and would keep nothing of 25 numbers."""
+    val = drawn(*shape).bfloat16()
+    out = torch.ones(val.numel() // 16, 16 * form[0] // 8 + 4, dtype=torch.uint8)
+    codes = FPQuantizerBuilder().load().quantize(out, val, 16, 0, *form)
+    whole = torch.cat([val.flatten(), torch.zeros(-val.numel() % 16).bfloat16()])
+    expected = quantized(whole, 16, *form)
+    assert torch.equal(codes, expected.flatten())
+    assert torch.equal(
+        back(codes, val, 16, *form), back(expected, whole, 16, *form)[: val.numel()].view(shape)
+    )
+
+
+def test_zeros_and_tiny_numbers_stay_finite() -> None:
+    val = torch.zeros(3, 8, dtype=torch.bfloat16)
+    val[1], val[2, 3] = 1e-38, 3e38
+    found = back(quantized(val, 8), val, 8)
+    assert found.isfinite().all()
+    assert not found[0].any()
+    assert (found[1].double() - val[1].double()).abs().max() < 1e-39
+
+
+def test_twelve_bits_are_e4m7_when_deepspeed_asks_for_a_mantissa_of_four() -> None:
+    val = drawn(4, 16)
+    data = quantized(val, 16, 12, 4)
+    assert torch.equal(data, quantized(val, 16, 12, 7))
+    assert torch.equal(back(data, val, 16, 12, 4), back(data, val, 16, 12, 7))
+
+
+def test_codes_joined_with_the_scales_of_get_scales_are_read() -> None:
+    # DeepSpeed's matmul_fp8 without triton: torch.cat of bytes and float32 is float32.
+    val = drawn(4, 16)
+    data = quantized(val, 16)
+    codes, steps = data[:, :-4], FPQuantizerBuilder().load().get_scales(data[:, -4:].contiguous(), 4)
+    assert torch.equal(back(torch.cat([codes, steps], 1), val, 16), back(data, val, 16))
+
+
+def test_error_feedback_starts_anew_after_an_overflow() -> None:
+    op, values, error = QuantizerBuilder().load(), drawn(4, 8), torch.full((32,), 0.25)
+    values[0, 0] = math.inf
+    op.loco_swizzle_quant(values, error, 0.5, 4, 4, op.Symmetric, 1, 1, 2)
+    assert error.view(4, 8)[0].tolist() == [0.0] * 8
+    assert error.view(4, 8)[1:].abs().min() > 0
+
+
+@pytest.mark.parametrize("name", ["ds_quantize_fp32", "ds_sr_quantize_asym_fp32"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_fake_quantization_keeps_overflow_in_its_group(name: str, bad: float) -> None:
+    values = torch.ones(2, 8)
+    values[1, 3] = bad
+    getattr(QuantizerBuilder().load(), name)(values, 2, 8)
+    assert values[0].isfinite().all()
+    assert not values[1].isfinite().any()
+
+
+def test_reason_of_the_quantizer_is_plain_torch() -> None:
+    assert QuantizerBuilder().is_compatible()
+    assert QuantizerBuilder().reason == "plain torch"
+    assert isinstance(QuantizerBuilder().load(), QuantizerFunctions)
+
+
+# --- inference
+
+
+@pytest.mark.parametrize(("rotary", "heads"), [(16, 4), (3, 4), (0, 4), (8, 3), (8, 0), (-2, 4)])
+def test_rotary_channels_that_a_head_does_not_have_are_an_error(rotary: int, heads: int) -> None:
+    x = torch.randn(1, 2, 32)
+    with pytest.raises(InvalidOpArgument, match="ACC-510"):
+        TransformerFunctions().apply_rotary_pos_emb(x, x, rotary, 0, heads, True, 1e4)
+
+
+def test_flat_queries_and_keys_are_rotated_as_those_of_heads() -> None:
+    op, query, key = TransformerFunctions(), torch.randn(2, 5, 4, 8), torch.randn(2, 5, 2, 8)
+    heads_first = op.apply_rotary_pos_emb(query.transpose(1, 2), key.transpose(1, 2), 4, 3, 4, True, 1e4)
+    flat = op.apply_rotary_pos_emb(query.flatten(2), key.flatten(2), 4, 3, 4, True, 1e4)
+    for one, other in zip(heads_first, flat, strict=True):
+        assert torch.equal(other.view(one.transpose(1, 2).shape), one.transpose(1, 2))
+
+
+def test_weights_of_eight_bits_are_multiplied_by_the_scales_of_their_groups() -> None:
+    weight = torch.tensor([[1, -2, 3], [4, 5, -128]], dtype=torch.int8)
+    found = TransformerFunctions().dequantize_fp16(weight, torch.tensor([[0.5], [2.0]]), 2)
+    assert found.dtype == torch.float16
+    assert found.tolist() == [[0.5, -1.0, 1.5], [8.0, 10.0, -256.0]]
+
+
+def test_linear_folds_leading_dimensions() -> None:
+    x, weights, output = torch.randn(5, 24), torch.randn(7, 24), torch.empty(5, 1, 7)
+    CoreFunctions().blas_linear(output, x, weights)
+    torch.testing.assert_close(output.squeeze(1), x @ weights.T)
+
+
+def test_int8_weights_are_refused() -> None:
+    with pytest.raises(FunctionNotImplemented, match="int8"):
+        TransformerFunctions().rms_qkv_gemm_fp16(NONE, NONE, NONE, NONE, 1e-5, True, False)
+
+
+@pytest.mark.parametrize("name", ["bias_gelu_fp32", "softmax_context_int8", "no_such_fp16", "layer_norm"])
+def test_what_is_missing_is_an_attribute_error_that_deepspeed_takes_for_use_torch(name: str) -> None:
+    with pytest.raises(AttributeError, match=name):
+        getattr(TransformerFunctions(), name)
+
+
+def test_a_function_that_is_missing_is_told_with_those_there_are() -> None:
+    with pytest.raises(FunctionNotImplemented, match="cuda_wf6af16_linear") as caught:
+        CoreFunctions().cuda_wf6af16_linear()
+    assert isinstance(caught.value, AttributeError)
+    assert "gated_activation, " in str(caught.value)
+    assert not hasattr(CoreFunctions(), "preprocess_weight")
+    assert not hasattr(QuantizerBuilder().load(), "swizzle_dequant")
