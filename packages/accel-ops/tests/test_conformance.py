@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops in plain torch are right: the conformance suite's checks of ops pass on the CPU, which has these ops.
 
-The suite has the definitions in float64, the forms of every argument, what has to be refused. What it leaves out is here.
+The suite has the definitions in float64, forms of every argument, what has to be refused. What it leaves out is here.
 """
 
 from __future__ import annotations
