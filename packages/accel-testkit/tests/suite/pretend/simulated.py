@@ -12,33 +12,40 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-import torch_npu  # noqa: F401  (registers torch.npu)
+import torch_npu
+from accel_good.op_builder import TABLE
+from accel_good.op_builder.optimizers import PlainTorch
 from accel_good.streams import Stream
 from torch.utils.weak import WeakIdKeyDictionary
 
 from accel_core.device import NoPinnedMemory, TorchDeviceAccelerator
 from accel_core.op_builder import OpTable
 from accel_core.vendor import Feature, Trait
+from accel_ops.fused_optimizers import multi_tensor_adam
 from accel_ops.inference import InferenceBuilder, TransformerFunctions
 
-FILES = (
-    "test_asynchrony.py",
-    "test_device.py",
-    "test_tensors.py",
-    "test_streams.py",
-    "test_random.py",
-    "test_memory.py",
+_RUNTIME = torch_npu.npu
+FILES = tuple(
+    f"test_{name}.py" for name in ("asynchrony", "device", "tensors", "streams", "random", "memory")
 )
+_STREAMS, _ORDER = ("test_asynchrony.py", "test_streams.py"), ("test_asynchrony.py",)
+VARIANTS: dict[str, Any] = {}
 
 
 class Good(TorchDeviceAccelerator):
-    """The control."""
+    """The control. files: of the suite; fails: ids of the checks that have to fail."""
+
+    files: tuple[str, ...] = FILES
+    fails: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         super().__init__("npu", collectives="hccl", ops=OpTable("accel_good.op_builder", {}))
@@ -47,14 +54,40 @@ class Good(TorchDeviceAccelerator):
         return ["ASCEND_RT_VISIBLE_DEVICES"]
 
 
+def breaks(*fails: str, files: tuple[str, ...] = FILES) -> Any:
+    """Register a class, which the runs find by its name."""
+
+    def register(kind: Any) -> Any:
+        kind.fails, kind.files = fails, files
+        VARIANTS[kind.__name__] = kind
+        globals()[kind.__name__] = kind
+        return kind
+
+    return register
+
+
+def broken(name: str, *fails: str, files: tuple[str, ...] = _STREAMS, **members: Any) -> None:
+    """Register a good accelerator with other members."""
+    breaks(*fails, files=files)(type(name, (Good,), {**members, "__module__": "simulated"}))
+
+
+def event(name: str, *fails: str, files: tuple[str, ...] = _STREAMS, **members: Any) -> None:
+    """Register a good accelerator whose events have other members."""
+    kind = type("Event", (_RUNTIME.Event,), members)
+    broken(name, *fails, files=files, Event=property(lambda self: kind))
+
+
+# --- tensors, devices, memory
+
+
+@breaks(
+    "asynchrony.synchronize_waits_for_its_device[1-None]",
+    "device.device_that_is_set_gets_the_tensors[by index-here]",
+    "streams.stream_is_of_the_device_named",
+)
 class RemembersTheDeviceItself(Good):
     """set_device() changes this object, and not the runtime."""
 
-    fails = (
-        "asynchrony.synchronize_waits_for_its_device[1-None]",
-        "device.device_that_is_set_gets_the_tensors[by index-here]",
-        "streams.stream_is_of_the_device_named",
-    )
     _index = 0
 
     def set_device(self, device_index: Any) -> None:
@@ -70,41 +103,6 @@ class RemembersTheDeviceItself(Good):
         self.default_generator(self._index).manual_seed(seed)
 
 
-class StreamsOfItsOwn(Good):
-    """Its streams are no streams of torch."""
-
-    fails = (
-        "asynchrony.device_waits_for_a_stream[stream.wait_stream(other)]",
-        "asynchrony.host_waits_for_a_stream[stream.synchronize()]",
-        "streams.blocks_nest",
-        "streams.tensor_remembers_its_streams",
-    )
-
-    @property
-    def Stream(self) -> Any:
-        return partial(Stream, 0)
-
-
-class ConstructorsStayOnTheHost(Good):
-    """As it is on mps in DeepSpeed 0.19: FloatTensor is torch.FloatTensor."""
-
-    fails = ("tensors.constructor_takes_data[FloatTensor]",)
-
-    @property
-    def FloatTensor(self) -> Any:
-        return torch.FloatTensor
-
-
-class HostCountsAsDevice(Good):
-    fails = (
-        "tensors.tensor_elsewhere_is_not_on_the_accelerator",
-        "tensors.tensor_elsewhere_is_not_on_the_accelerator",
-    )
-
-    def on_accelerator(self, tensor: torch.Tensor) -> bool:
-        return True
-
-
 class _KeptFunctions(TransformerFunctions):
     def release_workspace(self) -> bool:
         return True
@@ -114,27 +112,17 @@ class _Builder(InferenceBuilder):
     functions = _KeptFunctions
 
 
+@breaks("op_attention.released_workspace_is_free", files=("test_op_attention.py",))
 class WorkspaceIsKept(Good):
     """Keys and values stay in memory after release_workspace()."""
-
-    files = ("test_op_attention.py",)
-    fails = ("op_attention.released_workspace_is_free",)
 
     def create_op_builder(self, class_name: str) -> Any:
         return _Builder() if class_name == "InferenceBuilder" else super().create_op_builder(class_name)
 
 
-class OnlyTheCurrentDeviceCounts(Good):
-    fails = ("tensors.tensor_of_any_index_is_on_the_accelerator",)
-
-    def on_accelerator(self, tensor: torch.Tensor) -> bool:
-        return super().on_accelerator(tensor) and tensor.device.index == self.current_device()
-
-
+@breaks("tensors.answer_follows_the_data_of_a_tensor")
 class OnAcceleratorOnceIsForGood(Good):
     """It answers once for each tensor object."""
-
-    fails = ("tensors.answer_follows_the_data_of_a_tensor",)
 
     def __init__(self) -> None:
         super().__init__()
@@ -146,27 +134,298 @@ class OnAcceleratorOnceIsForGood(Good):
         return bool(self._answers[tensor])
 
 
+@breaks(
+    "traits.declared_feature_is_missing[pinned_memory]", files=("test_pinned_memory.py", "test_traits.py")
+)
 class PinningIsDeclaredMissing(NoPinnedMemory, Good):
     """torch pins for it, and it neither says nor does so."""
-
-    files = ("test_pinned_memory.py", "test_traits.py")
-    fails = ("traits.declared_feature_is_missing[pinned_memory]",)
 
     def __init__(self) -> None:
         super().__init__()
         self.traits = {Feature.PINNED_MEMORY: Trait.unsupported("nobody has looked for it")}
 
 
-VARIANTS: tuple[Any, ...] = (
-    WorkspaceIsKept,
-    PinningIsDeclaredMissing,
-    OnlyTheCurrentDeviceCounts,
-    OnAcceleratorOnceIsForGood,
-    RemembersTheDeviceItself,
-    StreamsOfItsOwn,
-    ConstructorsStayOnTheHost,
-    HostCountsAsDevice,
+# Its streams are no streams of torch.
+broken(
+    "StreamsOfItsOwn",
+    "asynchrony.device_waits_for_a_stream[stream.wait_stream(other)]",
+    "asynchrony.host_waits_for_a_stream[stream.synchronize()]",
+    "streams.blocks_nest",
+    "streams.tensor_remembers_its_streams",
+    files=FILES,
+    Stream=property(lambda self: partial(Stream, 0)),
 )
+# As it is on mps in DeepSpeed 0.19: FloatTensor is torch.FloatTensor.
+broken(
+    "ConstructorsStayOnTheHost",
+    "tensors.constructor_takes_data[FloatTensor]",
+    files=FILES,
+    FloatTensor=property(lambda self: torch.FloatTensor),
+)
+broken(
+    "HostCountsAsDevice",
+    "tensors.tensor_elsewhere_is_not_on_the_accelerator",
+    files=FILES,
+    on_accelerator=lambda self, tensor: True,
+)
+broken(
+    "OnlyTheCurrentDeviceCounts",
+    "tensors.tensor_of_any_index_is_on_the_accelerator",
+    files=FILES,
+    on_accelerator=lambda self, tensor: (
+        Good.on_accelerator(self, tensor) and tensor.device.index == self.current_device()
+    ),
+)
+
+# --- what does not wait
+
+_SYNCHRONIZE = "asynchrony.synchronize_waits"
+_FORMS = [f"{_SYNCHRONIZE}[{form}]" for form in ("None", "index", "index by name", "nothing")]
+_EVERY_STREAM = "asynchrony.synchronize_waits_for_every_stream"
+_ITS_DEVICE = "asynchrony.synchronize_waits_for_its_device"
+_HOST = "asynchrony.host_waits_for_a_stream"
+_DEVICE = "asynchrony.device_waits_for_a_stream"
+_IN_USE = "asynchrony.host_waits_for_the_stream_in_use"
+_AGAIN = "asynchrony.event_recorded_again_marks_the_later_work"
+_DONE = "asynchrony.event_that_is_done_is_of_work_that_is"
+_NAMED = "asynchrony.event_makes_the_named_stream_wait"
+_OWN = "asynchrony.events_are_marks_of_their_own"
+_AFTER = "asynchrony.work_after_an_exception_is_in_the_former_stream"
+_DEFAULT = f"{_DEVICE}[default_stream().wait_event(event)]"
+_WAITS = (f"{_DEVICE}[event.wait()]", f"{_DEVICE}[event.wait(stream)]")
+_RECORD = f"{_HOST}[event.record(), event.synchronize()]"
+_RECORD_IN = f"{_HOST}[event.record(stream), event.synchronize()]"
+
+broken(
+    "SynchronizeDoesNothing",
+    *_FORMS,
+    _EVERY_STREAM,
+    *(f"{_ITS_DEVICE}[{pair}]" for pair in ("0-1", "1-0", "1-None", "1-1")),
+    synchronize=lambda self, device_index=None: None,
+)
+broken(
+    "SynchronizeWaitsForTheCurrentDevice",
+    *(f"{_ITS_DEVICE}[{pair}]" for pair in ("0-1", "1-0")),
+    synchronize=lambda self, device_index=None: Good.synchronize(self),
+)
+broken(
+    "SynchronizeWaitsForDevice0",
+    f"{_ITS_DEVICE}[1-None]",
+    synchronize=lambda self, device_index=None: Good.synchronize(self, device_index or 0),
+)
+broken(
+    "SynchronizeWaitsForOneStream",
+    _EVERY_STREAM,
+    synchronize=lambda self, device_index=None: self.current_stream(device_index).synchronize(),
+)
+broken(
+    "SynchronizeByNameIsForgotten",
+    *(f"{_SYNCHRONIZE}[{form}]" for form in ("index by name", "index")),
+    *(f"{_ITS_DEVICE}[{pair}]" for pair in ("0-1", "1-0", "1-1")),
+    synchronize=lambda self, device_index=None: Good.synchronize(self) if device_index is None else None,
+)
+broken(
+    "NothingIsInFlight",
+    "asynchrony.synchronized_device_needs_no_wait",
+    is_synchronized_device=lambda self: True,
+)
+event(
+    "EventWaitDoesNothing",
+    *(_DEFAULT, *_WAITS, f"{_AGAIN}[device]", _NAMED),
+    wait=lambda self, stream=None: None,
+)
+event("EventWaitIgnoresTheStream", _NAMED, wait=lambda self, stream=None: _RUNTIME.Event.wait(self))
+event("EventIsAlwaysDone", _DONE, query=lambda self: True)
+event(
+    "EventSynchronizeDoesNothing",
+    *(_RECORD, _RECORD_IN, f"{_IN_USE}[event]", f"{_AGAIN}[host]", _OWN),
+    synchronize=lambda self: None,
+)
+event(
+    "EventIsRecordedOnce",
+    *(f"{_AGAIN}[device]", f"{_AGAIN}[host]"),
+    record=lambda self, stream=None: None if self.event_id else _RUNTIME.Event.record(self, stream),
+)
+event(
+    "EventIsOfTheDefaultStream",
+    *(_RECORD, f"{_AGAIN}[device]", f"{_AGAIN}[host]", _OWN, _DONE),
+    record=lambda self, stream=None: _RUNTIME.Event.record(
+        self, _RUNTIME.default_stream() if stream is None else stream
+    ),
+)
+event(
+    "EventIgnoresTheStream",
+    *(_DEFAULT, _RECORD_IN, *_WAITS, _NAMED),
+    record=lambda self, stream=None: _RUNTIME.Event.record(self),
+)
+_unsynchronized = type("Stream", (_RUNTIME.Stream,), {"synchronize": lambda self: None})
+broken(
+    "StreamSynchronizeDoesNothing",
+    f"{_HOST}[stream.synchronize()]",
+    Stream=property(lambda self: _unsynchronized),
+)
+broken(
+    "CurrentStreamIsTheDefaultOne",
+    f"{_HOST}[current_stream().synchronize()]",
+    "streams.blocks_nest",
+    "streams.stream_is_of_the_device_named",
+    current_stream=lambda self, device_index=None: Good.default_stream(self, device_index),
+)
+broken(
+    "DefaultStreamIsNew",
+    *(_AFTER, _DEFAULT, f"{_IN_USE}[default_stream]"),
+    "streams.current_stream_is_the_default_at_first",
+    "streams.default_stream_stays",
+    "streams.stream_is_chosen_for_one_thread",
+    default_stream=lambda self, device_index=None: self.Stream(),
+)
+broken(
+    "StreamIsNeverChosen",
+    *(_RECORD_IN, f"{_HOST}[stream.record_event().synchronize()]", f"{_HOST}[stream.synchronize()]"),
+    "streams.blocks_nest",
+    "streams.stream_is_of_the_device_named",
+    stream=lambda self, stream: nullcontext(),
+)
+
+
+@contextmanager
+def _staying(self: Any, stream: Any) -> Iterator[None]:
+    context = Good.stream(self, stream)
+    context.__enter__()
+    yield
+    context.__exit__(None, None, None)
+
+
+broken("StreamStaysAfterAnException", _AFTER, "streams.stream_is_left_by_an_exception", stream=_staying)
+
+# --- what waits where work is only queued or asked for
+
+_ASKING = "asynchrony.asking_does_not_wait"
+_QUEUEING = "asynchrony.queueing_does_not_wait"
+
+
+@contextmanager
+def _left_when_done(self: Any, stream: Any) -> Iterator[None]:
+    with Good.stream(self, stream):
+        yield
+    self.synchronize()
+
+
+class _Adam(PlainTorch):
+    """Fused Adam, of which something is wrong."""
+
+    NAME = "fused_adam"
+    step: Any
+
+    def load(self, verbose: bool = True) -> Any:
+        return SimpleNamespace(multi_tensor_adam=type(self).step)
+
+
+def _synchronized(*arguments: Any) -> None:
+    multi_tensor_adam(*arguments)
+    _RUNTIME.synchronize()
+
+
+def _in_the_default_stream(*arguments: Any) -> None:
+    with _RUNTIME.stream(_RUNTIME.default_stream()):
+        multi_tensor_adam(*arguments)
+
+
+class _Synchronized(_Adam):
+    step = staticmethod(_synchronized)
+
+
+class _InTheDefaultStream(_Adam):
+    step = staticmethod(_in_the_default_stream)
+
+
+broken(
+    "RangesSynchronize",
+    f"{_ASKING}[range_push(), range_pop()]",
+    files=_ORDER,
+    range_push=lambda self, msg, domain=None, category=None: self.synchronize(),
+)
+broken(
+    "AskingForMemorySynchronizes",
+    f"{_ASKING}[memory_allocated()]",
+    files=_ORDER,
+    memory_allocated=lambda self, device_index=None: (
+        self.synchronize() or Good.memory_allocated(self, device_index)
+    ),
+)
+broken(
+    "StreamsAreLeftWhenDone",
+    *(f"{_QUEUEING}[{what}]" for what in ("event.wait() of another stream", "stream(s), entered and left")),
+    files=_ORDER,
+    stream=_left_when_done,
+)
+event(
+    "EventsMakeTheHostWait",
+    *(f"{_QUEUEING}[event.wait() of another stream]", f"{_QUEUEING}[event.wait(stream)]"),
+    f"{_QUEUEING}[stream.wait_event(event)]",
+    files=_ORDER,
+    wait=lambda self, stream=None: self.synchronize(),
+)
+broken(
+    "ReplaySynchronizes",
+    "asynchrony.replay_does_not_wait",
+    files=_ORDER,
+    replay_graph=lambda self, graph: (Good.replay_graph(self, graph), self.synchronize()),
+)
+broken(
+    "StepsSynchronize",
+    "asynchrony.step_does_not_wait[FusedAdamBuilder]",
+    files=_ORDER,
+    get_op_builder=lambda self, class_name: (
+        _Synchronized if class_name == "FusedAdamBuilder" else TABLE.builder(class_name, "npu", {})
+    ),
+)
+
+# --- work in the wrong stream
+
+_RESOLVED = "asynchrony.resolved_dependency_needs_no_wait"
+_REPLAY = "asynchrony.replay_is_in_the_current_stream"
+
+
+def _replayed(stream: str) -> Any:
+    def replay_graph(self: Any, graph: Any) -> None:
+        with self.stream(getattr(self, stream)()):
+            Good.replay_graph(self, graph)
+
+    return replay_graph
+
+
+broken(
+    "DependenciesAreResolvedByNobody",
+    f"{_RESOLVED}[a read after a write in the default stream]",
+    f"{_RESOLVED}[a read after a write]",
+    f"{_RESOLVED}[a write after a read]",
+    f"{_RESOLVED}[memory used again]",
+    files=_ORDER,
+    resolves_data_dependency=lambda self: True,
+)
+broken(
+    "ReplayIsInTheDefaultStream",
+    f"{_REPLAY}[chosen stream]",
+    files=_ORDER,
+    replay_graph=_replayed("default_stream"),
+)
+broken(
+    "ReplayIsInAStreamOfItsOwn",
+    *(f"{_REPLAY}[{which} stream]" for which in ("chosen", "default")),
+    files=_ORDER,
+    replay_graph=_replayed("Stream"),
+)
+
+
+@breaks("op_devices.step_is_in_the_current_stream[FusedAdamBuilder]", files=("test_op_devices.py",))
+class AdamIsInTheDefaultStream(Good):
+    def __init__(self) -> None:
+        super().__init__()
+        self.op_table = TABLE
+
+    def get_op_builder(self, class_name: str) -> Any:
+        return _InTheDefaultStream if class_name == "FusedAdamBuilder" else super().get_op_builder(class_name)
 
 
 def failed(kind: Any, folder: Path) -> list[str]:
@@ -174,35 +433,21 @@ def failed(kind: Any, folder: Path) -> list[str]:
     import accel_testkit.suite as suite
 
     results = folder / f"{kind.__name__}.json"
-    files = [str(Path(suite.__path__[0]) / name) for name in getattr(kind, "files", FILES)]
+    files = [str(Path(suite.__path__[0]) / name) for name in kind.files]
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-    options = ["-c", str(folder / "pytest.ini"), "-p", "no:cacheprovider", "-p", "accel_testkit.plugin"]
-    pytest.main(
-        [
-            *options,
-            "-q",
-            "--accel-class",
-            f"{kind.__module__}:{kind.__name__}",
-            "--results",
-            str(results),
-            *files,
-        ]
-    )
+    options = ["-q", "-c", str(folder / "pytest.ini"), "-p", "no:cacheprovider", "-p", "accel_testkit.plugin"]
+    target = ["--accel-class", f"{kind.__module__}:{kind.__name__}", "--results", str(results)]
+    pytest.main([*options, *target, *files])
     checks = json.loads(results.read_text(encoding="utf-8"))["checks"]
     return sorted(check["id"] for check in checks if check["outcome"] == "failed")
 
 
 def main(out: str) -> None:
     """Run the control and the variants."""
-    import asynchronous
-    import waiting
-    import work_order
-
-    kinds = (Good, *VARIANTS, *asynchronous.VARIANTS, *waiting.VARIANTS, *work_order.VARIANTS)
+    kinds = (Good, *VARIANTS.values())
     with tempfile.TemporaryDirectory() as folder:
         found = {kind.__name__: failed(kind, Path(folder)) for kind in kinds}
-    wanted = {kind.__name__: sorted(getattr(kind, "fails", ())) for kind in kinds}
-    unnoticed = {name: sorted(set(checks) - set(found[name])) for name, checks in wanted.items()}
+    unnoticed = {kind.__name__: sorted(set(kind.fails) - set(found[kind.__name__])) for kind in kinds}
     answer = {"unnoticed": unnoticed, "control": found[Good.__name__]}
     Path(out).write_text(json.dumps(answer), encoding="utf-8")
 
