@@ -17,21 +17,34 @@ from accel_good.traits import TRAITS
 from accel_core.op_builder import OpBuilder, OpTable
 from accel_ops.op_builder import AsyncIOBuilder
 from broken import breaks
-from broken.ops import register_calls
+from broken.ops import replaces
 
 _STEPS = "op_steps"
 _FORM = "op_steps.every_form_is_stepped"
+_QUANTIZER = "op_quantizer_extremes"
+_NORMS = "op_norm_extremes"
+_FILES = "op_file_io"
+_FORMS = "op_file_io"
 
 
-def _some_tensors(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
+@replaces("FusedAdamBuilder", "multi_tensor_adam", f"{_FORM}[large tensors, long lists-FusedAdamBuilder]")
+def LastTensorsAreForgotten(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
     op.multi_tensor_adam(chunk, flag, [tensors[:64] for tensors in lists], *rest)
 
 
-def _finite(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
+@replaces(
+    "FusedLionBuilder", "multi_tensor_lion", f"{_STEPS}.gradient_that_is_not_finite_is_seen[FusedLionBuilder]"
+)
+def LionHidesNan(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
     op.multi_tensor_lion(chunk, flag, [[grad.nan_to_num() for grad in lists[0]], *lists[1:]], *rest)
 
 
-def _kept(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
+@replaces(
+    "FusedLionBuilder",
+    "multi_tensor_lion",
+    *(f"{_STEPS}.nothing_comes_of_nothing[{kind}-FusedLionBuilder]" for kind in ("fp32", "bf16", "fp16")),
+)
+def LionKeepsWhatHasNoGradient(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
     still = [not (tensor.any() or state.any()) for tensor, state in zip(lists[0], lists[2], strict=True)]
     before = [param.clone() for param in lists[1]]
     op.multi_tensor_lion(chunk, flag, lists, *rest)
@@ -39,48 +52,48 @@ def _kept(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
         param.data.copy_(former if kept else param)
 
 
-def _flagged(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
+@replaces(
+    "FusedAdamBuilder", "multi_tensor_adam", f"{_STEPS}.flag_of_overflows_is_left_alone[FusedAdamBuilder]"
+)
+def AdamSetsTheFlag(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
     op.multi_tensor_adam(chunk, flag, lists, *rest)
     if not all(bool(grad.isfinite().all()) for grad in lists[0]):
         flag.fill_(1)
 
 
-register_calls(
-    "FusedAdamBuilder", "LastTensorsAreForgotten",
-    f"{_FORM}[large tensors, long lists-FusedAdamBuilder]", multi_tensor_adam=_some_tensors,
-)  # fmt: skip
-register_calls(
-    "FusedLionBuilder", "LionHidesNan", f"{_STEPS}.gradient_that_is_not_finite_is_seen[FusedLionBuilder]",
-    multi_tensor_lion=_finite,
-)  # fmt: skip
-register_calls(
-    "FusedLionBuilder", "LionKeepsWhatHasNoGradient",
-    *(f"{_STEPS}.nothing_comes_of_nothing[{kind}-FusedLionBuilder]" for kind in ("fp32", "bf16", "fp16")),
-    multi_tensor_lion=_kept,
-)  # fmt: skip
-register_calls(
-    "FusedAdamBuilder", "AdamSetsTheFlag", f"{_STEPS}.flag_of_overflows_is_left_alone[FusedAdamBuilder]",
-    multi_tensor_adam=_flagged,
-)  # fmt: skip
-
-_QUANTIZER = "op_quantizer_extremes"
-
-
-def _some_errors(op: Any, values: Any, error: torch.Tensor, *rest: Any) -> Any:
+@replaces(
+    "QuantizerBuilder",
+    "loco_swizzle_quant",
+    f"{_QUANTIZER}.each_of_many_groups_is_right",
+    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-loco_swizzle_quant]",
+)
+def SomeErrorsAreKept(op: Any, values: Any, error: torch.Tensor, *rest: Any) -> Any:
     behind = error[4096:].clone()
     result = op.loco_swizzle_quant(values, error, *rest)
     error[4096:] = behind
     return result
 
 
-def _reused(op: Any, *arguments: Any) -> torch.Tensor:
+@replaces(
+    "QuantizerBuilder",
+    "dequantize",
+    f"{_QUANTIZER}.results_have_memory_of_their_own",
+    "op_results.inputs_stay_and_results_are_new[QuantizerBuilder]",
+)
+def ResultsAreReused(op: Any, *arguments: Any) -> torch.Tensor:
     result = op.dequantize(*arguments)
     op.buffers = getattr(op, "buffers", {})
     buffer: torch.Tensor = op.buffers.setdefault(result.numel(), torch.empty_like(result))
     return buffer.copy_(result)
 
 
-def _sum_of_halves(
+@replaces(
+    "QuantizerBuilder",
+    "quantized_reduction",
+    f"{_QUANTIZER}.sums_of_devices_are_of_float32",
+    "op_quantizer_functions.shapes_are_kept op_quantizer_functions.sums_are_quantized_in_any_groups[8]",
+)
+def SumsAreOfHalves(
     op: Any, data: Any, steps: Any, groups: int, out: int, bits: int, kind: int, devices: int
 ) -> Any:
     op.quantized_reduction(data, steps, groups, out, bits, kind, devices)
@@ -88,62 +101,38 @@ def _sum_of_halves(
     return op.quantize(sum(parts[1:], parts[0]).float(), out, bits, kind)
 
 
-def _saturated(op: Any, *arguments: Any) -> torch.Tensor:
+@replaces("QuantizerBuilder", "dequantize", f"{_QUANTIZER}.numbers_beyond_half_are_infinite")
+def HalvesSaturate(op: Any, *arguments: Any) -> torch.Tensor:
     result: torch.Tensor = op.dequantize(*arguments)
     return result.clamp(-65504, 65504)
 
 
-def _seeded_anew(op: Any, *arguments: Any) -> Any:
+@replaces(
+    "QuantizerBuilder", "ds_sr_quantize_fp32", f"{_QUANTIZER}.stochastic_rounding_follows_the_device_s_seed"
+)
+def RoundingIgnoresTheSeed(op: Any, *arguments: Any) -> Any:
     torch.seed()
     return op.ds_sr_quantize_fp32(*arguments)
 
 
-register_calls(
-    "QuantizerBuilder", "SomeErrorsAreKept", f"{_QUANTIZER}.each_of_many_groups_is_right",
-    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-loco_swizzle_quant]",
-    loco_swizzle_quant=_some_errors,
-)  # fmt: skip
-register_calls(
-    "QuantizerBuilder", "ResultsAreReused", f"{_QUANTIZER}.results_have_memory_of_their_own",
-    "op_results.inputs_stay_and_results_are_new[QuantizerBuilder]", dequantize=_reused
-)  # fmt: skip
-register_calls(
-    "QuantizerBuilder", "SumsAreOfHalves", f"{_QUANTIZER}.sums_of_devices_are_of_float32",
-    "op_quantizer_functions.shapes_are_kept",
-    "op_quantizer_functions.sums_are_quantized_in_any_groups[8]",
-    quantized_reduction=_sum_of_halves,
-)  # fmt: skip
-register_calls(
-    "QuantizerBuilder", "HalvesSaturate", f"{_QUANTIZER}.numbers_beyond_half_are_infinite", dequantize=_saturated
-)  # fmt: skip
-register_calls(
-    "QuantizerBuilder", "RoundingIgnoresTheSeed", f"{_QUANTIZER}.stochastic_rounding_follows_the_device_s_seed",
-    ds_sr_quantize_fp32=_seeded_anew,
-)  # fmt: skip
-
-_NORMS = "op_norm_extremes"
-
-
-def _squared_in_half(op: Any, x: torch.Tensor, gamma: torch.Tensor, eps: float) -> Any:
+@replaces("InferenceBuilder", "rms_norm", f"{_NORMS}.large_activations_are_normed")
+def NormsAreOfHalves(op: Any, x: torch.Tensor, gamma: torch.Tensor, eps: float) -> Any:
     op.rms_norm(x, gamma, eps)
     return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + eps) * gamma
 
 
-def _over_its_input(op: Any, out: torch.Tensor, x: torch.Tensor, y: torch.Tensor, *rest: Any) -> None:
+@replaces("InferenceCoreBuilder", "post_layer_norm", f"{_NORMS}.norms_may_be_written_over_their_inputs")
+def InputIsOverwritten(op: Any, out: torch.Tensor, x: torch.Tensor, y: torch.Tensor, *rest: Any) -> None:
     out.copy_(x)
     op.post_layer_norm(out, out.clone(), y, *rest)
 
 
-register_calls(
-    "InferenceBuilder", "NormsAreOfHalves", f"{_NORMS}.large_activations_are_normed", rms_norm=_squared_in_half
-)  # fmt: skip
-register_calls(
-    "InferenceCoreBuilder", "InputIsOverwritten", f"{_NORMS}.norms_may_be_written_over_their_inputs",
-    post_layer_norm=_over_its_input,
-)  # fmt: skip
-
-
-def _residual_last(
+@replaces(
+    "InferenceCoreBuilder",
+    "rms_pre_norm",
+    "op_norm_extremes.residuals_may_be_written_over op_inference.functions_are_right",
+)
+def NormReadsTheNewResidual(
     op: Any, normed: torch.Tensor, out: torch.Tensor, x: torch.Tensor, y: torch.Tensor, *rest: Any
 ) -> None:
     aliased = out.data_ptr() == y.data_ptr()
@@ -152,41 +141,23 @@ def _residual_last(
         op.rms_norm(normed, out + x, *rest)
 
 
-def _without_overflows(op: Any, data: torch.Tensor, steps: torch.Tensor, *rest: Any) -> Any:
+@replaces("QuantizerBuilder", "quantized_reduction", "op_quantizer_extremes.sums_pass_overflows_on")
+def SumsHideOverflows(op: Any, data: torch.Tensor, steps: torch.Tensor, *rest: Any) -> Any:
     return op.quantized_reduction(data, steps.nan_to_num(1.0), *rest)
 
 
-def _through_half(op: Any, values: torch.Tensor, *rest: Any) -> Any:
+@replaces("QuantizerBuilder", "quantize", "op_quantizer_extremes.numbers_of_bfloat16_keep_their_range")
+def BrainFloatsAreReadAsHalf(op: Any, values: torch.Tensor, *rest: Any) -> Any:
     return op.quantize(values.half() if values.dtype == torch.bfloat16 else values, *rest)
 
 
-def _tiny_is_zero(op: Any, data: torch.Tensor, values: torch.Tensor, size: int, *rest: Any) -> Any:
+@replaces("FPQuantizerBuilder", "quantize", "op_fp_quantizer.tiny_groups_keep_their_numbers")
+def TinyGroupsAreZero(op: Any, data: torch.Tensor, values: torch.Tensor, size: int, *rest: Any) -> Any:
     if size < 1 or values.numel() % size or not values.is_floating_point():
         return op.quantize(data, values, size, *rest)
     rows = values.detach().reshape(-1, size)
     tiny = rows.abs().amax(1, keepdim=True) < 1e-5
     return op.quantize(data, rows.masked_fill(tiny, 0).view(values.shape), size, *rest)
-
-
-register_calls(
-    "InferenceCoreBuilder", "NormReadsTheNewResidual", "op_norm_extremes.residuals_may_be_written_over",
-    "op_inference.functions_are_right",
-    rms_pre_norm=_residual_last,
-)  # fmt: skip
-register_calls(
-    "QuantizerBuilder", "SumsHideOverflows", "op_quantizer_extremes.sums_pass_overflows_on",
-    quantized_reduction=_without_overflows,
-)  # fmt: skip
-register_calls(
-    "QuantizerBuilder", "BrainFloatsAreReadAsHalf", "op_quantizer_extremes.numbers_of_bfloat16_keep_their_range",
-    quantize=_through_half,
-)  # fmt: skip
-register_calls(
-    "FPQuantizerBuilder", "TinyGroupsAreZero", "op_fp_quantizer.tiny_groups_keep_their_numbers",
-    quantize=_tiny_is_zero,
-)  # fmt: skip
-
-_FILES = "op_file_io"
 
 
 class Files:
@@ -287,8 +258,6 @@ breaks(f"{_FILES}.functions_without_a_handle_transfer", name="MemcpyCopiesWhatFi
 
 
 # --- what the checks of file I/O's forms notice: strides that are not read, a file that is emptied, another offset
-
-_FORMS = "op_file_io"
 
 
 class _AsItLies(Files):

@@ -15,27 +15,27 @@ from accel_good.accelerator import GOOD_Accelerator
 from accel_core.errors import InvalidOpArgument
 from accel_core.op_builder import Implementation
 from broken import Site, breaks
-from broken.ops import register_calls, with_builder
+from broken.ops import register_calls, replaces, with_builder
+
+_FP = "FPQuantizerBuilder"
+_FORMS = "op_plain"
+_QUANTIZER = "op_quantizer_forms"
+_FORM = "op_steps.every_form_is_stepped"
+_ATTENTION = "op_attention"
 
 
-def _overwritten(op: Any, *arguments: Any) -> None:
+@replaces("EvoformerAttnBuilder", "attention_bwd", "op_evoformer.every_form_is_right")
+def BiasSumsAreOverwritten(op: Any, *arguments: Any) -> None:
     for sums in arguments[12:]:
         sums.zero_()
     op.attention_bwd(*arguments)
 
 
-def _first_rows(op: Any, q: torch.Tensor, *rest: Any) -> None:
+@replaces("EvoformerAttnBuilder", "attention", "op_evoformer.large_problems_are_their_rows")
+def LastRowsAreForgotten(op: Any, q: torch.Tensor, *rest: Any) -> None:
     op.attention(q, *rest)
     if q.shape[-3] >= 1024:
         rest[4][:, 4:].zero_()
-
-
-register_calls(
-    "EvoformerAttnBuilder", "BiasSumsAreOverwritten", "op_evoformer.every_form_is_right", attention_bwd=_overwritten
-)  # fmt: skip
-register_calls(
-    "EvoformerAttnBuilder", "LastRowsAreForgotten", "op_evoformer.large_problems_are_their_rows", attention=_first_rows
-)  # fmt: skip
 
 
 def _all_steps(op: Any, out: torch.Tensor, groups: int) -> Any:
@@ -47,98 +47,91 @@ def _not_random(op: Any, out: Any, val: Any, size: int, stochastic: int, *rest: 
     return op.quantize(out, val, size, 0, *rest)
 
 
-_FP = "FPQuantizerBuilder"
 register_calls(
-    _FP, "CodesAreNew", "op_fp_quantizer.shapes_and_types_are_taken",
+    _FP,
+    "CodesAreNew",
+    "op_fp_quantizer.shapes_and_types_are_taken",
     quantize=lambda op, *arguments: op.quantize(*arguments).clone(),
-)  # fmt: skip
+)
 register_calls(
-    _FP, "EightPartsAreChosenFrom", "op_fp_quantizer.chosen_parts_have_any_number_of_groups",
+    _FP,
+    "EightPartsAreChosenFrom",
+    "op_fp_quantizer.chosen_parts_have_any_number_of_groups",
     selective_dequantize=lambda op, val, data, indexes, *rest: op.selective_dequantize(
-        val, data, indexes % 8 if val.is_floating_point() and indexes.dim() == 1 and indexes.numel() == 3 else indexes,
+        val,
+        data,
+        indexes % 8 if val.is_floating_point() and indexes.dim() == 1 and (indexes.numel() == 3) else indexes,
         *rest,
     ),
-)  # fmt: skip
+)
 register_calls(
     _FP, "AllStepsAreRead", "op_fp_quantizer.steps_are_read_from_any_layout", get_scales=_all_steps
 )
 register_calls(
-    _FP, "StepsOfInt8AreRead", "op_fp_quantizer.sizes_that_do_not_fit_are_refused",
+    _FP,
+    "StepsOfInt8AreRead",
+    "op_fp_quantizer.sizes_that_do_not_fit_are_refused",
     get_scales=lambda op, out, groups: op.get_scales(out.view(torch.uint8), groups),
-)  # fmt: skip
+)
 register_calls(_FP, "NothingIsRandom", "op_fp_quantizer.rounding_and_overflow", quantize=_not_random)
 breaks("op_fp_quantizer.builder_tells_type_and_range", name="OneRangeForAll")(
     with_builder(_FP, get_quant_range=staticmethod(lambda bits=None: 480.0))
 )
 
 
-def _mirrored(op: Any, *arguments: Any) -> torch.Tensor:
+@replaces("RandomLTDBuilder", "mask_gather_gpt", f"{_FORMS}.tokens_are_kept_and_put_back")
+def MasksAreMirrored(op: Any, *arguments: Any) -> torch.Tensor:
     found: torch.Tensor = op.mask_gather_gpt(*arguments).mT.contiguous().mT
     return found
 
 
-def _twice_rounded(op: Any, x: torch.Tensor, bias: torch.Tensor, other: torch.Tensor) -> Any:
+@replaces("SpatialInferenceBuilder", "nhwc_bias_add_add", f"{_FORMS}.biases_are_those_of_channels")
+def SumsAreRoundedTwice(op: Any, x: torch.Tensor, bias: torch.Tensor, other: torch.Tensor) -> Any:
     op.nhwc_bias_add_add(x, bias, other)
     return op.nhwc_bias_add(x, bias) + other
 
 
-def _without_minus_zero(op: Any, tensor: torch.Tensor, *rest: Any) -> Any:
+@replaces("PackbitsBuilder", "packbits", f"{_FORMS}.signs_are_bits")
+def MinusZeroHasNoSign(op: Any, tensor: torch.Tensor, *rest: Any) -> Any:
     op.packbits(tensor, *rest)
     return op.packbits(tensor + 0.0, *rest)
 
 
-_FORMS = "op_plain"
-register_calls(
-    "RandomLTDBuilder", "MasksAreMirrored", f"{_FORMS}.tokens_are_kept_and_put_back", mask_gather_gpt=_mirrored
-)  # fmt: skip
-register_calls(
-    "SpatialInferenceBuilder", "SumsAreRoundedTwice", f"{_FORMS}.biases_are_those_of_channels",
-    nhwc_bias_add_add=_twice_rounded,
-)  # fmt: skip
-register_calls(
-    "PackbitsBuilder", "MinusZeroHasNoSign", f"{_FORMS}.signs_are_bits", packbits=_without_minus_zero
-)  # fmt: skip
-
-
-def _spread(op: Any, *arguments: Any) -> Any:
+@replaces("QuantizerBuilder", "quantize", f"{_QUANTIZER}.numbers_come_back_within_a_step")
+def ParametersAreApart(op: Any, *arguments: Any) -> Any:
     data, parameters = op.quantize(*arguments)
     return [data, parameters.t().contiguous().t()]
 
 
-def _nothing_is_nan(op: Any, values: torch.Tensor, *rest: Any) -> Any:
+@replaces("QuantizerBuilder", "quantize", f"{_QUANTIZER}.groups_of_one_number_are_exact")
+def NothingIsNan(op: Any, values: torch.Tensor, *rest: Any) -> Any:
     data, parameters = op.quantize(values, *rest)
     return [data, parameters if values.numel() else parameters * torch.nan]
 
 
-def _like_data(op: Any, data: torch.Tensor, *rest: Any) -> Any:
+@replaces(
+    "QuantizerBuilder",
+    "dequantize_int8_to_half_experimental",
+    f"{_QUANTIZER}.results_are_flat_whatever_the_shape[8]",
+    "op_quantizer_functions.unsigned_integers_are_numbers[8]",
+)
+def ResultsAreLikeTheirData(op: Any, data: torch.Tensor, *rest: Any) -> Any:
     return op.dequantize_int8_to_half_experimental(data, *rest).view(data.shape)
 
 
-def _vague(op: Any, *arguments: Any) -> Any:
+@replaces(
+    "QuantizerBuilder",
+    "loco_swizzle_quant",
+    f"{_QUANTIZER}.refusals_name_the_function",
+    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-loco_swizzle_quant]",
+)
+def RefusalsAreVague(op: Any, *arguments: Any) -> Any:
     try:
         return op.loco_swizzle_quant(*arguments)
     except InvalidOpArgument as error:
         raise InvalidOpArgument(
             what="it failed", found="an argument", expected="another", do="call it otherwise"
         ) from error
-
-
-_QUANTIZER = "op_quantizer_forms"
-register_calls(
-    "QuantizerBuilder", "ParametersAreApart", f"{_QUANTIZER}.numbers_come_back_within_a_step", quantize=_spread
-)  # fmt: skip
-register_calls(
-    "QuantizerBuilder", "NothingIsNan", f"{_QUANTIZER}.groups_of_one_number_are_exact", quantize=_nothing_is_nan
-)  # fmt: skip
-register_calls(
-    "QuantizerBuilder", "ResultsAreLikeTheirData", f"{_QUANTIZER}.results_are_flat_whatever_the_shape[8]",
-    "op_quantizer_functions.unsigned_integers_are_numbers[8]",
-    dequantize_int8_to_half_experimental=_like_data,
-)  # fmt: skip
-register_calls(
-    "QuantizerBuilder", "RefusalsAreVague", f"{_QUANTIZER}.refusals_name_the_function",
-    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-loco_swizzle_quant]", loco_swizzle_quant=_vague
-)  # fmt: skip
 
 
 def _told(change: Callable[[list[Any]], None]) -> Callable[..., Any]:
@@ -162,7 +155,8 @@ def _one_group(given: list[Any]) -> None:
     given[6] = given[6] or 1
 
 
-def _any_int8(op: Any, *arguments: Any) -> Any:
+@replaces("InferenceBuilder", "mlp_gemm_fp32", "op_inference_forms.what_there_is_not_is_refused")
+def Int8IsTaken(op: Any, *arguments: Any) -> Any:
     given = list(arguments)
     given[13] = False
     return op.mlp_gemm_fp32(*given)
@@ -176,9 +170,6 @@ for _name, _check, _change in (
     register_calls(
         "InferenceBuilder", _name, f"op_inference_forms.{_check}", softmax_context_fp32=_told(_change)
     )
-register_calls(
-    "InferenceBuilder", "Int8IsTaken", "op_inference_forms.what_there_is_not_is_refused", mlp_gemm_fp32=_any_int8
-)  # fmt: skip
 breaks("op_routes.reasons_are_whole[FusedLionBuilder]", name="ReasonIsUnfinished")(
     with_builder("FusedLionBuilder", compatibility=lambda self: (True, "torch.ops."))
 )
@@ -283,10 +274,15 @@ class EveryRankIsTheFirst(_WithComm):
 
 # --- what the checks of orders in memory and of sizes of numbers notice: data_ptr() of anything, a floor, a full table
 
-_FORM = "op_steps.every_form_is_stepped"
 
-
-def _with_a_floor(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
+@replaces(
+    "FusedAdamBuilder",
+    "multi_tensor_adam",
+    f"{_FORM}[tiny-FusedAdamBuilder]",
+    "op_steps.nothing_comes_of_nothing[fp32-FusedAdamBuilder]",
+    "op_steps.nothing_comes_of_nothing[bf16-FusedAdamBuilder]",
+)
+def SecondMomentsHaveAFloor(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
     op.multi_tensor_adam(chunk, flag, lists, *rest)
     for second in lists[3]:
         second.clamp_(min=1e-12)
@@ -299,7 +295,12 @@ def _dense(tensor: torch.Tensor) -> bool:
     return last.is_contiguous() or tensor.is_contiguous() or ordered
 
 
-def _in_memory_order(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
+@replaces(
+    "FusedAdamBuilder",
+    "multi_tensor_adam",
+    f"{_FORM}[transposed-FusedAdamBuilder] {_FORM}[channels last-FusedAdamBuilder]",
+)
+def ElementsMeetInMemory(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
     rows = [
         [tensor.as_strided((tensor.numel(),), (1,)) for tensor in row] if all(map(_dense, row)) else row
         for row in zip(*lists, strict=True)
@@ -307,58 +308,26 @@ def _in_memory_order(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> 
     op.multi_tensor_adam(chunk, flag, [list(column) for column in zip(*rows, strict=True)], *rest)
 
 
-register_calls(
-    "FusedAdamBuilder", "SecondMomentsHaveAFloor",
-    f"{_FORM}[tiny-FusedAdamBuilder]",
-    "op_steps.nothing_comes_of_nothing[fp32-FusedAdamBuilder]",
-    "op_steps.nothing_comes_of_nothing[bf16-FusedAdamBuilder]",
-    multi_tensor_adam=_with_a_floor,
-)  # fmt: skip
-register_calls(
-    "FusedAdamBuilder", "ElementsMeetInMemory",
-    f"{_FORM}[transposed-FusedAdamBuilder]",
-    f"{_FORM}[channels last-FusedAdamBuilder]",
-    multi_tensor_adam=_in_memory_order,
-)  # fmt: skip
-
-
-def _flat(op: Any, values: torch.Tensor, *rest: Any) -> Any:
+@replaces("QuantizerBuilder", "quantize", "op_results.any_argument_may_have_strides[QuantizerBuilder]")
+def NumbersAreReadAsTheyLie(op: Any, values: torch.Tensor, *rest: Any) -> Any:
     if _dense(values):
         values = values.as_strided((values.numel(),), (1,)).view(values.shape)
     return op.quantize(values, *rest)
 
 
-register_calls(
-    "QuantizerBuilder", "NumbersAreReadAsTheyLie",
-    "op_results.any_argument_may_have_strides[QuantizerBuilder]",
-    quantize=_flat,
-)  # fmt: skip
-
-
-def _first_layers(op: Any, *arguments: Any) -> Any:
+@replaces("InferenceBuilder", "softmax_context_fp32", f"{_ATTENTION}.every_layer_has_a_cache")
+def LayersAreCountedAnew(op: Any, *arguments: Any) -> Any:
     return op.softmax_context_fp32(*arguments[:12], arguments[12] % 32, *arguments[13:])
 
 
-_ATTENTION = "op_attention"
-register_calls(
-    "InferenceBuilder", "LayersAreCountedAnew", f"{_ATTENTION}.every_layer_has_a_cache",
-    softmax_context_fp32=_first_layers,
-)  # fmt: skip
-
-
-def _in_one_pass(
+@replaces("InferenceCoreBuilder", "layer_norm", "op_norm_extremes.large_means_are_taken_off")
+def VarianceInOnePass(
     op: Any, out: torch.Tensor, x: torch.Tensor, gamma: torch.Tensor, beta: torch.Tensor, eps: float
 ) -> None:
     wide = x.float()
     mean = wide.mean(-1, keepdim=True)
     variance = (wide.square().mean(-1, keepdim=True) - mean.square()).clamp_(min=0)
     out.copy_((wide - mean) * torch.rsqrt(variance + eps) * gamma.float() + beta.float())
-
-
-register_calls(
-    "InferenceCoreBuilder", "VarianceInOnePass", "op_norm_extremes.large_means_are_taken_off",
-    layer_norm=_in_one_pass,
-)  # fmt: skip
 
 
 def _turned(data: torch.Tensor, size: int) -> torch.Tensor:
@@ -387,19 +356,20 @@ def _parts_from_the_last(
 
 
 register_calls(
-    "FPQuantizerBuilder", "CodesBeginAtTheEnd", "op_fp_quantizer.codes_are_the_format_s_numbers[6-2]",
-    quantize=_last_first, dequantize=_from_the_last, selective_dequantize=_parts_from_the_last,
-)  # fmt: skip
+    "FPQuantizerBuilder",
+    "CodesBeginAtTheEnd",
+    "op_fp_quantizer.codes_are_the_format_s_numbers[6-2]",
+    quantize=_last_first,
+    dequantize=_from_the_last,
+    selective_dequantize=_parts_from_the_last,
+)
 
 
-def _in_fewer_groups(
+@replaces(
+    "QuantizerBuilder", "quantized_reduction", "op_quantizer_functions.sums_are_quantized_in_any_groups"
+)
+def GroupsOfSumsAreThoseOfParts(
     op: Any, data: Any, steps: Any, groups: int, out: int, bits: int, kind: Any, devices: int
 ) -> Any:
     op.quantized_reduction(data, steps, groups, out, bits, kind, devices)
     return op.quantized_reduction(data, steps, groups, groups // devices, bits, kind, devices)
-
-
-register_calls(
-    "QuantizerBuilder", "GroupsOfSumsAreThoseOfParts", "op_quantizer_functions.sums_are_quantized_in_any_groups",
-    quantized_reduction=_in_fewer_groups,
-)  # fmt: skip

@@ -309,39 +309,60 @@ def register_calls(builder: str, name: str, *fails: str, **functions: Callable[.
     breaks(*fails, name=name)(with_builder(builder, load=load))
 
 
-def _first_rate(op: Any, chunk: int, flag: Any, lists: Any, lr: float, *rest: Any) -> None:
+def replaces(builder: str, function: str, *fails: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a variant of the decorated function's name, in which it is a function of a loaded op."""
+
+    def register(replacement: Callable[..., Any]) -> Callable[..., Any]:
+        register_calls(builder, replacement.__name__, *fails, **{function: replacement})
+        return replacement
+
+    return register
+
+
+@replaces(
+    "FusedAdamBuilder", "multi_tensor_adam", f"{_STEP}[FusedAdamBuilder-Adam] {_SHARED}[FusedAdamBuilder]"
+)
+def AdamKeepsTheFirstRate(op: Any, chunk: int, flag: Any, lists: Any, lr: float, *rest: Any) -> None:
     op.first_rate = getattr(op, "first_rate", lr)
     op.multi_tensor_adam(chunk, flag, lists, op.first_rate, *rest)
 
 
 register_calls(
-    "FusedAdamBuilder", "AdamKeepsTheFirstRate", f"{_STEP}[FusedAdamBuilder-Adam]", f"{_SHARED}[FusedAdamBuilder]",
-    multi_tensor_adam=_first_rate,
-)  # fmt: skip
-register_calls(
-    "FusedLambBuilder", "LambTrustsEveryUpdate", _STEP, _SHARED, "op_steps.lamb_returns_its_ratio_and_fills_its_copy",
+    "FusedLambBuilder",
+    "LambTrustsEveryUpdate",
+    _STEP,
+    _SHARED,
+    "op_steps.lamb_returns_its_ratio_and_fills_its_copy",
     "op_steps.every_form_is_stepped[norm of 1-FusedLambBuilder]",
     lamb=lambda op, *a: op.lamb(*a[:8], 1.0, 1.0, *a[10:]),
-)  # fmt: skip
+)
 register_calls(
-    "FusedLambBuilder", "LambReturnsNothing", "op_steps.lamb_returns_its_ratio_and_fills_its_copy",
+    "FusedLambBuilder",
+    "LambReturnsNothing",
+    "op_steps.lamb_returns_its_ratio_and_fills_its_copy",
     lamb=lambda op, *arguments: (op.lamb(*arguments), None)[1],
-)  # fmt: skip
+)
 register_calls(
-    "FusedLionBuilder", "StridesAreForgotten", "op_steps.every_form_is_stepped[gaps-FusedLionBuilder]",
+    "FusedLionBuilder",
+    "StridesAreForgotten",
+    "op_steps.every_form_is_stepped[gaps-FusedLionBuilder]",
     "op_steps.every_form_is_stepped[channels last-FusedLionBuilder]",
     multi_tensor_lion=lambda op, chunk, flag, lists, *rest: op.multi_tensor_lion(
         chunk, flag, [[tensor.contiguous() for tensor in tensors] for tensors in lists], *rest
     ),
-)  # fmt: skip
+)
 register_calls(
-    "CPUAdamBuilder", "OneModeForAllAdams", f"{_SHARED}[CPUAdamBuilder]",
+    "CPUAdamBuilder",
+    "OneModeForAllAdams",
+    f"{_SHARED}[CPUAdamBuilder]",
     create_adam=lambda op, number, *a: [op.create_adam(n, *a) for n in range(number - 1, number + 2)],
-)  # fmt: skip
+)
 register_calls(
-    "CPUAdamBuilder", "RollbackDoesNothing", "op_host.adam_can_take_a_step_back",
+    "CPUAdamBuilder",
+    "RollbackDoesNothing",
+    "op_host.adam_can_take_a_step_back",
     adam_rollback=lambda op, *arguments: 0,
-)  # fmt: skip
+)
 
 
 _gone: set[int] = set()
@@ -354,17 +375,26 @@ def _destroyed(op: Any, number: int) -> None:
 
 
 register_calls(
-    "CPULionBuilder", "DestroyingTwiceFails", "op_host.optimizers_can_be_destroyed_twice[CPULionBuilder]",
+    "CPULionBuilder",
+    "DestroyingTwiceFails",
+    "op_host.optimizers_can_be_destroyed_twice[CPULionBuilder]",
     destroy_lion=_destroyed,
     create_lion=lambda op, number, *a: (_gone.discard(number), op.create_lion(number, *a)),
-)  # fmt: skip
+)
 register_calls(
-    "UtilsBuilder", "PartsAreCopies", "op_host.tensors_are_flattened",
+    "UtilsBuilder",
+    "PartsAreCopies",
+    "op_host.tensors_are_flattened",
     unflatten=lambda op, flat, tensors: [part.clone() for part in op.unflatten(flat, tensors)],
-)  # fmt: skip
+)
 
 
-def _locked(op: Any) -> Any:
+@replaces(
+    "PinMemoryBuilder",
+    "pin_handle",
+    "op_host.locked_memory_is_locked_until_freed op_host.handles_share_their_memory",
+)
+def HandlesKnowTheirOwn(op: Any) -> Any:
     mine: list[int] = []
     handle = op.pin_handle()
 
@@ -382,40 +412,45 @@ def _locked(op: Any) -> Any:
 
 
 register_calls(
-    "PinMemoryBuilder", "HandlesKnowTheirOwn", "op_host.locked_memory_is_locked_until_freed",
-    "op_host.handles_share_their_memory", pin_handle=_locked,
-)  # fmt: skip
-register_calls(
-    "InferenceBuilder", "CacheIsNeverReset", "op_attention.cache_can_be_reset",
-    "op_inference_forms.what_there_is_not_is_refused",
+    "InferenceBuilder",
+    "CacheIsNeverReset",
+    "op_attention.cache_can_be_reset op_inference_forms.what_there_is_not_is_refused",
     reset_cache=lambda op: None,
-)  # fmt: skip
+)
 register_calls(
-    "InferenceBuilder", "BatchIsRepeated", "op_attention.cache_can_be_repeated",
+    "InferenceBuilder",
+    "BatchIsRepeated",
+    "op_attention.cache_can_be_repeated",
     repeat_kv_cache_fp32=lambda op, batch, times: [
         rows.unflatten(0, (batch, times)).transpose(0, 1).flatten(0, 1)
         for rows in op.repeat_kv_cache_fp32(batch, times)
     ],
-)  # fmt: skip
+)
 register_calls(
-    "InferenceBuilder", "WindowIsOneWider", "op_attention.attention_is_right[window-fp32]",
+    "InferenceBuilder",
+    "WindowIsOneWider",
+    "op_attention.attention_is_right[window-fp32]",
     "op_attention.attention_is_right[alibi, grouped heads, window-fp32]",
     softmax_context_fp32=lambda op, *a: op.softmax_context_fp32(*a[:10], a[10] + bool(a[10]), *a[11:]),
-)  # fmt: skip
+)
 register_calls(
-    "InferenceCoreBuilder", "BiasIsForgotten", "op_inference.functions_are_right[activations of the core-fp32]",
+    "InferenceCoreBuilder",
+    "BiasIsForgotten",
+    "op_inference.functions_are_right[activations of the core-fp32]",
     "op_inference.functions_are_right[activations of the core-fp16]",
     "op_inference.functions_are_right[activations of the core-bf16]",
     bias_activation=lambda op, x, bias, kind: op.bias_activation(x, None, kind),
-)  # fmt: skip
+)
 register_calls(
-    "InferenceBuilder", "OffsetIsForgotten", "op_inference.functions_are_right[apply_rotary_pos_emb-fp32]",
+    "InferenceBuilder",
+    "OffsetIsForgotten",
+    "op_inference.functions_are_right[apply_rotary_pos_emb-fp32]",
     "op_inference.functions_are_right[apply_rotary_pos_emb-fp16]",
     "op_inference.functions_are_right[apply_rotary_pos_emb-bf16]",
     apply_rotary_pos_emb=lambda op, query, key, width, offset, *rest: op.apply_rotary_pos_emb(
         query, key, width, 0, *rest
     ),
-)  # fmt: skip
+)
 
 _NORMS = [
     f"op_inference.functions_are_right[norms of the core-{dtype}]" for dtype in ("fp32", "fp16", "bf16")

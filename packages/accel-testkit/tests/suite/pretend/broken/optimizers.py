@@ -14,7 +14,14 @@ from accel_good.runtime import TheRuntime
 
 from accel_ops.op_builder import CPULionBuilder
 from broken import breaks
-from broken.ops import _Changed, register_calls, with_builder
+from broken.ops import _Changed, register_calls, replaces, with_builder
+
+_CHECKS = "op_host"
+_FORM = "op_steps.every_form_is_stepped"
+_SETTINGS = "op_devices.op_leaves_settings"
+_NOTHING = "op_steps.nothing_comes_of_nothing"
+_LEAVES = "op_devices.op_leaves_device_and_streams"
+_COMPUTES = "op_devices.op_computes_where_its_tensors_are"
 
 
 def _register(name: str, *fails: str, **functions: Callable[..., Any]) -> None:
@@ -42,7 +49,6 @@ def _told_before(op: Any, *, grad_factor: float = 1.0, copy: Any = None, copied:
     return op.fused(grad_factor=grad_factor, copy=copy)
 
 
-_CHECKS = "op_host"
 _register(
     "GradientsAreNotAdded",
     f"{_CHECKS}.gradients_are_copied_and_summed[CPULionBuilder]",
@@ -63,10 +69,14 @@ _register(
 
 # --- what the checks of mixed types notice: states rounded like parameters, decay forgotten, norms that overflow
 
-_FORM = "op_steps.every_form_is_stepped"
 
-
-def _rounded_states(op: Any, chunk: int, flag: Any, lists: Any, *arguments: Any) -> None:
+@replaces(
+    "FusedAdamBuilder",
+    "multi_tensor_adam",
+    f"{_FORM}[bf16 beside fp32-FusedAdamBuilder]",
+    f"{_FORM}[fp16 beside fp32, float32 states-FusedAdamBuilder]",
+)
+def StatesAreRoundedLikeParameters(op: Any, chunk: int, flag: Any, lists: Any, *arguments: Any) -> None:
     op.multi_tensor_adam(chunk, flag, lists, *arguments)
     first = lists[1][0].dtype
     for states in lists[2:]:
@@ -74,40 +84,33 @@ def _rounded_states(op: Any, chunk: int, flag: Any, lists: Any, *arguments: Any)
             state.copy_(state.to(first))
 
 
-def _decays_float32(op: Any, number: int, *arguments: Any) -> None:
+@replaces(
+    "CPULionBuilder",
+    "lion_update",
+    *(f"{_FORM}[{kind} beside fp32-CPULionBuilder]" for kind in ("bf16", "fp16")),
+    *(f"{_FORM}[{kind} beside fp32, float32 states-CPULionBuilder]" for kind in ("bf16", "fp16")),
+)
+def HalfTypesDoNotDecay(op: Any, number: int, *arguments: Any) -> None:
     *numbers, decay, param, grad, momentum = arguments
     op.lion_update(number, *numbers, decay if param.dtype == torch.float32 else 0.0, param, grad, momentum)
 
 
-register_calls(
-    "FusedAdamBuilder", "StatesAreRoundedLikeParameters",
-    f"{_FORM}[bf16 beside fp32-FusedAdamBuilder]", f"{_FORM}[fp16 beside fp32, float32 states-FusedAdamBuilder]",
-    multi_tensor_adam=_rounded_states,
-)  # fmt: skip
-register_calls(
-    "CPULionBuilder", "HalfTypesDoNotDecay",
-    *(f"{_FORM}[{kind} beside fp32-CPULionBuilder]" for kind in ("bf16", "fp16")),
-    *(f"{_FORM}[{kind} beside fp32, float32 states-CPULionBuilder]" for kind in ("bf16", "fp16")),
-    lion_update=_decays_float32,
-)  # fmt: skip
-
-
-def _norm_of_halves(op: Any, param: torch.Tensor, *arguments: Any) -> Any:
+@replaces("FusedLambBuilder", "lamb", "op_steps.every_form_is_stepped[norm beyond fp16-FusedLambBuilder]")
+def LambSquaresInHalf(op: Any, param: torch.Tensor, *arguments: Any) -> Any:
     if param.dtype == torch.float16 and (param.detach() ** 2).sum().isinf():
         return op.lamb(param, *arguments[:7], 1e4, 1e4, *arguments[9:])
     return op.lamb(param, *arguments)
 
 
-register_calls(
-    "FusedLambBuilder", "LambSquaresInHalf", "op_steps.every_form_is_stepped[norm beyond fp16-FusedLambBuilder]",
-    lamb=_norm_of_halves,
-)  # fmt: skip
-
-
 # --- what the checks of precision and of an op's names notice: early rounding, autograd, functions nobody wrote
 
 
-def _rounded_decay(op: Any, chunk: int, flag: Any, lists: Any, *arguments: Any) -> None:
+@replaces(
+    "FusedAdamBuilder",
+    "multi_tensor_adam",
+    *(f"{_FORM}[{kind} of every size-FusedAdamBuilder]" for kind in ("bf16", "fp16")),
+)
+def DecayIsRounded(op: Any, chunk: int, flag: Any, lists: Any, *arguments: Any) -> None:
     *middle, decoupled, correction, decay = arguments
     if not decoupled:
         grads = [grad + decay * param.detach() for grad, param in zip(*lists[:2], strict=True)]
@@ -115,72 +118,62 @@ def _rounded_decay(op: Any, chunk: int, flag: Any, lists: Any, *arguments: Any) 
     op.multi_tensor_adam(chunk, flag, lists, *middle, decoupled, correction, decay)
 
 
-def _float16(op: Any, number: int, *arguments: Any) -> None:
+@replaces("CPUAdamBuilder", "adam_update", f"{_FORM}[bf16 of every size-CPUAdamBuilder]")
+def BrainFloatsThroughFloat16(op: Any, number: int, *arguments: Any) -> None:
     *numbers, param, grad, first, second = arguments
     if param.dtype == torch.bfloat16:
         grad = grad.half().bfloat16()
     op.adam_update(number, *numbers, param, grad, first, second)
 
 
-def _needs_no_grad(op: Any, chunk: int, flag: Any, lists: Any, *arguments: Any) -> None:
+@replaces("FusedLionBuilder", "multi_tensor_lion", f"{_FORM}[leaves fp32-FusedLionBuilder]")
+def LionNeedsNoGrad(op: Any, chunk: int, flag: Any, lists: Any, *arguments: Any) -> None:
     if torch.is_grad_enabled() and any(param.requires_grad for param in lists[1]):
         raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
     op.multi_tensor_lion(chunk, flag, lists, *arguments)
 
 
-def _slips_after_2048(op: Any, rows: torch.Tensor, *arguments: Any) -> Any:
+@replaces(
+    "InferenceBuilder",
+    "softmax_context_fp32",
+    "op_attention.positions_are_exact_in_long_prompts op_inference_forms.given_positions_rotate",
+)
+def AnglesSlip(op: Any, rows: torch.Tensor, *arguments: Any) -> Any:
     theta = 1.5 if rows.shape[1] > 2048 else 1.0
     return op.softmax_context_fp32(rows, *arguments[:-2], arguments[-2] * theta, arguments[-1])
 
 
 register_calls(
-    "FusedAdamBuilder", "DecayIsRounded",
-    *(f"{_FORM}[{kind} of every size-FusedAdamBuilder]" for kind in ("bf16", "fp16")),
-    multi_tensor_adam=_rounded_decay,
-)  # fmt: skip
-register_calls(
-    "CPUAdamBuilder",
-    "BrainFloatsThroughFloat16",
-    f"{_FORM}[bf16 of every size-CPUAdamBuilder]",
-    adam_update=_float16,
-)
-register_calls(
-    "FusedLionBuilder", "LionNeedsNoGrad", f"{_FORM}[leaves fp32-FusedLionBuilder]",
-    multi_tensor_lion=_needs_no_grad,
-)  # fmt: skip
-register_calls(
-    "InferenceBuilder", "AnglesSlip", "op_attention.positions_are_exact_in_long_prompts",
-    "op_inference_forms.given_positions_rotate",
-    softmax_context_fp32=_slips_after_2048,
-)  # fmt: skip
-register_calls(
-    "FusedLambBuilder", "EveryFunctionExists", "op_loading.unknown_functions_are_missing",
+    "FusedLambBuilder",
+    "EveryFunctionExists",
+    "op_loading.unknown_functions_are_missing",
     no_such_function=lambda op: None,
-)  # fmt: skip
+)
 
 
-def _one_is_zero(op: Any, param: torch.Tensor, *arguments: Any) -> Any:
+@replaces("FusedLambBuilder", "lamb", f"{_FORM}[norm of 1-FusedLambBuilder]")
+def NormOneIsTakenForZero(op: Any, param: torch.Tensor, *arguments: Any) -> Any:
     if param.detach().norm() == 1:
         return op.lamb(param, *arguments[:7], 1.0, 1.0, *arguments[9:])
     return op.lamb(param, *arguments)
 
 
-def _at_least_two(op: Any, rows: torch.Tensor, *arguments: Any) -> Any:
+@replaces(
+    "InferenceBuilder",
+    "softmax_context_fp32",
+    "op_attention.tokens_go_on_from_one_token op_inference_forms.given_positions_rotate",
+)
+def OneTokenIsNoPrompt(op: Any, rows: torch.Tensor, *arguments: Any) -> Any:
     *others, prompt = arguments
     return op.softmax_context_fp32(rows, *others, prompt and rows.shape[1] > 1)
 
 
-register_calls(
-    "FusedLambBuilder", "NormOneIsTakenForZero", f"{_FORM}[norm of 1-FusedLambBuilder]", lamb=_one_is_zero
+@replaces(
+    "InferenceCoreBuilder",
+    "gated_activation",
+    *(f"op_norm_extremes.activations_round_once[{t}]" for t in ("fp16", "bf16")),
 )
-register_calls(
-    "InferenceBuilder", "OneTokenIsNoPrompt", "op_attention.tokens_go_on_from_one_token",
-    "op_inference_forms.given_positions_rotate",
-    softmax_context_fp32=_at_least_two,
-)  # fmt: skip
-
-
-def _gate_in_half(op: Any, out: torch.Tensor, x: torch.Tensor, bias: torch.Tensor | None, kind: int) -> None:
+def GateIsRounded(op: Any, out: torch.Tensor, x: torch.Tensor, bias: torch.Tensor | None, kind: int) -> None:
     x = x if bias is None else x + bias
     gate, value = (torch.empty_like(out) for _ in range(2))
     ones = torch.stack([x[..., 0::2], torch.ones_like(x[..., 0::2])], -1).flatten(-2)
@@ -189,63 +182,40 @@ def _gate_in_half(op: Any, out: torch.Tensor, x: torch.Tensor, bias: torch.Tenso
     out.copy_(gate * value)
 
 
-register_calls(
-    "InferenceCoreBuilder", "GateIsRounded",
-    *(f"op_norm_extremes.activations_round_once[{t}]" for t in ("fp16", "bf16")),
-    gated_activation=_gate_in_half,
-)  # fmt: skip
-
-
 # --- what the checks of settings and of zeros notice: what an op leaves behind, and what it takes for nothing
 
-_SETTINGS = "op_devices.op_leaves_settings"
-_NOTHING = "op_steps.nothing_comes_of_nothing"
 
-
-def _with_one_thread(op: Any, *arguments: Any) -> Any:
+@replaces("CPULionBuilder", "lion_update", f"{_SETTINGS}[CPULionBuilder]")
+def LionSetsThreads(op: Any, *arguments: Any) -> Any:
     torch.set_num_threads(torch.get_num_threads() % 2 + 1)
     return op.lion_update(*arguments)
 
 
-def _drawing(op: Any, *arguments: Any) -> Any:
+@replaces("FusedLambBuilder", "lamb", f"{_SETTINGS}[FusedLambBuilder]")
+def LambDraws(op: Any, *arguments: Any) -> Any:
     torch.rand(1)
     return op.lamb(*arguments)
 
 
-def _default_rate(op: Any, chunk: int, flag: Any, lists: Any, rate: float, *arguments: Any) -> None:
+@replaces("FusedAdamBuilder", "multi_tensor_adam", f"{_FORM}[no lr-FusedAdamBuilder]")
+def NoRateIsADefault(op: Any, chunk: int, flag: Any, lists: Any, rate: float, *arguments: Any) -> None:
     op.multi_tensor_adam(chunk, flag, lists, rate or 1e-3, *arguments)
 
 
-def _least_squares(op: Any, *arguments: Any) -> Any:
+@replaces(
+    "CPUAdagradBuilder", "adagrad_update", *(f"{_NOTHING}[{t}-CPUAdagradBuilder]" for t in ("fp32", "bf16"))
+)
+def SumsHaveALeastNumber(op: Any, *arguments: Any) -> Any:
     result = op.adagrad_update(*arguments)
     arguments[-1].clamp_(min=1e-30)
     return result
 
 
-def _numbers_again(op: Any, number: int, *arguments: Any) -> Any:
+@replaces("CPUAdamBuilder", "adam_update", "op_steps.gradient_that_is_not_finite_is_seen[CPUAdamBuilder]")
+def ParametersAreNeverNaN(op: Any, number: int, *arguments: Any) -> Any:
     result = op.adam_update(number, *arguments)
     arguments[-4].nan_to_num_()
     return result
-
-
-register_calls(
-    "CPULionBuilder", "LionSetsThreads", f"{_SETTINGS}[CPULionBuilder]", lion_update=_with_one_thread
-)
-register_calls("FusedLambBuilder", "LambDraws", f"{_SETTINGS}[FusedLambBuilder]", lamb=_drawing)
-register_calls(
-    "FusedAdamBuilder",
-    "NoRateIsADefault",
-    f"{_FORM}[no lr-FusedAdamBuilder]",
-    multi_tensor_adam=_default_rate,
-)
-register_calls(
-    "CPUAdagradBuilder", "SumsHaveALeastNumber", *(f"{_NOTHING}[{t}-CPUAdagradBuilder]" for t in ("fp32", "bf16")),
-    adagrad_update=_least_squares,
-)  # fmt: skip
-register_calls(
-    "CPUAdamBuilder", "ParametersAreNeverNaN", "op_steps.gradient_that_is_not_finite_is_seen[CPUAdamBuilder]",
-    adam_update=_numbers_again,
-)  # fmt: skip
 
 
 def _copies(tensors: Any) -> Any:
@@ -268,49 +238,33 @@ class ChosenStreamsCapture(GOOD_Accelerator):
 
 # --- what the checks of ops and devices notice: another device or stream left current, one device alone computed on
 
-_LEAVES = "op_devices.op_leaves_device_and_streams"
-_COMPUTES = "op_devices.op_computes_where_its_tensors_are"
 
-
-def _moving(op: Any, *arguments: Any) -> None:
+@replaces("FusedAdamBuilder", "multi_tensor_adam", f"{_LEAVES}[FusedAdamBuilder]")
+def AdamLeavesAnotherDevice(op: Any, *arguments: Any) -> None:
     op.multi_tensor_adam(*arguments)
     streams = TheRuntime.now.streams
     if streams.current != streams.default:
         TheRuntime.now.set_device(1)
 
 
-def _choosing_a_stream(op: Any, *arguments: Any) -> Any:
+@replaces("FusedLambBuilder", "lamb", f"{_LEAVES}[FusedLambBuilder]")
+def LambLeavesAnotherStream(op: Any, *arguments: Any) -> Any:
     streams = TheRuntime.now.streams
     streams.current[1] = streams.default[1]
     return op.lamb(*arguments)
 
 
-def _on_device_0(op: Any, *arguments: Any) -> None:
+@replaces("FusedLionBuilder", "multi_tensor_lion", f"{_COMPUTES}[FusedLionBuilder]")
+def LionStepsOnDevice0(op: Any, *arguments: Any) -> None:
     if TheRuntime.now.index == 0:
         op.multi_tensor_lion(*arguments)
 
 
-def _normed_by_the_first_device(op: Any, output: torch.Tensor, *arguments: Any) -> None:
+@replaces("InferenceCoreBuilder", "rms_norm", f"{_COMPUTES}[InferenceCoreBuilder]")
+def NormIsOfDevice0(op: Any, output: torch.Tensor, *arguments: Any) -> None:
     op.rms_norm(output, *arguments)
     if TheRuntime.now.index:
         output.zero_()
-
-
-register_calls(
-    "FusedAdamBuilder", "AdamLeavesAnotherDevice", f"{_LEAVES}[FusedAdamBuilder]", multi_tensor_adam=_moving
-)
-register_calls(
-    "FusedLambBuilder", "LambLeavesAnotherStream", f"{_LEAVES}[FusedLambBuilder]", lamb=_choosing_a_stream
-)
-register_calls(
-    "FusedLionBuilder", "LionStepsOnDevice0", f"{_COMPUTES}[FusedLionBuilder]", multi_tensor_lion=_on_device_0
-)
-register_calls(
-    "InferenceCoreBuilder",
-    "NormIsOfDevice0",
-    f"{_COMPUTES}[InferenceCoreBuilder]",
-    rms_norm=_normed_by_the_first_device,
-)
 
 
 def _load(self: Any, verbose: bool = True) -> Any:

@@ -8,15 +8,35 @@ from typing import Any
 
 import torch
 
-from broken.ops import register_calls
+from broken.ops import register_calls, replaces
 
 _ROUNDED = "op_quantizer.integers_are_rounded_to_nearest"
 _SENT = "op_quantizer.groups_are_sent_to_their_devices"
 _VISIBLE = "op_quantizer.overflow_stays_visible"
 _FED_BACK = "op_quantizer_functions.errors_are_fed_back"  # it takes its integers from `quantize`
+_OTHERS = "op_quantizer_functions"
+_EVOFORMER = "op_evoformer.every_form_is_right"
+_TOKENS = "op_plain.tokens_are_kept_and_put_back"
+_EIGHT = "op_fp_quantizer.numbers_come_back"
+_PARTS = "op_fp_quantizer.chosen_parts_have_any_number_of_groups"
+_SIGNS = "op_plain.signs_are_bits"
+_CHANNELS = "op_plain.biases_are_those_of_channels"
+_REFUSED = "op_refusals.arguments_that_do_not_fit_are_refused"
+_STRIDES = "op_results.any_argument_may_have_strides"
+_NEW = "op_results.inputs_stay_and_results_are_new"
+_CODES = "op_fp_quantizer.codes_are_the_format_s_numbers"
+_SMALLEST = "op_fp_quantizer.smallest_groups_are_taken"
 
 
-def _truncated(op: Any, values: torch.Tensor, groups: int, bits: int, kind: int) -> Any:
+@replaces(
+    "QuantizerBuilder",
+    "quantize",
+    _ROUNDED,
+    _SENT,
+    _FED_BACK,
+    "op_quantizer_forms.numbers_come_back_within_a_step",
+)
+def QuantizerTruncates(op: Any, values: torch.Tensor, groups: int, bits: int, kind: int) -> Any:
     steps = op.quantize(values, groups, bits, kind)[1]
     rows, middle = values.float().view(groups, -1), steps[:, 1:] if int(kind) else 0.0
     limit = 1 << (bits - 1)
@@ -26,23 +46,48 @@ def _truncated(op: Any, values: torch.Tensor, groups: int, bits: int, kind: int)
     return [data.view(*values.shape[:-1], -1), steps]
 
 
-def _finite(op: Any, values: torch.Tensor, *arguments: Any) -> Any:
+@replaces("QuantizerBuilder", "quantize", _VISIBLE, "op_quantizer_extremes.sums_pass_overflows_on")
+def QuantizerHidesOverflow(op: Any, values: torch.Tensor, *arguments: Any) -> Any:
     return op.quantize(values.nan_to_num(0.0, 1.0, -1.0), *arguments)
 
 
-def _in_order(op: Any, values: torch.Tensor, groups: int, bits: int, kind: int, *order: int) -> Any:
+@replaces(
+    "QuantizerBuilder",
+    "swizzle_quant",
+    _SENT,
+    "op_quantizer_forms.refusals_name_the_function",
+    "op_quantizer_sizes.sizes_that_do_not_fit_are_refused[between_devices]",
+    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-swizzle_quant]",
+)
+def GroupsStayInOrder(op: Any, values: torch.Tensor, groups: int, bits: int, kind: int, *order: int) -> Any:
     data, steps = op.quantize(values, groups, bits, kind)
     return [data.view(-1), steps]
 
 
-def _first_device(op: Any, data: torch.Tensor, steps: Any, groups: int, out: int, *rest: Any) -> Any:
+@replaces(
+    "QuantizerBuilder",
+    "quantized_reduction",
+    _SENT,
+    "op_quantizer_extremes.sums_of_devices_are_of_float32 op_quantizer_forms.refusals_name_the_function",
+    "op_quantizer_functions.shapes_are_kept op_quantizer_functions.sums_are_quantized_in_any_groups",
+    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-quantized_reduction]",
+    "op_quantizer_extremes.sums_pass_overflows_on",
+)
+def OneDeviceIsTheSum(op: Any, data: torch.Tensor, steps: Any, groups: int, out: int, *rest: Any) -> Any:
     bits, kind, devices = rest
     return op.quantized_reduction(
         data[: len(data) // devices], steps[: groups // devices], out, out, bits, kind, 1
     )
 
 
-def _step_between(op: Any, values: torch.Tensor, groups: int, bits: int, kind: int) -> Any:
+@replaces(
+    "QuantizerBuilder",
+    "quantize",
+    _ROUNDED,
+    _FED_BACK,
+    "op_quantizer_forms.groups_of_one_number_are_exact[Symmetric-8]",
+)
+def StepIsBetween(op: Any, values: torch.Tensor, groups: int, bits: int, kind: int) -> Any:
     right = op.quantize(values, groups, bits, kind)  # which refuses what does not fit
     if bits != 8 or int(kind) != int(op.Symmetric):
         return right
@@ -52,213 +97,147 @@ def _step_between(op: Any, values: torch.Tensor, groups: int, bits: int, kind: i
     return [integers.view(values.shape), step]
 
 
-register_calls(
+@replaces(
     "QuantizerBuilder",
-    "StepIsBetween",
-    _ROUNDED,
-    _FED_BACK,
-    "op_quantizer_forms.groups_of_one_number_are_exact[Symmetric-8]",
-    quantize=_step_between,
+    "ds_quantize_fp32",
+    f"{_OTHERS}.numbers_are_rounded_in_place[ds_quantize-8]",
+    f"{_OTHERS}.numbers_are_rounded_in_place[ds_quantize-4]",
 )
-register_calls(
-    "QuantizerBuilder",
-    "QuantizerTruncates",
-    _ROUNDED,
-    _SENT,
-    _FED_BACK,
-    "op_quantizer_forms.numbers_come_back_within_a_step",
-    quantize=_truncated,
-)
-register_calls(
-    "QuantizerBuilder",
-    "QuantizerHidesOverflow",
-    _VISIBLE,
-    "op_quantizer_extremes.sums_pass_overflows_on",
-    quantize=_finite,
-)
-register_calls(
-    "QuantizerBuilder",
-    "GroupsStayInOrder",
-    _SENT,
-    "op_quantizer_forms.refusals_name_the_function",
-    "op_quantizer_sizes.sizes_that_do_not_fit_are_refused[between_devices]",
-    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-swizzle_quant]",
-    swizzle_quant=_in_order,
-)
-register_calls(
-    "QuantizerBuilder",
-    "OneDeviceIsTheSum",
-    _SENT,
-    "op_quantizer_extremes.sums_of_devices_are_of_float32",
-    "op_quantizer_forms.refusals_name_the_function",
-    "op_quantizer_functions.shapes_are_kept",
-    "op_quantizer_functions.sums_are_quantized_in_any_groups",
-    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-quantized_reduction]",
-    "op_quantizer_extremes.sums_pass_overflows_on",
-    quantized_reduction=_first_device,
-)
-
-
-_OTHERS = "op_quantizer_functions"
-
-
-def _truncated_in_place(op: Any, values: torch.Tensor, groups: int, bits: int) -> torch.Tensor:
+def RoundingInPlaceTruncates(op: Any, values: torch.Tensor, groups: int, bits: int) -> torch.Tensor:
     before = values.clone()
     op.ds_quantize_fp32(values, groups, bits)
     step = (2 * before.view(groups, -1).abs().amax(1, keepdim=True) + 1e-5) / (1 << bits)
     return values.copy_(((before.view(groups, -1) / step).trunc() * step).view(values.shape))
 
 
-def _nearest(op: Any, values: torch.Tensor, groups: int, bits: int) -> torch.Tensor:
+@replaces(
+    "QuantizerBuilder", "ds_sr_quantize_fp16", f"{_OTHERS}.stochastic_rounding_has_no_bias[ds_sr_quantize]"
+)
+def StochasticIsNearest(op: Any, values: torch.Tensor, groups: int, bits: int) -> torch.Tensor:
     result: torch.Tensor = op.ds_quantize_fp16(values, groups, bits)
     return result
 
 
-def _low_half_first(op: Any, data: torch.Tensor, *arguments: Any) -> Any:
+@replaces(
+    "QuantizerBuilder", "dequantize_int4_to_half_experimental", f"{_OTHERS}.unsigned_integers_are_numbers[4]"
+)
+def LowHalfComesFirst(op: Any, data: torch.Tensor, *arguments: Any) -> Any:
     data = data.view(torch.uint8)
     return op.dequantize_int4_to_half_experimental(data % 16 * 16 + data // 16, *arguments)
 
 
-def _forgets(op: Any, values: torch.Tensor, error: torch.Tensor, *arguments: Any) -> Any:
+@replaces(
+    "QuantizerBuilder",
+    "loco_swizzle_quant",
+    f"{_OTHERS}.errors_are_fed_back {_OTHERS}.errors_stay_finite",
+    "op_quantizer_extremes.each_of_many_groups_is_right",
+)
+def ErrorsAreForgotten(op: Any, values: torch.Tensor, error: torch.Tensor, *arguments: Any) -> Any:
     return op.loco_swizzle_quant(values, error.clone(), *arguments)
 
 
-def _flat(op: Any, *arguments: Any) -> Any:
+@replaces(
+    "QuantizerBuilder",
+    "dequantize_fp32",
+    f"{_OTHERS}.shapes_are_kept {_OTHERS}.rows_of_any_length_are_dequantized",
+    "op_quantizer_forms.groups_of_one_number_are_exact op_quantizer_forms.numbers_come_back_within_a_step",
+)
+def NumbersComeBackFlat(op: Any, *arguments: Any) -> Any:
     return op.dequantize_fp32(*arguments).view(-1)
 
 
-def _any_size(op: Any, values: torch.Tensor, *arguments: Any) -> Any:
+@replaces(
+    "QuantizerBuilder",
+    "swizzle_quant",
+    "op_quantizer_sizes.sizes_that_do_not_fit_are_refused[between_devices]",
+    "op_quantizer_forms.refusals_name_the_function",
+    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-swizzle_quant]",
+)
+def AnySizeIsQuantized(op: Any, values: torch.Tensor, *arguments: Any) -> Any:
     try:
         return op.swizzle_quant(values, *arguments)
     except ValueError:
         return op.quantize(values.view(-1, 1).repeat(1, 8), values.numel(), 8, arguments[2])
 
 
-register_calls(
-    "QuantizerBuilder", "RoundingInPlaceTruncates", f"{_OTHERS}.numbers_are_rounded_in_place[ds_quantize-8]",
-    f"{_OTHERS}.numbers_are_rounded_in_place[ds_quantize-4]", ds_quantize_fp32=_truncated_in_place,
-)  # fmt: skip
-register_calls(
-    "QuantizerBuilder", "StochasticIsNearest", f"{_OTHERS}.stochastic_rounding_has_no_bias[ds_sr_quantize]",
-    ds_sr_quantize_fp16=_nearest,
-)  # fmt: skip
-register_calls(
-    "QuantizerBuilder", "LowHalfComesFirst", f"{_OTHERS}.unsigned_integers_are_numbers[4]",
-    dequantize_int4_to_half_experimental=_low_half_first,
-)  # fmt: skip
-register_calls(
-    "QuantizerBuilder", "ErrorsAreForgotten", f"{_OTHERS}.errors_are_fed_back", f"{_OTHERS}.errors_stay_finite",
-    "op_quantizer_extremes.each_of_many_groups_is_right",
-    loco_swizzle_quant=_forgets,
-)  # fmt: skip
-register_calls(
-    "QuantizerBuilder", "NumbersComeBackFlat", f"{_OTHERS}.shapes_are_kept",
-    f"{_OTHERS}.rows_of_any_length_are_dequantized",
-    "op_quantizer_forms.groups_of_one_number_are_exact",
-    "op_quantizer_forms.numbers_come_back_within_a_step", dequantize_fp32=_flat,
-)  # fmt: skip
-register_calls(
-    "QuantizerBuilder", "AnySizeIsQuantized", "op_quantizer_sizes.sizes_that_do_not_fit_are_refused[between_devices]",
-    "op_quantizer_forms.refusals_name_the_function",
-    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-swizzle_quant]",
-    swizzle_quant=_any_size,
-)  # fmt: skip
-
-
-def _keeps_nan(op: Any, values: torch.Tensor, error: torch.Tensor, *arguments: Any) -> Any:
+@replaces("QuantizerBuilder", "loco_swizzle_quant", f"{_OTHERS}.errors_stay_finite")
+def ErrorsAreNaN(op: Any, values: torch.Tensor, error: torch.Tensor, *arguments: Any) -> Any:
     result = op.loco_swizzle_quant(values, error, *arguments)
     if values.isnan().any():
         error.view(values.shape)[values.isnan().any(-1)] = torch.nan
     return result
 
 
-def _even(op: Any, data: torch.Tensor, *arguments: Any) -> Any:
+@replaces(
+    "QuantizerBuilder",
+    "dequantize_fp32",
+    f"{_OTHERS}.rows_of_any_length_are_dequantized",
+    "op_quantizer_forms.numbers_come_back_within_a_step",
+    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-dequantize_fp32]",
+)
+def RowsAreEven(op: Any, data: torch.Tensor, *arguments: Any) -> Any:
     if data.shape[-1] % 2:
         raise ValueError("an odd row")
     return op.dequantize_fp32(data, *arguments)
 
 
-def _in_float32(op: Any, values: torch.Tensor, error: torch.Tensor, *rest: Any) -> Any:
+@replaces(
+    "QuantizerBuilder",
+    "loco_swizzle_quant",
+    f"{_OTHERS}.float16_errors_complete_what_is_sent[4] {_OTHERS}.float16_errors_complete_what_is_sent[8]",
+)
+def SumsAreNotRounded(op: Any, values: torch.Tensor, error: torch.Tensor, *rest: Any) -> Any:
     wide = error.float()
     result = op.loco_swizzle_quant(values.float(), wide, *rest)
     error.copy_(wide)
     return result
 
 
-register_calls(
-    "QuantizerBuilder", "SumsAreNotRounded", f"{_OTHERS}.float16_errors_complete_what_is_sent[4]",
-    f"{_OTHERS}.float16_errors_complete_what_is_sent[8]", loco_swizzle_quant=_in_float32,
-)  # fmt: skip
-register_calls(
-    "QuantizerBuilder", "ErrorsAreNaN", f"{_OTHERS}.errors_stay_finite", loco_swizzle_quant=_keeps_nan
+@replaces(
+    "QuantizerBuilder", "quantize", "op_quantizer_sizes.sizes_that_do_not_fit_are_refused[of_one_tensor]"
 )
-register_calls(
-    "QuantizerBuilder",
-    "RowsAreEven",
-    f"{_OTHERS}.rows_of_any_length_are_dequantized",
-    "op_quantizer_forms.numbers_come_back_within_a_step",
-    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-dequantize_fp32]",
-    dequantize_fp32=_even,
-)
-
-
-def _whole_groups(op: Any, values: torch.Tensor, groups: int, *rest: Any) -> Any:
+def FlatTensorsAreCut(op: Any, values: torch.Tensor, groups: int, *rest: Any) -> Any:
     if groups and values.dim() == 1:
         values = values[: values.numel() // groups * groups]
     return op.quantize(values, groups, *rest)
 
 
-register_calls(
-    "QuantizerBuilder", "FlatTensorsAreCut", "op_quantizer_sizes.sizes_that_do_not_fit_are_refused[of_one_tensor]",
-    quantize=_whole_groups,
-)  # fmt: skip
-
-
 # --- what the checks of ops in plain torch notice: a forgotten bias, another order, truncation, bits the other way
 
 
-def _second_bias_is_dropped(op: Any, q: Any, k: Any, v: Any, bias1: Any, bias2: Any, *rest: Any) -> None:
+@replaces("EvoformerAttnBuilder", "attention", _EVOFORMER)
+def SecondBiasIsDropped(op: Any, q: Any, k: Any, v: Any, bias1: Any, bias2: Any, *rest: Any) -> None:
     op.attention(q, k, v, bias1, bias2[:0], *rest)
 
 
-def _gradients_are_not_scaled(op: Any, *arguments: Any) -> None:
+@replaces("EvoformerAttnBuilder", "attention_bwd", _EVOFORMER)
+def GradientsAreNotScaled(op: Any, *arguments: Any) -> None:
     op.attention_bwd(*arguments)
     arguments[9].mul_(arguments[1].shape[-1] ** 0.5)
 
 
-def _first_tokens(op: Any, rows: torch.Tensor, index: torch.Tensor, batch_first: bool) -> Any:
+@replaces("RandomLTDBuilder", "token_gather", _TOKENS)
+def FirstTokensAreKept(op: Any, rows: torch.Tensor, index: torch.Tensor, batch_first: bool) -> Any:
     first = torch.arange(index.shape[1], dtype=index.dtype, device=index.device)
     return op.token_gather(rows, first.expand_as(index), batch_first)
 
 
-def _copied(op: Any, rows: torch.Tensor, *rest: Any) -> Any:
+@replaces("RandomLTDBuilder", "token_scatter_", _TOKENS)
+def TokensArePutIntoACopy(op: Any, rows: torch.Tensor, *rest: Any) -> Any:
     return op.token_scatter_(rows.clone(), *rest)
 
 
-def _towards_zero(op: Any, out: Any, val: torch.Tensor, *rest: Any) -> Any:
+@replaces("FPQuantizerBuilder", "quantize", _EIGHT)
+def ExponentsAreTruncated(op: Any, out: Any, val: torch.Tensor, *rest: Any) -> Any:
     step = val.abs().amax() / 480
     return op.quantize(out, val - val.sign() * step * 16, *rest)
 
 
-def _first_parts(op: Any, val: torch.Tensor, data: Any, indexes: torch.Tensor, *rest: Any) -> Any:
+@replaces("FPQuantizerBuilder", "selective_dequantize", _PARTS)
+def FirstPartsAreChosen(op: Any, val: torch.Tensor, data: Any, indexes: torch.Tensor, *rest: Any) -> Any:
     return op.selective_dequantize(val, data, torch.zeros_like(indexes), *rest)
 
 
-_EVOFORMER = "op_evoformer.every_form_is_right"
-_TOKENS = "op_plain.tokens_are_kept_and_put_back"
-_EIGHT = "op_fp_quantizer.numbers_come_back"
-_PARTS = "op_fp_quantizer.chosen_parts_have_any_number_of_groups"
-_SIGNS = "op_plain.signs_are_bits"
-_CHANNELS = "op_plain.biases_are_those_of_channels"
-
-register_calls("EvoformerAttnBuilder", "SecondBiasIsDropped", _EVOFORMER, attention=_second_bias_is_dropped)
-register_calls(
-    "EvoformerAttnBuilder", "GradientsAreNotScaled", _EVOFORMER, attention_bwd=_gradients_are_not_scaled
-)
-register_calls("RandomLTDBuilder", "FirstTokensAreKept", _TOKENS, token_gather=_first_tokens)
-register_calls("RandomLTDBuilder", "TokensArePutIntoACopy", _TOKENS, token_scatter_=_copied)
-register_calls("FPQuantizerBuilder", "ExponentsAreTruncated", _EIGHT, quantize=_towards_zero)
-register_calls("FPQuantizerBuilder", "FirstPartsAreChosen", _PARTS, selective_dequantize=_first_parts)
 register_calls(
     "PackbitsBuilder",
     "BitsAreTheOtherWayRound",
@@ -266,76 +245,59 @@ register_calls(
     packbits=lambda op, *a: op.packbits(*a).bitwise_not(),
 )
 register_calls(
-    "SpatialInferenceBuilder", "OtherBiasIsDropped", _CHANNELS,
+    "SpatialInferenceBuilder",
+    "OtherBiasIsDropped",
+    _CHANNELS,
     nhwc_bias_add_bias_add=lambda op, x, bias, other, other_bias: op.nhwc_bias_add_add(x, bias, other),
-)  # fmt: skip
+)
 
 
-def _layers_are_cast(op: Any, rows: torch.Tensor, layer: torch.Tensor, *rest: Any) -> Any:
+@replaces("RandomLTDBuilder", "token_scatter_", f"{_REFUSED}[RandomLTDBuilder-token_scatter_]")
+def LayersAreCast(op: Any, rows: torch.Tensor, layer: torch.Tensor, *rest: Any) -> Any:
     return op.token_scatter_(rows, layer.to(rows.dtype), *rest)
 
 
-def _other_is_broadcast(op: Any, x: torch.Tensor, bias: torch.Tensor, other: torch.Tensor) -> Any:
-    return op.nhwc_bias_add(x, bias).add_(other)
-
-
-_REFUSED = "op_refusals.arguments_that_do_not_fit_are_refused"
-register_calls(
-    "RandomLTDBuilder", "LayersAreCast", f"{_REFUSED}[RandomLTDBuilder-token_scatter_]",
-    token_scatter_=_layers_are_cast,
-)  # fmt: skip
-register_calls(
-    "SpatialInferenceBuilder", "OtherIsBroadcast",
+@replaces(
+    "SpatialInferenceBuilder",
+    "nhwc_bias_add_add",
     f"{_REFUSED}[SpatialInferenceBuilder-nhwc_bias_add_add]",
-    "op_plain.biases_are_those_of_channels", nhwc_bias_add_add=_other_is_broadcast,
-)  # fmt: skip
+    "op_plain.biases_are_those_of_channels",
+)
+def OtherIsBroadcast(op: Any, x: torch.Tensor, bias: torch.Tensor, other: torch.Tensor) -> Any:
+    return op.nhwc_bias_add(x, bias).add_(other)
 
 
 # --- what the checks of results and of fp_quantizer's codes notice: shared memory, strides, halves that go up
 
-_STRIDES = "op_results.any_argument_may_have_strides"
-_NEW = "op_results.inputs_stay_and_results_are_new"
-_CODES = "op_fp_quantizer.codes_are_the_format_s_numbers"
-_SMALLEST = "op_fp_quantizer.smallest_groups_are_taken"
 
 _made: dict[Any, torch.Tensor] = {}
 
 
-def _into_the_same(op: Any, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+@replaces("SpatialInferenceBuilder", "nhwc_bias_add", f"{_NEW}[SpatialInferenceBuilder]")
+def SumsShareMemory(op: Any, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     found = op.nhwc_bias_add(x, bias)
     return _made.setdefault((found.shape, found.dtype, found.stride()), found).copy_(found)
 
 
-def _as_it_lies(op: Any, mask: torch.Tensor, length: int) -> Any:
+@replaces("RandomLTDBuilder", "mask_gather_gpt", f"{_STRIDES}[RandomLTDBuilder]")
+def MasksAreReadAsTheyLie(op: Any, mask: torch.Tensor, length: int) -> Any:
     return op.mask_gather_gpt(mask.as_strided(mask.shape, torch.empty(mask.shape).stride()), length)
 
 
-def _halves_go_up(op: Any, out: Any, val: torch.Tensor, *rest: Any) -> Any:
+@replaces(
+    "FPQuantizerBuilder",
+    "quantize",
+    _CODES,
+    "op_fp_quantizer.shapes_and_types_are_taken",
+    "op_refusals.arguments_that_do_not_fit_are_refused[FPQuantizerBuilder-quantize]",
+)
+def HalvesGoUp(op: Any, out: Any, val: torch.Tensor, *rest: Any) -> Any:
     largest = val.abs().amax() if val.numel() else 0.0
     return op.quantize(out, torch.where(val.abs() < largest, val * (1 + 2**-22), val), *rest)
 
 
-def _of_several(op: Any, out: Any, val: torch.Tensor, size: int, *rest: Any) -> Any:
+@replaces("FPQuantizerBuilder", "quantize", f"{_SMALLEST}[8-3] {_SMALLEST}[8-2]")
+def GroupsAreOfSeveral(op: Any, out: Any, val: torch.Tensor, size: int, *rest: Any) -> Any:
     if size == 1:
         raise ValueError("a group of one number")
     return op.quantize(out, val, size, *rest)
-
-
-register_calls(
-    "SpatialInferenceBuilder", "SumsShareMemory", f"{_NEW}[SpatialInferenceBuilder]",
-    nhwc_bias_add=_into_the_same,
-)  # fmt: skip
-register_calls(
-    "RandomLTDBuilder", "MasksAreReadAsTheyLie", f"{_STRIDES}[RandomLTDBuilder]", mask_gather_gpt=_as_it_lies
-)
-register_calls(
-    "FPQuantizerBuilder",
-    "HalvesGoUp",
-    _CODES,
-    "op_fp_quantizer.shapes_and_types_are_taken",
-    "op_refusals.arguments_that_do_not_fit_are_refused[FPQuantizerBuilder-quantize]",
-    quantize=_halves_go_up,
-)
-register_calls(
-    "FPQuantizerBuilder", "GroupsAreOfSeveral", f"{_SMALLEST}[8-3]", f"{_SMALLEST}[8-2]", quantize=_of_several
-)
