@@ -4,10 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import nullcontext
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -16,16 +13,13 @@ from accel_core import OpTable, Support, TorchDeviceAccelerator, Trait
 
 
 class Device:
-    """A device module with two cards, in the shape of torch.npu; it remembers what it was asked."""
+    """A device module with two cards, in the shape of torch.npu."""
 
     Stream = torch.Stream
     Event = torch.Event
 
     def __init__(self) -> None:
         self.current = 0
-        self.asked: list[tuple[str, Any]] = []
-        self.default_generators = (torch.Generator(), torch.Generator())
-        self.peaks_reset: list[int | None] = []
 
     def is_available(self) -> bool:
         return True
@@ -39,57 +33,14 @@ class Device:
     def set_device(self, index: int) -> None:
         self.current = index
 
-    def synchronize(self, device: int | None = None) -> None:
-        self.asked.append(("synchronize", device))
-
-    def stream(self, stream: Any) -> nullcontext[Any]:
-        return nullcontext(stream)
-
-    def current_stream(self, device: int | None = None) -> str:
-        return f"current of {device}"
-
-    def default_stream(self, device: int | None = None) -> str:
-        return f"default of {device}"
-
-    def _lazy_call(self, callback: Callable[[], Any]) -> Any:
-        return callback()
-
-    def manual_seed(self, seed: int) -> None:
-        self.default_generators[self.current].manual_seed(seed)
-
-    def manual_seed_all(self, seed: int) -> None:
-        for generator in self.default_generators:
-            generator.manual_seed(seed)
-
-    def initial_seed(self) -> int:
-        return self.default_generators[self.current].initial_seed()
-
-    def get_rng_state(self, device: int | None = None) -> torch.Tensor:
-        return self.default_generators[self.current if device is None else device].get_state()
-
-    def set_rng_state(self, state: torch.Tensor, device: int | None = None) -> None:
-        self.default_generators[self.current if device is None else device].set_state(state)
-
-    def empty_cache(self) -> None:
-        self.asked.append(("empty_cache", None))
-
     def memory_allocated(self, device: int | None = None) -> int:
         return 10 + (device or 0)
-
-    def max_memory_allocated(self, device: int | None = None) -> int:
-        return 20 + (device or 0)
 
     def memory_reserved(self, device: int | None = None) -> int:
         return 30 + (device or 0)
 
-    def max_memory_reserved(self, device: int | None = None) -> int:
-        return 40 + (device or 0)
-
     def memory_stats(self, device: int | None = None) -> dict[str, int]:
         return {"allocated_bytes.all.current": 10 + (device or 0)}
-
-    def reset_peak_memory_stats(self, device: int | None = None) -> None:
-        self.peaks_reset.append(device)
 
     def get_device_properties(self, device: int) -> SimpleNamespace:
         return SimpleNamespace(total_memory=1000 + device)

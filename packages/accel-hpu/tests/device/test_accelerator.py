@@ -12,37 +12,10 @@ import torch
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch.utils import experimental
 
-from accel_core.errors import InvalidDevice
 from accel_hpu import settings
 from accel_hpu.accelerator import HPU_Accelerator
 
 LAZY = os.environ.get("PT_HPU_LAZY_MODE", "1") != "0"
-#: Calls with the index of another device.
-INDEXED: dict[str, Any] = {
-    "synchronize": lambda a, i: a.synchronize(i),
-    "get_rng_state": lambda a, i: a.get_rng_state(i),
-    "set_rng_state": lambda a, i: a.set_rng_state(a.get_rng_state(), i),
-    "default_generator": lambda a, i: a.default_generator(i),
-    "current_stream": lambda a, i: a.current_stream(i),
-    "default_stream": lambda a, i: a.default_stream(i),
-    **{
-        name: lambda a, i, name=name: getattr(a, name)(i)
-        for name in (
-            "memory_allocated",
-            "max_memory_allocated",
-            "reset_max_memory_allocated",
-            "memory_cached",
-            "max_memory_cached",
-            "reset_max_memory_cached",
-            "memory_reserved",
-            "max_memory_reserved",
-            "memory_stats",
-            "reset_peak_memory_stats",
-            "total_memory",
-            "available_memory",
-        )
-    },
-}
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +28,6 @@ def test_names_have_no_index(accelerator: HPU_Accelerator, index: int | None) ->
     assert accelerator.device_name(index) == "hpu"
     assert accelerator.device(index) == torch.device("hpu")
     assert accelerator.current_device_name() == str(torch.ones(1, device="hpu").device) == "hpu:0"
-
-
-@pytest.mark.parametrize("call", INDEXED)
-def test_only_the_process_s_own_device_is_asked(accelerator: HPU_Accelerator, call: str) -> None:
-    """T18, T19: upstream raises IndexError for a generator, and answers for another device elsewhere."""
-    for index in (0, accelerator.current_device(), torch.device("hpu"), torch.device("hpu", 0), "hpu:0"):
-        INDEXED[call](accelerator, index)
-    for index in (1, torch.device("hpu", 1), "hpu:1"):
-        with pytest.raises(InvalidDevice, match="index 1"):
-            INDEXED[call](accelerator, index)
 
 
 @pytest.mark.parametrize("device", [0, 1, "hpu", torch.device("hpu")])
@@ -102,19 +65,6 @@ def test_graphs_are_there_in_lazy_mode_only(accelerator: HPU_Accelerator) -> Non
     assert (accelerator.create_graph() is not None) is LAZY
     with accelerator.capture_to_graph(None):
         assert not accelerator.is_current_stream_capturing()
-
-
-@pytest.mark.skipif(not LAZY, reason="declared trait graphs: eager mode")
-def test_a_capture_is_known_and_takes_a_pool(accelerator: HPU_Accelerator) -> None:
-    source = torch.ones(4, device="hpu")
-    graph = accelerator.create_graph()
-    with accelerator.capture_to_graph(graph, pool=object(), stream=accelerator.Stream()):
-        assert accelerator.is_current_stream_capturing()
-        result = source + 1
-    assert not accelerator.is_current_stream_capturing()
-    source.fill_(5)
-    accelerator.replay_graph(graph)
-    assert result.cpu().tolist() == [6.0] * 4
 
 
 def test_fp16_is_asked_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:

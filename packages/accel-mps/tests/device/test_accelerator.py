@@ -56,12 +56,6 @@ def test_only_the_one_device_is_asked(accelerator: MPS_Accelerator, name: str) -
         getattr(accelerator, name)(1)
 
 
-@pytest.mark.parametrize("name", FIGURES)
-def test_figures_are_bytes(accelerator: MPS_Accelerator, name: str) -> None:
-    """T10: the engine's timers divide them."""
-    assert type(getattr(accelerator, name)()) is int
-
-
 @pytest.mark.parametrize(
     "statistics", [runtime.statistics, PeaksAtCalls()], ids=["torch 2.13", "older torch"]
 )
@@ -97,24 +91,6 @@ def test_nothing_is_left_below_zero(accelerator: MPS_Accelerator, monkeypatch: p
     assert accelerator.available_memory() == 0
 
 
-def test_seeds_and_generators_are_the_device_s(accelerator: MPS_Accelerator) -> None:
-    accelerator.manual_seed_all(12)
-    assert accelerator.initial_seed() == 12
-    generator = accelerator.default_generator(0)
-    assert torch.equal(generator.get_state(), accelerator.get_rng_state())
-    first = torch.rand(3, device="mps")
-    generator.manual_seed(12)
-    assert torch.equal(torch.rand(3, device="mps").cpu(), first.cpu())
-
-
-def test_a_lazy_call_restores_a_state(accelerator: MPS_Accelerator) -> None:
-    """T8: DeepSpeed's checkpointing puts random states back so."""
-    state = accelerator.get_rng_state()
-    first = torch.rand(3, device="mps").cpu()
-    accelerator.lazy_call(lambda: accelerator.default_generator(0).set_state(state))
-    assert torch.equal(torch.rand(3, device="mps").cpu(), first)
-
-
 def test_events_are_torch_s(accelerator: MPS_Accelerator) -> None:
     """T12. Timers use the host's clock all the same: DeepSpeed's event timers need a stream."""
     assert accelerator.Event is torch.mps.Event
@@ -136,16 +112,6 @@ def test_bfloat16_is_asked_of_the_system(
     assert len(accelerator.supported_dtypes()) == dtypes
     assert accelerator.is_fp16_supported() is True
     assert accelerator.is_fp64_supported() is False
-
-
-@pytest.mark.parametrize(
-    "name", ["ByteTensor", "FloatTensor", "HalfTensor", "IntTensor", "LongTensor", "BFloat16Tensor"]
-)
-def test_constructors_make_tensors_on_the_device(accelerator: MPS_Accelerator, name: str) -> None:
-    """T9."""
-    tensor = getattr(accelerator, name)([1, 2])
-    assert accelerator.on_accelerator(tensor)
-    assert tensor.cpu().tolist() == [1, 2]
 
 
 def test_host_memory_is_shared_and_need_not_be_pinned(accelerator: MPS_Accelerator) -> None:

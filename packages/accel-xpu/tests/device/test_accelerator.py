@@ -89,16 +89,6 @@ def test_recycled_addresses_are_not_pinned(xpu: Any) -> None:
             assert not xpu.is_pinned(ordinary)
 
 
-@pytest.mark.parametrize("reset", ["reset_max_memory_allocated", "reset_max_memory_cached"])
-def test_peaks_are_reset_by_names_that_torch_xpu_lacks(xpu: Any, reset: str) -> None:
-    assert not hasattr(torch.xpu, reset)
-    peak = torch.ones(1 << 20, device="xpu")
-    high = xpu.max_memory_allocated()
-    del peak
-    getattr(xpu, reset)()
-    assert xpu.max_memory_allocated() < high
-
-
 def test_double_precision_is_asked_of_the_device(xpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for answer in (True, False):
         monkeypatch.setattr(
