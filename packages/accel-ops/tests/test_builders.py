@@ -165,18 +165,6 @@ def test_a_step_of_an_unknown_optimizer_is_refused_and_destroying_twice_is_not()
         op.adam_update(78, 1, 0.1, 0.9, 0.99, 1e-8, 0.0, True, one, one, one, one)
 
 
-def test_an_id_created_again_has_the_new_options() -> None:
-    op = CPUAdamBuilder().load()
-    results = []
-    for decoupled in (True, False):
-        op.create_adam(79, 1e-2, 0.9, 0.999, 1e-8, 0.5, decoupled)
-        p, m, v = torch.full((4,), 3.0), torch.zeros(4), torch.zeros(4)
-        op.adam_update(79, 1, 1e-2, 0.9, 0.999, 1e-8, 0.5, True, p, torch.ones(4), m, v)
-        results.append(p)
-    op.destroy_adam(79)
-    assert not torch.equal(*results)
-
-
 def test_several_threads_step_on_their_own_tensors() -> None:
     op = CPUAdamBuilder().load()
     op.create_adam(80)
@@ -195,15 +183,6 @@ def test_several_threads_step_on_their_own_tensors() -> None:
     moved = [float(row[0][0]) - i for i, row in enumerate(rows)]
     assert moved == pytest.approx([moved[0]] * 4, abs=1e-5)
     assert all(torch.equal(row[0], row[0][:1].expand(50_000)) for row in rows)
-
-
-def test_flatten_and_unflatten_are_each_others_inverse() -> None:
-    op = UtilsBuilder().load()
-    tensors = [torch.randn(3, 2), torch.randn(4), torch.randn(())]
-    flat = op.flatten(tensors)
-    assert flat.shape == (11,)
-    for one, other in zip(op.unflatten(flat, tensors), tensors, strict=True):
-        assert torch.equal(one, other)
 
 
 def test_pinned_memory_of_deepspeed_is_whole_pages_and_reported_until_it_is_freed() -> None:

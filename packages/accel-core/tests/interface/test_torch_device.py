@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What TorchDeviceAccelerator makes of a device module, beside what the conformance suite shows; all may be overridden."""
+"""What TorchDeviceAccelerator makes of a device module, beside what the conformance suite shows; all can change."""
 
 from __future__ import annotations
 

@@ -104,14 +104,6 @@ def test_host_tensors_are_plain_torch_s(op: Any, calls: list[str]) -> None:
     assert calls == []
 
 
-def test_chosen_parts_are_those_of_the_whole(op: Any) -> None:
-    val = numbers(torch.bfloat16).to("hpu")
-    data = quantized(op, val)
-    parts = torch.empty(2, 32, dtype=torch.bfloat16, device="hpu")
-    op.selective_dequantize(parts, data, torch.tensor([4, 1], device="hpu"), 16, 3, 4)
-    assert torch.equal(parts.cpu(), back(op, data, val)[[4, 1]])
-
-
 @pytest.mark.parametrize(("mantissa", "stochastic"), [(2, 0), (3, 1)])
 def test_other_formats_and_stochastic_rounding_are_plain_torch(
     op: Any, calls: list[str], mantissa: int, stochastic: int
@@ -121,16 +113,6 @@ def test_other_formats_and_stochastic_rounding_are_plain_torch(
     assert "cast_to_fp8_v2" not in calls
     apart = (found.double() - val.cpu().double()).abs().view(-1, 16)
     assert (apart <= val.cpu().double().abs().view(-1, 16).amax(1, keepdim=True) / 8).all()
-
-
-@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
-def test_group_with_a_number_that_is_not_finite_is_not_finite(op: Any, bad: float) -> None:
-    val = numbers(torch.bfloat16)
-    val[0, 20] = bad
-    val = val.to("hpu")
-    found = back(op, quantized(op, val), val).view(-1, 16).isfinite()
-    assert not found[1].any()
-    assert found[[0, *range(2, 12)]].all()
 
 
 def cast_to(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., Any]:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.errors import InvalidOpArgument
 from accel_npu import NPU_Accelerator
 from accel_npu.op_builder import quantizer
 from accel_ops.quantizer import QuantizerFunctions
@@ -72,29 +71,6 @@ def test_numbers_come_back_within_half_a_step(
     assert calls == [dtype]
 
 
-@pytest.mark.parametrize("order", [(1, 2, 4), (2, 2, 3), (3, 4, 1)], ids=str)
-def test_groups_are_sent_to_the_devices_of_plain_torch(op: Any, calls: list[Any], order: Any) -> None:
-    rows = numbers(24, 64, torch.float16)
-    data, steps = op.swizzle_quant(rows.to("npu"), 24, 8, op.Symmetric, *order)
-    wanted, wanted_steps = QuantizerFunctions().swizzle_quant(rows, 24, 8, op.Symmetric, *order)
-    assert calls == [torch.float16]
-    assert data.shape == wanted.shape
-    torch.testing.assert_close(steps.cpu() * 127, wanted_steps * 128, rtol=1e-6, atol=0)
-    torch.testing.assert_close(
-        op.dequantize_fp32(data, steps, 24, 8, 0).cpu().view(24, -1) / steps.cpu(),
-        op.dequantize_fp32(wanted.to("npu"), wanted_steps.to("npu"), 24, 8, 0).cpu().view(24, -1) / steps.cpu(),
-        rtol=0, atol=1.6,
-    )  # fmt: skip
-
-
-def test_views_are_read_in_their_order(op: Any, calls: list[Any]) -> None:
-    rows = numbers(8, 16, torch.bfloat16).t()
-    found = op.quantize(rows.to("npu"), 4, 8, op.Symmetric)
-    wanted = op.quantize(rows.contiguous().to("npu"), 4, 8, op.Symmetric)
-    assert all(torch.equal(ours.cpu(), theirs.cpu()) for ours, theirs in zip(found, wanted, strict=True))
-    assert len(calls) == 2
-
-
 @pytest.mark.parametrize(
     ("dtype", "width", "bits", "kind"),
     [
@@ -126,15 +102,6 @@ def test_host_tensors_are_plain_torch_s(op: Any, calls: list[Any]) -> None:
     ):
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, wanted, strict=True))
     assert calls == []
-
-
-def test_sizes_that_do_not_fit_are_plain_torch_s_errors(op: Any) -> None:
-    rows = numbers(4, 8, torch.float16).to("npu")
-    with pytest.raises(InvalidOpArgument, match="groups"):
-        op.quantize(rows, 5, 8, op.Symmetric)
-    with pytest.raises(InvalidOpArgument, match="pipeline_size"):
-        op.swizzle_quant(rows, 4, 8, op.Symmetric, 1, 3, 1)
-    assert op.quantize(rows[:0], 1, 8, op.Symmetric)[0].shape == (0, 8)
 
 
 def rounded_by(rounding: Callable[[torch.Tensor], torch.Tensor], levels: float = 127) -> Op:

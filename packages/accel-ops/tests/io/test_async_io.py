@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from accel_ops.errors import InvalidTensors, TransferFailed
-from accel_ops.op_builder import AsyncIOBuilder, UtilsBuilder
+from accel_ops.op_builder import AsyncIOBuilder
 
 _SIZE = 100_000
 
@@ -87,19 +87,6 @@ def test_every_call_reads_what_every_call_wrote(handle: Any, tmp_path: Path) -> 
                 assert torch.equal(into, data)
 
 
-def test_offsets_address_parts_of_a_file(handle: Any, tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    data = torch.arange(3000, dtype=torch.int32)
-    for offset in (0, 4000, 8000):
-        assert handle.async_pwrite(data[offset // 4 :][:1000], path, offset) == 0
-    assert handle.wait() == 3
-    assert path.read_bytes() == data.numpy().tobytes()
-    into = torch.empty(1000, dtype=torch.int32)
-    for read in (handle.sync_pread, lambda *a: handle.read(a[0], a[1], False, a[2])):
-        read(into, path, 4000)
-        assert torch.equal(into, data[1000:2000])
-
-
 def test_a_descriptor_can_be_written_and_stays_open(handle: Any, tmp_path: Path) -> None:
     fd = os.open(tmp_path / "file", os.O_CREAT | os.O_WRONLY | os.O_DIRECT)
     data = torch.arange(10_000)
@@ -107,10 +94,6 @@ def test_a_descriptor_can_be_written_and_stays_open(handle: Any, tmp_path: Path)
     assert handle.wait() == 2
     os.close(fd)
     assert (tmp_path / "file").read_bytes() == data.numpy().tobytes() * 2
-
-
-def test_wait_without_requests_returns_zero(handle: Any) -> None:
-    assert handle.wait() == 0
 
 
 def test_a_synchronous_call_leaves_pending_requests_to_wait(handle: Any, tmp_path: Path) -> None:
@@ -171,35 +154,6 @@ def test_locked_memory_is_recognized_and_freed_once(handle: Any) -> None:
     assert handle.free_cpu_locked_tensor(tensor)
     assert not handle.free_cpu_locked_tensor(tensor)
     assert handle.new_cpu_locked_tensor(5, example_tensor=torch.empty(0)).dtype == torch.float32
-
-
-def test_functions_without_a_handle_transfer_whole_files(op: Any, tmp_path: Path) -> None:
-    data, into = torch.arange(50_000), torch.empty(50_000, dtype=torch.int64)
-    assert op.aio_write(data, str(tmp_path / "file"), 8192, 4, False, True, True) == 0
-    assert op.aio_read(into, str(tmp_path / "file"), 8192, 4, False, True, True) == 0
-    assert torch.equal(into, data)
-
-
-def test_memcpy_copies_every_element(op: Any) -> None:
-    source, target = torch.arange(16.0).view(4, 4), torch.zeros(16)
-    assert op.deepspeed_memcpy(target, source) == 0
-    assert torch.equal(target, torch.arange(16.0))
-    with pytest.raises(InvalidTensors):
-        op.deepspeed_memcpy(target, torch.zeros(4))
-
-
-def test_bytes_of_tensors_share_their_memory() -> None:
-    cast = UtilsBuilder().load().cast_to_byte_tensor
-    tensors = [
-        torch.randn(5),
-        torch.zeros(2, 3, dtype=torch.bfloat16),
-        torch.tensor(3),
-        torch.zeros(1, 2)[:, 0],
-    ]
-    for tensor, flat in zip(tensors, cast(tensors), strict=True):
-        assert (flat.dtype, flat.shape) == (torch.uint8, (tensor.nbytes,))
-        assert flat.data_ptr() == tensor.data_ptr()
-    assert cast(tensors[0]).numpy().tobytes() == tensors[0].numpy().tobytes()
 
 
 def test_loading_the_op_starts_no_process_and_opens_no_engine(
