@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -112,119 +113,96 @@ class AttributesAreNotSet(GOOD_Accelerator):
 _CLASS = "class GOOD_Accelerator(TorchDeviceAccelerator):"
 _CONSTRUCTED = "        self._pinned: dict[int, int] = {}  # first address -> the one after the last\n"
 _ASKED = '    """Nothing has to be looked for."""\n'
+_WORK = "package.step_of_loading_does_its_work_only"
+#: Step of loading -> the file, the text behind or ahead of which a line is put, and the text with that line.
+_STEPS = {
+    "package": ("__init__.py", "", "{}\n"),
+    "record": ("vendor.py", "", "{}\n"),
+    "evidence": ("probe.py", _ASKED, _ASKED + "    {}\n"),
+    "class": ("accelerator.py", _CLASS, "{}\n\n\n" + _CLASS),
+    "construction": ("accelerator.py", _CONSTRUCTED, _CONSTRUCTED.replace("{}", "{{}}") + "        {}\n"),
+}
 
 
-@breaks("package.step_of_loading_does_its_work_only[package]", started="report")
-def package_imports_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.edit("__init__.py", "", "import torch\n")
+def patched(name: str, *fails: str, started: str = "", patch: Callable[[Site, Any], Any]) -> None:
+    """Register a function that breaks the site of a run."""
+    breaks(*fails, started=started, name=name)(patch)
 
 
-@breaks("package.step_of_loading_does_its_work_only[record]", started="report")
-def record_imports_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.edit("vendor.py", "", "import torch\n")
+def step(name: str, at: str, line: str, *fails: str) -> None:
+    """Register a variant with one more line in a step of loading, or in every step, where {} is the step's name."""
+    steps = _STEPS if at == "every" else [at]
+
+    def patch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        for each in steps:
+            file, old, new = _STEPS[each]
+            site.edit(file, old, new.format(line.format(each) if at == "every" else line))
+
+    patched(name, *(fails or (f"{_WORK}[{at}]",)), started="report", patch=patch)
 
 
-@breaks("package.step_of_loading_does_its_work_only[evidence]", started="report")
-def evidence_imports_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.edit("probe.py", _ASKED, _ASKED + "    import torch\n")
+step("package_imports_torch", "package", "import torch")
+step("record_imports_torch", "record", "import torch")
+step("evidence_imports_torch", "evidence", "import torch")
+step(
+    "every_step_sets_a_variable",
+    "every",
+    '__import__("os").environ["GOOD_{}"] = "1"',
+    "package.environment_stays",
+)
+step("every_step_prints", "every", '__import__("os").write(1, b"{}")', _WORK)
+step(
+    "every_step_changes_the_process", "every", 'import sys; sys.excepthook = lambda *e, at="{}": None', _WORK
+)
+# This setting of torch sets a variable too.
+step(
+    "class_changes_torch",
+    "class",
+    "torch.use_deterministic_algorithms(True)",
+    "package.settings_of_torch_stay[class] package.environment_stays[class]",
+)
+# As it is on hpu, which has to declare it; torch imports its compiler then, with settings of its own.
+step(
+    "constructor_changes_torch",
+    "construction",
+    "torch.use_deterministic_algorithms(True)",
+    f"package.settings_of_torch_stay[construction] package.environment_stays[construction] {_WORK}[construction]",
+)
+step(
+    "constructor_hides_warnings",
+    "construction",
+    '__import__("warnings").filterwarnings("ignore", "nothing of ours")',
+)
+step("constructor_redirects_a_function_of_torch", "construction", "torch.Tensor.cuda = torch.Tensor.cpu")
+step("constructor_takes_a_signal", "construction", '__import__("signal").signal(2, lambda *ignored: None)')
+# As it was on mlu.
+step("constructor_needs_another_import", "construction", "torch.good.init()")
+# As it was on npu and sdaa.
+step(
+    "class_swallows_an_import",
+    "class",
+    "try:\n    import torch_good\nexcept ImportError:\n    pass\n\nDEVICES = torch_good.device_count()",
+)
+step("evidence_raises", "evidence", 'raise FileNotFoundError("version.info")')
+step(
+    "package_raises",
+    "package",
+    'raise ImportError("libgood.so: cannot open shared object file")',
+    f"{_WORK}[package] {_WORK}[record]",
+)
+patched(
+    "package_forgets_core",
+    f"{_WORK}[package]",
+    started="report",
+    patch=lambda site, monkeypatch: site.files.update({"accel_good/__init__.py": ""}),
+)
 
 
-@breaks("package.step_of_loading_does_its_work_only[package]", started="report")
-def package_forgets_core(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.files["accel_good/__init__.py"] = ""
-
-
-@breaks("package.step_of_loading_does_its_work_only[class]", started="report")
+@breaks(f"{_WORK}[class]", started="report")
 def class_imports_deepspeed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     # A stub: the real one would ask for the accelerator that is just being made.
     site.files["deepspeed/__init__.py"] = ""
     site.edit("accelerator.py", "from accel_good.op_builder", "import deepspeed\nfrom accel_good.op_builder")
-
-
-@breaks("package.environment_stays", started="report")
-def every_step_sets_a_variable(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    _in_every_step(site, 'os.environ["GOOD_{}"] = "1"')
-
-
-@breaks("package.step_of_loading_does_its_work_only", started="report")
-def every_step_prints(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    _in_every_step(site, 'os.write(1, b"{}")')
-
-
-def _in_every_step(site: Site, line: str) -> None:
-    for path, name in (("__init__.py", "PACKAGE"), ("vendor.py", "RECORD")):
-        site.edit(path, "", f"import os\n{line.format(name)}\n")
-    site.edit("probe.py", _ASKED, f"{_ASKED}    import os\n    {line.format('EVIDENCE')}\n")
-    site.edit("accelerator.py", _CLASS, f"import os\n{line.format('CLASS')}\n\n\n{_CLASS}")
-    site.edit("accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        {line.format('CONSTRUCTION')}\n")
-
-
-@breaks("package.settings_of_torch_stay[class] package.environment_stays[class]", started="report")
-def class_changes_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """This setting of torch sets a variable too."""
-    site.edit("accelerator.py", _CLASS, f"torch.use_deterministic_algorithms(True)\n\n\n{_CLASS}")
-
-
-@breaks(
-    "package.settings_of_torch_stay[construction] package.environment_stays[construction]",
-    "package.step_of_loading_does_its_work_only[construction]",
-    started="report",
-)
-def constructor_changes_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is on hpu, which has to declare it; torch imports its compiler then, with settings of its own."""
-    site.edit(
-        "accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        torch.use_deterministic_algorithms(True)\n"
-    )
-
-
-@breaks("package.step_of_loading_does_its_work_only", started="report")
-def every_step_changes_the_process(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    _in_every_step(site, 'import sys; sys.excepthook = lambda *e, at="{}": None')
-
-
-@breaks("package.step_of_loading_does_its_work_only[construction]", started="report")
-def constructor_hides_warnings(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    hide = '__import__("warnings").filterwarnings("ignore", "nothing of ours")'
-    site.edit("accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        {hide}\n")
-
-
-@breaks("package.step_of_loading_does_its_work_only[construction]", started="report")
-def constructor_redirects_a_function_of_torch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = "torch.Tensor.cuda = torch.Tensor.cpu"
-    site.edit("accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        {line}\n")
-
-
-@breaks("package.step_of_loading_does_its_work_only[construction]", started="report")
-def constructor_takes_a_signal(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = '__import__("signal").signal(2, lambda *ignored: None)'
-    site.edit("accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        {line}\n")
-
-
-@breaks("package.step_of_loading_does_its_work_only[construction]", started="report")
-def constructor_needs_another_import(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it was on mlu."""
-    site.edit("accelerator.py", _CONSTRUCTED, f"{_CONSTRUCTED}        torch.good.init()\n")
-
-
-@breaks("package.step_of_loading_does_its_work_only[class]", started="report")
-def class_swallows_an_import(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it was on npu and sdaa."""
-    text = "try:\n    import torch_good\nexcept ImportError:\n    pass\n\nDEVICES = torch_good.device_count()\n\n\n"
-    site.edit("accelerator.py", _CLASS, text + _CLASS)
-
-
-@breaks("package.step_of_loading_does_its_work_only[evidence]", started="report")
-def evidence_raises(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.edit("probe.py", _ASKED, f'{_ASKED}    raise FileNotFoundError("version.info")\n')
-
-
-@breaks(
-    "package.step_of_loading_does_its_work_only[package]",
-    "package.step_of_loading_does_its_work_only[record]",
-    started="report",
-)
-def package_raises(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.edit("__init__.py", "", 'raise ImportError("libgood.so: cannot open shared object file")\n')
 
 
 # --- the package around the class: metadata, probe, sources
@@ -233,14 +211,32 @@ _PROBE = "accel_good.probe"
 _CORE = "accel-core>=0.1,<0.3"
 
 
-@breaks("package.core_finds_it")
-def entry_point_has_another_name(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.entry_points = site.entry_points.replace("good =", "better =")
+def metadata(name: str, old: str, new: str, fails: str = "package.requirements_are_ranges") -> None:
+    """Register a package whose metadata have another text; an empty `old` means the end."""
+
+    def patch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        site.metadata = site.metadata.replace(old, new) if old else site.metadata + new
+
+    patched(name, fails, patch=patch)
 
 
-@breaks("package.core_finds_it")
-def a_second_entry_point_is_broken(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.entry_points += "worse = accel_good.missing:VENDOR\n"
+def entry_points(name: str, old: str, new: str) -> None:
+    """Register a package with another text in its entry points; an empty `old` means the end."""
+
+    def patch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        site.entry_points = site.entry_points.replace(old, new) if old else site.entry_points + new
+
+    patched(name, "package.core_finds_it", patch=patch)
+
+
+entry_points("entry_point_has_another_name", "good =", "better =")
+entry_points("a_second_entry_point_is_broken", "", "worse = accel_good.missing:VENDOR\n")
+metadata("core_has_no_cap", _CORE, "accel-core>=0.1")
+metadata("core_may_refuse_it", _CORE, "accel-core>=0.1,<1")
+metadata("core_is_pinned", _CORE, "accel-core==0.1.0")
+metadata("runtime_is_required", "", "Requires-Dist: torch-good>=2\n")
+metadata("torch_is_pinned", "torch>=2.5", "torch==2.13.0")
+metadata("version_is_another", "Version: 1.0", "Version: 1.1", "package.core_finds_it")
 
 
 @breaks("package.core_finds_it")
@@ -251,113 +247,92 @@ def priority_is_taken(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.entry_points += "rival = accel_good.vendor:OTHER\n"
 
 
-@breaks("package.requirements_are_ranges")
-def core_has_no_cap(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.metadata = site.metadata.replace(_CORE, "accel-core>=0.1")
-
-
-@breaks("package.requirements_are_ranges")
-def core_may_refuse_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.metadata = site.metadata.replace(_CORE, "accel-core>=0.1,<1")
-
-
-@breaks("package.requirements_are_ranges")
-def core_is_pinned(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.metadata = site.metadata.replace(_CORE, "accel-core==0.1.0")
-
-
-@breaks("package.requirements_are_ranges")
-def runtime_is_required(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.metadata += "Requires-Dist: torch-good>=2\n"
-
-
-@breaks("package.requirements_are_ranges")
-def torch_is_pinned(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.metadata = site.metadata.replace("torch>=2.5", "torch==2.13.0")
-
-
-@breaks("package.core_finds_it")
-def version_is_another(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.metadata = site.metadata.replace("Version: 1.0", "Version: 1.1")
-
-
-def _evidence(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+def evidence(name: str, *fails: str, **changes: Any) -> None:
+    """Register a probe whose evidence has other fields."""
     good = Evidence(runtime=True, hardware=True, reason="the devices are pretended")
-    monkeypatch.setattr(f"{_PROBE}.evidence", lambda: replace(good, **changes))
-
-
-@breaks("probe.evidence_is_evidence")
-def evidence_is_a_number(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    _evidence(monkeypatch, runtime=2)
-
-
-@breaks("probe.evidence_is_evidence probe.evidence_is_true_of_the_environment")
-def evidence_is_speechless(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    _evidence(monkeypatch, reason="")
-
-
-@breaks("probe.evidence_sees_the_device")
-def evidence_is_blind(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    _evidence(monkeypatch, hardware=False, reason="no device file dev/good0")
-
-
-def _before_evidence(monkeypatch: pytest.MonkeyPatch, action: Any) -> None:
-    from accel_good import probe
-
-    good = probe.evidence
-
-    def evidence() -> Evidence:
-        changes = action()
-        return replace(good(), **changes) if isinstance(changes, dict) else good()
-
-    monkeypatch.setattr(f"{_PROBE}.evidence", evidence)
-
-
-@breaks("probe.evidence_is_evidence")
-def evidence_wavers(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = iter(range(1000))
-    _before_evidence(monkeypatch, lambda: {"reason": f"asked {next(counts)} times"})
-
-
-@breaks("probe.evidence_survives_a_bare_machine")
-def evidence_reads_what_may_be_missing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    _before_evidence(monkeypatch, lambda: os.listdir(os.environ.get("ACCEL_SYSROOT", "/") + "/dev"))
-
-
-@breaks("probe.evidence_leaves_no_trace")
-def evidence_sets_a_variable(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = iter(range(1000))
-    monkeypatch.setenv("GOOD_HOME", "")
-    _before_evidence(monkeypatch, lambda: os.environ.update(GOOD_HOME=str(next(counts))))
-
-
-@breaks("probe.evidence_leaves_no_trace")
-def evidence_prints(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    _before_evidence(monkeypatch, lambda: print("looking for devices", file=sys.stderr))
-
-
-@breaks("probe.confirmation_counts_the_devices")
-def confirmation_miscounts(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{_PROBE}.confirm", lambda: Confirmation(8, "eight devices are pretended"))
-
-
-@breaks("probe.confirmation_counts_the_devices")
-def confirmation_is_speechless(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(f"{_PROBE}.confirm", lambda: Confirmation(2, "ok"))
-
-
-@breaks("package.sources_are_installed")
-def source_is_not_installed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "accel_good.op_builder.optimizers.FusedAdamBuilder.sources", lambda self: ["csrc/adam.c"]
+    patched(
+        name,
+        *fails,
+        patch=lambda site, monkeypatch: monkeypatch.setattr(
+            f"{_PROBE}.evidence", lambda: replace(good, **changes)
+        ),
     )
 
 
-@breaks("package.nothing_is_built_for_one_machine")
-def source_is_built_for_one_machine(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.edit("csrc/nothing.c", "", "/* cc -O3 -march=" + "native */\n")
+evidence("evidence_is_a_number", "probe.evidence_is_evidence", runtime=2)
+evidence(
+    "evidence_is_speechless",
+    "probe.evidence_is_evidence probe.evidence_is_true_of_the_environment",
+    reason="",
+)
+evidence(
+    "evidence_is_blind", "probe.evidence_sees_the_device", hardware=False, reason="no device file dev/good0"
+)
 
 
-@breaks("package.sources_name_no_other_device")
-def source_names_another_device(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    site.edit("accelerator.py", "", "\n\ndef wait() -> None:\n    torch.npu.synchronize()\n")
+def before_evidence(name: str, fails: str, action: Callable[[int], Any]) -> None:
+    """Register a probe that does something each time it is asked: a dict changes its answer."""
+
+    def patch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+        from accel_good import probe
+
+        good, counts = probe.evidence, iter(range(1000))
+        monkeypatch.setenv("GOOD_HOME", "")
+
+        def evidence() -> Evidence:
+            changes = action(next(counts))
+            return replace(good(), **changes) if isinstance(changes, dict) else good()
+
+        monkeypatch.setattr(f"{_PROBE}.evidence", evidence)
+
+    patched(name, fails, patch=patch)
+
+
+before_evidence(
+    "evidence_wavers", "probe.evidence_is_evidence", lambda count: {"reason": f"asked {count} times"}
+)
+before_evidence(
+    "evidence_reads_what_may_be_missing",
+    "probe.evidence_survives_a_bare_machine",
+    lambda count: os.listdir(os.environ.get("ACCEL_SYSROOT", "/") + "/dev"),
+)
+before_evidence(
+    "evidence_sets_a_variable",
+    "probe.evidence_leaves_no_trace",
+    lambda count: os.environ.update(GOOD_HOME=str(count)),
+)
+before_evidence(
+    "evidence_prints",
+    "probe.evidence_leaves_no_trace",
+    lambda count: print("looking for devices", file=sys.stderr),
+)
+for _name, _answer in {
+    "confirmation_miscounts": Confirmation(8, "eight devices are pretended"),
+    "confirmation_is_speechless": Confirmation(2, "ok"),
+}.items():
+    patched(
+        _name,
+        "probe.confirmation_counts_the_devices",
+        patch=lambda site, monkeypatch, answer=_answer: monkeypatch.setattr(
+            f"{_PROBE}.confirm", lambda: answer
+        ),
+    )
+patched(
+    "source_is_not_installed",
+    "package.sources_are_installed",
+    patch=lambda site, monkeypatch: monkeypatch.setattr(
+        "accel_good.op_builder.optimizers.FusedAdamBuilder.sources", lambda self: ["csrc/adam.c"]
+    ),
+)
+patched(
+    "source_is_built_for_one_machine",
+    "package.nothing_is_built_for_one_machine",
+    patch=lambda site, monkeypatch: site.edit("csrc/nothing.c", "", "/* cc -O3 -march=" + "native */\n"),
+)
+patched(
+    "source_names_another_device",
+    "package.sources_name_no_other_device",
+    patch=lambda site, monkeypatch: site.edit(
+        "accelerator.py", "", "\n\ndef wait() -> None:\n    torch.npu.synchronize()\n"
+    ),
+)
