@@ -24,7 +24,7 @@ for _question in (
     "prefer_triton_grouped_mm",
 ):
     answers({_question: None}, "answers.answer_has_its_type[{}]")
-answers({"is_fp64_supported": None}, "answers.answer_has_its_type[{}]", "tensors.double_precision_computes")
+answers({"is_fp64_supported": None}, "answers.answer_has_its_type[{}] tensors.double_precision_computes")
 answers({"prefer_triton_grouped_mm": True}, "tensors.triton_is_answered_without_it")
 answers({"is_fp64_supported": False}, "tensors.double_precision_computes")
 answers(
@@ -188,8 +188,7 @@ breaks("tensors.constructor_takes_data[FloatTensor]", _WRITTEN, name="FloatTenso
 )
 answers(
     {"on_accelerator": False},
-    "tensors.device_tensor_is_on_the_accelerator",
-    "tensors.tensor_elsewhere_is_not_on_the_accelerator",
+    "tensors.device_tensor_is_on_the_accelerator tensors.tensor_elsewhere_is_not_on_the_accelerator",
     "tensors.tensor_of_any_index_is_on_the_accelerator",
 )
 answers({"on_accelerator": True}, "tensors.tensor_elsewhere_is_not_on_the_accelerator")

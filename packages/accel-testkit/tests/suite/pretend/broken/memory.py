@@ -34,8 +34,7 @@ answers(
     _FIGURE,
     _BY_INDEX,
     *_RESET_PEAKS,
-    "device_index.reset_reaches_one_device",
-    "memory.figure_follows_tensors[max_memory_allocated]",
+    "device_index.reset_reaches_one_device memory.figure_follows_tensors[max_memory_allocated]",
     _STATS,
 )
 # The old names are written in terms of the new ones.
@@ -217,7 +216,6 @@ broken(
 broken(
     "ReservedPeakIsTooLow",
     _RESERVED,
-    _PEAKS,
     max_memory_reserved=lambda self, device_index=None: (
         GOOD_Accelerator.max_memory_reserved(self, device_index) - 4096
     ),

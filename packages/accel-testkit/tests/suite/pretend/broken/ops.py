@@ -107,17 +107,12 @@ breaks(
     *_SETTING,
     *_SERVED,
     _HARMLESS,
-    "op_loading.builders_are_new",
-    "op_table.missing_ops_have_reasons",
-    "op_table.package_of_builders_can_be_imported",
-    "op_table.subclass_has_the_ops_of_its_class",
+    "op_loading.builders_are_new op_table.missing_ops_have_reasons",
+    "op_table.package_of_builders_can_be_imported op_table.subclass_has_the_ops_of_its_class",
     name="TableNamesNoModule",
 )(_with(FusedAdamBuilder="accel_good.op_builder.fused:FusedAdamBuilder"))
 answers(
-    {"op_builder_dir": "accel_good.ops"},
-    *_SETTING,
-    *_SERVED,
-    "op_table.package_of_builders_can_be_imported",
+    {"op_builder_dir": "accel_good.ops"}, *_SETTING, *_SERVED, "op_table.package_of_builders_can_be_imported"
 )
 # A package that can be imported, of other builders.
 broken(
@@ -162,11 +157,8 @@ answers(
     {"create_op_builder": None},
     _STEPS,
     _HARMLESS,
-    "op_loading.builders_are_new",
-    "op_table.every_op_has_a_builder",
-    "op_table.missing_ops_have_reasons",
-    "op_table.unknown_op_is_refused",
-    "identity.deepspeed_s_builders_are_this_device_s",
+    "op_loading.builders_are_new op_table.every_op_has_a_builder op_table.missing_ops_have_reasons",
+    "op_table.unknown_op_is_refused identity.deepspeed_s_builders_are_this_device_s",
 )
 answers({"build_extension": None}, "op_loading.extension_command_takes_options")
 # As it was on cuda and hpu.
@@ -257,7 +249,7 @@ breaks(*_ADAM, name="AdamIsNotCorrected")(_with(FusedAdamBuilder="broken.ops:Unc
 breaks(f"{_STEPS}[FusedAdam-Adam]", name="DecayIsAlwaysDecoupled")(
     _with(FusedAdamBuilder="broken.ops:DecoupledBuilder")
 )
-breaks(f"{_STEPS}[CPUAdam-AdamW]", f"{_STEPS}[CPUAdam-Adam]", name="AdamMiscounts")(
+breaks(f"{_STEPS}[CPUAdam-AdamW] {_STEPS}[CPUAdam-Adam]", name="AdamMiscounts")(
     _with(CPUAdamBuilder="broken.ops:StepsByTwoBuilder")
 )
 breaks(f"{_STEPS}[CPUAdagrad]", name="AdagradForgets")(
@@ -480,8 +472,7 @@ def _load_once(self: Any, verbose: bool = True) -> Any:
 
 
 breaks(
-    "op_attention.two_ops_share_no_cache",
-    "op_inference_forms.what_there_is_not_is_refused",
+    "op_attention.two_ops_share_no_cache op_inference_forms.what_there_is_not_is_refused",
     name="LoadedOpsAreOne",
 )(with_builder("InferenceBuilder", load=_load_once))
 breaks("op_loading.compatible_op_loads[UtilsBuilder]", name="OpIsRefusedAndLoads")(
@@ -578,7 +569,7 @@ breaks(f"{_READ}[{_SPATIAL}]", name="KernelsGetEveryTensor")(
 breaks(f"{_TOLD}[{_SPATIAL}]", name="FailedCompilationIsSilent")(
     _of_class(_SPATIAL, type(_SPATIAL, (_Spatial,), {"tells": False}))
 )
-breaks(f"{_SERVE}[FusedLambBuilder]", f"{_TOLD}[FusedLambBuilder]", name="PlainTorchServesAlways")(
+breaks(f"{_SERVE}[FusedLambBuilder] {_TOLD}[FusedLambBuilder]", name="PlainTorchServesAlways")(
     _of_class("FusedLambBuilder", type("FusedLambBuilder", (_Lamb,), {}))
 )
 

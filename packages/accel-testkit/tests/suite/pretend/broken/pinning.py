@@ -15,18 +15,12 @@ from broken import answers, breaks, broken
 
 answers(
     {"is_pinned": True},
-    "pinned_memory.other_memory_is_not_taken_from_it",
-    "pinned_memory.ordinary_memory_is_not_pinned",
-    "pinned_memory.ordinary_memory_is_not_pinned",
+    "pinned_memory.other_memory_is_not_taken_from_it pinned_memory.ordinary_memory_is_not_pinned",
 )
 answers(
     {"is_pinned": False},
-    "pinned_memory.active_allocator_is_used",
-    "pinned_memory.ordinary_memory_is_not_pinned",
-    "pinned_memory.memory_is_pinned",
-    "pinned_memory.memory_is_pinned",
-    "pinned_memory.buffers_have_any_shape",
-    "pinned_memory.memory_is_pinned",
+    "pinned_memory.active_allocator_is_used pinned_memory.ordinary_memory_is_not_pinned",
+    "pinned_memory.memory_is_pinned pinned_memory.buffers_have_any_shape",
 )
 broken(
     "ShapesAreNumbers",
@@ -64,9 +58,8 @@ broken(
     "pinned_memory.inactive_allocator_is_left_alone[a byte's alignment]",
     "pinned_memory.inactive_allocator_is_left_alone[copy]",
     "pinned_memory.inactive_allocator_is_left_alone[no copy, flat]",
-    "pinned_memory.inactive_allocator_is_left_alone[no copy] pinned_memory.active_allocator_is_used",
+    "pinned_memory.inactive_allocator_is_left_alone[no copy]",
     "pinned_memory.other_memory_is_not_taken_from_it identity.has_every_method",
-    "pinned_memory.memory_is_pinned pinned_memory.memory_has_the_form_asked_for",
     "pinned_memory.memory_has_the_form_asked_for[align_bytes by position]",
     "pinned_memory.memory_has_the_form_asked_for[align_bytes]",
     "pinned_memory.memory_has_the_form_asked_for[make_copy]",

@@ -18,14 +18,10 @@ from broken import SHAPES, Site, answers, breaks, broken
 
 answers(
     {"communication_backend_name": None},
-    "answers.answer_has_its_type[communication_backend_name]",
-    "collectives.backend_is_registered",
+    "answers.answer_has_its_type[communication_backend_name] collectives.backend_is_registered",
     "environment.exports_have_what_ranks_need",
 )
-answers(
-    {"communication_backend_name": "goodccl"},
-    "collectives.backend_is_registered",
-)
+answers({"communication_backend_name": "goodccl"}, "collectives.backend_is_registered")
 
 
 class _Done:
@@ -201,31 +197,17 @@ class BackendIsThatOfTheClass(GOOD_Accelerator):
 
 broken("DomainsAreNone", "answers.answer_has_its_type[supports_nvtx_domain]", supports_nvtx_domain=None)
 answers({"visible_devices_envs": []}, "environment.visible_devices_have_a_variable")
-answers(
-    {"set_visible_devices_envs": None},
-    "environment.visible_devices_are_the_ids_given",
-    "environment.visible_devices_are_the_ids_given",
-    "environment.visible_devices_are_the_ids_given",
-)
-answers(
-    {"export_envs": ["NCCL", "PATH"]},
-    "environment.exports_have_what_ranks_need",
-    "environment.exports_have_what_ranks_need",
-)
+answers({"set_visible_devices_envs": None}, "environment.visible_devices_are_the_ids_given")
+answers({"export_envs": ["NCCL", "PATH"]}, "environment.exports_have_what_ranks_need")
 answers({"export_envs": ["LOO"]}, "environment.exports_have_what_ranks_need")
 answers({"export_envs": ["GLOO_", "H"]}, "environment.exports_leave_out_what_is_a_node_s_own")
 answers({"export_envs": ("GLOO_",)}, "environment.exported_prefixes_are_names")
 answers(
     {"export_envs": [""]},
-    "environment.exports_leave_out_what_is_a_node_s_own",
-    "environment.exported_prefixes_are_names",
+    "environment.exports_leave_out_what_is_a_node_s_own environment.exported_prefixes_are_names",
     "environment.exports_have_what_ranks_need",
 )
-answers(
-    {"get_compile_backend": None},
-    "answers.each_compile_backend_can_be_set",
-    "answers.each_compile_backend_can_be_set",
-)
+answers({"get_compile_backend": None}, "answers.each_compile_backend_can_be_set")
 broken(
     "FirstVisibleDeviceOnly",
     "environment.visible_devices_are_the_ids_given",

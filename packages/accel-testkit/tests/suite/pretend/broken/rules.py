@@ -39,8 +39,7 @@ for _name in ("graphs", "events", "pinned_memory", "bf16", "fp16", "fp64", "rese
     )
 breaks("traits.traits_name_features_and_ops", name="TraitNamesNothing")(_declares("memory"))
 breaks(
-    "traits.traits_name_features_and_ops",
-    "op_table.served_ops_are_not_declared_missing",
+    "traits.traits_name_features_and_ops op_table.served_ops_are_not_declared_missing",
     name="OpIsThereAndDeclaredMissing",
 )(_declares("UtilsBuilder"))
 breaks(
@@ -67,9 +66,9 @@ def change_of_the_environment_is_declared(site: Site, monkeypatch: pytest.Monkey
 
 @breaks(
     "device_index.index_of_the_only_device_is_accepted[memory_allocated]",
-    "traits.declared_feature_is_missing device_index.index_of_the_only_device_is_accepted",
-    "device_index.index_of_no_device_is_treated_alike device.device_without_an_index_is_the_type",
-    "memory.asking_leaves_the_cache answers.answer_has_its_type[memory_allocated]",
+    "traits.declared_feature_is_missing device_index.index_of_no_device_is_treated_alike",
+    "device.device_without_an_index_is_the_type memory.asking_leaves_the_cache",
+    "answers.answer_has_its_type[memory_allocated]",
 )
 class OnlyDeviceRefusesItsIndex(_declares("indexed_devices")):  # type: ignore[misc]
     def device(self, device_index: int | None = None) -> torch.device:
