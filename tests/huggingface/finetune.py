@@ -11,14 +11,7 @@ is downloaded.
 from __future__ import annotations
 
 import torch
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    HfArgumentParser,
-    Trainer,
-    TrainingArguments,
-    set_seed,
-)
+from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer, TrainingArguments, set_seed
 
 LENGTH, WORDS = 32, 96
 

@@ -24,13 +24,7 @@ _WIDE = {**_SMALL, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_hea
 MODELS: dict[str, tuple[dict[str, Any], bool]] = {
     "GPTJ": ({**_GPT, "rotary_dim": 8}, True),
     "GPTNeo": (
-        {
-            **_SMALL,
-            "hidden_size": 32,
-            "num_layers": 2,
-            "num_heads": 4,
-            "attention_types": [[["global"], 2]],
-        },
+        {**_SMALL, "hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global"], 2]]},
         True,
     ),
     "GPT2": (_GPT, False),

@@ -47,8 +47,7 @@ def test_a_spike_between_two_calls_is_in_the_peak(cpu: CPU_Accelerator) -> None:
 
 
 @pytest.mark.parametrize(
-    "reset",
-    ["reset_rss", "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"],
+    "reset", ["reset_rss", "reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"]
 )
 def test_the_peak_begins_again_after_a_reset(cpu: CPU_Accelerator, reset: str) -> None:
     spike(300 * MIB)

@@ -15,10 +15,7 @@ from accel_ops.inference import CoreFunctions, FusedFunctions, TransformerFuncti
 
 @pytest.mark.parametrize(
     ("builder", "kind"),
-    [
-        (inference.InferenceBuilder, TransformerFunctions),
-        (inference.InferenceCoreBuilder, CoreFunctions),
-    ],
+    [(inference.InferenceBuilder, TransformerFunctions), (inference.InferenceCoreBuilder, CoreFunctions)],
 )
 def test_without_ops_plain_torch_serves(
     builder: type[inference.FunctionsBuilder], kind: type[object]

@@ -69,9 +69,7 @@ def test_supa_is_upstreams_object_asked_for_or_detected(
     children: Any, supa: Path, first: str, asked: str | None
 ) -> None:
     children.run(
-        f"{first}\nif True:{_AGREE.format(key='supa', name='SUPA_Accelerator')}",
-        [supa],
-        DS_ACCELERATOR=asked,
+        f"{first}\nif True:{_AGREE.format(key='supa', name='SUPA_Accelerator')}", [supa], DS_ACCELERATOR=asked
     )
 
 

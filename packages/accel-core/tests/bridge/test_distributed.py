@@ -80,8 +80,7 @@ class Host(Accelerator):
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
-    [("ccl", "no oneCCL: pip install it"), ("nccl", "no such backend for cpu")],
+    ("asked", "says"), [("ccl", "no oneCCL: pip install it"), ("nccl", "no such backend for cpu")]
 )
 def test_a_backend_that_is_not_there_says_what_to_install_or_to_write(asked: str, says: str) -> None:
     def stock(dist_backend: str | None = None) -> None:

@@ -56,10 +56,7 @@ def own(machine: Any, davinci: None, monkeypatch: pytest.MonkeyPatch) -> object:
 
 
 def _counting(devices: int) -> dict[str, Any]:
-    return {
-        "is_available": staticmethod(lambda: devices > 0),
-        "device_count": staticmethod(lambda: devices),
-    }
+    return {"is_available": staticmethod(lambda: devices > 0), "device_count": staticmethod(lambda: devices)}
 
 
 @each_package

@@ -116,10 +116,7 @@ def test_optimizers_are_those_of_float64(kind: torch.dtype, rocm: Any) -> None:
         start = [[torch.rand(5000).to(dtype)] for dtype in (kind, kind, *[torch.float32] * states)]
         lists = [[tensor.cuda() for tensor in column] for column in start]
         wanted = [[tensor.double() for tensor in column] for column in start]
-        for op, given in (
-            (fused_adam if states == 2 else fused_lion, lists),
-            (fused_optimizers, wanted),
-        ):
+        for op, given in ((fused_adam if states == 2 else fused_lion, lists), (fused_optimizers, wanted)):
             if states == 2:
                 op.multi_tensor_adam(2048, FLAG, given, 0.01, 0.9, 0.99, 1e-6, 3, 1, 1, 0.1)
             else:

@@ -77,10 +77,7 @@ def test_the_other_ranks_are_stopped_and_those_that_refuse_are_killed(start) -> 
 
 @pytest.mark.parametrize(
     ("command", "cpus", "code", "words"),
-    [
-        (("/no/such/program",), (), 127, "cannot start /no/such/program"),
-        (("true",), (1023,), 1, "ACC-612"),
-    ],
+    [(("/no/such/program",), (), 127, "cannot start /no/such/program"), (("true",), (1023,), 1, "ACC-612")],
 )
 def test_a_rank_that_cannot_be_started_is_reported(
     start, command: tuple[str, ...], cpus: tuple[int, ...], code: int, words: str

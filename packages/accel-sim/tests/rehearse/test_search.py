@@ -95,10 +95,7 @@ def test_the_bound_ends_the_search_with_the_best_that_was_seen(program):
     assert "the search ended early" in table(result)
 
 
-@pytest.mark.parametrize(
-    ("micro", "ranks", "steps"),
-    [(4, 8, 1), (1, 8, 4), (4, 1, 8), (2, 2, 8)],
-)
+@pytest.mark.parametrize(("micro", "ranks", "steps"), [(4, 8, 1), (1, 8, 4), (4, 1, 8), (2, 2, 8)])
 def test_the_global_batch_stays_the_same(program, micro: int, ranks: int, steps: int):
     config = changed(program(8), Setting(ranks, 1, micro_batch=micro))
     assert config is not None
@@ -197,11 +194,7 @@ def test_values_of_another_type_in_the_configuration_are_replaced(program, zero:
     config = changed(program(8, zero_optimization=zero), Setting(8, 3, "optimizer and parameters"))
     assert config is not None
     offload = {"device": "cpu"}
-    assert config["zero_optimization"] == {
-        "stage": 3,
-        "offload_optimizer": offload,
-        "offload_param": offload,
-    }
+    assert config["zero_optimization"] == {"stage": 3, "offload_optimizer": offload, "offload_param": offload}
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"hidden_size": 8}', "[" * 100_000])

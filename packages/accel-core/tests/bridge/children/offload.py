@@ -132,9 +132,6 @@ def compare(given: dict[str, Any], steps: int) -> list[Any]:
         norms += len(path.norms)
         return original(path, *arguments)
 
-    with (
-        mock.patch.object(host_path, "exact_norms", counting),
-        mock.patch.object(host_path, "_UNIT", unit),
-    ):
+    with mock.patch.object(host_path, "exact_norms", counting), mock.patch.object(host_path, "_UNIT", unit):
         replaced, optimizer = train(config(**case), steps)
     return [stock, replaced, bool(optimizer._accel_host_path.unscaled), norms]

@@ -15,14 +15,7 @@ from accel_testkit.engine.compare import Comparison
 from accel_testkit.engine.configurations import MATRIX, Configuration
 from accel_testkit.engine.runs import Runs
 from accel_testkit.suite import results
-from accel_testkit.suite.conftest import (
-    _admission,
-    accelerator,
-    launcher,
-    skip_if_declared,
-    target,
-    traits,
-)
+from accel_testkit.suite.conftest import _admission, accelerator, launcher, skip_if_declared, target, traits
 from accel_testkit.suite.launch import Launcher
 
 __all__ = ["_admission", "accelerator", "comparison", "launcher", "runs", "target", "traits"]

@@ -69,9 +69,7 @@ CALLS = (
             f"dequantize_int{bits}_to_half_experimental",
             partial(_unsigned, bits),
             numbers={"num_group": {"4": 4}, "group_size": {"7": 7, "0": 0}},
-            taken=frozenset(
-                {("data_in", MORE), *_of_any("scale_buffer", "min_val_buffer")},
-            ),
+            taken=frozenset({("data_in", MORE), *_of_any("scale_buffer", "min_val_buffer")}),
             named=frozenset({"data_in", "scale_buffer", "min_val_buffer"}),
             said=r"dequantize_int\S*_to_half_experimental",
         )

@@ -164,8 +164,7 @@ def test_synchronized_device_has_no_streams(accelerator: DeepSpeedAccelerator, t
     if accelerator.Stream is None:
         holds.equal("current_stream() without streams", accelerator.current_stream(), None)
     holds.expect(
-        "is_synchronized_device()",
-        "return False if work is queued: DeepSpeed reads results too early",
+        "is_synchronized_device()", "return False if work is queued: DeepSpeed reads results too early"
     )
 
 

@@ -167,9 +167,7 @@ def test_kernels_serve_where_they_compile(accelerator: DeepSpeedAccelerator, nam
 
 @pytest.mark.parametrize("name", [*_KERNELS, "InferenceBuilder", "InferenceCoreBuilder", "FusedLambBuilder"])
 def test_kernels_that_do_not_compile_are_told(
-    accelerator: DeepSpeedAccelerator,
-    compiler: pytest.MonkeyPatch,
-    name: str,
+    accelerator: DeepSpeedAccelerator, compiler: pytest.MonkeyPatch, name: str
 ) -> None:
     """Where the compilation fails plain torch serves, and a warning names the op and the error."""
     builder = _builder(accelerator, name)

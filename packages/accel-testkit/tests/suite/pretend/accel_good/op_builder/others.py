@@ -12,12 +12,7 @@ from accel_good.op_builder.optimizers import PlainTorch
 from accel_ops.fp_quantizer import FPQuantizerBuilder
 from accel_ops.fused_optimizers import FusedLambBuilder, FusedLionBuilder
 from accel_ops.inference import InferenceBuilder, InferenceCoreBuilder
-from accel_ops.plain import (
-    EvoformerAttnBuilder,
-    PackbitsBuilder,
-    RandomLTDBuilder,
-    SpatialInferenceBuilder,
-)
+from accel_ops.plain import EvoformerAttnBuilder, PackbitsBuilder, RandomLTDBuilder, SpatialInferenceBuilder
 from accel_ops.quantizer import QuantizerBuilder
 
 __all__ = [
