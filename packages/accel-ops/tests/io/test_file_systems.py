@@ -88,13 +88,13 @@ def trips(round_trip: RoundTrip, folder: Path, engine: str, count: int, most: in
             session.close()
 
 
-def test_a_sample_of_requests_is_byte_equal(mounted: Path, engine: str, round_trip: RoundTrip) -> None:
-    trips(round_trip, mounted, engine, 24, 1 << 20)
-
-
-@pytest.mark.slow
-def test_hundreds_of_requests_are_byte_equal(mounted: Path, engine: str, round_trip: RoundTrip) -> None:
-    trips(round_trip, mounted, engine, 600, 16 << 20)
+@pytest.mark.parametrize(
+    ("count", "most"), [(24, 1 << 20), pytest.param(600, 16 << 20, marks=pytest.mark.slow)]
+)
+def test_requests_are_byte_equal(
+    mounted: Path, engine: str, round_trip: RoundTrip, count: int, most: int
+) -> None:
+    trips(round_trip, mounted, engine, count, most)
 
 
 _MOST = 64 << 20

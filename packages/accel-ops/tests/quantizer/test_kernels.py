@@ -44,21 +44,13 @@ def test_argument_sizes_are_those_of_the_launcher_s_table(kernels: HostKernels) 
     assert kernels.arguments() == table
 
 
+@pytest.mark.parametrize("count", [100, pytest.param(1000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_a_hundred_random_cases(op_of_any_threads: Any, kernels: HostKernels, case: Any) -> None:
-    draw = random.Random(f"kernels {case.__name__}")
-    for _ in range(100):
+def test_random_cases(op_of_any_threads: Any, kernels: HostKernels, case: Any, count: int) -> None:
+    draw = random.Random(f"{count} {case.__name__}")
+    for _ in range(count):
         case(op_of_any_threads, draw, unit=8)
-    assert len(kernels.launched) >= 100
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_thousands_of_random_cases(op_of_any_threads: Any, kernels: HostKernels, case: Any) -> None:
-    draw = random.Random(f"more kernels {case.__name__}")
-    for _ in range(1000):
-        case(op_of_any_threads, draw, unit=8)
-    assert len(kernels.launched) >= 1000
+    assert len(kernels.launched) >= count
 
 
 def test_wide_groups_take_several_rounds_of_a_block(op: Any, kernels: HostKernels) -> None:

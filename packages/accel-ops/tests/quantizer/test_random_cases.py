@@ -150,16 +150,9 @@ def swizzled_with_feedback(op: QuantizerFunctions, draw: random.Random, unit: in
 CASES = [quantized_and_back, swizzled, swizzled_with_feedback]
 
 
+@pytest.mark.parametrize("count", [150, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_hundreds_of_random_cases(op: Any, case: Callable[..., None]) -> None:
-    draw = random.Random(case.__name__)
-    for _ in range(150):
-        case(op, draw)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_thousands_of_random_cases(op: Any, case: Callable[..., None]) -> None:
-    draw = random.Random(f"more {case.__name__}")
-    for _ in range(2000):
+def test_random_cases(op: Any, case: Callable[..., None], count: int) -> None:
+    draw = random.Random(f"{count} {case.__name__}")
+    for _ in range(count):
         case(op, draw)
