@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import http.server
-import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +19,9 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="not run: package playwright (requirements-browser.txt)"
-)
 axe_core = pytest.importorskip(
     "axe_core_python", reason="not run: package axe-core-python (requirements-browser.txt)"
 )
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DOCS = Path(__file__).resolve().parents[1]
 PAGES = sorted(path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md"))
 #: Pages of each kind: front page, prose, tables, reference, generated results.
@@ -56,33 +51,6 @@ def address(site: Path) -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    if CHROMIUM is None:
-        pytest.skip("not run: package chromium")
-    with playwright.sync_playwright() as tool:
-        opened = tool.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield opened
-        opened.close()
-
-
-@pytest.fixture
-def page(browser: Any) -> Iterator[Any]:
-    """A new page, without a network but this machine; what it writes to its console is in `page.said`."""
-    context = browser.new_context()
-    context.route(
-        "**/*", lambda route: route.continue_() if "127.0.0.1" in route.request.url else route.abort()
-    )
-    opened = context.new_page()
-    opened.said = []
-    opened.on(
-        "console", lambda message: opened.said.append(message.text) if message.type == "error" else None
-    )
-    opened.on("pageerror", lambda error: opened.said.append(str(error)))
-    yield opened
-    context.close()
 
 
 @pytest.mark.parametrize("words", ["DS_ACCELERATOR", "mpi4py", "ACC-409"])
