@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
 """One rank, one weight, gradient of one: what the programs of this folder train."""
 
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
 """A vendor's runtime that fails with anything but ImportError ends `import deepspeed`."""
 
 import sys

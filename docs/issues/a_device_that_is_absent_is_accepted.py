@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
 """DS_ACCELERATOR=cuda is not checked, and the program fails later with an error that does not name it."""
 
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
 """Loaded ops are kept by name alone: after `set_accelerator` the former accelerator's op is returned."""
 
 from deepspeed.ops.op_builder.builder import OpBuilder

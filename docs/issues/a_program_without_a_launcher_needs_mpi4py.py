@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
 """`init_distributed` without a launcher ends in "No module named 'mpi4py'"."""
 
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
 """`DeepSpeedCPUAdam` and `DeepSpeedCPULion` start a process at each construction."""
 
 import subprocess

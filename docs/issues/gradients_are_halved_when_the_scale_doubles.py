@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
 """ZeRO in fp16: in the step after which the loss scale doubles, gradients are half as large."""
 
 import torch

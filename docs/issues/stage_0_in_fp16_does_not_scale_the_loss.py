@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
 """Stage 0 in fp16 leaves the loss unscaled, and divides the gradients by the loss scale."""
 
 import torch

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
 """Stage 0 in bf16 or fp16 takes a step with gradients of zero first, which Adam counts."""
 
 import torch

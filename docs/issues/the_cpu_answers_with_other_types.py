@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
 """CPU_Accelerator answers with None and with text where the interface has bool, torch.device and int."""
 
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
 """FastCheckpointEngine: KeyError under torchrun, and no `dp_rank` without `data_parallel`."""
 
 import os

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
 """ZenFlow with `"update_interval": "auto"` divides each loss by zero."""
 
 import types
