@@ -165,6 +165,18 @@ def test_a_step_of_an_unknown_optimizer_is_refused_and_destroying_twice_is_not()
         op.adam_update(78, 1, 0.1, 0.9, 0.99, 1e-8, 0.0, True, one, one, one, one)
 
 
+def test_an_id_created_again_has_the_new_options() -> None:
+    op = CPUAdamBuilder().load()
+    results = []
+    for decoupled in (True, False):
+        op.create_adam(79, 1e-2, 0.9, 0.999, 1e-8, 0.5, decoupled)
+        p, m, v = torch.full((4,), 3.0), torch.zeros(4), torch.zeros(4)
+        op.adam_update(79, 1, 1e-2, 0.9, 0.999, 1e-8, 0.5, True, p, torch.ones(4), m, v)
+        results.append(p)
+    op.destroy_adam(79)
+    assert not torch.equal(*results)
+
+
 def test_several_threads_step_on_their_own_tensors() -> None:
     op = CPUAdamBuilder().load()
     op.create_adam(80)

@@ -46,6 +46,20 @@ CASES: dict[str, tuple[str, str | None]] = {
     ),
     "index in an attribute": ("self.device = torch.cuda.current_device()\nnames[self.device]", None),
     "given to an unknown function": ("place(torch.cuda.current_device())", None),
+    # expressions of several parts
+    "is_cuda of a sum": ("a = (x + y).is_cuda", 'a = (x + y).device.type != "cpu"'),
+    "is_cuda of a choice": ("a = (x if b else y).is_cuda", 'a = (x if b else y).device.type != "cpu"'),
+    "is_cuda of a product, negated": ("a = not (x @ y).is_cuda", 'a = (x @ y).device.type == "cpu"'),
+    "is_cuda in arithmetic": ("a = 1 + x.is_cuda", 'a = 1 + (x.device.type != "cpu")'),
+    "index of a choice of devices": (
+        "d = torch.device('cpu')\ntorch.cuda.synchronize(d if a else x.device)",
+        "d = torch.device('cpu')\nA.synchronize((d if a else x.device).index)",
+    ),
+    "index of a random state": ("torch.cuda.set_rng_state(s, device=1)", "A.set_rng_state(s, device_index=1)"),
+    "autocast is set as it was asked": (
+        "on = torch.is_autocast_enabled()\ntorch.set_autocast_enabled(on)",
+        "on = torch.is_autocast_enabled(A.device_name())\ntorch.set_autocast_enabled(A.device_name(), on)",
+    ),
     # .cuda(x)
     "cuda": ("x.cuda()", "x.to(A.device_name())"),
     "cuda of None": ("x.cuda(None)", "x.to(A.device_name(None))"),

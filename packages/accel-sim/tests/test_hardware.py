@@ -78,6 +78,34 @@ found = torch.addmm(c, torch.ones(2, 3, device=device), torch.ones(3, 2, device=
     assert found("npu", lines) == [[3.0, 3.0], [3.0, 3.0]]
 
 
+def test_host_keeps_denormals_in_all_threads_after_large_work_on_the_device(found):
+    lines = """
+torch.set_num_threads(2)
+large = torch.full((1 << 20,), 1e-39)
+there = large.to(device) * 1.0
+found = [int((large * 1.0).count_nonzero()), int(there.cpu().count_nonzero()) < 1 << 20]
+"""
+    assert found("npu", lines) == [1 << 20, True]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "torch.addmm(ones(5, 3), ones(1, 2), ones(2, 3))",
+        "torch.baddbmm(ones(4, 1, 3), ones(1, 1, 2), ones(1, 2, 3))",
+    ],
+)
+def test_sum_does_not_broadcast_a_product(found, call):
+    lines = f"""
+ones = lambda *sizes: torch.ones(*sizes, device=device)
+try:
+    found = list(({call}).shape)
+except RuntimeError as error:
+    found = str(error)
+"""
+    assert "expand" in found("npu", lines)
+
+
 def test_denormals_are_zero_on_the_device_and_kept_on_the_host(found):
     lines = "tiny = torch.tensor([1e-40])\nfound = [float(tiny.to(device) * 1), float(tiny * 1)]"
     there, here = found("npu", lines)
@@ -157,13 +185,11 @@ except torch.OutOfMemoryError as error:
 
 
 def test_machine_has_one_device_that_prints_when_it_starts(python):
-    source = "import torch; print(torch.npu.device_count()); torch.ones(2).npu(); torch.npu.synchronize()"
-    done = python("npu", source, like_hardware=True)
-    assert done.stdout == "1\n[npu driver] device 0: ready, firmware 1.0\n"
-    assert "driver" in done.stderr
-    assert python(
-        "npu", "import torch; print(torch.npu.device_count())", like_hardware=True, devices=3
-    ).stdout.startswith("3\n")
+    source = "import torch; print(torch.npu.device_count(), flush=True); torch.ones(2).npu()"
+    for options, count in ({}, 1), ({"devices": 3}, 3):
+        done = python("npu", source, like_hardware=True, **options)
+        assert done.stdout == f"{count}\n[npu driver] device 0: ready, firmware 1.0\n", done.stderr
+        assert "driver" in done.stderr
 
 
 def test_training_gives_the_losses_of_the_cpu_but_for_rounding(found):

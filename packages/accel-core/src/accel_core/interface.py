@@ -93,7 +93,10 @@ class PinnedMemoryInterface(ABC):
         return self._pin_fresh(tensor, tuple(tensor.shape) if match_shape else (tensor.numel(),))
 
     def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a page-locked, page-aligned copy of a CPU tensor (`align_bytes=0`)."""
+        """Return a page-locked, page-aligned copy of a CPU tensor (`align_bytes=0`).
+
+        Where the device locks no memory, the copy is neither locked nor aligned.
+        """
         pinned = self.torch_pin_memory(tensor)
         if pinned.data_ptr() % mmap.PAGESIZE == 0 or not self.torch_is_pinned(pinned):
             return pinned
@@ -102,7 +105,9 @@ class PinnedMemoryInterface(ABC):
 
         buffer = self.torch_pin_memory(torch.empty(tensor.nbytes + mmap.PAGESIZE, dtype=torch.uint8))
         first = -buffer.data_ptr() % mmap.PAGESIZE
-        return buffer[first : first + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+        return (
+            buffer[first : first + tensor.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor.detach())
+        )
 
     def pin_empty(self, *size: Any, dtype: torch.dtype, device: Any = _HOST) -> torch.Tensor:
         """Return a new, uninitialized page-locked CPU tensor; raises ValueError for another device."""

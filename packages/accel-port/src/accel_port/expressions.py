@@ -48,6 +48,10 @@ def keyword(call: ast.Call, *names: str) -> ast.keyword | None:
     return next((k for k in call.keywords if k.arg in names), None)
 
 
+#: Expressions that take an attribute as they are.
+PRIMARY = (ast.Name, ast.Attribute, ast.Call, ast.Subscript)
+
+
 def argument(call: ast.Call, name: str) -> ast.expr | None:
     """Return the first argument of a call, by position or by its name."""
     given = keyword(call, name)

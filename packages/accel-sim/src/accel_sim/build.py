@@ -273,9 +273,8 @@ class BuildProgress:
             self._silent = True
 
 
-if (
-    __name__ == "__main__"
-):  # python -m accel_sim.build FOLDER: a library for the wheel, as hatch_build.py wants it
+# python -m accel_sim.build FOLDER: a library for the wheel, as hatch_build.py wants it.
+if __name__ == "__main__":
     place = _place(Path(sys.argv[1]))
     place.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(compiled(), place)

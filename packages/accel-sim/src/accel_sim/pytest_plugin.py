@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pytest plug-in: `pytest --accel-sim npu` runs the tests of any project on a simulated device.
 
-Pytest loads this module in every environment that has accel-sim. Without the option it imports nothing and changes
-nothing. With it, this process gets what `accel sim npu -- pytest` would give, before a test could import torch.
+Pytest loads this module in every environment that has accel-sim. Without the option it imports nothing; below
+`accel sim` it adds a line to the head of the run. With it, this process gets what `accel sim npu -- pytest` would
+give, before a test could import torch.
 """
 
 from __future__ import annotations
@@ -36,11 +37,10 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     key = early_config.known_args_namespace.accel_sim
     if key is None:
         return
-    from accel_sim import vendors
+    from accel_sim import stub_packages, vendors
 
-    if os.environ.get(_DEVICE) != vendors.setting(
-        key
-    ):  # else in a worker of pytest-xdist, or below `accel sim`
+    # Workers of pytest-xdist, and a pytest below `accel sim`, have it already.
+    if not (os.environ.get(_DEVICE) == vendors.setting(key) and stub_packages.is_set_up(os.environ)):
         _set_up(early_config, key)
     # What Python does with PYTHONPATH at its start; pytest-xdist gives its workers a path from before the plug-in.
     folder = os.environ["PYTHONPATH"].partition(os.pathsep)[0]
@@ -59,14 +59,16 @@ def _set_up(config: pytest.Config, key: str) -> None:
         )
     # The device is compiled at the first use, and says so.
     capture = config.pluginmanager.getplugin("capturemanager")
-    capture.suspend_global_capture(in_=True)
+    if capture is not None:
+        capture.suspend_global_capture(in_=True)
     try:
         environment = stub_packages.environment(key)
         build.library()
     except AccelError as error:
         raise pytest.UsageError(str(error)) from error
     finally:
-        capture.resume_global_capture()
+        if capture is not None:
+            capture.resume_global_capture()
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)

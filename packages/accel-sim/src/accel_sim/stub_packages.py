@@ -75,6 +75,12 @@ def environment(
     return result
 
 
+def is_set_up(environment: Mapping[str, str]) -> bool:
+    """Return whether the first folder of PYTHONPATH is that of a simulated device."""
+    first = environment.get("PYTHONPATH", "").partition(os.pathsep)[0]
+    return first.startswith(f"{trust.default_cache() / _STUBS}{os.sep}")
+
+
 def _without_outer(base: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without the files of the device that it has."""
     inside = f"{trust.default_cache() / _STUBS}{os.sep}"

@@ -55,7 +55,7 @@ class XPU_Accelerator(TorchDeviceAccelerator):
     @override
     def pin_aligned(self, tensor: torch.Tensor) -> torch.Tensor:
         pinned = pinned_memory.pinned_like(tensor)
-        # The driver pins independent of `ulimit -l`: DeepSpeed 0.18 asserts that its buffers for swapping are pinned.
+        # DeepSpeed 0.18 asserts that its buffers for swapping are pinned, and torch pins whatever `ulimit -l` is.
         return pinned if pinned_memory.MEMORY.is_locked(pinned) else super().pin_aligned(tensor)
 
     # Where torch has several accelerators, it locks memory for another one unless it gets the device.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar
 
-from accel_port.expressions import is_cuda_text, keyword, words
+from accel_port.expressions import PRIMARY, is_cuda_text, keyword, words
 from accel_port.kinds import Kind, Kinds
 from accel_port.syntax import Module
 from accel_port.targets import Target
@@ -315,7 +315,12 @@ class Context:
     def around(
         self, inner: ast.AST, before: str = "", after: str = "", outer: ast.AST | None = None
     ) -> list[Edit]:
-        """Return the edits that put texts around an expression, in place of what an outer one has around it."""
+        """Return the edits that put texts around an expression, in place of what an outer one has around it.
+
+        An expression of several parts gets parentheses before an attribute.
+        """
+        if after.startswith(".") and not isinstance(inner, PRIMARY):
+            before, after = f"{before}(", f"){after}"
         start, end = self.module.span(outer or inner)
         inner_start, inner_end = self.module.span(inner)
         edits = [Edit(start, inner_start, before), Edit(inner_end, end, after)]

@@ -39,7 +39,7 @@ class IsCuda(Rule, name="is-cuda", levels=ANY):
         match context.parent(node):
             case ast.UnaryOp(op=ast.Not()) as negated:
                 whole, after = negated, '.device.type == "cpu"'
-            case ast.UnaryOp() | ast.Compare():
+            case ast.UnaryOp() | ast.Compare() | ast.BinOp() | ast.Attribute():
                 before, after = "(", f"{after})"
         level = None if context.target.is_torch else Level.REVIEW
         return context.finding(whole, context.around(node.value, before, after, whole), level)
@@ -97,7 +97,7 @@ class Comparison(Rule, name="comparison", levels=(Level.REVIEW, Level.REPORTED))
             return context.report(node, "the user's word, or a guard of CUDA's kernels", "look at it")
         if not context.target.is_torch and branch_is_harmless(node, context):
             return context.finding(node, [context.edit(text, context.target.device)], Level.REVIEW, _CHECK)
-        if isinstance(context.parent(node), (ast.UnaryOp, ast.Compare)):
+        if isinstance(context.parent(node), (ast.UnaryOp, ast.Compare, ast.BinOp, ast.Attribute)):
             return context.report(node, "a device's text is looked at", "use torch.device(x).type")
         start = context.module.span(node)[0]
         edits = [Edit(start, start, "not "), context.edit(text, '"cpu"')]

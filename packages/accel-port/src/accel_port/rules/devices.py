@@ -207,7 +207,13 @@ class DeviceArgument(Rule, name="device-text", levels=ANY):
         kind, index = node.args
         context.done.add(kind)
         if context.target.is_torch:
-            return context.finding(node, [context.edit(kind, context.target.device)])
+            unsure = (
+                context.may_be_imported_on_cpu
+                and not context.guarded(node)
+                and not _fails_on_cpu(node, context)
+            )
+            target = context.target.anywhere if unsure else context.target
+            return context.finding(node, [context.edit(kind, target.device)])
         gone = Edit(context.module.span(kind)[0], context.module.span(index)[0], "")
         return context.finding(node, [gone, *context.named_device(index)])
 

@@ -8,7 +8,7 @@ import ast
 import re
 from collections.abc import Iterable
 
-from accel_port.expressions import argument, device_index, is_cuda_text, named, words
+from accel_port.expressions import PRIMARY, argument, device_index, is_cuda_text, keyword, named, words
 from accel_port.kinds import Kind
 from accel_port.rules.base import ANY, Context, Edit, Finding, Found, Level, Rule
 from accel_port.rules.comparisons import branch_is_harmless, launches_kernel
@@ -358,7 +358,8 @@ def device_as_index(given: ast.expr, context: Context) -> str | None:
         return device_index(given) or "None"
     kind = context.kinds.of(given)
     if kind is Kind.DEVICE:
-        return f"{context.module.code(given)}.index"
+        code = context.module.code(given)
+        return f"{code}.index" if isinstance(given, PRIMARY) else f"({code}).index"
     return context.module.code(given) if kind in (Kind.INDEX, Kind.NONE) else None
 
 
@@ -378,7 +379,7 @@ class RuntimeFunction(Rule, name="runtime", levels=ANY):
         if not isinstance(call, ast.Call) or call.func is not node:
             message = f"{name} is passed on, not called: the accelerator is chosen at this line"
             return context.rewrite(node, text, Level.REVIEW, "check when the line runs", message, group)
-        edits = [context.edit(node, text), *self._by_position(call, context)]
+        edits = [context.edit(node, text), *self._named_index(call, name, context)]
         level, message, advice = None, "", ""
         mistaken = self._device_as_index(call, name, context)
         if mistaken is not None and not target.is_torch:
@@ -408,7 +409,11 @@ class RuntimeFunction(Rule, name="runtime", levels=ANY):
     visit_Name = visit_Attribute
 
     @staticmethod
-    def _by_position(call: ast.Call, context: Context) -> list[Edit]:
+    def _named_index(call: ast.Call, name: str, context: Context) -> list[Edit]:
+        """Give by position what only torch calls `device`; the index of a random state keeps a name, its own."""
+        if name.rpartition(".")[2] == "set_rng_state" and not context.target.is_torch:
+            by_name = keyword(call, "device")
+            return [Edit(*context.module.keyword_name(by_name), "device_index=")] if by_name else []
         if call.args or len(call.keywords) != 1 or call.keywords[0].arg not in ("device", "device_index"):
             return []
         return [Edit(*context.module.keyword_name(call.keywords[0]), "")]
@@ -416,11 +421,14 @@ class RuntimeFunction(Rule, name="runtime", levels=ANY):
     @staticmethod
     def _device_as_index(call: ast.Call, name: str, context: Context) -> ast.expr | None:
         given = argument(call, "device")
+        if name.rpartition(".")[2] == "set_rng_state":
+            by_name = keyword(call, "device")
+            given = call.args[1] if len(call.args) > 1 else by_name.value if by_name else None
         if given is None or name in ("Stream", "Event", "stream", "manual_seed", "_lazy_call"):
             return None
         device = context.kinds.of(given) is Kind.DEVICE or device_text(given, context) is not None
         device = device or (context.kinds.of(given) is Kind.UNKNOWN and named(given, DEVICE_NAME))
-        return given if device and name.rpartition(".")[2] != "set_rng_state" else None
+        return given if device else None
 
     @staticmethod
     def _without_counterpart(node: ast.AST, name: str, context: Context) -> Finding:

@@ -26,6 +26,7 @@ class Autocast(Rule, name="autocast", levels=ANY):
     _STATE: ClassVar = {
         "torch.get_autocast_gpu_dtype": "torch.get_autocast_dtype",
         "torch.is_autocast_enabled": "torch.is_autocast_enabled",
+        "torch.set_autocast_enabled": "torch.set_autocast_enabled",
         "torch.set_autocast_gpu_dtype": "torch.set_autocast_dtype",
     }
 
@@ -55,7 +56,7 @@ class Autocast(Rule, name="autocast", levels=ANY):
             edits = [renamed, context.first_argument(node, f"device_type={device}")]
         elif name in _OWN or name.endswith("ShardedGradScaler"):
             return self._own(node, name, context)
-        elif name in self._STATE and not (name.endswith("enabled") and (node.args or node.keywords)):
+        elif name in self._STATE and len(node.args) + len(node.keywords) == name.startswith("torch.set"):
             function = self._STATE[name].replace("torch", context.target.torch, 1)
             edits = [context.edit(node.func, function), context.first_argument(node, device)]
         else:

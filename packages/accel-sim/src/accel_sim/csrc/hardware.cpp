@@ -4,6 +4,7 @@
 
 #include "dry.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/flip.h>
@@ -27,11 +28,21 @@ namespace {
 using at::Tensor;
 using torch::jit::Stack;
 
-// Denormals are zero in this thread's arithmetic, as operands and as results. Elsewhere than on x86-64 they stay.
+// A new thread has the modes of the one that starts it: torch's own threads, which compute for the host as well, are
+// started before denormals are off.
+void start_threads() {
+  static thread_local int started = 0;
+  const int threads = at::get_num_threads();
+  if (threads <= started || at::in_parallel_region()) return;
+  started = threads;
+  at::parallel_for(0, threads, 1, [](int64_t, int64_t) {});
+}
+
+// Denormals are zero in this thread's arithmetic, as operands and as results. On other processors than x86-64 they are kept.
 class NoDenormals {
  public:
 #if defined(__SSE2__)
-  NoDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON); }
+  NoDenormals() : before_((start_threads(), _mm_getcsr())) { _mm_setcsr(before_ | _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON); }
   ~NoDenormals() { _mm_setcsr(before_); }
 
  private:
@@ -70,15 +81,15 @@ bool multiply(const std::string& name, size_t count, Stack* stack) {
   const bool adds = name == "aten::addmm" || name == "aten::baddbmm";
   if (!adds && name != "aten::mm" && name != "aten::bmm") return false;
   const size_t matrix = adds ? 1 : 0;
+  if (adds && (!is_real(at(0)) || !is_real(at(1)) || at(0).toTensor().scalar_type() != at(1).toTensor().scalar_type())) return false;
   if (!is_real(at(matrix)) || !is_real(at(matrix + 1)) || !fit(at(matrix).toTensor(), at(matrix + 1).toTensor())) return false;
   auto result = product(at(matrix).toTensor(), at(matrix + 1).toTensor());
   const auto type = at(matrix).toTensor().scalar_type();
   if (adds) {
-    if (!is_real(at(0)) || at(0).toTensor().scalar_type() != type) return false;
     result = at::mul(result, at(4).toScalar());
     const auto beta = at(3).toScalar();
     // What is multiplied by zero is not read: it may be NaN.
-    if (beta.toDouble() != 0) result = at::add(result, widened(at(0).toTensor()), beta);
+    if (beta.toDouble() != 0) result = at::add(result, widened(at(0).toTensor()).expand(result.sizes()), beta);
   }
   torch::jit::drop(*stack, count);
   stack->emplace_back(result.to(type));
@@ -107,7 +118,7 @@ void reverse(Stack* stack, size_t count) {
   value = at::flip(value.toTensor(), all);
 }
 
-// Of a device, once it has failed: no later call can repair it.
+// The first error of the process's devices. No later call clears it.
 struct Late {
   std::mutex mutex;
   std::string error;
@@ -127,12 +138,15 @@ Late& late() {
   return *instance;
 }
 
-// Raises the error that waits wherever the host waits for the device, or reads from it.
+// Raises the error that waits where the host waits for the device, or an operator's result depends on what it reads.
 class LateErrors final : public Observer {
   void before_host_wait(const c10::Stream*, const void*) override { late().check(); }
   void before_work(const Work& work) override {
     const auto& name = work.op.operator_name().name;
-    const bool reads = name == "aten::_local_scalar_dense" || name == "aten::nonzero" ||
+    static const std::unordered_set<std::string> reading = {
+        "aten::_local_scalar_dense", "aten::nonzero", "aten::equal", "aten::masked_select", "aten::is_nonzero",
+        "aten::_unique2", "aten::unique_dim", "aten::unique_consecutive"};
+    const bool reads = reading.count(name) != 0 ||
         (name == "aten::copy_" && !is_simulated(work.arguments[work.arguments.size() - 3].toTensor()));
     if (reads) late().check();
   }
@@ -151,7 +165,7 @@ void start_as_hardware(c10::DeviceIndex index) {
   std::this_thread::sleep_for(std::chrono::seconds(1));
   const auto line = "[" + config().name + " driver] device " + std::to_string(index) + ": ready, firmware 1.0\n";
   for (const int output : {1, 2}) {
-    if (write(output, line.data(), line.size()) < 0) return;  // closed
+    if (write(output, line.data(), line.size()) < 0) continue;  // closed
   }
 }
 
@@ -177,7 +191,7 @@ bool fails_late(const c10::OperatorHandle& op, const std::string& error, const S
   stack->insert(stack->end(), arguments.begin(), arguments.end());
   if (!run_shapes(op, stack, *device)) return false;
   std::lock_guard<std::mutex> lock(late().mutex);
-  late().error = op.operator_name().name + ": " + error;
+  if (late().error.empty()) late().error = op.operator_name().name + ": " + error;
   return true;
 }
 

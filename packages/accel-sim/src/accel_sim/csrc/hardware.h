@@ -16,7 +16,7 @@ void start_as_hardware(c10::DeviceIndex index);
 void run_as_hardware(const c10::OperatorHandle& op, c10::DispatchKey host_key, torch::jit::Stack* stack);
 
 // An index out of range is found by the device, which has not run yet: the call returns, and the error waits for the host's next
-// wait. arguments: those of the failed call, on whose place its results are put. False: this error is raised at once.
+// wait. arguments: those of the failed call, whose place on the stack the results take. False: this error is raised at once.
 bool fails_late(
     const c10::OperatorHandle& op, const std::string& error, const torch::jit::Stack& arguments, torch::jit::Stack* stack);
 
