@@ -53,7 +53,8 @@ def ported(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     @cache
     def copy(target: str) -> Path:
-        after = tmp_path_factory.mktemp("programs") / target
+        # A folder of the name `torch` would be what `import torch` of these programs means.
+        after = tmp_path_factory.mktemp("programs") / f"for_{target}"
         shutil.copytree(FOLDER, after)
         assert main(["--write", "--force", "--quiet", "--target", target, str(after)]) == 0
         return after
