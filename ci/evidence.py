@@ -166,7 +166,7 @@ def _of_programs(root: Path, results: Iterable[Results]) -> Iterator[Cell]:
                 yield Cell(feature, result.key, HARDWARE_CI, what, recorded, versions, command)
             elif answers and all(answers):
                 difference = "the CPU's losses to the last bit" if set(answers) == {"equal"} else ""
-                what = difference or f"losses differ from the CPU's by {max(answers)} of themselves"
+                what = difference or f"losses differ from the CPU's by {_largest(answers)} of themselves"
                 command = "`python -m benchmarks.programs`"
                 yield Cell(feature, result.key, SIMULATED, what, recorded, versions, command)
             else:
@@ -208,3 +208,8 @@ def _of_reports(root: Path) -> Iterator[Cell]:
 def _versions(versions: Mapping[str, Any]) -> str:
     names = [name for name in ("python", "torch", "deepspeed") if name in versions]
     return ", ".join(f"{name} {str(versions[name]).partition('+')[0]}" for name in names)
+
+
+def _largest(answers: list[str]) -> str:
+    """Return the largest of the differences, some of which may be `equal`."""
+    return max((answer for answer in answers if answer != "equal"), key=float)

@@ -308,6 +308,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     radar = Radar(options.checkout, options.work, Path.cwd(), radar_facts.of_folder(folder))
     start = time.monotonic()
     chain = targets(options.checkout, options.targets)
+    if not chain:
+        print("no commits")
+        return 0
     found = {target.name: radar.read(target) for target in chain}
     figures = f"{len(chain)} commits and releases were read in {(time.monotonic() - start) / 60:.1f} minutes."
     if not options.static:

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 pytestmark = pytest.mark.slow
+for _package in ("accel_sim", "accel_testkit"):
+    pytest.importorskip(_package, reason=f"not run: package {_package}")
 
 ACCEL = (sys.executable, "-m", "accel_core.cli")
 #: Two steps of a model; on the second run one of its parameters is another one.

@@ -29,7 +29,8 @@ def one_rank():
     }
     os.environ.update(variables)
     yield
-    torch.distributed.destroy_process_group()
+    if torch.distributed.is_initialized():  # not where the test was skipped
+        torch.distributed.destroy_process_group()
     for name in variables:
         del os.environ[name]
 
