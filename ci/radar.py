@@ -31,6 +31,7 @@ from accel_core.interface import DeepSpeedAccelerator, PinnedMemoryInterface
 from accel_core.op_builder import names
 from ci import radar_checks, radar_facts, workspace
 from ci.parity import DEVICES
+from ci.problem import Problem, report
 from ci.radar_facts import ABSTRACT, CALL, Facts, git
 
 KNOWN = Path("ci/radar.toml")
@@ -58,8 +59,8 @@ class Target(NamedTuple):
 
     @property
     def short(self) -> str:
-        """The name for people."""
-        return Path(self.name).name[:9]
+        """The name for people; of a range, that of both ends."""
+        return "..".join(Path(end).name[:9] for end in self.name.split(".."))
 
 
 class Finding(NamedTuple):
@@ -189,13 +190,21 @@ def targets(checkout: Path, words: Iterable[str]) -> list[Target]:
     for word in words:
         if (Path(word) / "deepspeed").is_dir():
             former = found[-1].name if found else git(checkout, "rev-parse", "HEAD").strip()
-            found.append(Target(word, "as it was released", former))
+            found.append(Target(str(Path(word).resolve()), "as it was released", former))
             continue
         wanted = ("--first-parent", "--reverse", word) if ".." in word else ("-1", word)
         for line in git(checkout, "log", "--format=%H %P\t%cs %s", *wanted).splitlines():
-            commits, title = line.split("\t")
-            found.append(Target(commits.split()[0], title, commits.split()[1]))
-    return found
+            commits, title = line.split("\t", 1)
+            commit, *parents = commits.split()
+            if not parents:
+                raise Problem(
+                    what=f"{commit[:9]} cannot be compared with the commit before it",
+                    found="a commit without a parent in this clone",
+                    expected="its parent",
+                    do="git fetch --unshallow, or begin the range later",
+                )
+            found.append(Target(commit, title, parents[0]))
+    return list({target.name: target for target in found}.values())
 
 
 def first(order: Sequence[str], holds: Callable[[str], bool]) -> str:
@@ -338,7 +347,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "",
             "Failures of each check, nothing where it was not tried:",
             "",
-            *radar_checks.table(options.work),
+            *radar_checks.table(options.work, {Path(name).name for name in (chain[0].former, *found)}),
         ]
         text = page(dict(done), workspace.read_toml(KNOWN)["known"], figures, *tried)
         PAGE.write_text(text, encoding="utf-8")
@@ -346,4 +355,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Problem as problem:
+        sys.exit(report([problem], ""))

@@ -5,13 +5,16 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +47,19 @@ def export(checkout: Path, commit: str, work: Path) -> Path:
     return folder
 
 
+@functools.cache
+def state() -> str:
+    """Return a digest of our own sources: outcomes of other ones are not used again."""
+    digest = hashlib.sha256()
+    for file in sorted((*Path().glob("packages/*/src/**/*.[pch]*"), *Path().glob("ci/radar*.py"))):
+        if file.suffix in (".py", ".cpp", ".h"):
+            digest.update(file.read_bytes())
+    return digest.hexdigest()[:12]
+
+
 def run(check: str, device: str, folder: Path, work: Path) -> Failures:
     """Return what fails twice, with the reason; kept for a later run."""
-    kept = work / "outcomes" / f"{folder.name}.{check}.{device}.json"
+    kept = work / "outcomes" / state() / f"{folder.name}.{check}.{device}.json"
     if not kept.exists():
         kept.parent.mkdir(parents=True, exist_ok=True)
         found = _once(check, device, folder, kept.with_suffix(".part"))
@@ -60,6 +73,8 @@ def run(check: str, device: str, folder: Path, work: Path) -> Failures:
 
 
 def _once(check: str, device: str, folder: Path, part: Path) -> Failures:
+    # Of a run that was stopped.
+    shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
     try:
         return CHECKS[check](device, folder, part)
     except subprocess.TimeoutExpired:
@@ -150,9 +165,11 @@ def _tests(device: str, folder: Path, part: Path) -> Failures:
         device,
     )
     output = _output("cpu", folder, *command, "--work", str(part))
+    ran = re.search(rf"^accelerator on {device}, ours: (\d+) / (\d+) / ", output, re.MULTILINE)
+    if ran is None or not int(ran[1]) + int(ran[2]):
+        return {"no test ran": "".join(_last(output).values())}
     failed = [line.strip().split(": ", 1) for line in output.splitlines() if line.startswith("  ")]
-    ended = failed or "Traceback" not in output  # the subset may leave out a device
-    return {line[0]: line[-1][:300] for line in failed} if ended else _last(output)
+    return {line[0]: line[-1][:300] for line in failed}
 
 
 CHECKS: Mapping[str, Callable[[str, Path, Path], Failures]] = {
@@ -165,17 +182,18 @@ CHECKS: Mapping[str, Callable[[str, Path, Path], Failures]] = {
 }
 
 
-def table(work: Path) -> list[str]:
-    """Return how many items of each check fail, by DeepSpeed and device, from the outcomes that are kept."""
+def table(work: Path, trees: Iterable[str]) -> list[str]:
+    """Return how many items of each check fail, by DeepSpeed and device; trees: names of what a run has tried."""
     rows: dict[tuple[str, str], dict[str, int]] = {}
-    for file in sorted((work / "outcomes").glob("*.*.*.json")):
+    for file in sorted((work / "outcomes" / state()).glob("*.*.*.json")):
         tree, check, device = file.stem.rsplit(".", 2)
+        if tree not in trees:
+            continue
         rows.setdefault((tree[:9], check), {})[device] = len(json.loads(file.read_text(encoding="utf-8")))
     lines = [f"| DeepSpeed | check | {' | '.join(DEVICES)} |", "| --- " * (len(DEVICES) + 2) + "|"]
     for (tree, check), counts in rows.items():
-        if (tree, "engine") in rows:
-            cells = (str(counts.get(device, "")) for device in DEVICES)
-            lines.append(f"| {tree} | {check} | {' | '.join(cells)} |")
+        cells = (str(counts.get(device, "")) for device in DEVICES)
+        lines.append(f"| {tree} | {check} | {' | '.join(cells)} |")
     return lines
 
 

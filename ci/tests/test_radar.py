@@ -194,6 +194,32 @@ def test_what_fails_once_is_no_news(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert kept == [{"b": "broken"}, {"b": "broken"}]
 
 
+def test_an_outcome_is_not_that_of_other_sources_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(radar_checks.CHECKS, "bridge", lambda *_: {"it": "fails"})
+    assert radar_checks.run("bridge", "cpu", tmp_path / "tree", tmp_path) == {"it": "fails"}
+    monkeypatch.setattr(radar_checks, "state", lambda: "mended")
+    monkeypatch.setitem(radar_checks.CHECKS, "bridge", lambda *_: {})
+    assert radar_checks.run("bridge", "cpu", tmp_path / "tree", tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("output", "found"),
+    [
+        ("accelerator on npu, ours: 3 / 0 / 1\n", {}),
+        ("accelerator on npu, ours: 3 / 1 / 0\n  tests/a.py::b: wrong\n", {"tests/a.py::b": "wrong"}),
+        ("accelerator on npu, ours: 0 / 0 / 9\n", {"no test ran": "accelerator on npu, ours: 0 / 0 / 9"}),
+        ("usage: runner.py\n", {"no test ran": "usage: runner.py"}),
+    ],
+)
+def test_unit_tests_that_did_not_run_are_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, found: dict[str, str]
+) -> None:
+    monkeypatch.setattr(radar_checks, "_output", lambda *_: output)
+    assert radar_checks.CHECKS["tests"]("npu", tmp_path / "tree", tmp_path / "part") == found
+
+
 def test_the_table_counts_what_fails_of_the_trees_that_were_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,8 +227,8 @@ def test_the_table_counts_what_fails_of_the_trees_that_were_tried(
     monkeypatch.setitem(radar_checks.CHECKS, "bridge", lambda *_: {})
     radar_checks.run("engine", "npu", tmp_path / "0.19.8", tmp_path)
     radar_checks.run("bridge", "cpu", tmp_path / "0.19.8", tmp_path)
-    radar_checks.run("bridge", "cpu", tmp_path / "not-tried", tmp_path)
-    assert radar_checks.table(tmp_path)[2:] == [
+    radar_checks.run("bridge", "cpu", tmp_path / "of-another-run", tmp_path)
+    assert radar_checks.table(tmp_path, {"0.19.8"})[2:] == [
         "| 0.19.8 | bridge | 0 |  |  |  |  |  |  |  |",
         "| 0.19.8 | engine |  |  |  | 1 |  |  |  |  |",
     ]
@@ -216,6 +242,22 @@ def test_a_child_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(radar_checks, "LIMIT", 1)
     monkeypatch.setitem(radar_checks.CHECKS, "bridge", hang)
     assert list(radar_checks.run("bridge", "cpu", tmp_path / "tree", tmp_path)) == ["it hangs"]
+
+
+def test_a_range_a_folder_and_a_commit_are_read_once_each(upstream: Upstream, tmp_path: Path) -> None:
+    (tmp_path / "released/deepspeed").mkdir(parents=True)
+    last = upstream.commit({"README.md": "more\n"})
+    words = [f"{upstream.first}..HEAD", "HEAD", str(tmp_path / "released")]
+    assert [target.name for target in radar.targets(upstream.folder, words)] == [
+        last,
+        str(tmp_path / "released"),
+    ]
+    assert Target(f"{last}..{tmp_path}/0.19.8", "", "").short == f"{last[:9]}..0.19.8"
+
+
+def test_a_commit_without_a_parent_is_a_problem_in_four_parts(upstream: Upstream) -> None:
+    with pytest.raises(Problem, match="cannot be compared"):
+        radar.targets(upstream.folder, [upstream.first])
 
 
 def test_a_commit_that_is_not_there_is_a_problem_in_four_parts(upstream: Upstream) -> None:
