@@ -25,8 +25,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from packaging.version import Version
@@ -73,8 +73,10 @@ class Index:
         handler = functools.partial(_Quiet, directory=str(self.folder))
         with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
-            yield f"http://127.0.0.1:{server.server_port}/"
-            server.shutdown()
+            try:
+                yield f"http://127.0.0.1:{server.server_port}/"
+            finally:
+                server.shutdown()
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
@@ -133,10 +135,9 @@ class Rehearsal:
         self.index.publish(name, self.built)
         return "passed"
 
-    def environment(self, name: str) -> Path:
-        """Make a fresh environment with stock DeepSpeed and what is not ours; return its Python."""
+    def environment(self, name: str, python: Path) -> None:
+        """Make a fresh environment with stock DeepSpeed and what is not ours."""
         packages = workspace.load(self.clone)
-        python = self.work / "environments" / name / "bin/python"
         needed = [packages[each] for each in {name, *workspace.needs(packages, name)}]
         others = {str(each) for package in needed for each in package.requires if each.name not in packages}
         # uv does not read pip's settings: a local folder of wheels serves both.
@@ -149,7 +150,6 @@ class Rehearsal:
         _run(*uv, "venv", "--quiet", "--seed", "--python", sys.executable, str(python.parents[1]))
         wanted = ("torch", "deepspeed", *sorted(others))
         _run(*uv, "pip", "install", "--quiet", "--python", str(python), *wanted, more=more)
-        return python
 
     def install(self, python: Path, *words: str, wanted: Version) -> str:
         """Install from our index; the last word is the package's name, or begins with it."""
@@ -195,10 +195,12 @@ class Rehearsal:
         if not out.exists():
             core, number = workspace.load(self.clone)[CORE], api.current(self.clone) or 0
             text = "INTERFACE_VERSION = "
-            self._replace(f"{core.source}/vendor/__init__.py", f"{text}{number}", f"{text}{number + 2}")
-            self._replace(f"{core.source}/__about__.py", f'"{core.version}"', f'"0.{number + 1}.0"')
-            wheels.build(self.clone, [CORE], out, "--wheel", "--no-isolation", "--quiet")
-            self._git("checkout", "--quiet", "--", ".")
+            try:
+                self._replace(f"{core.source}/vendor/__init__.py", f"{text}{number}", f"{text}{number + 2}")
+                self._replace(f"{core.source}/__about__.py", f'"{core.version}"', f'"0.{number + 1}.0"')
+                wheels.build(self.clone, [CORE], out, "--wheel", "--no-isolation", "--quiet")
+            finally:
+                self._git("checkout", "--quiet", "--", ".")
         return next(out.glob("*.whl"))
 
     def _pip(self, python: Path, *arguments: str, fails: bool = False) -> str:
@@ -214,7 +216,9 @@ class Rehearsal:
         return _run("git", *arguments, cwd=self.clone)
 
 
-def steps(act: Rehearsal, package: Package, trial: bool) -> Iterator[tuple[str, Callable[[], str]]]:
+def steps(
+    act: Rehearsal, package: Package, trial: bool
+) -> Generator[tuple[str, Callable[[], str]], None, None]:
     """The steps of a package by name; what a step needs is done when the one before it has ended."""
     name, first = package.name, package.version
     second = Version(f"{first.major}.{first.minor}.{first.micro + 1}")
@@ -227,28 +231,36 @@ def steps(act: Rehearsal, package: Package, trial: bool) -> Iterator[tuple[str, 
     yield from release(first, "")
     if not trial:
         return
-    python = act.environment(name)
-    yield "install", lambda: act.install(python, name, wanted=first)
-    yield "smoke", lambda: act.smoke(python, name)
-    yield from release(second, "A change for the rehearsal.")
-    yield "upgrade", lambda: act.install(python, "--upgrade", name, wanted=second)
-    yield "yank", lambda: act.yank(python, name, second, first)
-    yield "roll back", lambda: act.install(python, f"{name}=={first}", wanted=first)
-    yield "smoke", lambda: act.smoke(python, name)
-    if package.vendors:
-        yield "other core", lambda: act.other_core(python, package)
-    shutil.rmtree(python.parents[1])
+    python = act.work / "environments" / name / "bin/python"
+
+    def install() -> str:
+        act.environment(name, python)
+        return act.install(python, name, wanted=first)
+
+    try:
+        yield "install", install
+        yield "smoke", lambda: act.smoke(python, name)
+        yield from release(second, "A change for the rehearsal.")
+        yield "upgrade", lambda: act.install(python, "--upgrade", name, wanted=second)
+        yield "yank", lambda: act.yank(python, name, second, first)
+        yield "roll back", lambda: act.install(python, f"{name}=={first}", wanted=first)
+        yield "smoke", lambda: act.smoke(python, name)
+        if package.vendors:
+            yield "other core", lambda: act.other_core(python, package)
+    finally:  # it has gigabytes
+        shutil.rmtree(python.parents[1], ignore_errors=True)
 
 
 def rehearse(act: Rehearsal, package: Package, trial: bool) -> dict[str, str]:
     """Step -> result, up to the first that fails, whose result begins with `failed`."""
     results: dict[str, str] = {}
-    began, step = time.monotonic(), "install"
+    began, step = time.monotonic(), ""
     try:
-        for step, do in steps(act, package, trial):
-            result = do()
-            results.setdefault(step, result)
-            print(f"{package.name}: {step}: {result}", flush=True)
+        with closing(steps(act, package, trial)) as each:
+            for step, do in each:
+                result = do()
+                results.setdefault(step, result)
+                print(f"{package.name}: {step}: {result}", flush=True)
     except Problem as problem:
         results[step] = f"failed: {problem}"
     return results | {"minutes": f"{(time.monotonic() - began) / 60:.1f}"}
@@ -296,14 +308,14 @@ def _run(
     return done.stdout + ("" if "--json" in command else done.stderr)
 
 
-def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ci.rehearse", description="Rehearse releases.")
     parser.add_argument("packages", nargs="*", metavar="PACKAGE")
     parser.add_argument("--all", action="store_true", help="every package, in order of dependency")
     parser.add_argument("--page", type=Path, metavar="FILE", help="write the results there")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="work in this new folder, and leave it")
     options = parser.parse_args(arguments)
-    root = root or Path.cwd()
+    root = Path.cwd()
     packages = workspace.load(root)
     chosen = (
         {*packages} if options.all else {workspace.pick(packages, each).name for each in options.packages}
@@ -322,7 +334,10 @@ def main(arguments: Sequence[str] | None = None, root: Path | None = None) -> in
     if options.page:
         options.page.write_text(page(rows), encoding="utf-8")
     failed = [
-        f"{name}: {step}: {row[step]}" for name, row in rows.items() for step in row if "failed" in row[step]
+        f"{name}: {step}: {row[step]}"
+        for name, row in rows.items()
+        for step in row
+        if row[step].startswith("failed")
     ]
     print("\n".join(failed) or f"rehearsed: {', '.join(rows)}")
     return min(len(failed), 1)

@@ -44,9 +44,16 @@ def check(package: str, require_device: bool) -> Iterator[Problem]:
     module = package.replace("-", "_")
     yield from _try("-m", "pip", "check")
     yield from _try("-c", f"import {module}")
-    if importlib.util.find_spec("accel_core") is None:  # it stands on none of ours
-        return
     points = importlib.metadata.distribution(package).entry_points.select(group="accel.vendors")
+    if importlib.util.find_spec("accel_core") is None:
+        if points or require_device:
+            yield Problem(
+                what=f"{package} has an accelerator, and accel-core is not installed",
+                found="no accel_core in this environment",
+                expected="accel-core among what the package requires",
+                do="correct the package's dependencies",
+            )
+        return  # it stands on none of ours
     keys = sorted({str(point.load().key) for point in points})
     candidates = _ask("-m", "accel_core.cli", "doctor", "--json")["candidates"]
     for key in keys:

@@ -55,6 +55,23 @@ def test_a_step_that_fails_ends_the_steps_of_its_package_and_says_why(
     assert "| accel-port | tagged | failed: two builds differ | — |" in page
 
 
+def test_an_environment_that_cannot_be_made_is_a_failure_of_the_installation(tmp_path: Path) -> None:
+    def environment(name: str, python: Path) -> None:
+        python.parent.mkdir(parents=True)
+        raise Problem(what="no network", found="a", expected="b", do="c")
+
+    def passed(*_: object) -> str:
+        return "passed"
+
+    act: Any = SimpleNamespace(
+        work=tmp_path, tag=passed, build=passed, publish=passed, environment=environment
+    )
+    results = rehearse.rehearse(act, PORT, trial=True)
+    assert results["check, publish"] == "passed"
+    assert results["install"].startswith("failed: no network")
+    assert list((tmp_path / "environments").iterdir()) == []
+
+
 @pytest.mark.slow
 def test_a_release_of_a_package_is_rehearsed_from_the_changelog_to_the_roll_back(tmp_path: Path) -> None:
     for module in ("check_wheel_contents", "cyclonedx", "uv"):

@@ -67,7 +67,10 @@ def test_a_project_is_tested_on_two_devices_in_an_environment_with_torch_and_pyt
         (tmp_path / folder).mkdir()
     shutil.copytree(LIBRARY, tmp_path / "project")
     uv = [sys.executable, "-m", "uv"]
-    subprocess.run([*uv, "venv", "--quiet", "--clear", "--seed", tmp_path / "environment"], check=True)
+    subprocess.run(
+        [*uv, "venv", "--quiet", "--clear", "--seed", "--python", sys.executable, tmp_path / "environment"],
+        check=True,
+    )
     links = {"UV_FIND_LINKS": os.environ["PIP_FIND_LINKS"]} if "PIP_FIND_LINKS" in os.environ else {}
     python = tmp_path / "environment/bin/python"
     subprocess.run(

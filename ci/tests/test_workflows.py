@@ -65,6 +65,20 @@ def test_every_job_ends_and_waits_for_jobs_that_exist(file: Path) -> None:
         assert ({needs} if isinstance(needs, str) else set(needs)) <= jobs(file).keys(), name
 
 
+@every_workflow
+def test_make_knows_what_it_is_asked_for(file: Path) -> None:
+    for line in re.findall(r"run: (make .*)", file.read_text(encoding="utf-8")):
+        done = subprocess.run(
+            [*line.split(), "--dry-run"],
+            cwd=ROOT,
+            env={"PATH": os.defpath},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+
+
 def test_nothing_is_published_before_it_is_checked_built_and_tried() -> None:
     release = jobs(ROOT / ".github/workflows/release.yml")
     assert release["publish"]["environment"] == "pypi"

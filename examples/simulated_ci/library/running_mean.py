@@ -14,17 +14,23 @@ class RunningMean(nn.Module):
     def __init__(self, width: int, *, device: torch.device | str | None = None) -> None:
         super().__init__()
         for name in ("mean", "squares"):
-            self.register_buffer(name, torch.zeros(width, device=device, dtype=torch.float64))
-        self.seen = 0
+            self.register_buffer(
+                name,
+                torch.zeros(
+                    width,
+                    device=device,
+                ),
+            )
+        self.register_buffer("seen", torch.zeros((), device=device))
 
     def update(self, rows: torch.Tensor) -> None:
         """Take more rows into account (Welford's method, a batch at a time)."""
         total = self.seen + len(rows)
-        change = rows.double().mean(0) - self.mean
-        self.squares += rows.double().var(0, unbiased=False) * len(rows)
+        change = rows.mean(0) - self.mean
+        self.squares += rows.var(0, unbiased=False) * len(rows)
         self.squares += change.square() * (self.seen * len(rows) / total)
         self.mean += change * (len(rows) / total)
-        self.seen = total
+        self.seen.copy_(total)
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """Scale rows to mean 0 and variance 1."""
