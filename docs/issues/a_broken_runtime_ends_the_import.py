@@ -6,11 +6,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-folder = Path(tempfile.mkdtemp())
-(folder / "torch_npu.py").write_text("raise OSError('libascend_hal.so: cannot open shared object file')")
-sys.path.insert(0, str(folder))
-
-try:
-    import deepspeed  # noqa: F401
-except OSError as error:
-    print("import deepspeed:", error)
+with tempfile.TemporaryDirectory() as folder:
+    Path(folder, "torch_npu.py").write_text(
+        "raise OSError('libascend_hal.so: cannot open shared object file')"
+    )
+    sys.path.insert(0, folder)
+    try:
+        import deepspeed  # noqa: F401
+    except OSError as error:
+        print("import deepspeed:", error)

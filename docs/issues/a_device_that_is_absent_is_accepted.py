@@ -4,7 +4,7 @@
 
 import os
 
-os.environ["DS_ACCELERATOR"] = "cuda"
+os.environ |= {"DS_ACCELERATOR": "cuda", "CUDA_VISIBLE_DEVICES": ""}
 
 from deepspeed.accelerator import get_accelerator
 

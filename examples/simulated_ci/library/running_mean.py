@@ -14,13 +14,7 @@ class RunningMean(nn.Module):
     def __init__(self, width: int, *, device: torch.device | str | None = None) -> None:
         super().__init__()
         for name in ("mean", "squares"):
-            self.register_buffer(
-                name,
-                torch.zeros(
-                    width,
-                    device=device,
-                ),
-            )
+            self.register_buffer(name, torch.zeros(width, device=device))
         self.register_buffer("seen", torch.zeros((), device=device))
 
     def update(self, rows: torch.Tensor) -> None:
