@@ -262,6 +262,18 @@ def test_a_cell_of_the_matrix_has_the_worst_that_is_known(root: Path) -> None:
     assert "| ZeRO 3 | not run |" in page
 
 
+def test_the_largest_difference_of_programs_is_named_beside_equal_ones(root: Path) -> None:
+    answers = zip(evidence._PROGRAMS["torch.compile"], ("equal", "9e-08"), strict=True)
+    rows = [{"program": name, "toy": answer} for name, answer in answers]
+    rows += [{"program": name, "toy": "equal"} for name in ("tensor parallel", "FSDP2", "DeepSpeed Ulysses")]
+    rows += [{"program": name, "toy": "1e-07"} for name in ("DeepSpeed pipeline", "DeepSpeed MoE")]
+    kept = {"rows": rows, "circumstances": {"date": "", "commit": ""}}
+    (root / evidence.PROGRAMS).write_text(json.dumps(kept), encoding="utf-8")
+    run(root, "record", row("engine.trains[fp32-stage-1]"))
+    page = (root / evidence.PAGE).read_text(encoding="utf-8")
+    assert "| torch.compile | toy | simulated | losses differ from the CPU's by 9e-08 of themselves |" in page
+
+
 def test_a_report_of_a_real_device_is_a_row(root: Path) -> None:
     run(root, "record", row("engine.trains[fp32-stage-1]"))
     report: dict[str, Any] = {
