@@ -27,8 +27,10 @@ os.environ |= {
     "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # torch looks for ninja there
 }
 
+from accel_testkit.bench import timing
+from accel_testkit.bench.files import Contender, Limit, Op
+from accel_testkit.bench.stock import own_op
 from benchmarks import results
-from benchmarks.aio_contenders import Contender, Limit, Op, upstream
 
 #: What is transferred: name, page-locked memory, is it a write, is the file new.
 CASES = (
@@ -77,7 +79,7 @@ def transfers(contenders: Mapping[str, Contender], folder: Path, size: int, roun
             tensor = locked[name] if is_locked else ordinary
             return seconds(contenders[name].transfer, tensor, path, write)
 
-        seen = results.turns({name: partial(measure, name) for name in who}, rounds, warm_up=1)
+        seen = timing.turns({name: partial(measure, name) for name in who}, rounds, warm_up=1)
         for name in who:
             wall, used = (statistics.median(pair[i] for pair in seen[name]) for i in (0, 1))
             rows.append(
@@ -96,7 +98,7 @@ def small(ops: Mapping[str, Op], folder: Path, rounds: int) -> list[Row]:
         calls = {
             name: partial(op.one, tensors[name], folder / f"small-{name}", write) for name, op in ops.items()
         }
-        medians = results.medians(results.turns(_timed(calls), 100 * rounds))
+        medians = timing.medians(timing.turns(_timed(calls), 100 * rounds))
         case = f"4 KiB, {'write' if write else 'read'}, microseconds"
         rows += [{"case": case, "by": name, "value": 1e6 * took} for name, took in medians.items()]
     return rows
@@ -109,7 +111,7 @@ def many(ops: Mapping[str, Op], folder: Path, rounds: int) -> list[Row]:
     rows = []
     for write in (True, False):
         calls = {name: partial(op.many, tensors[name], paths, write) for name, op in ops.items()}
-        medians = results.medians(results.turns(_timed(calls), rounds, warm_up=1))
+        medians = timing.medians(timing.turns(_timed(calls), rounds, warm_up=1))
         case = f"{FILES} files of 1 MiB, {'overwrite' if write else 'read'}, GB/s"
         size = FILES * (1 << 20) / 1e9
         rows += [{"case": case, "by": name, "value": size / took} for name, took in medians.items()]
@@ -117,7 +119,7 @@ def many(ops: Mapping[str, Op], folder: Path, rounds: int) -> list[Row]:
 
 
 def _timed(calls: Mapping[str, Callable[[], object]]) -> dict[str, Callable[[], float]]:
-    return {name: partial(results.seconds, call) for name, call in calls.items()}
+    return {name: partial(timing.seconds, call) for name, call in calls.items()}
 
 
 def child(*arguments: object) -> Any:
@@ -208,7 +210,7 @@ def main() -> int:
     ours, (theirs, reason) = AsyncIOBuilder().load(), (None, "not compiled, by --without-upstream")
     if not options.without_upstream:
         say("DeepSpeed's op: compiled now, for many minutes, unless torch's cache of extensions has it")
-        theirs, reason = upstream()
+        theirs, reason = own_op("AsyncIOBuilder")
     ops = {engine: Op(ours, engine) for engine in ("uring", "threads")}
     ops |= {"DeepSpeed": Op(theirs)} if theirs else {}
     with tempfile.TemporaryDirectory(dir=options.folder) as name:

@@ -13,7 +13,6 @@ import os
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,45 +21,11 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 
+from accel_testkit.bench.collectives import after_barrier, upstreams_op
 from benchmarks import results
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20)
 RANKS = (2, 4)
-#: Seconds for the rounds of one size, so that the whole takes a few minutes.
-LIMIT = 15.0
-
-
-def upstreams_op(ranks: int) -> Callable[[torch.Tensor], Any] | None:
-    """DeepSpeed's op of its own CPU builder; None where it cannot be built or lacks its instructions."""
-    os.environ |= {"LOCAL_SIZE": str(ranks), "ACCEL_BRIDGE": "0", "DS_ACCELERATOR": "cpu"}
-    try:
-        from deepspeed.ops.op_builder.cpu.comm import ShareMemCommBuilder
-
-        op = ShareMemCommBuilder().load(verbose=False)
-        op.initialize(ranks, dist.get_rank())
-        if op.vector_kernel_level() < 1:
-            return None
-    except Exception as error:
-        print(f"not measured: DeepSpeed's op: {error}", file=sys.stderr)
-        return None
-    return lambda tensor: torch.ops.deepspeed.inference_all_reduce_(tensor)
-
-
-def seconds(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each call in each round; fewer rounds than asked for once they take longer than LIMIT."""
-    taken: dict[str, list[float]] = {name: [] for name in calls}
-    began = time.perf_counter()
-    for _ in range(rounds):
-        for name, call in calls.items():
-            dist.barrier()
-            begin = time.perf_counter()
-            call()
-            taken[name].append(time.perf_counter() - begin)
-        over = torch.tensor([int(time.perf_counter() - began > LIMIT)])
-        dist.broadcast(over, 0)
-        if over.item():
-            break
-    return taken
 
 
 def _rank(rank: int, ranks: int, rounds: int, folder: str) -> None:
@@ -92,8 +57,8 @@ def _rank(rank: int, ranks: int, rounds: int, folder: str) -> None:
         calls["our op"] = lambda tensor=tensor, ours=ours: ours.inference_all_reduce_(tensor)
         if upstreams is not None:
             calls["upstream"] = lambda tensor=tensor: upstreams(tensor)
-        seconds(calls, 3)
-        rows.append(seconds(calls, max(rounds, min(400, (64 << 20) // size))))
+        after_barrier(calls, 3)
+        rows.append(after_barrier(calls, max(rounds, min(400, (64 << 20) // size))))
     if rank == 0:
         Path(folder, "rows.json").write_text(json.dumps(rows))
     dist.barrier()

@@ -21,7 +21,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from benchmarks import collectives, results
+from accel_testkit.bench import collectives
+from benchmarks import results
 from benchmarks.launch import BIN, ROOT, free_port, launchers
 
 CONFIG = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}}
@@ -65,8 +66,8 @@ def rank(how: str, folder: str, rounds: int) -> None:
     upstreams = collectives.upstreams_op(dist.get_world_size()) if dist.get_world_size() > 1 else None
     if upstreams is not None:
         calls["upstream"] = lambda: upstreams(tensor)
-    collectives.seconds(calls, 3)
-    taken = collectives.seconds(calls, rounds)
+    collectives.after_barrier(calls, 3)
+    taken = collectives.after_barrier(calls, rounds)
     if dist.get_rank() == 0:
         found = {"backend": dist.get_backend(), "taken": taken}
         Path(folder, "found.json").write_text(json.dumps(found), encoding="utf-8")

@@ -22,7 +22,8 @@ from accel_ops.kernel_builders import packed_arguments
 from accel_ops.quantizer import QuantizerFunctions
 from accel_ops.quantizer_kernels import KernelQuantizerFunctions
 from accel_sim.driver import HostKernels
-from benchmarks import device_gpu, device_spirv, host, results
+from accel_testkit.bench import timing
+from benchmarks import device_gpu, device_spirv, results
 
 NAME, TITLE = "device", "Ops for devices"
 #: Of a matrix of float16, 16.8 million numbers in groups of 2048.
@@ -81,7 +82,7 @@ def cpu(side: int, rounds: int) -> tuple[str, list[dict[str, Any]]]:
         same &= _equal(compiled, call()) and _equal(others["kernel"][name](), few_plain[name]())
         same &= "spir-v" not in others or _equal(others["spir-v"][name](), call())
         calls = {"plain": call, **{key: made[name] for key, made in others.items()}}
-        seconds = host.medians(calls, rounds, numbers.numel())
+        seconds = timing.warm_medians(calls, rounds, numbers.numel())
         seconds["kernel"] *= FIBERS
         rows.append(_row(name, numbers.numel(), seconds))
     stated = " and ".join((", ".join(f"{s:.0f} s" for s in first[:-1]), f"{first[-1]:.0f} s"))

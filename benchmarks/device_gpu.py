@@ -17,7 +17,7 @@ import torch
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.op_builder.kernels import KernelBuilder
 from accel_ops.quantizer import QuantizerFunctions
-from benchmarks import results
+from accel_testkit.bench import timing
 
 #: Bytes that a step of Adam has to move for each float32 parameter: it reads four numbers, and writes three.
 ADAM_BYTES = 28
@@ -87,10 +87,10 @@ def _medians(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, floa
 
     def measure(call: Callable[[], Any]) -> float:
         torch.cuda.synchronize()
-        return results.seconds(lambda: (call(), torch.cuda.synchronize()))
+        return timing.seconds(lambda: (call(), torch.cuda.synchronize()))
 
     measures = {name: partial(measure, call) for name, call in calls.items()}
-    return results.medians(results.turns(measures, rounds, warm_up=2))
+    return timing.medians(timing.turns(measures, rounds, warm_up=2))
 
 
 def _copy_rate(sizes: Sizes) -> float:

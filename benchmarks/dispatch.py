@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from accel_core import OpTable, TorchDeviceAccelerator, get_accelerator, set_accelerator
+from accel_testkit.bench import timing
 from benchmarks import results
 
 #: method, call on the accelerator, the same call on torch.
@@ -78,7 +79,7 @@ def quick_device() -> types.ModuleType:
 def median_ns(timers: dict[str, timeit.Timer], rounds: int) -> dict[str, float]:
     """Median ns a call of each statement, in turns."""
     measures = {name: lambda timer=timer: timer.timeit(LOOPS) / LOOPS * 1e9 for name, timer in timers.items()}
-    return results.medians(results.turns(measures, rounds))
+    return timing.medians(timing.turns(measures, rounds))
 
 
 def row(method: str, call: str, direct: str | None, ours: Any, theirs: Any, rounds: int) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from accel_testkit.bench import timing
 from benchmarks import results
 
 _RUN = """
@@ -137,7 +138,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="first-use-wheel-") as wheel:
         _install_wheel(Path(wheel))
         runs = {case.name: partial(case.seconds, Path(wheel)) for case in (LEAST, *OURS)}
-        samples = results.turns(runs, options.rounds)
+        samples = timing.turns(runs, options.rounds)
         samples[UPSTREAM.name] = [UPSTREAM.seconds(Path(wheel))]  # minutes: once
     medians = {
         name: [statistics.median(both) for both in zip(*runs, strict=True)] for name, runs in samples.items()

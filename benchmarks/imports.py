@@ -15,6 +15,7 @@ import sys
 from functools import partial
 from typing import Any
 
+from accel_testkit.bench import timing
 from benchmarks import results
 
 _ENTRY_POINT = """
@@ -55,7 +56,7 @@ def sample(code: str, environment: dict[str, str]) -> tuple[float, list[str]]:
 def main() -> int:
     """Measure and write docs/results/imports.{md,json}."""
     options = results.parser(__doc__).parse_args()
-    samples = results.turns({name: partial(sample, *more) for name, *more in VARIANTS}, options.rounds)
+    samples = timing.turns({name: partial(sample, *more) for name, *more in VARIANTS}, options.rounds)
     modules = samples[VARIANTS[0][0]][0][1]
     seconds = {name: [taken for taken, _ in found] for name, found in samples.items()}
     rows: list[dict[str, Any]] = [

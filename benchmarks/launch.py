@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from accel_testkit.bench import timing
 from benchmarks import results
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -91,10 +92,10 @@ def main() -> None:
     given = results.parser(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        starts = results.turns({one: partial(start_up, one, folder) for one in launchers(0)}, given.rounds)
+        starts = timing.turns({one: partial(start_up, one, folder) for one in launchers(0)}, given.rounds)
         jobs = ["accel launch", "accel launch, bound", "torchrun"]
         runs = {one: partial(throughput, one, folder) for one in jobs}
-        speeds = results.turns(runs, max(1, given.rounds // 3))
+        speeds = timing.turns(runs, max(1, given.rounds // 3))
     reference = statistics.median(starts["torchrun"])
     rows = [
         {

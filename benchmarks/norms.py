@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The norm of many gradients, and whether one is infinite or NaN: one pass of ours, DeepSpeed's and torch's ways.
 
-They take turns in one run, with the STREAM triad over as many elements (`benchmarks.host`). DeepSpeed has no kernel for
+They take turns in one run, with the STREAM triad over as many elements. DeepSpeed has no kernel for
 this: on the host its engine calls the functions of deepspeed.runtime.utils that are called here.
 """
 
@@ -16,6 +16,7 @@ import torch
 from deepspeed.runtime.utils import CheckOverflow, get_global_norm_of_tensors
 
 from accel_ops import kernels
+from accel_testkit.bench import timing
 from benchmarks import host, results
 
 #: Number of tensors, elements of each.
@@ -52,9 +53,9 @@ def row(tensors: int, size: int, threads: int, rounds: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
     calls = contenders([torch.randn(size) for _ in range(tensors)])
     elements = tensors * size
-    seconds = host.medians(calls | {"triad": host.triad(elements)}, rounds, elements)
+    seconds = timing.warm_medians(calls | {"triad": timing.triad(elements)}, rounds, elements)
     rate = 4 * elements / seconds["ours"] / 1e9
-    triad = host.TRIAD_BYTES * elements / seconds["triad"] / 1e9
+    triad = timing.TRIAD_BYTES * elements / seconds["triad"] / 1e9
     ratios = {f"{name} ÷ ours": round(seconds[name] / seconds["ours"], 2) for name in calls if name != "ours"}
     return {
         "tensors": tensors,

@@ -10,116 +10,56 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import resource
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from accel_testkit.bench import offload, timing
 from benchmarks import results
 
-WIDTH = 4096
 #: ZeRO stage, type, threads.
 CASES = tuple((stage, dtype, threads) for stage in (2, 3) for dtype in ("bf16", "fp32") for threads in (1, 2))
 
 
-def engine(stage: int, dtype: str, millions: int) -> Any:
-    """DeepSpeed's engine with an offloaded optimizer, on one rank."""
-    import deepspeed
-    import torch
-
-    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    layers = max(1, round(millions * 1e6 / WIDTH**2))
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)))
-    config: dict[str, Any] = {
-        "train_micro_batch_size_per_gpu": 1,
-        "gradient_clipping": 1.0,
-        "optimizer": {"type": "AdamW", "params": {"lr": 1e-4, "weight_decay": 0.01}},
-        "zero_optimization": {"stage": stage, "offload_optimizer": {"device": "cpu"}},
-    }
-    if dtype == "bf16":
-        config["bf16"] = {"enabled": True}
-    return deepspeed.initialize(model=model, config=config, model_parameters=model.parameters())[0]
-
-
-def iteration(made: Any, batch: Any) -> tuple[float, float]:
-    """Seconds of backward and of step."""
-    loss = made(batch).float().pow(2).mean()
-    begin = time.perf_counter()
-    made.backward(loss)
-    between = time.perf_counter()
-    made.step()
-    return between - begin, time.perf_counter() - between
-
-
-def methods(replaced: bool) -> None:
-    """Replace DeepSpeed's methods, or put them back."""
-    from accel_ops.offload import speedups
-
-    for name in speedups.MODULES:
-        speedups.restore(sys.modules[name])
-        if replaced:
-            speedups.apply(sys.modules[name])
-
-
 def timed(stage: int, dtype: str, millions: int, rounds: int) -> dict[str, Any]:
     """Medians of both ways, and the median of the ratios of neighbouring iterations."""
-    import torch
-
-    made = engine(stage, dtype, millions)
-    batch = torch.randn(1, WIDTH, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32)
-
-    def measure(replaced: bool) -> tuple[float, float]:
-        methods(replaced)
-        return iteration(made, batch)
-
-    # The first two rounds allocate.
-    runs = results.turns(
-        {"stock": partial(measure, False), "ours": partial(measure, True)}, rounds, warm_up=2
-    )
+    runs = offload.timed(stage, dtype, millions, rounds)
     parted = {
         f"{way}{part} ms": 1e3 * statistics.median(pair[number] for pair in runs[name])
         for number, part in enumerate(("backward", "step"))
-        for way, name in (("stock ", "stock"), ("", "ours"))
+        for way, name in (("stock ", "DeepSpeed"), ("", "ours"))
     }
-    ratios = (sum(stock) / sum(ours) for stock, ours in zip(runs["stock"], runs["ours"], strict=True))
+    ratios = (sum(stock) / sum(ours) for stock, ours in zip(runs["DeepSpeed"], runs["ours"], strict=True))
     return {**parted, "stock ÷ ours": statistics.median(ratios)}
 
 
 def peak(stage: int, dtype: str, millions: int, replaced: bool) -> int:
     """Largest resident memory of a process that takes three iterations, in MiB."""
-    import torch
-
-    made = engine(stage, dtype, millions)
-    methods(replaced)
-    batch = torch.randn(1, WIDTH, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32)
+    made, inputs = offload.engine(stage, dtype, millions), offload.batch(dtype)
+    offload.methods(replaced)
     for _ in range(3):
-        iteration(made, batch)
+        offload.iteration(made, inputs)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def parts(stage: int, dtype: str, millions: int, rounds: int) -> dict[str, dict[str, float]]:
     """Mean milliseconds of the parts of an iteration, with DeepSpeed's methods and with ours."""
-    import torch
-
     from accel_core.upstream.profile import Profile, profiled
 
-    made = engine(stage, dtype, millions)
-    batch = torch.randn(1, WIDTH, dtype=torch.bfloat16 if dtype == "bf16" else torch.float32)
+    made, inputs = offload.engine(stage, dtype, millions), offload.batch(dtype)
 
     def measure(replaced: bool) -> list[dict[str, float]]:
-        methods(replaced)
+        offload.methods(replaced)
         with profiled() as profile:
-            iteration(made, batch)
+            offload.iteration(made, inputs)
         return profile.iterations
 
-    runs = results.turns({"stock": partial(measure, False), "ours": partial(measure, True)}, rounds + 2)
+    runs = timing.turns({"stock": partial(measure, False), "ours": partial(measure, True)}, rounds + 2)
     return {
         name: {
             part: 1e3 * seconds
@@ -131,10 +71,7 @@ def parts(stage: int, dtype: str, millions: int, rounds: int) -> dict[str, dict[
 
 def child(*arguments: Any, threads: int) -> Any:
     """Run this module in a process of its own; returns what it prints last, as JSON."""
-    environment = {
-        "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": str(threads), "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29731",
-    }  # fmt: skip
+    environment = {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": str(threads)}
     command = [sys.executable, "-m", "benchmarks.offload", "--child", json.dumps(arguments)]
     done = subprocess.run(
         command, env=os.environ | environment, stdout=subprocess.PIPE, text=True, check=True

@@ -3,7 +3,7 @@
 """Adam on the host: our kernel, DeepSpeed's, torch.optim.AdamW fused and foreach, and a STREAM triad, interleaved.
 
 The bytes of a step on n float32 parameters are 28 n: parameter, gradient and two states are read, all but the
-gradient written. All run on the same tensors with the same number of threads; `benchmarks.host` has the triad.
+gradient written. All run on the same tensors with the same number of threads.
 """
 
 from __future__ import annotations
@@ -19,23 +19,13 @@ import torch
 from accel_ops import binding, kernels, library, optim
 from accel_ops.op_builder import CPUAdamBuilder
 from accel_ops.operands import TYPES
+from accel_testkit.bench import timing
+from accel_testkit.bench.optimizers import BYTES, DTYPES, STEP
+from accel_testkit.bench.stock import own_op
 from benchmarks import host, results
 
 SIZES = [16, 256] + [1 << power for power in range(10, 27, 2)] + [100 << 20]
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-#: Bytes a parameter, states in float32: param and grad read, param written; states read and written.
-BYTES = {"fp32": 28, "bf16": 2 * 3 + 4 * 4}
 GOAL_TRIAD = 0.85
-STEP = (3, 1e-3, 0.9, 0.999, 1e-8, 0.01, True)
-
-
-def upstream() -> Any:
-    """DeepSpeed's own op, compiled from its sources (once; torch caches it)."""
-    from deepspeed.ops.op_builder.cpu import CPUAdamBuilder as Upstream
-
-    op = Upstream().load(verbose=False)
-    op.create_adam(0, 1e-3, 0.9, 0.999, 1e-8, 0.01, True, False)
-    return op
 
 
 def contenders(size: int, dtype: torch.dtype, theirs: Any) -> dict[str, Callable[[], Any]]:
@@ -61,16 +51,16 @@ def contenders(size: int, dtype: torch.dtype, theirs: Any) -> dict[str, Callable
         "our optimizer": optim.AdamW([param]).step,
         "torch fused": torch.optim.AdamW([param], fused=True).step,
         "torch foreach": torch.optim.AdamW([param], foreach=True).step,
-        "triad": host.triad(size),
+        "triad": timing.triad(size),
     }
 
 
 def row(size: int, threads: int, kind: str, theirs: Any, rounds: int) -> dict[str, Any]:
     """One size, number of threads and type."""
     torch.set_num_threads(threads)
-    seconds = host.medians(contenders(size, DTYPES[kind], theirs), rounds, size)
+    seconds = timing.warm_medians(contenders(size, DTYPES[kind], theirs), rounds, size)
     rate = BYTES[kind] * size / seconds["ours"] / 1e9
-    triad = host.TRIAD_BYTES * size / seconds["triad"] / 1e9
+    triad = timing.TRIAD_BYTES * size / seconds["triad"] / 1e9
     return {
         "type": kind,
         "elements": size,
@@ -103,7 +93,7 @@ def many(rounds: int, threads: int, tensors: int = 300, size: int = 1000) -> dic
         "foreach": stepper(torch.optim.AdamW, foreach=True),
         "fused": stepper(torch.optim.AdamW, fused=True),
     }
-    seconds = host.medians(calls, rounds, tensors * size)
+    seconds = timing.warm_medians(calls, rounds, tensors * size)
     return {
         "tensors": tensors,
         "elements each": size,
@@ -133,7 +123,10 @@ def main() -> int:
     parser.add_argument("--largest", type=int, default=SIZES[-1], help="leave larger sizes out")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    theirs = upstream()
+    theirs, reason = own_op("CPUAdamBuilder")
+    if theirs is None:
+        raise SystemExit(reason)
+    theirs.create_adam(0, 1e-3, 0.9, 0.999, 1e-8, 0.01, True, False)
     counts = sorted({1, torch.get_num_threads()})
     sizes = [size for size in SIZES if size <= options.largest]
     rows = [row(n, t, kind, theirs, options.rounds) for kind in DTYPES for t in counts for n in sizes]

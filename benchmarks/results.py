@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What all benchmarks share: options, turns of the contenders, and results as tables, JSON and plots.
+"""What all benchmarks share: options, and results as tables, JSON and plots.
 
 A page names the machine and the versions that its figures come from.
 """
@@ -13,15 +13,11 @@ import importlib.metadata
 import json
 import os
 import platform
-import random
-import statistics
 import subprocess
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
 
 
@@ -72,37 +68,6 @@ def parser(description: str | None, rounds: int = 31) -> argparse.ArgumentParser
     made.add_argument("--rounds", type=int, default=rounds, help="interleaved rounds; medians are reported")
     made.add_argument("--out", type=Path, default=FOLDER, help="folder of the result files")
     return made
-
-
-def turns(
-    measures: Mapping[str, Callable[[], T]], rounds: int, *, warm_up: int = 0, shuffle: bool = False
-) -> dict[str, list[T]]:
-    """What each measure returns; in every round they take turns, so that what disturbs the machine disturbs all.
-
-    warm_up: rounds before the first one that counts. shuffle: a new random order each round.
-    """
-    order, draw = list(measures), random.Random(0)
-    found: dict[str, list[T]] = {name: [] for name in order}
-    for number in range(warm_up + rounds):
-        if shuffle:
-            draw.shuffle(order)
-        for name in order:
-            value = measures[name]()
-            if number >= warm_up:
-                found[name].append(value)
-    return found
-
-
-def medians(samples: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """The median of each."""
-    return {name: statistics.median(values) for name, values in samples.items()}
-
-
-def seconds(call: Callable[[], object]) -> float:
-    """Elapsed seconds of a call."""
-    began = time.perf_counter()
-    call()
-    return time.perf_counter() - began
 
 
 def axes(title: str, **options: Any) -> Any:

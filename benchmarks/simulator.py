@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import accel_sim
+from accel_testkit.bench import timing
 from benchmarks import results
 
 _TEXT = """\
@@ -72,7 +73,7 @@ _KINDS = {
 
 
 def _milliseconds(step: Callable[[], None]) -> float:
-    return 1000 * results.seconds(lambda: [step() for _ in range(_STEPS)]) / _STEPS
+    return 1000 * timing.seconds(lambda: [step() for _ in range(_STEPS)]) / _STEPS
 
 
 def worker(rounds: int) -> None:
@@ -83,7 +84,7 @@ def worker(rounds: int) -> None:
     for name, (kind, make) in _KINDS.items():
         steps = {device: make(kind, device) for device in ("cpu", _DEVICE)}
         runs = {device: partial(_milliseconds, step) for device, step in steps.items()}
-        found[name] = results.turns(runs, rounds, warm_up=3)
+        found[name] = timing.turns(runs, rounds, warm_up=3)
     sys.stdout.write(json.dumps(found) + "\n")
 
 

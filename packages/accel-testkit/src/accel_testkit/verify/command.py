@@ -157,7 +157,7 @@ def _rows(made: Report, kept: Report | None, wanted: list[str], folder: Path) ->
         if step.name in wanted and step.name not in former
     }
     devices = 0
-    with _progress(sum(left.values())) as show:
+    with progress(sum(left.values())) as show:
         for step in STEPS:
             row = former.get(step.name)
             if row is None and step.name not in wanted:
@@ -190,7 +190,7 @@ def _devices(machine: Row) -> int:
 
 
 @contextmanager
-def _progress(expected: int) -> Iterator[Any]:
+def progress(expected: int) -> Iterator[Any]:
     """Yield a function of a step's title, how far it is and the seconds left, which shows them.
 
     On a terminal a bar, elsewhere a line at the start of each step.

@@ -53,7 +53,7 @@ def main() -> int:
     """Write one row a fact; returns 0."""
     from accel_core.api import get_accelerator
 
-    rows = [_row("system", f"{platform.system()} {platform.release()} {platform.machine()}"), *_processor()]
+    rows = [_row("system", f"{platform.system()} {platform.release()} {platform.machine()}"), *_host()]
     accelerator: Any = get_accelerator()
     rows.append(_row("accelerator", f"{type(accelerator).__module__}.{type(accelerator).__name__}"))
     count = int(accelerator.device_count())
@@ -74,14 +74,19 @@ def _row(fact: str, value: str) -> dict[str, str]:
     return {"fact": fact, "value": value}
 
 
-def _processor() -> list[dict[str, str]]:
+def processor() -> str:
+    """Return the processor's name and how many CPUs this process may use."""
     model = platform.processor()
     with contextlib.suppress(OSError), open("/proc/cpuinfo", encoding="utf-8") as lines:
         model = next(
             (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), model
         )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    rows = [_row("processor", f"{model}, {cores} usable CPUs")]
+    return f"{model}, {cores} usable CPUs"
+
+
+def _host() -> list[dict[str, str]]:
+    rows = [_row("processor", processor())]
     with contextlib.suppress(ValueError, OSError, AttributeError):
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         rows.append(_row("host memory", f"{memory / 2**30:.1f} GiB"))

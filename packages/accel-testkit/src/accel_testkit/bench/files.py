@@ -1,19 +1,65 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What `benchmarks.aio` compares: our engines, DeepSpeed's op where it can be built, and the limit of the machine."""
+"""File I/O: our op and DeepSpeed's, and direct I/O as the limit of the machine."""
 
 from __future__ import annotations
 
 import mmap
 import os
 import queue
+import tempfile
 import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
+from accel_ops.op_builder import AsyncIOBuilder
+from accel_testkit.bench.stock import own_op
+from accel_testkit.bench.timing import medians, seconds, turns
+
 BLOCK, DEPTH, LIMIT_THREADS = 1 << 20, 32, 8
+_SIZE, _ROUNDS = 256 << 20, 5
+#: What is transferred: name, page-locked memory, is it a write.
+_CASES = (
+    ("file read, page-locked", True, False),
+    ("file written, page-locked", True, True),
+    ("file read, ordinary memory", False, False),
+    ("file written, ordinary memory", False, True),
+)
+
+
+def measure(build: bool, disk: Path) -> Iterator[tuple[str, str, dict[str, float]]]:
+    """Yield (what, size, seconds by contender).
+
+    build: compile DeepSpeed's own op where it is not. disk: a folder on the disk to measure.
+    """
+    theirs, _ = own_op("AsyncIOBuilder", build=build)
+    contenders: dict[str, Contender] = {"ours": Op(AsyncIOBuilder().load())}
+    if theirs is not None:
+        contenders["DeepSpeed"] = Op(theirs)
+    with tempfile.TemporaryDirectory(prefix="accel-bench-", dir=disk) as name:
+        folder = Path(name)
+        limit = Limit()
+        if limit.works(folder):
+            contenders["limit"] = limit
+        for what, locked, write in _CASES:
+            found = medians(turns(_calls(contenders, folder, locked, write), _ROUNDS, warm_up=1))
+            yield what, f"{_SIZE >> 20} MiB", found
+
+
+def _calls(
+    contenders: Mapping[str, Contender], folder: Path, locked: bool, write: bool
+) -> dict[str, Callable[[], float]]:
+    calls: dict[str, Callable[[], float]] = {}
+    for name, contender in contenders.items():
+        # Direct I/O needs aligned memory, which ordinary memory is not.
+        own = contender.locked(_SIZE) if locked or name == "limit" else torch.empty(_SIZE, dtype=torch.uint8)
+        contender.transfer(own.fill_(1), folder / name, True)
+        calls[name] = partial(seconds, partial(contender.transfer, own, folder / name, write))
+    return calls
 
 
 class Contender(Protocol):
@@ -75,6 +121,14 @@ class Limit:
         first = -whole.data_ptr() % (2 << 20)
         return whole[first : first + size]
 
+    def works(self, folder: Path) -> bool:
+        """Return whether the folder's file system takes direct I/O."""
+        try:
+            self.transfer(self.locked(BLOCK), folder / "direct", True)
+        except OSError:
+            return False
+        return True
+
     def transfer(self, tensor: torch.Tensor, path: Path, write: bool) -> None:
         """Blocks from one queue; the space of a new file is reserved first."""
         memory = memoryview(tensor.numpy().data)
@@ -107,13 +161,3 @@ def _work(descriptor: int, memory: memoryview, blocks: queue.SimpleQueue[int], w
         part = memory[offset : offset + BLOCK]
         moved = os.pwrite(descriptor, part, offset) if write else os.preadv(descriptor, [part], offset)
         assert moved == len(part)
-
-
-def upstream() -> tuple[Any, str]:
-    """DeepSpeed's own module, or None and the reason; compiles it when it is not in torch's cache of extensions."""
-    from deepspeed.ops.op_builder import cpu
-
-    try:
-        return cpu.AsyncIOBuilder().load(verbose=False), ""
-    except Exception as error:  # a missing header, compiler or library, each with an exception of its own
-        return None, f"DeepSpeed's op cannot be built here: {str(error).strip().splitlines()[-1]}"

@@ -1,0 +1,169 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""`accel bench`: measure the host's part of DeepSpeed on this machine, in about five minutes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from accel_core.errors import DOCUMENTATION
+from accel_core.isolated import run_module
+from accel_core.reports import one_line
+from accel_testkit.bench import table
+from accel_testkit.verify import report
+from accel_testkit.verify.command import progress
+from accel_testkit.verify.facts import distributions, processor
+from accel_testkit.verify.report import CRASHED, TIMED_OUT, InvalidReport, Privacy, Report, Row
+from accel_testkit.verify.steps import Step, from_answer
+
+#: Name of a part: its title and the seconds that it takes, without compiling DeepSpeed's op.
+PARTS = {
+    "optimizers": ("CPU Adam", 40),
+    "offload": ("ZeRO-Offload", 60),
+    "collectives": ("all_reduce between two ranks", 40),
+    "files": ("file I/O", 60),
+}
+#: Seconds without a new measurement after which a part is ended: long enough for a compiler.
+_LIMIT = 1800
+_INTERRUPTED = 130
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.description = (
+        "Measure CPU Adam, ZeRO-Offload, collectives and file I/O on this machine, beside stock DeepSpeed and the "
+        f"machine's limits: {DOCUMENTATION}/bench.md"
+    )
+    parser.add_argument("--part", action="append", choices=PARTS, help="only this part; may be repeated")
+    parser.add_argument(
+        "--compile", action="store_true", help="compile DeepSpeed's own ops, to compare with them (minutes)"
+    )
+    parser.add_argument(
+        "--disk", metavar="FOLDER", type=Path, default=Path(tempfile.gettempdir()),
+        help="a folder on the disk to measure, with 1 GiB free (default: that of temporary files)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--out", metavar="FOLDER", type=Path, default=Path("accel-bench"),
+        help="for bench.json, bench.md and bench.svg (default: ./accel-bench)",
+    )  # fmt: skip
+    parser.add_argument("--show", metavar="BENCH.json", type=Path, help="print the table of a file, and stop")
+    parser.add_argument(
+        "--compare", metavar=("OLD.json", "NEW.json"), nargs=2, type=Path,
+        help="print how two files differ, and stop",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure; returns 0, 1 if a part failed, 130 after Ctrl-C. Raises InvalidReport."""
+    if args.show:
+        _print(_read(args.show).rows)
+        return 0
+    if args.compare:
+        lines = [one_line(line) for line in report.differences(*map(_read, args.compare))]
+        sys.stdout.write("\n".join(lines or ["no difference"]) + "\n")
+        return int(bool(lines))
+    made = Report(
+        accelerator="cpu",
+        mode="bench",
+        simulated="",
+        made=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        versions={"python": platform.python_version(), **distributions()},
+    )
+    try:
+        return _bench(made, args)
+    except OSError as error:
+        raise InvalidReport(
+            what=f"the figures cannot be written to {args.out}",
+            found=f"{type(error).__name__}: {error}",
+            expected="a folder with room, in which this user may write",
+            do="choose another one: accel bench --out FOLDER",
+        ) from error
+
+
+def _read(path: Path) -> Report:
+    found = report.read(path)
+    rows = [measured for row in found.rows for measured in row.table]
+    if found.mode != "bench" or not all(map(table.is_row, rows)):
+        raise InvalidReport(
+            what=f"{path} cannot be shown",
+            found=f"mode {found.mode!r}" if found.mode != "bench" else "rows that are no measurements",
+            expected="a bench.json of `accel bench`",
+            do="run `accel bench` again; `accel verify --show` shows the reports of `accel verify`",
+        )
+    return found
+
+
+def _bench(made: Report, args: argparse.Namespace) -> int:
+    args.out.mkdir(parents=True, exist_ok=True)
+    privacy, status = Privacy(args.out, args.disk), 0
+    here = circumstances(made)
+    with tempfile.TemporaryDirectory(prefix="accel-bench-") as folder:
+        try:
+            for row in _rows(args.part or list(PARTS), args.disk, args.compile, Path(folder)):
+                made.rows.append(privacy.row(row))
+        except KeyboardInterrupt:
+            status = _INTERRUPTED
+    rows = [measured for row in made.rows for measured in row.table]
+    made.write(args.out / "bench.json")
+    (args.out / "bench.md").write_text(table.markdown("accel bench", rows, here), encoding="utf-8")
+    (args.out / "bench.svg").write_text(table.picture(rows), encoding="utf-8")
+    _print(made.rows)
+    sys.stdout.write(f"written: {args.out / 'bench.md'}, bench.json, bench.svg. Nothing was sent anywhere.\n")
+    return status or int(made.worst is not None)
+
+
+def _rows(parts: Sequence[str], disk: Path, build: bool, folder: Path) -> Iterator[Row]:
+    left = {name: PARTS[name][1] for name in parts}
+    with progress(sum(left.values())) as show:
+        for name in list(left):
+            title, expected = PARTS[name]
+            extra = ("--compile",) if build else ()
+            command = (*run_module("accel_testkit.bench"), name, str(disk.resolve()), *extra)
+            step = Step(name, title, lambda k, m, f, c=command: c, (expected, expected), from_answer)  # type: ignore[misc]
+            began = time.monotonic()
+            show(title, "", sum(left.values()))
+
+            def tick(
+                far: str, began: float = began, title: str = title, later: int = sum(left.values())
+            ) -> None:
+                show(title, far, max(later - (time.monotonic() - began), 0))
+
+            yield step.run("cpu", "quick", folder / name, _LIMIT, tick)
+            del left[name]
+
+
+def _print(rows: Sequence[Row]) -> None:
+    shown = Table(title="milliseconds, less is faster; x: how many times as fast ours is", box=None)
+    for name in table.HEAD:
+        shown.add_column(name, justify="left" if name in table.HEAD[:2] else "right")
+    for row in rows:
+        for measured in row.table:
+            shown.add_row(*map(one_line, table.cells(measured).values()))
+    console = Console(markup=False, highlight=False)
+    console.width = max(console.width, 110)
+    console.print(shown)
+    for row in rows:
+        for failure in row.failures:
+            reason = failure["reason"].strip().splitlines() or [""]
+            what = f"{row.title} {row.state}" if row.state in (CRASHED, TIMED_OUT) else row.title
+            sys.stdout.write(one_line(f"{what}: {reason[-1]}")[:300] + "\n")
+
+
+def circumstances(made: Report) -> dict[str, str]:
+    """Return what a reader needs to judge the figures."""
+    names = ("python", "torch", "deepspeed", "accel-core", "accel-cpu", "accel-ops")
+    machine = f"{processor()}, {platform.system()}"
+    versions = {name: made.versions.get(name, "not installed") for name in names}
+    load = f"{os.getloadavg()[0]:.1f} processes" if hasattr(os, "getloadavg") else "unknown"
+    return {"machine": machine, **versions, "date": made.made[:10], "load when it began": load}
