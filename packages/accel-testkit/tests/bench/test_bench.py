@@ -123,9 +123,9 @@ def test_parts_are_measured_and_written(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     found = measured(out)
     assert all(row["value"] > 0 for row in found.values())
-    whats = {what for what, _ in found}
-    assert "dist.all_reduce, 2 ranks" in whats
-    assert "file read, page-locked" in whats
+    kinds = {what for what, _ in found}
+    assert "dist.all_reduce, 2 ranks" in kinds
+    assert "file read, page-locked" in kinds
     assert found["dist.all_reduce, 2 ranks", "1 MiB"]["torch"] > 0
     assert [row.title for row in read(out / "bench.json").rows] == [
         PARTS[name][0] for name in ("files", "collectives")
