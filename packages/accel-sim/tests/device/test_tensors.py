@@ -36,6 +36,20 @@ def test_devices_do_not_mix(device: Device) -> None:
     raises(lambda: torch.ones(2)[here.long()], RuntimeError, "same device as the indexed tensor")
 
 
+def test_a_typed_tensor_class_constructs_as_that_of_the_host_does(device: Device) -> None:
+    made = getattr(getattr(torch, device.type), "FloatTensor", None)
+    if made is None:  # MPS and XPU have no such classes
+        return
+    here = torch.ones(2, device=device.type)
+    for arguments in ((), (2, 3), (torch.Size([4]),), ([1, 2],), (((1, 2), (3, 4)),)):
+        tensor = made(*arguments)
+        assert tensor.shape == torch.FloatTensor(*arguments).shape
+        assert (tensor.device, tensor.dtype) == (here.device, torch.float32)
+    same(made([1, 2]), [1.0, 2.0])
+    assert made(here).data_ptr() == here.data_ptr()
+    raises(lambda: made(torch.ones(2)), TypeError, f"device={device.type}")
+
+
 def test_second_device(device: Device) -> None:
     if device.count < 2:
         return

@@ -47,10 +47,8 @@ class _TensorType(type):
         return cls.__qualname__
 
     def __call__(cls, *arguments: Any) -> torch.Tensor:
-        sizes = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], torch.Size) else arguments
-        if all(isinstance(size, int) for size in sizes):
-            return torch.empty(tuple(sizes), dtype=cls.dtype, device=cls.kind)
-        return torch.tensor(arguments[0], dtype=cls.dtype, device=cls.kind)
+        made: torch.Tensor = torch.empty(0, dtype=cls.dtype, device=cls.kind).new(*arguments)
+        return made
 
     def __instancecheck__(cls, value: object) -> bool:
         return isinstance(value, torch.Tensor) and value.dtype == cls.dtype and value.device.type == cls.kind
