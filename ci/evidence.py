@@ -88,9 +88,9 @@ class Cell:
 def page(root: Path, results: Sequence[Results]) -> str:
     """The page: the meaning of the words, the matrix, and a row for each of its cells."""
     keys = [result.key for result in results]
-    cells = list(_cells(root, results))
-    features = list(dict.fromkeys(cell.feature for cell in cells))
-    found = {(cell.feature, cell.key): cell for cell in cells}
+    shown = cells(root, results)
+    features = list(dict.fromkeys(cell.feature for cell in shown))
+    found = {(cell.feature, cell.key): cell for cell in shown}
     lines = [_INTRODUCTION + "\n".join(f"| {word} | {meaning} |" for word, meaning in WORDS.items()), ""]
     lines += [*_row("feature", *keys), "|" + " --- |" * (len(keys) + 1)]
     for feature in features:
@@ -100,7 +100,7 @@ def page(root: Path, results: Sequence[Results]) -> str:
         "feature", "accelerator", "evidence", "what was shown, or why not", "recorded", "with", "command"
     )
     lines += ["|" + " --- |" * 7]
-    for cell in cells:
+    for cell in shown:
         lines += _row(*vars(cell).values())
     return "\n".join(lines) + "\n"
 
@@ -109,7 +109,8 @@ def _row(*cells: str) -> list[str]:
     return [f"| {' | '.join(cells)} |"]
 
 
-def _cells(root: Path, results: Sequence[Results]) -> Iterator[Cell]:
+def cells(root: Path, results: Sequence[Results]) -> list[Cell]:
+    """Each feature on each accelerator."""
     by_feature: dict[str, dict[str, Cell]] = {}
     for cell in (
         *(cell for result in results for cell in _of_result(result)),
@@ -118,9 +119,11 @@ def _cells(root: Path, results: Sequence[Results]) -> Iterator[Cell]:
         *_of_reports(root),
     ):
         by_feature.setdefault(cell.feature, {})[cell.key] = cell
-    for feature, row in by_feature.items():
-        for result in results:
-            yield row.get(result.key, Cell(feature, result.key, NOT_RUN))
+    return [
+        row.get(result.key, Cell(feature, result.key, NOT_RUN))
+        for feature, row in by_feature.items()
+        for result in results
+    ]
 
 
 def _of_result(result: Results) -> Iterator[Cell]:

@@ -24,7 +24,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from ci import evidence, workspace
+from ci import evidence, limits, workspace
 from ci.problem import Problem, report
 from ci.workspace import Package
 
@@ -220,6 +220,11 @@ def written(root: Path) -> Iterator[tuple[Path, str]]:
     yield root / CONFORMANCE, conformance(checklist(root), kept)
     yield root / evidence.PAGE, evidence.page(root, kept)
     yield root / IMPLEMENTATIONS, implementations(list(packages), workspace.read_toml(root / UPSTREAM_OPS))
+    cells = evidence.cells(root, kept)
+    for result in kept:
+        hardware = root / limits.FOLDER / f"{result.key}.md"
+        if hardware.is_file():
+            yield hardware, limits.in_page(hardware.read_text(encoding="utf-8"), result, cells)
     readme = root / "README.md"
     yield readme, in_readme(readme.read_text(encoding="utf-8"), packages.values(), kept)
 

@@ -228,7 +228,7 @@ def test_every_test_that_the_security_page_names_exists() -> None:
 
 
 #: What each hardware page has, whatever else it has.
-TEMPLATE = {"What it needs", "Install", "Verify", "Run", "Variables", "Ops", "What was run"}
+TEMPLATE = {"What it needs", "Install", "Verify", "Run", "Variables", "Ops", "Known limits", "What was run"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""An unchanged program of Hugging Face's accelerate trains on the accelerator with the losses of plain PyTorch."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NEEDED = ("accelerate", "deepspeed", "accel_sim")
+if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+    pytest.skip(f"not run: {', '.join(missing)} not installed", allow_module_level=True)
+
+import accel_sim  # noqa: E402
+
+pytestmark = [pytest.mark.more, pytest.mark.upstream]
+
+PROGRAM = Path(__file__).with_name("with_accelerate.py")
+#: Ranks of each device: torch has no collectives for mps, and accelerate counts one CPU process (docs/huggingface.md).
+RANKS = {"cpu": 1, "npu": 2, "hpu": 2, "xpu": 2, "mlu": 2, "sdaa": 2, "cuda": 2, "mps": 1}
+QUICK = {"cpu", "npu"}
+
+
+def losses(key: str, ranks: int, stage: int) -> dict[str, Any]:
+    """What the program prints on an accelerator; stage -1 is plain PyTorch."""
+    dropped = ("ACCEL_", "DS_", "RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "PYTEST_")
+    base = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    base["OMP_NUM_THREADS"] = "1"
+    environment = base if key == "cpu" else accel_sim.environment(key, base=base)
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
+    )
+    done = subprocess.run(
+        [sys.executable, *launcher, str(PROGRAM), "--stage", str(stage)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"losses"')]
+    assert len(lines) == 1, done.stdout[-1500:] + done.stderr[-3000:]
+    answer: dict[str, Any] = json.loads(lines[0])
+    return answer
+
+
+@pytest.fixture(scope="module")
+def plain() -> list[float]:
+    found: list[float] = losses("cpu", ranks=1, stage=-1)["losses"]
+    assert found[-1] < found[0]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("key", "stage"),
+    [
+        pytest.param(key, stage, marks=[] if key in QUICK and stage == 2 else [pytest.mark.slow])
+        for key in RANKS
+        for stage in (2, 3)
+    ],
+)
+def test_accelerate_trains_as_plain_pytorch_does(key: str, stage: int, plain: list[float]) -> None:
+    answer = losses(key, RANKS[key], stage)
+    assert answer.pop("losses") == pytest.approx(plain, rel=1e-5)
+    assert answer == {"device": key, "engine": "DeepSpeedEngine", "ranks": RANKS[key], "stage": stage}
