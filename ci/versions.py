@@ -1,0 +1,124 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of the page of versions: what is supported, what the packages require, and which accel-core takes which.
+
+python -m ci.versions    renew them in docs/versions.md
+
+Why: requirements, interface numbers and ranges are in thirteen places, and a page that repeats them goes stale.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
+from accel_core.upstream.contract import SUPPORTED, TRIED, TRIED_TORCH
+from accel_core.vendor import INTERFACE_VERSION, core_requirement, release
+from ci import workspace
+from ci.workspace import CORE, Package
+
+PAGE = Path("docs/versions.md")
+_TABLE = re.compile(r"(?<=<!-- versions: )(?P<name>(?!end)\w+) -->\n.*?(?=<!-- versions: end -->)", re.DOTALL)
+
+
+def page(root: Path) -> str:
+    """The page with its tables renewed."""
+    packages = workspace.load(root)
+    tables = {
+        "supported": (["", "accepted", "tried", "in CI"], _supported(root, packages)),
+        "packages": (
+            ["package", "version", "requires", "interface", "vendor's runtime"],
+            [_package(root, package) for package in packages.values()],
+        ),
+        "interfaces": (
+            ["a package of interface", "works with accel-core", "and requires"],
+            [_interface(number) for number in (INTERFACE_VERSION, INTERFACE_VERSION + 1)],
+        ),
+    }
+
+    def table(found: re.Match[str]) -> str:
+        head, rows = tables[found["name"]]
+        lines = [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+        return "\n".join([f"{found['name']} -->", "", *lines, "", ""])
+
+    return _TABLE.sub(table, (root / PAGE).read_text(encoding="utf-8"))
+
+
+def _supported(root: Path, packages: Mapping[str, Package]) -> list[list[str]]:
+    classifiers = packages[CORE].project["classifiers"]
+    stated = [text.rpartition(" ")[2] for text in classifiers if re.search(r":: 3\.\d+$", text)]
+    workflow = (root / ".github/workflows/test.yml").read_text(encoding="utf-8")
+    run = sorted(set(re.findall(r'\bpython: \[?"(3\.\d+)"', workflow)))
+    torch = {_required(package, "torch") for package in packages.values()} - {""}
+    series = sorted(
+        set(re.findall(r"deepspeed==(0\.\d+)\.\*", (root / "tox.ini").read_text(encoding="utf-8")))
+    )
+    python = packages[CORE].project["requires-python"]
+    return [
+        ["Python", python, ", ".join(stated), ", ".join(run)],
+        ["torch", ", ".join(sorted(torch)), _range(TRIED_TORCH), _constraints(root)["torch"]],
+        ["DeepSpeed", _range(SUPPORTED), _range(TRIED), f"the newest of {' and '.join(series)}"],
+    ]
+
+
+def _constraints(root: Path) -> dict[str, str]:
+    lines = (root / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    found = [Requirement(line) for line in lines if line and not line.startswith(("#", "-"))]
+    return {each.name: str(each.specifier).removeprefix("==") for each in found}
+
+
+def _required(package: Package, name: str) -> str:
+    return next((_range(each.specifier) for each in package.requires if each.name == name), "")
+
+
+def _range(found: SpecifierSet) -> str:
+    """A range with its lower bound first."""
+    return ",".join(str(each) for each in sorted(found, key=lambda each: each.operator, reverse=True))
+
+
+def _package(root: Path, package: Package) -> list[str]:
+    own = [
+        f"{each.name} {_range(each.specifier)}" for each in package.requires if each.name.startswith("accel-")
+    ]
+    sources = [path.read_text(encoding="utf-8") for path in sorted((root / package.source).rglob("*.py"))]
+    records = {
+        found for text in sources for found in re.findall(r"^    interface=(\d+),$", text, re.MULTILINE)
+    }
+    torch = _required(package, "torch")
+    return [
+        f"[{package.name}](../{package.folder}/README.md)",
+        str(package.version),
+        ", ".join([*own, *([f"torch {torch}"] if torch else [])]),
+        ", ".join(sorted(records)) if package.vendors else "",
+        _runtime(sources) if package.vendors else "",
+    ]
+
+
+def _runtime(sources: Iterable[str]) -> str:
+    """The range of releases that a probe accepts, with the name that its constant has."""
+    found = {
+        (name.lower() if name != "RELEASES" else "habana-torch-plugin", wanted)
+        for text in sources
+        for name, wanted in re.findall(r'^([A-Z_]+) = "(>=[\d.,<]+)"$', text, re.MULTILINE)
+    }
+    return ", ".join(f"{name} {wanted}" for name, wanted in sorted(found))
+
+
+def _interface(number: int) -> list[str]:
+    coming = " (to come)" if number > INTERFACE_VERSION else ""
+    return [
+        f"{number}{coming}",
+        f"{release(number)}.*, {release(number + 1)}.*",
+        f"`{core_requirement(number)}`",
+    ]
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(Path.cwd()), encoding="utf-8")
+    print(PAGE)
+    sys.exit(0)
