@@ -4,7 +4,7 @@
 
 python -m ci.feature_matrix record suite.json engine.json    keep what runs with --results showed, and write the pages
 python -m ci.feature_matrix compare suite.json engine.json   does a run show what is kept? exits with 1 if not
-python -m ci.feature_matrix write                            write both pages and the README's table
+python -m ci.feature_matrix write                            write the pages, and the tables in the hardware pages
 
 Why: pytest reports one run; these pages keep the runs of eight devices, and compare a new run with what was kept.
 """
@@ -35,7 +35,8 @@ SUITE = "packages/accel-testkit/src/accel_testkit/suite"
 UPSTREAM_OPS = Path("ci/upstream_ops.toml")
 SCHEMA = 1
 PASSED, FAILED = "passed", "failed"
-#: The generated part of the README stands between these lines.
+#: The page with the table of packages, whose generated part is between these lines.
+PACKAGES = Path("docs/vendors/README.md")
 BEGIN, END = "<!-- conformance: generated -->", "<!-- conformance: end -->"
 #: Traits that are the machine's, not the package's.
 _OF_THE_MACHINE = {"bf16", "fp16"}
@@ -225,8 +226,8 @@ def written(root: Path) -> Iterator[tuple[Path, str]]:
         hardware = root / limits.FOLDER / f"{result.key}.md"
         if hardware.is_file():
             yield hardware, limits.in_page(hardware.read_text(encoding="utf-8"), result, cells)
-    readme = root / "README.md"
-    yield readme, in_readme(readme.read_text(encoding="utf-8"), packages.values(), kept)
+    hardware = root / PACKAGES
+    yield hardware, in_page(hardware.read_text(encoding="utf-8"), packages.values(), kept)
 
 
 def checklist(root: Path) -> dict[str, dict[str, str]]:
@@ -267,8 +268,8 @@ def conformance(checks: Mapping[str, Mapping[str, str]], results: Sequence[Resul
     return "\n".join(parts).rstrip("\n") + "\n"
 
 
-def in_readme(text: str, packages: Iterable[Package], results: Sequence[Results]) -> str:
-    """The README with its table of packages renewed; raises ValueError where it has no place for it."""
+def in_page(text: str, packages: Iterable[Package], results: Sequence[Results]) -> str:
+    """The page with its table of packages renewed; raises ValueError where it has no place for it."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -279,7 +280,7 @@ def in_readme(text: str, packages: Iterable[Package], results: Sequence[Results]
         shown = [cell for key in package.vendors if key in kept for cell in _counts(kept[key])]
         default = ["", _NOT_RUN, _NOT_RUN] if package.vendors else ["", "", ""]
         about = package.project.get("description", "")
-        rows.append([f"[{package.name}]({package.folder}/README.md)", about, *(shown or default)])
+        rows.append([f"[{package.name}](../../{package.folder}/README.md)", about, *(shown or default)])
     head = ["package", "what", "device", "conformance checks", "configurations of DeepSpeed's engine"]
     table = "\n".join(["", "", *_table(head, rows), "", ""])
     return f"{before}{begin}{table}{end}{after}"

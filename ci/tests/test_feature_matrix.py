@@ -34,7 +34,7 @@ def test_replays(x):
 
 @pytest.fixture
 def root(repository: Repository) -> Path:
-    """A checkout with a suite of two checks, and a README with a place for the table."""
+    """A checkout with a suite of two checks, and a page with a place for the table."""
     repository.write("packages/accel-testkit/src/accel_testkit/suite/test_math.py", HEADER + CHECKS)
     repository.package("accel-toy", vendor="toy")
     settings = repository.root / "packages/accel-toy/pyproject.toml"
@@ -45,7 +45,9 @@ def root(repository: Repository) -> Path:
     repository.write("ci/evidence.toml", "shown = []\n")
     release = 'release = "0.19.8"\n[builders]\n[faults]\n[earlier]\n'
     repository.write("ci/upstream_ops.toml", release)
-    repository.write("README.md", f"# accel\n\n{feature_matrix.BEGIN}\nold\n{feature_matrix.END}\n\nmore\n")
+    repository.write(
+        "docs/vendors/README.md", f"# accel\n\n{feature_matrix.BEGIN}\nold\n{feature_matrix.END}\n\nmore\n"
+    )
     return repository.root
 
 
@@ -131,16 +133,14 @@ def test_a_run_of_the_engine_leaves_the_suite_s_results(root: Path) -> None:
     assert cells(root, "fp32 stage 0") == ["passed"]
 
 
-def test_the_readme_has_the_summary_and_keeps_its_text(root: Path) -> None:
+def test_the_page_of_packages_has_the_summary_and_keeps_its_text(root: Path) -> None:
     assert run(root, "record", row("math.adds_up"), row("math.replays", "skipped", "graphs")) == 0
-    text = (root / "README.md").read_text()
+    text = (root / feature_matrix.PACKAGES).read_text()
     lines = text.splitlines()
-    assert (
-        "| [accel-toy](packages/accel-toy/README.md) | A toy | simulated | 1 passed, 1 declared missing | not run |"
-        in lines
-    )
-    assert "| [accel-cpu](packages/accel-cpu/README.md) |  |  | not run | not run |" in lines
-    assert "| [accel-alone](packages/accel-alone/README.md) |  |  |  |  |" in lines
+    toy = "[accel-toy](../../packages/accel-toy/README.md)"
+    assert f"| {toy} | A toy | simulated | 1 passed, 1 declared missing | not run |" in lines
+    assert "| [accel-cpu](../../packages/accel-cpu/README.md) |  |  | not run | not run |" in lines
+    assert "| [accel-alone](../../packages/accel-alone/README.md) |  |  |  |  |" in lines
     assert text.startswith("# accel\n")
     assert text.endswith(f"{feature_matrix.END}\n\nmore\n")
     assert "old" not in text

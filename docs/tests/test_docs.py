@@ -243,3 +243,46 @@ def test_a_hardware_page_has_what_the_others_have(page: Path) -> None:
     assert f"./packages/accel-{page.stem}" in install
     assert "accel doctor" in install
     assert f"DS_ACCELERATOR={page.stem}" in text or f"`{page.stem}`" in text
+
+
+FIGURES = re.findall(
+    r"^\| \[.+\]\(docs/results/(\w+)\.md(?:#[\w-]+)?\)[^|]*\| (.+) \|$",
+    (ROOT / "README.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize(("page", "cells"), FIGURES, ids=[page for page, _ in FIGURES])
+def test_a_figure_of_the_readme_is_that_of_its_page(page: str, cells: str) -> None:
+    text = (ROOT / f"docs/results/{page}.md").read_text(encoding="utf-8")
+    measured = [float(number.replace(",", "")) for number in re.findall(r"(?<![\w.])[\d,]*\d\.\d+", text)]
+    for shown in re.findall(r"\d+\.\d+", cells):
+        digits = len(shown.partition(".")[2])
+        assert float(shown) in {round(number, digits) for number in measured}, shown
+    for count, of in re.findall(r"(\d+) of (\d+)", cells):
+        assert (int(count), int(of)) == COUNTED[page](text)
+
+
+def same_bits(_: str) -> tuple[int, int]:
+    """Configurations that have stock DeepSpeed's bits on every accelerator, and all of them."""
+    kept = [
+        json.loads(file.read_text("utf-8")) for file in (ROOT / "docs/results/conformance").glob("*.json")
+    ]
+    names = set.union(*(set(result["engine"]) for result in kept))
+    # What an accelerator declares missing was not compared there.
+    equal = {
+        name
+        for name in names
+        if {r["engine"][name]["identical"] for r in kept if r["engine"][name]["outcome"] == "passed"}
+        == {True}
+    }
+    return len(equal), len(names)
+
+
+def right(text: str) -> tuple[int, int]:
+    """Situations in which the doctor is right, and all of them."""
+    answers = re.findall(r"\| (yes|no)[^|]*\|$", text, re.MULTILINE)
+    return answers.count("yes"), len(answers)
+
+
+COUNTED = {"conformance": same_bits, "situations": right}
