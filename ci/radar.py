@@ -5,7 +5,7 @@
 python -m ci.radar CHECKOUT                  the newest commit beside the one ahead of it
 python -m ci.radar CHECKOUT A..B C FOLDER    each commit of a range, a commit, an installed DeepSpeed
 python -m ci.radar CHECKOUT A..B --static    read sources only: a fifth of a second for each commit
-python -m ci.radar CHECKOUT A..B --bisect    also find the commit of what only one end passes
+python -m ci.radar CHECKOUT A..B --bisect    also find the commit of what only one end passes, for every check
 python -m ci.radar CHECKOUT A..B --record    also write docs/results/radar.md
 
 The sources of every commit are read (ci.radar_facts). A commit that concerns us is imported with our packages, and both
@@ -35,6 +35,7 @@ from ci.problem import Problem, report
 from ci.radar_facts import ABSTRACT, CALL, Facts, git
 
 KNOWN = Path("ci/radar.toml")
+TESTS = Path("tests/deepspeed/subsets.toml")
 PAGE = Path("docs/results/radar.md")
 #: All but `served` are work for us.
 LEVELS = {
@@ -244,6 +245,10 @@ class Radar:
         self, order: Sequence[str], check: str, device: str, bisect: bool
     ) -> Iterator[tuple[str, Finding]]:
         """Yield (commit, or both ends; finding) for what only one end passes."""
+        if check == "tests":
+            if device not in workspace.read_toml(TESTS)["accelerator"]["on"]:
+                return
+            order = [name for name in order if "/" not in name]  # A released wheel has none.
         old, new = (self.fails(check, device, name) for name in (order[0], order[-1]))
 
         def as_at_the_end(item: str, name: str) -> bool:
@@ -329,8 +334,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for where, each in radar.differences(order[place : following + 1], "bridge", "cpu", bisect=True):
                 found[where].append(each)
         for check in options.check or radar_checks.CHECKS:
-            for device in ("cpu",) if check in radar_checks.ONCE else options.accel or DEVICES:
-                for where, each in radar.differences(order, check, device, options.bisect):
+            once = check in radar_checks.ONCE
+            for device in ("cpu",) if once else options.accel or DEVICES:
+                for where, each in radar.differences(order, check, device, options.bisect or once):
                     found.setdefault(where, []).append(each)
     done = [(target, found.pop(target.name)) for target in chain]
     done += [(Target(where, "between both ends", ""), rest) for where, rest in found.items()]
@@ -347,7 +353,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "",
             "Failures of each check, nothing where it was not tried:",
             "",
-            *radar_checks.table(options.work, {Path(name).name for name in (chain[0].former, *found)}),
+            *radar_checks.table(
+                options.work,
+                {Path(end).name for name in (chain[0].former, *found) for end in name.split("..")},
+            ),
         ]
         text = page(dict(done), workspace.read_toml(KNOWN)["known"], figures, *tried)
         PAGE.write_text(text, encoding="utf-8")

@@ -178,6 +178,19 @@ def test_an_import_that_fails_is_named_with_its_commit(
     assert "No module named 'nowhere'" in found.says
 
 
+def test_unit_tests_are_run_at_commits_because_a_release_has_none(
+    upstream: Upstream, watcher: Radar, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tried: list[str] = []
+    monkeypatch.setitem(radar_checks.CHECKS, "tests", lambda _, folder, __: tried.append(folder.name) or {})
+    last = upstream.commit({"README.md": "more\n"})
+    order = [upstream.first, last, str(tmp_path / "0.19.8")]
+    assert list(watcher.differences(order, "tests", "npu", bisect=False)) == []
+    assert tried == [upstream.first, last]
+    assert list(watcher.differences(order, "tests", "mps", bisect=False)) == [], "its runner knows no mps"
+    assert tried == [upstream.first, last]
+
+
 def test_the_bridge_is_tried_in_a_child_with_the_commits_own_deepspeed(
     upstream: Upstream, tmp_path: Path
 ) -> None:
