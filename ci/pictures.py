@@ -19,11 +19,45 @@ import sys
 from pathlib import Path
 
 FOLDER = Path("docs/pictures")
-#: File -> what is typed in it.
-COMMANDS = {"doctor.svg": "accel sim npu -- accel doctor"}
+_TRAIN = "examples/train_lm.py --steps 60"
+#: File -> what is typed in it, and what the picture has to show; without that it is the end of the command.
+COMMANDS = {
+    "doctor.svg": ("accel sim npu -- accel doctor", None),
+    "launch.svg": (
+        f"accel launch --num_accelerators 2 --bind_cores_to_rank {_TRAIN}",
+        r"running +[1-9]\d* % .*step [23]\d",
+    ),
+    "train.svg": (f"python {_TRAIN}", r"training .*step [34]\d"),
+}
 WIDTH = 96
-#: A line that shows progress, and that the command takes away again.
-_PROGRESS = re.compile("^[^\n]*[\u2801-\u28ff][^\n]*\n", re.MULTILINE)
+#: A picture of a moment has the last lines alone.
+_LAST = 14
+#: What moves a terminal's cursor, and what rich writes to hide it.
+_CONTROL = re.compile(r"(\r?\n|\r|\x1b\[\d*[AK]|\x1b\[\?25[lh])")
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+
+
+def screen(text: str, shows: str | None = None) -> str:
+    """Return what a terminal has after this text, or when it first shows a line with the pattern."""
+    lines, row, fresh = [""], 0, False
+    for part in _CONTROL.split(text):
+        if part.startswith("\x1b") and _CONTROL.fullmatch(part):
+            if shows and any(re.search(shows, _COLOUR.sub("", line)) for line in lines):
+                break
+            if part.endswith("A"):
+                row = max(row - int(part[2:-1] or 1), 0)
+            elif part.endswith("K"):
+                lines[row] = ""
+        elif part.endswith("\n"):
+            row, fresh = row + 1, False
+            lines += [""] * (row == len(lines))
+        elif part == "\r":
+            fresh = True
+        elif part:
+            lines[row], fresh = part if fresh else lines[row] + part, False
+    if shows:
+        lines = ["…", *lines[-_LAST:]]
+    return "\n".join(lines)
 
 
 def on_a_terminal(command: str) -> str:
@@ -46,7 +80,7 @@ def on_a_terminal(command: str) -> str:
             read += part
     os.close(ours)
     print(command, "->", process.returncode)
-    return _PROGRESS.sub("", read.decode(errors="replace").replace("\r\n", "\n"))
+    return read.decode(errors="replace")
 
 
 def picture(command: str, text: str) -> str:
@@ -55,8 +89,10 @@ def picture(command: str, text: str) -> str:
     from rich.text import Text
 
     console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
-    prefix = str(Path(sys.executable).parent.parent.resolve())
-    console.print(Text.from_ansi(f"$ {command}\n{text.rstrip()}".replace(prefix, ".venv")))
+    text = text.replace(str(Path(sys.executable).parent.parent.resolve()), ".venv").replace(
+        f"{Path.cwd()}/", ""
+    )
+    console.print(Text.from_ansi(f"$ {command}\n{text.rstrip()}"))
     drawn = console.export_svg(title="", unique_id="terminal")
     drawn = re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.DOTALL)
     label = f'role="img" aria-label="{command}"'
@@ -68,8 +104,9 @@ def picture(command: str, text: str) -> str:
 def main() -> int:
     """Write every picture."""
     FOLDER.mkdir(exist_ok=True)
-    for name, command in COMMANDS.items():
-        (FOLDER / name).write_text(picture(command, on_a_terminal(command)), encoding="utf-8")
+    for name, (command, shows) in COMMANDS.items():
+        text = screen(on_a_terminal(command), shows)
+        (FOLDER / name).write_text(picture(command, text), encoding="utf-8")
     return 0
 
 
