@@ -20,7 +20,7 @@ def circumstances() -> dict[str, str]:
     return {
         "library": origin,
         "its compiler": _compiler(Path(loaded.functions._name)),
-        "instructions": f"x86-64-v{level}" if level else "the baseline's",
+        "instructions": {0: "the baseline's", 5: "SVE"}.get(level, f"x86-64-v{level}"),
     }
 
 

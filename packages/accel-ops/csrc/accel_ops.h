@@ -130,7 +130,7 @@ ACCEL_API void* accel_python_function(const accel_python* python, int32_t index,
 // STREAM's triad a = b + s * c, for benchmarks with the same compiler and threads.
 ACCEL_API void accel_triad(float* a, const float* b, const float* c, float s, int64_t n, int32_t threads);
 
-// Instruction sets: 1, 3 and 4 are the x86-64 levels, 0 is any other architecture. accel_set_level returns
+// Instruction sets: 1, 3 and 4 are the x86-64 levels, 5 is Arm's SVE, 0 any other architecture. accel_set_level returns
 // ACCEL_BAD_LEVEL for a level that this machine lacks.
 ACCEL_API int32_t accel_level(void);
 ACCEL_API int32_t accel_best_level(void);

@@ -8,28 +8,40 @@
 
 #include "accel_ops.h"
 
+#if ACCEL_SVE
+#include <sys/auxv.h>
+#endif
+
 namespace accel_ops {
 namespace {
+
+#if defined(__x86_64__)
+constexpr int32_t kBase = 1;
+#else
+constexpr int32_t kBase = 0;
+#endif
 
 int32_t detect() {
 #if ACCEL_X86_LEVELS
   __builtin_cpu_init();
   if (__builtin_cpu_supports("x86-64-v4")) return 4;
   if (__builtin_cpu_supports("x86-64-v3")) return 3;
-  return 1;
-#elif defined(__x86_64__)
-  return 1;
-#else
-  return 0;
+#elif ACCEL_SVE
+  constexpr unsigned long kHasSve = 1ul << 22;  // HWCAP_SVE, which older kernel headers lack
+  if (getauxval(AT_HWCAP) & kHasSve) return 5;
 #endif
+  return kBase;
 }
 
+// Null for a number that this library has no kernels for.
 const Level* find(int32_t number) {
 #if ACCEL_X86_LEVELS
   if (number == 4) return &v4::kLevel;
   if (number == 3) return &v3::kLevel;
+#elif ACCEL_SVE
+  if (number == 5) return &sve::kLevel;
 #endif
-  return &base::kLevel;
+  return number == kBase ? &base::kLevel : nullptr;
 }
 
 const int32_t g_best = detect();
@@ -54,9 +66,9 @@ int32_t accel_level() {
 
 int accel_set_level(int32_t number) {
   using namespace accel_ops;
-  const int32_t lowest = g_best == 0 ? 0 : 1;
-  if (number < lowest || number > g_best || number == 2) return ACCEL_BAD_LEVEL;
+  const Level* const found = find(number);
+  if (!found || number > g_best) return ACCEL_BAD_LEVEL;
   g_number = number;
-  g_level = find(number);
+  g_level = found;
   return ACCEL_OK;
 }

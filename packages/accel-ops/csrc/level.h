@@ -1,6 +1,6 @@
 // SPDX-FileCopyrightText: accel contributors
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of one instruction set ("level", as in x86-64-v3), and the selected one.
+// The kernels of one instruction set ("level", as in x86-64-v3 or SVE), and the selected one.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,12 @@
 #define ACCEL_X86_LEVELS 1
 #else
 #define ACCEL_X86_LEVELS 0
+#endif
+
+#if defined(__aarch64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 10
+#define ACCEL_SVE 1
+#else
+#define ACCEL_SVE 0
 #endif
 
 namespace accel_ops {
@@ -41,6 +47,9 @@ namespace v3 {
 extern const Level kLevel;
 }
 namespace v4 {
+extern const Level kLevel;
+}
+namespace sve {
 extern const Level kLevel;
 }
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -84,9 +85,41 @@ def test_a_program_compiled_with_another_version_of_the_header_stops(tmp_path: P
     assert subprocess.run([program, "abi"], capture_output=True, check=False).returncode == 4
 
 
-def test_aarch64_gives_the_same_bits_and_has_the_same_interface(tmp_path: Path) -> None:
-    emulator = find_program("qemu-aarch64", "qemu-user")
-    program = build(tmp_path, "aarch64-linux-gnu-", "-static")
+@pytest.fixture(scope="module")
+def arm_driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("arm"), "aarch64-linux-gnu-", "-static")
+
+
+@pytest.mark.parametrize(
+    ("cpu", "levels"),
+    [
+        ("cortex-a72", {"0": True, "5": False}),
+        *(
+            (f"max,sve-default-vector-length={bits // 8}", {"0": True, "5": True, "4": False})
+            for bits in (128, 256, 512)
+        ),
+    ],
+    ids=["NEON", "SVE of 128 bits", "SVE of 256 bits", "SVE of 512 bits"],
+)
+def test_aarch64_gives_the_same_bits_and_has_the_same_interface(
+    arm_driver: Path, cpu: str, levels: dict[str, bool]
+) -> None:
+    run = [find_program("qemu-aarch64", "qemu-user"), "-cpu", cpu, str(arm_driver)]
     for arguments, output in (([], VECTORS), (["abi"], abi.expected())):
-        ended = subprocess.run([emulator, program, *arguments], capture_output=True, text=True, check=False)
+        ended = subprocess.run([*run, *arguments], capture_output=True, text=True, check=False)
         assert (ended.returncode, ended.stdout) == (0, output)
+    for level, is_there in levels.items():
+        ended = subprocess.run([*run, level], capture_output=True, text=True, check=False)
+        assert (ended.returncode, ended.stdout) == ((0, VECTORS) if is_there else (2, ""))
+
+
+def test_the_loops_for_sve_are_made_of_its_vectors(arm_driver: Path) -> None:
+    listing = subprocess.run(
+        [find_program("aarch64-linux-gnu-objdump", "binutils-aarch64-linux-gnu"), "-d", "-C", arm_driver],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    functions = re.split(r"\n\n", listing)
+    steps = [text for text in functions if "accel_ops::sve::" in text.partition("\n")[0]]
+    vectors = [len(re.findall(r"\bz\d+\.[sd]\b", text)) for text in steps]
+    assert len(steps) >= 15
+    assert all(vectors)
