@@ -79,7 +79,7 @@ def _counted(name: str, folder: Path) -> tuple[dict[str, Any], list[str]]:
         covered = {n for row in result.rows for n in range(row.line, row.end_line + 1)}
         grep += len(printed)
         unseen += sum(not printed & set(range(row.line, row.end_line + 1)) for row in result.rows)
-        for number, reason in _reasons(text, printed - covered, result):
+        for number, reason in reasons_of(text, printed - covered, result):
             reasons[reason] += 1
             if reason == "other":
                 other.append(f"{result.path.relative_to(folder)}:{number}: {lines[number - 1].strip()[:100]}")
@@ -106,7 +106,7 @@ def _cpu() -> float:
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
-def _reasons(text: str, numbers: set[int], result: FileResult) -> list[tuple[int, str]]:
+def reasons_of(text: str, numbers: set[int], result: FileResult) -> list[tuple[int, str]]:
     """Say for each line why it has no finding."""
     if not numbers:
         return []
@@ -141,7 +141,7 @@ def _reason(number: int, line: str, code: str, plain: bool, imported: bool, text
         return "an import that is covered or stays"
     if re.search(r"(numba|cupy|jax|paddle|mxnet|mx|tf|dgl|tensorflow)\b", code):
         return "of another library"
-    if re.search(r"\.cuda\b|is_cuda|\bcuda\b|nccl", code):
+    if re.search(r"cuda|nccl", code, re.IGNORECASE):
         return "a name of the program's own" if "torch.cuda" not in code else "other"
     if plain or not found:
         return "in a comment or docstring"

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,6 +47,15 @@ CASES: dict[str, tuple[str, str | None]] = {
     ),
     "index in an attribute": ("self.device = torch.cuda.current_device()\nnames[self.device]", None),
     "given to an unknown function": ("place(torch.cuda.current_device())", None),
+    "device in a global": (
+        "d = None\ndef f():\n    global d\n    if d is None:\n        d = torch.cuda.current_device()\n    x.to(d)",
+        "d = None\ndef f():\n    global d\n    if d is None:\n        d = A.current_device_name()\n    x.to(d)",
+    ),
+    "named a device, and passed on": (
+        "device = torch.cuda.current_device()\nx.to(device)\nplace(device)",
+        "device = A.current_device_name()\nx.to(device)\nplace(device)",
+    ),
+    "device in a table": ("k = {'device': torch.cuda.current_device()}", "k = {'device': A.current_device_name()}"),
     # expressions of several parts
     "is_cuda of a sum": ("a = (x + y).is_cuda", 'a = (x + y).device.type != "cpu"'),
     "is_cuda of a choice": ("a = (x if b else y).is_cuda", 'a = (x if b else y).device.type != "cpu"'),
@@ -217,6 +227,10 @@ CASES: dict[str, tuple[str, str | None]] = {
         "torch.distributed.get_backend() == 'nccl'",
         "torch.distributed.get_backend() == A.communication_backend_name()",
     ),
+    "backend in a table": (
+        "c = {'comm_backend_name': 'nccl', 'x': 'nccl'}",
+        "c = {'comm_backend_name': A.communication_backend_name(), 'x': 'nccl'}",
+    ),
     "Backend.NCCL": ("b = torch.distributed.Backend.NCCL", None),
     # typed tensors
     "alias of an alias": (
@@ -236,6 +250,10 @@ CASES: dict[str, tuple[str, str | None]] = {
     "values": (
         "torch.cuda.FloatTensor([1.0])",
         "torch.tensor([1.0], dtype=torch.float32, device=A.device_name())",
+    ),
+    "values in a list": (
+        "torch.cuda.ByteTensor(list(b))",
+        "torch.tensor(list(b), dtype=torch.uint8, device=A.device_name())",
     ),
     "sizes or values": ("torch.cuda.FloatTensor(something)", None),
     "type": ("x.type(torch.cuda.HalfTensor)", "x.to(A.device_name(), torch.float16)"),
@@ -261,6 +279,8 @@ CASES: dict[str, tuple[str, str | None]] = {
     "out of memory": ("try:\n    f()\nexcept torch.cuda.OutOfMemoryError:\n    pass", "try:\n    f()\nexcept torch.OutOfMemoryError:\n    pass"),
     "text of an error": ("if 'CUDA out of memory' in str(e):\n    pass", None),
     "nvtx": ("torch.cuda.nvtx.range_push('a')", "A.range_push('a')"),
+    "a function that may be missing": ("hasattr(torch.cuda, 'memory_stats')", "hasattr(A, 'memory_stats')"),
+    "a function that is CUDA's": ("hasattr(torch.cuda, 'memory_summary')", None),
     "nvtx context": ("with torch.cuda.nvtx.range('a'):\n    pass", None),
     # comparisons
     "type compared": (
@@ -288,7 +308,7 @@ CASES: dict[str, tuple[str, str | None]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_case(name: str, body: Callable[..., str]) -> None:
     before, after = CASES[name]
-    assert body(before) == (before if after is None else after.replace("A.", "get_accelerator()."))
+    assert body(before) == (before if after is None else re.sub(r"\bA\b", "get_accelerator()", after))
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ class IntegerDevice(Rule, name="integer-device", levels=(Level.REVIEW, Level.REP
         bindings = context.module.bindings(given) if isinstance(given, ast.Name) else []
         return any(
             context.calls(part, "torch.cuda.current_device")
-            and CurrentDevice().use(part, context, set()) == "device"
+            and CurrentDevice().use(part, context, set()) in ("device", "likely")
             for binding in bindings
             if binding.value is not None
             for part in ast.walk(binding.value)

@@ -8,7 +8,16 @@ import ast
 import re
 from collections.abc import Iterable
 
-from accel_port.expressions import PRIMARY, argument, device_index, is_cuda_text, keyword, named, words
+from accel_port.expressions import (
+    PRIMARY,
+    argument,
+    device_index,
+    is_constant,
+    is_cuda_text,
+    keyword,
+    named,
+    words,
+)
 from accel_port.kinds import Kind
 from accel_port.rules.base import ANY, Context, Edit, Finding, Found, Level, Rule
 from accel_port.rules.comparisons import branch_is_harmless, launches_kernel
@@ -123,8 +132,8 @@ class CurrentDevice(Rule, name="current-device", levels=ANY):
         match self.use(node, context, set()):
             case "device":
                 return context.rewrite(node, context.target.current_device)
-            case "attribute":
-                advice = "check that other modules use the attribute as a device, too"
+            case "likely":
+                advice = "check that what is not seen here uses it as a device, too"
                 return context.rewrite(node, context.target.current_device, Level.REVIEW, advice)
             case "index":
                 return context.rewrite(node, index)
@@ -136,9 +145,9 @@ class CurrentDevice(Rule, name="current-device", levels=ANY):
         return context.report(node, "current_device() is used out of sight", advice)
 
     def use(self, node: ast.AST, context: Context, seen: set[ast.AST]) -> str:
-        """Return how a value is used: device, index, both, or empty if that is not known."""
+        """Return how a value is used: device, likely (a device), index, both, either, or empty: that is not known."""
         if node in seen:
-            return "seen"
+            return "either"
         seen.add(node)
         parent = context.parent(node)
         call, where = context.receives(node)
@@ -152,16 +161,20 @@ class CurrentDevice(Rule, name="current-device", levels=ANY):
             case ast.Compare(left=left, comparators=others):
                 rest = [item for item in [left, *others] if item is not node]
                 kinds = {context.kinds.of(item) for item in rest}
+                if kinds == {Kind.NONE}:
+                    return "either"
                 return "device" if kinds & {Kind.DEVICE, Kind.TEXT} else "index"
             case ast.Assign(targets=[ast.Name() as name]) | ast.AnnAssign(target=ast.Name() as name):
-                found = self._common(context.module.uses(name), context, seen)
+                found = self._common(
+                    context.module.uses(name), context, seen, bool(DEVICE_NAME.search(name.id))
+                )
                 return "" if found == "both" and len(context.module.bindings(name)) > 1 else found
-            case ast.Assign(targets=[ast.Attribute(attr=name)]) if DEVICE_NAME.search(name):
+            case ast.Assign(targets=[ast.Attribute(attr=name) as target]) if DEVICE_NAME.search(name):
+                code = context.module.code(target)
                 same = [n for n in context.module.nodes if getattr(n, "attr", "") == name]
-                uses = {
-                    self.use(n, context, seen) for n in same if isinstance(getattr(n, "ctx", None), ast.Load)
-                }
-                return "" if uses & {"index", "both"} else "attribute"
+                read = [n for n in same if not isinstance(getattr(n, "ctx", None), ast.Store)]
+                uses = {self.use(n, context, seen) for n in read if context.module.code(n) == code}
+                return "" if uses & {"index", "both"} else "likely"
             case ast.IfExp(body=body, orelse=orelse):
                 other = context.kinds.of(orelse if node is body else body)
                 return _LIKE.get(other) or self.use(parent, context, seen)
@@ -171,11 +184,15 @@ class CurrentDevice(Rule, name="current-device", levels=ANY):
                 inner, keyword = context.receives(parent)
                 if inner is not None and keyword in ("device_ids", "devices"):
                     return "index"
+            case ast.Dict(keys=keys, values=values) if node in values:
+                return "device" if is_constant(keys[values.index(node)], "device") else ""
         return ""
 
     def _use_as_argument(self, call: ast.Call, where: str | int, context: Context, seen: set[ast.AST]) -> str:
         name = context.name(call.func)
         method = call.func.attr if isinstance(call.func, ast.Attribute) and not name else ""
+        if name == "torch.cuda.Stream":
+            return "either"
         if name.startswith("torch.cuda."):
             return "index"
         moves = method == "cuda" and where == 0
@@ -195,12 +212,18 @@ class CurrentDevice(Rule, name="current-device", levels=ANY):
             return ""
         return self._common(context.module.scopes[function].uses.get(given.arg, []), context, seen)
 
-    def _common(self, names: list[ast.Name], context: Context, seen: set[ast.AST]) -> str:
-        found = {self.use(name, context, seen) for name in names if isinstance(name.ctx, ast.Load)} - {"seen"}
+    def _common(
+        self, names: list[ast.Name], context: Context, seen: set[ast.AST], named_device: bool = False
+    ) -> str:
+        found = {self.use(name, context, seen) for name in names if isinstance(name.ctx, ast.Load)} - {
+            "either"
+        }
         if not found:
             return "index"
         if found == {"device", "index"}:
             return "both"
+        if named_device and found == {"device", ""}:
+            return "likely"
         return found.pop() if len(found) == 1 else ""
 
 
@@ -365,6 +388,14 @@ def device_as_index(given: ast.expr, context: Context) -> str | None:
 
 class RuntimeFunction(Rule, name="runtime", levels=ANY):
     """A function of torch.cuda is called on the accelerator."""
+
+    def visit_Call(self, node: ast.Call, context: Context) -> Found:
+        match node:
+            case ast.Call(func=ast.Name(id="hasattr"), args=[asked, ast.Constant(value=str(name))]):
+                text = context.target.function(name) if context.name(asked) == "torch.cuda" else None
+                if text is not None and text.endswith(f".{name}"):
+                    return context.rewrite(asked, text[: -len(name) - 1])
+        return None
 
     def visit_Attribute(self, node: ast.Attribute | ast.Name, context: Context) -> Found:
         name, target = context.cuda_name(node), context.target

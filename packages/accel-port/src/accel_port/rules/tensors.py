@@ -167,4 +167,4 @@ def _is_size(node: ast.expr, context: Context) -> bool:
 
 def _is_values(node: ast.expr, context: Context) -> bool:
     array = isinstance(node, ast.Call) and context.name(node.func).startswith("numpy.")
-    return array or isinstance(node, (ast.List, ast.ListComp, ast.Tuple))
+    return array or context.kinds.of(node) is Kind.LIST

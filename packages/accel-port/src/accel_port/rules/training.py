@@ -231,6 +231,11 @@ class Backend(Rule, name="nccl", levels=ANY):
                 known = True
             case ast.Assign() | ast.AnnAssign():
                 known = "backend" in context.module.code(parent).split("=")[0].lower()
+            case ast.Dict(keys=keys, values=values) if node in values:
+                key = keys[values.index(node)]
+                if isinstance(key, ast.Constant) and "backend" in str(key.value):
+                    message = "a backend in a table of settings"
+                    return context.rewrite(node, text, Level.REVIEW, message=message)
         if call is not None:
             if (
                 isinstance(call.func, ast.Attribute)
