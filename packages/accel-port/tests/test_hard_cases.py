@@ -56,6 +56,10 @@ CASES: dict[str, tuple[str, str | None]] = {
         "device = A.current_device_name()\nx.to(device)\nplace(device)",
     ),
     "device in a table": ("k = {'device': torch.cuda.current_device()}", "k = {'device': A.current_device_name()}"),
+    "index or the CPU's device": (
+        "import torch.distributed as dist\nd = dist.get_rank() if a else torch.device('cpu')",
+        "import torch.distributed as dist\nd = A.device_name(dist.get_rank()) if a else torch.device('cpu')",
+    ),
     # expressions of several parts
     "is_cuda of a sum": ("a = (x + y).is_cuda", 'a = (x + y).device.type != "cpu"'),
     "is_cuda of a choice": ("a = (x if b else y).is_cuda", 'a = (x if b else y).device.type != "cpu"'),
@@ -115,6 +119,16 @@ CASES: dict[str, tuple[str, str | None]] = {
     "count as an argument": (
         "skip(torch.cuda.device_count() > 1)",
         'skip(A.device_name() != "cpu" and A.device_count() > 1)',
+    ),
+    "list of all devices": (
+        "devices = [f'cuda:{i}' for i in range(2)] or ['cpu']",
+        "devices = [A.device_name(i) for i in range(2)] or ['cpu']",
+    ),
+    "choice of a key": ("move = moves['cuda' if torch.cuda.is_available() else 'cpu']", None),
+    "choice of Lightning's word": ("t = Trainer(accelerator='cuda' if torch.cuda.is_available() else 'cpu')", None),
+    "is_cuda in a text": (
+        "print(f\"{'gpu' if x.is_cuda else 'host'}\")",
+        "print(f\"{'gpu' if x.device.type != 'cpu' else 'host'}\")",
     ),
     "text with several parts": ("torch.device('cuda:{a}{b}'.format(a=1, b=2))", None),
     "percent": ("torch.device('cuda:%d' % rank)", "torch.device(A.device_name(rank))"),
@@ -216,6 +230,14 @@ CASES: dict[str, tuple[str, str | None]] = {
         None,
     ),
     "map by storage": ("torch.load(p, map_location=lambda s, loc: s)", None),
+    "map by storage, or not": (
+        "torch.load(p, map_location=(lambda s, loc: s.cuda(0)) if f else 'cpu')",
+        "torch.load(p, map_location=(A.device_name(0)) if f else 'cpu')",
+    ),
+    "map by table, or not": (
+        "map_location = {'cuda:0': 'cuda:1'} if f else None",
+        "map_location = A.device_name(1) if f else None",
+    ),
     "map by table": (
         "torch.load(p, map_location={'cuda:%d' % 0: 'cuda:%d' % rank})",
         "torch.load(p, map_location=A.device_name(rank))",
@@ -318,7 +340,7 @@ def test_case(name: str, body: Callable[..., str]) -> None:
         "DataParallel", "graph", "external stream", "Backend.NCCL", "sizes or values", "isinstance", "capability",
         "device context", "text of an error", "nvtx context", "switched off elsewhere", "the user's word", "matched", "text with several parts",
         "guard of a capability", "guard of a name",
-        "index in an attribute", "map by storage, with a condition",
+        "index in an attribute", "map by storage, with a condition", "choice of a key", "choice of Lightning's word",
         "text surgery",
     ],
 )  # fmt: skip
@@ -405,6 +427,27 @@ def test_objects_of_a_class_beside_a_program_are_not_its_own(project: Callable[.
     alone, _, user = port_files(sorted(folder.glob("*.py")))
     assert b"return b.to(get_accelerator().device_name())" in alone.after
     assert user.after == user.before
+
+
+@pytest.mark.parametrize(
+    "user",
+    ["from .gpu import has_cuda", "from gpu import (  # one\n    wait, has_cuda,\n)", "from . import gpu as g\ng.has_cuda()", "from gpu import *"],
+)  # fmt: skip
+def test_name_that_another_file_imports_stays(user: str, project: Callable[..., Path]) -> None:
+    line = "from torch.cuda import is_available as has_cuda"
+    folder = project(gpu=f"{line}\n\nA = 1 if has_cuda() else 0\n", user=f"{user}\n")
+    gpu, _ = port_files(sorted(folder.glob("*.py")))
+    assert gpu.after.decode().startswith(line)
+    assert any(row.finding.rule == "imports" for row in gpu.rows)
+    alone = port_files([folder / "gpu.py"])[0]
+    assert line not in alone.after.decode()
+
+
+def test_folder_named_torch_is_not_what_a_program_imports(project: Callable[..., Path]) -> None:
+    batch = "class Batch:\n    def cuda(self):\n        return self\n"
+    folder = project(torch__batch=batch, torch__program="import torch\n\nx = f()\nprint(x.cuda())\n")
+    _, program = port_files(sorted(folder.rglob("*.py")))
+    assert b"x.to(get_accelerator().device_name())" in program.after
 
 
 @pytest.mark.parametrize(

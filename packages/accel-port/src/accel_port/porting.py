@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from accel_port.expressions import words
 from accel_port.rules import BY_NODE
-from accel_port.rules.base import Context, Edit, Facts, Finding, Level, Rule, Unstable, applied
+from accel_port.rules.base import ANY, Context, Edit, Facts, Finding, Level, Rule, Unstable, applied
 from accel_port.syntax import Module
 from accel_port.targets import Target
 
@@ -52,7 +52,7 @@ def _once(text: str, target_name: str, facts: Facts, folder: str) -> Ported:
     names = _Names(module, target_name)
     context = Context(module, names.target, facts.names_near(module, folder))
     findings = [f for f in _found(context) if not _kept(f, module)]
-    imports = _Imports(module, context, names)
+    imports = _Imports(module, context, names, facts.shared)
     findings = _settled(findings)
     findings, edits = imports.settle(findings)
     findings.sort(key=lambda finding: (finding.start, finding.end))
@@ -112,13 +112,14 @@ class _Names:
 class _Imports:
     """The import statements of a module: which of their names the port makes unused, and where new ones go."""
 
-    def __init__(self, module: Module, context: Context, names: _Names) -> None:
+    def __init__(self, module: Module, context: Context, names: _Names, shared: frozenset[str]) -> None:
         self._module = module
         self._context = context
         self._names = names
         exports = [b.node for b in module.module_scope.bindings.get("__all__", [])]
         parts = (part for node in exports for part in ast.walk(node))
-        self._exported = {part.value for part in parts if isinstance(part, ast.Constant)}
+        self._shared = shared
+        self._exported = {part.value for part in parts if isinstance(part, ast.Constant)} | shared
 
     def settle(self, findings: list[Finding]) -> tuple[list[Finding], list[Edit]]:
         """Return the findings that remain, those of imports among them, and the edits that add imports."""
@@ -142,7 +143,13 @@ class _Imports:
         known = {alias.name for alias in statement.names} <= words(
             "autocast GradScaler custom_fwd custom_bwd"
         )
-        if stay or not known or any(f.level is Level.REPORTED for f in findings if f.group in groups):
+        unused = not any(self._module.module_scope.uses.get(name) for name in names)
+        if (
+            stay
+            or unused
+            or not known
+            or any(f.level is Level.REPORTED for f in findings if f.group in groups)
+        ):
             return [f.left("its import stays") if f.group in groups and f.edits else f for f in findings]
         module = statement.module or ""
         start = self._module.text.index(module, self._module.span(statement)[0] + len("from "))
@@ -160,10 +167,16 @@ class _Imports:
                 elif len(statement.names) == 1:
                     return [self._finding(statement, [self._context.edit(alias, "torch")])]
                 continue
-            bound = alias.asname or alias.name
-            uses = self._module.module_scope.uses.get(bound, [])
-            if uses and bound not in self._exported and all(self._covered(use, replaced) for use in uses):
+            name = alias.asname or alias.name
+            uses = self._module.module_scope.uses.get(name, [])
+            if uses and name not in self._exported and all(self._covered(use, replaced) for use in uses):
                 gone.append(alias)
+        shared = any((alias.asname or alias.name) in self._shared for alias in statement.names)
+        if shared and isinstance(statement, ast.ImportFrom) and "torch.cuda" in str(statement.module):
+            self._context.rule = ImportRule()
+            edits, level = self._without(statement, gone) if gone else [], Level.REVIEW if gone else None
+            message = "other files have names of torch.cuda from this one: they stay"
+            return [self._context.finding(statement, edits, level, "port those files by hand", message)]
         if not gone:
             return []
         block = self._module.block(statement)
@@ -251,5 +264,5 @@ class _Imports:
         return None
 
 
-class ImportRule(Rule, name="imports"):
+class ImportRule(Rule, name="imports", levels=ANY):
     """An import of torch.cuda's names goes, or becomes torch.amp's, when no use is left."""

@@ -6,18 +6,24 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from accel_port.files import Text
 from accel_port.notebook import Notebook
 from accel_port.porting import port
-from accel_port.rules.base import Facts, Finding, OwnName, Unstable
+from accel_port.rules.base import Facts, Finding, Unstable
 from accel_port.syntax import Lines
 
+_IMPORT = re.compile(
+    r"^[ \t]*from[ \t]+(?P<module>[.\w]+)[ \t]+import\b(?P<names>[ \t]*\([^)]*\)|(?:\\\r?\n|[^\r\n;])*)",
+    re.MULTILINE,
+)
 _PARALLEL_FROM = 40  # files; below, starting processes costs more
 
 
@@ -74,7 +80,7 @@ def port_files(
 ) -> list[FileResult]:
     """Port files; nothing is written. The results are in the order of the files."""
     modules = frozenset(name for file in files for name in (file.stem, file.parent.name))
-    facts = Facts(frozenset().union(*map(_facts, files)), modules)
+    facts = replace(_facts(files), modules=modules)
     work = partial(port_file, target=target, facts=facts)
     jobs = min(jobs or os.cpu_count() or 1, max(1, len(files) // _PARALLEL_FROM + 1))
     results: list[FileResult] = []
@@ -92,11 +98,50 @@ def _mapped(work: Callable[[Path], FileResult], files: list[Path], jobs: int) ->
         yield from pool.map(work, files, chunksize=8)
 
 
-def _facts(file: Path) -> frozenset[OwnName]:
-    try:
-        return Facts.of(file.read_bytes().decode("utf-8", "replace"), str(file.parent))
-    except OSError:
-        return frozenset()
+def _facts(files: list[Path]) -> Facts:
+    texts = dict(_texts(files))
+    own_names = frozenset().union(*(Facts.of(text, str(file.parent)) for file, text in texts.items()))
+    return Facts(own_names, shared=_shared(texts))
+
+
+def _texts(files: list[Path]) -> Iterator[tuple[Path, str]]:
+    for file in files:
+        with suppress(OSError):
+            yield file, file.read_bytes().decode("utf-8", "replace")
+
+
+def _shared(texts: dict[Path, str]) -> frozenset[str]:
+    """Return the names that a file imports from torch.cuda, and another from that file."""
+    offered = {
+        (file.parent.name if file.stem == "__init__" else file.stem, name)
+        for file, text in texts.items()
+        for module, names in _imports(text)
+        if module.startswith("torch.cuda")
+        for _, name in names
+    }
+    found = re.compile(rf"\b({'|'.join({name for _, name in offered})})\b|import +\*")
+    taken = set[tuple[str, str]]()
+    for text in texts.values() if offered else ():
+        if not found.search(text):
+            continue
+        for module, names in _imports(text):
+            taken |= {(module.rpartition(".")[2], name) for name, _ in names}
+            # An attribute of a module that is imported itself.
+            taken |= {
+                (name, use)
+                for name, bound in names
+                if name != "*"
+                for use in re.findall(rf"\b{bound}\.(\w+)", text)
+            }
+    return frozenset(name for stem, name in offered if taken & {(stem, name), (stem, "*")})
+
+
+def _imports(text: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield the module of each `from module import name as bound`, with names and bound names."""
+    for match in _IMPORT.finditer(text):
+        names = re.sub(r"#.*", "", match["names"])
+        parts = (re.findall(r"\*|\w+", part) for part in names.split(","))
+        yield match["module"], [(part[0], part[-1]) for part in parts if part]
 
 
 def port_file(path: Path, target: str, facts: Facts) -> FileResult:

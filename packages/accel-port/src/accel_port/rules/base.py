@@ -88,6 +88,7 @@ class Facts:
 
     own_names: frozenset[OwnName] = frozenset()
     modules: frozenset[str] = frozenset()  # first parts of their names
+    shared: frozenset[str] = frozenset()  # what one file has from torch.cuda, and another from that file
 
     @staticmethod
     def of(text: str, folder: str = "") -> frozenset[OwnName]:
@@ -108,6 +109,7 @@ class Facts:
         """
         bindings = [b for bs in module.module_scope.bindings.values() for b in bs if b.imported]
         imported = {name.partition(".")[0] for name in (*module.stars, *(b.imported for b in bindings))}
+        imported.discard("torch")  # a folder of that name is not what is meant
         alone = is_script(module) and not imported & (self.modules | {""})
         return frozenset(
             own.name
@@ -231,6 +233,12 @@ class Context:
                 return call, name or "**"
         return None, ""
 
+    def choice(self, node: ast.AST) -> ast.AST:
+        """Return the outermost choice `a if b else c` that an expression is a branch of, or the expression."""
+        while isinstance(above := self.parent(node), ast.IfExp) and above.test is not node:
+            node = above
+        return node
+
     def stands_alone(self, node: ast.AST) -> bool:
         """Return whether an expression at the place of a node needs no parentheses, unless it is a tuple."""
         return isinstance(self.parent(node), _LOOSE)
@@ -353,7 +361,7 @@ class Context:
         group: str = "",
     ) -> Finding:
         """Return what the rule finds at a node; what the edits need to be imported is read from their text."""
-        edits = tuple(edits)
+        edits = self._quoted(node, tuple(edits))
         self.done.add(node)
         start, end = self.module.span(node)
         level = level or (Level.REWRITTEN if edits else Level.REPORTED)
@@ -416,13 +424,21 @@ class Context:
             for scope in above
         )
 
-    def _fits_in_its_text(self, node: ast.AST, edits: tuple[Edit, ...]) -> bool:
+    def _quoted(self, node: ast.AST, edits: tuple[Edit, ...]) -> tuple[Edit, ...]:
+        """Return edits with the other quotes in an f-string of `"`: before Python 3.12 it cannot hold its own."""
+        if self._quote_around(node) != '"' or any("'" in edit.text for edit in edits):
+            return edits
+        return tuple(replace(edit, text=edit.text.replace('"', "'")) for edit in edits)
+
+    def _quote_around(self, node: ast.AST) -> str:
         above = (a for a in self.module.ancestors(node) if isinstance(a, ast.JoinedStr))
         outer = next((a for a in above if a not in self.opened), None)
-        if outer is None or not edits:
+        return "" if outer is None else self.module.code(outer).lstrip("rRbBfFuU")[:1]
+
+    def _fits_in_its_text(self, node: ast.AST, edits: tuple[Edit, ...]) -> bool:
+        quote = self._quote_around(node)
+        if not quote or not edits:
             return True
-        # Before Python 3.12 an f-string cannot hold its own quotes.
-        quote = self.module.code(outer).lstrip("rRbBfFuU")[:1]
         return self.module.read_exactly(node) and all(quote not in edit.text for edit in edits)
 
     def _needs_cuda(self, node: ast.AST) -> bool:

@@ -99,7 +99,7 @@ def takes_device(call: ast.Call, where: str | int, context: Context) -> bool:
     return first or (name, where) in (("torch.load", 1), ("torch.device", "type"))
 
 
-class Ternary(Rule, name="ternary"):
+class Ternary(Rule, name="ternary", levels=(Level.REWRITTEN, Level.REPORTED)):
     """The choice between CUDA and the CPU becomes the accelerator's device: the CPU where there is none."""
 
     def visit_IfExp(self, node: ast.IfExp, context: Context) -> Found:
@@ -114,6 +114,12 @@ class Ternary(Rule, name="ternary"):
                 context.take(node)
                 return context.rewrite(node, context.target.has_device)
             return None
+        if self._is_word(node, context):
+            context.take(node)
+            advice = (
+                "it is a key of the program's, or a word of another library: choose the accelerator's there"
+            )
+            return context.report(node, "the choice is a word, not a device", advice)
         available = any(context.calls(part, "torch.cuda.is_available") for part in ast.walk(test))
         if not available and not context.tests_cuda(test) and not context.denies_cuda(test):
             return None  # the branches are found as texts of their own
@@ -133,6 +139,11 @@ class Ternary(Rule, name="ternary"):
         if available and collapses:
             edits += self._without_availability(test, context)
         return context.finding(node, edits)
+
+    @staticmethod
+    def _is_word(node: ast.expr, context: Context) -> bool:
+        key = isinstance(context.parent(node), ast.Subscript)
+        return key or context.receives(node)[1] in ("accelerator", "device_map")
 
     @staticmethod
     def _device(node: ast.expr, context: Context) -> DeviceText | None:
@@ -228,6 +239,8 @@ class DeviceArgument(Rule, name="device-text", levels=ANY):
                 return self.context_of(parent, context)
             case ast.BoolOp():
                 return self.context_of(parent, context)
+            case ast.ListComp() if parent.elt is node and self.context_of(parent, context) == _DEVICE:
+                return "review", "a list of devices"
             case ast.Assign(targets=[ast.Name() as name]) | ast.AnnAssign(target=ast.Name() as name):
                 return self._as_name(name, context)
             case ast.Assign(targets=[ast.Attribute(attr=name)]):
@@ -305,7 +318,7 @@ class MapLocation(Rule, name="map-location", levels=ANY):
     """`map_location` names the accelerator's device."""
 
     def visit_Lambda(self, node: ast.Lambda, context: Context) -> Found:
-        call, where = context.receives(node)
+        call, where = context.receives(context.choice(node))
         loads = call is not None and where in ("map_location", 1)
         match node.body:
             case ast.Call(func=ast.Attribute(value=ast.Name(), attr="cuda") as func, args=args):
@@ -322,10 +335,11 @@ class MapLocation(Rule, name="map-location", levels=ANY):
         return None
 
     def visit_Dict(self, node: ast.Dict, context: Context) -> Found:
-        call, where = context.receives(node)
+        choice = context.choice(node)
+        call, where = context.receives(choice)
         keys = [device_text(key, context) for key in node.keys]
         loads = where == "map_location" or (call is not None and context.name(call.func) == "torch.load")
-        assigned = isinstance(parent := context.parent(node), ast.Assign) and any(
+        assigned = isinstance(parent := context.parent(choice), ast.Assign) and any(
             isinstance(t, ast.Name) and "map_location" in t.id for t in parent.targets
         )
         if not keys or None in keys or not (loads or assigned):

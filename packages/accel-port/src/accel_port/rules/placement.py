@@ -93,6 +93,14 @@ class CudaMethod(Rule, name="cuda-method", levels=ANY):
 class IntegerDevice(Rule, name="integer-device", levels=(Level.REVIEW, Level.REPORTED)):
     """An integer that stands for a device becomes the device's name."""
 
+    def visit_IfExp(self, node: ast.IfExp, context: Context) -> Found:
+        branches = [node.body, node.orelse]
+        index = next((branch for branch in branches if context.kinds.of(branch) is Kind.INDEX), None)
+        device = any(context.kinds.of(b) is Kind.DEVICE or is_constant(b, "cpu") for b in branches)
+        if index is None or not device or context.calls(index, "torch.cuda.current_device"):
+            return None
+        return self._named(index, context)
+
     def visit_Call(self, node: ast.Call, context: Context) -> Found:
         given = self._argument(node, context)
         if given is None or given in context.done or not context.uses_torch:
@@ -101,14 +109,18 @@ class IntegerDevice(Rule, name="integer-device", levels=(Level.REVIEW, Level.REP
             return None
         kind = context.kinds.of(given)
         if kind is Kind.INDEX and not context.calls(given, "torch.cuda.current_device"):
-            edits = context.named_device(given)
-            found = context.finding(given, edits, Level.REVIEW, "check that it is the local index")
-            context.done.discard(given)  # other rules port what it is made of
-            return found
+            return self._named(given, context)
         if kind is Kind.UNKNOWN and named(given, _INDEX_NAME):
             advice = "an index: get_accelerator().device_name(i); a device: leave it"
             return context.report(given, "an argument that may be an integer device", advice)
         return None
+
+    @staticmethod
+    def _named(index: ast.expr, context: Context) -> Finding:
+        edits = context.named_device(index)
+        found = context.finding(index, edits, Level.REVIEW, "check that it is the local index")
+        context.done.discard(index)  # other rules port what it is made of
+        return found
 
     @staticmethod
     def _becomes_a_name(given: ast.expr, context: Context) -> bool:
