@@ -55,6 +55,7 @@ CASES: dict[str, tuple[str, str | None]] = {
         "device = torch.cuda.current_device()\nx.to(device)\nplace(device)",
         "device = A.current_device_name()\nx.to(device)\nplace(device)",
     ),
+    "device of a stream": ("torch.cuda.Stream(device=torch.cuda.current_device())", "A.Stream(device=A.current_device())"),
     "device in a table": ("k = {'device': torch.cuda.current_device()}", "k = {'device': A.current_device_name()}"),
     "index or the CPU's device": (
         "import torch.distributed as dist\nd = dist.get_rank() if a else torch.device('cpu')",

@@ -135,7 +135,7 @@ class CurrentDevice(Rule, name="current-device", levels=ANY):
             case "likely":
                 advice = "check that what is not seen here uses it as a device, too"
                 return context.rewrite(node, context.target.current_device, Level.REVIEW, advice)
-            case "index":
+            case "index" | "either":
                 return context.rewrite(node, index)
             case "both":
                 message = "current_device() is used as a device and as an index: it stays an index"
