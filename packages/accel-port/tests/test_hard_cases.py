@@ -56,6 +56,10 @@ CASES: dict[str, tuple[str, str | None]] = {
         "device = A.current_device_name()\nx.to(device)\nplace(device)",
     ),
     "device of a stream": ("torch.cuda.Stream(device=torch.cuda.current_device())", "A.Stream(device=A.current_device())"),
+    "index in a condition": (
+        "if (d := torch.cuda.current_device()) == 0:\n    print(f'{d}')",
+        "if (d := A.current_device()) == 0:\n    print(f'{d}')",
+    ),
     "device in a table": ("k = {'device': torch.cuda.current_device()}", "k = {'device': A.current_device_name()}"),
     "index or the CPU's device": (
         "import torch.distributed as dist\nd = dist.get_rank() if a else torch.device('cpu')",
@@ -126,6 +130,7 @@ CASES: dict[str, tuple[str, str | None]] = {
         "devices = [A.device_name(i) for i in range(2)] or ['cpu']",
     ),
     "choice of a key": ("move = moves['cuda' if torch.cuda.is_available() else 'cpu']", None),
+    "choice of a key that is asked for": ("n = sizes.get('cuda' if torch.cuda.is_available() else 'cpu')", None),
     "choice of Lightning's word": ("t = Trainer(accelerator='cuda' if torch.cuda.is_available() else 'cpu')", None),
     "is_cuda in a text": (
         "print(f\"{'gpu' if x.is_cuda else 'host'}\")",
@@ -467,6 +472,10 @@ def test_the_last_value_before_a_use_says_what_it_is(
 ) -> None:
     own = "class Batch:\n    def cuda(self):\n        return self\n"
     assert (".to(get_accelerator().device_name())" in body(own + lines)) == known
+
+
+def test_text_of_a_device_is_one_finding() -> None:
+    assert len(port("import torch\n\ntorch.device('cuda:%d' % rank)\n").findings) == 1
 
 
 def test_all_uses_of_a_stream_are_ported_or_none() -> None:

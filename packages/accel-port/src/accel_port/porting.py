@@ -245,16 +245,11 @@ class _Imports:
             elif blocks[-1]:
                 blocks.append([])
         blocks = [block for block in blocks if block and self._module.alone(block[-1])]
-        for block in blocks:
-            if any(self._imports_torch(statement) for statement in block):
-                return block[-1]
-        return blocks[0][-1] if blocks else None
-
-    @staticmethod
-    def _imports_torch(statement: ast.stmt) -> bool:
-        names = [alias.name for alias in statement.names] if isinstance(statement, ast.Import) else []
-        names += [statement.module or ""] if isinstance(statement, ast.ImportFrom) else []
-        return any(name.split(".")[0] == "torch" for name in names)
+        bindings = (b for bound in self._module.module_scope.bindings.values() for b in bound)
+        torch = {b.node for b in bindings if b.imported.partition(".")[0] == "torch"}
+        of_torch = (block for block in blocks if torch & set(block))
+        block = next(of_torch, blocks[0] if blocks else None)
+        return block[-1] if block else None
 
     def _end_of_docstring(self) -> int | None:
         first = self._module.tree.body[0]

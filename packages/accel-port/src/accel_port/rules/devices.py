@@ -142,8 +142,10 @@ class Ternary(Rule, name="ternary", levels=(Level.REWRITTEN, Level.REPORTED)):
 
     @staticmethod
     def _is_word(node: ast.expr, context: Context) -> bool:
-        key = isinstance(context.parent(node), ast.Subscript)
-        return key or context.receives(node)[1] in ("accelerator", "device_map")
+        call, where = context.receives(node)
+        asked = call is not None and where == 0 and getattr(call.func, "attr", "") == "get"
+        key = asked or isinstance(context.parent(node), ast.Subscript)
+        return key or where in ("accelerator", "device_map")
 
     @staticmethod
     def _device(node: ast.expr, context: Context) -> DeviceText | None:
@@ -192,6 +194,8 @@ class DeviceArgument(Rule, name="device-text", levels=ANY):
         text = device_text(node, context)
         if text is None:
             return None
+        if isinstance(node, ast.BinOp):
+            context.done.add(node.left)  # "cuda:%d", which is no text of its own
         where, advice = self.context_of(node, context)
         if where == "ignored":
             return None

@@ -178,6 +178,9 @@ class CurrentDevice(Rule, name="current-device", levels=ANY):
             case ast.IfExp(body=body, orelse=orelse):
                 other = context.kinds.of(orelse if node is body else body)
                 return _LIKE.get(other) or self.use(parent, context, seen)
+            case ast.NamedExpr(target=name):
+                found = self._common(context.module.uses(name), context, seen)
+                return found if found == self.use(parent, context, seen) else ""
             case ast.BoolOp():
                 return self.use(parent, context, seen)
             case ast.List() | ast.Tuple():
@@ -289,13 +292,10 @@ class DeviceCount(Rule, name="device-count", levels=(Level.REWRITTEN, Level.REVI
 
     @staticmethod
     def _is_over(compared: ast.AST | None, node: ast.Call) -> bool:
+        least = {ast.Gt: 0, ast.GtE: 1, ast.Eq: 1}
         match compared:
-            case ast.Compare(left=left, ops=[ast.Gt()], comparators=[ast.Constant(value=int(least))]):
-                return left is node and least >= 0
-            case ast.Compare(
-                left=left, ops=[ast.GtE() | ast.Eq()], comparators=[ast.Constant(value=int(least))]
-            ):
-                return left is node and least >= 1
+            case ast.Compare(left=left, ops=[op], comparators=[ast.Constant(value=int(number))]):
+                return left is node and type(op) in least and number >= least[type(op)]
         return False
 
 
