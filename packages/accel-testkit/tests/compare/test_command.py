@@ -122,15 +122,19 @@ def test_operation_is_isolated_in_a_program_that_shows_the_fault(record: Path) -
     assert "cpu and npu differ by 0" in alone.stdout, alone.stderr
 
 
+def ranks(program: str, stage: int) -> tuple[str, ...]:
+    """Return the command of two ranks of zero.py."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    return (*ACCEL, "launch", "--num_gpus", "2", "--master_port", port, "zero.py", program, str(stage))
+
+
 @pytest.mark.parametrize(
     "stage", [2, pytest.param(0, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)]
 )
 def test_zero_agrees_and_a_lost_gradient_is_found_at_its_collective(tmp_path: Path, stage: int) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launcher = (*run_module("accel_core.cli"), "launch", "--num_gpus", "2", "--master_port", str(port))
-    program = (*launcher, "zero.py", str(stage))
+    program = ranks("language", stage)
     folder = recorded(tmp_path / "record", *program)
     agrees = compare("replay", folder, "--", *program, sim="npu")
     assert agrees.returncode == 0, agrees.stdout + agrees.stderr
@@ -138,6 +142,47 @@ def test_zero_agrees_and_a_lost_gradient_is_found_at_its_collective(tmp_path: Pa
     assert lost.returncode == 3, lost.stdout + lost.stderr
     key = first(folder)["key"]
     assert (key["phase"], key["step"]) == ("collective", 1)
+
+
+def test_initial_parameters_of_the_record_are_loaded_unless_the_programs_own_are_asked_for(
+    tmp_path: Path,
+) -> None:
+    done = compare("record", "--parameters", "1", tmp_path, "--", "train.py", "gated")
+    assert done.returncode == 0, done.stderr
+    assert "at most 1 MiB" in done.stderr
+    assert "initial parameters of Gated are kept" in done.stdout
+    replay = ("--", "train.py", "gated")
+    done = compare("replay", tmp_path, *replay, sim="npu", INITIAL_SEED="5")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "initial parameters of Gated are loaded from the record" in done.stdout
+    done = compare("replay", "--own-parameters", tmp_path, *replay, sim="npu", INITIAL_SEED="5")
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert first(tmp_path)["key"]["step"] == 0
+
+
+@pytest.mark.parametrize(
+    "stage", [3, pytest.param(0, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+)
+def test_initial_parameters_are_loaded_into_the_copies_of_zero(tmp_path: Path, stage: int) -> None:
+    program = ranks("gated", stage)
+    done = compare("record", "--parameters", "1", tmp_path, "--", *program)
+    assert done.returncode == 0, done.stderr
+    done = compare("replay", tmp_path, "--", *program, sim="npu", INITIAL_SEED="5")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("initial parameters of DeepSpeedEngine are loaded") == 2
+
+
+def test_generator_that_is_seeded_twice_or_whose_state_is_set_draws_the_same_again(tmp_path: Path) -> None:
+    folder = recorded(tmp_path, "generators.py")
+    done = compare("replay", folder, "--", "generators.py", sim="npu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 only in one run" in done.stdout
+
+
+def test_keyword_inputs_of_a_module_are_recorded(tmp_path: Path) -> None:
+    (rank,) = read(recorded(tmp_path, "train.py", "recurrent"))
+    shapes = {tuple(one.shape for one in event.inputs) for event in rank.events if event.key.name == "Cell"}
+    assert shapes == {((4, 32), (4, 32))}
 
 
 def test_only_modules_that_were_asked_for_are_recorded(tmp_path: Path) -> None:

@@ -69,6 +69,10 @@ def _record_options(parser: argparse.ArgumentParser) -> None:
         "--limit", metavar="MIB", type=int, default=1024, help="size of a rank's file (default: 1024)"
     )
     parser.add_argument(
+        "--parameters", metavar="MIB", type=int, default=0,
+        help="keep the initial parameters, up to this size a rank, for replay to load (default: 0)",
+    )  # fmt: skip
+    parser.add_argument(
         "--own-draws", action="store_true", help="a device draws its own random numbers, not the CPU's"
     )
 
@@ -76,6 +80,9 @@ def _record_options(parser: argparse.ArgumentParser) -> None:
 def _replay_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--isolate", action="store_true", help="write a program of the operation that differs first"
+    )
+    parser.add_argument(
+        "--own-parameters", action="store_true", help="do not load the initial parameters of the record"
     )
     _factor(parser)
 
@@ -94,12 +101,16 @@ def run(args: argparse.Namespace) -> int:
     command = _command(args)
     if args.action == "record":
         options = _options(args)
-        sys.stderr.write(f"accel compare: recording {_COST[options.operations]}\n")
+        kept = f", and parameters, at most {args.parameters} MiB" if args.parameters else ""
+        sys.stderr.write(
+            f"accel compare: recording {_COST[options.operations]}; at most {args.limit} MiB a rank{kept}\n"
+        )
         status = _run(command, options)
         if status and not any(args.folder.glob("rank*.jsonl")):
             return _failed(status)
         _write(args.folder, command, options)
         ranks = record.read(args.folder)
+        sys.stdout.writelines(f"rank {rank.rank}: {note}\n" for rank in ranks for note in rank.notes)
         events = sum(len(rank.events) for rank in ranks)
         size = sum(file.stat().st_size for file in args.folder.glob("rank*.jsonl"))
         sys.stdout.write(
@@ -113,7 +124,8 @@ def _replay(args: argparse.Namespace, command: list[str]) -> int:
     folder: Path = args.folder
     reference, options = record.read(folder), _read(folder)
     replayed = folder / "replay"
-    options = replace(options, folder=str(replayed.resolve()))
+    load = str(folder.resolve()) if options.keep and not args.own_parameters else ""
+    options = replace(options, folder=str(replayed.resolve()), keep=0, load=load)
     if args.isolate and not options.operations:
         raise InvalidComparison(
             what="no operation can be isolated",
@@ -166,16 +178,16 @@ def _command(args: argparse.Namespace) -> list[str]:
 
 def _options(args: argparse.Namespace) -> Options:
     first, _, last = args.steps.partition("-")
-    if not (first.isdecimal() and (last or first).isdecimal() and args.limit > 0):
+    if not (first.isdecimal() and (last or first).isdecimal() and args.limit > 0 and args.parameters >= 0):
         raise InvalidComparison(
             what="the run cannot be recorded",
-            found=f"--steps {args.steps} --limit {args.limit}",
-            expected="steps as 0-9 or 5, and a limit above 0",
+            found=f"--steps {args.steps} --limit {args.limit} --parameters {args.parameters}",
+            expected="steps as 0-9 or 5, a limit above 0, and no negative size",
             do="correct the option",
         )
     return Options(
         str(args.folder.resolve()), args.by == "operation", int(first), int(last or first), tuple(args.module),
-        args.limit << 20, not args.own_draws,
+        args.limit << 20, not args.own_draws, keep=args.parameters << 20,
     )  # fmt: skip
 
 
@@ -185,7 +197,7 @@ def _run(command: list[str], options: Options) -> int:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():
-            if re.fullmatch(r"rank\d+\.(jsonl|pt)", old.name):
+            if re.fullmatch(r"rank\d+(\.\d+)?\.(jsonl|pt)", old.name):
                 old.unlink()
         # Compiled code has no modules and no operations to record.
         environment = {**os.environ, "ACCEL_COMPARE": options.text(), "TORCHDYNAMO_DISABLE": "1"}

@@ -106,6 +106,7 @@ def compare(reference: Sequence[RankRecord], found: Sequence[RankRecord], factor
         for rank in ranks
         if not rank.whole
     ]
+    notes += [f"rank {rank.rank}: {note}" for rank in found for note in rank.notes]
     return Outcome(
         first[1] if first else None,
         dict(errors),
@@ -361,7 +362,9 @@ def describe(difference: Difference) -> list[str]:
     if key.phase == BACKWARD and one.what == "result":
         place = f"{key}: the gradient differs; it is computed{after}"
     elif one.what == "input":
-        place += f"; it is computed{after}" if after else "; the data are not the same"
+        place += (
+            f"; it is computed{after}" if after else "; the data or the initial parameters are not the same"
+        )
     if key.phase == STEP and one.what == "result":
         place = f"{key}: the optimizer's step differs (result {one.number}), and parameter, states and gradient agree"
     return [

@@ -10,9 +10,10 @@ attention with dropout, are not reached.
 
 from __future__ import annotations
 
+import itertools
 import warnings
-import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -26,9 +27,11 @@ IN_PLACE = (
 _NEW = ("bernoulli", "bernoulli.p", "multinomial", "poisson", "binomial", "normal.Tensor_Tensor")
 
 _libraries: list[torch.library.Library] = []
-_generators: weakref.WeakKeyDictionary[torch.Generator, tuple[int, torch.Generator]] = (
-    weakref.WeakKeyDictionary()
-)
+#: States of CPU generators, by the seed that a device's generator has for it; of the last draws.
+_states: dict[int, torch.Tensor] = {}
+_KEPT_STATES = 1000
+#: Below 2**31, which every runtime takes, and no seed that a person would choose.
+_marks = itertools.count(1_234_819_651)
 
 
 def on_cpu() -> None:
@@ -55,7 +58,8 @@ def _overload(name: str) -> Callable[..., torch.Tensor]:
 def _filled(operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def fill(tensor: torch.Tensor, *args: Any, generator: torch.Generator | None = None) -> torch.Tensor:
         drawn = torch.empty_like(tensor, device="cpu")
-        operator(drawn, *map(_to_cpu, args), generator=_cpu(generator))
+        with _cpu(generator) as own:
+            operator(drawn, *map(_to_cpu, args), generator=own)
         return tensor.copy_(drawn)
 
     return fill
@@ -63,7 +67,8 @@ def _filled(operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor
 
 def _copied(operator: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def draw(tensor: torch.Tensor, *args: Any, generator: torch.Generator | None = None) -> torch.Tensor:
-        return operator(tensor.cpu(), *map(_to_cpu, args), generator=_cpu(generator)).to(tensor.device)
+        with _cpu(generator) as own:
+            return operator(tensor.cpu(), *map(_to_cpu, args), generator=own).to(tensor.device)
 
     return draw
 
@@ -79,7 +84,8 @@ def _dropout(tensor: torch.Tensor, p: float, train: bool | None) -> tuple[torch.
 
 
 def _permutation(n: int, *, generator: torch.Generator | None, out: torch.Tensor) -> torch.Tensor:
-    drawn = torch.randperm(n, generator=_cpu(generator), dtype=out.dtype, device="cpu")
+    with _cpu(generator) as own:
+        drawn = torch.randperm(n, generator=own, dtype=out.dtype, device="cpu")
     return out.resize_(n).copy_(drawn)
 
 
@@ -87,12 +93,23 @@ def _to_cpu(value: Any) -> Any:
     return value.cpu() if isinstance(value, torch.Tensor) else value
 
 
-def _cpu(generator: torch.Generator | None) -> torch.Generator | None:
-    """Return the CPU generator that stands for a device's: seeded alike, and again when that one is."""
+@contextmanager
+def _cpu(generator: torch.Generator | None) -> Iterator[torch.Generator | None]:
+    """Yield the CPU generator that stands for a device's: seeded as that one was last, and in the state of its draws.
+
+    After a draw the device's generator gets a seed of ours, which stands for the state of the CPU's. A generator that
+    the program seeds has another one. A state that the program has kept and sets has ours of that time.
+    """
     if generator is None or generator.device.type == "cpu":
-        return generator
-    seed = generator.initial_seed()
-    known = _generators.get(generator)
-    if known is None or known[0] != seed:
-        known = _generators[generator] = (seed, torch.Generator("cpu").manual_seed(seed))
-    return known[1]
+        yield generator
+        return
+    seed, drawn = generator.initial_seed(), torch.Generator("cpu")
+    if seed in _states:
+        drawn.set_state(_states[seed])
+    else:
+        drawn.manual_seed(seed)
+    yield drawn
+    mark = next(_marks)
+    _states[mark] = drawn.get_state()
+    _states.pop(mark - _KEPT_STATES, None)
+    generator.manual_seed(mark)

@@ -67,13 +67,18 @@ class Event:
 
 @dataclass
 class RankRecord:
-    """What one rank did. whole: its file has the end of the run, which a killed rank or a full one lacks."""
+    """What one rank did.
+
+    whole: its file has the end of the run, which a killed rank or a full one lacks.
+    notes: what the recorder says of the run.
+    """
 
     rank: int
     world: int
     device: str
     events: list[Event] = field(default_factory=list)
     whole: bool = False
+    notes: list[str] = field(default_factory=list)
 
 
 class Writer:
@@ -96,6 +101,11 @@ class Writer:
     ) -> None:
         """Write an event by the numbers of its digests."""
         self._line({"event": [step, phase, where, name], "in": inputs, "out": results, "inside": inside})
+
+    def note(self, text: str) -> None:
+        """Write a sentence for the reader of the comparison; nothing if it is empty."""
+        if text:
+            self._line({"note": text})
 
     def close(self) -> None:
         """Write the end."""
@@ -156,6 +166,8 @@ def _rank(file: Path) -> RankRecord:
                 digests.append(_digest(line))
             elif "event" in line:
                 rank.events.append(_event(line, digests, counts))
+            elif "note" in line:
+                rank.notes.append(str(line["note"]))
             else:
                 rank.whole = True
     return rank

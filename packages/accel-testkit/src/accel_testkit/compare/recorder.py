@@ -36,6 +36,7 @@ from torch.utils._pytree import tree_leaves
 from accel_core.data import from_data, to_data
 from accel_testkit.compare import draws
 from accel_testkit.compare.digest import digest
+from accel_testkit.compare.parameters import InitialParameters
 from accel_testkit.compare.record import (
     BACKWARD,
     COLLECTIVE,
@@ -62,6 +63,8 @@ class Options:
     limit:       bytes a rank.
     draws:       whether a device's random numbers are drawn on the CPU.
     capture:     the event whose inputs are saved (a `Key`, to isolate it); None: nothing is.
+    keep:        bytes a rank for initial parameters; 0: they are not kept.
+    load:        folder of the record whose initial parameters are loaded; empty: the program's own are used.
     """
 
     folder: str
@@ -72,6 +75,8 @@ class Options:
     limit: int = 1 << 30
     draws: bool = True
     capture: tuple[int, str, str, str, int] | None = None
+    keep: int = 0
+    load: str = ""
 
     def text(self) -> str:
         """Return them as the value of ACCEL_COMPARE."""
@@ -109,13 +114,17 @@ class Recorder:
         self._backward_in = ""
         self._gradients: dict[str, list[int]] = {}  # of a module's results; "": of the last one
         self._counts: dict[tuple[Any, ...], int] = {}
+        self._initial: InitialParameters | None = None
+        if options.keep or options.load:
+            folder = Path(options.load or options.folder)
+            self._initial = InitialParameters(folder, options.keep, bool(options.load))
 
     # ---------------------------------------------------------------------------------- life
 
     def install(self) -> None:
         """Register the hooks of torch."""
         hooks.register_module_forward_pre_hook(self._enter)
-        hooks.register_module_forward_hook(self._leave, always_call=True)
+        hooks.register_module_forward_hook(self._leave, with_kwargs=True, always_call=True)
         optimizer_hooks.register_optimizer_step_pre_hook(self._before_step)
         optimizer_hooks.register_optimizer_step_post_hook(self._after_step)
         if dist.is_available():
@@ -277,6 +286,9 @@ class Recorder:
                 self._classes[known] = type(module).__name__
             for path, parameter in root.named_parameters():
                 self._name(parameter, f"{top}.{path}")
+        if self._initial is not None and self._is_open() and self._writer is not None:
+            with self._own_work():
+                self._writer.note(self._initial.of(root, self._writer.rank))
 
     def _name(self, parameter: torch.nn.Parameter, path: str) -> None:
         known = self._parameters.get(id(parameter))
@@ -285,7 +297,7 @@ class Recorder:
             parameter.register_hook(functools.partial(self._gradient, path, GRADIENT_OF_PARAMETER))
             self._parameters[id(parameter)] = (weakref.ref(parameter), path)
 
-    def _leave(self, module: torch.nn.Module, inputs: Any, results: Any) -> None:
+    def _leave(self, module: torch.nn.Module, inputs: Any, named: Any, results: Any) -> None:
         if not self._active or self._busy or not self._open:
             return
         name, numbers, before = self._open.pop()
@@ -293,8 +305,9 @@ class Recorder:
             return
         if not self._wanted(name):
             return
-        # ZeRO 3 has gathered the parameters now, and not yet in `_enter`; buffers are written by the module.
-        own = self._own_parameters(module, name)
+        # torch gives keyword inputs to this hook alone. ZeRO 3 has gathered the parameters now, and not yet in
+        # `_enter`; buffers are written by the module.
+        own = self.numbers(named) + self._own_parameters(module, name)
         left = self.numbers([results, *module.buffers(recurse=False)])
         self.event(FORWARD, name, type(module).__name__, numbers + own, left, self._events - before)
         for result in tree_leaves(results):

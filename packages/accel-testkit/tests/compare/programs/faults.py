@@ -1,13 +1,18 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of a device's kernels: FAULT=<operator>:<kind>:<first call> replaces the kernel of the simulated device."""
+"""Faults of a device's kernels: FAULT=<operator>:<kind>:<first call> replaces the kernel of the simulated device.
+
+The first wrong call writes its step into the file STRUCK.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import models
 import torch
 from torch.utils._pytree import tree_map_only
 
@@ -58,6 +63,8 @@ def plant(device: str) -> None:
         results = operator(*here[0], **here[1])
         if calls > int(first):
             results = _first(results, KINDS[kind])
+            if calls == int(first) + 1 and os.environ.get("STRUCK"):
+                Path(os.environ["STRUCK"]).write_text(str(models.step), encoding="utf-8")
         return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), results)
 
     library = torch.library.Library("aten", "IMPL")

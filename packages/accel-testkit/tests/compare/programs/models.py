@@ -1,13 +1,17 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The models that are compared: a language model with dropout, and a small convolutional network."""
+"""The four programs that are compared: a model of each, and the loss of a batch."""
 
 from __future__ import annotations
+
+import os
 
 import torch
 from torch import nn
 
 WORDS = 50
+#: Number of the present step, for faults that begin at one.
+step = 0
 
 
 class Attention(nn.Module):
@@ -20,7 +24,8 @@ class Attention(nn.Module):
             layer(x).unflatten(-1, (2, -1)).transpose(1, 2) for layer in (self.query, self.key, self.value)
         )
         scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
-        future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(1)
+        wrong = os.environ.get("MASK_FAULT") and step == 1 and x.device.type != "cpu"
+        future = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).triu(2 if wrong else 1)
         weights = scores.masked_fill(future, float("-inf")).softmax(-1)
         return self.out(
             (nn.functional.dropout(weights, 0.1, self.training) @ value).transpose(1, 2).flatten(2)
@@ -68,3 +73,67 @@ class Images(nn.Module):
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         return self.layers(images)
+
+
+class Recurrent(nn.Module):
+    """Token IDs (batch, length) to logits (batch, WORDS); the state is a keyword argument of its cell."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.embedding, self.cell = nn.Embedding(WORDS, width), Cell(width)
+        self.head = nn.Linear(width, WORDS)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(ids)
+        state = torch.zeros_like(x[:, 0])
+        for n in range(x.shape[1]):
+            state = self.cell(x=x[:, n], state=state)
+        return self.head(state)
+
+
+class Cell(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gates, self.new = nn.Linear(2 * width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        keep, reset = self.gates(torch.cat([x, state], -1)).sigmoid().chunk(2, -1)
+        return keep * state + (1 - keep) * self.new(torch.cat([x, reset * state], -1)).tanh()
+
+
+class Gated(nn.Module):
+    """Vectors (batch, 24) to one number: gated layers between root mean squares, as of large language models."""
+
+    def __init__(self, width: int = 48) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(24, width), nn.Linear(width, 1)
+        self.layers = nn.ModuleList(
+            nn.ModuleList(nn.Linear(width, width) for _ in range(3)) for _ in range(2)
+        )
+        self.norms = nn.ModuleList(nn.RMSNorm(width) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for norm, (up, gate, down) in zip(self.norms, self.layers, strict=True):
+            here = norm(x)
+            x = x + down(nn.functional.silu(gate(here)) * up(here))
+        return self.last(x)
+
+
+PROGRAMS = {"language": LanguageModel, "images": Images, "recurrent": Recurrent, "gated": Gated}
+
+
+def loss(
+    program: str, model: nn.Module, device: str | torch.device, rows: slice = slice(None)
+) -> torch.Tensor:
+    """Draw a batch of four, and return the loss of some of its rows."""
+    if program == "images":
+        images, labels = torch.randn(4, 3, 8, 8, device=device)[rows], torch.randint(WORDS, (4,))[rows]
+        return nn.functional.cross_entropy(model(images), labels.to(device))
+    if program == "gated":
+        x = torch.randn(4, 24)[rows].to(device)
+        return nn.functional.mse_loss(model(x), x.sum(-1, keepdim=True))
+    ids = torch.randint(WORDS, (4, 17))[rows].to(device)
+    logits = model(ids[:, :-1])
+    wanted = ids[:, 1:] if program == "language" else ids[:, -1:]
+    return nn.functional.cross_entropy(logits.flatten(0, -2), wanted.flatten())

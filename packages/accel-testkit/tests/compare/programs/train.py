@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Train a model for three steps: train.py language|images. Prints the losses."""
+"""Train a model for three steps: train.py PROGRAM. Prints the losses. INITIAL_SEED: of the parameters alone."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ import sys
 import faults
 import models
 import torch
-from torch import nn
 
 from accel_core import get_accelerator
 
 device = get_accelerator().device_name()
 faults.plant(device)
-torch.manual_seed(0)
+torch.manual_seed(int(os.environ.get("INITIAL_SEED", "0")))
 with torch.device(device):  # the parameters are drawn on the device
-    model = models.LanguageModel() if sys.argv[1] == "language" else models.Images()
+    model = models.PROGRAMS[sys.argv[1]]()
+torch.manual_seed(1)
 epsilon = 1e-4 if os.environ.get("OPTIMIZER_FAULT") and device != "cpu" else 1e-8
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=epsilon)
-for _ in range(3):
-    if sys.argv[1] == "language":
-        ids = torch.randint(models.WORDS, (4, 17)).to(device)
-        loss = nn.functional.cross_entropy(model(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
-    else:
-        images, labels = torch.randn(4, 3, 8, 8, device=device), torch.randint(models.WORDS, (4,)).to(device)
-        loss = nn.functional.cross_entropy(model(images), labels)
+for models.step in range(3):
+    loss = models.loss(sys.argv[1], model, device)
     loss.backward()
+    old = [parameter.detach().clone() for parameter in model.parameters()]
     optimizer.step()
+    if os.environ.get("STALE_WEIGHT") and models.step == 1 and device != "cpu":
+        with torch.no_grad():
+            next(model.parameters()).copy_(old[0])
     optimizer.zero_grad()
     sys.stdout.write(f"{loss.item():.6f}\n")
