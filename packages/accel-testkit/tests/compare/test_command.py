@@ -98,7 +98,7 @@ def test_fault_is_named_with_its_module_and_step_and_on_the_page(record: Path) -
 
 
 def test_fault_of_the_optimizer_is_named_as_its_step(record: Path) -> None:
-    done = compare("replay", record, "--", "train.py", "language", sim="npu", OPTIMIZER_FAULT="1")
+    done = compare("replay", record, "--", "train.py", "language", sim="npu", OPTIMIZER_FAULT="1e-4")
     assert done.returncode == 3, done.stdout + done.stderr
     assert "the optimizer's step differs" in done.stdout
     assert first(record)["key"]["step"] == 0

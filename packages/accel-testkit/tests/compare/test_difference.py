@@ -72,6 +72,15 @@ def test_rounding_that_grows_from_module_to_module_is_no_difference() -> None:
     assert first(chain(0, 0, 0, 0, 0), chain(0, 1e-7, 1e-6, 8e-6, 5e-5)) is None
 
 
+def test_difference_below_its_bound_is_said_to_be_below_and_not_equal() -> None:
+    nearest = difference.compare([chain(0, 0, 0)], [chain(0, 1e-7, 3e-7)]).nearest
+    assert nearest is not None
+    assert nearest.key.where == "m0"
+    assert 0 < nearest.error < nearest.bound
+    assert "a fault that is smaller than its bound is not seen" in difference.describe_nearest(nearest)
+    assert difference.compare([chain(0, 0)], [chain(0, 0)]).nearest is None
+
+
 def test_data_that_differ_are_an_input() -> None:
     assert first(chain(0, 0), chain(1e-2, 1e-2)) == ("m0", "input")
 

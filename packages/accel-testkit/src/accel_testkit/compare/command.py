@@ -246,6 +246,7 @@ def _report(outcome: Outcome, reference: Path, found: Path) -> int:
         )
     lines = [f"{outcome.compared} events compared, {len(outcome.unmatched)} only in one run", *outcome.notes]
     lines += difference.describe(outcome.first) if outcome.first else ["nothing differs beyond rounding"]
+    lines += [difference.describe_nearest(outcome.nearest)] if outcome.nearest else []
     lines += _table(outcome)
     (found / "compare.html").write_text(page.html(f"accel compare: {found}", outcome), encoding="utf-8")
     (found / "compare.json").write_text(json.dumps(_plain(outcome), indent=1) + "\n", encoding="utf-8")
@@ -267,13 +268,14 @@ def _table(outcome: Outcome) -> list[str]:
 
 
 def _plain(outcome: Outcome) -> dict[str, Any]:
-    first = outcome.first and {
-        **asdict(outcome.first), "key": outcome.first.key._asdict(), "text": difference.describe(outcome.first)
-    }  # fmt: skip
+    first, nearest = (
+        one and {**asdict(one), "key": one.key._asdict(), "text": difference.describe(one)}
+        for one in (outcome.first, outcome.nearest)
+    )
     errors = [
         {"phase": phase, "where": where, "by_step": steps} for (phase, where), steps in outcome.errors.items()
     ]
-    plain = {"schema": record.SCHEMA, "first": first, "compared": outcome.compared, "errors": errors,
+    plain = {"schema": record.SCHEMA, "first": first, "nearest": nearest, "compared": outcome.compared, "errors": errors,
              "only_in_one": list(map(str, outcome.unmatched)), "notes": outcome.notes}  # fmt: skip
     # JSON has no Infinity.
     found: dict[str, Any] = json.loads(json.dumps(plain), parse_constant=str)

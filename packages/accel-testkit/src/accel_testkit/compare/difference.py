@@ -70,6 +70,7 @@ class Outcome:
     """The comparison of two runs.
 
     first:     the first difference; None if there is none.
+    nearest:   where there is none, the event whose error is the largest part of its bound; None if all bits agree.
     errors:    the largest error of the results at each place and step: {(phase, where): {step: error}}, in order.
     compared:  number of events that both runs have.
     unmatched: events of one run that the other has not.
@@ -80,6 +81,7 @@ class Outcome:
     compared: int
     unmatched: tuple[Key, ...]
     notes: tuple[str, ...]
+    nearest: Difference | None = None
 
 
 def compare(reference: Sequence[RankRecord], found: Sequence[RankRecord], factor: float = 1.0) -> Outcome:
@@ -94,10 +96,11 @@ def compare(reference: Sequence[RankRecord], found: Sequence[RankRecord], factor
     pairs = [_matched(*ranks) for ranks in zip(reference, found, strict=True)]
     sent = _sent(pairs)
     errors: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    firsts = []
+    firsts, nearest = [], list[Difference]()
     for rank, (events, _) in enumerate(pairs):
         walk = _Walk(rank, factor, sent, errors)
         firsts += [(n, one) for n, one in walk.differences(events)][:1]
+        nearest += [walk.nearest] if walk.nearest else []
     # The same event on several ranks: the place in the run decides, then the rank.
     first = min(firsts, key=lambda item: (item[1].key.step, item[0], item[1].rank), default=None)
     notes = [
@@ -113,6 +116,7 @@ def compare(reference: Sequence[RankRecord], found: Sequence[RankRecord], factor
         sum(len(events) for events, _ in pairs),
         tuple(key for _, unmatched in pairs for key in unmatched),
         tuple(notes),
+        None if first else max(nearest, key=lambda one: one.error / one.bound, default=None),
     )
 
 
@@ -161,10 +165,12 @@ class _Walk:
     ) -> None:
         self._rank, self._factor, self._sent, self._errors = rank, factor, sent, errors
         self._worst = 0.0  # of all that was computed so far
+        self.nearest: Difference | None = None
 
     def differences(self, pairs: list[Pair]) -> Iterable[tuple[int, Difference]]:
         """Yield each event that differs by more than its inputs explain."""
         results: list[float] = []
+        nearest = 0.0
         judged: set[Digest] = set()
         stepped, free = _largest_stepped(pairs), _free(pairs)
         for n, (reference, found) in enumerate(pairs):
@@ -196,13 +202,15 @@ class _Walk:
                         not rounding and base
                     ):  # an index or a mask may jump where its inputs differ by rounding
                         bound = _INFINITE
+                    if not error:
+                        continue
+                    found_here = Difference(
+                        self._rank, key, what, number, one, other, error, bound, reason, before
+                    )
                     if error > bound:
-                        yield (
-                            n,
-                            Difference(
-                                self._rank, key, what, number, one, other, error, bound, reason, before
-                            ),
-                        )
+                        yield n, found_here
+                    elif bound < _INFINITE and error / bound > nearest:
+                        nearest, self.nearest = error / bound, found_here
             judged.update(reference.inputs, reference.results)
             largest = max(left, default=0.0)
             results.append(largest)
@@ -349,6 +357,15 @@ def _rounding(result: Digest, event: Event) -> tuple[float, str]:
 
 def _is_float(dtype: str) -> bool:
     return dtype in _EPSILON or dtype.startswith("float8")
+
+
+def describe_nearest(difference: Difference) -> str:
+    """Return the line that says how near to its bound a run without a difference came."""
+    one = difference
+    return (
+        f"nearest to its bound: rank {one.rank}, {one.key}: relative difference {one.error:.2g}, bound {one.bound:.2g};"
+        " a fault that is smaller than its bound is not seen"
+    )
 
 
 def describe(difference: Difference) -> list[str]:

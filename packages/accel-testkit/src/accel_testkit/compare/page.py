@@ -8,7 +8,7 @@ import math
 from html import escape
 
 from accel_core.reports import page
-from accel_testkit.compare.difference import Outcome, describe
+from accel_testkit.compare.difference import Outcome, describe, describe_nearest
 
 _WIDTH, _HEIGHT = 860, 220
 #: Decades of the plot: errors below are drawn at its foot.
@@ -27,6 +27,7 @@ def html(title: str, outcome: Outcome) -> str:
     parts = [
         f"<h1>{escape(title)}</h1><div class='{'first' if outcome.first else 'good'}'><pre>{escape(first)}</pre></div>",
         *(f"<p>{escape(note)}</p>" for note in outcome.notes),
+        f"<p>{escape(describe_nearest(outcome.nearest))}</p>" if outcome.nearest else "",
         "<h2>Error by depth</h2><p>Relative error of each event's results, in the order of the run; a line a step.</p>"
         f"{_plot(outcome, steps)}<h2>Error by place and step</h2>"
         f"<table><thead><tr><th>phase</th><th>where</th>{head}</tr></thead><tbody>{rows}</tbody></table>",

@@ -39,6 +39,7 @@ def _one_nan(tensor: torch.Tensor) -> torch.Tensor:
 
 KINDS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "scale": lambda tensor: tensor * 1.001,
+    "tiny": lambda tensor: tensor * (1 + 1e-7),
     "truncated": lambda tensor: tensor.bfloat16().to(tensor.dtype),
     "last": _last_zero,
     "nan": _one_nan,

@@ -19,7 +19,7 @@ torch.manual_seed(int(os.environ.get("INITIAL_SEED", "0")))
 with torch.device(device):  # the parameters are drawn on the device
     model = models.PROGRAMS[sys.argv[1]]()
 torch.manual_seed(1)
-epsilon = 1e-4 if os.environ.get("OPTIMIZER_FAULT") and device != "cpu" else 1e-8
+epsilon = 1e-8 if device == "cpu" else float(os.environ.get("OPTIMIZER_FAULT", "1e-8"))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=epsilon)
 for models.step in range(3):
     loss = models.loss(sys.argv[1], model, device)

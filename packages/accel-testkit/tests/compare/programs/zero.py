@@ -26,7 +26,7 @@ program, stage = sys.argv[-2:]
 torch.manual_seed(int(os.environ.get("INITIAL_SEED", "0")))
 model = models.PROGRAMS[program]()
 torch.manual_seed(1)
-epsilon = 1e-4 if os.environ.get("OPTIMIZER_FAULT") and device != "cpu" else 1e-8
+epsilon = 1e-8 if device == "cpu" else float(os.environ.get("OPTIMIZER_FAULT", "1e-8"))
 engine, *_ = deepspeed.initialize(
     model=model,
     model_parameters=model.parameters(),
