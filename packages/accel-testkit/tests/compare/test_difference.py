@@ -75,7 +75,7 @@ def test_rounding_that_grows_from_module_to_module_is_no_difference() -> None:
 def test_difference_below_its_bound_is_said_to_be_below_and_not_equal() -> None:
     nearest = difference.compare([chain(0, 0, 0)], [chain(0, 1e-7, 3e-7)]).nearest
     assert nearest is not None
-    assert nearest.key.where == "m0"
+    assert nearest.key.where == "m1"
     assert 0 < nearest.error < nearest.bound
     assert "a fault that is smaller than its bound is not seen" in difference.describe_nearest(nearest)
     assert difference.compare([chain(0, 0)], [chain(0, 0)]).nearest is None
@@ -137,6 +137,31 @@ def test_gradient_that_is_rounding_does_not_count_and_its_parameter_may_go_anywh
     assert first(run_with(0), run_with(1)) is None
 
 
+@pytest.mark.parametrize(
+    ("noise", "blamed"), [(1e-7, None), (1e-3, ("a", "result"))], ids=["rounding", "fault"]
+)
+@pytest.mark.parametrize("name", ["aten.sum.dim_IntList", "aten.convolution_backward.default"])
+def test_gradient_of_a_bias_that_cancels_is_judged_beside_what_it_sums(
+    noise: float, blamed: tuple[str, str] | None, name: str
+) -> None:
+    def run_with(error: float) -> RankRecord:
+        return run((BACKWARD, "a", name, [value()], [digest((1e-7 + error) * OTHER[0] * 6)]))
+
+    assert first(run_with(0), run_with(noise)) == blamed
+
+
+def test_memory_that_is_moved_is_not_blamed_for_what_is_rounding_beside_the_gradients() -> None:
+    def run_with(piece: float, size: float) -> RankRecord:
+        moved = digest(torch.full((4,), piece))
+        return run(
+            (FORWARD, "program", "aten.cat.default", [value(size=size), moved], [value(size=size)]),
+            (STEP, "a.weight", "AdamW", [value(), value(size=0.1)], [value()]),
+        )
+
+    assert first(run_with(1e-29, 0.1), run_with(0, 0.1)) is None
+    assert first(run_with(1, 0.1), run_with(2, 0.1)) == ("program", "input")
+
+
 def test_gradient_that_counts_is_named() -> None:
     def run_with(error: float) -> RankRecord:
         return run(
@@ -145,6 +170,36 @@ def test_gradient_that_counts_is_named() -> None:
         )
 
     assert first(run_with(0), run_with(1e-2)) == ("a.weight", "result")
+
+
+def test_parameter_that_is_not_what_its_step_has_left_is_named_beside_larger_errors() -> None:
+    def run_with(noise: float, shown: float) -> RankRecord:
+        return run(
+            (FORWARD, "m", "Linear", [value(noise)], [value(noise)]),
+            (STEP, "a.weight", "AdamW", [value()], [value(size=2)]),
+            (FORWARD, "a.weight", PARAMETER, [], [value(shown, 2)]),
+        )
+
+    reference, stale = run_with(0, 0), run_with(1e-6, 1e-5)
+    one = difference.compare([reference], [stale]).first
+    assert one is not None
+    assert (one.key.where, one.key.name) == ("a.weight", PARAMETER)
+    assert difference.compare([reference], [run_with(1e-6, 0)]).first is None
+
+
+@pytest.mark.parametrize(("wrong", "blamed"), [(0.0, None), (1e-3, ("group 0, parameter 0", "result"))])
+def test_elements_of_one_tensor_that_are_stepped_at_random_do_not_hide_a_wrong_step(
+    wrong: float, blamed: tuple[str, str] | None
+) -> None:
+    def run_with(noise: float, step: float) -> RankRecord:
+        flat = (BASE * (1 + step)).flatten()
+        flat[1:4] += noise  # between the samples
+        return run(
+            (BACKWARD, "a.bias", GRADIENT_OF_PARAMETER, [value()], [value(noise, 1e-9)]),
+            (STEP, "group 0, parameter 0", "AdamW", [digest(BASE.flatten())] * 2, [digest(flat)]),
+        )
+
+    assert first(run_with(0, 0), run_with(0.1, wrong)) == blamed
 
 
 def test_stale_parameter_is_named() -> None:

@@ -275,8 +275,8 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
     errors = [
         {"phase": phase, "where": where, "by_step": steps} for (phase, where), steps in outcome.errors.items()
     ]
-    plain = {"schema": record.SCHEMA, "first": first, "nearest": nearest, "compared": outcome.compared, "errors": errors,
-             "only_in_one": list(map(str, outcome.unmatched)), "notes": outcome.notes}  # fmt: skip
+    plain = {"schema": record.SCHEMA, "first": first, "nearest": nearest, "compared": outcome.compared,
+             "errors": errors, "only_in_one": list(map(str, outcome.unmatched)), "notes": outcome.notes}  # fmt: skip
     # JSON has no Infinity.
     found: dict[str, Any] = json.loads(json.dumps(plain), parse_constant=str)
     return found

@@ -18,6 +18,7 @@ from accel_testkit.compare.digest import Digest
 from accel_testkit.compare.record import (
     BACKWARD,
     COLLECTIVE,
+    FLATTENED,
     GRADIENT_OF_PARAMETER,
     GRADIENT_OF_RESULT,
     PARAMETER,
@@ -171,11 +172,18 @@ class _Walk:
         """Yield each event that differs by more than its inputs explain."""
         results: list[float] = []
         nearest = 0.0
+        last: dict[str, tuple[Digest, Digest]] = {}  # of each parameter, what its last step left in each run
         judged: set[Digest] = set()
         stepped, free = _largest_stepped(pairs), _free(pairs)
+        stepped_freely = {
+            one
+            for event, _ in pairs
+            if event.key.name == PARAMETER and event.key.where in free
+            for one in event.results
+        }
         for n, (reference, found) in enumerate(pairs):
             key = found.key
-            floor = stepped[key.step] * _NEGLIGIBLE if key.phase == STEP else 0.0
+            floor = stepped[key.step] * _NEGLIGIBLE if key.phase == STEP or _moves(key) else 0.0
             entered = [distance(*one, floor) for one in zip(reference.inputs, found.inputs, strict=False)]
             left = [
                 distance(*one, _scale(one[0], reference))
@@ -185,7 +193,17 @@ class _Walk:
             reached = max(self._worst, self._sent.get(_exchange(key), 0.0))
             if key.name == PARAMETER and key.where in free:
                 left = []
-            explained = self._explained(reference, found, results[max(0, n - found.inside) :])
+            shown = key.name == PARAMETER and last.get(key.where)
+            if shown and shown[0] == reference.results[0]:
+                left = [distance(shown[1], found.results[0])]
+            if key.phase == STEP and reference.results and found.results:
+                last[key.where] = reference.results[0], found.results[0]
+            if key.phase == STEP and key.where.startswith(FLATTENED) and free:
+                left = [_of_samples(reference, found, n) for n in range(len(left))]
+            # A parameter that nothing has written since its step is the same to the last bit.
+            explained = (
+                0.0 if shown else self._explained(reference, found, results[max(0, n - found.inside) :])
+            )
             if key.phase == STEP:
                 explained += _amplified(reference, found)
             for what, errors, sides, base in (
@@ -194,7 +212,7 @@ class _Walk:
             ):
                 for number, error in enumerate(errors):
                     one, other = sides[0][number], sides[1][number]
-                    if what == "input" and one in judged:
+                    if what == "input" and (one in judged or one in stepped_freely):
                         continue
                     rounding, reason = _rounding(one, reference)
                     bound = self._factor * (rounding + GROWTH * base)
@@ -229,6 +247,14 @@ class _Walk:
         inputs = [distance(*one) for one in zip(reference.inputs, found.inputs, strict=False)]
         read = max([*inputs, *inside], default=0.0)
         return max(read, self._sent[_exchange(found.key)]) if found.key.phase == COLLECTIVE else read
+
+
+def _moves(key: Key) -> bool:
+    """Return whether an operation moves data, as an optimizer that collects gradients of all parameters in one tensor.
+
+    What it reads may be part of a larger tensor, beside which it is rounding, or memory that nothing has written.
+    """
+    return key.name.startswith(("aten.cat.", "aten.copy_."))
 
 
 def _is_gradient(key: Key) -> bool:
@@ -277,6 +303,24 @@ def _amplified(reference: Event, found: Event) -> float:
     return most * step / (_scale(after, reference) or 1.0) / GROWTH
 
 
+def _of_samples(reference: Event, found: Event, number: int) -> float:
+    """Return the distance of a result of a step by those samples whose gradients agree.
+
+    ZeRO steps parameters as one tensor, in which the elements of some are stepped at random.
+    """
+    one, other = reference.results[number], found.results[number]
+    if (one.shape, one.nan, one.inf) != (other.shape, other.nan, other.inf):
+        return _INFINITE
+    high = max(abs(one.low), abs(one.high)) or 1.0
+    gradients = reference.inputs[-1].sample, found.inputs[-1].sample
+    apart = [
+        abs(a - b) / high
+        for a, b, *gradient in zip(one.sample, other.sample, *gradients, strict=False)
+        if abs(gradient[0] - gradient[1]) <= _NEGLIGIBLE * abs(gradient[0])
+    ]
+    return max(apart, default=0.0)
+
+
 def _root_mean_square(values: Sequence[float]) -> float:
     return math.sqrt(sum(value * value for value in values) / max(len(values), 1))
 
@@ -301,9 +345,23 @@ def _scale(result: Digest, event: Event) -> float:
         return max([result.norm, *norms])
     if event.key.name == GRADIENT_OF_RESULT:
         return max([result.norm, *(norm * _NEGLIGIBLE for norm in norms)])
-    return max(
-        [result.norm, *(one.norm for one in event.inputs if one.shape == result.shape and one.numel > 1)]
-    )
+    same = (one.norm for one in event.inputs if one.shape == result.shape and one.numel > 1)
+    return max([result.norm, _summed(result, event)[0], *same])
+
+
+def _summed(result: Digest, event: Event) -> tuple[float, int]:
+    """Return the norm beside which a sum that cancels is rounding, and its number of terms; 0 and 1 if it is no sum.
+
+    A gradient of a bias sums gradients whose true sum may be zero, in an operation of its own or in that of its layer.
+    """
+    name = event.key.name.split(".")[1:2]
+    of_bias = event.key.phase == BACKWARD and len(result.shape) == 1
+    if not event.inputs or not (of_bias or name in (["sum"], ["mean"])):
+        return 0.0, 1
+    terms = event.inputs[0].numel // max(result.numel, 1)
+    if terms < 2:
+        return 0.0, 1
+    return event.inputs[0].norm / (terms if name == ["mean"] else 1), terms
 
 
 def distance(reference: Digest, found: Digest, scale: float = 0.0) -> float:
@@ -349,7 +407,7 @@ def _rounding(result: Digest, event: Event) -> tuple[float, str]:
     epsilon, dtype = max((_EPSILON.get(one, _FLOAT8), one) for one in types)
     if event.key.phase == STEP:
         return 16 * epsilon, f"sixteen roundings of {dtype}"
-    terms = max([one.shape[-1] for one in event.inputs if one.shape] + [1])
+    terms = max([one.shape[-1] for one in event.inputs if one.shape] + [_summed(result, event)[1]])
     accumulated = min(epsilon, _EPSILON["float32"])
     bound = 2 * epsilon + 2 * accumulated * math.sqrt(terms)
     return bound, f"two roundings of {dtype}, and a sum of {terms} terms"

@@ -22,6 +22,8 @@ FORWARD, BACKWARD, STEP, COLLECTIVE = "forward", "backward", "step", "collective
 PHASES = (FORWARD, BACKWARD, STEP, COLLECTIVE)
 GRADIENT_OF_RESULT, GRADIENT_OF_PARAMETER = "gradient of result", "gradient of parameter"
 PARAMETER = "parameter"
+#: Begins the name of what an optimizer steps that is no parameter of a module: of a group, several as one tensor.
+FLATTENED = "group "
 _LONGEST_LINE = 1_000_000
 
 

@@ -40,6 +40,7 @@ from accel_testkit.compare.parameters import InitialParameters
 from accel_testkit.compare.record import (
     BACKWARD,
     COLLECTIVE,
+    FLATTENED,
     FORWARD,
     GRADIENT_OF_PARAMETER,
     GRADIENT_OF_RESULT,
@@ -146,11 +147,20 @@ class Recorder:
         """Record nothing more in this process."""
         self._active = False
 
+    def pause(self, paused: bool) -> None:
+        """Record nothing until it goes on."""
+        self._active = not paused
+
     def close(self) -> None:
         """Write the end of the file."""
         if self._active and self._writer is not None:
             self._writer.close()
         self._active = False
+
+    @property
+    def active(self) -> bool:
+        """Whether this process is recorded at all, and not the recorder's own work."""
+        return self._active and not self._busy
 
     @property
     def recording(self) -> bool:
@@ -359,7 +369,7 @@ class Recorder:
         for g, group in enumerate(optimizer.param_groups if self.recording else []):
             for i, parameter in enumerate(group["params"]):
                 known = self._parameters.get(id(parameter))
-                path = known[1] if known and known[0]() is parameter else f"group {g}, parameter {i}"
+                path = known[1] if known and known[0]() is parameter else f"{FLATTENED}{g}, parameter {i}"
                 if (parameter.grad is None and gradient) or not self._wanted(path):
                     continue
                 states = optimizer.state.get(parameter, {})
@@ -474,7 +484,7 @@ _OF_OBJECTS = (
 
 
 class _Operations(TorchDispatchMode):
-    """Records every operation below autograd."""
+    """Records every operation below autograd; memory that is only allocated is zero, to be the same in two runs."""
 
     supports_higher_order_operators = True
 
@@ -484,7 +494,8 @@ class _Operations(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self._recorder.watches_operations or not _computes(func):
-            return func(*args, **(kwargs or {}))
+            results = func(*args, **(kwargs or {}))
+            return results.zero_() if _allocates(func) and self._recorder.active else results
         return self._recorder.operation(func, args, kwargs or {})
 
 
@@ -498,6 +509,13 @@ def _computes(function: Any) -> bool:
     return not views and "empty" not in schema.name
 
 
+@functools.cache
+def _allocates(function: Any) -> bool:
+    """Return whether an operation returns memory that nothing has written."""
+    return str(function).partition(".")[0] == "aten" and str(function).split(".")[1] in _ALLOCATING
+
+
+_ALLOCATING = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 _FILLS = ("copy_", "fill_", "zero_", "set_", *(name.partition(".")[0] for name in draws.IN_PLACE))
 
 
