@@ -19,9 +19,9 @@ from accel_testkit.compare.recorder import Options, Recorder
 from benchmarks import results
 
 _TEXT = """\
-A training step on one thread of the CPU that is recorded, beside the same step that is not. Both take turns in one process; a round's
-ratio is of two steps that were measured one after the other, and the median of {rounds} rounds is reported. The goal of
-recording by module is twice the time of a step. `accel compare record` says these costs before it starts.
+A training step on one thread of the CPU that is recorded by module, beside the same step that is not. Both take turns
+in one process; a round's ratio is of two steps that were measured one after the other, and the median of {rounds}
+rounds is reported. The goal is a ratio of at most 2. `accel compare record` says what it costs before it starts.
 
     python -m benchmarks.compare"""
 _WORDS = 512

@@ -179,6 +179,14 @@ def test_generator_that_is_seeded_twice_or_whose_state_is_set_draws_the_same_aga
     assert "0 only in one run" in done.stdout
 
 
+def test_two_models_of_a_program_that_leaves_at_once_are_compared(tmp_path: Path) -> None:
+    folder = recorded(tmp_path, "leaving.py")
+    done = compare("replay", folder, "--", "leaving.py", sim="npu")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 only in one run" in done.stdout
+    assert "rank 0 of the replay ended before it had written everything" in done.stdout
+
+
 def test_keyword_inputs_of_a_module_are_recorded(tmp_path: Path) -> None:
     (rank,) = read(recorded(tmp_path, "train.py", "recurrent"))
     shapes = {tuple(one.shape for one in event.inputs) for event in rank.events if event.key.name == "Cell"}

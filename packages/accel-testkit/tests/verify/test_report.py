@@ -69,6 +69,14 @@ HOSTILE = {
     "seconds that are text": json.dumps({**WHOLE, "rows": [{**ROW, "seconds": "1"}]}),
     "failures without a name": json.dumps({**WHOLE, "rows": [{**ROW, "failures": [{"reason": ""}]}]}),
     "nested tables": json.dumps({**WHOLE, "rows": [{**ROW, "table": [{"a": {"b": 1}}]}]}),
+    "reason that is a number": json.dumps(
+        {**WHOLE, "rows": [{**ROW, "failures": [{"name": "a", "reason": 1}]}]}
+    ),
+    "a row of a table that is text": json.dumps({**WHOLE, "rows": [{**ROW, "table": ["a"]}]}),
+    "infinity": json.dumps({**WHOLE, "rows": [{**ROW, "table": [{"value": float("inf")}]}]}),
+    "not a number": json.dumps({**WHOLE, "rows": [{**ROW, "table": [{"value": float("nan")}]}]}),
+    "a number of 400 digits": json.dumps({**WHOLE, "rows": [{**ROW, "table": [{"value": 10**400}]}]}),
+    "a number of 5000 digits": '{"schema": ' + "1" * 5000 + "}",
     "deep nesting": "[" * 100_000,
     "versions that are numbers": json.dumps({**WHOLE, "versions": {"torch": 2}}),
 }
@@ -85,6 +93,19 @@ def test_what_is_no_report_is_an_error_of_four_parts(name: str, tmp_path: Path) 
 def test_a_missing_report_is_an_error_of_four_parts(tmp_path: Path) -> None:
     with pytest.raises(InvalidReport, match="ACC-709"):
         read(tmp_path / "none.json")
+
+
+def test_a_device_is_not_read_as_a_report() -> None:
+    with pytest.raises(InvalidReport, match="no file"):
+        read(Path("/dev/zero"))
+
+
+def test_measurements_without_a_name_and_lone_surrogates_are_compared_and_shown(tmp_path: Path) -> None:
+    tables = [[{"value": value, "unit": "\ud800"}] for value in (1.0, 2.0)]
+    old, new = (report(Row("speed", "\ud800", "passed", table=table)) for table in tables)
+    assert len(list(differences(old, new))) == 1
+    old.write(tmp_path / "report.json")
+    read(tmp_path / "report.json").text().encode()
 
 
 class Tags(HTMLParser):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from accel_testkit.verify import steps
 from accel_testkit.verify.report import Row
 from accel_testkit.verify.steps import STEPS, Step
 
@@ -57,6 +58,7 @@ FAULTS = {
     "illegal instruction": Fault("device", "os.kill(os.getpid(), signal.SIGILL)", "crashed", ("SIGILL",)),
     "bus error": Fault("device", "os.kill(os.getpid(), signal.SIGBUS)", "crashed", ("SIGBUS",)),
     "killed for its memory": Fault("engine-1", "os.kill(os.getpid(), signal.SIGKILL)", "crashed", ("SIGKILL",)),
+    "killed by a real-time signal": Fault("device", "os.kill(os.getpid(), 40)", "crashed", ("signal 40",)),
     "terminated": Fault("host", "os.kill(os.getpid(), signal.SIGTERM)", "crashed", ("SIGTERM",)),
     "hang in a check": Fault(
         "device", "line(running='slow.one'); time.sleep(900)", "timed out", ("no progress for", "slow.one"), 3
@@ -163,6 +165,35 @@ def test_what_an_earlier_run_left_is_not_read(tmp_path: Path) -> None:
     folder = tmp_path / "step"
     run("device", "check('old', 'failed', 'old'); finish()", folder)
     assert run("device", "check('new'); finish()", folder).failures == []
+
+
+def test_folder_that_an_earlier_run_left_is_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "step"
+    run("device", "os.makedirs('kernels/cache'); check('a'); finish()", folder)
+    assert run("device", "check('b'); finish()", folder).state == "passed"
+    assert not (folder / "kernels").exists()
+
+
+def test_driver_that_prints_without_end_does_not_fill_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "_MOST_PRINTED", 10_000)
+    program = (
+        "while not os.path.exists('emptied'): os.write(1, b'x' * 10_000); time.sleep(0.001)\n"
+        "print('the last words'); sys.exit(1)"
+    )
+    folder, largest = tmp_path / "step", 0
+
+    def tick(far: str) -> None:
+        nonlocal largest
+        size = (folder / "stdout").stat().st_size
+        if size < largest:
+            (folder / "emptied").touch()
+        largest = max(largest, size)
+
+    row = step("device", program).run("cpu", "quick", folder, _LIMIT, tick)
+    assert row.state == "crashed"
+    assert "the last words" in row.failures[0]["reason"]
 
 
 @pytest.mark.slow

@@ -91,6 +91,7 @@ class Writer:
         self._file = path.open("x", encoding="utf-8")  # another process may have taken this rank's
         self.rank, self._left, self._digests = rank, limit, 0
         self._line({"schema": SCHEMA, "rank": rank, "world": world, "device": device})
+        self.flush()
 
     def digest(self, digest: Digest) -> int:
         """Write a digest; returns its number."""

@@ -287,8 +287,6 @@ class Recorder:
             self._gradients.clear()
             self._shown.clear()
             self._forget()
-            if self._writer is not None:
-                self._writer.flush()
         if root not in self._names:
             top = type(root).__name__
             for path, module in root.named_modules():
@@ -359,6 +357,8 @@ class Recorder:
         self._forget()
         for key, path, numbers in self._trained(optimizer, gradient=False):
             self.event(STEP, path, type(optimizer).__name__, self._before.get(key, []), numbers)
+        if self._writer is not None:
+            self._writer.flush()  # os._exit writes nothing
         self._before = {}
         self._forget()
 

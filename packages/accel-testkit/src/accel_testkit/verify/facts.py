@@ -14,6 +14,8 @@ import subprocess
 import sys
 from typing import Any
 
+from packaging.requirements import Requirement
+
 from accel_testkit.verify.steps import ANSWER, answer
 
 _PREFIXES = (
@@ -66,8 +68,21 @@ def main() -> int:
     output = _tool(str(accelerator.device_name()).partition(":")[0])
     rows += [_row("driver's tool", output)] if output else []
     first = next((r["value"] for r in rows if r["fact"] == "device 0"), "")
-    answer({"found": f"{shown}{f', {first}' if first else ''}", "table": rows})
+    answer({"found": f"{shown}{f', {first}' if first else ''}", "table": rows, "failures": _unfit()})
     return 0
+
+
+def _unfit() -> list[dict[str, str]]:
+    """Return a failure for each package of this project that is not of a release that accel-testkit needs."""
+    failures = []
+    for needed in map(Requirement, importlib.metadata.requires("accel-testkit") or ()):
+        if not needed.name.startswith("accel-") or (needed.marker and not needed.marker.evaluate()):
+            continue
+        version = importlib.metadata.version(needed.name)
+        if not needed.specifier.contains(version, prereleases=True):
+            reason = f"accel-testkit {importlib.metadata.version('accel-testkit')} needs {needed}"
+            failures.append({"name": f"{needed.name} {version}", "reason": f"{reason}; do: upgrade both"})
+    return failures
 
 
 def _row(fact: str, value: str) -> dict[str, str]:

@@ -26,7 +26,8 @@ STATES = (PASSED, FAILED, CRASHED, TIMED_OUT, NOT_RUN)
 #: States after which a step of an interrupted report is not run again.
 DONE = (PASSED, FAILED)
 _LARGEST = 50_000_000
-_SHOWN_FAILURES = 5
+#: Larger numbers are no measurements; divided, they overflow.
+_MOST = 1e100
 
 
 class InvalidReport(AccelError, ValueError):
@@ -121,6 +122,8 @@ def _first_failure(row: Row) -> str:
 def read(path: Path) -> Report:
     """Read a report; raises InvalidReport for anything else, whoever made it."""
     try:
+        if not path.is_file():
+            raise ValueError("no file" if path.exists() else "it does not exist")
         if path.stat().st_size > _LARGEST:
             raise ValueError(f"{path.stat().st_size} bytes")
         plain = json.loads(path.read_text(encoding="utf-8"))
@@ -157,14 +160,18 @@ def _checked(cls: type[Any], plain: Any) -> Any:
 
 def _is_plain(row: Row) -> bool:
     cells = [*row.failures, *row.table]
-    return all(
-        isinstance(cell, dict)
-        and all(
-            isinstance(name, str) and isinstance(value, str | int | float | None)
-            for name, value in cell.items()
-        )
-        for cell in cells
-    ) and all({"name", "reason"} <= set(failure) for failure in row.failures)
+    named = all({"name", "reason"} <= set(one) and all(map(_is_text, one.values())) for one in row.failures)
+    return named and all(_is_text(name) and _is_cell(value) for cell in cells for name, value in cell.items())
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_cell(value: Any) -> bool:
+    if isinstance(value, int | float):
+        return -_MOST < value < _MOST
+    return value is None or _is_text(value)
 
 
 def differences(old: Report, new: Report) -> Iterator[str]:
@@ -202,7 +209,10 @@ def _slower(then: Row, row: Row) -> Iterator[str]:
         ):
             continue
         if not 1 / _NOISE < value / known < _NOISE:
-            unit, what = measured.get("unit", ""), f"{measured['what']} {measured.get('size', '')}".strip()
+            unit, what = (
+                measured.get("unit", ""),
+                f"{measured.get('what', '')} {measured.get('size', '')}".strip(),
+            )
             yield f"{what}: {known:g} -> {value:g} {unit}".rstrip()
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -21,6 +22,8 @@ from accel_testkit.verify.report import CRASHED, FAILED, NOT_RUN, PASSED, TIMED_
 ANSWER = "ACCEL_VERIFY_ANSWER"
 _POLL_SECONDS = 0.1
 _KEPT = 2000
+#: Bytes after which what a step has printed is dropped, so that a driver does not fill the disk.
+_MOST_PRINTED = 64 << 20
 _PYTEST = (*run_module("pytest"), "-q", "-p", "no:cacheprovider", "--pyargs")
 
 
@@ -56,7 +59,10 @@ class Step:
         """
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.iterdir():
-            old.unlink()
+            if old.is_dir() and not old.is_symlink():
+                shutil.rmtree(old)
+            else:
+                old.unlink()
         began = time.monotonic()
         process = _start(
             self.command(key, mode, folder), {"DS_ACCELERATOR": key} if self.named else {}, folder
@@ -73,7 +79,7 @@ class Step:
         if status is None:
             row.state, row.found = TIMED_OUT, f"no progress for {limit:.0f} s; {row.found}"
         elif status < 0:
-            row.state, row.found = CRASHED, f"died by {signal.Signals(-status).name}; {row.found}"
+            row.state, row.found = CRASHED, f"died by {_signal(-status)}; {row.found}"
         elif incomplete:
             row.state, row.found = CRASHED, f"ended with status {status}; {row.found}"
         elif wrong:
@@ -219,7 +225,8 @@ def _start(command: Iterable[str], more: Mapping[str, str], folder: Path) -> sub
         "PYTHONFAULTHANDLER": "1",
         ANSWER: str((folder / "answer.json").absolute()),
     }
-    with (folder / "stdout").open("wb") as out, (folder / "log").open("wb") as log:
+    # Appended, so that a file that is emptied begins again.
+    with (folder / "stdout").open("ab") as out, (folder / "log").open("ab") as log:
         return subprocess.Popen(
             list(command),
             stdin=subprocess.DEVNULL,
@@ -244,6 +251,9 @@ def _wait(
                 return process.wait(_POLL_SECONDS)
             except subprocess.TimeoutExpired:
                 tick()
+            for printed in (folder / "stdout", folder / "log"):
+                if _size(printed) > _MOST_PRINTED:
+                    os.truncate(printed, 0)
             progress = sum(_size(folder / name) for name in ("results.jsonl", "answer.json"))
             if progress != before:
                 until, before = time.monotonic() + limit, progress
@@ -254,6 +264,13 @@ def _wait(
         except (ProcessLookupError, PermissionError):  # macOS raises the latter for a group of zombies
             pass
         process.wait()
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 def _size(path: Path) -> int:
