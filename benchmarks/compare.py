@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from accel_testkit.bench.timing import seconds, turns
 from accel_testkit.compare.recorder import Options, Recorder
 from benchmarks import results
 
@@ -87,9 +88,9 @@ def measure(rounds: int) -> list[dict[str, Any]]:
 
             def timed(on: bool, step: Callable[[], None] = step) -> float:
                 recorder.pause(not on)
-                return results.seconds(step)
+                return seconds(step)
 
-            times = results.turns(
+            times = turns(
                 {"alone": lambda: timed(False), "recorded": lambda: timed(True)}, rounds, warm_up=2
             )
             ratios = [two / one for one, two in zip(times["alone"], times["recorded"], strict=True)]
