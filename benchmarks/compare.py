@@ -90,9 +90,7 @@ def measure(rounds: int) -> list[dict[str, Any]]:
                 recorder.pause(not on)
                 return seconds(step)
 
-            times = turns(
-                {"alone": lambda: timed(False), "recorded": lambda: timed(True)}, rounds, warm_up=2
-            )
+            times = turns({"alone": lambda: timed(False), "recorded": lambda: timed(True)}, rounds, warm_up=2)
             ratios = [two / one for one, two in zip(times["alone"], times["recorded"], strict=True)]
             rows.append(
                 {

@@ -211,7 +211,7 @@ def page(done: Mapping[str, Mapping[str, Any]], out: Path) -> None:
 
 def main() -> None:
     parser = results.parser(__doc__)
-    parser.add_argument("--match", default="", help="run only faults whose name has this word; `-`: none")
+    parser.add_argument("--match", default="", help="run only faults whose name has this word, as 'ZeRO 0'")
     given = parser.parse_args()
     folder = ROOT / "runs/compare-faults"
     folder.mkdir(parents=True, exist_ok=True)
