@@ -182,7 +182,12 @@ def test_unit_tests_are_run_at_commits_because_a_release_has_none(
     upstream: Upstream, watcher: Radar, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     tried: list[str] = []
-    monkeypatch.setitem(radar_checks.CHECKS, "tests", lambda _, folder, __: tried.append(folder.name) or {})
+
+    def ran(_: str, folder: Path, __: Path) -> dict[str, str]:
+        tried.append(folder.name)
+        return {}
+
+    monkeypatch.setitem(radar_checks.CHECKS, "tests", ran)
     last = upstream.commit({"README.md": "more\n"})
     order = [upstream.first, last, str(tmp_path / "0.19.8")]
     assert list(watcher.differences(order, "tests", "npu", bisect=False)) == []
