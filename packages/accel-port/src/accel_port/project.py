@@ -115,11 +115,13 @@ def _shared(texts: dict[Path, str]) -> frozenset[str]:
     offered = {
         (file.parent.name if file.stem == "__init__" else file.stem, name)
         for file, text in texts.items()
+        if "torch.cuda" in text
         for module, names in _imports(text)
         if module.startswith("torch.cuda")
         for _, name in names
     }
     found = re.compile(rf"\b({'|'.join({name for _, name in offered})})\b|import +\*")
+    stems = {stem for stem, _ in offered}
     taken = set[tuple[str, str]]()
     for text in texts.values() if offered else ():
         if not found.search(text):
@@ -130,7 +132,7 @@ def _shared(texts: dict[Path, str]) -> frozenset[str]:
             taken |= {
                 (name, use)
                 for name, bound in names
-                if name != "*"
+                if name in stems
                 for use in re.findall(rf"\b{bound}\.(\w+)", text)
             }
     return frozenset(name for stem, name in offered if taken & {(stem, name), (stem, "*")})
