@@ -13,7 +13,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,9 +27,8 @@ from accel_good.op_builder.optimizers import PlainTorch
 from accel_good.streams import Stream
 from torch.utils.weak import WeakIdKeyDictionary
 
-from accel_core.device import NoPinnedMemory, TorchDeviceAccelerator
+from accel_core.device import TorchDeviceAccelerator
 from accel_core.op_builder import OpTable
-from accel_core.vendor import Feature, Trait
 from accel_ops.fused_optimizers import multi_tensor_adam
 from accel_ops.inference import InferenceBuilder, TransformerFunctions
 
@@ -80,29 +79,6 @@ def event(name: str, *fails: str, files: tuple[str, ...] = _STREAMS, **members: 
 # --- tensors, devices, memory
 
 
-@breaks(
-    "asynchrony.synchronize_waits_for_its_device[1-None]",
-    "device.device_that_is_set_gets_the_tensors[by index-here]",
-    "streams.stream_is_of_the_device_named",
-)
-class RemembersTheDeviceItself(Good):
-    """set_device() changes this object, and not the runtime."""
-
-    _index = 0
-
-    def set_device(self, device_index: Any) -> None:
-        index = torch.device(device_index).index if isinstance(device_index, str) else device_index
-        if index not in range(self.device_count()):
-            raise RuntimeError(f"no device {index}")
-        self._index = index
-
-    def current_device(self) -> int:
-        return self._index
-
-    def manual_seed(self, seed: int) -> None:
-        self.default_generator(self._index).manual_seed(seed)
-
-
 class _KeptFunctions(TransformerFunctions):
     def release_workspace(self) -> bool:
         return True
@@ -134,17 +110,6 @@ class OnAcceleratorOnceIsForGood(Good):
         return bool(self._answers[tensor])
 
 
-@breaks(
-    "traits.declared_feature_is_missing[pinned_memory]", files=("test_pinned_memory.py", "test_traits.py")
-)
-class PinningIsDeclaredMissing(NoPinnedMemory, Good):
-    """torch pins for it, and it neither says nor does so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.traits = {Feature.PINNED_MEMORY: Trait.unsupported("nobody has looked for it")}
-
-
 # Its streams are no streams of torch.
 broken(
     "StreamsOfItsOwn",
@@ -154,13 +119,6 @@ broken(
     "streams.tensor_remembers_its_streams",
     files=FILES,
     Stream=property(lambda self: partial(Stream, 0)),
-)
-# As it is on mps in DeepSpeed 0.19: FloatTensor is torch.FloatTensor.
-broken(
-    "ConstructorsStayOnTheHost",
-    "tensors.constructor_takes_data[FloatTensor]",
-    files=FILES,
-    FloatTensor=property(lambda self: torch.FloatTensor),
 )
 broken(
     "HostCountsAsDevice",
@@ -209,20 +167,9 @@ broken(
     synchronize=lambda self, device_index=None: Good.synchronize(self),
 )
 broken(
-    "SynchronizeWaitsForDevice0",
-    f"{_ITS_DEVICE}[1-None]",
-    synchronize=lambda self, device_index=None: Good.synchronize(self, device_index or 0),
-)
-broken(
     "SynchronizeWaitsForOneStream",
     _EVERY_STREAM,
     synchronize=lambda self, device_index=None: self.current_stream(device_index).synchronize(),
-)
-broken(
-    "SynchronizeByNameIsForgotten",
-    *(f"{_SYNCHRONIZE}[{form}]" for form in ("index by name", "index")),
-    *(f"{_ITS_DEVICE}[{pair}]" for pair in ("0-1", "1-0", "1-1")),
-    synchronize=lambda self, device_index=None: Good.synchronize(self) if device_index is None else None,
 )
 broken(
     "NothingIsInFlight",
@@ -246,46 +193,6 @@ event(
     *(f"{_AGAIN}[device]", f"{_AGAIN}[host]"),
     record=lambda self, stream=None: None if self.event_id else _RUNTIME.Event.record(self, stream),
 )
-event(
-    "EventIsOfTheDefaultStream",
-    *(_RECORD, f"{_AGAIN}[device]", f"{_AGAIN}[host]", _OWN, _DONE),
-    record=lambda self, stream=None: _RUNTIME.Event.record(
-        self, _RUNTIME.default_stream() if stream is None else stream
-    ),
-)
-event(
-    "EventIgnoresTheStream",
-    *(_DEFAULT, _RECORD_IN, *_WAITS, _NAMED),
-    record=lambda self, stream=None: _RUNTIME.Event.record(self),
-)
-_unsynchronized = type("Stream", (_RUNTIME.Stream,), {"synchronize": lambda self: None})
-broken(
-    "StreamSynchronizeDoesNothing",
-    f"{_HOST}[stream.synchronize()]",
-    Stream=property(lambda self: _unsynchronized),
-)
-broken(
-    "CurrentStreamIsTheDefaultOne",
-    f"{_HOST}[current_stream().synchronize()]",
-    "streams.blocks_nest",
-    "streams.stream_is_of_the_device_named",
-    current_stream=lambda self, device_index=None: Good.default_stream(self, device_index),
-)
-broken(
-    "DefaultStreamIsNew",
-    *(_AFTER, _DEFAULT, f"{_IN_USE}[default_stream]"),
-    "streams.current_stream_is_the_default_at_first",
-    "streams.default_stream_stays",
-    "streams.stream_is_chosen_for_one_thread",
-    default_stream=lambda self, device_index=None: self.Stream(),
-)
-broken(
-    "StreamIsNeverChosen",
-    *(_RECORD_IN, f"{_HOST}[stream.record_event().synchronize()]", f"{_HOST}[stream.synchronize()]"),
-    "streams.blocks_nest",
-    "streams.stream_is_of_the_device_named",
-    stream=lambda self, stream: nullcontext(),
-)
 
 
 @contextmanager
@@ -302,13 +209,6 @@ broken("StreamStaysAfterAnException", _AFTER, "streams.stream_is_left_by_an_exce
 
 _ASKING = "asynchrony.asking_does_not_wait"
 _QUEUEING = "asynchrony.queueing_does_not_wait"
-
-
-@contextmanager
-def _left_when_done(self: Any, stream: Any) -> Iterator[None]:
-    with Good.stream(self, stream):
-        yield
-    self.synchronize()
 
 
 class _Adam(PlainTorch):
@@ -345,20 +245,6 @@ broken(
     files=_ORDER,
     range_push=lambda self, msg, domain=None, category=None: self.synchronize(),
 )
-broken(
-    "AskingForMemorySynchronizes",
-    f"{_ASKING}[memory_allocated()]",
-    files=_ORDER,
-    memory_allocated=lambda self, device_index=None: (
-        self.synchronize() or Good.memory_allocated(self, device_index)
-    ),
-)
-broken(
-    "StreamsAreLeftWhenDone",
-    *(f"{_QUEUEING}[{what}]" for what in ("event.wait() of another stream", "stream(s), entered and left")),
-    files=_ORDER,
-    stream=_left_when_done,
-)
 event(
     "EventsMakeTheHostWait",
     *(f"{_QUEUEING}[event.wait() of another stream]", f"{_QUEUEING}[event.wait(stream)]"),
@@ -387,12 +273,9 @@ _RESOLVED = "asynchrony.resolved_dependency_needs_no_wait"
 _REPLAY = "asynchrony.replay_is_in_the_current_stream"
 
 
-def _replayed(stream: str) -> Any:
-    def replay_graph(self: Any, graph: Any) -> None:
-        with self.stream(getattr(self, stream)()):
-            Good.replay_graph(self, graph)
-
-    return replay_graph
+def _in_the_default(self: Any, graph: Any) -> None:
+    with self.stream(self.default_stream()):
+        Good.replay_graph(self, graph)
 
 
 broken(
@@ -408,13 +291,7 @@ broken(
     "ReplayIsInTheDefaultStream",
     f"{_REPLAY}[chosen stream]",
     files=_ORDER,
-    replay_graph=_replayed("default_stream"),
-)
-broken(
-    "ReplayIsInAStreamOfItsOwn",
-    *(f"{_REPLAY}[{which} stream]" for which in ("chosen", "default")),
-    files=_ORDER,
-    replay_graph=_replayed("Stream"),
+    replay_graph=_in_the_default,
 )
 
 

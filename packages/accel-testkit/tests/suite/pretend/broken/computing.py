@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -17,33 +17,14 @@ from accel_good.accelerator import GOOD_Accelerator
 
 from broken import Site, answers, breaks, broken
 
-for _question in (
-    "is_bf16_supported",
-    "is_fp16_supported",
-    "is_triton_supported",
-    "prefer_triton_grouped_mm",
-):
-    answers({_question: None}, "answers.answer_has_its_type[{}]")
-answers({"is_fp64_supported": None}, "answers.answer_has_its_type[{}] tensors.double_precision_computes")
-answers({"prefer_triton_grouped_mm": True}, "tensors.triton_is_answered_without_it")
 answers({"is_fp64_supported": False}, "tensors.double_precision_computes")
 answers(
     {"supported_dtypes": (torch.float32, torch.float16, torch.bfloat16)}, "tensors.list_begins_with_float32"
 )
 broken(
-    "ListBeginsWithHalf",
-    "tensors.list_begins_with_float32",
-    supported_dtypes=lambda self: GOOD_Accelerator.supported_dtypes(self)[::-1],
-)
-broken(
     "ListForgetsBfloat16",
     "tensors.list_agrees_with_the_answers[bf16]",
     supported_dtypes=lambda self: [torch.float32, torch.float16],
-)
-broken(
-    "ListForgetsFloat16",
-    "tensors.list_agrees_with_the_answers[fp16]",
-    supported_dtypes=lambda self: [torch.float32, torch.bfloat16],
 )
 broken(
     "ListHasATypeThatHoldsNothing",
@@ -59,19 +40,6 @@ class TritonIsImportedToAnswer(GOOD_Accelerator):
         return False
 
 
-broken(
-    "ReplayDoesNothing",
-    "graphs.capture_ends_with_an_exception graphs.replay_uses_new_data graphs.replay_runs_the_work_once",
-    replay_graph=lambda self, graph: None,
-)
-broken(
-    "CaptureRecordsNothing",
-    "graphs.capture_is_on_its_stream_and_pool graphs.capture_ends_with_an_exception",
-    "graphs.replay_uses_new_data graphs.replay_runs_the_work_once graphs.no_graph_captures_nothing",
-    capture_to_graph=lambda self, graph, pool=None, stream=None: GOOD_Accelerator.capture_to_graph(
-        self, GOOD_Accelerator.create_graph(self)
-    ),
-)
 broken(
     "CaptureForgetsItsStream",
     "graphs.capture_is_on_its_stream_and_pool",
@@ -95,12 +63,6 @@ broken(
     "graphs.no_graph_captures_nothing",
     capture_to_graph=lambda self, graph, pool=None, stream=None: partial(nullcontext, graph),
 )
-broken(
-    "GraphIsMissingUndeclared",
-    "graphs.capture_is_on_its_stream_and_pool graphs.capture_can_be_noticed graphs.replay_uses_new_data",
-    "graphs.capture_ends_with_an_exception graphs.replay_runs_the_work_once",
-    create_graph=lambda self: None,
-)
 
 
 @breaks("graphs.replay_uses_new_data")
@@ -118,25 +80,6 @@ class ReplayRunsTheWorkTwice(GOOD_Accelerator):
     def replay_graph(self, graph: Any) -> None:
         super().replay_graph(graph)
         super().replay_graph(graph)
-
-
-@breaks("graphs.replay_uses_new_data graphs.replay_runs_the_work_once graphs.no_graph_captures_nothing")
-class GraphIsReplayedOnce(GOOD_Accelerator):
-    def replay_graph(self, graph: Any) -> None:
-        super().replay_graph(graph)
-        graph.work.clear()
-
-
-@breaks("graphs.capture_is_on_its_stream_and_pool graphs.replay_uses_new_data")
-class LastGraphIsReplayed(GOOD_Accelerator):
-    def capture_to_graph(
-        self, graph: Any, pool: Any = None, stream: Any = None
-    ) -> AbstractContextManager[Any]:
-        self._last = graph
-        return super().capture_to_graph(graph)
-
-    def replay_graph(self, graph: Any) -> None:
-        super().replay_graph(self._last)
 
 
 @breaks(
@@ -167,61 +110,23 @@ def _constructs(dtype: torch.dtype, device: str) -> property:
     return property(lambda self: partial(torch.tensor, dtype=dtype, device=device))
 
 
-for _name, _dtype in {
-    "BFloat16Tensor": torch.float16,
-    "ByteTensor": torch.int8,
-    "DoubleTensor": torch.float32,
-    "FloatTensor": torch.float64,
-    "HalfTensor": torch.bfloat16,
-    "IntTensor": torch.int64,
-    "LongTensor": torch.int32,
-}.items():
-    breaks(f"tensors.constructor_takes_data[{_name}]", name=f"{_name}_has_another_type")(
-        type(f"Other{_name}", (GOOD_Accelerator,), {_name: _constructs(_dtype, "cpu")})
-    )
+breaks("tensors.constructor_takes_data[FloatTensor]", name="FloatTensor_has_another_type")(
+    type("OtherFloatTensor", (GOOD_Accelerator,), {"FloatTensor": _constructs(torch.float64, "cpu")})
+)
 _WRITTEN = "tensors.constructed_tensor_can_be_written[FloatTensor]"
 breaks("tensors.constructor_takes_data[FloatTensor]", _WRITTEN, name="FloatTensor_is_elsewhere")(
     type("ElsewhereTensor", (GOOD_Accelerator,), {"FloatTensor": _constructs(torch.float32, "meta")})
-)
-breaks("tensors.constructor_takes_data[FloatTensor]", _WRITTEN, name="FloatTensor_is_none")(
-    type("NoneTensor", (GOOD_Accelerator,), {"FloatTensor": None})
 )
 answers(
     {"on_accelerator": False},
     "tensors.device_tensor_is_on_the_accelerator tensors.tensor_elsewhere_is_not_on_the_accelerator",
     "tensors.tensor_of_any_index_is_on_the_accelerator",
 )
-answers({"on_accelerator": True}, "tensors.tensor_elsewhere_is_not_on_the_accelerator")
 
 
 @breaks("tensors.typed_tensor_class_is_taken_as_its_name")
 def typed_tensor_class_is_any_class(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.FloatTensor", type("FloatTensor", (), {}))
-
-
-broken(
-    "TensorsRequireGradients",
-    "tensors.constructed_tensor_can_be_written",
-    tensor_constructor=lambda self, dtype: partial(
-        torch.tensor, dtype=dtype, requires_grad=dtype.is_floating_point
-    ),
-)
-broken(
-    "TypesOfStorageAreListed",
-    "tensors.listed_types_are_trained_in",
-    supported_dtypes=lambda self: [*GOOD_Accelerator.supported_dtypes(self), torch.float8_e4m3fn],
-)
-
-
-@breaks("graphs.capture_ends_with_an_exception[RuntimeError]")
-class CaptureSwallowsErrors(GOOD_Accelerator):
-    @contextmanager
-    def capture_to_graph(self, graph: Any, pool: Any = None, stream: Any = None) -> Iterator[Any]:
-        try:
-            with super().capture_to_graph(graph, pool, stream):
-                yield
-        except RuntimeError:
-            pass
 
 
 @breaks("graphs.no_graph_captures_nothing")

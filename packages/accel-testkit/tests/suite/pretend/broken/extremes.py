@@ -20,16 +20,10 @@ from broken import breaks
 from broken.ops import replaces
 
 _STEPS = "op_steps"
-_FORM = "op_steps.every_form_is_stepped"
 _QUANTIZER = "op_quantizer_extremes"
 _NORMS = "op_norm_extremes"
 _FILES = "op_file_io"
 _FORMS = "op_file_io"
-
-
-@replaces("FusedAdamBuilder", "multi_tensor_adam", f"{_FORM}[large tensors, long lists-FusedAdamBuilder]")
-def LastTensorsAreForgotten(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
-    op.multi_tensor_adam(chunk, flag, [tensors[:64] for tensors in lists], *rest)
 
 
 @replaces(
@@ -40,38 +34,12 @@ def LionHidesNan(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None
 
 
 @replaces(
-    "FusedLionBuilder",
-    "multi_tensor_lion",
-    *(f"{_STEPS}.nothing_comes_of_nothing[{kind}-FusedLionBuilder]" for kind in ("fp32", "bf16", "fp16")),
-)
-def LionKeepsWhatHasNoGradient(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
-    still = [not (tensor.any() or state.any()) for tensor, state in zip(lists[0], lists[2], strict=True)]
-    before = [param.clone() for param in lists[1]]
-    op.multi_tensor_lion(chunk, flag, lists, *rest)
-    for param, kept, former in zip(lists[1], still, before, strict=True):
-        param.data.copy_(former if kept else param)
-
-
-@replaces(
     "FusedAdamBuilder", "multi_tensor_adam", f"{_STEPS}.flag_of_overflows_is_left_alone[FusedAdamBuilder]"
 )
 def AdamSetsTheFlag(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
     op.multi_tensor_adam(chunk, flag, lists, *rest)
     if not all(bool(grad.isfinite().all()) for grad in lists[0]):
         flag.fill_(1)
-
-
-@replaces(
-    "QuantizerBuilder",
-    "loco_swizzle_quant",
-    f"{_QUANTIZER}.each_of_many_groups_is_right",
-    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-loco_swizzle_quant]",
-)
-def SomeErrorsAreKept(op: Any, values: Any, error: torch.Tensor, *rest: Any) -> Any:
-    behind = error[4096:].clone()
-    result = op.loco_swizzle_quant(values, error, *rest)
-    error[4096:] = behind
-    return result
 
 
 @replaces(
@@ -125,25 +93,6 @@ def NormsAreOfHalves(op: Any, x: torch.Tensor, gamma: torch.Tensor, eps: float) 
 def InputIsOverwritten(op: Any, out: torch.Tensor, x: torch.Tensor, y: torch.Tensor, *rest: Any) -> None:
     out.copy_(x)
     op.post_layer_norm(out, out.clone(), y, *rest)
-
-
-@replaces(
-    "InferenceCoreBuilder",
-    "rms_pre_norm",
-    "op_norm_extremes.residuals_may_be_written_over op_inference.functions_are_right",
-)
-def NormReadsTheNewResidual(
-    op: Any, normed: torch.Tensor, out: torch.Tensor, x: torch.Tensor, y: torch.Tensor, *rest: Any
-) -> None:
-    aliased = out.data_ptr() == y.data_ptr()
-    op.rms_pre_norm(normed, out, x, y, *rest)
-    if aliased:
-        op.rms_norm(normed, out + x, *rest)
-
-
-@replaces("QuantizerBuilder", "quantized_reduction", "op_quantizer_extremes.sums_pass_overflows_on")
-def SumsHideOverflows(op: Any, data: torch.Tensor, steps: torch.Tensor, *rest: Any) -> Any:
-    return op.quantized_reduction(data, steps.nan_to_num(1.0), *rest)
 
 
 @replaces("QuantizerBuilder", "quantize", "op_quantizer_extremes.numbers_of_bfloat16_keep_their_range")
@@ -200,11 +149,6 @@ class _OneSize(Files):
         return 1 << 20
 
 
-class _OfFloats(Files):
-    def new_cpu_locked_tensor(self, size: int, example: Any) -> Any:
-        return self.handle.new_cpu_locked_tensor(size, torch.empty(0, dtype=torch.int16))
-
-
 class Served(GOOD_Accelerator):
     """The pretended device with the file I/O that all vendors have."""
 
@@ -239,7 +183,6 @@ for _class, *_checks in (
     (_FromTheStart, "reads_in_flight_each_fill_their_tensor"),
     (_Silent, "requests_that_fail_say_so"),
     (_OneSize, "handle_tells_what_it_was_given"),
-    (_OfFloats, "locked_tensors_can_be_transferred"),
 ):
     breaks(*(f"{_FILES}.{check}" for check in _checks), name=f"Files{_class.__name__}")(
         type(f"Files{_class.__name__}", (Served,), {"handle": _class})

@@ -20,15 +20,7 @@ from broken.ops import register_calls, replaces, with_builder
 _FP = "FPQuantizerBuilder"
 _FORMS = "op_plain"
 _QUANTIZER = "op_quantizer_forms"
-_FORM = "op_steps.every_form_is_stepped"
 _ATTENTION = "op_attention"
-
-
-@replaces("EvoformerAttnBuilder", "attention_bwd", "op_evoformer.every_form_is_right")
-def BiasSumsAreOverwritten(op: Any, *arguments: Any) -> None:
-    for sums in arguments[12:]:
-        sums.zero_()
-    op.attention_bwd(*arguments)
 
 
 @replaces("EvoformerAttnBuilder", "attention", "op_evoformer.large_problems_are_their_rows")
@@ -53,17 +45,8 @@ register_calls(
     "op_fp_quantizer.shapes_and_types_are_taken",
     quantize=lambda op, *arguments: op.quantize(*arguments).clone(),
 )
-register_calls(
-    _FP,
-    "EightPartsAreChosenFrom",
-    "op_fp_quantizer.chosen_parts_have_any_number_of_groups",
-    selective_dequantize=lambda op, val, data, indexes, *rest: op.selective_dequantize(
-        val,
-        data,
-        indexes % 8 if val.is_floating_point() and indexes.dim() == 1 and (indexes.numel() == 3) else indexes,
-        *rest,
-    ),
-)
+
+
 register_calls(
     _FP, "AllStepsAreRead", "op_fp_quantizer.steps_are_read_from_any_layout", get_scales=_all_steps
 )
@@ -79,12 +62,6 @@ breaks("op_fp_quantizer.builder_tells_type_and_range", name="OneRangeForAll")(
 )
 
 
-@replaces("RandomLTDBuilder", "mask_gather_gpt", f"{_FORMS}.tokens_are_kept_and_put_back")
-def MasksAreMirrored(op: Any, *arguments: Any) -> torch.Tensor:
-    found: torch.Tensor = op.mask_gather_gpt(*arguments).mT.contiguous().mT
-    return found
-
-
 @replaces("SpatialInferenceBuilder", "nhwc_bias_add_add", f"{_FORMS}.biases_are_those_of_channels")
 def SumsAreRoundedTwice(op: Any, x: torch.Tensor, bias: torch.Tensor, other: torch.Tensor) -> Any:
     op.nhwc_bias_add_add(x, bias, other)
@@ -95,18 +72,6 @@ def SumsAreRoundedTwice(op: Any, x: torch.Tensor, bias: torch.Tensor, other: tor
 def MinusZeroHasNoSign(op: Any, tensor: torch.Tensor, *rest: Any) -> Any:
     op.packbits(tensor, *rest)
     return op.packbits(tensor + 0.0, *rest)
-
-
-@replaces("QuantizerBuilder", "quantize", f"{_QUANTIZER}.numbers_come_back_within_a_step")
-def ParametersAreApart(op: Any, *arguments: Any) -> Any:
-    data, parameters = op.quantize(*arguments)
-    return [data, parameters.t().contiguous().t()]
-
-
-@replaces("QuantizerBuilder", "quantize", f"{_QUANTIZER}.groups_of_one_number_are_exact")
-def NothingIsNan(op: Any, values: torch.Tensor, *rest: Any) -> Any:
-    data, parameters = op.quantize(values, *rest)
-    return [data, parameters if values.numel() else parameters * torch.nan]
 
 
 @replaces(
@@ -143,10 +108,6 @@ def _told(change: Callable[[list[Any]], None]) -> Callable[..., Any]:
     return softmax_context
 
 
-def _without_positions(given: list[Any]) -> None:
-    del given[17:]
-
-
 def _inverted_mask(given: list[Any]) -> None:
     given[1] = ~given[1] if given[1].dtype == torch.bool else given[1]
 
@@ -155,15 +116,7 @@ def _one_group(given: list[Any]) -> None:
     given[6] = given[6] or 1
 
 
-@replaces("InferenceBuilder", "mlp_gemm_fp32", "op_inference_forms.what_there_is_not_is_refused")
-def Int8IsTaken(op: Any, *arguments: Any) -> Any:
-    given = list(arguments)
-    given[13] = False
-    return op.mlp_gemm_fp32(*given)
-
-
 for _name, _check, _change in (
-    ("PositionsAreCounted", "given_positions_rotate", _without_positions),
     ("MasksAreInverted", "masks_of_every_form_hide_alike", _inverted_mask),
     ("NoGroupsAreOne", "cache_takes_other_batches", _one_group),
 ):
@@ -249,10 +202,6 @@ class _CommOfOperations(_Comm):
     wrong = "operation"
 
 
-class _CommOfRanks(_Comm):
-    wrong = "rank"
-
-
 class _WithComm(GOOD_Accelerator):
     comm: type[_Comm]
 
@@ -267,52 +216,7 @@ class OperationIsASum(_WithComm):
     comm = _CommOfOperations
 
 
-@breaks("collectives.communication_op_is_that_of_its_groups", started="of_the_ops")
-class EveryRankIsTheFirst(_WithComm):
-    comm = _CommOfRanks
-
-
 # --- what the checks of orders in memory and of sizes of numbers notice: data_ptr() of anything, a floor, a full table
-
-
-@replaces(
-    "FusedAdamBuilder",
-    "multi_tensor_adam",
-    f"{_FORM}[tiny-FusedAdamBuilder]",
-    "op_steps.nothing_comes_of_nothing[fp32-FusedAdamBuilder]",
-    "op_steps.nothing_comes_of_nothing[bf16-FusedAdamBuilder]",
-)
-def SecondMomentsHaveAFloor(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
-    op.multi_tensor_adam(chunk, flag, lists, *rest)
-    for second in lists[3]:
-        second.clamp_(min=1e-12)
-
-
-def _dense(tensor: torch.Tensor) -> bool:
-    """Whether there are no gaps, in whatever order."""
-    last = tensor.t() if tensor.dim() == 2 else tensor
-    ordered = tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)
-    return last.is_contiguous() or tensor.is_contiguous() or ordered
-
-
-@replaces(
-    "FusedAdamBuilder",
-    "multi_tensor_adam",
-    f"{_FORM}[transposed-FusedAdamBuilder] {_FORM}[channels last-FusedAdamBuilder]",
-)
-def ElementsMeetInMemory(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> None:
-    rows = [
-        [tensor.as_strided((tensor.numel(),), (1,)) for tensor in row] if all(map(_dense, row)) else row
-        for row in zip(*lists, strict=True)
-    ]
-    op.multi_tensor_adam(chunk, flag, [list(column) for column in zip(*rows, strict=True)], *rest)
-
-
-@replaces("QuantizerBuilder", "quantize", "op_results.any_argument_may_have_strides[QuantizerBuilder]")
-def NumbersAreReadAsTheyLie(op: Any, values: torch.Tensor, *rest: Any) -> Any:
-    if _dense(values):
-        values = values.as_strided((values.numel(),), (1,)).view(values.shape)
-    return op.quantize(values, *rest)
 
 
 @replaces("InferenceBuilder", "softmax_context_fp32", f"{_ATTENTION}.every_layer_has_a_cache")
@@ -328,48 +232,3 @@ def VarianceInOnePass(
     mean = wide.mean(-1, keepdim=True)
     variance = (wide.square().mean(-1, keepdim=True) - mean.square()).clamp_(min=0)
     out.copy_((wide - mean) * torch.rsqrt(variance + eps) * gamma.float() + beta.float())
-
-
-def _turned(data: torch.Tensor, size: int) -> torch.Tensor:
-    rows = data.view(-1, size * 6 // 8 + 4)
-    rows[:, :-4] = rows[:, :-4].flip(1)
-    return data
-
-
-def _last_first(
-    op: Any, out: torch.Tensor, val: torch.Tensor, size: int, random: int, bits: int, *rest: Any
-) -> Any:
-    result = op.quantize(out, val, size, random, bits, *rest)
-    return _turned(result, size) if bits == 6 else result
-
-
-def _from_the_last(op: Any, val: Any, data: torch.Tensor, size: int, mantissa: int, exponent: int) -> None:
-    data = _turned(data.clone(), size) if mantissa + exponent == 5 else data
-    op.dequantize(val, data, size, mantissa, exponent)
-
-
-def _parts_from_the_last(
-    op: Any, val: Any, data: torch.Tensor, indexes: Any, size: int, mantissa: int, exponent: int
-) -> None:
-    data = _turned(data.clone(), size) if mantissa + exponent == 5 else data
-    op.selective_dequantize(val, data, indexes, size, mantissa, exponent)
-
-
-register_calls(
-    "FPQuantizerBuilder",
-    "CodesBeginAtTheEnd",
-    "op_fp_quantizer.codes_are_the_format_s_numbers[6-2]",
-    quantize=_last_first,
-    dequantize=_from_the_last,
-    selective_dequantize=_parts_from_the_last,
-)
-
-
-@replaces(
-    "QuantizerBuilder", "quantized_reduction", "op_quantizer_functions.sums_are_quantized_in_any_groups"
-)
-def GroupsOfSumsAreThoseOfParts(
-    op: Any, data: Any, steps: Any, groups: int, out: int, bits: int, kind: Any, devices: int
-) -> Any:
-    op.quantized_reduction(data, steps, groups, out, bits, kind, devices)
-    return op.quantized_reduction(data, steps, groups, groups // devices, bits, kind, devices)

@@ -20,7 +20,6 @@ from setuptools.command.build_ext import build_ext
 
 from accel_core.op_builder import Implementation, OpBuilder, OpTable
 from accel_core.op_builder.source_builder import SourceBuilder
-from accel_core.vendor import Support, Trait
 from accel_ops import fused_optimizers, plain
 from broken import answers, breaks, broken
 
@@ -46,16 +45,6 @@ class StartingBuilder(optimizers.FusedAdamBuilder):
         return subprocess.run(["true"], check=False).returncode == 0
 
 
-class UnsureBuilder(optimizers.FusedAdamBuilder):
-    def is_compatible(self, verbose: bool = False) -> Any:
-        return None
-
-
-class IncompatibleBuilder(optimizers.FusedAdamBuilder):
-    def compatibility(self) -> tuple[bool, str]:
-        return False, "the compiler of the pretended device is not on PATH"
-
-
 class NamelessBuilder(optimizers.FusedAdamBuilder):
     NAME = "cpu_adam"
 
@@ -79,41 +68,12 @@ _HARMLESS = "op_table.asking_for_compatibility_is_harmless"
 _BUILDERS: dict[str, tuple[str, ...]] = {
     "RaisingBuilder": (_HARMLESS, *_ADAM),
     "StartingBuilder": (_HARMLESS,),
-    "UnsureBuilder": (_HARMLESS, *_ADAM),
-    "IncompatibleBuilder": _ADAM,
     "NamelessBuilder": ("op_table.builders_tell_about_themselves",),
     "VarlessBuilder": ("op_table.builders_tell_about_themselves",),
     "RenamedBuilder": ("identity.deepspeed_s_builders_are_this_device_s",),
 }
 for _name, _fails in _BUILDERS.items():
     breaks(*_fails, name=_name)(_with(FusedAdamBuilder=f"broken.ops:{_name}"))
-#: DeepSpeed asks for every op when the accelerator is set, so none of these gets so far.
-_SETTING = (
-    _STEPS,
-    "identity.deepspeed_s_builders_are_this_device_s",
-    "identity.deepspeed_takes_it_for_its_accelerator",
-    "identity.deepspeed_takes_it_for_its_accelerator",
-    "identity.has_every_method_of_upstream",
-    "identity.deepspeed_s_builders_are_this_device_s",
-)
-#: The checks that ask for the builders of all ops that are served.
-_SERVED = (
-    "package.sources_are_installed",
-    "op_table.builders_tell_about_themselves",
-    "op_table.every_op_has_a_builder",
-    "op_table.served_ops_are_not_declared_missing",
-)
-breaks(
-    *_SETTING,
-    *_SERVED,
-    _HARMLESS,
-    "op_loading.builders_are_new op_table.missing_ops_have_reasons",
-    "op_table.package_of_builders_can_be_imported op_table.subclass_has_the_ops_of_its_class",
-    name="TableNamesNoModule",
-)(_with(FusedAdamBuilder="accel_good.op_builder.fused:FusedAdamBuilder"))
-answers(
-    {"op_builder_dir": "accel_good.ops"}, *_SETTING, *_SERVED, "op_table.package_of_builders_can_be_imported"
-)
 # A package that can be imported, of other builders.
 broken(
     "PackageOfBuildersIsAnother",
@@ -143,24 +103,6 @@ class MissingOpHasNoTrait(GOOD_Accelerator):
         self.traits = {name: trait for name, trait in TRAITS.items() if name != "AsyncIOBuilder"}
 
 
-@breaks("op_table.served_ops_are_not_declared_missing")
-class ServedOpIsDeclaredMissing(GOOD_Accelerator):
-    def __init__(self) -> None:
-        super().__init__()
-        self.traits = {
-            **TRAITS,
-            "CPULionBuilder": Trait(Support.NOT_IMPLEMENTED, "it came with this release"),
-        }
-
-
-answers(
-    {"create_op_builder": None},
-    _STEPS,
-    _HARMLESS,
-    "op_loading.builders_are_new op_table.every_op_has_a_builder op_table.missing_ops_have_reasons",
-    "op_table.unknown_op_is_refused identity.deepspeed_s_builders_are_this_device_s",
-)
-answers({"build_extension": None}, "op_loading.extension_command_takes_options")
 # As it was on cuda and hpu.
 broken(
     "MissingOpIsNone",
@@ -170,13 +112,6 @@ broken(
     create_op_builder=lambda self, class_name: (
         GOOD_Accelerator.create_op_builder(self, class_name) if class_name in TABLE else None
     ),
-)
-broken(
-    "ClassAndInstanceDiffer",
-    "op_numerics.optimizer_steps_are_right op_loading.builders_are_new",
-    "identity.deepspeed_s_builders_are_this_device_s",
-    get_op_builder=lambda self, class_name: OpBuilder,
-    create_op_builder=lambda self, class_name: GOOD_Accelerator.get_op_builder(self, class_name)(),
 )
 
 
@@ -208,54 +143,11 @@ def _uncorrected(*args: Any) -> None:
     optimizers.multi_tensor_adam(*args[:9], 0, *args[10:])
 
 
-def _always_decoupled(*args: Any) -> None:
-    optimizers.multi_tensor_adam(*args[:8], 1, *args[9:])
-
-
 class UncorrectedBuilder(optimizers.FusedAdamBuilder):
     FUNCTIONS: ClassVar[dict[str, Any]] = {"multi_tensor_adam": _uncorrected}
 
 
-class DecoupledBuilder(optimizers.FusedAdamBuilder):
-    FUNCTIONS: ClassVar[dict[str, Any]] = {"multi_tensor_adam": _always_decoupled}
-
-
-class StepsByTwoBuilder(optimizers.CPUAdamBuilder):
-    FUNCTIONS: ClassVar[dict[str, Any]] = {
-        **optimizers.CPUAdamBuilder.FUNCTIONS,
-        "adam_update": lambda op, step, *args: optimizers._adam_update(op, step + 1, *args),
-    }
-
-
-class ForgetfulAdagradBuilder(optimizers.CPUAdagradBuilder):
-    FUNCTIONS: ClassVar[dict[str, Any]] = {
-        **optimizers.CPUAdagradBuilder.FUNCTIONS,
-        "adagrad_update": lambda op, step, lr, eps, decay, param, grad, squares: optimizers._adagrad_update(
-            op, step, lr, eps, decay, param, grad, squares.zero_()
-        ),
-    }
-
-
-class SignlessLionBuilder(optimizers.CPULionBuilder):
-    FUNCTIONS: ClassVar[dict[str, Any]] = {
-        **optimizers.CPULionBuilder.FUNCTIONS,
-        "lion_update": lambda op, step, lr, b1, b2, decay, *tensors: optimizers._lion_update(
-            op, step, lr, b2, b1, decay, *tensors
-        ),
-    }
-
-
 breaks(*_ADAM, name="AdamIsNotCorrected")(_with(FusedAdamBuilder="broken.ops:UncorrectedBuilder"))
-breaks(f"{_STEPS}[FusedAdam-Adam]", name="DecayIsAlwaysDecoupled")(
-    _with(FusedAdamBuilder="broken.ops:DecoupledBuilder")
-)
-breaks(f"{_STEPS}[CPUAdam-AdamW] {_STEPS}[CPUAdam-Adam]", name="AdamMiscounts")(
-    _with(CPUAdamBuilder="broken.ops:StepsByTwoBuilder")
-)
-breaks(f"{_STEPS}[CPUAdagrad]", name="AdagradForgets")(
-    _with(CPUAdagradBuilder="broken.ops:ForgetfulAdagradBuilder")
-)
-breaks(f"{_STEPS}[CPULion]", name="LionSwapsItsBetas")(_with(CPULionBuilder="broken.ops:SignlessLionBuilder"))
 
 
 # --- what the checks of ops notice: forgotten arguments, wrong layouts, caches that are shared or never reset
@@ -321,15 +213,6 @@ def AdamKeepsTheFirstRate(op: Any, chunk: int, flag: Any, lists: Any, lr: float,
 
 register_calls(
     "FusedLambBuilder",
-    "LambTrustsEveryUpdate",
-    _STEP,
-    _SHARED,
-    "op_steps.lamb_returns_its_ratio_and_fills_its_copy",
-    "op_steps.every_form_is_stepped[norm of 1-FusedLambBuilder]",
-    lamb=lambda op, *a: op.lamb(*a[:8], 1.0, 1.0, *a[10:]),
-)
-register_calls(
-    "FusedLambBuilder",
     "LambReturnsNothing",
     "op_steps.lamb_returns_its_ratio_and_fills_its_copy",
     lamb=lambda op, *arguments: (op.lamb(*arguments), None)[1],
@@ -342,12 +225,6 @@ register_calls(
     multi_tensor_lion=lambda op, chunk, flag, lists, *rest: op.multi_tensor_lion(
         chunk, flag, [[tensor.contiguous() for tensor in tensors] for tensors in lists], *rest
     ),
-)
-register_calls(
-    "CPUAdamBuilder",
-    "OneModeForAllAdams",
-    f"{_SHARED}[CPUAdamBuilder]",
-    create_adam=lambda op, number, *a: [op.create_adam(n, *a) for n in range(number - 1, number + 2)],
 )
 register_calls(
     "CPUAdamBuilder",
@@ -425,35 +302,10 @@ register_calls(
     "op_attention.attention_is_right[alibi, grouped heads, window-fp32]",
     softmax_context_fp32=lambda op, *a: op.softmax_context_fp32(*a[:10], a[10] + bool(a[10]), *a[11:]),
 )
-register_calls(
-    "InferenceCoreBuilder",
-    "BiasIsForgotten",
-    "op_inference.functions_are_right[activations of the core-fp32]",
-    "op_inference.functions_are_right[activations of the core-fp16]",
-    "op_inference.functions_are_right[activations of the core-bf16]",
-    bias_activation=lambda op, x, bias, kind: op.bias_activation(x, None, kind),
-)
-register_calls(
-    "InferenceBuilder",
-    "OffsetIsForgotten",
-    "op_inference.functions_are_right[apply_rotary_pos_emb-fp32]",
-    "op_inference.functions_are_right[apply_rotary_pos_emb-fp16]",
-    "op_inference.functions_are_right[apply_rotary_pos_emb-bf16]",
-    apply_rotary_pos_emb=lambda op, query, key, width, offset, *rest: op.apply_rotary_pos_emb(
-        query, key, width, 0, *rest
-    ),
-)
 
 _NORMS = [
     f"op_inference.functions_are_right[norms of the core-{dtype}]" for dtype in ("fp32", "fp16", "bf16")
 ]
-register_calls(
-    "InferenceCoreBuilder",
-    "PostNormIsForgotten",
-    *_NORMS,
-    "op_norm_extremes.norms_may_be_written_over_their_inputs",
-    post_layer_norm=lambda op, *tensors: None,
-)
 register_calls(
     "InferenceCoreBuilder",
     "PreNormIsForgotten",
@@ -565,9 +417,6 @@ def _of_class(name: str, builder: type[SourceBuilder]) -> type[GOOD_Accelerator]
 _SPATIAL = "SpatialInferenceBuilder"
 breaks(f"{_READ}[{_SPATIAL}]", name="KernelsGetEveryTensor")(
     _of_class(_SPATIAL, type(_SPATIAL, (_Spatial,), {"chooses": False}))
-)
-breaks(f"{_TOLD}[{_SPATIAL}]", name="FailedCompilationIsSilent")(
-    _of_class(_SPATIAL, type(_SPATIAL, (_Spatial,), {"tells": False}))
 )
 breaks(f"{_SERVE}[FusedLambBuilder] {_TOLD}[FusedLambBuilder]", name="PlainTorchServesAlways")(
     _of_class("FusedLambBuilder", type("FusedLambBuilder", (_Lamb,), {}))

@@ -67,42 +67,7 @@ _register(
 )
 
 
-# --- what the checks of mixed types notice: states rounded like parameters, decay forgotten, norms that overflow
-
-
-@replaces(
-    "FusedAdamBuilder",
-    "multi_tensor_adam",
-    f"{_FORM}[bf16 beside fp32-FusedAdamBuilder]",
-    f"{_FORM}[fp16 beside fp32, float32 states-FusedAdamBuilder]",
-)
-def StatesAreRoundedLikeParameters(op: Any, chunk: int, flag: Any, lists: Any, *arguments: Any) -> None:
-    op.multi_tensor_adam(chunk, flag, lists, *arguments)
-    first = lists[1][0].dtype
-    for states in lists[2:]:
-        for state in states:
-            state.copy_(state.to(first))
-
-
-@replaces(
-    "CPULionBuilder",
-    "lion_update",
-    *(f"{_FORM}[{kind} beside fp32-CPULionBuilder]" for kind in ("bf16", "fp16")),
-    *(f"{_FORM}[{kind} beside fp32, float32 states-CPULionBuilder]" for kind in ("bf16", "fp16")),
-)
-def HalfTypesDoNotDecay(op: Any, number: int, *arguments: Any) -> None:
-    *numbers, decay, param, grad, momentum = arguments
-    op.lion_update(number, *numbers, decay if param.dtype == torch.float32 else 0.0, param, grad, momentum)
-
-
-@replaces("FusedLambBuilder", "lamb", "op_steps.every_form_is_stepped[norm beyond fp16-FusedLambBuilder]")
-def LambSquaresInHalf(op: Any, param: torch.Tensor, *arguments: Any) -> Any:
-    if param.dtype == torch.float16 and (param.detach() ** 2).sum().isinf():
-        return op.lamb(param, *arguments[:7], 1e4, 1e4, *arguments[9:])
-    return op.lamb(param, *arguments)
-
-
-# --- what the checks of precision and of an op's names notice: early rounding, autograd, functions nobody wrote
+# --- what the checks of precision and of an op's names notice: early rounding, functions nobody wrote
 
 
 @replaces(
@@ -116,21 +81,6 @@ def DecayIsRounded(op: Any, chunk: int, flag: Any, lists: Any, *arguments: Any) 
         grads = [grad + decay * param.detach() for grad, param in zip(*lists[:2], strict=True)]
         lists, decay = [grads, *lists[1:]], 0.0
     op.multi_tensor_adam(chunk, flag, lists, *middle, decoupled, correction, decay)
-
-
-@replaces("CPUAdamBuilder", "adam_update", f"{_FORM}[bf16 of every size-CPUAdamBuilder]")
-def BrainFloatsThroughFloat16(op: Any, number: int, *arguments: Any) -> None:
-    *numbers, param, grad, first, second = arguments
-    if param.dtype == torch.bfloat16:
-        grad = grad.half().bfloat16()
-    op.adam_update(number, *numbers, param, grad, first, second)
-
-
-@replaces("FusedLionBuilder", "multi_tensor_lion", f"{_FORM}[leaves fp32-FusedLionBuilder]")
-def LionNeedsNoGrad(op: Any, chunk: int, flag: Any, lists: Any, *arguments: Any) -> None:
-    if torch.is_grad_enabled() and any(param.requires_grad for param in lists[1]):
-        raise RuntimeError("a leaf Variable that requires grad is being used in an in-place operation.")
-    op.multi_tensor_lion(chunk, flag, lists, *arguments)
 
 
 @replaces(
@@ -149,13 +99,6 @@ register_calls(
     "op_loading.unknown_functions_are_missing",
     no_such_function=lambda op: None,
 )
-
-
-@replaces("FusedLambBuilder", "lamb", f"{_FORM}[norm of 1-FusedLambBuilder]")
-def NormOneIsTakenForZero(op: Any, param: torch.Tensor, *arguments: Any) -> Any:
-    if param.detach().norm() == 1:
-        return op.lamb(param, *arguments[:7], 1.0, 1.0, *arguments[9:])
-    return op.lamb(param, *arguments)
 
 
 @replaces(
@@ -191,30 +134,12 @@ def LionSetsThreads(op: Any, *arguments: Any) -> Any:
     return op.lion_update(*arguments)
 
 
-@replaces("FusedLambBuilder", "lamb", f"{_SETTINGS}[FusedLambBuilder]")
-def LambDraws(op: Any, *arguments: Any) -> Any:
-    torch.rand(1)
-    return op.lamb(*arguments)
-
-
-@replaces("FusedAdamBuilder", "multi_tensor_adam", f"{_FORM}[no lr-FusedAdamBuilder]")
-def NoRateIsADefault(op: Any, chunk: int, flag: Any, lists: Any, rate: float, *arguments: Any) -> None:
-    op.multi_tensor_adam(chunk, flag, lists, rate or 1e-3, *arguments)
-
-
 @replaces(
     "CPUAdagradBuilder", "adagrad_update", *(f"{_NOTHING}[{t}-CPUAdagradBuilder]" for t in ("fp32", "bf16"))
 )
 def SumsHaveALeastNumber(op: Any, *arguments: Any) -> Any:
     result = op.adagrad_update(*arguments)
     arguments[-1].clamp_(min=1e-30)
-    return result
-
-
-@replaces("CPUAdamBuilder", "adam_update", "op_steps.gradient_that_is_not_finite_is_seen[CPUAdamBuilder]")
-def ParametersAreNeverNaN(op: Any, number: int, *arguments: Any) -> Any:
-    result = op.adam_update(number, *arguments)
-    arguments[-4].nan_to_num_()
     return result
 
 
@@ -239,14 +164,6 @@ class ChosenStreamsCapture(GOOD_Accelerator):
 # --- what the checks of ops and devices notice: another device or stream left current, one device alone computed on
 
 
-@replaces("FusedAdamBuilder", "multi_tensor_adam", f"{_LEAVES}[FusedAdamBuilder]")
-def AdamLeavesAnotherDevice(op: Any, *arguments: Any) -> None:
-    op.multi_tensor_adam(*arguments)
-    streams = TheRuntime.now.streams
-    if streams.current != streams.default:
-        TheRuntime.now.set_device(1)
-
-
 @replaces("FusedLambBuilder", "lamb", f"{_LEAVES}[FusedLambBuilder]")
 def LambLeavesAnotherStream(op: Any, *arguments: Any) -> Any:
     streams = TheRuntime.now.streams
@@ -258,20 +175,3 @@ def LambLeavesAnotherStream(op: Any, *arguments: Any) -> Any:
 def LionStepsOnDevice0(op: Any, *arguments: Any) -> None:
     if TheRuntime.now.index == 0:
         op.multi_tensor_lion(*arguments)
-
-
-@replaces("InferenceCoreBuilder", "rms_norm", f"{_COMPUTES}[InferenceCoreBuilder]")
-def NormIsOfDevice0(op: Any, output: torch.Tensor, *arguments: Any) -> None:
-    op.rms_norm(output, *arguments)
-    if TheRuntime.now.index:
-        output.zero_()
-
-
-def _load(self: Any, verbose: bool = True) -> Any:
-    TheRuntime.now.set_device(0)
-    return super(type(self), self).load(verbose)
-
-
-breaks(f"{_LEAVES}[QuantizerBuilder]", name="LoadingChoosesDevice0")(
-    with_builder("QuantizerBuilder", load=_load)
-)

@@ -48,17 +48,6 @@ def _absent(name: str) -> property:
     return property(get)
 
 
-@breaks(
-    *SHAPES,
-    "identity.has_every_method memory.each_device_has_its_figures[memory_reserved]",
-    "answers.answer_has_its_type[memory_cached] answers.answer_has_its_type[memory_reserved]",
-    "memory.figures_are_in_order memory.figure_follows_tensors[memory_reserved]",
-    "memory.asking_leaves_the_cache",
-)
-class MethodIsMissing(GOOD_Accelerator):
-    memory_reserved = _absent("memory_reserved")
-
-
 broken(
     "OptionalMethodIsMissing",
     *SHAPES,
@@ -71,7 +60,6 @@ broken(
     *SHAPES,
     create_op_builder=lambda self, op_name: GOOD_Accelerator.create_op_builder(self, op_name),
 )
-broken("ArgumentIsMissing", *SHAPES, memory_stats=lambda self: GOOD_Accelerator.memory_stats(self))
 broken(
     "NameIsNotTorchs",
     "device.answer_is_of_the_current_device device.current_device_name_is_that_of_the_current_device",
@@ -87,15 +75,6 @@ class TraitHasNoReason(GOOD_Accelerator):
     def __init__(self) -> None:
         super().__init__()
         self.traits = {**TRAITS, "fp8": Trait(Support.UNSUPPORTED, "")}
-
-
-@breaks("traits.declared_feature_is_missing[streams]")
-class TraitLies(GOOD_Accelerator):
-    """What it declares missing is there: its checks are skipped, and this one fails."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.traits = {**TRAITS, "streams": Trait(Support.UNSUPPORTED, "nobody has time to test them")}
 
 
 @breaks("identity.deepspeed_takes_it_for_its_accelerator")
@@ -141,9 +120,7 @@ def step(name: str, at: str, line: str, *fails: str) -> None:
     patched(name, *(fails or (f"{_WORK}[{at}]",)), started="report", patch=patch)
 
 
-step("package_imports_torch", "package", "import torch")
 step("record_imports_torch", "record", "import torch")
-step("evidence_imports_torch", "evidence", "import torch")
 step(
     "every_step_sets_a_variable",
     "every",
@@ -161,22 +138,6 @@ step(
     "torch.use_deterministic_algorithms(True)",
     "package.settings_of_torch_stay[class] package.environment_stays[class]",
 )
-# As it is on hpu, which has to declare it; torch imports its compiler then, with settings of its own.
-step(
-    "constructor_changes_torch",
-    "construction",
-    "torch.use_deterministic_algorithms(True)",
-    f"package.settings_of_torch_stay[construction] package.environment_stays[construction] {_WORK}[construction]",
-)
-step(
-    "constructor_hides_warnings",
-    "construction",
-    '__import__("warnings").filterwarnings("ignore", "nothing of ours")',
-)
-step("constructor_redirects_a_function_of_torch", "construction", "torch.Tensor.cuda = torch.Tensor.cpu")
-step("constructor_takes_a_signal", "construction", '__import__("signal").signal(2, lambda *ignored: None)')
-# As it was on mlu.
-step("constructor_needs_another_import", "construction", "torch.good.init()")
 # As it was on npu and sdaa.
 step(
     "class_swallows_an_import",
@@ -184,31 +145,11 @@ step(
     "try:\n    import torch_good\nexcept ImportError:\n    pass\n\nDEVICES = torch_good.device_count()",
 )
 step("evidence_raises", "evidence", 'raise FileNotFoundError("version.info")')
-step(
-    "package_raises",
-    "package",
-    'raise ImportError("libgood.so: cannot open shared object file")',
-    f"{_WORK}[package] {_WORK}[record]",
-)
-patched(
-    "package_forgets_core",
-    f"{_WORK}[package]",
-    started="report",
-    patch=lambda site, monkeypatch: site.files.update({"accel_good/__init__.py": ""}),
-)
-
-
-@breaks(f"{_WORK}[class]", started="report")
-def class_imports_deepspeed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A stub: the real one would ask for the accelerator that is just being made.
-    site.files["deepspeed/__init__.py"] = ""
-    site.edit("accelerator.py", "from accel_good.op_builder", "import deepspeed\nfrom accel_good.op_builder")
 
 
 # --- the package around the class: metadata, probe, sources
 
 _PROBE = "accel_good.probe"
-_CORE = "accel-core>=0.1,<0.3"
 
 
 def metadata(name: str, old: str, new: str, fails: str = "package.requirements_are_ranges") -> None:
@@ -230,21 +171,8 @@ def entry_points(name: str, old: str, new: str) -> None:
 
 
 entry_points("entry_point_has_another_name", "good =", "better =")
-entry_points("a_second_entry_point_is_broken", "", "worse = accel_good.missing:VENDOR\n")
-metadata("core_has_no_cap", _CORE, "accel-core>=0.1")
-metadata("core_may_refuse_it", _CORE, "accel-core>=0.1,<1")
-metadata("core_is_pinned", _CORE, "accel-core==0.1.0")
 metadata("runtime_is_required", "", "Requires-Dist: torch-good>=2\n")
 metadata("torch_is_pinned", "torch>=2.5", "torch==2.13.0")
-metadata("version_is_another", "Version: 1.0", "Version: 1.1", "package.core_finds_it")
-
-
-@breaks("package.core_finds_it")
-def priority_is_taken(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    import accel_good.vendor as module
-
-    monkeypatch.setattr(module, "OTHER", replace(module.VENDOR, key="rival"), raising=False)
-    site.entry_points += "rival = accel_good.vendor:OTHER\n"
 
 
 def evidence(name: str, *fails: str, **changes: Any) -> None:
@@ -259,7 +187,6 @@ def evidence(name: str, *fails: str, **changes: Any) -> None:
     )
 
 
-evidence("evidence_is_a_number", "probe.evidence_is_evidence", runtime=2)
 evidence(
     "evidence_is_speechless",
     "probe.evidence_is_evidence probe.evidence_is_true_of_the_environment",
@@ -289,17 +216,9 @@ def before_evidence(name: str, fails: str, action: Callable[[int], Any]) -> None
 
 
 before_evidence(
-    "evidence_wavers", "probe.evidence_is_evidence", lambda count: {"reason": f"asked {count} times"}
-)
-before_evidence(
     "evidence_reads_what_may_be_missing",
     "probe.evidence_survives_a_bare_machine",
     lambda count: os.listdir(os.environ.get("ACCEL_SYSROOT", "/") + "/dev"),
-)
-before_evidence(
-    "evidence_sets_a_variable",
-    "probe.evidence_leaves_no_trace",
-    lambda count: os.environ.update(GOOD_HOME=str(count)),
 )
 before_evidence(
     "evidence_prints",

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from broken.ops import register_calls, replaces
+from broken.ops import replaces
 
 _ROUNDED = "op_quantizer.integers_are_rounded_to_nearest"
 _SENT = "op_quantizer.groups_are_sent_to_their_devices"
@@ -19,31 +19,9 @@ _EVOFORMER = "op_evoformer.every_form_is_right"
 _TOKENS = "op_plain.tokens_are_kept_and_put_back"
 _EIGHT = "op_fp_quantizer.numbers_come_back"
 _PARTS = "op_fp_quantizer.chosen_parts_have_any_number_of_groups"
-_SIGNS = "op_plain.signs_are_bits"
-_CHANNELS = "op_plain.biases_are_those_of_channels"
-_REFUSED = "op_refusals.arguments_that_do_not_fit_are_refused"
 _STRIDES = "op_results.any_argument_may_have_strides"
-_NEW = "op_results.inputs_stay_and_results_are_new"
 _CODES = "op_fp_quantizer.codes_are_the_format_s_numbers"
 _SMALLEST = "op_fp_quantizer.smallest_groups_are_taken"
-
-
-@replaces(
-    "QuantizerBuilder",
-    "quantize",
-    _ROUNDED,
-    _SENT,
-    _FED_BACK,
-    "op_quantizer_forms.numbers_come_back_within_a_step",
-)
-def QuantizerTruncates(op: Any, values: torch.Tensor, groups: int, bits: int, kind: int) -> Any:
-    steps = op.quantize(values, groups, bits, kind)[1]
-    rows, middle = values.float().view(groups, -1), steps[:, 1:] if int(kind) else 0.0
-    limit = 1 << (bits - 1)
-    integers = ((rows - middle) / steps[:, :1]).trunc().clamp(-limit, limit - 1).nan_to_num().to(torch.int8)
-    flat = integers.view(-1)
-    data = flat if bits == 8 else flat[1::2] * 16 + (flat[::2] & 15)
-    return [data.view(*values.shape[:-1], -1), steps]
 
 
 @replaces("QuantizerBuilder", "quantize", _VISIBLE, "op_quantizer_extremes.sums_pass_overflows_on")
@@ -62,22 +40,6 @@ def QuantizerHidesOverflow(op: Any, values: torch.Tensor, *arguments: Any) -> An
 def GroupsStayInOrder(op: Any, values: torch.Tensor, groups: int, bits: int, kind: int, *order: int) -> Any:
     data, steps = op.quantize(values, groups, bits, kind)
     return [data.view(-1), steps]
-
-
-@replaces(
-    "QuantizerBuilder",
-    "quantized_reduction",
-    _SENT,
-    "op_quantizer_extremes.sums_of_devices_are_of_float32 op_quantizer_forms.refusals_name_the_function",
-    "op_quantizer_functions.shapes_are_kept op_quantizer_functions.sums_are_quantized_in_any_groups",
-    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-quantized_reduction]",
-    "op_quantizer_extremes.sums_pass_overflows_on",
-)
-def OneDeviceIsTheSum(op: Any, data: torch.Tensor, steps: Any, groups: int, out: int, *rest: Any) -> Any:
-    bits, kind, devices = rest
-    return op.quantized_reduction(
-        data[: len(data) // devices], steps[: groups // devices], out, out, bits, kind, 1
-    )
 
 
 @replaces(
@@ -119,14 +81,6 @@ def StochasticIsNearest(op: Any, values: torch.Tensor, groups: int, bits: int) -
 
 
 @replaces(
-    "QuantizerBuilder", "dequantize_int4_to_half_experimental", f"{_OTHERS}.unsigned_integers_are_numbers[4]"
-)
-def LowHalfComesFirst(op: Any, data: torch.Tensor, *arguments: Any) -> Any:
-    data = data.view(torch.uint8)
-    return op.dequantize_int4_to_half_experimental(data % 16 * 16 + data // 16, *arguments)
-
-
-@replaces(
     "QuantizerBuilder",
     "loco_swizzle_quant",
     f"{_OTHERS}.errors_are_fed_back {_OTHERS}.errors_stay_finite",
@@ -134,38 +88,6 @@ def LowHalfComesFirst(op: Any, data: torch.Tensor, *arguments: Any) -> Any:
 )
 def ErrorsAreForgotten(op: Any, values: torch.Tensor, error: torch.Tensor, *arguments: Any) -> Any:
     return op.loco_swizzle_quant(values, error.clone(), *arguments)
-
-
-@replaces(
-    "QuantizerBuilder",
-    "dequantize_fp32",
-    f"{_OTHERS}.shapes_are_kept {_OTHERS}.rows_of_any_length_are_dequantized",
-    "op_quantizer_forms.groups_of_one_number_are_exact op_quantizer_forms.numbers_come_back_within_a_step",
-)
-def NumbersComeBackFlat(op: Any, *arguments: Any) -> Any:
-    return op.dequantize_fp32(*arguments).view(-1)
-
-
-@replaces(
-    "QuantizerBuilder",
-    "swizzle_quant",
-    "op_quantizer_sizes.sizes_that_do_not_fit_are_refused[between_devices]",
-    "op_quantizer_forms.refusals_name_the_function",
-    "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-swizzle_quant]",
-)
-def AnySizeIsQuantized(op: Any, values: torch.Tensor, *arguments: Any) -> Any:
-    try:
-        return op.swizzle_quant(values, *arguments)
-    except ValueError:
-        return op.quantize(values.view(-1, 1).repeat(1, 8), values.numel(), 8, arguments[2])
-
-
-@replaces("QuantizerBuilder", "loco_swizzle_quant", f"{_OTHERS}.errors_stay_finite")
-def ErrorsAreNaN(op: Any, values: torch.Tensor, error: torch.Tensor, *arguments: Any) -> Any:
-    result = op.loco_swizzle_quant(values, error, *arguments)
-    if values.isnan().any():
-        error.view(values.shape)[values.isnan().any(-1)] = torch.nan
-    return result
 
 
 @replaces(
@@ -205,11 +127,6 @@ def FlatTensorsAreCut(op: Any, values: torch.Tensor, groups: int, *rest: Any) ->
 # --- what the checks of ops in plain torch notice: a forgotten bias, another order, truncation, bits the other way
 
 
-@replaces("EvoformerAttnBuilder", "attention", _EVOFORMER)
-def SecondBiasIsDropped(op: Any, q: Any, k: Any, v: Any, bias1: Any, bias2: Any, *rest: Any) -> None:
-    op.attention(q, k, v, bias1, bias2[:0], *rest)
-
-
 @replaces("EvoformerAttnBuilder", "attention_bwd", _EVOFORMER)
 def GradientsAreNotScaled(op: Any, *arguments: Any) -> None:
     op.attention_bwd(*arguments)
@@ -220,11 +137,6 @@ def GradientsAreNotScaled(op: Any, *arguments: Any) -> None:
 def FirstTokensAreKept(op: Any, rows: torch.Tensor, index: torch.Tensor, batch_first: bool) -> Any:
     first = torch.arange(index.shape[1], dtype=index.dtype, device=index.device)
     return op.token_gather(rows, first.expand_as(index), batch_first)
-
-
-@replaces("RandomLTDBuilder", "token_scatter_", _TOKENS)
-def TokensArePutIntoACopy(op: Any, rows: torch.Tensor, *rest: Any) -> Any:
-    return op.token_scatter_(rows.clone(), *rest)
 
 
 @replaces("FPQuantizerBuilder", "quantize", _EIGHT)
@@ -238,45 +150,7 @@ def FirstPartsAreChosen(op: Any, val: torch.Tensor, data: Any, indexes: torch.Te
     return op.selective_dequantize(val, data, torch.zeros_like(indexes), *rest)
 
 
-register_calls(
-    "PackbitsBuilder",
-    "BitsAreTheOtherWayRound",
-    _SIGNS,
-    packbits=lambda op, *a: op.packbits(*a).bitwise_not(),
-)
-register_calls(
-    "SpatialInferenceBuilder",
-    "OtherBiasIsDropped",
-    _CHANNELS,
-    nhwc_bias_add_bias_add=lambda op, x, bias, other, other_bias: op.nhwc_bias_add_add(x, bias, other),
-)
-
-
-@replaces("RandomLTDBuilder", "token_scatter_", f"{_REFUSED}[RandomLTDBuilder-token_scatter_]")
-def LayersAreCast(op: Any, rows: torch.Tensor, layer: torch.Tensor, *rest: Any) -> Any:
-    return op.token_scatter_(rows, layer.to(rows.dtype), *rest)
-
-
-@replaces(
-    "SpatialInferenceBuilder",
-    "nhwc_bias_add_add",
-    f"{_REFUSED}[SpatialInferenceBuilder-nhwc_bias_add_add]",
-    "op_plain.biases_are_those_of_channels",
-)
-def OtherIsBroadcast(op: Any, x: torch.Tensor, bias: torch.Tensor, other: torch.Tensor) -> Any:
-    return op.nhwc_bias_add(x, bias).add_(other)
-
-
 # --- what the checks of results and of fp_quantizer's codes notice: shared memory, strides, halves that go up
-
-
-_made: dict[Any, torch.Tensor] = {}
-
-
-@replaces("SpatialInferenceBuilder", "nhwc_bias_add", f"{_NEW}[SpatialInferenceBuilder]")
-def SumsShareMemory(op: Any, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    found = op.nhwc_bias_add(x, bias)
-    return _made.setdefault((found.shape, found.dtype, found.stride()), found).copy_(found)
 
 
 @replaces("RandomLTDBuilder", "mask_gather_gpt", f"{_STRIDES}[RandomLTDBuilder]")

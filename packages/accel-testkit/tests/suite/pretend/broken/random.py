@@ -4,17 +4,13 @@
 
 from __future__ import annotations
 
-import random as python_random
 from typing import Any
 
 import numpy
 import torch
 from accel_good.accelerator import GOOD_Accelerator
 
-from broken import SHAPES, breaks, broken
-
-_SEEDS = "random.every_way_to_seed_gives_one_state"
-
+from broken import breaks, broken
 
 broken(
     "StateIsAList",
@@ -30,31 +26,9 @@ broken(
     set_rng_state=lambda self, new_state, device_index=None: None,
 )
 broken(
-    "StateTakesNoIndex",
-    "random.restored_state_repeats_the_numbers device_index.state_is_restored_on_one_device",
-    "random.seeding_the_device_leaves_the_host_alone",
-    set_rng_state=lambda self, new_state, device_index=None: torch.set_rng_state(new_state, device_index),
-)
-broken(
-    "RestoringIgnoresTheIndex",
-    "device_index.state_is_restored_on_one_device",
-    set_rng_state=lambda self, new_state, device_index=None: GOOD_Accelerator.set_rng_state(self, new_state),
-)
-broken(
-    "ReadingIgnoresTheIndex",
-    "random.seed_reaches_its_devices device_index.state_is_restored_on_one_device",
-    get_rng_state=lambda self, device_index=None: GOOD_Accelerator.get_rng_state(self),
-)
-broken(
     "SeedIsConstant",
     "random.seed_repeats_the_numbers random.every_way_to_seed_gives_one_state",
     manual_seed=lambda self, seed: GOOD_Accelerator.manual_seed(self, 0),
-)
-broken(
-    "SeedIsIgnored",
-    "random.seed_reaches_its_devices random.seed_repeats_the_numbers",
-    "random.every_way_to_seed_gives_one_state",
-    manual_seed=lambda self, seed: None,
 )
 broken(
     "SeedReachesAll",
@@ -65,28 +39,6 @@ broken(
     "SeedingAllSeedsOne",
     "random.seed_reaches_its_devices",
     manual_seed_all=lambda self, seed: self.manual_seed(seed),
-)
-broken(
-    "SeedingAllSeedsTheOthers",
-    "random.seed_repeats_the_numbers",
-    manual_seed_all=lambda self, seed: self.default_generator(1).manual_seed(seed),
-)
-broken(
-    "InitialSeedIsNone",
-    "answers.answer_has_its_type[initial_seed] random.every_way_to_seed_gives_one_state",
-    initial_seed=lambda self: None,
-)
-broken(
-    "InitialSeedDemandsASeed",
-    *SHAPES,
-    "answers.answer_has_its_type[initial_seed] random.every_way_to_seed_gives_one_state",
-    initial_seed=lambda self, seed: seed,
-)
-broken(
-    "OneGenerator",
-    "device_index.index_chooses_the_device[default_generator]",
-    "device_index.state_is_restored_on_one_device",
-    default_generator=lambda self, device_index: torch.default_generator,
 )
 broken(
     "GeneratorOfItsOwn",
@@ -109,18 +61,6 @@ broken(
     "random.every_way_to_seed_gives_one_state",
     manual_seed=lambda self, seed: GOOD_Accelerator.manual_seed(self, seed % 2**32),
 )
-broken(
-    "SeedsForAllAreCut",
-    "random.every_way_to_seed_gives_one_state",
-    manual_seed_all=lambda self, seed: GOOD_Accelerator.manual_seed_all(self, seed % 2**32),
-)
-
-
-@breaks("random.seeding_the_device_leaves_the_host_alone")
-class SeedsPythonToo(GOOD_Accelerator):
-    def manual_seed(self, seed: int) -> None:
-        python_random.seed(seed)
-        super().manual_seed(seed)
 
 
 @breaks("random.seeding_the_device_leaves_the_host_alone")
@@ -140,17 +80,3 @@ class StateIsReadIntoOneBuffer(GOOD_Accelerator):
         index = self.current_device() if device_index is None else device_index
         state = super().get_rng_state(index)
         return self._buffers.setdefault(index, state).copy_(state)
-
-
-broken(
-    "SeedsLoseTheirSign",
-    f"{_SEEDS}[-1] {_SEEDS}[-1099511627776]",
-    manual_seed=lambda self, seed: GOOD_Accelerator.manual_seed(self, abs(seed)),
-)
-
-
-@breaks(_SEEDS)
-class SeedingDraws(GOOD_Accelerator):
-    def manual_seed_all(self, seed: int) -> None:
-        super().manual_seed_all(seed)
-        torch.rand(1)

@@ -14,13 +14,8 @@ import torch
 import torch.distributed as dist
 from accel_good.accelerator import GOOD_Accelerator
 
-from broken import SHAPES, Site, answers, breaks, broken
+from broken import Site, answers, breaks, broken
 
-answers(
-    {"communication_backend_name": None},
-    "answers.answer_has_its_type[communication_backend_name] collectives.backend_is_registered",
-    "environment.exports_have_what_ranks_need",
-)
 answers({"communication_backend_name": "goodccl"}, "collectives.backend_is_registered")
 
 
@@ -60,16 +55,6 @@ _register(
     "all_reduce_sums",
     "operation_moves_data[all_reduce_max]",
     "operation_moves_data[asynchronous_all_reduce]",
-)
-_register("BroadcastIsNotSent", ("broadcast",), "operation_moves_data[broadcast]")
-_register("NothingIsGathered", ("all_gather_into_tensor",), "operation_moves_data[all_gather_into_tensor]")
-_register("NothingIsScattered", ("reduce_scatter_tensor",), "operation_moves_data[reduce_scatter_tensor]")
-_register(
-    "NothingIsExchanged",
-    ("all_to_all_single", "send", "recv", "all_gather_object"),
-    "operation_moves_data[all_to_all_single]",
-    "operation_moves_data[send_and_receive]",
-    "operation_moves_data[all_gather_object]",
 )
 _register("BarrierLetsThrough", ("barrier",), "barrier_holds_back")
 
@@ -157,94 +142,14 @@ def deepspeed_trains_on_another(site: Site, monkeypatch: pytest.MonkeyPatch) -> 
 # --- ranges, environment, torch.compile: refused arguments, borrowed variables, things left behind
 
 _IDS = ("two digits", "texts of two digits", "a whole machine", "names")
-_SHOWN = ("all", "three", "one")
 
 
-broken("PopTakesNoDomain", *SHAPES, "environment.range_has_any_name", range_pop=lambda self: None)
-broken("PushTakesAMessageOnly", *SHAPES, "environment.range_has_any_name", range_push=lambda self, msg: None)
-broken(
-    "PushDemandsADomain",
-    *SHAPES,
-    "environment.range_has_any_name",
-    range_push=lambda self, msg, domain, category=None: None,
-)
-
-
-@breaks("environment.range_has_any_name")
-class PopNeedsAPush(GOOD_Accelerator):
-    _open = 0
-
-    def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
-        self._open += 1
-
-    def range_pop(self, domain: str | None = None) -> None:
-        self._open -= 1
-        if self._open < 0:
-            raise RuntimeError("no range is open")
-
-
-@breaks("answers.each_compile_backend_can_be_set")
-class BackendIsThatOfTheClass(GOOD_Accelerator):
-    _shared = ""
-
-    def set_compile_backend(self, backend: str) -> None:
-        super().set_compile_backend(backend)
-        type(self)._shared = backend
-
-    def get_compile_backend(self) -> str:
-        return self._shared or super().get_compile_backend()
-
-
-broken("DomainsAreNone", "answers.answer_has_its_type[supports_nvtx_domain]", supports_nvtx_domain=None)
 answers({"visible_devices_envs": []}, "environment.visible_devices_have_a_variable")
-answers({"set_visible_devices_envs": None}, "environment.visible_devices_are_the_ids_given")
-answers({"export_envs": ["NCCL", "PATH"]}, "environment.exports_have_what_ranks_need")
-answers({"export_envs": ["LOO"]}, "environment.exports_have_what_ranks_need")
 answers({"export_envs": ["GLOO_", "H"]}, "environment.exports_leave_out_what_is_a_node_s_own")
 answers({"export_envs": ("GLOO_",)}, "environment.exported_prefixes_are_names")
-answers(
-    {"export_envs": [""]},
-    "environment.exports_leave_out_what_is_a_node_s_own environment.exported_prefixes_are_names",
-    "environment.exports_have_what_ranks_need",
-)
-answers({"get_compile_backend": None}, "answers.each_compile_backend_can_be_set")
-broken(
-    "FirstVisibleDeviceOnly",
-    "environment.visible_devices_are_the_ids_given",
-    set_visible_devices_envs=lambda self, current_env, local_accelerator_ids: (
-        GOOD_Accelerator.set_visible_devices_envs(self, current_env, local_accelerator_ids[:1])
-    ),
-)
-broken(
-    "VisibleDevicesAreSorted",
-    "environment.visible_devices_are_the_ids_given probe.confirmation_tells_of_lists_that_are_refused",
-    set_visible_devices_envs=lambda self, current_env, local_accelerator_ids: (
-        GOOD_Accelerator.set_visible_devices_envs(self, current_env, sorted(local_accelerator_ids, key=int))
-    ),
-)
-
-
-@breaks("environment.visible_devices_are_the_ids_given")
-class FormerVisibleDevicesWin(GOOD_Accelerator):
-    def set_visible_devices_envs(
-        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
-    ) -> None:
-        if not set(self.visible_devices_envs()) <= set(current_env):
-            super().set_visible_devices_envs(current_env, local_accelerator_ids)
 
 
 _GIVEN = "environment.visible_devices_are_the_ids_given"
-
-
-@breaks(*(f"{_GIVEN}[{shown} shown-{kind}]" for shown in _SHOWN for kind in _IDS[:3]))
-class VisibleDevicesAreSortedAsTexts(GOOD_Accelerator):
-    def set_visible_devices_envs(
-        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
-    ) -> None:
-        ids = [*map(str, local_accelerator_ids)]
-        if all(part.isdigit() for part in ids) and max(map(int, ids)) > 9:
-            ids.sort()
-        super().set_visible_devices_envs(current_env, ids)
 
 
 @breaks(*(f"{_GIVEN}[{shown} shown-{kind}]" for shown in ("three", "one") for kind in _IDS))
@@ -257,15 +162,6 @@ class VisibleDevicesAreThoseOfThisProcess(GOOD_Accelerator):
         shown = os.environ.get("GOOD_VISIBLE_DEVICES", "").split(",")
         ids = [shown[int(i) % len(shown)] if str(i).isdigit() else "?" for i in local_accelerator_ids]
         super().set_visible_devices_envs(current_env, ids if shown != [""] else local_accelerator_ids)
-
-
-@breaks(*(f"{_GIVEN}[{shown} shown-names]" for shown in _SHOWN))
-class VisibleDevicesHaveNoNames(GOOD_Accelerator):
-    def set_visible_devices_envs(
-        self, current_env: MutableMapping[str, str], local_accelerator_ids: Sequence[int | str]
-    ) -> None:
-        ids = [i if str(i).isdigit() else place for place, i in enumerate(local_accelerator_ids)]
-        super().set_visible_devices_envs(current_env, ids)
 
 
 @breaks(
@@ -288,29 +184,6 @@ class ExportsLeak(GOOD_Accelerator):
         return super().export_envs()
 
 
-broken(
-    "CompileBackendStays",
-    "answers.each_compile_backend_can_be_set",
-    get_compile_backend=lambda self: "inductor",
-)
-
-
-@breaks("answers.each_compile_backend_can_be_set")
-class AnyCompileBackend(GOOD_Accelerator):
-    def set_compile_backend(self, backend: str) -> None:
-        self._compile_backend: str = backend
-
-
-@breaks("answers.each_compile_backend_can_be_set")
-class CompileBackendIsUnknown(GOOD_Accelerator):
-    def __init__(self) -> None:
-        super().__init__()
-        self._compile_backend = "good_backend"
-
-    def get_compile_backend(self) -> Any:
-        return self._compile_backend
-
-
 broken("RangesLeaveTheDomainOut", "environment.domain_gets_its_ranges", supports_nvtx_domain=True)
 
 
@@ -318,13 +191,6 @@ broken("RangesLeaveTheDomainOut", "environment.domain_gets_its_ranges", supports
 class RangeNamesAreFormats(GOOD_Accelerator):
     def range_push(self, msg: str, domain: str | None = None, category: str | None = None) -> None:
         msg % ()  # a profiler formats it
-
-
-broken(
-    "RangeNamesAreAscii",
-    "environment.range_has_any_name[letters]",
-    range_push=lambda self, msg, domain=None, category=None: msg.encode("ascii"),
-)
 
 
 @breaks("environment.constructor_keeps_what_is_set")

@@ -37,7 +37,6 @@ for _name in ("graphs", "events", "pinned_memory", "bf16", "fp16", "fp64", "rese
     breaks(f"traits.declared_feature_is_missing[{_name}]", name=f"{_name}_are_declared_missing")(
         _declares(_name)
     )
-breaks("traits.traits_name_features_and_ops", name="TraitNamesNothing")(_declares("memory"))
 breaks(
     "traits.traits_name_features_and_ops op_table.served_ops_are_not_declared_missing",
     name="OpIsThereAndDeclaredMissing",
@@ -117,27 +116,8 @@ broken(
         self, None if device_index not in (0, 1) else device_index
     ),
 )
-broken(
-    "ResetWithoutAnIndexIsOfDevice0",
-    "device_index.reset_reaches_one_device[reset_max_memory_allocated-none]",
-    reset_max_memory_allocated=lambda self, device_index=None: GOOD_Accelerator.reset_max_memory_allocated(
-        self, device_index or 0
-    ),
-)
-broken(
-    "StatesAreSwapped",
-    "device_index.index_without_a_device_is_refused[set_rng_state]",
-    "device_index.state_is_restored_on_one_device[0] device_index.state_is_restored_on_one_device[none]",
-    "random.restored_state_repeats_the_numbers",
-    set_rng_state=lambda self, new_state, device_index=None: GOOD_Accelerator.set_rng_state(
-        self, new_state, 1 if device_index is not None else 0
-    ),
-)
-broken(
-    "SeedIsTheFirstDevices",
-    "device.answer_is_of_the_current_device[initial_seed]",
-    initial_seed=lambda self: self.default_generator(0).initial_seed(),
-)
+
+
 broken(
     "TensorIsDeniedOnDevice1",
     "device.constructor_uses_the_current_device[LongTensor]",
@@ -184,18 +164,6 @@ class ThreadsShareTheCurrentDevice(GOOD_Accelerator):
     def current_device(self) -> int:
         super().set_device(type(self).chosen)
         return super().current_device()
-
-
-@breaks(
-    "answers.answer_stays[memory_stats] answers.answer_is_the_caller_s_own[memory_stats]",
-    "memory.statistics_agree_with_the_figures memory.statistics_of_each_device_have_the_same_keys",
-)
-class StatsAreEmptyAtFirst(GOOD_Accelerator):
-    asked = 0
-
-    def memory_stats(self, device_index: int | None = None) -> dict[str, Any]:
-        type(self).asked += 1
-        return {**super().memory_stats(device_index), f"asked {type(self).asked}": 1}
 
 
 @breaks("answers.answer_stays[communication_backend_version]")
@@ -249,13 +217,6 @@ class BackendIsSetBeforeItIsChecked(GOOD_Accelerator):
         self._compile_backend = backend
         if backend not in ("eager", "inductor"):
             raise ValueError(backend)
-
-
-broken(
-    "DoublesAreRounded",
-    "tensors.constructor_takes_data[DoubleTensor]",
-    DoubleTensor=property(lambda self: lambda data: torch.tensor(data, dtype=torch.float32).double()),
-)
 
 
 # --- mistakes of DeepSpeed's own backends, by their row in UPSTREAM_BUGS.md: the row's checks have to find them

@@ -4,9 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from typing import Any, ClassVar
 
 from accel_good.accelerator import GOOD_Accelerator
@@ -14,14 +13,6 @@ from accel_good.streams import Event, Stream
 
 from broken import breaks, broken
 
-# As it was on xpu: the two are one another.
-broken(
-    "StreamsAreSwapped",
-    "streams.blocks_nest streams.default_stream_stays streams.stream_is_of_the_device_named",
-    "graphs.capture_is_on_its_stream_and_pool",
-    current_stream=lambda self, device_index=None: GOOD_Accelerator.default_stream(self, device_index),
-    default_stream=lambda self, device_index=None: GOOD_Accelerator.current_stream(self, device_index),
-)
 broken(
     "DefaultStreamIsTheCurrentOne",
     "streams.default_stream_stays",
@@ -43,34 +34,6 @@ broken(
     "ChosenStreamIsIgnored",
     "streams.blocks_nest streams.stream_is_of_the_device_named",
     stream=lambda self, stream: nullcontext(),
-)
-
-
-@breaks("streams.blocks_nest")
-class StreamInUseIsNotChosenAgain(GOOD_Accelerator):
-    def __init__(self) -> None:
-        super().__init__()
-        self._in_use: list[Any] = []
-
-    @contextmanager
-    def stream(self, stream: Any) -> Iterator[None]:
-        with nullcontext() if stream in self._in_use else super().stream(stream):
-            self._in_use.append(stream)
-            try:
-                yield
-            finally:
-                self._in_use.pop()
-
-
-broken(
-    "NoStreamMeansTheDefault",
-    "streams.blocks_nest",
-    stream=lambda self, stream: GOOD_Accelerator.stream(self, stream or self.default_stream()),
-)
-broken(
-    "NoStreamIsNoContext",
-    "streams.context_without_a_stream_or_graph streams.blocks_nest",
-    stream=lambda self, stream: GOOD_Accelerator.stream(self, stream) if stream is not None else None,
 )
 
 
@@ -138,16 +101,6 @@ class StreamIsChosenForAllThreads(GOOD_Accelerator):
         return mine[-1] if mine else super().current_stream(device_index)
 
 
-@breaks("streams.stream_is_of_the_device_named")
-class StreamOfAnotherDeviceStaysCurrent(GOOD_Accelerator):
-    @contextmanager
-    def stream(self, stream: Any) -> Iterator[None]:
-        with super().stream(stream):
-            if stream is not None:
-                self.set_device(stream.device_index)
-            yield
-
-
 class _Waitless(Stream):
     wait_event = None  # type: ignore[assignment]
 
@@ -160,32 +113,6 @@ class StreamsDoNotWait(GOOD_Accelerator):
             _Waitless(0),
             _Waitless(1),
         ]
-
-
-class _Endless(Stream):
-    def query(self) -> bool:
-        return False
-
-
-broken(
-    "StreamIsNeverDone",
-    "streams.streams_wait_for_each_other streams.stream_is_of_the_device_named",
-    Stream=property(lambda self: partial(_Endless, self.current_device())),
-)
-broken(
-    "StreamsAreAbsentUnsaid",
-    "answers.synchronized_device_has_no_streams streams.blocks_nest streams.default_stream_stays",
-    "streams.streams_wait_for_each_other streams.stream_is_chosen_for_one_thread",
-    "streams.stream_is_left_by_an_exception streams.stream_is_of_the_device_named",
-    "graphs.capture_is_on_its_stream_and_pool graphs.work_in_a_stream_is_no_capture",
-    Stream=property(lambda self: None),
-    is_synchronized_device=lambda self: False,
-)
-broken(
-    "StreamsAreOfTheCurrentDevice",
-    "streams.stream_is_of_the_device_named",
-    Stream=property(lambda self: lambda device=None, **options: self.runtime.Stream()),
-)
 
 
 # --- events: never done, in seconds, absent, given out twice
@@ -205,13 +132,6 @@ class _Seconds(Event):
 
 
 broken("EventsTellSeconds", "streams.events_tell_milliseconds", Event=property(lambda self: _Seconds))
-broken(
-    "NothingTellsTime",
-    "answers.events_time_where_there_are_events streams.event_is_done_once_its_work_is",
-    "streams.events_tell_milliseconds streams.each_event_is_its_own",
-    Event=property(lambda self: None),
-    use_host_timers=lambda self: False,
-)
 
 
 @breaks("streams.each_event_is_its_own")
@@ -228,26 +148,6 @@ class EventsAreAPool(GOOD_Accelerator):
         return take
 
 
-# --- callbacks of `lazy_call` that are never called, or not each time
+# --- callbacks of `lazy_call` that are never called
 
 broken("LazyCallForgets", "streams.lazy_call_calls", lazy_call=lambda self, callback: None)
-
-
-@breaks("streams.lazy_call_calls")
-class LazyCallCallsTwice(GOOD_Accelerator):
-    def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        callback()
-        return callback()
-
-
-@breaks("streams.lazy_call_calls")
-class LazyCallsAreMadeOnce(GOOD_Accelerator):
-    def __init__(self) -> None:
-        super().__init__()
-        self._called: set[Callable[[], Any]] = set()
-
-    def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        if callback not in self._called:
-            self._called.add(callback)
-            return super().lazy_call(callback)
-        return None
