@@ -142,7 +142,7 @@ OPTIONAL = (
     "tests/simulated.json",
     "op_builder/fused.py",
     "device/test_inference.py",
-    "tests/test_probe.py",  # tests/vendors/test_records.py is for all packages
+    "tests/test_probe.py",  # tests/vendors has those of all packages
     "tests/test_vendor.py",
 )
 #: The CPU is on every machine.

@@ -1,0 +1,129 @@
+# SPDX-FileCopyrightText: accel contributors
+# SPDX-License-Identifier: Apache-2.0
+"""What the probes of runtimes that are one package see of a machine: before they import it, and from it.
+
+What one vendor alone looks at is in its package.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+
+import pytest
+
+from accel_core.selection import candidates
+from accel_core.selection.candidates import State
+from accel_core.vendor import Vendor, distribution_version
+from accel_testkit.fake_runtime import FakeRuntime
+
+TORCH = ".".join(str(distribution_version("torch")).split(".")[:2])
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """A vendor's runtime. node: a device file of a device, and one that only the driver has."""
+
+    key: str
+    tested: tuple[str, ...]
+    untested: tuple[str, ...]
+    releases: str
+    node: str
+    driver: str
+    files: str
+
+    @property
+    def package(self) -> str:
+        return f"torch_{self.key}"
+
+    @property
+    def record(self) -> Vendor:
+        record: Vendor = import_module(f"accel_{self.key}.vendor").VENDOR
+        return record
+
+
+RUNTIMES = (
+    Runtime("npu", ("2.13.0",), ("2.1.0", "2.15.0"), ">=2.5,<2.15",
+            "dev/davinci0", "dev/davinci_manager", "dev/davinci[0-9]*"),
+    Runtime("mlu", ("1.25.0", "1.29.2", f"1.33.1+torch{TORCH}.0", "1.30.0rc1"), ("1.17.0", "2.0", "unknown"),
+            ">=1.22,<2", "dev/cambricon_dev0", "dev/cambricon_ctl", "dev/cambricon_dev[0-9]*"),
+    Runtime("sdaa", ("3.2.0", "3.1.1a3", "3.3.0b0"), ("2.0.0", "4.0"), ">=3.0,<4",
+            "dev/tcaicard0", "dev/tcaicard_ctl", "dev/tcaicard[0-9]*"),
+)  # fmt: skip
+each = pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime.key)
+
+
+@pytest.fixture(autouse=True)
+def _without_cann(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
+
+
+@each
+def test_without_the_runtime_nothing_is_there(runtime: Runtime, fake_runtime: FakeRuntime) -> None:
+    fake_runtime.device(runtime.node)
+    found = candidates.of_vendor(runtime.record)
+    assert (found.state, found.runtime) == (State.ABSENT, False)
+    assert found.reason.startswith(f"{runtime.package} is not installed")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "version"), [pytest.param(r, v, id=f"{r.key} {v}") for r in RUNTIMES for v in r.tested]
+)
+def test_the_runtime_and_a_device_file_are_worth_a_look(
+    runtime: Runtime, version: str, fake_runtime: FakeRuntime
+) -> None:
+    fake_runtime.install(runtime.package, version)
+    fake_runtime.device(runtime.node)
+    found = candidates.of_vendor(runtime.record)
+    assert (found.state, found.runtime) == (State.PENDING, True)
+    assert found.reason.startswith(f"{runtime.package} {version}; ")
+    assert found.reason.endswith(f"{runtime.node} exists")
+    assert "not tested" not in found.reason
+
+
+@each
+def test_without_a_device_file_the_wheel_is_no_device(runtime: Runtime, fake_runtime: FakeRuntime) -> None:
+    fake_runtime.install(runtime.package, runtime.tested[0])
+    fake_runtime.device(runtime.driver)
+    found = candidates.of_vendor(runtime.record)
+    assert (found.state, found.runtime) == (State.ABSENT, True)
+    assert f"no device file {runtime.files}" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("runtime", "version"), [pytest.param(r, v, id=f"{r.key} {v}") for r in RUNTIMES for v in r.untested]
+)
+def test_a_release_that_was_not_tested_is_used_and_named(
+    runtime: Runtime, version: str, fake_runtime: FakeRuntime
+) -> None:
+    fake_runtime.install(runtime.package, version)
+    fake_runtime.device(runtime.node)
+    found = candidates.of_vendor(runtime.record)
+    assert (found.state, found.runtime) == (State.PENDING, True)
+    assert f"{runtime.package} {version} was not tested; {runtime.releases} was" in found.reason
+
+
+@pytest.mark.parametrize("error", ["ImportError", "RuntimeError", "OSError", "SystemExit"])
+@each
+def test_a_runtime_that_fails_is_broken_and_says_how(
+    runtime: Runtime, error: str, fake_runtime: FakeRuntime
+) -> None:
+    said = "libabc.so: cannot open shared object file"
+    fake_runtime.install(runtime.package, runtime.tested[0], f"raise {error}({said!r})")
+    fake_runtime.device(runtime.node)
+    found = candidates.confirmed(candidates.of_vendor(runtime.record), runtime.record)
+    assert found.state is State.BROKEN
+    assert found.reason == f"its runtime fails with {error}: {said}"
+
+
+@pytest.mark.parametrize(("usable", "state", "devices"), [(True, State.PRESENT, 4), (False, State.ABSENT, 0)])
+@each
+def test_the_runtime_counts_the_devices(
+    runtime: Runtime, usable: bool, state: State, devices: int, fake_runtime: FakeRuntime
+) -> None:
+    source = f"class {runtime.key}:\n    is_available = staticmethod(lambda: {usable})\n"
+    source += "    device_count = staticmethod(lambda: 4)\n"
+    fake_runtime.install(runtime.package, runtime.tested[0], source)
+    found = candidates.confirmed(candidates.of_vendor(runtime.record), runtime.record)
+    assert (found.state, found.devices) == (state, devices)
+    assert found.reason == f"torch.{runtime.key} counts {devices}"
