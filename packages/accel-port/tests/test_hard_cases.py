@@ -46,6 +46,14 @@ CASES: dict[str, tuple[str, str | None]] = {
         "self.device = A.current_device_name()\nif c.device == 'auto':\n    x.to(self.device)",
     ),
     "index in an attribute": ("self.device = torch.cuda.current_device()\nnames[self.device]", None),
+    "index in an attribute of another": (
+        "args.device = torch.cuda.current_device()\nnames[self.args.device]", None
+    ),
+    "index in a table": ("k = {'device': torch.cuda.current_device()}\nprint(k['device'] == 0)", None),
+    "index or a word": (
+        "import torch.distributed as dist\no = dist.get_rank() if a else 'cpu'\nwriter.add(o)", None
+    ),
+    "texts side by side": ("print('a' f\"{x.is_cuda}\")", None),
     "given to an unknown function": ("place(torch.cuda.current_device())", None),
     "device in a global": (
         "d = None\ndef f():\n    global d\n    if d is None:\n        d = torch.cuda.current_device()\n    x.to(d)",
@@ -437,7 +445,8 @@ def test_objects_of_a_class_beside_a_program_are_not_its_own(project: Callable[.
 
 @pytest.mark.parametrize(
     "user",
-    ["from .gpu import has_cuda", "from gpu import (  # one\n    wait, has_cuda,\n)", "from . import gpu as g\ng.has_cuda()", "from gpu import *"],
+    ["from .gpu import has_cuda", "from gpu import (  # one\n    wait, has_cuda,\n)", "from . import gpu as g\ng.has_cuda()", "from gpu import *",
+     "import os, gpu\ngpu.has_cuda()", "import its.gpu as g\ng.has_cuda()", "import its.gpu\nits.gpu.has_cuda()"],
 )  # fmt: skip
 def test_name_that_another_file_imports_stays(user: str, project: Callable[..., Path]) -> None:
     line = "from torch.cuda import is_available as has_cuda"

@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
 
 
 def words(text: str) -> frozenset[str]:
@@ -30,6 +32,16 @@ def is_cuda_text(node: ast.AST | None) -> bool:
     return (
         isinstance(node, ast.Constant) and isinstance(node.value, str) and bool(_DEVICE.fullmatch(node.value))
     )
+
+
+def texts_in(code: str) -> int:
+    """Return how many texts side by side an expression of texts is made of: `"a" f"{b}"` of two."""
+    depth = found = 0
+    for token in tokenize.generate_tokens(io.StringIO(f"({code})").readline):
+        kind = tokenize.tok_name[token.type]
+        found += not depth and kind in ("STRING", "FSTRING_START")
+        depth += (kind == "FSTRING_START") - (kind == "FSTRING_END")
+    return found
 
 
 def device_index(node: ast.AST) -> str:

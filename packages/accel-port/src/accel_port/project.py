@@ -122,10 +122,15 @@ def _shared(texts: dict[Path, str]) -> frozenset[str]:
     }
     found = re.compile(rf"\b({'|'.join({name for _, name in offered})})\b|import +\*")
     stems = {stem for stem, _ in offered}
+    whole = re.compile(rf"\b(?P<module>[.\w]*\b({'|'.join(stems)}))\b(?:[ \t]+as[ \t]+(?P<bound>\w+))?")
     taken = set[tuple[str, str]]()
     for text in texts.values() if offered else ():
         if not found.search(text):
             continue
+        for statement in re.findall(r"^[ \t]*import[ \t]+([^\r\n;#]+)", text, re.MULTILINE):
+            for match in whole.finditer(statement):
+                bound, stem = match["bound"] or match["module"], match["module"].rpartition(".")[2]
+                taken |= {(stem, use) for use in re.findall(rf"\b{re.escape(bound)}\.(\w+)", text)}
         for module, names in _imports(text):
             taken |= {(module.rpartition(".")[2], name) for name, _ in names}
             # An attribute of a module that is imported itself.

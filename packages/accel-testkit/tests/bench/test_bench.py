@@ -73,16 +73,26 @@ def test_an_op_of_deepspeed_that_is_not_compiled_is_left_out_with_the_option_tha
     op, reason = stock.own_op("CPUAdamBuilder", build=False)
     assert op is None
     assert "--compile" in reason
+    lock = next(tmp_path.rglob("cpu_adam")) / "lock"
+    lock.touch()
+    op, reason = stock.own_op("CPUAdamBuilder")
+    assert op is None
+    assert f"remove {lock}" in reason
     op, reason = stock.own_op("NoSuchBuilder", build=True)
     assert op is None
     assert "NoSuchBuilder cannot be compiled here" in reason
 
 
-def test_both_optimizers_step_the_same_tensors_alike() -> None:
+def test_every_contender_takes_a_step_on_the_same_parameter(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[torch.Tensor] = []
+    randn = torch.randn
+    monkeypatch.setattr(torch, "randn", lambda *size: made.append(randn(*size)) or made[-1])
     calls = optimizers.contenders(1000, torch.float32, None)
     assert set(calls) == {"ours", "torch"}
     for call in calls.values():
+        before = made[0].clone()
         call()
+        assert (made[0] != before).all()
 
 
 def test_direct_io_writes_and_reads_the_bytes(tmp_path: Path) -> None:
@@ -96,8 +106,14 @@ def test_direct_io_writes_and_reads_the_bytes(tmp_path: Path) -> None:
     assert torch.equal(sent, came)
 
 
-def test_a_folder_without_direct_io_has_no_limit(tmp_path: Path) -> None:
+def test_a_folder_without_direct_io_has_no_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not files.Limit().works(tmp_path / "missing")
+
+    def refused(*_: object) -> int:
+        raise OSError("Invalid argument")
+
+    monkeypatch.setattr(os, "pwrite", refused)
+    assert not files.Limit().works(tmp_path)
 
 
 @pytest.mark.more

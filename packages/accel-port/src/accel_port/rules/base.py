@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import ClassVar
 
-from accel_port.expressions import PRIMARY, is_cuda_text, keyword, words
+from accel_port.expressions import PRIMARY, is_cuda_text, keyword, texts_in, words
 from accel_port.kinds import Kind, Kinds
 from accel_port.syntax import Module
 from accel_port.targets import Target
@@ -431,15 +431,19 @@ class Context:
         return tuple(replace(edit, text=edit.text.replace('"', "'")) for edit in edits)
 
     def _quote_around(self, node: ast.AST) -> str:
+        """Return the quote of the f-string around an expression, both where texts are joined, else nothing."""
         above = (a for a in self.module.ancestors(node) if isinstance(a, ast.JoinedStr))
         outer = next((a for a in above if a not in self.opened), None)
-        return "" if outer is None else self.module.code(outer).lstrip("rRbBfFuU")[:1]
+        if outer is None:
+            return ""
+        code = self.module.code(outer)
+        return "'\"" if texts_in(code) > 1 else code.lstrip("rRbBfFuU")[:1]
 
     def _fits_in_its_text(self, node: ast.AST, edits: tuple[Edit, ...]) -> bool:
         quote = self._quote_around(node)
         if not quote or not edits:
             return True
-        return self.module.read_exactly(node) and all(quote not in edit.text for edit in edits)
+        return self.module.read_exactly(node) and not any(set(quote) & set(edit.text) for edit in edits)
 
     def _needs_cuda(self, node: ast.AST) -> bool:
         if not isinstance(node, ast.Call):

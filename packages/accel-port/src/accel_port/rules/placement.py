@@ -11,7 +11,7 @@ from dataclasses import replace
 from accel_port.expressions import argument, is_constant, keyword, named, unseen
 from accel_port.kinds import Kind
 from accel_port.rules.base import ANY, Context, Edit, Finding, Found, Level, Rule, merged
-from accel_port.rules.devices import DEVICE_NAME, device_text
+from accel_port.rules.devices import DEVICE_NAME, device_text, takes_device
 from accel_port.rules.runtime import CurrentDevice
 
 _INDEX_NAME = re.compile(r"(^|_)(gpu|gpu_ids?|gpus|rank|local_rank|device_id|gpu_index)$", re.IGNORECASE)
@@ -96,9 +96,12 @@ class IntegerDevice(Rule, name="integer-device", levels=(Level.REVIEW, Level.REP
     def visit_IfExp(self, node: ast.IfExp, context: Context) -> Found:
         branches = [node.body, node.orelse]
         index = next((branch for branch in branches if context.kinds.of(branch) is Kind.INDEX), None)
-        device = any(context.kinds.of(b) is Kind.DEVICE or is_constant(b, "cpu") for b in branches)
-        if index is None or not device or context.calls(index, "torch.cuda.current_device"):
+        device = any(context.kinds.of(b) is Kind.DEVICE for b in branches)
+        text = any(is_constant(branch, "cpu") for branch in branches)
+        if index is None or not (device or text) or context.calls(index, "torch.cuda.current_device"):
             return None
+        if not device and not self._is_device(node, context):
+            return context.report(index, "a choice between an index and the CPU", "an index: leave it")
         return self._named(index, context)
 
     def visit_Call(self, node: ast.Call, context: Context) -> Found:
@@ -114,6 +117,21 @@ class IntegerDevice(Rule, name="integer-device", levels=(Level.REVIEW, Level.REP
             advice = "an index: get_accelerator().device_name(i); a device: leave it"
             return context.report(given, "an argument that may be an integer device", advice)
         return None
+
+    @staticmethod
+    def _is_device(choice: ast.expr, context: Context) -> bool:
+        """Return whether a choice is given or assigned to what takes a device."""
+        call, where = context.receives(choice)
+        if call is not None:
+            return takes_device(call, where, context) or bool(DEVICE_NAME.search(str(where)))
+        match context.parent(choice):
+            case ast.Assign(targets=[ast.Name(id=name) as target]):
+                given = [context.receives(use) for use in context.module.uses(target)]
+                taken = any(call is not None and takes_device(call, where, context) for call, where in given)
+                return taken or bool(DEVICE_NAME.search(name))
+            case ast.Assign(targets=[ast.Attribute(attr=name)]):
+                return bool(DEVICE_NAME.search(name))
+        return False
 
     @staticmethod
     def _named(index: ast.expr, context: Context) -> Finding:

@@ -173,8 +173,12 @@ class CurrentDevice(Rule, name="current-device", levels=ANY):
                 code = context.module.code(target)
                 same = [n for n in context.module.nodes if getattr(n, "attr", "") == name]
                 read = [n for n in same if not isinstance(getattr(n, "ctx", None), ast.Store)]
-                uses = {self.use(n, context, seen) for n in read if context.module.code(n) == code}
-                return "" if uses & {"index", "both"} else "likely"
+                # `args.device` is `self.args.device` elsewhere, and may be any object's where it is an index.
+                its = [n for n in read if f".{context.module.code(n)}".endswith(f".{code}")]
+                places = {context.parent(n) for n in read if n not in its}
+                if any(isinstance(p, ast.Subscript) and p.slice in read for p in places):
+                    return ""
+                return "" if {self.use(n, context, seen) for n in its} & {"index", "both"} else "likely"
             case ast.IfExp(body=body, orelse=orelse):
                 other = context.kinds.of(orelse if node is body else body)
                 return _LIKE.get(other) or self.use(parent, context, seen)
@@ -188,7 +192,13 @@ class CurrentDevice(Rule, name="current-device", levels=ANY):
                 if inner is not None and keyword in ("device_ids", "devices"):
                     return "index"
             case ast.Dict(keys=keys, values=values) if node in values:
-                return "device" if is_constant(keys[values.index(node)], "device") else ""
+                if not is_constant(keys[values.index(node)], "device"):
+                    return ""
+                subscripts = (n for n in context.module.nodes if isinstance(n, ast.Subscript))
+                read = [
+                    n for n in subscripts if is_constant(n.slice, "device") and isinstance(n.ctx, ast.Load)
+                ]
+                return "" if {self.use(n, context, seen) for n in read} & {"index", "both"} else "likely"
         return ""
 
     def _use_as_argument(self, call: ast.Call, where: str | int, context: Context, seen: set[ast.AST]) -> str:

@@ -31,9 +31,10 @@ def measure(build: bool, disk: Path) -> Iterator[tuple[str, str, dict[str, float
 
     build: compile DeepSpeed's own op where it is not. disk: a folder on the disk to measure.
     """
+    op, _ = own_op("ShareMemCommBuilder", build=build)  # compiled here: the ranks have a time limit
     with tempfile.TemporaryDirectory(prefix="accel-bench-") as folder:
         launcher = Launcher(target.named("cpu", ""), Path(folder))
-        first = launcher.run(__name__, _RANKS, {"build": build})[0]
+        first = launcher.run(__name__, _RANKS, {"upstream": op is not None})[0]
     if first.get("error"):
         raise RuntimeError(first["error"])
     by_ranks = {"dist.all_reduce": ("ours", "torch"), "inference_all_reduce": ("our op", "DeepSpeed")}
@@ -50,7 +51,7 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
     torch.set_num_threads(1)
     ours = accelerator.create_op_builder("ShareMemCommBuilder").load()
     gloo = dist.new_group(backend="gloo")
-    upstreams = upstreams_op(dist.get_world_size(), build=launch.order(folder)["build"])
+    upstreams = upstreams_op(dist.get_world_size()) if launch.order(folder)["upstream"] else None
     answer["seconds"] = {}
     for size in SIZES:
         tensor = torch.ones(size // 4)
@@ -69,10 +70,10 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
         answer["seconds"][str(size)] = {name: statistics.median(times) for name, times in taken.items()}
 
 
-def upstreams_op(ranks: int, *, build: bool = True) -> Callable[[torch.Tensor], Any] | None:
+def upstreams_op(ranks: int) -> Callable[[torch.Tensor], Any] | None:
     """Return DeepSpeed's op of its own CPU builder; None in all ranks where one cannot use it."""
     os.environ["LOCAL_SIZE"] = str(ranks)
-    op, _ = own_op("ShareMemCommBuilder", build=build)
+    op, _ = own_op("ShareMemCommBuilder", alone=False)
     if op is not None:
         op.initialize(ranks, dist.get_rank())
     usable = torch.tensor([int(op is not None and op.vector_kernel_level() >= 1)])

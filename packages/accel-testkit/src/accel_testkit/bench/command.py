@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import platform
 import sys
@@ -80,11 +81,16 @@ def run(args: argparse.Namespace) -> int:
         made=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         versions={"python": platform.python_version(), **distributions()},
     )
+    return _bench(made, args)
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
     try:
-        return _bench(made, args)
+        yield
     except OSError as error:
         raise InvalidReport(
-            what=f"the figures cannot be written to {args.out}",
+            what=f"the figures cannot be written to {folder}",
             found=f"{type(error).__name__}: {error}",
             expected="a folder with room, in which this user may write",
             do="choose another one: accel bench --out FOLDER",
@@ -105,7 +111,8 @@ def _read(path: Path) -> Report:
 
 
 def _bench(made: Report, args: argparse.Namespace) -> int:
-    args.out.mkdir(parents=True, exist_ok=True)
+    with _writing(args.out):
+        args.out.mkdir(parents=True, exist_ok=True)
     privacy, status = Privacy(args.out, args.disk), 0
     here = circumstances(made)
     with tempfile.TemporaryDirectory(prefix="accel-bench-") as folder:
@@ -115,9 +122,10 @@ def _bench(made: Report, args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             status = _INTERRUPTED
     rows = [measured for row in made.rows for measured in row.table]
-    made.write(args.out / "bench.json")
-    (args.out / "bench.md").write_text(table.markdown("accel bench", rows, here), encoding="utf-8")
-    (args.out / "bench.svg").write_text(table.picture(rows), encoding="utf-8")
+    with _writing(args.out):
+        made.write(args.out / "bench.json")
+        (args.out / "bench.md").write_text(table.markdown("accel bench", rows, here), encoding="utf-8")
+        (args.out / "bench.svg").write_text(table.picture(rows), encoding="utf-8")
     _print(made.rows)
     sys.stdout.write(f"written: {args.out / 'bench.md'}, bench.json, bench.svg. Nothing was sent anywhere.\n")
     return status or int(made.worst is not None)

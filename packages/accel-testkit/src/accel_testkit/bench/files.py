@@ -8,8 +8,8 @@ import mmap
 import os
 import queue
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -125,7 +125,7 @@ class Limit:
         """Return whether the folder's file system takes direct I/O."""
         try:
             self.transfer(self.locked(BLOCK), folder / "direct", True)
-        except OSError:
+        except (OSError, AttributeError):  # macOS has neither O_DIRECT nor huge pages
             return False
         return True
 
@@ -140,14 +140,11 @@ class Limit:
             blocks: queue.SimpleQueue[int] = queue.SimpleQueue()
             for offset in range(0, len(memory), BLOCK):
                 blocks.put(offset)
-            threads = [
-                threading.Thread(target=_work, args=(descriptor, memory, blocks, write))
-                for _ in range(LIMIT_THREADS)
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
+            with ThreadPoolExecutor(LIMIT_THREADS) as pool:
+                for thread in [
+                    pool.submit(_work, descriptor, memory, blocks, write) for _ in range(LIMIT_THREADS)
+                ]:
+                    thread.result()
         finally:
             os.close(descriptor)
 
@@ -160,4 +157,5 @@ def _work(descriptor: int, memory: memoryview, blocks: queue.SimpleQueue[int], w
             return
         part = memory[offset : offset + BLOCK]
         moved = os.pwrite(descriptor, part, offset) if write else os.preadv(descriptor, [part], offset)
-        assert moved == len(part)
+        if moved != len(part):
+            raise OSError(f"{moved} bytes of {len(part)} were transferred")

@@ -200,7 +200,10 @@ _NOISE = 1.25
 
 
 def _slower(then: Row, row: Row) -> Iterator[str]:
-    before = {(m.get("what"), m.get("size")): m for m in then.table}
+    before = {(m.get("what"), m.get("size")): m for m in then.table if "value" in m}
+    now = {(m.get("what"), m.get("size")): m for m in row.table if "value" in m}
+    yield from (f"{what} {size}: gone" for what, size in before if (what, size) not in now)
+    yield from (f"{what} {size}: new" for what, size in now if (what, size) not in before)
     for measured in row.table:
         value, past = measured.get("value"), before.get((measured.get("what"), measured.get("size")), {})
         known = past.get("value")
