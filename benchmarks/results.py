@@ -11,12 +11,13 @@ import argparse
 import datetime
 import importlib.metadata
 import json
-import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from accel_testkit.verify.facts import processor
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "results"
 
@@ -26,7 +27,7 @@ def circumstances() -> dict[str, str]:
     versions = {
         name: _version(name) for name in ("torch", "deepspeed", "accel-core", "accel-cpu", "accel-ops")
     }
-    machine = f"{_processor()}, {os.cpu_count()} CPUs, {platform.system()}"
+    machine = f"{processor()}, {platform.system()}"
     return {"machine": machine, "python": platform.python_version(), **versions, **_origin()}
 
 
@@ -124,13 +125,3 @@ def _version(name: str) -> str:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU"
-    )

@@ -11,9 +11,11 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -135,20 +137,24 @@ def _rows(parts: Sequence[str], disk: Path, build: bool, folder: Path) -> Iterat
     left = {name: PARTS[name][1] for name in parts}
     with progress(sum(left.values())) as show:
         for name in list(left):
-            title, expected = PARTS[name]
-            extra = ("--compile",) if build else ()
-            command = (*run_module("accel_testkit.bench"), name, str(disk.resolve()), *extra)
-            step = Step(name, title, lambda k, m, f, c=command: c, (expected, expected), from_answer)  # type: ignore[misc]
-            began = time.monotonic()
-            show(title, "", sum(left.values()))
-
-            def tick(
-                far: str, began: float = began, title: str = title, later: int = sum(left.values())
-            ) -> None:
-                show(title, far, max(later - (time.monotonic() - began), 0))
-
-            yield step.run("cpu", "quick", folder / name, _LIMIT, tick)
+            yield _row(
+                name, disk, build, folder / name, partial(_tick, show, PARTS[name][0], sum(left.values()))
+            )
             del left[name]
+
+
+def _row(name: str, disk: Path, build: bool, folder: Path, tick: Callable[[float, str], None]) -> Row:
+    title, expected = PARTS[name]
+    extra = ("--compile",) if build else ()
+    command = (*run_module("accel_testkit.bench"), name, str(disk.resolve()), *extra)
+    step = Step(name, title, lambda *_: command, (expected, expected), from_answer)
+    began = time.monotonic()
+    tick(began, "")
+    return step.run("cpu", "quick", folder, _LIMIT, partial(tick, began))
+
+
+def _tick(show: Any, title: str, expected: float, began: float, far: str) -> None:
+    show(title, far, max(expected - (time.monotonic() - began), 0))
 
 
 def _print(rows: Sequence[Row]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from accel_testkit.compare.digest import Digest
@@ -206,29 +206,12 @@ class _Walk:
             )
             if key.phase == STEP:
                 explained += _amplified(reference, found)
-            for what, errors, sides, base in (
-                ("input", [] if _is_gradient(key) else entered, (reference.inputs, found.inputs), reached),
-                ("result", left, (reference.results, found.results), explained),
-            ):
-                for number, error in enumerate(errors):
-                    one, other = sides[0][number], sides[1][number]
-                    if what == "input" and (one in judged or one in stepped_freely):
-                        continue
-                    rounding, reason = _rounding(one, reference)
-                    bound = self._factor * (rounding + GROWTH * base)
-                    if (
-                        not rounding and base
-                    ):  # an index or a mask may jump where its inputs differ by rounding
-                        bound = _INFINITE
-                    if not error:
-                        continue
-                    found_here = Difference(
-                        self._rank, key, what, number, one, other, error, bound, reason, before
-                    )
-                    if error > bound:
-                        yield n, found_here
-                    elif bound < _INFINITE and error / bound > nearest:
-                        nearest, self.nearest = error / bound, found_here
+            for one in self._compared(reference, found, before, entered, left, reached, explained):
+                known = one.what == "input" and (one.reference in judged or one.reference in stepped_freely)
+                if not known and one.error > one.bound:
+                    yield n, one
+                elif not known and one.bound < _INFINITE and one.error / one.bound > nearest:
+                    nearest, self.nearest = one.error / one.bound, one
             judged.update(reference.inputs, reference.results)
             largest = max(left, default=0.0)
             results.append(largest)
@@ -239,6 +222,35 @@ class _Walk:
             self._worst = max(self._worst, *rounded, 0.0)
             steps = self._errors[key.phase, key.where]
             steps[key.step] = max(steps.get(key.step, 0.0), largest)
+
+    def _compared(
+        self,
+        reference: Event,
+        found: Event,
+        before: Key | None,
+        entered: list[float],
+        left: list[float],
+        reached: float,
+        explained: float,
+    ) -> Iterator[Difference]:
+        """Yield each tensor of an event that differs, with its bound.
+
+        entered, left:      errors of its inputs and results.
+        reached, explained: errors that its inputs and its results may have from before.
+        """
+        key = found.key
+        for what, errors, sides, base in (
+            ("input", [] if _is_gradient(key) else entered, (reference.inputs, found.inputs), reached),
+            ("result", left, (reference.results, found.results), explained),
+        ):
+            for number, error in enumerate(errors):
+                one, other = sides[0][number], sides[1][number]
+                rounding, reason = _rounding(one, reference)
+                # An index or a mask may jump where its inputs differ by rounding.
+                jumps = not rounding and base
+                bound = _INFINITE if jumps else self._factor * (rounding + GROWTH * base)
+                if error:
+                    yield Difference(self._rank, key, what, number, one, other, error, bound, reason, before)
 
     def _explained(self, reference: Event, found: Event, inside: list[float]) -> float:
         """Return the error of what an event reads: its inputs, what is computed inside of it, and other ranks."""

@@ -212,10 +212,8 @@ def _slower(then: Row, row: Row) -> Iterator[str]:
         ):
             continue
         if not 1 / _NOISE < value / known < _NOISE:
-            unit, what = (
-                measured.get("unit", ""),
-                f"{measured.get('what', '')} {measured.get('size', '')}".strip(),
-            )
+            what = f"{measured.get('what', '')} {measured.get('size', '')}".strip()
+            unit = measured.get("unit", "")
             yield f"{what}: {known:g} -> {value:g} {unit}".rstrip()
 
 
