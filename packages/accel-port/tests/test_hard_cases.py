@@ -50,6 +50,10 @@ CASES: dict[str, tuple[str, str | None]] = {
         "args.device = torch.cuda.current_device()\nnames[self.args.device]", None
     ),
     "index in a table": ("k = {'device': torch.cuda.current_device()}\nprint(k['device'] == 0)", None),
+    "index or a text": (
+        "def f(x, rank: int):\n    x.to(rank if x else 'cuda:1')",
+        "def f(x, rank: int):\n    x.to(A.device_name(rank) if x else A.device_name(1))",
+    ),
     "index or a word": (
         "import torch.distributed as dist\no = dist.get_rank() if a else 'cpu'\nwriter.add(o)", None
     ),

@@ -96,7 +96,8 @@ class IntegerDevice(Rule, name="integer-device", levels=(Level.REVIEW, Level.REP
     def visit_IfExp(self, node: ast.IfExp, context: Context) -> Found:
         branches = [node.body, node.orelse]
         index = next((branch for branch in branches if context.kinds.of(branch) is Kind.INDEX), None)
-        device = any(context.kinds.of(b) is Kind.DEVICE for b in branches)
+        # The text of a CUDA device becomes a device's name in the same run.
+        device = any(context.kinds.of(b) is Kind.DEVICE or device_text(b, context) for b in branches)
         text = any(is_constant(branch, "cpu") for branch in branches)
         if index is None or not (device or text) or context.calls(index, "torch.cuda.current_device"):
             return None
