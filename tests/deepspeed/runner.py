@@ -17,6 +17,7 @@ from collections import Counter
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from accel_testkit.verify.facts import processor
 from packaging.version import InvalidVersion, Version
 
 if sys.version_info >= (3, 11):
@@ -177,7 +178,7 @@ def page(work: Path) -> str:
         "# DeepSpeed's own unit tests",
         "",
         f"DeepSpeed {importlib.metadata.version('deepspeed')}, torch {importlib.metadata.version('torch')};"
-        f" {unpack(work)}. Made by `tests/deepspeed/runner.py`.",
+        f" {unpack(work)}. Made by `tests/deepspeed/runner.py` on {processor()}: some tests skip fp16 by it.",
         "",
         "Stock is DeepSpeed with its in-tree backend (`ACCEL_BRIDGE=0`), ours the same program with our packages.",
         "`cpu` is the real CPU with two ranks, the others are [simulated](../simulated-devices.md): no accelerator was",
