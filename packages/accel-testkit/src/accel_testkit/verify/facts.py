@@ -78,9 +78,13 @@ def _unfit() -> list[dict[str, str]]:
     for needed in map(Requirement, importlib.metadata.requires("accel-testkit") or ()):
         if not needed.name.startswith("accel-") or (needed.marker and not needed.marker.evaluate()):
             continue
-        version = importlib.metadata.version(needed.name)
+        reason = f"accel-testkit {importlib.metadata.version('accel-testkit')} needs {needed}"
+        try:
+            version = importlib.metadata.version(needed.name)
+        except importlib.metadata.PackageNotFoundError:  # of `pip install --no-deps`
+            failures.append({"name": needed.name, "reason": f"{reason}; do: install it"})
+            continue
         if not needed.specifier.contains(version, prereleases=True):
-            reason = f"accel-testkit {importlib.metadata.version('accel-testkit')} needs {needed}"
             failures.append({"name": f"{needed.name} {version}", "reason": f"{reason}; do: upgrade both"})
     return failures
 
