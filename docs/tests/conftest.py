@@ -1,14 +1,15 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The built site, for the tests that read it and for those that browse it."""
+"""What the tests of the pages share: a reader's shell, and the built site, read or browsed."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,36 @@ DOCS = Path(__file__).resolve().parents[1]
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 #: What the packages of requirements-docs.txt are called when they are imported.
 MODULES = ("furo", "griffe", "myst_parser", "sphinx", "sphinx_copybutton", "sphinx_design")
+
+#: Variables of a run of tests or of a job, which a reader's shell has not.
+JOB = ("ACCEL_", "COLUMNS", "CROSS_", "DS_", "LOCAL_", "MASTER_", "PYTEST_", "RANK", "SLURM_", "WORLD_SIZE")
+
+
+@pytest.fixture(scope="session")
+def shell() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a line as a reader's shell does, with these variables beside; errors are in the output.
+
+    What it compiles is kept where the test run keeps it. The limit of time is that of each test.
+    """
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(JOB)}
+    kept |= {name: os.environ[name] for name in ("ACCEL_CACHE_DIR",) if name in os.environ}
+    kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), kept["PATH"]])
+    kept |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+    def run(line: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-ec", line],
+            cwd=folder,
+            env={**kept, **variables},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+        )
+
+    return run
 
 
 @pytest.fixture(scope="session")

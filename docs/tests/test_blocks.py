@@ -6,10 +6,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,15 +14,10 @@ from typing import Any
 import pytest
 
 from ci import workspace
+from ci.printed import pages
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED = {"cli.md", "matrix.md", "port-rules.md"}
-PAGES = [
-    page
-    for pattern in ("*.md", "docs/**/*.md", "packages/*/README.md", "examples/**/*.md")
-    for page in sorted(ROOT.glob(pattern))
-    if "results" not in page.parts and page.name not in GENERATED
-]
+PAGES = pages(ROOT, generated=False)
 RULES = workspace.read_toml(ROOT / "docs/tests/blocks.toml")["not_run"]
 _PROGRAM = re.compile(
     r"(?:[A-Z][A-Z_]*=\S* |env )*(?:accel|cd|cp|deepspeed|df|echo|env|find|ls|make|mkdir|patch|pip|ps|pytest|python|rm"
@@ -97,7 +89,7 @@ def test_what_runs_instead_is_a_test_whose_file_runs_the_command(test: str, runs
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(tmp_path_factory: pytest.TempPathFactory, shell: Any) -> Path:
     """A user's folder: a script, its config, and what a checkout has."""
     needed = ("deepspeed", "accel_launch", "accel_port", "accel_sim", "accel_testkit")
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
@@ -112,28 +104,16 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "src").mkdir()
     (folder / "src/model.py").write_text("import torch\n", encoding="utf-8")
     # What a line before it on the page writes.
-    command = [sys.executable, "-m", "accel_core.cli", "port", "src", "--write-baseline", "cuda.json"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    assert shell("accel port src --write-baseline cuda.json", folder).returncode == 0
     return folder
 
 
 @pytest.mark.slow
 @pytest.mark.upstream
 @pytest.mark.parametrize("line", RUN)
-def test_a_line_runs_as_it_is_printed(line: str, checkout: Path) -> None:
-    dropped = ("DS_", "ACCEL_S", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_", "PYTEST_")
-    base = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
-    base["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), base["PATH"]])
+def test_a_line_runs_as_it_is_printed(line: str, checkout: Path, shell: Any) -> None:
     if "compare replay" in line and not (checkout / "reference").exists():
         pytest.skip("not run: the record that the line before it makes")
-    done = subprocess.run(
-        ["bash", "-c", line],
-        cwd=checkout,
-        env={**base, "OMP_NUM_THREADS": "1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = shell(line, checkout)
     expected = next((ends for pattern, ends in ENDS.items() if re.search(pattern, line)), (0,))
-    assert done.returncode in expected, done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.returncode in expected, done.stdout[-6000:]

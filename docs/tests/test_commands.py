@@ -12,13 +12,10 @@ from pathlib import Path
 import pytest
 
 from accel_core.cli.main import available, missing
+from ci.printed import pages
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [
-    page
-    for pattern in ("*.md", "docs/**/*.md", "packages/*/README.md", "examples/**/*.md")
-    for page in sorted(ROOT.glob(pattern))
-]
+PAGES = pages(ROOT)
 #: In the package that `accel new-vendor` makes.
 MADE = {"tests/simulated.json"}
 FOLDERS = ("benchmarks/", "ci/", "docs/", "examples/", "packages/", "tests/")

@@ -6,28 +6,20 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import os
 import re
 import shutil
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ci import workspace
-from ci.printed import first_difference
+from ci.printed import first_difference, pages
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS: dict[str, dict[str, Any]] = workspace.read_toml(ROOT / "docs/tests/outputs.toml")
-GENERATED = {"cli.md", "matrix.md", "port-rules.md"}
-PAGES = [
-    page
-    for pattern in ("*.md", "docs/**/*.md", "packages/*/README.md", "examples/**/*.md")
-    for page in sorted(ROOT.glob(pattern))
-    if "results" not in page.parts and page.name not in GENERATED
-]
+PAGES = pages(ROOT, generated=False)
 #: Comments by which other tests find a block, or that say that a block is no output.
 OTHERS = ("run", "file", "from", "drawing", "compared in")
 _BLOCK = re.compile(
@@ -68,59 +60,41 @@ def test_a_block_that_shows_more_than_commands_says_what_it_is(page: Path) -> No
     assert page.name == "deepspeed-issues.md" or unknown == [], "<!-- output: NAME -->, or <!-- drawing -->"
 
 
-@functools.cache
-def printed(name: str, folder: Path) -> list[str]:
-    """The lines that the last command of an output prints."""
-    row = ROWS[name]
-    kept = ROOT / "docs/tests/outputs" / row.get("files", name)
-    place = folder / name
-    if kept.is_dir():
-        shutil.copytree(kept, place)
-    place.mkdir(exist_ok=True)
-    for link in ("examples", "shared"):
-        (place / link).symlink_to(ROOT / link)
-    dropped = ("ACCEL_", "DS_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_", "PYTEST_", "COLUMNS")
-    base = {key: value for key, value in os.environ.items() if not key.startswith(dropped)}
-    base["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), base["PATH"]])
-    base |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
-    done = None
-    for command in row["run"]:
-        done = subprocess.run(
-            ["bash", "-c", command],
-            cwd=place,
-            env=base,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            errors="replace",
-            check=False,
-        )
-    assert done is not None
-    return done.stdout.splitlines()
-
-
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("outputs")
+def printed(shell: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], list[str]]:
+    """The lines that the last command of an output prints; each command is run once."""
+
+    @functools.cache
+    def lines(name: str) -> list[str]:
+        row = ROWS[name]
+        missing = [module for module in row["needs"] if importlib.util.find_spec(module) is None]
+        if missing:
+            pytest.skip(f"not run: {', '.join(missing)} not installed")
+        place = tmp_path_factory.mktemp("outputs")
+        kept = ROOT / "docs/tests/outputs" / row.get("files", name)
+        if kept.is_dir():
+            shutil.copytree(kept, place, dirs_exist_ok=True)
+        for link in ("examples", "shared"):
+            (place / link).symlink_to(ROOT / link)
+        *before, last = row["run"]
+        for command in before:
+            assert shell(command, place).returncode == 0, command
+        done = shell(last, place)
+        assert done.returncode == row.get("status", 0), done.stdout
+        return list(done.stdout.splitlines())
+
+    return lines
 
 
 NAMES = [pytest.param(name, marks=pytest.mark.slow if row.get("slow") else ()) for name, row in ROWS.items()]
 
 
-def lines_of(name: str, folder: Path) -> list[str]:
-    missing = [module for module in ROWS[name]["needs"] if importlib.util.find_spec(module) is None]
-    if missing:
-        pytest.skip(f"not run: {', '.join(missing)} not installed")
-    return printed(name, folder)
-
-
 @pytest.mark.more
 @pytest.mark.upstream
 @pytest.mark.parametrize("name", NAMES)
-def test_a_command_prints_what_the_page_shows(name: str, folder: Path) -> None:
+def test_a_command_prints_what_the_page_shows(name: str, printed: Any) -> None:
     page, shown = SHOWN[name]
-    output = lines_of(name, folder)
+    output = printed(name)
     difference = first_difference(shown, output)
     assert difference is None, f"{page.relative_to(ROOT)} shows:\n{difference}\nprinted:\n" + "\n".join(
         output
@@ -130,9 +104,9 @@ def test_a_command_prints_what_the_page_shows(name: str, folder: Path) -> None:
 @pytest.mark.more
 @pytest.mark.upstream
 @pytest.mark.parametrize("name", NAMES)
-def test_a_fault_in_any_line_of_the_page_would_be_found(name: str, folder: Path) -> None:
+def test_a_fault_in_any_line_of_the_page_would_be_found(name: str, printed: Any) -> None:
     _, shown = SHOWN[name]
-    output = lines_of(name, folder)
+    output = printed(name)
     for at, line in enumerate(shown):
         word = max(re.findall(r"[A-Za-z]{2,}", line), key=len, default=None)
         if word is not None:

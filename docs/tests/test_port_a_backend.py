@@ -5,11 +5,10 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,57 +36,45 @@ print("device", next(model.parameters()).device)
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a machine on which the package of the page is installed, and its runtime."""
+def simulated(tmp_path_factory: pytest.TempPathFactory, shell: Any) -> Callable[[str], str]:
+    """What a command prints on a machine on which the package of the page is installed, and its runtime."""
     for name in ("deepspeed", "accel_sim", "accel_cuda"):
         if importlib.util.find_spec(name) is None:
             pytest.skip(f"not installed: {name}")
     folder = tmp_path_factory.mktemp("port")
     site = folder / "site"
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("DS_")}
-    kept["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), kept["PATH"]])
-    # pip takes what the workspace has, and installs beside it.
-    kept |= {
-        "PIP_TARGET": str(site),
-        "PIP_NO_DEPS": "1",
-        "PIP_NO_BUILD_ISOLATION": "0",  # pip reads this switch the other way round
-        "PIP_DISABLE_PIP_VERSION_CHECK": "1",
-    }
+    # pip takes what the workspace has, and installs beside it. It reads the third switch the other way round.
+    beside = {"PIP_TARGET": str(site), "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0"}
     for kind, name, text in STEPS:
         if kind == "file":
             (folder / name).write_text(text, encoding="utf-8")
         else:
-            done = subprocess.run(
-                ["bash", "-euc", text], cwd=folder, env=kept, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
+            done = shell(text, folder, **beside)
+            assert done.returncode == 0, done.stdout
     # The vendor's runtime: here torch.cuda is simulated, which it would replace.
     (site / "torch_xmlir.py").write_text("")
     about = site / "torch_xmlir-1.0.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_xmlir\nVersion: 1.0\n")
-    return {**kept, "PYTHONPATH": str(site)}
+    (folder / "program.py").write_text(PROGRAM)
+
+    def run(command: str) -> str:
+        done = shell(f"accel sim cuda -- {command}", folder, PYTHONPATH=str(site), DS_ACCELERATOR="klxpu")
+        assert done.returncode == 0, done.stdout
+        return str(done.stdout)
+
+    return run
 
 
-def simulated(environment: dict[str, str], *command: str, **variables: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "accel_core.cli", "sim", "cuda", "--", *command],
-        env={**environment, **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def test_deepspeed_trains_with_the_class_and_the_builders_of_the_package(environment: dict[str, str]) -> None:
-    shown = simulated(environment, sys.executable, "-c", PROGRAM, DS_ACCELERATOR="klxpu")
+def test_deepspeed_trains_with_the_class_and_the_builders_of_the_package(
+    simulated: Callable[[str], str],
+) -> None:
+    shown = simulated("python program.py")
     assert "class accel_klxpu.accelerator KLXPU_Accelerator" in shown
     assert "builder accel_klxpu.op_builder" in shown
     assert "device cuda:0" in shown
 
 
-def test_the_doctor_has_a_row_with_the_package(environment: dict[str, str]) -> None:
-    shown = simulated(environment, sys.executable, "-m", "accel_core.cli", "doctor", DS_ACCELERATOR="klxpu")
+def test_the_doctor_has_a_row_with_the_package(simulated: Callable[[str], str]) -> None:
+    shown = simulated("accel doctor")
     assert re.search(r"^ *klxpu +chosen.*accel-klxpu 0\.1", shown, flags=re.MULTILINE), shown
