@@ -98,8 +98,14 @@ layers: $(BIN)/.ready
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m ci.api
 
+# The site needs neither torch nor the packages.
+$(BIN)/.docs: requirements-docs.txt
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -r requirements-docs.txt
+	touch $@
+
 # SPHINXOPTS="-t online" makes links into the references of Python, torch and DeepSpeed, for which it needs the network.
-docs: $(BIN)/.ready ## the site of docs/, into the folder site (half a minute)
+docs: $(BIN)/.docs ## the site of docs/, into the folder site (half a minute)
 	$(BIN)/python -m sphinx -W -n --keep-going -b html $(SPHINXOPTS) docs site
 
 docs-open: docs ## the same, served on this machine at http://127.0.0.1:8000 (PORT=N for another port)

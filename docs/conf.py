@@ -86,20 +86,28 @@ def read_references_again(app: Sphinx, env: BuildEnvironment, *_: set[str]) -> l
     return sorted(name for name in env.found_docs if name.startswith("api/"))
 
 
-def give_captions_a_level(
-    app: Sphinx, pagename: str, template: str, context: dict[str, Any], *_: Any
-) -> None:
-    """Complete Sphinx's headings of the navigation, which have a role without a level, for screen readers."""
+#: What the theme's HTML lacks for screen readers, and for who scrolls a wide block or table with the keyboard.
+ACCESSIBLE = {
+    'role="heading">': 'role="heading" aria-level="2">',
+    "<pre>": '<pre tabindex="0">',
+    '<div class="table-wrapper ': '<div tabindex="0" class="table-wrapper ',
+}
+
+
+def make_accessible(app: Sphinx, pagename: str, template: str, context: dict[str, Any], *_: Any) -> None:
+    """Complete the HTML of the navigation and of the page."""
     for name in ("furo_navigation_tree", "body"):
         if name in context:
             text = str(context[name])
-            context[name] = text.replace('role="heading">', 'role="heading" aria-level="2">')
+            for found, wanted in ACCESSIBLE.items():
+                text = text.replace(found, wanted)
+            context[name] = text
 
 
 def setup(app: Sphinx) -> None:
     """Connect what this site does to Sphinx."""
     # After the theme, which makes the navigation.
-    app.connect("html-page-context", give_captions_a_level, priority=900)
+    app.connect("html-page-context", make_accessible, priority=900)
     app.connect("source-read", link_into_repository)
     app.connect("source-read", add_reference)
     app.connect("env-get-outdated", read_references_again)

@@ -19,8 +19,9 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
-axe_core = pytest.importorskip(
-    "axe_core_python", reason="not run: package axe-core-python (requirements-browser.txt)"
+axe: Any = pytest.importorskip(
+    "axe_playwright_python.sync_playwright",
+    reason="not run: package axe-playwright-python (requirements-browser.txt)",
 )
 DOCS = Path(__file__).resolve().parents[1]
 PAGES = sorted(path.relative_to(DOCS).with_suffix(".html").as_posix() for path in DOCS.rglob("*.md"))
@@ -177,11 +178,9 @@ def test_a_page_is_readable_at_360_pixels(page: Any, address: str, name: str) ->
 def test_a_page_is_accessible(page: Any, address: str, name: str, scheme: str) -> None:
     page.emulate_media(color_scheme=scheme)
     page.goto(address + name)
-    page.add_script_tag(path=str(Path(axe_core.__file__).parent / "axe.min.js"))
-    found = page.evaluate("axe.run()")["violations"]
     serious = {
         each["id"]: [node["html"][:120] for node in each["nodes"][:3]]
-        for each in found
+        for each in axe.Axe().run(page).response["violations"]
         if each["impact"] in SERIOUS
     }
     assert serious == {}
