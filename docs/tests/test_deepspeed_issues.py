@@ -19,8 +19,8 @@ PAGE = (DOCS / "deepspeed-issues.md").read_text(encoding="utf-8")
 SHOWN = dict(
     re.findall(r"\[Program\]\(issues/(\w+\.py)\).*?\n```text\n(.+?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 )
-#: The release for which the page was written.
-RELEASE = "0.19.8"
+#: The release for which the page was written, and the one of a program whose fault it no longer has.
+RELEASE, FORMER = "0.19.8", {"training_fails_with_torch_2_13.py": "0.18.9"}
 
 
 def test_each_program_is_on_the_page_and_says_what_it_shows() -> None:
@@ -37,8 +37,9 @@ def test_each_program_is_on_the_page_and_says_what_it_shows() -> None:
 def test_a_program_shows_the_fault_in_stock_deepspeed(program: str, shell: Any, tmp_path: Path) -> None:
     if importlib.util.find_spec("deepspeed") is None:
         pytest.skip("not run: stock deepspeed is not installed")
-    if importlib.metadata.version("deepspeed") != RELEASE:
-        pytest.skip(f"the page is about deepspeed {RELEASE}")
+    release = FORMER.get(program, RELEASE)
+    if importlib.metadata.version("deepspeed") != release:
+        pytest.skip(f"shows a fault of deepspeed {release}")
     done = shell(f"ACCEL_BRIDGE=0 python {DOCS / 'issues' / program}", tmp_path)
     assert done.returncode == 0, done.stdout
     # DeepSpeed logs to the same stream.

@@ -159,4 +159,6 @@ def conclude(
     }
     report.write_summary(out, summary)
     console.print(f"\nvalidation loss {last:.3f} bits/byte; unigram entropy of the same bytes {entropy:.3f}")
-    console.print(f"whole run: {time.monotonic() - job.started:.0f} s\n\n{text}\n")
+    limited = "" if state.step >= job.options.steps else " (--minutes allows more)"
+    steps = f"{state.step} of {job.options.steps} steps{limited}"
+    console.print(f"whole run: {steps}, {time.monotonic() - job.started:.0f} s\n\n{text}\n")
