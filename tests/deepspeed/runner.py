@@ -17,8 +17,9 @@ from collections import Counter
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from accel_testkit.verify.facts import processor
 from packaging.version import InvalidVersion, Version
+
+from accel_testkit.verify.facts import processor
 
 if sys.version_info >= (3, 11):
     import tomllib
