@@ -13,11 +13,15 @@ import gc
 import json
 import os
 import sys
+import traceback
 from typing import Any
 
 import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+from accel_sim import simulation
 
 STEPS, BATCH, SEQUENCE, HIDDEN, VOCABULARY = 2, 2, 64, 256, 1024
 BASE: dict[str, Any] = {
@@ -63,8 +67,11 @@ def _all() -> dict[str, dict[str, Any]]:
         )
         add(f"ZeRO {stage}, without clipping", zero={"stage": stage}, gradient_clipping=0.0)
         add(f"ZeRO {stage}, torch's AdamW", zero={"stage": stage}, optimizer=("AdamW", {"torch_adam": True}))
-    for name in ("SGD", "Lion", "Adagrad"):
+    for name in ("SGD", "Lion", "Adagrad", "Lamb", "Muon"):
         add(f"ZeRO 1, {name}", zero={"stage": 1}, optimizer=(name, {}))
+    for name in ("Lion", "Adagrad"):
+        add(f"ZeRO 2, {name} on the host", zero={"stage": 2, "offload_optimizer": CPU}, optimizer=(name, {}))
+    add("ZeRO 0, fp16, Lamb", dtype="fp16", optimizer=("Lamb", {}))
     add("ZeRO 1, gradients reduced whole", zero={"stage": 1, "reduce_scatter": False})
     add("ZeRO 2, gradients not contiguous", zero={"stage": 2, "contiguous_gradients": False})
     add("ZeRO 2, round robin", zero={"stage": 2, "round_robin_gradients": True})
@@ -109,8 +116,6 @@ def _config(chosen: dict[str, Any]) -> dict[str, Any]:
 
 def _model(chosen: dict[str, Any]) -> Any:
     if chosen["model"] == "llama":
-        from transformers import LlamaConfig, LlamaForCausalLM
-
         model = LlamaForCausalLM(
             LlamaConfig(
                 hidden_size=HIDDEN, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
@@ -119,8 +124,6 @@ def _model(chosen: dict[str, Any]) -> Any:
             )
         )  # fmt: skip
     else:
-        from transformers import GPT2Config, GPT2LMHeadModel
-
         model = GPT2LMHeadModel(
             GPT2Config(
                 n_embd=HIDDEN, n_layer=2, n_head=4, vocab_size=VOCABULARY, n_positions=SEQUENCE, use_cache=False,
@@ -145,28 +148,56 @@ def train(chosen: dict[str, Any]) -> dict[str, int]:
         loss = engine(input_ids=ids, labels=ids).loss
         engine.backward(loss)
         engine.step()
+    return peaks()
+
+
+def count() -> None:
+    """Count memory as a rehearsal does: by the model of the allocator, and on the host."""
+    current = simulation.current()
+    assert current is not None
+    current.native.count_memory(current.vendor.padding, current.vendor.arena)
+    gc.disable()  # garbage is found at other moments in the other process
+
+
+def peaks() -> dict[str, int]:
+    """Return the peaks of this process."""
+    current = simulation.current()
+    assert current is not None
     stats = torch.accelerator.memory_stats()
-    engine.destroy()
-    return {name: stats[f"{name}_bytes.all.peak"] for name in ("requested", "allocated")}
+    found = {name: stats[f"{name}_bytes.all.peak"] for name in ("requested", "allocated", "reserved")}
+    return {**found, "host": sum(current.native.dry_host())}
+
+
+def alone(name: str, meeting: str) -> dict[str, Any]:
+    """Train in one configuration in a process of its own, which has what this one has imported."""
+    end, begin = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(begin)
+        with open(end, encoding="utf-8") as answer:
+            text = answer.read()
+        os.waitpid(child, 0)
+        return dict(json.loads(text or '{"error": "ended without an answer"}'))
+    try:
+        rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        deepspeed.init_distributed(init_method=f"file://{meeting}", rank=rank, world_size=ranks)
+        found: dict[str, Any] = train(CONFIGURATIONS[name])
+    except BaseException as error:
+        traceback.print_exc()
+        found = {"error": f"{type(error).__name__}: {error}"[:300]}
+    os.write(begin, json.dumps(found).encode())
+    if "error" not in found:
+        deepspeed.comm.barrier()  # the others still need this rank
+    os._exit(0)
 
 
 def main() -> None:
     out, names = sys.argv[1], sys.argv[2:] or list(CONFIGURATIONS)
-    gc.disable()  # garbage is found at other moments in the other process
-    deepspeed.init_distributed()
-    peaks: dict[str, Any] = {}
-    for name in names:
-        torch.accelerator.reset_peak_memory_stats()
-        try:
-            peaks[name] = train(CONFIGURATIONS[name])
-        except Exception as error:
-            peaks[name] = {"error": f"{type(error).__name__}: {error}"[:300]}
-        # A thread of autograd keeps its last graph until the next one.
-        torch.ones((), device=get_accelerator().current_device_name(), requires_grad=True).mul(2).backward()
-        gc.collect()
+    count()
+    found = {name: alone(name, f"{out}.{number}") for number, name in enumerate(names)}
     if os.environ["RANK"] == "0":
         with open(out, "w", encoding="utf-8") as file:
-            json.dump(peaks, file)
+            json.dump(found, file)
 
 
 if __name__ == "__main__":

@@ -4,15 +4,16 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from configurations import count, peaks
 
 STEPS, BATCH, WIDTH, LAYERS = 2, 8, 256, 4
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -194,11 +195,95 @@ def nvme() -> None:
         engine.step()
 
 
-PROGRAMS = {each.__name__: each for each in (pipeline, moe, fsdp2, ddp, trainer, accelerate, autotp, nvme)}
+def ulysses() -> None:
+    import deepspeed
+    from deepspeed.sequence.layer import DistributedAttention
+
+    deepspeed.init_distributed()
+
+    def attend(*parts: torch.Tensor) -> torch.Tensor:
+        found = torch.nn.functional.scaled_dot_product_attention(*(part.transpose(1, 2) for part in parts))
+        return found.transpose(1, 2)
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.project, self.last = torch.nn.Linear(WIDTH, 3 * WIDTH), Block()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            parts = self.project(x).view(BATCH, -1, 3, 4, WIDTH // 4).unbind(2)
+            return self.last(self.attention(*parts, 0).reshape(x.shape)).float().square().mean()
+
+    model = Model()
+    engine, *_ = deepspeed.initialize(
+        model=model, model_parameters=model.parameters(), config=config(zero_optimization={"stage": 3}),
+        mesh_param=(RANKS // 2, 2),
+    )  # fmt: skip
+    model.attention = DistributedAttention(attend, engine.seq_parallel_group, 2, 1)
+    for _ in range(STEPS):
+        engine.backward(engine(torch.ones(BATCH, 64, WIDTH, dtype=torch.bfloat16, device=device())))
+        engine.step()
+
+
+def _model_parallel() -> Any:
+    """Return an `mpu` in which two ranks have the same activations, as if they divided the layers."""
+    pairs, _ = dist.new_subgroups_by_enumeration([[i, i + 1] for i in range(0, RANKS, 2)])
+    replicas, _ = dist.new_subgroups_by_enumeration([list(range(i, RANKS, 2)) for i in range(2)])
+    found: dict[str, Any] = {}
+    for kind, group in (("model", pairs), ("data", replicas)):
+        answers = {"group": group, "rank": dist.get_rank(group), "world_size": dist.get_world_size(group)}
+        for what, answer in answers.items():
+            found[f"get_{kind}_parallel_{what}"] = lambda answer=answer: answer
+    return SimpleNamespace(**found)
+
+
+def _checkpointing(**options: bool) -> None:
+    import deepspeed
+
+    deepspeed.init_distributed()
+    mpu = _model_parallel()
+    deepspeed.checkpointing.configure(mpu, **options)
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList(Block() for _ in range(LAYERS))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = deepspeed.checkpointing.checkpoint(layer, x)
+            return x.float().square().mean()
+
+    model = Model()
+    engine, *_ = deepspeed.initialize(
+        model=model,
+        model_parameters=model.parameters(),
+        config=config(zero_optimization={"stage": 2}),
+        mpu=mpu,
+    )
+    for _ in range(STEPS):
+        x = torch.ones(BATCH, 64, WIDTH, dtype=torch.bfloat16, device=device(), requires_grad=True)
+        engine.backward(engine(x))
+        engine.step()
+
+
+def checkpointing_partitioned() -> None:
+    _checkpointing(partition_activations=True)
+
+
+def checkpointing_on_host() -> None:
+    _checkpointing(partition_activations=True, checkpoint_in_cpu=True)
+
+
+PROGRAMS = {
+    each.__name__: each
+    for each in (
+        pipeline, moe, fsdp2, ddp, trainer, accelerate, autotp, nvme, ulysses, checkpointing_partitioned,
+        checkpointing_on_host,
+    )
+}  # fmt: skip
 
 if __name__ == "__main__":
-    gc.disable()  # garbage is found at other moments in the other process
+    count()
     PROGRAMS[sys.argv[1]]()
-    stats = torch.accelerator.memory_stats()
-    peaks = {name: stats[f"{name}_bytes.all.peak"] for name in ("requested", "allocated")}
-    Path(sys.argv[2], f"{sys.argv[1]}.{RANK}.json").write_text(json.dumps(peaks), encoding="utf-8")
+    Path(sys.argv[2], f"{sys.argv[1]}.{RANK}.json").write_text(json.dumps(peaks()), encoding="utf-8")

@@ -21,10 +21,11 @@ pytestmark = [pytest.mark.more, pytest.mark.upstream]
 
 CONFIGURATIONS = Path(__file__).with_name("configurations.py")
 PARALLEL = Path(__file__).with_name("parallel.py")
-#: Tensors without dimensions that works of the collectives still hold, which a real rank has not waited for.
-SCALARS = 8
-#: Memory behind a piece that is too small to be a piece of its own; the simulator has no pieces.
-UNSPLIT, UNSPLIT_OF_DDP = 0.05, 0.07
+#: No code generator and no threads of its own for a rank.
+_ALONE = {"OMP_NUM_THREADS": "1", "TORCHDYNAMO_DISABLE": "1"}
+PROGRAMS = (
+    "ddp", "trainer", "accelerate", "autotp", "nvme", "ulysses", "checkpointing_partitioned", "checkpointing_on_host",
+)  # fmt: skip
 DOZEN = (
     "gpt, ZeRO 0, fp32", "gpt, ZeRO 0, bf16", "gpt, ZeRO 1, fp16", "gpt, ZeRO 2, bf16", "gpt, ZeRO 2, accumulation",
     "llama, ZeRO 2, checkpointing", "ZeRO 2, optimizer on the host", "llama, ZeRO 3, bf16",
@@ -38,7 +39,7 @@ def real(ranks: int, program: Path, *words: str) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}",
          str(program), *words],
-        env=accel_sim.environment("npu", devices=ranks, base={**os.environ, "OMP_NUM_THREADS": "1"}),
+        env=accel_sim.environment("npu", devices=ranks, base=os.environ | _ALONE),
         capture_output=True, text=True, check=False, timeout=3600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
@@ -54,9 +55,9 @@ def rehearse(ranks: int, which: str, program: Path, *words: str) -> None:
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
-def check(expected: dict[str, Any], found: dict[str, Any], name: str, unsplit: float = UNSPLIT) -> None:
-    assert found["requested"] == pytest.approx(expected["requested"], abs=SCALARS, rel=0), name
-    assert found["allocated"] == pytest.approx(expected["allocated"], rel=unsplit), name
+def check(expected: dict[str, Any], found: dict[str, Any], name: str) -> None:
+    for peak in ("requested", "allocated", "host"):
+        assert found[peak] == expected[peak], f"{name}: {peak}"
 
 
 @pytest.mark.parametrize(
@@ -79,13 +80,9 @@ def test_a_rehearsed_rank_requests_what_a_real_one_does(
     ("name", "ranks"),
     [
         ("fsdp2", (0, 3)),
-        # In one of ten runs a thread of a real rank's backend still holds a bucket of gradients: 1,051,136 bytes.
         pytest.param("pipeline", (0, 2), marks=pytest.mark.slow),
         pytest.param("moe", (0, 1, 3), marks=pytest.mark.slow),  # rank 1 has other experts than rank 0
-        *(
-            pytest.param(name, (0, 3), marks=pytest.mark.slow)
-            for name in ("ddp", "trainer", "accelerate", "nvme")
-        ),
+        *(pytest.param(name, (0, 3), marks=pytest.mark.slow) for name in PROGRAMS),
     ],
 )
 def test_the_ranks_that_are_rehearsed_request_what_real_ones_do(
@@ -99,4 +96,4 @@ def test_the_ranks_that_are_rehearsed_request_what_real_ones_do(
     assert {file.name for file in folders[1].glob("*.json")} == {f"{name}.{rank}.json" for rank in ranks}
     for rank in ranks:
         expected, found = (json.loads((folder / f"{name}.{rank}.json").read_text()) for folder in folders)
-        check(expected, found, f"rank {rank}", UNSPLIT_OF_DDP if name == "ddp" else UNSPLIT)
+        check(expected, found, f"rank {rank}")

@@ -138,6 +138,22 @@ class PointToPointWork final : public c10d::Work {
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
+// Device memory on loan to gloo, whose threads keep their tensors for a moment after a work is done. The work ends the loan.
+using Loan = std::shared_ptr<c10::Storage>;
+thread_local std::vector<Loan> t_loans;  // of the collective that this thread is preparing
+
+at::Tensor lend(const at::Tensor& host) {
+  auto loan = std::make_shared<c10::Storage>(host.storage());
+  t_loans.push_back(loan);
+  auto* data = loan->mutable_data();
+  c10::DataPtr lent(
+      data, new Loan(std::move(loan)), [](void* context) { delete static_cast<Loan*>(context); },
+      c10::Device(c10::DeviceType::CPU));
+  return with_metadata_of(
+      host, c10::Storage(c10::Storage::use_byte_size_t(), host.storage().nbytes(), std::move(lent), nullptr, /*resizable=*/false),
+      c10::DispatchKey::CPU);
+}
+
 class SimWork;
 void forget(const SimWork* done);  // by the list of pending works
 
@@ -149,7 +165,8 @@ class SimWork final : public c10d::Work {
 
   // finish runs once, when all parts are done: a division, a copy into the caller's tensors.
   SimWork(c10d::OpType type, Works parts, std::vector<at::Tensor> outputs, std::function<void()> finish)
-      : c10d::Work(-1, type), parts_(std::move(parts)), outputs_(std::move(outputs)), finish_(std::move(finish)) {
+      : c10d::Work(-1, type), parts_(std::move(parts)), outputs_(std::move(outputs)), finish_(std::move(finish)),
+        loans_(std::exchange(t_loans, {})) {
     for (auto& part : parts_) part = pollable(std::move(part));
   }
 
@@ -287,6 +304,7 @@ class SimWork final : public c10d::Work {
       finish_();
     }
     finish_ = nullptr;
+    for (auto& loan : std::exchange(loans_, {})) *loan = c10::Storage();
     finished_ = true;
   }
   void complete(Future& future, std::exception_ptr error) {
@@ -303,6 +321,7 @@ class SimWork final : public c10d::Work {
   Works parts_;
   std::vector<at::Tensor> outputs_;
   std::function<void()> finish_;
+  std::vector<Loan> loans_;
   std::mutex finishing_;
   std::atomic<bool> finished_{false};
   std::optional<c10::Stream> stream_;
@@ -370,6 +389,7 @@ at::Tensor prepare_tensor(const at::Tensor& tensor, const at::Tensor& row) {
 
 void discard_prepared() {  // of a collective that is not started
   t_prepared.clear();
+  t_loans.clear();
 }
 
 void collective_started(
@@ -398,7 +418,7 @@ at::Tensor flat(const at::Tensor& tensor) {
   const bool contiguous = tensor.is_contiguous(tensor.suggest_memory_format());
   if (!contiguous) discard_prepared();
   TORCH_CHECK(contiguous, "Tensors must be contiguous");
-  const auto host = host_alias(tensor);
+  const auto host = is_simulated(tensor) ? lend(host_alias(tensor)) : tensor;
   const auto row = host.as_strided({host.numel()}, {1}, host.storage_offset());
   return order_enabled() ? prepare_tensor(tensor, row) : row;
 }
@@ -505,6 +525,7 @@ class SimBackend final : public c10d::Backend {
   }
   // Only the root's tensor may change; gloo uses the others as scratch memory.
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
+    DeviceWorkGuard inside;
     check_reduced(name_, tensors.at(0), options.reduceOp);
     const auto host = addable(tensors[0]);
     const bool root = options.rootRank == rank_;
@@ -535,6 +556,7 @@ class SimBackend final : public c10d::Backend {
     return started(OpType::ALLGATHER, std::move(parts), mine);
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
+    DeviceWorkGuard inside;
     check_moved(name_, {input});
     check_whole(output, input, size_);
     auto to = bytes(output);
@@ -568,6 +590,7 @@ class SimBackend final : public c10d::Backend {
   // An all-reduce of all parts, of which this rank keeps its own: sizes may differ.
   WorkPtr reduce_scatter(
       Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& options) override {
+    DeviceWorkGuard inside;
     check_reduced(name_, outputs.at(0), options.reduceOp);
     check_piece(inputs.at(0), rank_, outputs[0]);
     Tensors pieces;
@@ -610,6 +633,7 @@ class SimBackend final : public c10d::Backend {
         OpType::ALLTOALL_BASE, {gloo_->alltoall_base(to, from, to_sizes, from_sizes, options)}, {output});
   }
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
+    DeviceWorkGuard inside;
     check_moved(name_, inputs);
     auto hosts = each_bytes(outputs);
     auto from = at::cat(each_bytes(inputs));

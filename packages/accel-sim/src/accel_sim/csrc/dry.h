@@ -16,6 +16,7 @@ namespace accel_sim {
 
 struct Dry {
   bool on = false;
+  bool modelled = false;           // the allocator is modelled, in place of a count of bytes
   size_t device_limit = 64 << 10;  // device tensors of up to so many bytes are computed
   size_t host_limit = 4 << 20;     // the same for host tensors
   size_t reserve = 0;              // bytes of a device that the program cannot have
@@ -23,8 +24,6 @@ struct Dry {
   bool arena = false;              // one growing range of addresses in place of segments
 };
 Dry& dry();
-// Whether the allocator is modelled, in place of a count of bytes: in dry mode, and in the hardware-like one.
-bool modelled();
 
 // ------------------------------------------------------------------------------------- allocator model
 // A range of addresses of the device; its neighbours in the same segment are linked.
@@ -135,7 +134,7 @@ struct Computed {
 };
 Computed& computed();
 
-void enable_dry_memory();   // host allocations
+void enable_host_count();   // host allocations
 void enable_dry_kernels();  // wraps the CPU's kernels
 
 // ------------------------------------------------------------------------------------------ operators

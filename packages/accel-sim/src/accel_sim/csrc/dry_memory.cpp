@@ -6,6 +6,7 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
 #include <c10/util/Exception.h>
+#include <c10/util/thread_name.h>
 #include <sys/mman.h>
 
 #include <cstring>
@@ -15,10 +16,6 @@ namespace accel_sim {
 Dry& dry() {
   static Dry instance;
   return instance;
-}
-
-bool modelled() {
-  return dry().on || config().like_hardware;
 }
 
 HostCount& host_count() {
@@ -253,9 +250,15 @@ void HostCount::add(int64_t bytes, bool is_pinned) {
 
 namespace {
 
+// What stands for the device's own memory: that of a kernel, and of gloo, which moves what the device's collectives do.
+bool is_of_device() {
+  static thread_local const bool gloo = c10::getThreadName() == "pt_gloo_runloop";
+  return gloo || in_device_work();
+}
+
 // Counts the host's memory, and does not commit that of large tensors. A header stands before the memory: what frees
 // it has its address only.
-class DryHostAllocator final : public c10::Allocator {
+class CountedHostAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     if (!bytes) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
@@ -263,9 +266,9 @@ class DryHostAllocator final : public c10::Allocator {
     const auto before = large ? kPage : kHeader;
     auto* base = static_cast<char*>(large ? reserve_addresses(bytes + before) : c10::alloc_cpu(bytes + before));
     if (!large) std::memset(base + before, 0, bytes);  // for results that are not computed
-    const Header header{bytes, large};
+    const Header header{bytes, is_of_device() ? 0 : bytes, large};
     std::memcpy(base + before - sizeof header, &header, sizeof header);
-    host_count().add(static_cast<int64_t>(bytes), false);
+    host_count().add(static_cast<int64_t>(header.counted), false);
     return {base + before, base + before, &release, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -273,7 +276,7 @@ class DryHostAllocator final : public c10::Allocator {
 
  private:
   struct Header {
-    size_t bytes;
+    size_t bytes, counted;
     bool large;
   };
   static constexpr size_t kLarge = 256 << 10;
@@ -282,7 +285,7 @@ class DryHostAllocator final : public c10::Allocator {
     if (!data) return;
     Header header;
     std::memcpy(&header, static_cast<char*>(data) - sizeof header, sizeof header);
-    host_count().add(-static_cast<int64_t>(header.bytes), false);
+    host_count().add(-static_cast<int64_t>(header.counted), false);
     auto* base = static_cast<char*>(data) - (header.large ? kPage : kHeader);
     header.large ? release_addresses(base, header.bytes + kPage) : c10::free_cpu(base);
   }
@@ -290,8 +293,8 @@ class DryHostAllocator final : public c10::Allocator {
 
 } // namespace
 
-void enable_dry_memory() {
-  c10::SetCPUAllocator(new DryHostAllocator(), 255);
+void enable_host_count() {
+  c10::SetCPUAllocator(new CountedHostAllocator(), 255);
 }
 
 // ---------------------------------------------------------------------------------------------- ledger

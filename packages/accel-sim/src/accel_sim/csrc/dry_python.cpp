@@ -169,12 +169,20 @@ Allocating allocating() {
 void bind_dry(py::module_& m) {
   m.def("dry_enable", [](size_t device_limit, size_t host_limit, size_t reserve, size_t pad, bool arena,
                          std::vector<std::string> internal, std::vector<std::string> library) {
-    dry() = {true, device_limit, host_limit, reserve, pad, arena};
+    dry() = {true, true, device_limit, host_limit, reserve, pad, arena};
     program_lines().internal = std::move(internal);
     program_lines().library = std::move(library);
     places().number_of({0, 0, 0, 0, ""});  // what was there before the first allocation
-    enable_dry_memory();
+    enable_host_count();
     enable_dry_kernels();
+  });
+  // The memory of a device that computes is counted as in a rehearsal.
+  m.def("count_memory", [](size_t pad, bool arena) {
+    if (dry().on) return;
+    dry().modelled = true;
+    dry().pad = pad;
+    dry().arena = arena;
+    enable_host_count();
   });
   m.def("dry_phase", [](int phase) {
     const auto line = current_lines().second;

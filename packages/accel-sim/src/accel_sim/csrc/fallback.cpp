@@ -61,7 +61,10 @@ void run_observed(
     const c10::OperatorHandle& op, Stack* stack,
     c10::function_ref<void(const c10::OperatorHandle&, Stack*)> run) {
   check_fork();
-  if (!Observer::any()) return run(op, stack);
+  if (!Observer::any()) {
+    DeviceWorkGuard inside;
+    return run(op, stack);
+  }
   const auto first = stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size());
   const Stack arguments(first, stack->end());
   const Work work{op, arguments, current_stream(device_of(arguments))};

@@ -115,7 +115,7 @@ class Account {
 
   void empty_cache() {
     std::lock_guard<std::mutex> lock(mutex);
-    if (modelled()) {
+    if (dry().modelled) {
       model.empty_cache();
       return follow_model();
     }
@@ -132,7 +132,7 @@ class Account {
   std::mutex mutex;
   DeviceStats stats;
   double fraction = 1.0;  // of the capacity, that this process may use
-  CachingModel model;     // if modelled()
+  CachingModel model;     // if it is modelled
 
  private:
   void follow_model() {
@@ -253,7 +253,7 @@ c10::DataPtr adopt(c10::DataPtr host, size_t bytes, c10::DeviceIndex device) {
   const auto stream = current_stream(device);
   Allocation allocation{id, bytes, stream, host};
   Observer::each([&](auto& observer) { observer.before_allocation(allocation); });
-  if (modelled() && bytes) return allocate_modelled(std::move(host), bytes, device, id, stream.id());
+  if (dry().modelled && bytes) return allocate_modelled(std::move(host), bytes, device, id, stream.id());
   account(device).take(rounded(bytes, kBlock), bytes, device);
   mark_used(device);
   if (!host.get() && bytes) host = c10::GetCPUAllocator()->allocate(bytes);
@@ -322,15 +322,15 @@ class PinnedAllocator final : public at::HostAllocator {
   void reset_peak_stats() override {}
   c10::DataPtr allocate(size_t bytes) override {
     void* data = nullptr;
-    if (bytes && dry().on) {
+    if (!bytes) return {nullptr, nullptr, &PinnedAllocator::free_one, c10::Device(c10::DeviceType::CPU)};
+    if (dry().on) {
       data = reserve_addresses(bytes);
-      host_count().add(static_cast<int64_t>(bytes), true);
-      add(data, bytes);
-    } else if (bytes) {
+    } else {
       const size_t alignment = config().like_hardware ? 512 : 4096;  // a pool cuts its pages
       TORCH_CHECK(posix_memalign(&data, alignment, (bytes + 63) / 64 * 64) == 0, "cannot allocate pinned host memory");
-      add(data, bytes);
     }
+    host_count().add(static_cast<int64_t>(bytes), true);
+    add(data, bytes);
     return {data, data, &PinnedAllocator::free_one, c10::Device(c10::DeviceType::CPU)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &PinnedAllocator::free_one; }
@@ -372,11 +372,11 @@ PinnedAllocator& pinned() {
 }
 
 void PinnedAllocator::free_one(void* data) {
-  const auto range = dry().on ? pinned().range(data) : std::nullopt;
+  const auto range = pinned().range(data);
   pinned().drop(data);
-  if (!range) return std::free(data);
+  if (!range) return;
   host_count().add(-static_cast<int64_t>(range->bytes), true);
-  release_addresses(static_cast<char*>(data), range->bytes);
+  dry().on ? release_addresses(static_cast<char*>(data), range->bytes) : std::free(data);
 }
 
 } // namespace

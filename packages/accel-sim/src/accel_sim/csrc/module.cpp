@@ -65,6 +65,7 @@ void set_deferred(bool on, bool keep_order) {
 // reserve, pad, arena: of the allocator (dry.h).
 void enable_hardware(size_t reserve, size_t pad, bool arena) {
   auto& allocator = accel_sim::dry();
+  allocator.modelled = true;
   allocator.reserve = reserve;
   allocator.pad = pad;
   allocator.arena = arena;
