@@ -112,3 +112,31 @@ def test_what_is_no_record_cannot_be_compared(tmp_path: Path, text: str | None) 
     assert done.returncode != 0
     assert "ACC-711" in done.stderr or "ACC-713" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ranks", "found"),
+    [
+        ("a slots=2\nb slots=2\n", "5", "no more than the 4 slots"),
+        ("a slots=many\n", "2", "slots=many"),
+        ("# none\n", "2", "no host"),
+    ],
+)
+def test_a_job_does_not_have_more_ranks_than_its_hostfile(
+    tmp_path: Path, program: str, hosts: str, ranks: str, found: str
+) -> None:
+    hostfile = tmp_path / "hosts"
+    hostfile.write_text(hosts, encoding="utf-8")
+    done = accel("npu", "--memory=1GiB", f"--hostfile={hostfile}", f"--ranks={ranks}", "--", program)
+    assert (done.returncode != 0, found in done.stderr) == (True, True), done.stderr
+
+
+def test_ranks_and_nodes_are_the_hostfiles(tmp_path: Path, program: str) -> None:
+    hostfile, record = tmp_path / "hosts", tmp_path / "a.json"
+    hostfile.write_text("a slots=2  # first\n\nb slots=4\n", encoding="utf-8")
+    accel(
+        "npu", "--memory=1GiB", f"--hostfile={hostfile}", "--rank=first", f"--json={record}", "--", program, "--mib",
+        "1",
+    )  # fmt: skip
+    found = Rehearsal.from_json(record.read_text(encoding="utf-8"))
+    assert (found.ranks, found.per_node) == (6, 4)

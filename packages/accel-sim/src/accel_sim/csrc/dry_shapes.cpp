@@ -139,10 +139,20 @@ void note_computed(const c10::OperatorHandle& op, const char* why) {
 
 } // namespace
 
+// Many pieces of a large tensor, as ZeRO 3 has of a parameter from each rank: to read them would commit a page for each.
+static bool is_scattered(at::ArrayRef<c10::IValue> pieces, size_t limit) {
+  constexpr size_t kMany = 64;
+  if (pieces.size() < kMany || !pieces[0].toTensor().has_storage()) return false;
+  return pieces[0].toTensor().storage().nbytes() > limit;
+}
+
 bool is_large(const c10::OperatorHandle& op, const Stack& stack, size_t limit) {
   const auto arguments = arguments_of(op, stack);
   bool large = false;
-  for (const auto& value : arguments) each_tensor(value, [&](const at::Tensor& tensor) { large |= bytes_of(tensor) > limit; });
+  for (const auto& value : arguments) {
+    each_tensor(value, [&](const at::Tensor& tensor) { large |= bytes_of(tensor) > limit; });
+    large |= value.isTensorList() && is_scattered(value.toListRef(), limit);
+  }
   if (large || !op.hasTag(at::Tag::pointwise)) return large;
   try {
     return bytes_of_broadcast(arguments) > limit;

@@ -48,6 +48,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, help="ranks of the job (default: those of a node)")
     parser.add_argument("--per-node", type=int, help="ranks of a node (default: the device's)")
+    parser.add_argument(
+        "--hostfile", type=Path, metavar="FILE", help="the launcher's hosts and slots, in place of both"
+    )
     parser.add_argument("--memory", help="memory of a device, as 64GiB, in place of the profile's")
     parser.add_argument("--reserve", help="what the runtime takes of it, as 2GiB (default: the profile's)")
     parser.add_argument(
@@ -175,8 +178,9 @@ def _split(args: argparse.Namespace) -> tuple[str, ...]:
 def _request(args: argparse.Namespace, program: tuple[str, ...]) -> job.Request:
     memory = _size("--memory", args.memory) if args.memory else None
     profile = profiles.profile(args.device, memory)
-    per_node = args.per_node if args.per_node is not None else profile.per_node
-    ranks = args.ranks if args.ranks is not None else per_node
+    slots = _slots(args.hostfile) if args.hostfile else [profile.per_node]
+    per_node = args.per_node if args.per_node is not None else max(slots)
+    ranks = args.ranks if args.ranks is not None else sum(slots) if args.hostfile else per_node
     reserve = (
         _size("--reserve", args.reserve, smallest=0)
         if args.reserve
@@ -184,6 +188,8 @@ def _request(args: argparse.Namespace, program: tuple[str, ...]) -> job.Request:
     )
     _check(1 <= per_node <= 64, f"--per-node {per_node}", "1 to 64 ranks a node")
     _check(1 <= ranks <= _MOST_RANKS, f"--ranks {ranks}", f"1 to {_MOST_RANKS} ranks")
+    few = args.hostfile and ranks > sum(slots)
+    _check(not few, f"--ranks {ranks}", f"no more than the {sum(slots)} slots of {args.hostfile}")
     _check(1 <= args.steps <= _MOST_STEPS, f"--steps {args.steps}", f"1 to {_MOST_STEPS} steps")
     _check(reserve < profile.capacity, f"--reserve {args.reserve}", "less than the device's memory")
     which = tuple(part.strip() for part in args.rank.split(","))
@@ -198,6 +204,18 @@ def _request(args: argparse.Namespace, program: tuple[str, ...]) -> job.Request:
     return job.Request(
         profile, program, ranks, per_node, which, reserve, args.steps, not args.computed_steps, args.output
     )
+
+
+def _slots(hostfile: Path) -> list[int]:
+    """Return the slots of each host."""
+    try:
+        lines = [line.partition("#")[0].strip() for line in hostfile.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        lines = [str(error)]
+    found = [(line, re.fullmatch(r"\S+\s+slots\s*=\s*(\d{1,7})", line)) for line in lines if line]
+    wrong = next((line for line, match in found if not match), "" if found else "no host")
+    _check(not wrong, f"{hostfile}: {wrong:.80}", "lines as `node1 slots=8`")
+    return [int(match[1]) for _line, match in found if match]
 
 
 def _size(option: str, text: str, smallest: int = _SMALLEST) -> int:
