@@ -150,7 +150,8 @@ def _rehearsed(*words: object, ranks: int = 1) -> Rank:
         record = Path(folder) / "record.json"
         command = [
             str(Path(sys.executable).with_name("accel")), "rehearse", "cuda", "--memory", "512GiB",
-            "--ranks", str(ranks), "--rank", "first", "--json", str(record), "--", "-m", "benchmarks.rehearse", *map(str, words),
+            "--ranks", str(ranks), "--rank", "first", "--json", str(record), "--",
+            "-m", "benchmarks.rehearse", *map(str, words),
         ]  # fmt: skip
         subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
         return Rehearsal.from_json(record.read_text(encoding="utf-8"), str(record)).ranks_rehearsed[0]
