@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import gc
 import inspect
-import threading
 import warnings
 from typing import Any
 
@@ -128,22 +126,6 @@ def test_deepspeed_cpu_lion_trains_as_published() -> None:
         assert torch.allclose(one.double(), other, atol=1e-6)
 
 
-@pytest.mark.usefixtures("with_and_without_library")
-def test_a_rollback_restores_the_values() -> None:
-    op = CPUAdamBuilder().load()
-    op.create_adam(77, 1e-2, 0.9, 0.999, 1e-8, 0.1, True, False)
-    torch.manual_seed(0)
-    tensors = [torch.randn(100), torch.randn(100), torch.randn(100), torch.rand(100)]
-    before = [tensor.clone() for tensor in tensors]
-    arguments = (77, 3, 1e-2, 0.9, 0.999, 1e-8, 0.1, True, *tensors)
-    assert op.adam_update(*arguments) == 0
-    assert not torch.equal(tensors[0], before[0])
-    assert op.adam_rollback(*arguments) == 0
-    for tensor, old in zip(tensors, before, strict=True):
-        assert torch.allclose(tensor, old, atol=1e-5)
-    op.destroy_adam(77)
-
-
 def test_the_functions_have_upstream_s_parameters() -> None:
     """Names and order are those of DeepSpeed's C++."""
     op = CPUAdamBuilder().load()
@@ -154,59 +136,3 @@ def test_the_functions_have_upstream_s_parameters() -> None:
     assert list(inspect.signature(op.create_adam).parameters) == [
         "optimizer_id", "alpha", "betta1", "betta2", "eps", "weight_decay", "adamw_mode", "should_log",
     ]  # fmt: skip
-
-
-def test_a_step_of_an_unknown_optimizer_is_refused_and_destroying_twice_is_not() -> None:
-    op = CPUAdamBuilder().load()
-    op.create_adam(78)
-    assert op.destroy_adam(78) == op.destroy_adam(78) == 0
-    one = torch.ones(1)
-    with pytest.raises(ValueError, match="ACC-505"):
-        op.adam_update(78, 1, 0.1, 0.9, 0.99, 1e-8, 0.0, True, one, one, one, one)
-
-
-def test_an_id_created_again_has_the_new_options() -> None:
-    op = CPUAdamBuilder().load()
-    results = []
-    for decoupled in (True, False):
-        op.create_adam(79, 1e-2, 0.9, 0.999, 1e-8, 0.5, decoupled)
-        p, m, v = torch.full((4,), 3.0), torch.zeros(4), torch.zeros(4)
-        op.adam_update(79, 1, 1e-2, 0.9, 0.999, 1e-8, 0.5, True, p, torch.ones(4), m, v)
-        results.append(p)
-    op.destroy_adam(79)
-    assert not torch.equal(*results)
-
-
-def test_several_threads_step_on_their_own_tensors() -> None:
-    op = CPUAdamBuilder().load()
-    op.create_adam(80)
-    rows = [[torch.full((50_000,), float(i)), *(torch.ones(50_000) for _ in range(3))] for i in range(4)]
-
-    def work(row: list[torch.Tensor]) -> None:
-        for step in range(1, 6):
-            op.adam_update(80, step, 0.1, 0.9, 0.99, 1e-8, 0.0, True, *row)
-
-    workers = [threading.Thread(target=work, args=(row,)) for row in rows]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    op.destroy_adam(80)
-    moved = [float(row[0][0]) - i for i, row in enumerate(rows)]
-    assert moved == pytest.approx([moved[0]] * 4, abs=1e-5)
-    assert all(torch.equal(row[0], row[0][:1].expand(50_000)) for row in rows)
-
-
-def test_pinned_memory_of_deepspeed_is_whole_pages_and_reported_until_it_is_freed() -> None:
-    handle = PinMemoryBuilder().load().pin_handle()
-    tensor = handle.new_cpu_locked_tensor(1000, torch.empty(0, dtype=torch.bfloat16))
-    assert tensor.shape == (1000,)
-    assert tensor.dtype == torch.bfloat16
-    assert tensor.data_ptr() % 4096 == 0
-    assert handle.is_pinned(tensor[10:20])
-    address = tensor.data_ptr()
-    assert handle.free_cpu_locked_tensor(tensor)
-    assert not handle.is_pinned(tensor)
-    assert not handle.free_cpu_locked_tensor_by_ptr(address)
-    del tensor
-    gc.collect()

@@ -23,7 +23,7 @@ from accel_core.errors import FunctionNotImplemented, InvalidOpArgument
 from accel_ops import fused_optimizers, plain
 from accel_ops.fp_quantizer import FPQuantizerBuilder
 from accel_ops.inference import CoreFunctions, TransformerFunctions
-from accel_ops.quantizer import QuantizerBuilder, QuantizerFunctions
+from accel_ops.quantizer import QuantizerBuilder
 from accel_testkit.suite.op_steps import STEPS
 
 FILES = (
@@ -180,11 +180,6 @@ def test_overflow_of_a_sum_is_seen() -> None:
     assert op.nhwc_bias_add_add(x, -bias, x).isnan().flatten().tolist() == [True, False]
 
 
-def test_sign_is_the_sign_bit() -> None:
-    numbers = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, -1e-45, 1e-45, -1])
-    assert plain.PackbitsBuilder().load().packbits(numbers, 8, 0).tolist() == [0b10101010]
-
-
 def test_shapes_and_types_are_told() -> None:
     """The suite asks for the function and the argument; what it is stands there too."""
     op, ones = plain.RandomLTDBuilder().load(), torch.ones(2, 3, 4)
@@ -270,12 +265,6 @@ def test_fake_quantization_keeps_overflow_in_its_group(name: str, bad: float) ->
     assert not values[1].isfinite().any()
 
 
-def test_reason_of_the_quantizer_is_plain_torch() -> None:
-    assert QuantizerBuilder().is_compatible()
-    assert QuantizerBuilder().reason == "plain torch"
-    assert isinstance(QuantizerBuilder().load(), QuantizerFunctions)
-
-
 # --- inference
 
 
@@ -305,11 +294,6 @@ def test_linear_folds_leading_dimensions() -> None:
     x, weights, output = torch.randn(5, 24), torch.randn(7, 24), torch.empty(5, 1, 7)
     CoreFunctions().blas_linear(output, x, weights)
     torch.testing.assert_close(output.squeeze(1), x @ weights.T)
-
-
-def test_int8_weights_are_refused() -> None:
-    with pytest.raises(FunctionNotImplemented, match="int8"):
-        TransformerFunctions().rms_qkv_gemm_fp16(NONE, NONE, NONE, NONE, 1e-5, True, False)
 
 
 @pytest.mark.parametrize("name", ["bias_gelu_fp32", "softmax_context_int8", "no_such_fp16", "layer_norm"])

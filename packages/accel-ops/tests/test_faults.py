@@ -47,16 +47,6 @@ def test_a_damaged_library_of_the_wheel_is_replaced_by_a_build(
     assert steps()
 
 
-def test_a_library_of_another_interface_version_is_not_used(
-    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = tmp_path / "other.cpp"
-    other.write_text('extern "C" int accel_abi_version() { return 99; }\n')
-    subprocess.run(["c++", "-shared", "-fPIC", "-o", tmp_path / "other.so", other], check=True)
-    monkeypatch.setattr(library, "PREBUILT", tmp_path / "other.so")
-    assert library.load().reason.startswith("compiled on this machine")
-
-
 @pytest.mark.parametrize("fault", ["a file in its place", "another user's", "writable by others"])
 def test_an_unusable_cache_costs_a_build_in_each_process(
     cache: Path, fault: str, monkeypatch: pytest.MonkeyPatch

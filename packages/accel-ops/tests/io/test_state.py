@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import threading
 from pathlib import Path
 
@@ -133,26 +132,6 @@ def test_progress_rises_to_the_total(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert first == sorted(first)
     assert len(reports) > 10
     assert {of for _, of in reports} == {total}
-
-
-def test_the_former_file_s_mode_and_links_are_kept(tmp_path: Path) -> None:
-    path, link = tmp_path / "file", tmp_path / "link"
-    io.save({"a": torch.zeros(3)}, path)
-    os.chmod(path, 0o640)
-    link.symlink_to("file")
-    io.save({"a": torch.ones(3)}, link)
-    assert link.is_symlink()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert_same(io.load(path), {"a": torch.ones(3)})
-
-
-def test_a_new_file_has_the_mode_of_the_process(tmp_path: Path) -> None:
-    former = os.umask(0o027)
-    try:
-        io.save({}, tmp_path / "file")
-    finally:
-        os.umask(former)
-    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
 
 
 def test_readers_during_saves_see_one_state_each(tmp_path: Path) -> None:
