@@ -12,7 +12,6 @@ import torch
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch.utils import experimental
 
-from accel_core.errors import InvalidDevice
 from accel_hpu import settings
 from accel_hpu.accelerator import HPU_Accelerator
 
@@ -31,16 +30,6 @@ def test_names_have_no_index(accelerator: HPU_Accelerator, index: int | None) ->
     assert accelerator.current_device_name() == str(torch.ones(1, device="hpu").device) == "hpu:0"
 
 
-@pytest.mark.parametrize("name", ["default_generator", "current_stream", "default_stream"])
-def test_only_the_process_s_own_device_is_asked(accelerator: HPU_Accelerator, name: str) -> None:
-    """T18, T19: upstream raises IndexError for a generator, and answers for another device elsewhere."""
-    for own in (0, "hpu", torch.device("hpu", 0)):
-        getattr(accelerator, name)(own)
-    for other in (1, "hpu:1", torch.device("hpu", 1)):
-        with pytest.raises(InvalidDevice, match="index 1"):
-            getattr(accelerator, name)(other)
-
-
 @pytest.mark.parametrize("device", [0, 1, "hpu", torch.device("hpu")])
 def test_every_local_rank_can_take_its_device(accelerator: HPU_Accelerator, device: Any) -> None:
     accelerator.set_device(device)
@@ -55,18 +44,6 @@ def test_statistics_have_torch_s_keys_beside_habana_s(accelerator: HPU_Accelerat
     assert stats["allocated_bytes.all.peak"] == stats["MaxInUse"]
     assert stats["reserved_bytes.all.current"] == stats["Limit"] == accelerator.total_memory()
     assert accelerator.available_memory() == stats["Limit"] - stats["InUse"]
-
-
-def test_peaks_can_be_reset_under_the_old_names(accelerator: HPU_Accelerator) -> None:
-    """D4: Habana's module has neither function."""
-    assert not hasattr(hpu, "reset_max_memory_allocated")
-    tensor = torch.ones(1 << 20, device="hpu")
-    size = tensor.nbytes
-    del tensor
-    before = accelerator.max_memory_allocated()
-    accelerator.reset_max_memory_allocated()
-    accelerator.reset_max_memory_cached()
-    assert before - accelerator.max_memory_allocated() >= size - 4096
 
 
 def test_graphs_are_there_in_lazy_mode_only(accelerator: HPU_Accelerator) -> None:

@@ -9,21 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.errors import InvalidDevice
 from accel_mps import runtime
 from accel_mps.accelerator import MPS_Accelerator
 from accel_mps.memory import PeaksAtCalls
-
-FIGURES = (
-    "memory_allocated",
-    "max_memory_allocated",
-    "memory_reserved",
-    "max_memory_reserved",
-    "memory_cached",
-    "max_memory_cached",
-    "total_memory",
-    "available_memory",
-)
 
 
 @pytest.fixture(scope="module")
@@ -39,21 +27,6 @@ def test_names_have_no_index(accelerator: MPS_Accelerator, index: int | None) ->
     assert accelerator.device(index) == torch.device("mps")
     assert accelerator.current_device() == 0
     assert accelerator.device_count() == 1
-
-
-def test_every_local_rank_has_the_one_device(accelerator: MPS_Accelerator) -> None:
-    for rank in (0, 1, 7):
-        accelerator.set_device(rank)
-        assert accelerator.current_device() == 0
-
-
-@pytest.mark.parametrize(
-    "name", [*FIGURES, "memory_stats", "synchronize", "get_rng_state", "default_generator"]
-)
-def test_only_the_one_device_is_asked(accelerator: MPS_Accelerator, name: str) -> None:
-    getattr(accelerator, name)(0)
-    with pytest.raises(InvalidDevice, match="index 1"):
-        getattr(accelerator, name)(1)
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,6 @@ from accel_core.vendor import Evidence
 from broken import Site, breaks, broken
 
 broken(
-    "DeviceIsNone",
-    "device.device_with_an_index_keeps_it device.device_without_an_index_is_the_type",
-    "identity.name_is_the_torch_device_type tensors.constructor_takes_data",
-    "tensors.tensor_elsewhere_is_not_on_the_accelerator memory.statistics_are_whole",
-    "pinned_memory.device_other_than_the_host_is_refused",
-    device=lambda self, device_index=None: None,
-)
-broken(
     "DeviceIsTheCurrentOne",
     "device.device_without_an_index_is_the_type",
     device=lambda self, device_index=None: GOOD_Accelerator.device(
@@ -35,11 +27,6 @@ broken(
     "NameDropsIndexZero",
     "device.current_device_name_is_that_of_the_current_device device.device_with_an_index_keeps_it",
     device_name=lambda self, device_index=None: f"cpu:{device_index}" if device_index else "cpu",
-)
-broken(
-    "CountIsText",
-    "answers.answer_has_its_type[device_count] probe.confirmation_counts_the_devices",
-    device_count=lambda self: "2",
 )
 broken("NotAvailable", "device.device_is_available", is_available=lambda self: False)
 broken(
