@@ -6,8 +6,6 @@ DeepSpeed's op is compiled when it is not in torch's cache of extensions (5 to 2
 follows takes some 10 minutes on an idle machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -7,8 +7,6 @@ writer FOLDER MIB ROUNDS       FastFileWriter on our op, and torch.save with fsy
 training FOLDER MILLIONS STEPS OP   ZeRO-Infinity with parameters and optimizer states on disk; OP: ours or upstream
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -6,8 +6,6 @@ They take turns within each round, on the same tensors. DeepSpeed's op is compil
 where accel-cpu[ccl] is installed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

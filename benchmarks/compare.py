@@ -5,8 +5,6 @@
 Steps with and without the recorder take turns in one process; each round gives one ratio.
 """
 
-from __future__ import annotations
-
 import statistics
 import tempfile
 from collections.abc import Callable

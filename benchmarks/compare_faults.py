@@ -8,8 +8,6 @@ Each fault is a replay of its own, so that all take about an hour. What is done 
 command goes on from there. The programs are those of the tests of accel-testkit.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

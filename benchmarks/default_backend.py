@@ -7,8 +7,6 @@
 Each launcher starts the same two ranks, which time the group they got, gloo, and DeepSpeed's own op in turns.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

@@ -7,8 +7,6 @@ by torch.compile; DeepSpeed's torch code for npu; and the source of our kernels,
 SPIR-V on Intel's OpenCL for CPUs where ACCEL_XPU_RUNTIMES names its folders.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops of accel-cuda on a GPU, beside copying memory, plain torch, and what DeepSpeed's own sources compile to."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

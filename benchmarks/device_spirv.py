@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """accel-xpu's SPIR-V on Intel's OpenCL for CPUs, on tensors of the host, in a process that begins with that runtime."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import os

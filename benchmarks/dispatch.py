@@ -6,8 +6,6 @@ A device module whose functions return at once stands in as `torch.mlu`, so that
 dispatch alone. Upstream's MLU_Accelerator and our TorchDeviceAccelerator call the same functions.
 """
 
-from __future__ import annotations
-
 import sys
 import timeit
 import types

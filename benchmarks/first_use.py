@@ -6,8 +6,6 @@ Every sample is a fresh process that has imported torch and deepspeed. The least
 custom op: torch.optim.AdamW in the place of DeepSpeed's CPU Adam, and DeepSpeed's own methods.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import statistics

@@ -5,8 +5,6 @@
 Each launch generates the same text a few times; the launches take turns.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which library of accel-ops the benchmarks of its kernels measure."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -5,8 +5,6 @@
 Every sample is a fresh interpreter; the variants take turns within each round.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

@@ -7,8 +7,6 @@
 Start-up is the time from the command until the last of two ranks runs its first line. The launchers take turns.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

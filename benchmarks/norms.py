@@ -6,8 +6,6 @@ They take turns in one run, with the STREAM triad over as many elements. DeepSpe
 this: on the host its engine calls the functions of deepspeed.runtime.utils that are called here.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

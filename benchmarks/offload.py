@@ -6,8 +6,6 @@ Each case is a process of its own, with linear layers of 4096 x 4096 on the CPU 
 and put back in turn, one iteration each. Peak memory is that of two more processes, one each way.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

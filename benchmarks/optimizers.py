@@ -6,8 +6,6 @@ The bytes of a step on n float32 parameters are 28 n: parameter, gradient and tw
 gradient written. All run on the same tensors with the same number of threads.
 """
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Callable

@@ -5,8 +5,6 @@
 `python -m benchmarks.port OWNER/NAME@COMMIT=FOLDER …`: checkouts are fetched for reference and never committed.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import os

@@ -6,8 +6,6 @@
 state before each commit is ported, and each line with CUDA that the commit replaced is compared. `--lines` prints them.
 """
 
-from __future__ import annotations
-
 import difflib
 import io
 import re

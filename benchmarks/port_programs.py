@@ -5,8 +5,6 @@
 The rules are those of DeepSpeed's tutorial "Accelerator Abstraction Interface", which asks to rewrite by hand.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

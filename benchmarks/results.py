@@ -5,8 +5,6 @@
 A page names the machine and the versions that its figures come from.
 """
 
-from __future__ import annotations
-
 import argparse
 import datetime
 import importlib.metadata

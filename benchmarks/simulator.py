@@ -5,8 +5,6 @@
 One process runs both in turn; each round gives one ratio, and the medians of the rounds are reported.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import statistics

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs as users write them, on each simulated device, compared with the CPU: `python -m benchmarks.programs`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write docs/results/programs.md and .json: each program on each simulated device, its losses against the CPU's."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of two processes: torch's own parallelism, and DeepSpeed's."""
 
-from __future__ import annotations
-
 import tempfile
 from typing import Any
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run programs in processes that have a simulated device, or none, and compare their losses."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

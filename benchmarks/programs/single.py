@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of one process: Hugging Face models with random weights, torch.compile, mixed precision, safetensors."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A throw-away git repository laid out as this one: accel-core, and packages that stand on it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from dataclasses import dataclass

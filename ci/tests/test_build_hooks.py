@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packages with a compiled library have the same build hook: each sdist needs its own copy."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/cli.md has every sub-command and every option of each; other text differs between releases of Python."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Core branches on no vendor's name: import-linter sees imports, this sees the names."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

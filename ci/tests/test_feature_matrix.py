@@ -1,7 +1,5 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-from __future__ import annotations
-
 import ast
 import json
 import os

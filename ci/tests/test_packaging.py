@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each package of this repository ships: licence, metadata, and a changelog that its tool can build."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

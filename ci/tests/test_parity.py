@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the comparison with DeepSpeed's classes calls, and which differences it accepts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

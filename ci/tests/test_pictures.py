@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A picture has what a terminal has: lines that were written over are gone, and a moment is that which is asked for."""
 
-from __future__ import annotations
-
 import io
 import re
 from pathlib import Path

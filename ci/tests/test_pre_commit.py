@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules about text, which are hooks of pre-commit: each one can fail, and lets pass what keeps it."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

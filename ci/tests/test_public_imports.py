@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Template, toys and tutorial import the public packages of core only; import-linter reads real packages."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path

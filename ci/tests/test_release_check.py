@@ -1,7 +1,5 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-from __future__ import annotations
-
 import pytest
 
 from ci import release_check, workspace

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """.ci/run, with a Makefile of few lines in the place of ours."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The advice for a missing runtime, as each vendor's record has it, never replaces the torch that is here."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import re
 

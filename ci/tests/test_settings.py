@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings of the tools refuse what they are there to refuse: each is shown a file that breaks its rule."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The action `simulate` for other projects: its steps, run as a runner's shell would, test such a project."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

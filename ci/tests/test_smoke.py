@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The trial of an installed package, in this environment, with answers that it could get elsewhere."""
 
-from __future__ import annotations
-
 import subprocess
 from typing import Any
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The workflows name only what exists, hold no credential, and may do no more than they need."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

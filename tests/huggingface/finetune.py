@@ -8,8 +8,6 @@ All options are TrainingArguments. The model is built from a configuration and t
 is downloaded.
 """
 
-from __future__ import annotations
-
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, HfArgumentParser, Trainer, TrainingArguments, set_seed
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs finetune.py as it is, then says where it ran: one JSON line of rank 0."""
 
-from __future__ import annotations
-
 import json
 
 import finetune

@@ -5,8 +5,6 @@
 torchrun --nproc-per-node 2 finetune_on_cpu_ranks.py … --accelerator_config '{"use_configured_state": true}'
 """
 
-from __future__ import annotations
-
 import os
 
 from accelerate import PartialState

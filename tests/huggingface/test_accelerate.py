@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An unchanged program of Hugging Face's accelerate trains on the accelerator with the losses of plain PyTorch."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

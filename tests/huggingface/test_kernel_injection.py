@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hugging Face's models with DeepSpeed's injected kernels on the CPU, beside the models themselves."""
 
-from __future__ import annotations
-
 import copy
 import sys
 from collections.abc import Iterator

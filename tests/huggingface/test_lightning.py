@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lightning with the two classes of docs/lightning.md trains with DeepSpeed, with the losses of plain PyTorch."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hugging Face's Trainer with a DeepSpeed config trains on accelerators unchanged, with the losses of plain PyTorch."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

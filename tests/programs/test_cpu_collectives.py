@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What collectives an unchanged program gets on CPU ranks, by launcher: shared memory, unless gloo is named."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

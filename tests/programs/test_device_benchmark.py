@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmark of ops for devices runs: its part for GPUs on a simulated one, of which the figures mean nothing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs as users write them give the CPU's losses on simulated devices."""
 
-from __future__ import annotations
-
 import sys
 from functools import cache
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A machine with several vendors' runtimes: the testkit's stand-ins side by side, and one root of device files."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

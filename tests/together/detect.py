@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program: which accelerator would a run use? Prints a line of JSON, with the runtimes that were imported for it."""
 
-from __future__ import annotations
-
 import json
 import logging
 import sys

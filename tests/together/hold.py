@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank: it takes the device of its local rank, and says in $HELD which one of the machine that is."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

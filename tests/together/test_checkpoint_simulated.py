@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of a (simulated) device's tensors and of DeepSpeed's engine: what is saved is loaded."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CPU in a program that has trained on a device: what is missing is said, and doing what is said works."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """With gradients on a (simulated) device, fused steps and transfers in pieces leave the losses of stock DeepSpeed."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

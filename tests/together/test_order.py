@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several vendors' devices on one machine: the order of the cascade, and nothing below the chosen one is imported."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

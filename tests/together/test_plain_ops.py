@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeepSpeed's own Python functions run on ops in plain torch, on a simulated device."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

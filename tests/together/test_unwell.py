@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several vendors' runtimes on one machine, some of them stale, broken or in each other's way."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -5,8 +5,6 @@
 `pytest tests/together/test_visible_devices.py --visible-devices docs/results/visible-devices.md` writes the table.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

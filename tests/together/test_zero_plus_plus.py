@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stock DeepSpeed trains with ZeRO++, on simulated nodes of two devices and on the CPU, to the loss without it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -5,8 +5,6 @@
 What one vendor alone looks at is in its package.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib import import_module
 

@@ -5,8 +5,6 @@
 The whole is run by each package's tox environment. A device that is not here is simulated.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records that accel-core finds: one entry point for each row of its cascade, in the same order."""
 
-from __future__ import annotations
-
 from importlib import metadata
 
 import pytest

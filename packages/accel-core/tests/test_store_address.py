@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the store of rank 0 listens."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A CPU accelerator that no launcher of the surrounding shell has spoken to."""
 
-from __future__ import annotations
-
 import pytest
 
 from accel_cpu.accelerator import CPU_Accelerator

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives use oneCCL where its bindings work with this torch, else shared memory; with the reason."""
 
-from __future__ import annotations
-
 import json
 import os
 import pkgutil

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory figures of the process and the machine, and limits of control groups, versions 1 and 2."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A management library of our making, and a shell that limits no device."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from types import SimpleNamespace

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the class answers without opening a device: on a login node, before a fork, on ROCm."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from types import SimpleNamespace

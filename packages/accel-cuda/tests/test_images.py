@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels in the wheel: their source always, and images where NVRTC of the right release is installed."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import importlib.metadata

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The real hipRTC, where one is installed: it compiles the kernels without a device."""
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 

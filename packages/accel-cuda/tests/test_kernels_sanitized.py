@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The launcher's tests on an emulated driver that the compiler has instrumented for address and undefined behaviour."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which device of NVML's stands behind an index: ordinals, UUIDs, MIG instances, empty and wrong masks."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

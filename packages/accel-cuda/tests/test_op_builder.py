@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops: DeepSpeed's sources where a compiler of this torch's CUDA is here, plain torch or a reason where not."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from types import SimpleNamespace

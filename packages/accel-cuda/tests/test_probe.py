@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evidence from the build of torch and device files; and whose device torch.cuda really is."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

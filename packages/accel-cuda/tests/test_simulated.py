@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The class on a simulated device."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from accel_testkit import simulated_tests

@@ -1,7 +1,5 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-from __future__ import annotations
-
 from importlib.util import find_spec
 
 #: Where there is no runtime of Habana's, test_simulated.py runs them.

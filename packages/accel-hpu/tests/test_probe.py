@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What selection learns of Gaudi: from metadata and device files, and from the import of Habana's runtime."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

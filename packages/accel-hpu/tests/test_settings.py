@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What Habana's runtime needs is set for good when construction succeeds, and taken back when it fails."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The class on a simulated Gaudi in both modes, and the error for a runtime that fails."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

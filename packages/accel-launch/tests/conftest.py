@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machines of shared/topologies, and an accelerator whose ranks are devices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, MutableMapping, Sequence
 from pathlib import Path
 from types import ModuleType

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What holds for the cores of ranks on any machine, any allowed CPUs, any number of ranks."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

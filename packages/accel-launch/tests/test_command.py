@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: programs, plans, errors; the port of rank 0."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shlex

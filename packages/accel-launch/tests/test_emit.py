@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files for SLURM, Kubernetes and Ray."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

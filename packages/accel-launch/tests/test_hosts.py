@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hostfiles, and what --include, --exclude, --num_nodes and --num_accelerators select."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The nodes, cores and bindings of every machine of shared/topologies; NUMA nodes of devices."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: DeepSpeed's options under their names, and what is refused."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan as JSON and back; what a job adds for its ranks."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

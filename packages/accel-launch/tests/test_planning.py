@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """From options to a plan: ranks, variables, devices, cores; on a machine of shared/topologies with two sockets."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What other hosts answer, which variables they get, and files for them."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the probe of torch_mlu alone looks at; tests/vendors/test_probes.py has what all probes do."""
 
-from __future__ import annotations
-
 import pytest
 
 from accel_core.selection import candidates

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """CN_VISIBLE_DEVICES goes before MLU_VISIBLE_DEVICES."""
 
-from __future__ import annotations
-
 import pytest
 
 from accel_mlu import visible

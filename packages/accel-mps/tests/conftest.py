@@ -1,7 +1,5 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-from __future__ import annotations
-
 import torch
 
 #: Where there is no GPU of Apple's, test_simulated.py runs them.

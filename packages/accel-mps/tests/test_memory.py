@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of torch before 2.13, which tells what is in use and keeps no peaks."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

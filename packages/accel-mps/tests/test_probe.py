@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What selection learns of an Apple GPU: from the system and torch's release, then from torch.mps."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The class on a simulated Apple GPU, and its selection; each in its own process."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CANN version is read where it is installed, and its absence is reported rather than raised."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """On a simulated NPU: the class, what is said of a torch_npu that cannot be used, and the bridge to DeepSpeed."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """ASCEND_RT_VISIBLE_DEVICES: only ids that ascend get through."""
 
-from __future__ import annotations
-
 import pytest
 
 from accel_core.errors import InvalidEnvironment

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures: the library, a machine without it, threads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A library with another C interface is refused, the difference is named, and the op still works."""
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import re

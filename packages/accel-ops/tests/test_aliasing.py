@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that a step would read after it has written it is refused, and nothing is written then."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Input that a kernel does not support is refused with a reason; other input never gives a wrong result silently."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stock DeepSpeed's optimizers run unchanged on the host builders."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from typing import Any

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builders of inference ops: the vendor's ops in the place of single functions, plain torch for the others."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import pytest

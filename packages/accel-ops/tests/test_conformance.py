@@ -5,8 +5,6 @@
 The suite has the definitions in float64, forms of every argument, what has to be refused. What it leaves out is here.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import subprocess

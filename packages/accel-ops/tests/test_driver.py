@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every kernel in a C program without torch: the committed bits on every instruction set, emulated ones too."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops work whatever fails on a machine: from another source, and with one warning at most."""
 
-from __future__ import annotations
-
 import os
 import resource
 import subprocess

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One pass over a gradient, and a step with scaling and copy-out, are what torch's separate passes give, bit by bit."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

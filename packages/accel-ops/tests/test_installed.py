@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """In an environment made from wheels, the tests run the library of the wheel, not one that was compiled instead."""
 
-from __future__ import annotations
-
 import json
 from importlib import metadata
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is tried once a process: results and reasons are kept, other errors are not."""
 
-from __future__ import annotations
-
 import pytest
 
 from accel_ops.device_kernels import KernelsUnusable, MemoizedLoader

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every step against the published formulas in float64, for random shapes, strides, dtypes and hyper-parameters."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from typing import Any

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`accel_ops.optim` behaves as torch's optimizers do, or raises."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Page-locked memory: whole pages, exact records, and no reuse of memory that a tensor still refers to."""
 
-from __future__ import annotations
-
 import gc
 import mmap
 import os

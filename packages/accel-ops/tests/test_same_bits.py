@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The same bits for any number of threads and any instruction set, and conversions that round as torch does."""
 
-from __future__ import annotations
-
 import copy
 import ctypes
 import random

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parameters that are DTensors, as of FSDP2, step as torch's own optimizers step them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel contains the library, and the source for machines that cannot load it; it is built from the sdist alone."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

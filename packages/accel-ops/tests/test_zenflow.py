@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """ZenFlow's overlapped step: the process that takes it, and what the training sees of it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

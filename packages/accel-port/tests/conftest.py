@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A project of one file, and the lines that a port changes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

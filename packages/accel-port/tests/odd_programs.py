@@ -46,7 +46,6 @@ def f(a,  # type: torch.cuda.LongTensor
 print(f(x, x))
 """,
     "annotations": """\
-from __future__ import annotations
 import torch
 def f(s: torch.cuda.Stream | None = None, e: "torch.cuda.Event" = None, t: torch.cuda.FloatTensor = None) -> torch.cuda.Stream:
     return s

@@ -7,8 +7,6 @@ two ranks or more the forks have the variables that torchrun sets. Of a notebook
 name to {status, out, error}.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command: what it prints and writes, its exit status, and when it refuses."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

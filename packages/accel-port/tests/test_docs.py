@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of the rules is that of their classes, and every rule has a section that reports link to."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from accel_port import report

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a port never does: touch other bytes, break imports, change on a second run, read what is no Python."""
 
-from __future__ import annotations
-
 import ast
 import codecs
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cases in which a search and replace goes wrong. `A` stands for `get_accelerator()`; None: left as it is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from pathlib import Path

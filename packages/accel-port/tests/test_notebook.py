@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Notebooks: cells are ported as one program, and no other byte of the file changes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is odd about a program does not make its port wrong: it is ported once, and prints the same on the CPU."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -5,8 +5,6 @@
 `python packages/accel-port/tests/test_programs.py` rewrites the expected diffs; review what it changed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs made at random of what people write: the result parses, a second run changes nothing, the rest stays."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

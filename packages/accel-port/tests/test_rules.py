@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each rule does what its own examples say, for every target, and once is enough."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

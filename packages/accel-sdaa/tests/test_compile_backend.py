@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """teco_inductor is chosen where torch.compile has it, and asking loads no compiler."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from types import SimpleNamespace

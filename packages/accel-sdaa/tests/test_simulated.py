@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The class and its ops on a simulated device, which needs a process of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from accel_testkit import simulated_tests

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes that have a simulated device: a device belongs to its process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs whose work is ordered, or does not meet, in ways that a detector might miss: prints what each finds."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

@@ -5,8 +5,6 @@
 Which functions there are is taken from the surface: every simulated one with a parameter of a device.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import sys

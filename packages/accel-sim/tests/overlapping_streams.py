@@ -6,8 +6,6 @@ the losses. Nothing waits for the device until the end.
 python overlapping_streams.py quick|whole
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -5,8 +5,6 @@
 A bug's two sides are marked `# first` and `# second`; the corrected twin waits where the bug does not.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank that trains with stock DeepSpeed's own accelerator and prints its losses beside plain PyTorch's on the CPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is particular about a vendor's runtime, and how real ones fail."""
 
-from __future__ import annotations
-
 import pytest
 
 from accel_sim import behaviours, vendors

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device is compiled once, whoever asks; what goes wrong is said in four parts and leaves nothing behind."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import subprocess

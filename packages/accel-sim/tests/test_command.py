@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`accel sim DEVICE -- PROGRAM`: the program stands in place of the command, with its signals and its exit status."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

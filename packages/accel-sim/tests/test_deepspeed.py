@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeepSpeed on the simulated NPU: its overlap paths have no race, and stock DeepSpeed trains as on the CPU."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

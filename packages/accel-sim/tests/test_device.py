@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tests of `device/`, in a process of each simulated device."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A device of somebody else's, described in a file."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process that is forked from one that uses the device cannot use it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

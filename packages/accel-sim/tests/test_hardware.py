@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hardware-like mode: what holds for simulated devices alone does not hold there."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Device arguments fail as in the real modules: for each function of a surface that takes one."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

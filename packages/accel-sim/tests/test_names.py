@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of a vendor's packages: mixed precision, graphs, fused operators, events and streams, what is not simulated."""
 
-from __future__ import annotations
-
 import pytest
 
 from accel_sim import surface

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Race mode names both sides of every race, deferred mode shows its wrong numbers, and neither raises false alarms."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`pytest --accel-sim` in projects that are not ours: it simulates where it is asked to, and is not there elsewhere."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

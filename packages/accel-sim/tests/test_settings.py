@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Number of devices, memory, and the environment of child processes."""
 
-from __future__ import annotations
-
 import pytest
 
 from accel_sim import settings

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A simulated module offers exactly the real one's names, with the real one's parameters."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vendors' command-line tools of a simulated machine."""
 
-from __future__ import annotations
-
 import json
 import re
 

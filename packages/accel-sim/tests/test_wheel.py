@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel that is built from the sdist carries what the package reads from the workspace's shared/, and works."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

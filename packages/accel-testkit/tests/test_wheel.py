@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The wheel carries what the package reads from the workspace's shared/ when it is installed in place."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

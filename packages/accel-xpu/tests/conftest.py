@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Machines with Intel's packages: stand-ins for them, written into a folder that a process imports from."""
 
-from __future__ import annotations
-
 import os
 import sys
 import textwrap

@@ -6,8 +6,6 @@ ACCEL_XPU_RUNTIMES names folders, each with intel-sycl-rt and intel-opencl-rt of
 environment xpu-kernels installs them.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import os

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a SPIR-V module says of its kernels."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator
 

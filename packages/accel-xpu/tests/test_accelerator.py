@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the class answers where there is no device: on a login node, and to a launcher."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Intel Extension for DeepSpeed: its class is read, and not used unless it has every method."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The variant through IPEX: which releases, how its import fails, what the build for CPUs is."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable

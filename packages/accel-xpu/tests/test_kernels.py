@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the quantizer falls back from, with its reasons: no Intel runtime is needed here. tests/spirv has one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import subprocess

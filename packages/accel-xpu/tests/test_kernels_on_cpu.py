@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The packaged SPIR-V through the real libsycl on Intel's OpenCL for CPUs, on each runtime that there is."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels in the wheel, and what a build does without Intel's runtimes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

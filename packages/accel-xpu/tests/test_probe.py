@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evidence of the native variant: version and build of torch, and whose the render nodes are."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """On a simulated device: the class, and the selection among the three variants."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

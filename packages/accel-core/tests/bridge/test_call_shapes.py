@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every call that DeepSpeed's own source makes on an accelerator is one that ours takes."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib.util

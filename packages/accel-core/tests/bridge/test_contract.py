@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The interface of the installed DeepSpeed: members, call shapes, releases that nobody tried."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A device that no package here serves is left to DeepSpeed's own backend; a third party's is found."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`deepspeed.init_distributed`: a missing device and a wrong count of ranks are said; all else is DeepSpeed's."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Iterator

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Import hygiene: what `import torch`, `import accel_core` and `import deepspeed` may not do because of us."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wheels of cores and of vendors with different interface numbers, in both directions: in a run, and for pip."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a program reads on its terminal: one warning when it ends on the CPU, none when it sets an accelerator."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

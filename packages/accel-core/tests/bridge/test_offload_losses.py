@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """With the methods that core replaces for speed, an offloaded training has stock DeepSpeed's losses, bit by bit."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import itertools

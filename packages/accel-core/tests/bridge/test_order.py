@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Order matrix: whoever comes first, DeepSpeed and accel_core have one accelerator and its op builders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small changes to DeepSpeed: who gets the CPU's maker at once, and what is said of a checkpoint on NVMe."""
 
-from __future__ import annotations
-
 import importlib.util
 import types
 from collections.abc import Callable

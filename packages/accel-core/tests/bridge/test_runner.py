@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which devices the `deepspeed` command chooses under an inherited visible-devices variable."""
 
-from __future__ import annotations
-
 import os
 from types import SimpleNamespace
 from typing import Any

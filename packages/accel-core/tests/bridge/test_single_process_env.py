@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python train.py` without a launcher is a job of one rank; whatever says which rank this is stays in charge."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Methods of DeepSpeed are replaced only where their source is known, and can be switched off."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import logging

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Page-locked memory: 0.19's own allocator behind ours."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import Any

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """ZenFlow trains on the CPU accelerator, with and without its overlapped step; losses of NaN are refused."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import math

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Environments made to order: a bare Python, and packages that a test writes beside it."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import json

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Broken environments: each is diagnosed by name, in one line of advice, with exit status 1."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

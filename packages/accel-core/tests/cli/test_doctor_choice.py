@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the doctor says of the choice: it is the run's own, and every fault of it has its line."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

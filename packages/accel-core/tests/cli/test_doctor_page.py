@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """docs/doctor.md documents what the doctor prints."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the doctor says of the run: both doors, releases that nobody tried, the real torch, what ends the process."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from typing import Any
 

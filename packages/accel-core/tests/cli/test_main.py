@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command itself: lazy, open to other packages, alone with its name; and `accel env`."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import re

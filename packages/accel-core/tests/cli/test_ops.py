@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`accel ops`: what is served, whether it loads and computes the right thing, and what is shown of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

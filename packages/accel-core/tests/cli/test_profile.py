@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`accel ops profile` runs a script as python would, and accounts for the time of its iterations."""
 
-from __future__ import annotations
-
 import contextlib
 import importlib.util
 import json

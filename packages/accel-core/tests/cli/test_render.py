@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The doctor on a terminal: its report is complete at any width, and it says what it is waiting for."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A child that answers questions: it can be waited for without harm, and is ended with all it started."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pretend device module with two cards, and the least that a vendor writes on it."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

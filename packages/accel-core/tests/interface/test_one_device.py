@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A type with one device a process, and what a device answers that lacks streams or pinned memory; traits and ops."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pinned memory: both generations of callers, and DeepSpeed's native allocator where it is chosen."""
 
-from __future__ import annotations
-
 import mmap
 from typing import Any
 

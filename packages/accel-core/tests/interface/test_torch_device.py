@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What TorchDeviceAccelerator makes of a device module, beside what the conformance suite shows; all can change."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small library, a cache folder of the test's own, and compilers as machines have them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A library is built once, by compilers as machines have them, kept under a key of all it depends on, never damaged."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

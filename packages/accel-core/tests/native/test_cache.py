@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cache that several machines share, can only be read, lies on an odd file system, or has no place at all."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import os

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Another user plants a library where the cache would find it, or attacks while it is built: it is never loaded."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

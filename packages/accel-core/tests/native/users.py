@@ -5,8 +5,6 @@
 A user needs no account, only a number.
 """
 
-from __future__ import annotations
-
 import ctypes
 import hashlib
 import os

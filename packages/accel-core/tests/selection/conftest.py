@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A machine with vendor packages of our making: real distributions on sys.path, found by their entry points."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import inspect

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What users write into DS_ACCELERATOR and the ACCEL_* variables, what they read for a slip, and that advice works."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.metadata
 import re

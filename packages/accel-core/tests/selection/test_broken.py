@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Vendors whose record, probe, runtime or accelerator fails: broken, never absent, and detection goes on."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import logging
 import os

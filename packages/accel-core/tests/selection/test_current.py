@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one accelerator of the process: setting it, using one for a while, asking from threads; a failure stays."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import pickle

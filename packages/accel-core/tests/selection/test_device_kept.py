@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A package that cannot be used does not cost the user the device: DeepSpeed's own backend, or an error."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

@@ -6,8 +6,6 @@ Broken and failing runtimes, PrivateUse1, ACCEL_SKIP, ACCEL_STRICT, devices that
 parties above, between, below and beside the known ones, and a third party that takes a known name.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any, NamedTuple

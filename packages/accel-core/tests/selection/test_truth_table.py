@@ -7,8 +7,6 @@ is written here as rules of its own, with the cascade's order spelled out once m
 with `accel_core.selection.choose`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from typing import NamedTuple

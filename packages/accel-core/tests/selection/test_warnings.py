@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who is warned, when, and what a process says that may not live to say more."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

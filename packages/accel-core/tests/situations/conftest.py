@@ -5,8 +5,6 @@
 `pytest packages/accel-core/tests/situations --situations docs/results/situations.md` writes the table.
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import json

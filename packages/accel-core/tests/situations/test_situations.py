@@ -3,8 +3,6 @@
 # ruff: noqa: E501
 """Whatever situation a run is in, it ends as the doctor says, and as another program that asks at the other door."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Usable CPUs and NUMA nodes: affinity, cpusets, /sys, lists of CPUs. The machines are in launch/test_machines.py."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

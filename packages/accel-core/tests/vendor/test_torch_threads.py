@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process whose ranks have talked through gloo ends without an abort."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The backend `ccl` with the real oneCCL, between processes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import ccl_calls

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who registers the backend `ccl`, and what is said without oneCCL."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@
 The conformance suite has what holds for every accelerator.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from importlib import metadata

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fused Adam over the host's kernels, beside float64."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules of stock deepspeed.inference.v2 on the CPU's inference functions, beside float64."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

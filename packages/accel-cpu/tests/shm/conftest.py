@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the ranks of a job run has to be importable in their processes, which inherit this path."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ranks do with a store into which somebody else writes."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks on several hosts, which are simulated on one: the results are gloo's, and a lost host is named."""
 
-from __future__ import annotations
-
 import pytest
 import shm_jobs as jobs
 import shm_several as several

@@ -5,8 +5,6 @@
 Results are those of gloo where it is exact, and of float64 within one rounding.
 """
 
-from __future__ import annotations
-
 import signal
 from collections import Counter
 from pathlib import Path

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may share memory with whom; everybody else uses gloo, all ranks alike."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket

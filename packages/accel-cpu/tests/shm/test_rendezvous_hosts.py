@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks without /dev/shm, in several containers, of several users: shared memory where it is safe, else gloo."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The emulated driver, and a wheel with images for it."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

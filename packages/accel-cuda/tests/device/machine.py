@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A machine with the emulated driver, and wheels with stand-ins of images."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the class does on a device: run by test_simulated.py, or on a machine with a CUDA device."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

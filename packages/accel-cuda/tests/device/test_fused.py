@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fused Adam with torch's own operators, beside plain torch and float64."""
 
-from __future__ import annotations
-
 from accel_cuda import CUDA_Accelerator
 from accel_testkit.torch_fused_tests import TorchFusedAdamTests
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quantizer's kernels from image to result, on the emulated driver of accel-sim."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels on ROCm, from hipRTC to result, on the emulated HIP runtime of accel-sim."""
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator

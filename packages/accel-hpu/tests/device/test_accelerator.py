@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """HPU_Accelerator on the simulated device: what it answers differently from other devices.."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """fp_quantizer over Habana's casts: codes that plain torch reads, too, and what makes the builder leave them alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adam on Habana's op beside plain torch's in float64, in lazy and in eager mode, whose ops differ."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

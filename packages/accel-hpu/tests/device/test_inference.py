@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Norms on Habana's op beside plain torch.."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Launchers as processes of their own, on plans whose ranks are shell scripts; and what is left of a job."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

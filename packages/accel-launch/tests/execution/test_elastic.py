@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`--elastic_training`: ranks are restarted after a failure, and when a host joins; torch elastic decides."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import signal

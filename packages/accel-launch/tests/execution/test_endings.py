@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """However a launcher ends, nothing of its job is left; signals reach each rank's process group."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Under each engine a plan gives the same rank map and environment. The engines are fakes; see test_real_engines."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A rank fails: which one is named, with which exit code, and what becomes of the others."""
 
-from __future__ import annotations
-
 import pytest
 
 WAIT = "sleep 300"

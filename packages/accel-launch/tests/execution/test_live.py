@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The live view: one line a rank on a terminal, nothing of it elsewhere."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The worker as mpirun and srun start, place and kill it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a rank gets: its binding, its input, its log; and what the launcher writes of itself."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import re

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The installed engines, on this host and on two loopback addresses over ssh, with an sshd of our own."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Standard streams that are closed, or cannot be written: the job runs, and what is lost is said."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

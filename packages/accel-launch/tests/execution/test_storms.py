@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks and launchers that are killed at any moment: the exit code is right, and soon nothing is left."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where MLU_Accelerator differs from others, and where DeepSpeed's own class was wrong."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

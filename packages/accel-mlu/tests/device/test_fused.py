@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fused Adam over torch_mlu's op, and what must not reach it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

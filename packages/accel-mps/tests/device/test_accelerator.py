@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """MPS_Accelerator on the simulated device, where upstream's stubs return nothing.."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

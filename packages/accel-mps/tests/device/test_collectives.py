@@ -5,8 +5,6 @@
 Two ranks are checked by the conformance suite.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """NPU_Accelerator on a device; ../test_simulated.py runs this on a simulated one."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fused Adam over torch's operators, and over npu_apply_adam_w: torch.optim's Adam and AdamW in float64."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inference functions over torch_npu's ops: what plain torch computes, and each op really called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

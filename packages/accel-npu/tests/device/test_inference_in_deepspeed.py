@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stock DeepSpeed's injected transformer layer on these functions, beside the same layer written out in float64."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quantizer over npu_dynamic_quant: which tensors it takes, and what makes the builder leave it alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of file I/O: engines, sessions, and programs in child processes."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

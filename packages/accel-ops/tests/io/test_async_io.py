@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """DeepSpeed's `async_io`: upstream's names, arguments and results, without its faults."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of torch.distributed.checkpoint on our storage: torch's format, and errors that say what failed."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

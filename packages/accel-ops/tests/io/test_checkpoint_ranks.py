@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of several ranks, divided tensors, loading with another number of ranks, and killed writers."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

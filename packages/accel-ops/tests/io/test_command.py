@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`accel io` measures, prints what DeepSpeed accepts, refuses folders that make no sense, and leaves no file."""
 
-from __future__ import annotations
-
 import errno
 import importlib.metadata
 import json

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stock DeepSpeed's users of `async_io`: ZeRO-Infinity, tensor swapping, FastFileWriter."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which engine serves, cancelling, progress, fork, exit, and memory in flight."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

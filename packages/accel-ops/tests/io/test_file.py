@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`File` and its futures: for threads and for asyncio."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 from collections.abc import Iterator

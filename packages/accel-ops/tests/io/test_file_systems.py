@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Round trips on other file systems, which root mounts for the test: each has direct I/O of its own kind, or none."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that are truncated, of another kind or hostile are errors that say what is wrong, without large allocations."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files, descriptors and tensors that cannot be transferred are refused before anything happens, and nothing leaks."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import os

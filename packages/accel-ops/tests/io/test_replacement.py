@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A save that does not succeed leaves the former file, and no other: by an error, a full disk, or a killed process."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is written is what is read: any size, offset, alignment of memory, type and shape, on every engine."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engines in a C program whose threads submit, pause and cancel at once, under the compiler's sanitizers."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

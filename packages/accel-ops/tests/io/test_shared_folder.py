@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What another user may have laid into the folder of a checkpoint: nothing of it is followed, shown or taken over."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import stat

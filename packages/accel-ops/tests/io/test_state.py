@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A dict of tensors is saved and loaded as it is, in files that the package safetensors reads, and the reverse."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

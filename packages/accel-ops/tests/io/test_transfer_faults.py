@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What fails is reported, with errno, file, offset and bytes done; what succeeds is byte-equal."""
 
-from __future__ import annotations
-
 import errno
 import os
 import pickle

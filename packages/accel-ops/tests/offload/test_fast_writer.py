@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The file that DeepSpeed's FAST writer writes to is one of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

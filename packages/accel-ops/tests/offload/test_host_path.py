@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The norm from our sums of squares has the bits of DeepSpeed's, or DeepSpeed's own is computed."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import random

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random steps of Adam and Lion by kernels, and how far they are from float64."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builders of fused optimizers: the vendor's op where its runtime has one, plain torch elsewhere."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

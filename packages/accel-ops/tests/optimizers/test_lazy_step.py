@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels for the types that torch's operators refuse: looked for when such types come, and not before."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import pytest

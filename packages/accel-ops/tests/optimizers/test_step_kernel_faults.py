@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults that are planted in the source of the optimizers' kernels: the random cases notice each."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

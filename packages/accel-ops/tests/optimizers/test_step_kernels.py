@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device kernels of Adam and Lion, on the host, a fiber a thread: within 2 eps of float64."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 from typing import Any

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """FusedAdam over torch's own operators: when they are used, and that plain torch takes over where they cannot be."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quantizer written once more with numpy, in float32, a group at a time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

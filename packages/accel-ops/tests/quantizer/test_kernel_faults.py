@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Faults that are planted in the kernels' source: the tests of random cases notice each."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

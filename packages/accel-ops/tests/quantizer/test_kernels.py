@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quantizer's device kernels, on the host, a fiber a thread: against numpy to the last bit."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 from typing import Any

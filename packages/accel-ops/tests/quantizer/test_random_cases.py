@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quantizer against numpy, to the last bit, over random sizes, types, bits and numbers, also NaN and infinities."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from typing import Any

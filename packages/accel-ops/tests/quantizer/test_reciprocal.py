@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The division for devices whose own is not exact: as the host's, whatever a device's first guess is off by."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where SDAA_Accelerator differs, where DeepSpeed's own class was wrong, and a torch_sdaa that lacks names."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """SwiGLU over torch_sdaa's op, as far as its schema is known from public calls."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

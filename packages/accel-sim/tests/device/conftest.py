@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a device does at torch level, compared with the CPU: run inside `accel sim npu -- python -m pytest`."""
 
-from __future__ import annotations
-
 import pytest
 
 from accel_sim import activate, settings

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare fused operators with float64: random shapes and types, backward, and the error for host tensors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device under test, and comparisons with the CPU."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import dataclass

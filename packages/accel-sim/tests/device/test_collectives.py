@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives and transfers between the ranks that torchrun has started, synchronous and asynchronous."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.ops.hpu, and the optimizers over it, against float64."""
 
-from __future__ import annotations
-
 import copy
 import importlib
 import math

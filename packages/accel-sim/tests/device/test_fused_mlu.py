@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.ops.torch_mlu against float64."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

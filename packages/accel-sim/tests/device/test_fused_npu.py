@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.ops.npu against float64."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

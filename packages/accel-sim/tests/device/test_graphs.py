@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Graphs: a replay runs the captured work on the present contents of its inputs; what a capture forbids."""
 
-from __future__ import annotations
-
 import copy
 import gc
 import warnings

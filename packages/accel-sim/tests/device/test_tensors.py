@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory, storages, views, random numbers, streams; sparse and quantized tensors, rare dtypes, DLPack."""
 
-from __future__ import annotations
-
 import io
 import warnings
 from typing import Any

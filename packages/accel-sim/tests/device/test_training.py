@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers, autograd, autocast, optimizers, and the transformations on top of them."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`accel bench` as a user runs it, interrupted, and where it cannot measure."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`accel compare` as a user runs it: recorded on the CPU, replayed on simulated devices with and without faults."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first event that its inputs do not explain is named, and no other."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

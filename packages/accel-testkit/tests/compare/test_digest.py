@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A digest stands for its tensor: what differs in the tensor differs in the digest, by about as much."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

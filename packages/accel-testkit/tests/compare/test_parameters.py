@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Initial parameters are kept within their limit, and loaded into the same model alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of a record: what is written is read; a file that was cut off, edited or made by others is refused by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each comparison of the engine's runs passes on what plain PyTorch finds, and fails on what differs from it."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which runs are started, with what, and that they are on the accelerator they should be on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

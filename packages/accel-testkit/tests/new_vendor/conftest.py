@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of this Python that see nobody's wish for an accelerator."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

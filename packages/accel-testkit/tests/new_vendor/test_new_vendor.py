@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`accel new-vendor`: what it makes is found and passes its own tests and the host tier; bad answers are refused."""
 
-from __future__ import annotations
-
 import configparser
 import importlib.metadata
 import json

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `accel new-vendor` makes can be checked, built and released by its owner, whatever the answers were."""
 
-from __future__ import annotations
-
 import configparser
 import os
 import re

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tutorial's PrivateUse1 backend is built from its C++ sources, made a vendor package, tested, and trained on."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

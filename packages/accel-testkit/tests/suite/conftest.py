@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the suite inside a test: on the good accelerator, and on its broken variants."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import json

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report of a class with several mistakes: a cause for each, its simplest check in full, true messages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

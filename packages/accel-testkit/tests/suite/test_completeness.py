@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The suite leaves nothing out: every method of the interface, feature and op is named by a check."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path
 

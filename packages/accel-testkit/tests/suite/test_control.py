@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run of the suite says of a good accelerator, and how runs are chosen, skipped and written down."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import re

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Variants that need device memory of their own are noticed on a simulated device."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

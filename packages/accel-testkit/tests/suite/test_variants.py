@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The suite can fail: every broken variant is noticed by the checks meant for it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`accel verify` as a user runs it: on the CPU, on simulated devices, interrupted, and where it cannot work."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

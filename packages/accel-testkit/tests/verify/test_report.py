@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report: safe to show whoever made it, short enough for an issue, and silent about whose machine it is."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import socket

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whatever a driver does to a step, it costs that step's row, which says what happened and where."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

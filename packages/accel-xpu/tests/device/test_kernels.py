@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quantizer on a device."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

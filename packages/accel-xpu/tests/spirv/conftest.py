@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A simulated xpu in a process that holds a real libsycl, whose device is the CPU: its memory is the tensors'."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

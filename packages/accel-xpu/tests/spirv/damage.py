@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Modules of SPIR-V that are wrong, with right hashes."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quantizer's kernels as SPIR-V: the route, numpy's bits, and what a driver does with modules that are wrong."""
 
-from __future__ import annotations
-
 import random
 import sys
 from pathlib import Path

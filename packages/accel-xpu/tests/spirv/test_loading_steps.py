@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels of Adam and Lion as SPIR-V: the route, and float64's numbers."""
 
-from __future__ import annotations
-
 import random
 import sys
 from pathlib import Path

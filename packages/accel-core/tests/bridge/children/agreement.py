@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The claim of the order matrix: every door leads to one accelerator, and to its op builders."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

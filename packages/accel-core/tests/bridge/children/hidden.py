@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Import before everything else: a machine without one of the packages that this environment has."""
 
-from __future__ import annotations
-
 import importlib.metadata
 from collections.abc import Iterator
 from typing import Any

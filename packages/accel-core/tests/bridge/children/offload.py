@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains with an offloaded optimizer, with stock methods of DeepSpeed and with the replaced ones."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import logging

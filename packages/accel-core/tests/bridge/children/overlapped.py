@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trains with ZenFlow: steps in the optimizer process and, for comparison, in the process that trains."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Importing this records every process that is started from then on, by Python's audit events."""
 
-from __future__ import annotations
-
 import sys
 
 _EVENTS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.spawn", "os.system")

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an import could change in a process beside sys.modules, as plain data."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import hashlib

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program: `ask.py DOOR OUT` asks one of the two for the accelerator, and writes what it got."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

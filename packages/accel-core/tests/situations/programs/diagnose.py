@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program: `diagnose.py SECONDS OUT` is `accel doctor --json`, whose report goes into a file."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

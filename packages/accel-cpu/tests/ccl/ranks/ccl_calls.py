@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ranks call on oneCCL, and what they got."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

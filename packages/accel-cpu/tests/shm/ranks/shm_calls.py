@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ranks call."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import torch

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that leave, abort, fork, or call a group from signal handlers and from several threads."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

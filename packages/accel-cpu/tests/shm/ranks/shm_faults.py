@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks that die, stop or call something else; what the others raise."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

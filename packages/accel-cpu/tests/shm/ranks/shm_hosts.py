@@ -5,8 +5,6 @@
 USER: number of the user that the rank becomes; -1 to stay.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of several ranks, each a process, and what they report."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import sys

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What gloo offers to a program, called on the default group: each call's result or the type of its error."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from datetime import timedelta

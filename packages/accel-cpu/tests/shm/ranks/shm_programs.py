@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of torch and DeepSpeed on a process group: their losses and results."""
 
-from __future__ import annotations
-
 import gc
 import os
 import time

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random calls of everything that the process group has, in groups of all ranks and of some."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ranks do that believe to be on several hosts. The default group is gloo's; the group under test is beside it."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import signal

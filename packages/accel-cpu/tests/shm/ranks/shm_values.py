@@ -5,8 +5,6 @@
 A large call is checked part by part: whole tensors of all ranks, in float64, would take gigabytes on each of them.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator
 

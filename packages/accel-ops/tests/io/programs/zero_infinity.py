@@ -6,8 +6,6 @@ Arguments: a folder, and a JSON object of what is laid over `zero_optimization` 
 is nvme). Prints the losses as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collectives of two ranks as programs call them. DOUBLED=<name>: the results of that one are doubled."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -5,8 +5,6 @@
 The first wrong call writes its step into the file STRUCK.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

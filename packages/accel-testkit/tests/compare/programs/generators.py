@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draw from a generator of the device that is seeded twice, and whose state is set again."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

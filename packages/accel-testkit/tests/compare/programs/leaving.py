@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train two models of one class for a step, and leave without the interpreter's end."""
 
-from __future__ import annotations
-
 import os
 
 import torch

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The four programs that are compared: a model of each, and the loss of a batch."""
 
-from __future__ import annotations
-
 import os
 
 import torch

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train a model for three steps: train.py PROGRAM. Prints the losses. INITIAL_SEED: of the parameters alone."""
 
-from __future__ import annotations
-
 import os
 import sys
 

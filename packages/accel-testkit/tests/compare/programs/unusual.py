@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Legal programs that a recorder may break: each prints its name when it has ended."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 

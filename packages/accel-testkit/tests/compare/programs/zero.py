@@ -5,8 +5,6 @@
 In step 1, with LOST_GRADIENT rank 1 sends zeros, and with DOUBLED_GRADIENT it receives twice the sum.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Any

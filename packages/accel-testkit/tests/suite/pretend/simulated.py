@@ -7,8 +7,6 @@
 runs the suite's checks of tensors, devices and streams on each; OUT gets the ids of the failed ones.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import tempfile

@@ -5,8 +5,6 @@
 Other checks may notice it too: many are made by rule for every method, and most put tensors on a device.
 """
 
-from __future__ import annotations
-
 import pkgutil
 import re
 from collections.abc import Callable

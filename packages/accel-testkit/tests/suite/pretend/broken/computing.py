@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data types, graphs and tensors: lists that lie, graphs that do not replay, tensors elsewhere."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress

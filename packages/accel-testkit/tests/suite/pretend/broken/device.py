@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices and processes: wrong types, wrong indices, ignored arguments, contexts that are opened early."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, MutableMapping, Sequence
 from typing import Any

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Extreme numbers, and file I/O."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from types import SimpleNamespace

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Forms of an op's arguments: strides, sizes, refusals, orders in memory."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory: figures that are missing, stale, or another device's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from accel_good.accelerator import GOOD_Accelerator

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ops: tables that name nothing, builders that raise or lie, forgotten arguments, silent failures."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 import subprocess

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Optimizer ops: early rounding, forgotten decay, a device left current."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

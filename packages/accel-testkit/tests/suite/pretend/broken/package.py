@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packages and classes: missing methods, other call shapes, imports that do too much or too early."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pinned memory: copies without data, wrong forms, refused calls, another allocator that is passed over."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

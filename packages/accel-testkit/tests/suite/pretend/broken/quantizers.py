@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantizers and other ops in plain torch: truncation, bits the other way, a forgotten bias."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random numbers: states that are not restored, seeds that reach too few or too many devices."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Two ranks, launchers and the engine: operations that move nothing, devices that are not set."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import MutableMapping, Sequence

@@ -5,8 +5,6 @@
 Mistakes of DeepSpeed's own backends have their row in UPSTREAM_BUGS.md: its checks have to find them.
 """
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 

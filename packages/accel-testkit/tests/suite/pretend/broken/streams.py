@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Streams, events and lazy calls: work elsewhere, events that are never done, callbacks that are forgotten."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, ClassVar
