@@ -26,9 +26,7 @@ def load() -> dict[str, float]:
     from accel_ops.op_builder import AsyncIOBuilder
 
     started = []
-    sys.addaudithook(
-        lambda event, _: started.append(event) if event in _STARTS else None,
-    )
+    sys.addaudithook(lambda event, _: started.append(event) if event in _STARTS else None)
     begin = time.perf_counter()
     AsyncIOBuilder().load()
     return {"ms": 1e3 * (time.perf_counter() - begin), "processes": len(started)}

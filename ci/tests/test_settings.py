@@ -19,11 +19,7 @@ CORE, CPU = "packages/accel-core/src/accel_core", "packages/accel-cpu/src/accel_
 
 @pytest.mark.parametrize(
     ("path", "refused"),
-    [
-        (f"{CPU}/probe.py", True),
-        (f"{CORE}/cli/doctor/main.py", False),
-        ("ci/api.py", False),
-    ],
+    [(f"{CPU}/probe.py", True), (f"{CORE}/cli/doctor/main.py", False), ("ci/api.py", False)],
 )
 def test_ruff_refuses_a_print_outside_the_command_line(path: str, refused: bool) -> None:
     result = subprocess.run(

@@ -24,13 +24,7 @@ from accel_core.op_builder import OpTable
 from accel_core.op_builder.names import ONE_DEVICE, UPSTREAM
 from accel_core.vendor import Feature, Trait
 
-__all__ = [
-    "DeviceModule",
-    "NoPinnedMemory",
-    "NoStreams",
-    "OneDeviceAccelerator",
-    "TorchDeviceAccelerator",
-]
+__all__ = ["DeviceModule", "NoPinnedMemory", "NoStreams", "OneDeviceAccelerator", "TorchDeviceAccelerator"]
 
 
 class DeviceModule(Protocol):

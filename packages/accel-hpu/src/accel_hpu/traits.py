@@ -24,7 +24,7 @@ TRAITS: dict[str, Trait] = {
 }
 
 _EAGER: dict[str, Trait] = {
-    Feature.GRAPHS: Trait.unsupported("Habana has HPUGraph in lazy mode only, and PT_HPU_LAZY_MODE is 0"),
+    Feature.GRAPHS: Trait.unsupported("Habana has HPUGraph in lazy mode only, and PT_HPU_LAZY_MODE is 0")
 }
 
 

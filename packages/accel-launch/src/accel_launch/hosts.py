@@ -77,12 +77,7 @@ Slots = dict[str, tuple[int, ...]]
 
 
 def select(
-    pool: Mapping[str, int],
-    *,
-    include: str = "",
-    exclude: str = "",
-    num_nodes: int = -1,
-    num_slots: int = -1,
+    pool: Mapping[str, int], *, include: str = "", exclude: str = "", num_nodes: int = -1, num_slots: int = -1
 ) -> Slots:
     """Return the selected slots by host, in the pool's order; raises `InvalidSelection`.
 

@@ -7,6 +7,4 @@ from __future__ import annotations
 from accel_core.op_builder.names import cuda_only
 from accel_core.vendor import Trait
 
-TRAITS: dict[str, Trait] = {
-    **cuda_only(),
-}
+TRAITS: dict[str, Trait] = {**cuda_only()}

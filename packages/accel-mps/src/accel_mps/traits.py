@@ -29,7 +29,7 @@ _BEFORE_MACOS_14: dict[str, Trait] = {
 _BEFORE_TORCH_2_13: dict[str, Trait] = {
     Feature.MEMORY_PEAKS: Trait.unsupported(
         "torch before 2.13 keeps no peaks for mps; the highest figure that was asked for stands in"
-    ),
+    )
 }
 
 

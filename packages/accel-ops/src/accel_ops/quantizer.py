@@ -85,10 +85,7 @@ class QuantizerFunctions(OpFunctions):
         order = pipeline_size, nodes, devices_per_node
         rows = _swizzle_rows("swizzle_quant", input_vals, groups, num_bits, order)
         integers, parameters = quantize_groups(rows, num_bits, _asymmetric(quant_type))
-        return [
-            pack(swizzle(integers, *order), num_bits),
-            swizzle(parameters, *order),
-        ]
+        return [pack(swizzle(integers, *order), num_bits), swizzle(parameters, *order)]
 
     def loco_swizzle_quant(
         self,

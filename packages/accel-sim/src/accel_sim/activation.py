@@ -20,16 +20,7 @@ from wrapt import register_post_import_hook
 
 from accel_core.native import build as native_build
 from accel_core.vendor import torch_threads
-from accel_sim import (
-    build,
-    execution_modes,
-    ops,
-    runtime,
-    settings,
-    surface,
-    vendor_module,
-    vendors,
-)
+from accel_sim import build, execution_modes, ops, runtime, settings, surface, vendor_module, vendors
 from accel_sim.errors import AlreadySimulating, NotSimulated
 from accel_sim.simulation import Simulation, current, set_current
 from accel_sim.vendors import SimVendor

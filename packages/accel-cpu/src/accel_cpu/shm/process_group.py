@@ -29,14 +29,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore  # not exported by torch.distributed
 
 from accel_cpu.errors import CollectiveFailed
-from accel_cpu.process_group import (
-    Finished,
-    HostProcessGroup,
-    by_value,
-    call_gloo,
-    concatenated,
-    size_of,
-)
+from accel_cpu.process_group import Finished, HostProcessGroup, by_value, call_gloo, concatenated, size_of
 from accel_cpu.shm import rendezvous
 from accel_cpu.shm.hosts import Hosts
 from accel_cpu.shm.library import REDUCIBLE

@@ -10,14 +10,7 @@ from typing import Any
 import torch
 
 from accel_ops import fused_optimizers
-from accel_ops.fused_optimizers import (
-    AdamStep,
-    Lists,
-    Tensors,
-    as_multi_tensor_adam,
-    copy_back,
-    wide,
-)
+from accel_ops.fused_optimizers import AdamStep, Lists, Tensors, as_multi_tensor_adam, copy_back, wide
 
 #: The largest float32 below 1; larger factors are rounded to 1.
 _BELOW_ONE = 1 - 2**-24

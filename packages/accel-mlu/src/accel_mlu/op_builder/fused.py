@@ -11,11 +11,7 @@ from __future__ import annotations
 import torch
 
 from accel_ops import fused_optimizers
-from accel_ops.fused_optimizers import (
-    AdamStep,
-    Lists,
-    as_multi_tensor_adam,
-)
+from accel_ops.fused_optimizers import AdamStep, Lists, as_multi_tensor_adam
 
 
 def step(lists: Lists, adam: AdamStep) -> None:

@@ -4,8 +4,4 @@
 
 from accel_ops.table import op_table
 
-TABLE = op_table(
-    {
-        f"{__name__}.fused": ("FusedAdamBuilder",),
-    }
-)
+TABLE = op_table({f"{__name__}.fused": ("FusedAdamBuilder",)})

@@ -247,10 +247,7 @@ class CheckpointWriter(FileSystemWriter):
         torch_threads.finish_at_exit()  # saving is often a rank's last collective
         # torch's own fsync is not needed: a stream of ours stores the file when it is closed.
         super().__init__(
-            path,
-            sync_files=False,
-            thread_count=thread_count,
-            cache_staged_state_dict=cache_staged_state_dict,
+            path, sync_files=False, thread_count=thread_count, cache_staged_state_dict=cache_staged_state_dict
         )
         self.fs = self._files = _Files()
         self._overwrite = overwrite

@@ -224,10 +224,7 @@ def save(
 
 
 def load(
-    path: str | os.PathLike[str],
-    *,
-    device: torch.device | str = "cpu",
-    progress: Progress | None = None,
+    path: str | os.PathLike[str], *, device: torch.device | str = "cpu", progress: Progress | None = None
 ) -> dict[str, torch.Tensor]:
     """Read a file of `save`, or of safetensors, into new tensors on the device.
 

@@ -5,8 +5,5 @@
 from accel_ops.table import op_table
 
 TABLE = op_table(
-    {
-        f"{__name__}.fused": ("FusedAdamBuilder",),
-        f"{__name__}.inference": ("InferenceCoreBuilder",),
-    }
+    {f"{__name__}.fused": ("FusedAdamBuilder",), f"{__name__}.inference": ("InferenceCoreBuilder",)}
 )

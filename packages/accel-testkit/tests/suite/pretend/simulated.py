@@ -285,12 +285,7 @@ broken(
     files=_ORDER,
     resolves_data_dependency=lambda self: True,
 )
-broken(
-    "ReplayIsInTheDefaultStream",
-    f"{_REPLAY}[chosen stream]",
-    files=_ORDER,
-    replay_graph=_in_the_default,
-)
+broken("ReplayIsInTheDefaultStream", f"{_REPLAY}[chosen stream]", files=_ORDER, replay_graph=_in_the_default)
 
 
 @breaks("op_devices.step_is_in_the_current_stream[FusedAdamBuilder]", files=("test_op_devices.py",))

@@ -4,7 +4,4 @@
 
 from accel_core.op_builder import OpTable
 
-TABLE = OpTable(
-    package=__name__,
-    builders={"FusedAdamBuilder": f"{__name__}.fused_adam:FusedAdamBuilder"},
-)
+TABLE = OpTable(package=__name__, builders={"FusedAdamBuilder": f"{__name__}.fused_adam:FusedAdamBuilder"})
