@@ -6,6 +6,7 @@ import pytest
 
 from accel_core.selection import candidates
 from accel_core.selection.candidates import State
+from accel_mlu import visible
 from accel_mlu.vendor import VENDOR
 from accel_testkit.fake_runtime import FakeRuntime
 
@@ -33,3 +34,32 @@ def test_the_count_names_a_variable_that_is_overruled(
     found = candidates.confirmed(candidates.of_vendor(VENDOR), VENDOR)
     assert (found.state, found.devices) == (State.PRESENT, 2)
     assert found.reason == "torch.mlu counts 2; CN_VISIBLE_DEVICES=0,1 overrules MLU_VISIBLE_DEVICES=2,3"
+
+
+# --- CN_VISIBLE_DEVICES goes before MLU_VISIBLE_DEVICES
+
+CN, MLU = "CN_VISIBLE_DEVICES", "MLU_VISIBLE_DEVICES"
+
+
+@pytest.mark.parametrize(
+    ("cn", "mlu", "first", "reported"),
+    [
+        (None, None, MLU, ""),
+        (None, "0,1", MLU, ""),
+        ("0", None, CN, ""),
+        ("0", "0", CN, ""),
+        ("0", "1", CN, "CN_VISIBLE_DEVICES=0 overrules MLU_VISIBLE_DEVICES=1"),
+        ("", "1", CN, "CN_VISIBLE_DEVICES= overrules MLU_VISIBLE_DEVICES=1"),
+    ],
+)
+def test_the_variable_that_decides_comes_first(
+    cn: str | None, mlu: str | None, first: str, reported: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in ((CN, cn), (MLU, mlu)):
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    assert visible.variables()[0] == first
+    assert set(visible.variables()) == {CN, MLU}
+    assert visible.overruled() == reported

@@ -3,14 +3,18 @@
 """The wheel contains the library, and the source for machines that cannot load it; it is built from the sdist alone."""
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+from accel_ops import library
 
 PACKAGE = Path(__file__).resolve().parents[1]
 LIBRARY = "accel_ops/lib/libaccel_ops.so"
@@ -130,3 +134,13 @@ def test_without_a_compiler_the_wheel_is_for_every_machine(tree: Path, tmp_path:
     assert wheel.name.endswith("-py3-none-any.whl")
     assert "accel_ops/csrc/optimizers.cpp" in contents(wheel)
     assert LIBRARY not in contents(wheel)
+
+
+# --- in an environment made from wheels, the tests run the library of the wheel, not one that was compiled
+
+
+def test_the_library_under_test_is_the_wheel_s() -> None:
+    origin = json.loads(metadata.distribution("accel-ops").read_text("direct_url.json") or "{}")
+    if origin.get("dir_info", {}).get("editable"):
+        pytest.skip("an editable install: it builds from the workspace")
+    assert library.load().reason == library.WHEEL

@@ -3,13 +3,15 @@
 """Each rule does what its own examples say, for every target, and once is enough."""
 
 import ast
+from pathlib import Path
 
 import pytest
 
+from accel_port import report
 from accel_port.porting import ImportRule, port
 from accel_port.rules import RULES
 from accel_port.rules.base import Level, Rule
-from accel_port.rules_page import Example, examples
+from accel_port.rules_page import Example, examples, page
 
 EXAMPLES = [
     pytest.param(rule, example, id=f"{rule.name}-{number}")
@@ -53,3 +55,19 @@ def test_rule_says_what_it_does(rule: Rule) -> None:
 
 def test_examples_belong_to_rules() -> None:
     assert set(examples()) <= {rule.name for rule in (*RULES, ImportRule())}
+
+
+# --- the page of the rules is that of their classes, and every rule has a section that reports link to
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_page_of_the_rules_is_made_from_the_classes() -> None:
+    assert (DOCS / "port-rules.md").read_text(encoding="utf-8") == page()
+
+
+def test_reports_link_to_sections_of_that_page() -> None:
+    headings = {line.removeprefix("## ") for line in page().splitlines() if line.startswith("## ")}
+    assert {
+        report.link(name).partition("#")[2] for name in [*(rule.name for rule in RULES), "imports"]
+    } <= headings
