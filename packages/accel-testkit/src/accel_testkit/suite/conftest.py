@@ -87,6 +87,12 @@ def device(accelerator: DeepSpeedAccelerator) -> torch.device:
 
 
 @pytest.fixture
+def op(request: pytest.FixtureRequest, accelerator: DeepSpeedAccelerator) -> Any:
+    """The op that the check needs."""
+    return accelerator.create_op_builder(request.node.get_closest_marker("needs").args[0]).load()
+
+
+@pytest.fixture
 def second(accelerator: DeepSpeedAccelerator) -> Iterator[int]:
     """Index of a second device; the first one is the current device again afterwards."""
     accelerator.set_device(0)

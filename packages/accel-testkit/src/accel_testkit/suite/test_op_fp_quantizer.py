@@ -22,14 +22,9 @@ pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("FPQuantizerBuilder"
 _RANGES = {None: 480.0, 8: 480.0, 6: 28.0, 12: 510.0, 4: 6.0}
 #: {(bits, bits of the mantissa): the largest number}; an op of a vendor may end at a smaller one.
 _LARGEST = {(8, 3): 480.0, (8, 2): 114688.0, (12, 7): 510.0, (6, 2): 28.0, (4, 1): 6.0}
-_FORMATS = pytest.mark.parametrize(("bits", "mantissa"), _LARGEST, ids=[f"{b}-{m}" for b, m in _LARGEST])
+_FORMATS = pytest.mark.parametrize(("bits", "mantissa"), _LARGEST)
 _ONE = torch.ones(1).view(torch.uint8)  # a step, as it follows a group
 _STEP = 4  # bytes
-
-
-@pytest.fixture
-def op(accelerator: DeepSpeedAccelerator) -> Any:
-    return accelerator.create_op_builder("FPQuantizerBuilder").load()
 
 
 def _expect_all(holds: dict[str, Any], what: str) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite.holds import Holds
 from accel_testkit.suite.inference_functions import typed
 
@@ -18,11 +17,6 @@ pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("InferenceBuilder")]
 
 _HEADS, _WIDTH = 2, 4
 _DO = "compare the op that InferenceBuilder loads with DeepSpeed's functions"
-
-
-@pytest.fixture
-def op(accelerator: DeepSpeedAccelerator) -> Any:
-    return accelerator.create_op_builder("InferenceBuilder").load()
 
 
 def _rows(batch: int, tokens: int, seed: int = 97) -> torch.Tensor:

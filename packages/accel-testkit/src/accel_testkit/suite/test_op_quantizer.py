@@ -16,18 +16,12 @@ from accel_testkit.suite.expect import expect
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("QuantizerBuilder")]
 
 _KINDS = [(kind, bits) for kind in ("Symmetric", "Asymmetric") for bits in (8, 4)]
-_IDS = [f"{kind}-{bits}" for kind, bits in _KINDS]
 _GROUPS, _WIDTH = 24, 64
 #: (pipeline, nodes, devices): of the product there are multiples in the groups.
 _ORDERS = [(1, 2, 4), (2, 2, 3), (1, 1, 2), (3, 4, 1)]
 
 
-@pytest.fixture
-def op(accelerator: DeepSpeedAccelerator) -> Any:
-    return accelerator.create_op_builder("QuantizerBuilder").load()
-
-
-@pytest.mark.parametrize(("kind", "bits"), _KINDS, ids=_IDS)
+@pytest.mark.parametrize(("kind", "bits"), _KINDS)
 def test_integers_are_rounded_to_nearest(
     accelerator: DeepSpeedAccelerator, op: Any, kind: str, bits: int
 ) -> None:
@@ -109,7 +103,7 @@ def _expect_same(op: Any, rows: torch.Tensor, form: torch.Tensor, bits: int, ord
     )
 
 
-@pytest.mark.parametrize(("kind", "bits"), _KINDS, ids=_IDS)
+@pytest.mark.parametrize(("kind", "bits"), _KINDS)
 def test_overflow_stays_visible(accelerator: DeepSpeedAccelerator, op: Any, kind: str, bits: int) -> None:
     """A group with a NaN or an infinity is not finite after `dequantize`; other groups are as without it."""
     rows = _rows(torch.float16)

@@ -20,11 +20,6 @@ _GROUPS, _WIDTH = 2500, 16
 _KINDS = [("Symmetric", 8), ("Symmetric", 4), ("Asymmetric", 8), ("Asymmetric", 4)]
 
 
-@pytest.fixture
-def op(accelerator: DeepSpeedAccelerator) -> Any:
-    return accelerator.create_op_builder("QuantizerBuilder").load()
-
-
 def _rows(seed: int, groups: int = _GROUPS) -> torch.Tensor:
     rows = torch.randn(groups, _WIDTH, generator=torch.Generator().manual_seed(seed))
     rows *= (1 + torch.arange(groups) % 7).view(-1, 1)
@@ -38,7 +33,7 @@ def _levels(rows: torch.Tensor, bits: int) -> torch.Tensor:
     return 2 * rows.abs().amax(1, keepdim=True) / ((1 << bits) - 2) * 1.01
 
 
-@pytest.mark.parametrize(("kind", "bits"), _KINDS, ids=[f"{kind}-{bits}" for kind, bits in _KINDS])
+@pytest.mark.parametrize(("kind", "bits"), _KINDS)
 def test_each_of_many_groups_is_right(op: Any, device: torch.device, kind: str, bits: int) -> None:
     """Thousands of groups come back, each within its own step, and errors are kept for each of them."""
     rows, holds, numeric = _rows(11), Holds(), getattr(op, kind)

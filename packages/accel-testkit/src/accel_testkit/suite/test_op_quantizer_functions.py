@@ -10,22 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite.expect import expect
 
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("QuantizerBuilder")]
 
 _GROUPS, _WIDTH = 24, 64
 _KINDS = [(kind, bits) for kind in ("Symmetric", "Asymmetric") for bits in (8, 4)]
-_IDS = [f"{kind}-{bits}" for kind, bits in _KINDS]
 _SUFFIXES = {torch.float32: "fp32", torch.float16: "fp16"}
 #: DeepSpeed adds it to the range of a group.
 _SMALL = 1e-5
-
-
-@pytest.fixture
-def op(accelerator: DeepSpeedAccelerator) -> Any:
-    return accelerator.create_op_builder("QuantizerBuilder").load()
 
 
 def _rows(groups: int = _GROUPS, seed: int = 19) -> torch.Tensor:
@@ -158,7 +151,7 @@ def _expect_feedback(
     )
 
 
-@pytest.mark.parametrize(("kind", "bits"), _KINDS, ids=_IDS)
+@pytest.mark.parametrize(("kind", "bits"), _KINDS)
 def test_errors_are_fed_back(op: Any, device: torch.device, kind: str, bits: int) -> None:
     """`loco_*` send numbers and former errors, in the order of `swizzle_quant`, and keep the new errors."""
     rows, order = _rows().to(device), (1, 2, 4)
@@ -260,7 +253,7 @@ def test_rows_of_any_length_are_dequantized(op: Any, device: torch.device) -> No
     )
 
 
-@pytest.mark.parametrize(("kind", "bits"), _KINDS, ids=_IDS)
+@pytest.mark.parametrize(("kind", "bits"), _KINDS)
 def test_shapes_are_kept(op: Any, device: torch.device, kind: str, bits: int) -> None:
     """Tensors of any rank keep their shape, but for the last dimension; inputs stay, and nothing is differentiable."""
     for dtype in _SUFFIXES:
