@@ -25,7 +25,7 @@ os.environ |= {
     "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # torch looks for ninja there
 }
 
-from accel_testkit.bench import timing
+from accel_testkit import timing
 from accel_testkit.bench.files import Contender, Limit, Op
 from accel_testkit.bench.stock import own_op
 from benchmarks import results

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from accel_testkit.bench.timing import seconds, turns
 from accel_testkit.compare.recorder import Options, Recorder
+from accel_testkit.timing import seconds, turns
 from benchmarks import results
 
 _TEXT = """\

@@ -20,7 +20,7 @@ from accel_ops.kernel_builders import packed_arguments
 from accel_ops.quantizer import QuantizerFunctions
 from accel_ops.quantizer_kernels import KernelQuantizerFunctions
 from accel_sim.driver import HostKernels
-from accel_testkit.bench import timing
+from accel_testkit import timing
 from benchmarks import device_gpu, device_spirv, results
 
 NAME, TITLE = "device", "Ops for devices"

@@ -15,7 +15,7 @@ import torch
 from accel_cuda import CUDA_Accelerator
 from accel_cuda.op_builder.kernels import KernelBuilder
 from accel_ops.quantizer import QuantizerFunctions
-from accel_testkit.bench import timing
+from accel_testkit import timing
 
 #: Bytes that a step of Adam has to move for each float32 parameter: it reads four numbers, and writes three.
 ADAM_BYTES = 28

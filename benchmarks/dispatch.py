@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from accel_core import OpTable, TorchDeviceAccelerator, get_accelerator, set_accelerator
-from accel_testkit.bench import timing
+from accel_testkit import timing
 from benchmarks import results
 
 #: method, call on the accelerator, the same call on torch.

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from accel_testkit.bench import timing
+from accel_testkit import timing
 from benchmarks import results
 
 _RUN = """

@@ -13,7 +13,7 @@ import sys
 from functools import partial
 from typing import Any
 
-from accel_testkit.bench import timing
+from accel_testkit import timing
 from benchmarks import results
 
 _ENTRY_POINT = """

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from accel_testkit.bench import timing
+from accel_testkit import timing
 from benchmarks import results
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -14,7 +14,7 @@ import torch
 from deepspeed.runtime.utils import CheckOverflow, get_global_norm_of_tensors
 
 from accel_ops import kernels
-from accel_testkit.bench import timing
+from accel_testkit import timing
 from benchmarks import host, results
 
 #: Number of tensors, elements of each.

@@ -17,7 +17,7 @@ import torch
 from accel_ops import binding, kernels, library, optim
 from accel_ops.op_builder import CPUAdamBuilder
 from accel_ops.operands import TYPES
-from accel_testkit.bench import timing
+from accel_testkit import timing
 from accel_testkit.bench.optimizers import BYTES, DTYPES, STEP
 from accel_testkit.bench.stock import own_op
 from benchmarks import host, results

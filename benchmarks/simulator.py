@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import accel_sim
-from accel_testkit.bench import timing
+from accel_testkit import timing
 from benchmarks import results
 
 _TEXT = """\

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ import torch.distributed as dist
 from accel_testkit.bench.stock import own_op
 from accel_testkit.suite import launch, target
 from accel_testkit.suite.launch import Launcher
+from accel_testkit.timing import medians
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 16 << 20)
 _RANKS, _ROUNDS = 2, 31
@@ -67,7 +67,7 @@ def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
             calls["DeepSpeed"] = partial(upstreams, tensor)
         after_barrier(calls, 3)
         taken = after_barrier(calls, _ROUNDS)
-        answer["seconds"][str(size)] = {name: statistics.median(times) for name, times in taken.items()}
+        answer["seconds"][str(size)] = medians(taken)
 
 
 def upstreams_op(ranks: int) -> Callable[[torch.Tensor], Any] | None:

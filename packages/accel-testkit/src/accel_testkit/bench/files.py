@@ -18,7 +18,7 @@ import torch
 
 from accel_ops.op_builder import AsyncIOBuilder
 from accel_testkit.bench.stock import own_op
-from accel_testkit.bench.timing import medians, seconds, turns
+from accel_testkit.timing import medians, seconds, turns
 
 BLOCK, DEPTH, LIMIT_THREADS = 1 << 20, 32, 8
 _SIZE, _ROUNDS = 256 << 20, 5

@@ -22,7 +22,7 @@ from torch._C._distributed_c10d import HashStore
 
 from accel_core.api import get_accelerator
 from accel_ops.offload import speedups
-from accel_testkit.bench.timing import turns
+from accel_testkit.timing import turns
 
 WIDTH = 4096
 _MILLIONS, _ROUNDS = 34, 7

@@ -14,7 +14,7 @@ import torch
 
 from accel_ops.op_builder import CPUAdamBuilder
 from accel_testkit.bench.stock import own_op
-from accel_testkit.bench.timing import TRIAD_BYTES, triad, warm_medians
+from accel_testkit.timing import TRIAD_BYTES, triad, warm_medians
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 #: Bytes that a step moves for a parameter with states in float32: parameter, gradient and states are read, all but the

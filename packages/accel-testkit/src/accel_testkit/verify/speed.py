@@ -6,20 +6,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from accel_core.api import get_accelerator
 from accel_testkit.engine import model
-from accel_testkit.suite import target
+from accel_testkit.suite import launch, target
 from accel_testkit.suite.launch import Launcher
+from accel_testkit.timing import medians, seconds, turns
 from accel_testkit.verify.steps import answer
 
 _MIB = 1 << 20
@@ -55,17 +56,15 @@ def _state(rows: list[Measured], failures: list[dict[str, str]]) -> dict[str, An
     return {"found": f"{len(rows)} measurements", "table": rows, "failures": failures}
 
 
-def medians(accelerator: Any, calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Return the median seconds of each call, which take turns; the first round is not counted."""
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds + 1):
-        for name, call in calls.items():
-            accelerator.synchronize()
-            began = time.perf_counter()
-            call()
-            accelerator.synchronize()
-            seconds[name].append(time.perf_counter() - began)
-    return {name: statistics.median(times[1:]) for name, times in seconds.items()}
+def _medians(accelerator: Any, calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Return the median seconds of each call until the device has done it; the first round is not counted."""
+
+    def timed(call: Callable[[], Any]) -> float:
+        accelerator.synchronize()
+        return seconds(lambda: (call(), accelerator.synchronize()))
+
+    measures = {name: partial(timed, call) for name, call in calls.items()}
+    return medians(turns(measures, rounds, warm_up=1))
 
 
 def _row(
@@ -92,10 +91,10 @@ def _copies(accelerator: Any, rounds: int) -> Iterator[Measured]:
         pinned = accelerator.pin_memory(pageable)
         calls["pinned host to device"] = lambda: there.copy_(pinned, non_blocking=True)
         calls["device to pinned host"] = lambda: pinned.copy_(there, non_blocking=True)
-    found = medians(accelerator, calls, rounds)
-    for name, seconds in found.items():
+    found = _medians(accelerator, calls, rounds)
+    for name, taken in found.items():
         factor = 2 if name == "on the device" else 1  # it reads and writes the same memory
-        yield _row(f"copy, {name}", "64 MiB", factor * size / seconds / 1e9, "GB/s")
+        yield _row(f"copy, {name}", "64 MiB", factor * size / taken / 1e9, "GB/s")
 
 
 def _optimizer(accelerator: Any, rounds: int) -> Iterator[Measured]:
@@ -111,7 +110,7 @@ def _optimizer(accelerator: Any, rounds: int) -> Iterator[Measured]:
     elements = count * shape[0] * shape[1]
     source = torch.rand(elements, device=device)
     target_ = torch.empty_like(source)
-    found = medians(
+    found = _medians(
         accelerator,
         {
             "fused": lambda: op.multi_tensor_adam(
@@ -153,7 +152,7 @@ def _training(accelerator: Any, rounds: int) -> Iterator[Measured]:
     network, other = model.make().to(device), model.make()
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
     with tempfile.TemporaryDirectory(prefix="accel-verify-") as folder:
-        torch.distributed.init_process_group(
+        dist.init_process_group(
             accelerator.communication_backend_name(),
             init_method=Path(folder, "meeting").as_uri(),
             rank=0,
@@ -172,8 +171,8 @@ def _training(accelerator: Any, rounds: int) -> Iterator[Measured]:
             engine.backward(engine(symbols))
             engine.step()
 
-        found = medians(accelerator, {"plain": plain, "zero": zero}, 3 * rounds)
-        torch.distributed.destroy_process_group()
+        found = _medians(accelerator, {"plain": plain, "zero": zero}, 3 * rounds)
+        dist.destroy_process_group()
     size = "2 layers, width 32"
     yield _row("training step, plain torch", size, found["plain"] * 1e3, "ms")
     yield _row(
@@ -191,14 +190,28 @@ def _collectives(accelerator: Any, key: str, mode: str) -> Iterator[Measured]:
         return
     with tempfile.TemporaryDirectory(prefix="accel-verify-") as folder:
         launcher = Launcher(target.named(key, ""), Path(folder))
-        answers = launcher.run("accel_testkit.verify.ranks", 2, {"rounds": _ROUNDS[mode]})
+        answers = launcher.run("accel_testkit.verify.speed", 2, {"rounds": _ROUNDS[mode]})
     for one in answers:
         if one.get("error"):
             raise RuntimeError(one["error"])
-    for size, seconds in answers[0]["seconds"].items():
+    for size, taken in answers[0]["seconds"].items():
         number = int(size)
         shown = f"{number >> 20} MiB" if number >= _MIB else f"{number >> 10} KiB"
-        yield _row(f"all_reduce, 2 ranks, {answers[0]['backend']}", shown, seconds * 1e6, "µs")
+        yield _row(f"all_reduce, 2 ranks, {answers[0]['backend']}", shown, taken * 1e6, "µs")
+
+
+def work(accelerator: Any, answer: dict[str, Any], folder: Path) -> None:
+    """Be one rank of the collectives: put the median seconds of each size into the answer."""
+    rounds, device = launch.order(folder)["rounds"], _device(accelerator)
+    answer["backend"], answer["seconds"] = dist.get_backend(), {}
+    for size in SIZES:
+        tensor = torch.zeros(size // 4, device=device)
+
+        def timed(tensor: torch.Tensor = tensor) -> float:
+            dist.barrier()
+            return seconds(lambda: (dist.all_reduce(tensor), accelerator.synchronize()))
+
+        answer["seconds"].update(medians(turns({str(size): timed}, rounds, warm_up=1)))
 
 
 def _device(accelerator: Any) -> torch.device:
