@@ -26,18 +26,22 @@ def _tried_anew() -> Iterator[None]:
     kernel_builders.self_check.cache_clear()
 
 
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The number of tensors of each call of torch._fused_adamw_."""
+def counted(monkeypatch: pytest.MonkeyPatch, name: str) -> list[int]:
+    """The number of tensors of each call of an operator of torch's."""
     seen: list[int] = []
-    op = torch._fused_adamw_  # type: ignore[attr-defined]
+    op = getattr(torch, name)
 
-    def counted(params: Any, *arguments: Any, **named: Any) -> Any:
+    def call(params: Any, *arguments: Any, **named: Any) -> Any:
         seen.append(len(params))
         return op(params, *arguments, **named)
 
-    monkeypatch.setattr(torch, "_fused_adamw_", counted)
+    monkeypatch.setattr(torch, name, call)
     return seen
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    return counted(monkeypatch, "_fused_adamw_")
 
 
 def step(lists: Any, mode: int = 1, function: Any = None) -> None:
@@ -102,6 +106,15 @@ def test_parameters_that_need_gradients_are_updated_in_place(calls: list[int]) -
     step([[torch.ones(3)], [parameter], [torch.zeros(3)], [torch.zeros(3)]])
     assert calls == [1]
     assert parameter.tolist() != [1.0, 1.0, 1.0]
+
+
+def test_the_operator_of_the_mode_is_called_once_for_all_tensors(
+    calls: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_decay_in_gradients = counted(monkeypatch, "_fused_adam_")
+    for mode in (1, 0):
+        step([[torch.ones(3), torch.ones(2, 2)] for _ in range(4)], mode)
+    assert calls == with_decay_in_gradients == [2]
 
 
 def test_no_tensors_are_no_step(calls: list[int]) -> None:
