@@ -18,7 +18,6 @@ from accel_core import cascade
 from accel_core.cli.status import working
 from accel_core.errors import AccelError
 from accel_core.selection.candidates import discover
-from accel_testkit import shared
 
 #: The template's questions: how an answer must look, and the same in words.
 _QUESTIONS = {
@@ -38,6 +37,25 @@ _WHEELS = (
     "accel-core, accel-ops and accel-testkit are not on the package index yet: CONTRIBUTING.md says how tox and\n"
     "the pipeline get them.\n"
 )
+
+#: The build copies the template and the pages from the workspace's shared/ and docs/ into it: see hatch_build.py.
+_PACKAGE = Path(__file__).parent
+
+
+def template() -> Path:
+    """Return the folder of the template: in the package, or in the workspace of an editable install."""
+    packaged = _PACKAGE / "template"
+    return packaged if packaged.is_dir() else _workspace() / "shared/template"
+
+
+def page(name: str) -> Path:
+    """Return the path of a page of the documentation, as `page("writing-a-vendor")`."""
+    packaged = _PACKAGE / "docs"
+    return (packaged if packaged.is_dir() else _workspace() / "docs") / f"{name}.md"
+
+
+def _workspace() -> Path:
+    return Path(__file__).resolve().parents[4]
 
 
 class InvalidAnswer(AccelError, ValueError):
@@ -98,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
 def render(answers: Mapping[str, Any], target: Path) -> None:
     """Write the package; answers that are left out are the template's. Raises `NoTemplateEngine`."""
     typed = {name: int(value) if name == "priority" else value for name, value in answers.items()}
-    _template_engine().run_copy(str(shared.template()), target, data=typed, defaults=True, quiet=True)
+    _template_engine().run_copy(str(template()), target, data=typed, defaults=True, quiet=True)
 
 
 def _template_engine() -> Any:
@@ -122,7 +140,7 @@ def _check(answers: Mapping[str, str]) -> None:
             what=f"a vendor package cannot be made with this {name}",
             found=repr(value),
             expected=words,
-            do=f"choose another {name}; {shared.page('writing-a-vendor')} says what it is for",
+            do=f"choose another {name}; {page('writing-a-vendor')} says what it is for",
         )
 
 
@@ -188,7 +206,7 @@ def _next_steps(key: str, target: Path, simulated: bool, *, has_url: bool) -> st
     ]
     return (
         f"made {target}\n\nNext:\n{''.join(lines)}\n{_WHEELS if not cascade.ON_INDEX else ''}"
-        f"How each part works: {shared.page('writing-a-vendor')}\n"
+        f"How each part works: {page('writing-a-vendor')}\n"
     )
 
 

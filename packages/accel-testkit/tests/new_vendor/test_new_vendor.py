@@ -18,7 +18,7 @@ import yaml
 import accel_sim
 from accel_core.cli.main import main
 from accel_sim import build
-from accel_testkit import new_vendor, shared
+from accel_testkit import new_vendor
 
 KEY = "newvendor"
 
@@ -223,7 +223,7 @@ def test_a_missing_accel_ops_is_one_of_the_steps(
 
 
 def test_the_command_has_an_option_for_every_question() -> None:
-    text = (shared.template() / "copier.yml").read_text(encoding="utf-8")
+    text = (new_vendor.template() / "copier.yml").read_text(encoding="utf-8")
     questions = {
         name
         for name, question in yaml.safe_load(text).items()

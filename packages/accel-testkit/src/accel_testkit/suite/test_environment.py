@@ -17,13 +17,45 @@ import pytest
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Vendor
 from accel_testkit.suite.expect import expect
-from accel_testkit.suite.exported_variables import OF_A_NODE, OF_BACKENDS, OF_VENDORS
 from accel_testkit.suite.holds import Holds, outcome
 from accel_testkit.suite.target import Target
 
 pytestmark = pytest.mark.tier("host")
 
 _NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
+
+# Variables that users set for a runtime or a collective library, and that ranks on other machines need as well.
+#: Without them a program of the same environment is not found, or another library is.
+_PATHS = ("PATH", "LD_LIBRARY_PATH")
+#: By the name of the backend of torch.distributed.
+_OF_BACKENDS: dict[str, tuple[str, ...]] = {
+    "gloo": ("GLOO_SOCKET_IFNAME",),
+    "nccl": ("NCCL_DEBUG", "TORCH_NCCL_BLOCKING_WAIT"),
+    "hccl": ("HCCL_CONNECT_TIMEOUT",),
+    "cncl": ("CNCL_LOG_LEVEL", "TORCH_CNCL_BLOCKING_WAIT"),
+    "tccl": ("TCCL_LOG_LEVEL",),
+}
+#: By the vendor's key.
+_OF_VENDORS: dict[str, tuple[str, ...]] = {
+    "cpu": (
+        "OMP_NUM_THREADS", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "MKL_NUM_THREADS", "DNNL_MAX_CPU_ISA",
+        "ONEDNN_MAX_CPU_ISA", "CCL_WORKER_COUNT", "FI_PROVIDER", "I_MPI_FABRICS", "MALLOC_ARENA_MAX",
+        "LD_PRELOAD", "ACCEL_CPU_VISIBLE_DEVICES", "DS_ACCELERATOR", *_PATHS,
+    ),
+    "npu": (
+        "ASCEND_RT_VISIBLE_DEVICES", "ASCEND_LAUNCH_BLOCKING", "TORCH_HCCL_ZERO_COPY",
+        "PYTORCH_NPU_ALLOC_CONF", "TASK_QUEUE_ENABLE", *_PATHS,
+    ),
+    "hpu": ("PT_HPU_LAZY_MODE", "HABANA_LOGS", "HCL_CPU_AFFINITY", "GC_KERNEL_PATH", "LOG_LEVEL_ALL", *_PATHS),
+    "mlu": ("NEUWARE_HOME", "PYTORCH_MLU_ALLOC_CONF", "TORCH_MLU_ENABLE_CATCHING_MLUGRAPH_OP", *_PATHS),
+    "sdaa": ("SDAA_LAUNCH_BLOCKING", "TORCH_SDAA_ALLOC_CONF", *_PATHS),
+    "mps": ("PYTORCH_MPS_HIGH_WATERMARK_RATIO", "PYTORCH_ENABLE_MPS_FALLBACK"),
+}  # fmt: skip
+#: Variables of one process, one machine or one user: on another machine they are wrong.
+_OF_A_NODE = (
+    "HOME", "HOSTNAME", "LOCAL_RANK", "LOCAL_SIZE", "LOGNAME", "MASTER_ADDR", "MASTER_PORT", "OLDPWD", "PWD",
+    "RANK", "SHELL", "SLURM_NODEID", "SLURM_PROCID", "SSH_CLIENT", "TMPDIR", "USER", "WORLD_SIZE", "DISPLAY",
+)  # fmt: skip
 
 
 def _expect_names(names: object, what: str, do: str, *, some: bool) -> None:
@@ -133,7 +165,7 @@ def test_exports_have_what_ranks_need(accelerator: DeepSpeedAccelerator, vendor:
     holds = Holds()
     library = any(prefix.strip("_") and prefix.strip("_") in backend.upper() for prefix in prefixes)
     holds[f"a prefix for the backend {backend}, such as {backend.upper()}_"] = library
-    for name in (*OF_BACKENDS.get(backend, ()), *OF_VENDORS.get(vendor.key if vendor else "", ())):
+    for name in (*_OF_BACKENDS.get(backend, ()), *_OF_VENDORS.get(vendor.key if vendor else "", ())):
         holds[f"a prefix of {name}"] = name.startswith(tuple(prefixes))
     holds.expect(
         f"export_envs() {prefixes}", "add the beginnings of these names: remote ranks are set up alike"
@@ -143,7 +175,7 @@ def test_exports_have_what_ranks_need(accelerator: DeepSpeedAccelerator, vendor:
 def test_exports_leave_out_what_is_a_node_s_own(accelerator: DeepSpeedAccelerator) -> None:
     """No prefix of `export_envs()` begins a variable of one process, user or machine, which launchers would send."""
     prefixes = tuple(accelerator.export_envs())
-    holds = Holds({f"{name} stays": not name.startswith(prefixes) for name in OF_A_NODE})
+    holds = Holds({f"{name} stays": not name.startswith(prefixes) for name in _OF_A_NODE})
     holds.expect(f"export_envs() {prefixes}", "write the prefixes out, with the underscore")
 
 
