@@ -27,7 +27,7 @@ _COMPARED = ("requested", "allocated", "host")
 _TEXT = """\
 Small models (0.5 to 2.1 M parameters) take two steps, on real ranks of the simulator, where every kernel computes, and
 in a rehearsal. Each configuration runs in processes of its own. Of a pipeline one rank of each stage is shown, of
-others rank 0. A column *difference* has what the rehearsal has more, in bytes.
+experts one of each group, of others rank 0. A column *difference* has what the rehearsal has more, in bytes.
 
 - *requested*: the peak of the bytes that tensors ask for.
 - *allocated*, *reserved*: with the allocator's rounding, and with what it keeps. The real ranks' allocator is the
@@ -61,6 +61,8 @@ def _rehearsed(ranks: int, which: str, *words: str) -> None:
 
 
 def _row(name: str, ranks: str, real: dict[str, Any], rehearsed: dict[str, Any]) -> dict[str, Any]:
+    if error := real.get("error") or rehearsed.get("error"):
+        raise SystemExit(f"{name}: {error}")
     row: dict[str, Any] = {"configuration": name, "ranks": ranks}
     for kind in (*_COMPARED, "reserved"):
         row |= {f"{kind}, bytes": real[kind], f"{kind}, difference": rehearsed[kind] - real[kind]}

@@ -4,14 +4,16 @@
 
 import contextlib
 import os
+import tempfile
 
+import deepspeed
 import torch
 from _engine import engine
 
 
-def rank(number, context, port):
+def rank(number, context, folder):
     os.environ.update(RANK=str(number), LOCAL_RANK=str(number), WORLD_SIZE="2")
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    deepspeed.init_distributed("gloo", init_method=f"file://{folder}/meeting", rank=number, world_size=2)
     trained = engine(torch.optim.AdamW, torch.nn.Linear(4, 4), zero_optimization={"stage": 1})
     trained.backward(trained(torch.ones(1, 4)).sum())
     said = "no error"
@@ -25,5 +27,6 @@ def rank(number, context, port):
 
 
 if __name__ == "__main__":
-    for port, context in (("29611", contextlib.nullcontext), ("29612", torch.no_grad)):
-        torch.multiprocessing.spawn(rank, (context, port), nprocs=2)
+    for context in (contextlib.nullcontext, torch.no_grad):
+        with tempfile.TemporaryDirectory() as folder:
+            torch.multiprocessing.spawn(rank, (context, folder), nprocs=2)

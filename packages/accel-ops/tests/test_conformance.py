@@ -51,6 +51,10 @@ def test_the_suite_passes_on_the_cpu(tmp_path: Path) -> None:
     assert "skipped" not in done.stdout
 
 
+def test_reason_of_the_quantizer_is_plain_torch() -> None:
+    assert QuantizerBuilder().reason == "plain torch"
+
+
 # --- optimizers: the CPU has kernels of its own
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}

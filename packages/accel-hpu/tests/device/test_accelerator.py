@@ -10,6 +10,7 @@ import torch
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch.utils import experimental
 
+from accel_core.errors import InvalidDevice
 from accel_hpu import settings
 from accel_hpu.accelerator import HPU_Accelerator
 
@@ -32,6 +33,16 @@ def test_names_have_no_index(accelerator: HPU_Accelerator, index: int | None) ->
 def test_every_local_rank_can_take_its_device(accelerator: HPU_Accelerator, device: Any) -> None:
     accelerator.set_device(device)
     assert accelerator.current_device() == 0
+
+
+@pytest.mark.parametrize("name", ["default_generator", "current_stream", "default_stream"])
+def test_only_the_process_s_own_device_is_asked(accelerator: HPU_Accelerator, name: str) -> None:
+    """T18, T19: upstream raises IndexError for a generator, and answers for another device elsewhere."""
+    for own in (0, "hpu", torch.device("hpu", 0)):
+        getattr(accelerator, name)(own)
+    for other in (1, "hpu:1", torch.device("hpu", 1)):
+        with pytest.raises(InvalidDevice, match="index 1"):
+            getattr(accelerator, name)(other)
 
 
 def test_statistics_have_torch_s_keys_beside_habana_s(accelerator: HPU_Accelerator) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from accel_core.errors import InvalidDevice
 from accel_mps import runtime
 from accel_mps.accelerator import MPS_Accelerator
 from accel_mps.memory import PeaksAtCalls
@@ -25,6 +26,12 @@ def test_names_have_no_index(accelerator: MPS_Accelerator, index: int | None) ->
     assert accelerator.device(index) == torch.device("mps")
     assert accelerator.current_device() == 0
     assert accelerator.device_count() == 1
+
+
+def test_another_device_has_no_generator(accelerator: MPS_Accelerator) -> None:
+    accelerator.default_generator(0)
+    with pytest.raises(InvalidDevice, match="index 1"):
+        accelerator.default_generator(1)
 
 
 @pytest.mark.parametrize(

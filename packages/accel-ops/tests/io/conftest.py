@@ -85,6 +85,9 @@ def _round_trip(session: Session, path: Path, draw: random.Random, most: int) ->
     )
     before = draw.randbytes(min(draw.choice((0, offset, offset + size, offset + size + 5000)), 1 << 20))
     path.write_bytes(before)
+    if before and draw.random() < 0.1:
+        before = before[: draw.randrange(len(before))]
+        os.truncate(path, len(before))
     data = drawn_bytes(draw, size)
     data.copy_(torch.frombuffer(bytearray(draw.randbytes(size)), dtype=torch.uint8) if size else data)
     transfer = session.submit(data, path, write=True, offset=offset)

@@ -121,7 +121,6 @@ def _register(simulation: Simulation) -> None:
 
 #: In a CPU build torch's storages refuse these types; the simulated memory does not.
 _NO_STORAGE = ("cuda", "mps")
-_MIXED = (torch.float16, torch.bfloat16, torch.float32)
 _NOT_STORED = [torch.quint8, torch.quint4x2, torch.quint2x4, torch.qint32, torch.qint8]
 
 

@@ -121,6 +121,16 @@ def test_what_real_backends_refuse() -> None:
     raises(lambda: dist.reduce_scatter(mine(2), uneven), REFUSED, "must have the same size")
 
 
+def test_a_collective_that_is_refused_holds_no_memory() -> None:
+    _rank, size, device = here()
+    before, refused = torch.accelerator.memory_allocated(), False
+    try:  # not pytest.raises, whose traceback holds the tensor
+        dist.broadcast(torch.ones(1 << 20, device=device), size + 1)
+    except REFUSED:
+        refused = True
+    assert (refused, torch.accelerator.memory_allocated()) == (True, before)
+
+
 def test_broadcast() -> None:
     rank, _size, device = here()
     scalar = torch.tensor(float(rank), device=device)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import gc
 import json
 import os
 import sys
@@ -19,9 +18,8 @@ from typing import Any
 import deepspeed
 import torch
 from deepspeed.accelerator import get_accelerator
+from peaks import count, peaks
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
-
-from accel_sim import simulation
 
 STEPS, BATCH, SEQUENCE, HIDDEN, VOCABULARY = 2, 2, 64, 256, 1024
 BASE: dict[str, Any] = {
@@ -149,23 +147,6 @@ def train(chosen: dict[str, Any]) -> dict[str, int]:
         engine.backward(loss)
         engine.step()
     return peaks()
-
-
-def count() -> None:
-    """Count memory as a rehearsal does: by the model of the allocator, and on the host."""
-    current = simulation.current()
-    assert current is not None
-    current.native.count_memory(current.vendor.padding, current.vendor.arena)
-    gc.disable()  # garbage is found at other moments in the other process
-
-
-def peaks() -> dict[str, int]:
-    """Return the peaks of this process."""
-    current = simulation.current()
-    assert current is not None
-    stats = torch.accelerator.memory_stats()
-    found = {name: stats[f"{name}_bytes.all.peak"] for name in ("requested", "allocated", "reserved")}
-    return {**found, "host": sum(current.native.dry_host())}
 
 
 def alone(name: str, meeting: str) -> dict[str, Any]:

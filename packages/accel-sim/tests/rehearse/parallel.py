@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from configurations import count, peaks
+from peaks import count, peaks
 
 STEPS, BATCH, WIDTH, LAYERS = 2, 8, 256, 4
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

@@ -56,6 +56,9 @@ def rehearse(ranks: int, which: str, program: Path, *words: str) -> None:
 
 
 def check(expected: dict[str, Any], found: dict[str, Any], name: str) -> None:
+    assert "error" not in expected | found, (
+        f"{name}: {expected.get('error')}, rehearsed: {found.get('error')}"
+    )
     for peak in ("requested", "allocated", "host"):
         assert found[peak] == expected[peak], f"{name}: {peak}"
 

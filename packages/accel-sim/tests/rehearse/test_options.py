@@ -119,6 +119,9 @@ def test_what_is_no_record_cannot_be_compared(tmp_path: Path, text: str | None) 
     [
         ("a slots=2\nb slots=2\n", "5", "no more than the 4 slots"),
         ("a slots=many\n", "2", "slots=many"),
+        ("a slots=4\na slots=2\n", "2", "a slots=2"),
+        ("a slots=0\n", "1", "a slots=0"),
+        ("a slots=100\n", "1", "a slots=100"),
         ("# none\n", "2", "no host"),
     ],
 )

@@ -293,3 +293,14 @@ def test_shapes_that_depend_on_data_are_listed(tmp_path: Path) -> None:
     source = "import torch\nfound = torch.ones(1 << 20, device='npu').nonzero()\nprint(found.shape)\n"
     _, rehearsal, _ = rehearse(tmp_path, source, "--rank=first")
     assert any("aten::nonzero" in name for name in rehearsal.ranks_rehearsed[0].computed)
+
+
+def test_many_rows_of_a_large_host_tensor_are_read(tmp_path: Path) -> None:
+    source = """
+import numpy, torch
+rows = torch.from_numpy(numpy.ones((20_000, 512), dtype="int64"))
+assert torch.stack([rows[i] for i in range(64)]).sum() == 64 * 512
+torch.ones(1, device="npu")
+"""
+    status, _, text = rehearse(tmp_path, source, "--rank=first")
+    assert status == 0, text

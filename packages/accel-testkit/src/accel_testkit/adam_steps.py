@@ -51,14 +51,13 @@ def apart(
     dtype: torch.dtype,
     cases: int,
     float64: bool,
-    seed: int = 0,
 ) -> float:
     """Return the largest difference from plain torch after one random step, in units of the type's eps.
 
     Numbers above 1 count by their relative difference. float64: plain torch computes in it, else as it would on the
     device.
     """
-    generator, worst = torch.Generator().manual_seed(seed), 0.0
+    generator, worst = torch.Generator().manual_seed(0), 0.0
     for _ in range(cases):
         start, constants = _random_step(generator, dtype)
         found = [[tensor.to(device, copy=True) for tensor in tensors] for tensors in start]

@@ -140,7 +140,8 @@ class PointToPointWork final : public c10d::Work {
 
 // Device memory on loan to gloo, whose threads keep their tensors for a moment after a work is done. The work ends the loan.
 using Loan = std::shared_ptr<c10::Storage>;
-thread_local std::vector<Loan> t_loans;  // of the collective that this thread is preparing
+using Loans = std::vector<std::weak_ptr<c10::Storage>>;  // weak: a collective that is refused ends its loans
+thread_local Loans t_loans;                              // of the collective that this thread is preparing
 
 at::Tensor lend(const at::Tensor& host) {
   auto loan = std::make_shared<c10::Storage>(host.storage());
@@ -296,6 +297,7 @@ class SimWork final : public c10d::Work {
     if (barrier) run_deferred_for_host();
   }
   void finish_once() {
+    std::vector<c10::Storage> ended;  // destroyed without the lock: a tensor may need the GIL
     std::lock_guard<std::mutex> lock(finishing_);
     if (finished_) return;
     if (finish_) {
@@ -304,7 +306,9 @@ class SimWork final : public c10d::Work {
       finish_();
     }
     finish_ = nullptr;
-    for (auto& loan : std::exchange(loans_, {})) *loan = c10::Storage();
+    for (auto& loan : std::exchange(loans_, {})) {
+      if (const auto open = loan.lock()) ended.push_back(std::exchange(*open, c10::Storage()));
+    }
     finished_ = true;
   }
   void complete(Future& future, std::exception_ptr error) {
@@ -321,7 +325,7 @@ class SimWork final : public c10d::Work {
   Works parts_;
   std::vector<at::Tensor> outputs_;
   std::function<void()> finish_;
-  std::vector<Loan> loans_;
+  Loans loans_;
   std::mutex finishing_;
   std::atomic<bool> finished_{false};
   std::optional<c10::Stream> stream_;

@@ -139,7 +139,8 @@ void enable_dry_kernels();  // wraps the CPU's kernels
 
 // ------------------------------------------------------------------------------------------ operators
 // Whether an operator's arguments, or the result of a pointwise one, are too large to compute with.
-bool is_large(const c10::OperatorHandle& op, const torch::jit::Stack& stack, size_t limit);
+// scattered: many pieces of a large tensor are large, too. Not on the host, where they may be the program's data.
+bool is_large(const c10::OperatorHandle& op, const torch::jit::Stack& stack, size_t limit, bool scattered = false);
 bool is_view(const c10::OperatorHandle& op);
 // Runs the operator's meta kernel and makes results of its shapes on the device, or on the host. False: it has none.
 bool run_shapes(const c10::OperatorHandle& op, torch::jit::Stack* stack, c10::Device device);

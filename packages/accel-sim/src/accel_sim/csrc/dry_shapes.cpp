@@ -146,12 +146,12 @@ static bool is_scattered(at::ArrayRef<c10::IValue> pieces, size_t limit) {
   return pieces[0].toTensor().storage().nbytes() > limit;
 }
 
-bool is_large(const c10::OperatorHandle& op, const Stack& stack, size_t limit) {
+bool is_large(const c10::OperatorHandle& op, const Stack& stack, size_t limit, bool scattered) {
   const auto arguments = arguments_of(op, stack);
   bool large = false;
   for (const auto& value : arguments) {
     each_tensor(value, [&](const at::Tensor& tensor) { large |= bytes_of(tensor) > limit; });
-    large |= value.isTensorList() && is_scattered(value.toListRef(), limit);
+    large |= scattered && value.isTensorList() && is_scattered(value.toListRef(), limit);
   }
   if (large || !op.hasTag(at::Tag::pointwise)) return large;
   try {

@@ -232,7 +232,7 @@ void compute(Call& call, Stack* stack) {
 
 template <c10::DispatchKey key>
 void run_on_host(const c10::OperatorHandle& op, Stack* stack) {
-  if (dry().on && key == c10::DispatchKey::CPU && !is_view(op) && is_large(op, *stack, dry().device_limit)) {
+  if (dry().on && key == c10::DispatchKey::CPU && !is_view(op) && is_large(op, *stack, dry().device_limit, /*scattered=*/true)) {
     const auto device = dry_device(op, *stack);
     if (device && run_shapes(op, stack, *device)) return;
   }

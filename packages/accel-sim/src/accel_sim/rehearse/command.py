@@ -49,7 +49,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ranks", type=int, help="ranks of the job (default: those of a node)")
     parser.add_argument("--per-node", type=int, help="ranks of a node (default: the device's)")
     parser.add_argument(
-        "--hostfile", type=Path, metavar="FILE", help="the launcher's hosts and slots, in place of both"
+        "--hostfile", type=Path, metavar="FILE", help="the launcher's hosts and slots, the defaults of both"
     )
     parser.add_argument("--memory", help="memory of a device, as 64GiB, in place of the profile's")
     parser.add_argument("--reserve", help="what the runtime takes of it, as 2GiB (default: the profile's)")
@@ -212,10 +212,18 @@ def _slots(hostfile: Path) -> list[int]:
         lines = [line.partition("#")[0].strip() for line in hostfile.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         lines = [str(error)]
-    found = [(line, re.fullmatch(r"\S+\s+slots\s*=\s*(\d{1,7})", line)) for line in lines if line]
-    wrong = next((line for line, match in found if not match), "" if found else "no host")
-    _check(not wrong, f"{hostfile}: {wrong:.80}", "lines as `node1 slots=8`")
-    return [int(match[1]) for _line, match in found if match]
+    hosts: dict[str, int] = {}
+    wrong = "" if any(lines) else "no host"
+    for line in filter(None, lines):
+        match = re.fullmatch(r"(\S+)\s+slots=(\d{1,7})", line)
+        if not match or match[1] in hosts or not 1 <= int(match[2]) <= 64:
+            wrong = wrong or line
+        else:
+            hosts[match[1]] = int(match[2])
+    _check(
+        not wrong, f"{hostfile}: {wrong:.80}", "lines as `node1 slots=8`, each host once, with 1 to 64 slots"
+    )
+    return list(hosts.values())
 
 
 def _size(option: str, text: str, smallest: int = _SMALLEST) -> int:
