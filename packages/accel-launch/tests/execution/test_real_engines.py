@@ -79,7 +79,7 @@ def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str
     wrapper.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/config "$@"\n')
     wrapper.chmod(0o755)
     if os.geteuid() == 0:
-        Path("/run/sshd").mkdir(exist_ok=True)
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
     daemon = subprocess.Popen([SSHD, "-D", "-f", folder / "sshd_config", "-E", folder / "log"])
     try:
         for _ in range(100):

@@ -92,18 +92,18 @@ def test_a_file_is_private_until_it_has_the_name_and_the_mode_of_the_former_one(
     assert mode(folder / "file") == former
 
 
-@pytest.mark.parametrize(("umask", "wanted"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+@pytest.mark.parametrize(("mask", "wanted"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
 def test_a_new_file_is_private_until_it_is_complete_and_then_as_the_umask_has_it(
-    folder: Path, umask: int, wanted: int
+    folder: Path, mask: int, wanted: int
 ) -> None:
-    os.umask(umask)
+    os.umask(mask)  # the fixture takes it back
     seen = []
     io.save(
         {"a": torch.ones(9)}, folder / "file", progress=lambda *_: seen.append(mode(folder / ".file.part"))
     )
     assert set(seen) == {0o600}
     assert mode(folder / "file") == wanted
-    assert os.umask(umask) == umask
+    assert os.umask(mask) == mask
 
 
 @needs_root
