@@ -54,14 +54,15 @@ Tensor widened(const Tensor& tensor) {
   return tensor.scalar_type() == at::kHalf || tensor.scalar_type() == at::kBFloat16 ? tensor.to(at::kFloat) : tensor;
 }
 
-// The product of matrices, or of batches of them: the second half of the sum comes first. Half types are summed in float32.
+// The product of matrices, or of batches of them: the last two thirds of the sum come first. Not the second half, for a
+// library may halve a sum itself. Half types are summed in float32.
 Tensor product(const Tensor& a, const Tensor& b) {
   const auto left = widened(a), right = widened(b);
-  const auto size = left.size(-1), half = size / 2;
+  const auto size = left.size(-1), third = size / 3;
   const auto times = [](const Tensor& x, const Tensor& y) { return x.dim() == 3 ? at::bmm(x, y) : at::mm(x, y); };
-  if (half == 0) return times(left, right);
-  const auto late = times(left.narrow(-1, half, size - half), right.narrow(-2, half, size - half));
-  return at::add(late, times(left.narrow(-1, 0, half), right.narrow(-2, 0, half)));
+  if (third == 0) return times(left, right);
+  const auto late = times(left.narrow(-1, third, size - third), right.narrow(-2, third, size - third));
+  return at::add(late, times(left.narrow(-1, 0, third), right.narrow(-2, 0, third)));
 }
 
 bool is_real(const c10::IValue& value) {
