@@ -9,7 +9,7 @@ import torch
 
 from accel_hpu.accelerator import HPU_Accelerator
 from accel_hpu.op_builder.fused import FusedAdamBuilder
-from accel_ops import fused_optimizers, inference
+from accel_ops import fused_optimizers
 from accel_testkit import adam_steps
 
 #: The first is float32's own precision of steps 1 to 1000, with epsilons from 1e-8.
@@ -51,24 +51,3 @@ def test_epsilon_is_added_to_the_corrected_moment(step: Any, gradient: float, nu
 
 def test_no_tensors_are_no_step(step: Any) -> None:
     step(2048, None, [[], [], [], []], 1e-2, 0.9, 0.999, 1e-8, 1, 1, 1, 0.1)
-
-
-# --- norms on Habana's op beside plain torch
-
-
-@pytest.fixture(scope="module")
-def accelerator() -> HPU_Accelerator:
-    return HPU_Accelerator()
-
-
-@pytest.mark.parametrize("gamma_type", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_norm_is_plain_torch_s(
-    accelerator: HPU_Accelerator, dtype: torch.dtype, gamma_type: torch.dtype
-) -> None:
-    builder = accelerator.create_op_builder("InferenceBuilder")
-    assert "torch.ops.hpu.rms_norm" in builder.reason
-    x, gamma = torch.randn(3, 5, 8).to(dtype), torch.randn(8).to(gamma_type)
-    found = builder.load().rms_norm(x.to("hpu"), gamma.to("hpu"), 1e-5)
-    assert found.dtype == dtype
-    torch.testing.assert_close(found.cpu(), inference.InferenceBuilder().load().rms_norm(x, gamma, 1e-5))
