@@ -157,7 +157,26 @@ def test_memory_that_is_moved_is_not_blamed_for_what_is_rounding_beside_the_grad
         )
 
     assert first(run_with(1e-29, 0.1), run_with(0, 0.1)) is None
+    # Gradients of a bias before a normalization, which differ in every element.
+    assert first(run_with(1e-5, 0.1), run_with(-1e-5, 0.1)) is None
     assert first(run_with(1, 0.1), run_with(2, 0.1)) == ("program", "input")
+    assert first(run_with(1e-5, 0.1), run_with(2, 0.1)) == ("program", "input")
+
+
+@pytest.mark.parametrize(("error", "blamed"), [(1e-3, None), (0.1, ("a", "result"))], ids=["noise", "fault"])
+def test_bias_that_is_stepped_at_random_does_not_hide_a_wrong_result(
+    error: float, blamed: tuple[str, str] | None
+) -> None:
+    def run_with(noise: float, error: float) -> RankRecord:
+        bias = digest(0.1 * BASE[0] + noise * OTHER[0])
+        return run(
+            (BACKWARD, "a", GRADIENT_OF_RESULT, [], [value()]),
+            (BACKWARD, "a.bias", GRADIENT_OF_PARAMETER, [value()], [value(noise, 1e-9)]),
+            (FORWARD, "a", "aten.convolution.default", [value(), bias], [value(error, 10)]),
+            (FORWARD, "a.bias", PARAMETER, [], [bias]),
+        )
+
+    assert first(run_with(0, 0), run_with(0.01, error)) == blamed
 
 
 def test_gradient_that_counts_is_named() -> None:

@@ -166,6 +166,7 @@ class _Walk:
     ) -> None:
         self._rank, self._factor, self._sent, self._errors = rank, factor, sent, errors
         self._worst = 0.0  # of all that was computed so far
+        self._biases: set[Digest] = set()
         self.nearest: Difference | None = None
 
     def differences(self, pairs: list[Pair]) -> Iterable[tuple[int, Difference]]:
@@ -175,6 +176,11 @@ class _Walk:
         last: dict[str, tuple[Digest, Digest]] = {}  # of each parameter, what its last step left in each run
         judged: set[Digest] = set()
         stepped, free = _largest_stepped(pairs), _free(pairs)
+        self._biases = {
+            event.results[0]
+            for event, _ in pairs
+            if event.key.name == PARAMETER and event.key.where.endswith(".bias")
+        }
         stepped_freely = {
             one
             for event, _ in pairs
@@ -184,7 +190,10 @@ class _Walk:
         for n, (reference, found) in enumerate(pairs):
             key = found.key
             floor = stepped[key.step] * _NEGLIGIBLE if key.phase == STEP or _moves(key) else 0.0
-            entered = [distance(*one, floor) for one in zip(reference.inputs, found.inputs, strict=False)]
+            entered = [
+                0.0 if _moves(key) and max(one.norm, other.norm) < floor else distance(one, other, floor)
+                for one, other in zip(reference.inputs, found.inputs, strict=False)
+            ]
             left = [
                 distance(*one, _scale(one[0], reference))
                 for one in zip(reference.results, found.results, strict=False)
@@ -256,9 +265,22 @@ class _Walk:
         """Return the error of what an event reads: its inputs, what is computed inside of it, and other ranks."""
         if _is_gradient(found.key) or found.key.name == PARAMETER:
             return self._worst  # it follows from everything before it
-        inputs = [distance(*one) for one in zip(reference.inputs, found.inputs, strict=False)]
+        inputs = (
+            distance(one, other) * self._share(one, reference)
+            for one, other in zip(reference.inputs, found.inputs, strict=False)
+        )
         read = max([*inputs, *inside], default=0.0)
         return max(read, self._sent[_exchange(found.key)]) if found.key.phase == COLLECTIVE else read
+
+    def _share(self, one: Digest, event: Event) -> float:
+        """Return how much of an event's result an input is, at most 1; less than 1 for a bias, which is added to it.
+
+        One that is stepped at random would otherwise explain any error of the result.
+        """
+        if one not in self._biases or not event.results or not event.results[0].norm:
+            return 1.0
+        result = event.results[0]
+        return min(1.0, one.norm * math.sqrt(result.numel / one.numel) / result.norm)
 
 
 def _moves(key: Key) -> bool:
