@@ -23,26 +23,31 @@ _NOTHING = "nothing"
 _TEXT = """\
 Each of the [programs](programs.md) is recorded by module on the CPU, and replayed on a simulated device in
 [hardware-like mode](../simulated-devices.md#hardware-like-mode), where sums have another order and denormals are zero.
-*nothing*: no event differs beyond rounding. Anything else is what `accel compare` names, which would be a false alarm,
-or the error that ended the replay. Programs are not compiled while they are recorded.
+*nothing*: no event differs beyond rounding. *no module*: none of torch's modules runs in the program, so that nothing
+is recorded. Anything else is the program's own error, or what `accel compare` names, which would be a false alarm.
+Programs are not compiled while they are recorded.
 
     python -m benchmarks.compare_programs"""
 
 
-def record(kind: str, program: str, folder: Path) -> None:
-    """Record the program on the CPU."""
-    done = _compare("record", kind, program, "cpu", folder)
-    if done.returncode:
-        raise SystemExit(f"{program} cannot be recorded:\n{done.stderr[-2000:]}")
-
-
 def replay(kind: str, program: str, device: str, folder: Path) -> str:
-    """Replay the program on a device; returns what is named."""
-    done = _compare("replay", kind, program, device, folder)
+    """Replay the program on a device, or record it on the CPU; returns what is named."""
+    recorded = device == "cpu"
+    done = _compare("record" if recorded else "replay", kind, program, device, folder)
+    lines = [line for line in done.stdout.splitlines() if line.startswith('{"outcomes"')]
+    outcome = json.loads(lines[-1])["outcomes"][program] if lines else {}
+    if "error" in outcome:
+        return str(outcome["error"])
+    if done.returncode == 1 and "no torch module ran" in done.stderr:
+        return "no module"
     if done.returncode not in (0, 3):
-        return (done.stderr.strip().splitlines() or ["no output"])[-1][:300]
-    found = json.loads((folder / "replay" / "compare.json").read_text(encoding="utf-8"))
-    return " ".join(found["first"]["text"]) if found["first"] else _NOTHING
+        raise SystemExit(f"{program} on {device}: status {done.returncode}\n{done.stderr[-2000:]}")
+    found = (
+        None
+        if recorded
+        else json.loads((folder / "replay" / "compare.json").read_text(encoding="utf-8"))["first"]
+    )
+    return " ".join(found["text"]) if found else _NOTHING
 
 
 def _compare(
@@ -67,8 +72,11 @@ def main() -> None:
     for kind in run.KINDS:
         for program in importlib.import_module(f"benchmarks.programs.{kind}").PROGRAMS.by_name:
             with tempfile.TemporaryDirectory() as folder:
-                record(kind, program, Path(folder))
-                found = {device: replay(kind, program, device, Path(folder)) for device in given.devices}
+                recorded = replay(kind, program, "cpu", Path(folder))
+                found = {
+                    device: recorded if recorded != _NOTHING else replay(kind, program, device, Path(folder))
+                    for device in given.devices
+                }
             rows.append({"program": program, **found})
             print(rows[-1], file=sys.stderr, flush=True)
     text = "Programs without a fault"

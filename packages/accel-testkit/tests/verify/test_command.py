@@ -21,7 +21,7 @@ _LIMIT = 1800
 
 
 def verify(*arguments: str, sim: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
-    before = (*ACCEL, "sim", sim, "--", *ACCEL) if sim else ACCEL
+    before = (*ACCEL, "sim", *sim.split(), "--", *ACCEL) if sim else ACCEL
     return subprocess.run(
         [*before, "verify", *arguments], capture_output=True, text=True, timeout=_LIMIT, check=False,
         env={**os.environ, **environment},
@@ -65,6 +65,19 @@ def test_a_simulated_device_is_named_as_one(tmp_path: Path) -> None:
     assert report.rows[0].found.startswith("2 devices")
     assert "simulated npu" in done.stdout
     assert any(row["fact"] == "driver's tool" and "npu-smi" in row["value"] for row in report.rows[0].table)
+
+
+def test_ranks_share_a_device_that_a_second_one_can_use(tmp_path: Path) -> None:
+    verify("--step", "machine", "--out", str(tmp_path), sim="mps")
+    assert read(tmp_path / "report.json").rows[0].found.startswith("ranks share one device")
+
+
+def test_checks_of_two_ranks_are_not_run_where_each_needs_a_device_and_there_is_one(tmp_path: Path) -> None:
+    steps = ["--step", "machine", "--step", "multi", "--step", "engine-2"]
+    done = verify(*steps, "--out", str(tmp_path), sim="hpu --devices 1")
+    assert done.returncode == 0, done.stdout
+    rows = {row.step: row for row in read(tmp_path / "report.json").rows}
+    assert [rows[step].state for step in ("machine", "multi", "engine-2")] == ["passed", "not run", "not run"]
 
 
 def test_a_broken_runtime_is_a_row_and_not_the_end(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ _TOOLS = {
     "mps": ("system_profiler", "SPDisplaysDataType"),
 }
 _TOOL_SECONDS = 30
+_SECOND_SECONDS = 120
 _MOST_OUTPUT = 8000
 
 
@@ -60,8 +61,9 @@ def main() -> int:
     rows.append(_row("accelerator", f"{type(accelerator).__module__}.{type(accelerator).__name__}"))
     count = int(accelerator.device_count())
     indexed = "indexed_devices" not in (getattr(accelerator, "traits", None) or {})
-    shown = f"{count} device{'s' * (count != 1)}" if indexed else "ranks share one device"
-    rows.append(_row("devices", str(count) if indexed else shown))
+    shared = not indexed and count < 2 and _second_rank_has_a_device()
+    shown = "ranks share one device" if shared else f"{count} device{'s' * (count != 1)}"
+    rows.append(_row("devices", shown if shared else str(count)))
     rows += _devices(accelerator, count)
     rows += _variables(accelerator)
     rows += [_row(f"package {name}", version) for name, version in sorted(distributions().items())]
@@ -70,6 +72,26 @@ def main() -> int:
     first = next((r["value"] for r in rows if r["fact"] == "device 0"), "")
     answer({"found": f"{shown}{f', {first}' if first else ''}", "table": rows, "failures": _unfit()})
     return 0
+
+
+def _second_rank_has_a_device() -> bool:
+    """Return whether a process of local rank 1 has a device: of its own, or shared with this process."""
+    code = (
+        "import torch; from accel_core.api import get_accelerator; get_accelerator().set_device(1);"
+        "torch.ones(1, device=get_accelerator().device()).cpu()"
+    )
+    environment = {**os.environ, "LOCAL_RANK": "1", "RANK": "1", "WORLD_SIZE": "2"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            timeout=_SECOND_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
 
 
 def _unfit() -> list[dict[str, str]]:
