@@ -15,10 +15,11 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
+from accel_testkit.suite import needs
 from accel_testkit.suite.expect import expect, expect_type
 from accel_testkit.suite.holds import Holds, outcome
 from accel_testkit.suite.target import Target
-from accel_testkit.suite.test_tensors import constructors
+from accel_testkit.suite.test_tensors import CONSTRUCTORS
 
 pytestmark = pytest.mark.tier("device")
 
@@ -52,7 +53,7 @@ _QUESTIONS = (
     "pin_memory_alignment", "random", "supported_dtypes", "visible_devices_envs", "Event", "Stream",
     *(name for table in (_OF_THE_HOST, _OF_A_DEVICE) for names in table.values() for name in names),
 )  # fmt: skip
-_ASKED = [*_QUESTIONS, *constructors()]
+_ASKED = [*_QUESTIONS, *needs.methods(CONSTRUCTORS)]
 #: What is answered with an object that the caller keeps, and might change.
 _KEPT = ("export_envs", "get_rng_state", "memory_stats", "supported_dtypes", "visible_devices_envs")
 

@@ -18,6 +18,7 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_sim import current
+from accel_testkit.suite import needs
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.op_steps import STEPS
 from accel_testkit.suite.test_device import two_devices
@@ -348,10 +349,7 @@ def test_replay_does_not_wait(accelerator: DeepSpeedAccelerator) -> None:
     _expect_in_flight(accelerator, "replay_graph()", lambda: accelerator.replay_graph(graph))
 
 
-_FUSED = [pytest.param(name, marks=pytest.mark.needs(name)) for name, step in STEPS.items() if step.on_device]
-
-
-@pytest.mark.parametrize("name", _FUSED)
+@pytest.mark.parametrize("name", needs.ops(name for name, step in STEPS.items() if step.on_device))
 def test_step_does_not_wait(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """A step of an optimizer op on the device is queued; Lamb's ratio is read later, if at all."""
     step, builder = STEPS[name], accelerator.create_op_builder(name)

@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite import needs
 from accel_testkit.suite.device_index import call, different_devices, indexed_methods
 from accel_testkit.suite.expect import expect, expect_raises
 from accel_testkit.suite.holds import Holds, outcome
 from accel_testkit.suite.target import Target
-from accel_testkit.suite.test_tensors import constructors
+from accel_testkit.suite.test_tensors import CONSTRUCTORS
 
 pytestmark = pytest.mark.tier("host")
 
@@ -158,7 +159,7 @@ def test_answer_is_of_the_current_device(accelerator: DeepSpeedAccelerator, seco
 
 
 @two_devices
-@pytest.mark.parametrize("name", constructors())
+@pytest.mark.parametrize("name", needs.methods(CONSTRUCTORS))
 def test_constructor_uses_the_current_device(
     accelerator: DeepSpeedAccelerator, second: int, name: str
 ) -> None:

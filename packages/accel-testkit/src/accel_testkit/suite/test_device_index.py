@@ -12,6 +12,7 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
+from accel_testkit.suite import needs
 from accel_testkit.suite.device_index import (
     ALIKE,
     BLOCK,
@@ -38,19 +39,8 @@ _SEEN = 30 << 20
 _NAMES = [name for name in indexed_methods() if name not in NAMING]
 
 
-def _parameters(names: Any) -> list[Any]:
-    """Return parameters that need the trait without which a method tells no devices apart."""
-    traits = {name: "streams" for name in READERS if "stream" in name}
-    traits |= {
-        name: "reserved_memory" for name in (*READERS, *RESETS) if "reserved" in name or "cached" in name
-    }
-    return [
-        pytest.param(name, marks=pytest.mark.needs(traits[name]) if name in traits else ()) for name in names
-    ]
-
-
 @two_devices
-@pytest.mark.parametrize("name", _parameters(READERS))
+@pytest.mark.parametrize("name", needs.methods(READERS))
 def test_index_chooses_the_device(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
     """With an index a method answers for that device, whichever device is current."""
     with different_devices(accelerator, second):
@@ -77,7 +67,7 @@ def test_index_chooses_the_device(accelerator: DeepSpeedAccelerator, second: int
 
 
 @two_devices
-@pytest.mark.parametrize("name", _parameters(n for n in READERS if n not in EXPLICIT))
+@pytest.mark.parametrize("name", needs.methods(n for n in READERS if n not in EXPLICIT))
 def test_no_index_is_the_current_device(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
     """Without an index, and with None, a method answers for the current device, also when that is device 1."""
     holds = Holds()
@@ -93,7 +83,7 @@ def test_no_index_is_the_current_device(accelerator: DeepSpeedAccelerator, secon
 
 
 @two_devices
-@pytest.mark.parametrize("name", _parameters(n for n in READERS if n not in ALIKE))
+@pytest.mark.parametrize("name", needs.methods(n for n in READERS if n not in ALIKE))
 def test_device_as_an_index_is_that_device(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
     """A torch.device or its name in place of an index means that device, or is refused; never another device."""
     holds = Holds()
@@ -112,7 +102,7 @@ def test_device_as_an_index_is_that_device(accelerator: DeepSpeedAccelerator, se
 
 
 @two_devices
-@pytest.mark.parametrize("name", _parameters(_NAMES))
+@pytest.mark.parametrize("name", needs.methods(_NAMES))
 def test_index_without_a_device_is_refused(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
     """An index that there is no device for raises; it is never the current device, nor 0."""
     holds = Holds()
@@ -123,7 +113,7 @@ def test_index_without_a_device_is_refused(accelerator: DeepSpeedAccelerator, se
 
 @two_devices
 @pytest.mark.parametrize("index", ["none", "0", "1"])
-@pytest.mark.parametrize("name", _parameters(RESETS))
+@pytest.mark.parametrize("name", needs.methods(RESETS))
 @pytest.mark.needs("memory_peaks")
 def test_reset_reaches_one_device(
     accelerator: DeepSpeedAccelerator, second: int, name: str, index: str

@@ -12,6 +12,7 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.vendor import Traits
+from accel_testkit.suite import needs
 from accel_testkit.suite.expect import expect, factor
 from accel_testkit.suite.holds import Holds
 from accel_testkit.suite.test_device import two_devices
@@ -42,12 +43,6 @@ _RESERVES = pytest.mark.needs("reserved_memory")
 _DO = "return bytes, and take all figures from the one allocator, at each call"
 
 
-def _reserving(*names: str) -> list[Any]:
-    """Return names as parameters; those of reserved memory need it."""
-    reserved = ("memory_reserved", "max_memory_reserved")
-    return [pytest.param(name, marks=_RESERVES if name in reserved else ()) for name in names]
-
-
 def _block(accelerator: DeepSpeedAccelerator, index: int | None = None) -> torch.Tensor:
     place = accelerator.device(accelerator.current_device() if index is None else index)
     return torch.full((_BLOCK,), 1, dtype=torch.uint8, device=place)
@@ -65,7 +60,7 @@ def _moments(accelerator: DeepSpeedAccelerator) -> Iterator[str]:
         yield f"after {change}()"
 
 
-@pytest.mark.parametrize("name", _reserving(*_FIGURES[:4]))
+@pytest.mark.parametrize("name", needs.methods(_FIGURES[:4]))
 def test_figure_follows_tensors(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """A figure rises by what a tensor takes; it falls when the tensor is gone, and a peak stays."""
     accelerator.empty_cache()
@@ -315,7 +310,9 @@ def test_statistics_of_each_device_have_the_same_keys(accelerator: DeepSpeedAcce
 
 
 @two_devices
-@pytest.mark.parametrize("name", _reserving("memory_allocated", "max_memory_allocated", "memory_reserved"))
+@pytest.mark.parametrize(
+    "name", needs.methods(["memory_allocated", "max_memory_allocated", "memory_reserved"])
+)
 def test_each_device_has_its_figures(accelerator: DeepSpeedAccelerator, second: int, name: str) -> None:
     """A tensor on device 1 counts there and on no other device."""
     accelerator.empty_cache()  # a cached block would be used again, and nothing rise

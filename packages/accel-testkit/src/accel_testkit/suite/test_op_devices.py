@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite import op_steps
+from accel_testkit.suite import needs, op_steps
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.op_steps import STEPS, Values
 from accel_testkit.suite.runtime_ops import CALLS
@@ -89,7 +89,7 @@ USES: dict[str, Use] = {
     "PackbitsBuilder": _packbits,
     "EvoformerAttnBuilder": _evoformer,
 }
-_OPS = [pytest.param(name, marks=pytest.mark.needs(name)) for name in USES]
+_OPS = needs.ops(USES)
 
 
 def _loaded(accelerator: DeepSpeedAccelerator, name: str) -> Any:
@@ -163,12 +163,9 @@ def _state(accelerator: DeepSpeedAccelerator, second: int) -> tuple[Any, ...]:
     return accelerator.current_device(), *(accelerator.current_stream(index) for index in (0, second))
 
 
-_FUSED = [pytest.param(name, marks=pytest.mark.needs(name)) for name, step in STEPS.items() if step.on_device]
-
-
 @pytest.mark.tier("device")
 @pytest.mark.needs("streams", "pinned_memory")
-@pytest.mark.parametrize("name", _FUSED)
+@pytest.mark.parametrize("name", needs.ops(name for name, step in STEPS.items() if step.on_device))
 def test_step_is_in_the_current_stream(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """A step of an optimizer op comes after the work before it in the current stream, such as a copy of gradients."""
     op, place = _loaded(accelerator, name), accelerator.device(accelerator.current_device())
@@ -241,9 +238,7 @@ def _use(op: Any, name: str, accelerator: DeepSpeedAccelerator) -> None:
 
 @pytest.mark.tier("device")
 @pytest.mark.usefixtures("_threads")
-@pytest.mark.parametrize(
-    "name", [*_OPS, *(pytest.param(name, marks=pytest.mark.needs(name)) for name in _OF_THE_HOST)]
-)
+@pytest.mark.parametrize("name", needs.ops([*USES, *_OF_THE_HOST]))
 def test_op_leaves_settings(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """Threads, default type, gradient mode, random states and the like are after an op's use what they were before."""
     changed, before = [], _settings(accelerator)

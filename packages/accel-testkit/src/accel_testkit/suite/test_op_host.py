@@ -12,7 +12,7 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_ops.op_builder.optimizers import HostStepOp, host_step_op
-from accel_testkit.suite import op_steps
+from accel_testkit.suite import needs, op_steps
 from accel_testkit.suite.expect import expect, expect_type
 from accel_testkit.suite.holds import Holds
 from accel_testkit.suite.op_steps import STEPS
@@ -22,9 +22,7 @@ pytestmark = pytest.mark.tier("device")
 
 _AS_OURS = "compare it with accel_ops.op_builder.optimizers.HostStepOp"
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
-_HOST_STEPS = [
-    pytest.param(name, marks=pytest.mark.needs(name)) for name, step in STEPS.items() if not step.on_device
-]
+_HOST_STEPS = needs.ops(name for name, step in STEPS.items() if not step.on_device)
 
 
 def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from accel_core.errors import AccelError
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder.names import UPSTREAM
-from accel_testkit.suite import ops
+from accel_testkit.suite import needs, ops
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.inference_functions import CORE, TRANSFORMER
 from accel_testkit.suite.op_steps import STEPS
@@ -55,10 +55,9 @@ FUNCTIONS: dict[str, tuple[str, ...]] = {
 }
 #: Builders of releases before 0.19.
 _FORMER = {"PackbitsBuilder": SimpleNamespace(NAME="pack_bits", BUILD_VAR="DS_BUILD_PACK_BITS")}
-_SERVED = [pytest.param(name, marks=pytest.mark.needs(name)) for name in UPSTREAM]
 
 
-@pytest.mark.parametrize("name", _SERVED)
+@pytest.mark.parametrize("name", needs.ops(UPSTREAM))
 def test_compatible_op_loads(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """`is_compatible()` and `load()` agree: the op loads, twice and from two builders, or both say no."""
     builder = accelerator.create_op_builder(name)

@@ -22,9 +22,11 @@ def _numbers(*shape: int, seed: int = 83) -> torch.Tensor:
 
 
 @pytest.mark.needs("RandomLTDBuilder")
-def test_tokens_are_kept_and_put_back(accelerator: DeepSpeedAccelerator, device: torch.device) -> None:
+def test_tokens_are_kept_and_put_back(
+    accelerator: DeepSpeedAccelerator, op: Any, device: torch.device
+) -> None:
     """Tokens and masks of any type, contiguous or not, by indices of 32 and 64 bits; results are contiguous."""
-    op, holds = accelerator.create_op_builder("RandomLTDBuilder").load(), Holds()
+    holds = Holds()
     for kind in (torch.int32, torch.int64):
         for dtype in {torch.float32, torch.int64, *accelerator.supported_dtypes()}:
             _tokens(op, device, kind, dtype, holds)
@@ -83,12 +85,14 @@ def _tokens(op: Any, device: torch.device, kind: torch.dtype, dtype: torch.dtype
 
 
 @pytest.mark.needs("SpatialInferenceBuilder")
-def test_biases_are_those_of_channels(accelerator: DeepSpeedAccelerator, device: torch.device) -> None:
+def test_biases_are_those_of_channels(
+    accelerator: DeepSpeedAccelerator, op: Any, device: torch.device
+) -> None:
     """A bias is added to each channel of an image or of tokens, in each float type.
 
     Sums are rounded once, have the activation's type and strides, and are new tensors.
     """
-    op, holds = accelerator.create_op_builder("SpatialInferenceBuilder").load(), Holds()
+    holds = Holds()
     for dtype in accelerator.supported_dtypes():
         bias, more = (_numbers(8, seed=seed).to(dtype) for seed in (3, 4))
         b, c = bias.to(device), more.to(device)
@@ -118,9 +122,9 @@ def test_biases_are_those_of_channels(accelerator: DeepSpeedAccelerator, device:
 
 
 @pytest.mark.needs("PackbitsBuilder")
-def test_signs_are_bits(accelerator: DeepSpeedAccelerator, device: torch.device) -> None:
+def test_signs_are_bits(accelerator: DeepSpeedAccelerator, op: Any, device: torch.device) -> None:
     """The first sign is in the highest bit: any number of signs of any float type, and 1 and -1 of any byte."""
-    op, holds = accelerator.create_op_builder("PackbitsBuilder").load(), Holds()
+    holds = Holds()
     for dtype in accelerator.supported_dtypes():
         given = _numbers(3, 11).to(dtype)
         given[0, :3] = torch.tensor([0.0, -0.0, torch.inf])

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite import refused_calls, refused_quantizer_calls
+from accel_testkit.suite import needs, refused_calls, refused_quantizer_calls
 from accel_testkit.suite.holds import Holds
 from accel_testkit.suite.refused_calls import Call
 
@@ -98,10 +98,7 @@ _CALLS = [
     *(Call(builder, function, partial(_copies, arguments)) for builder, function, arguments in _OTHERS),
 ]
 #: A check of each builder, not of each function: some load for long.
-_BUILDERS = [
-    pytest.param(name, marks=pytest.mark.needs(name))
-    for name in dict.fromkeys(call.builder for call in _CALLS)
-]
+_BUILDERS = needs.ops(dict.fromkeys(call.builder for call in _CALLS))
 
 
 def _written(call: Call) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import torch
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder import Implementation
 from accel_core.op_builder.names import UPSTREAM
-from accel_testkit.suite import op_steps, results
+from accel_testkit.suite import needs, op_steps, results
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.op_steps import STEPS
 from accel_testkit.suite.reference_inference import Attention
@@ -26,14 +26,9 @@ pytestmark = pytest.mark.tier("device")
 _OP = re.compile(r"(?<!\bno )torch\.ops\.(\w+\.\w+)")
 _ABSENT = re.compile(r"\bno torch\.ops\.(\w+\.\w+)")
 _UNFINISHED = re.compile(r"torch\.ops\.(?!\w)|: *$|: *;|\(\)|^\W|\bin +$")
-_EXERCISED = [
-    pytest.param(name, marks=pytest.mark.needs(name))
-    for name in (*STEPS, "InferenceBuilder", "InferenceCoreBuilder", "QuantizerBuilder")
-]
-_SERVED = [pytest.param(name, marks=pytest.mark.needs(name)) for name in UPSTREAM]
 
 
-@pytest.mark.parametrize("name", _SERVED)
+@pytest.mark.parametrize("name", needs.ops(UPSTREAM))
 def test_reasons_are_whole(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """`reason` is a line with no part left out, before and after `load`; ops of the runtime that it names exist."""
     builder, problems = accelerator.create_op_builder(name), []
@@ -74,7 +69,9 @@ def _exists(op: str) -> bool:
     return hasattr(getattr(torch.ops, namespace), name)
 
 
-@pytest.mark.parametrize("name", _EXERCISED)
+@pytest.mark.parametrize(
+    "name", needs.ops([*STEPS, "InferenceBuilder", "InferenceCoreBuilder", "QuantizerBuilder"])
+)
 def test_named_ops_of_the_runtime_compute(
     accelerator: DeepSpeedAccelerator, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -13,14 +13,14 @@ import torch
 
 from accel_core.interface import DeepSpeedAccelerator
 from accel_core.op_builder import Implementation
-from accel_testkit.suite import results
+from accel_testkit.suite import needs, results
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.runtime_ops import CALLS, Called, Change, apart, hidden, reloaded_ops
 
 pytestmark = pytest.mark.tier("device")
 
 _PROMISED = re.compile(r"\bworks? when first loaded\b")
-_OPS = [pytest.param(name, marks=pytest.mark.needs(name)) for name in CALLS]
+_OPS = needs.ops(CALLS)
 
 
 @pytest.mark.parametrize("name", _OPS)

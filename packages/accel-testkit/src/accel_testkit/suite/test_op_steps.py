@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite import op_steps
+from accel_testkit.suite import needs, op_steps
 from accel_testkit.suite.expect import expect, largest
 from accel_testkit.suite.op_steps import FIRST_ID, SECOND_ID, STEPS, StepOp, Tensor, Tensors, Values
 
@@ -29,8 +29,7 @@ _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _ERRORS = {torch.float32: 3e-6, torch.float16: 4e-3, torch.bfloat16: 3.2e-2}
 #: Powers of two that numbers below 1 are multiplied by: what the type and its squares hold.
 _POWERS = {torch.bfloat16: (-18, 19), torch.float16: (-3, 4)}
-_BUILDERS = [pytest.param(name, marks=pytest.mark.needs(name)) for name in STEPS]
-_LISTS = [pytest.param(name, marks=pytest.mark.needs(name)) for name, step in STEPS.items() if step.many]
+_BUILDERS = needs.ops(STEPS)
 
 
 # ------------------------------------------------------------------------------- numbers of a step
@@ -488,7 +487,7 @@ def test_gradient_that_is_not_finite_is_seen(
     )
 
 
-@pytest.mark.parametrize("name", _LISTS)
+@pytest.mark.parametrize("name", needs.ops(name for name, step in STEPS.items() if step.many))
 def test_flag_of_overflows_is_left_alone(accelerator: DeepSpeedAccelerator, created: Any, name: str) -> None:
     """The step is taken whatever the flag says, which the op does not write: not even if a gradient is infinite."""
     step, trial, problems = STEPS[name], _trial(accelerator, created, name, _LATE), []

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
+from accel_testkit.suite import needs
 from accel_testkit.suite.expect import expect
 from accel_testkit.suite.holds import Holds, outcome
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.tier("device")
 #: Largest error of a product of two 16 x 16 matrices of numbers in [0, 1), by type.
 _TOLERANCE = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 1.5e-1, torch.float64: 1e-10}
 #: Constructor -> its type, and numbers that a narrower type, or one without a sign, does not hold.
-_CONSTRUCTORS: dict[str, tuple[torch.dtype, Any]] = {
+CONSTRUCTORS: dict[str, tuple[torch.dtype, Any]] = {
     "BFloat16Tensor": (torch.bfloat16, [[0.0, -1.5], [3.0e38, 2.0**-100]]),
     "ByteTensor": (torch.uint8, [[0, 255], [128, 1]]),
     "DoubleTensor": (torch.float64, [[1 / 3, -1.0e300], [2.0**-1000, 1.0]]),
@@ -30,15 +31,6 @@ _CONSTRUCTORS: dict[str, tuple[torch.dtype, Any]] = {
 }
 _CONSTRUCT = "construct with torch.tensor(data, dtype=..., device=device()), and nothing else"
 _WHERE = "compare tensor.device.type with the accelerator's, at each call"
-
-
-def constructors() -> list[Any]:
-    """Return the typed constructors as parameters; those of types that some devices lack need their traits."""
-    traits = {"DoubleTensor": "fp64", "BFloat16Tensor": "bf16"}
-    return [
-        pytest.param(name, marks=pytest.mark.needs(traits[name], name) if name in traits else ())
-        for name in _CONSTRUCTORS
-    ]
 
 
 def test_list_begins_with_float32(accelerator: DeepSpeedAccelerator) -> None:
@@ -121,10 +113,10 @@ def test_triton_is_answered_without_it(
     )
 
 
-@pytest.mark.parametrize("name", constructors())
+@pytest.mark.parametrize("name", needs.methods(CONSTRUCTORS))
 def test_constructor_takes_data(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """`XTensor(data)` keeps rows, no data at all, and every number that the type holds, on the device."""
-    make, (dtype, values) = getattr(accelerator, name), _CONSTRUCTORS[name]
+    make, (dtype, values) = getattr(accelerator, name), CONSTRUCTORS[name]
     holds = Holds()
     for data in ([1, 2, 3], values, [], [[1], [0]]):
         tensor = make(data)
@@ -153,7 +145,7 @@ def test_typed_tensor_class_is_taken_as_its_name(accelerator: DeepSpeedAccelerat
     holds.expect("a typed tensor class", "name the class with its module in tp_name, as torch does")
 
 
-@pytest.mark.parametrize("name", constructors())
+@pytest.mark.parametrize("name", needs.methods(CONSTRUCTORS))
 def test_constructed_tensor_can_be_written(accelerator: DeepSpeedAccelerator, name: str) -> None:
     """A tensor of `XTensor(data)` has memory of its own, requires no gradient, and is written in place."""
     holds, data = Holds(), [[1, 2], [3, 4]]
