@@ -26,7 +26,7 @@ from accel_testkit.suite.op_steps import STEPS
 
 FILES = (
     "attention", "evoformer", "fp_quantizer", "inference", "inference_forms", "norm_extremes", "plain", "quantizer",
-    "quantizer_extremes", "quantizer_forms", "quantizer_functions", "quantizer_sizes", "refusals", "results",
+    "quantizer_extremes", "quantizer_forms", "quantizer_functions", "refusals", "results",
 )  # fmt: skip
 NONE = torch.empty(0)
 

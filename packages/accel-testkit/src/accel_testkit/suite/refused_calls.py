@@ -21,6 +21,7 @@ class Call:
 
     arguments: makes the arguments, by name, in order; tensors on the host.
     numbers:   argument -> what is wrong with it -> a value that has to be refused.
+    together:  what is wrong -> several arguments, changed together, that have to be refused.
     taken:     (argument, change) that is right, too.
     sizes:     the error may name a size in place of an argument.
     named:     arguments that the error names, whatever else it may leave out.
@@ -31,10 +32,19 @@ class Call:
     function: str
     arguments: Callable[[], dict[str, Any]]
     numbers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    together: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     taken: frozenset[tuple[str, str]] = frozenset()
     sizes: bool = False
     named: frozenset[str] = frozenset()
     said: str = ""
+
+
+def copies(arguments: Mapping[str, Any], device: torch.device | None = None) -> dict[str, Any]:
+    """Return the arguments with a copy of each tensor, on the device or where it is."""
+    return {
+        name: value.clone().to(device or value.device) if isinstance(value, torch.Tensor) else value
+        for name, value in arguments.items()
+    }
 
 
 def _takes(**changes: tuple[str, ...]) -> frozenset[tuple[str, str]]:
@@ -80,12 +90,35 @@ def _attention_bwd() -> dict[str, Any]:
     }  # fmt: skip
 
 
-_SYMMETRIC = 0
+_SYMMETRIC, _ASYMMETRIC = 0, 1
 #: The quantizer takes any shape.
 _ANY_SHAPE = (FEWER, MORE)
 _GROUPS: dict[str, Mapping[str, Any]] = {"groups": {"3": 3, "0": 0, "-4": -4}}
 _BITS: dict[str, Mapping[str, Any]] = {"num_bits": {"5": 5, "16": 16}}
 _SCALES = (TYPE, MORE)
+_OF_ANY = (TYPE, FLOAT, MORE)
+
+
+def _integers(*shape: int) -> torch.Tensor:
+    return (torch.arange(torch.Size(shape).numel()) % 100 - 50).to(torch.int8).view(shape)
+
+
+def _loco_swizzle() -> dict[str, Any]:
+    given = {"input_vals": _half(4, 16), "error_feedback": torch.zeros(64), "err_beta": 0.5, "groups": 4}
+    return given | {"num_bits": 8, "quant_type": 0, "pipeline_size": 1, "nodes": 2, "devices_per_node": 2}
+
+
+def _loco_reduction() -> dict[str, Any]:
+    given = {"input_vals": _integers(4, 16), "input_scales": torch.ones(4, 1)}
+    feedback = {"error_feedback": torch.zeros(32), "err_beta": 0.5}
+    return given | feedback | {
+        "in_groups": 4, "out_groups": 2, "num_bits": 8, "quant_type": 0, "devices_per_node": 2
+    }  # fmt: skip
+
+
+def _unsigned(bits: int) -> dict[str, Any]:
+    buffers = {"scale_buffer": torch.ones(8).half(), "min_val_buffer": torch.zeros(8).half()}
+    return {"data_in": _integers(8 * bits), **buffers, "num_group": 8, "group_size": 8}
 
 
 def _in_place(function: str) -> Call:
@@ -175,8 +208,17 @@ CALLS = (
         },
         numbers={
             "group_size": {"0": 0, "negative": -64, "48 of 256": 48},
-            "q_bits": {"9": 9},
+            "q_bits": {"9": 9, "16": 16},
             "q_mantisa_bits": {"7": 7},
+        },
+        together={
+            "groups of no whole bytes": {
+                "out": _codes(4, 7),
+                "val": _half(4, 2),
+                "group_size": 1,
+                "q_bits": 12,
+                "q_mantisa_bits": 4,
+            },
         },
         taken=_takes(val=(FLOAT, MORE)),
         sizes=True,
@@ -210,6 +252,12 @@ CALLS = (
             "q_exponent_bits": 4,
         },
         numbers={"group_size": {"0": 0, "48 of 256": 48}, "q_exponent_bits": {"5": 5}},
+        together={
+            "no index": {"indexes": _ids(2)[:0]},
+            "three indices for four groups": {"indexes": _ids(3)},
+            "codes of no whole part": {"val_q": _codes(3, 68)},
+            "codes of int8": {"val_q": _codes(4, 68).view(torch.int8)},
+        },
         # One index, and parts of one group, are right, too.
         taken=_takes(val=(FLOAT, MORE, FEWER), val_q=(MORE,), indexes=(SHORTER, FEWER)),
         sizes=True,
@@ -236,6 +284,10 @@ CALLS = (
         "quantize",
         lambda: {"input_vals": _half(4, 16), "groups": 4, "num_bits": 8, "quant_type": _SYMMETRIC},
         numbers=_GROUPS | _BITS,
+        together={
+            "an odd row in 4 bits": {"input_vals": _half(2, 15), "groups": 1, "num_bits": 4},
+            "a row in 7 groups": {"input_vals": _half(64), "groups": 7},
+        },
         taken=_takes(input_vals=(TYPE, SHORTER, *_ANY_SHAPE)),
         sizes=True,
     ),
@@ -250,7 +302,8 @@ CALLS = (
                 "num_bits": 8,
                 "quant_type": _SYMMETRIC,
             },
-            numbers=_GROUPS | _BITS,
+            numbers={**_GROUPS, **_BITS, "quant_type": {"the other": _ASYMMETRIC}},
+            together={"as many parameters again": {"params": torch.ones(8, 1)}},
             taken=_takes(quantized_data=(TYPE, SHORTER, *_ANY_SHAPE), params=_SCALES),
             sizes=True,
             said="dequantize(_fp32)?",
@@ -290,12 +343,55 @@ CALLS = (
             "nodes": 2,
             "devices_per_node": 2,
         },
-        numbers={"groups": {"3": 3, "0": 0, "6": 6, "2": 2}, "nodes": {"3": 3, "0": 0}, **_BITS},
+        numbers={
+            "groups": {"3": 3, "0": 0, "6": 6, "2": 2},
+            "nodes": {"3": 3, "0": 0},
+            "devices_per_node": {"0": 0},
+            **_BITS,
+        },
+        together={
+            "an odd number in 4 bits": {
+                "input_vals": _half(1, 15),
+                "groups": 1,
+                "num_bits": 4,
+                "nodes": 1,
+                "devices_per_node": 1,
+            },
+        },
         taken=_takes(input_vals=(TYPE, SHORTER, NONE, *_ANY_SHAPE)),
         sizes=True,
     ),
     *(
         _in_place(name)
         for name in ("ds_quantize", "ds_quantize_asym", "ds_sr_quantize", "ds_sr_quantize_asym")
+    ),
+    Call(
+        "QuantizerBuilder",
+        "loco_swizzle_quant",
+        _loco_swizzle,
+        numbers={"groups": {"3": 3, "0": 0}, "nodes": {"3": 3, "0": 0}, **_BITS},
+        taken=_takes(input_vals=_OF_ANY, error_feedback=_OF_ANY),
+        sizes=True,
+    ),
+    Call(
+        "QuantizerBuilder",
+        "loco_quantized_reduction",
+        _loco_reduction,
+        numbers={"in_groups": {"3": 3, "0": 0}, "devices_per_node": {"3": 3, "0": 0}, **_BITS},
+        # A row fewer is another number of elements: it is the errors that then do not fit.
+        taken=_takes(input_vals=(*_OF_ANY, FEWER), input_scales=_OF_ANY, error_feedback=_OF_ANY),
+        sizes=True,
+    ),
+    *(
+        Call(
+            "QuantizerBuilder",
+            f"dequantize_int{bits}_to_half_experimental",
+            partial(_unsigned, bits),
+            numbers={"num_group": {"4": 4}, "group_size": {"7": 7, "0": 0}},
+            taken=_takes(data_in=(MORE,), scale_buffer=_OF_ANY, min_val_buffer=_OF_ANY),
+            named=frozenset({"data_in", "scale_buffer", "min_val_buffer"}),
+            said=r"dequantize_int\S*_to_half_experimental",
+        )
+        for bits in (8, 4)
     ),
 )

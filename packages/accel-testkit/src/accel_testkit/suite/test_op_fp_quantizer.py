@@ -196,7 +196,7 @@ def test_chosen_parts_have_any_number_of_groups(op: Any, device: torch.device) -
 
 
 def test_steps_are_read_from_any_layout(op: Any, device: torch.device) -> None:
-    """`get_scales` gives (groups, 1) float32 of the first four bytes of as many rows as asked for."""
+    """`get_scales` gives (groups, 1) float32 of the first four bytes of as many rows as asked for, or refuses them."""
     steps = torch.tensor([[0.5], [3.0], [1e-20]]).to(device)
     rows = torch.full((3, 6), 255, dtype=torch.uint8, device=device)
     rows[:, :_STEP] = steps.view(torch.uint8)
@@ -210,6 +210,15 @@ def test_steps_are_read_from_any_layout(op: Any, device: torch.device) -> None:
     holds = {
         name: torch.equal(each, steps) and each.dtype == torch.float32 and each.is_contiguous()
         for name, each in found.items()
+    }
+    holds |= {
+        f"{wrong} are refused": _refuses(partial(op.get_scales, data, count))
+        for wrong, data, count in (
+            ("bytes of int8", rows[:, :_STEP].view(torch.int8), 3),
+            ("rows of one dimension", rows[0], 1),
+            ("fewer rows than asked for", rows, 4),
+            ("three bytes", rows[:, :3], 3),
+        )
     }
     holds["some rows"] = torch.equal(op.get_scales(rows, 2), steps[:2])
     holds["one row, whose bytes are apart"] = torch.equal(op.get_scales(spread[:1, ::2], 1), steps[:1])
@@ -238,28 +247,6 @@ def _refuses(call: Callable[[], Any], name: str = "") -> bool:
     except ValueError:
         return True
     return False
-
-
-def test_sizes_that_do_not_fit_are_refused(op: Any, device: torch.device) -> None:
-    """Each size that is wrong by itself is an error: bytes that are not whole, indices, rows and types of steps."""
-    bytes_ = torch.zeros(4, 20, dtype=torch.uint8, device=device)
-    val = torch.ones(4, 16, device=device)
-    index = torch.zeros(1, dtype=torch.int32, device=device)
-    wrong: dict[str, Callable[[], Any]] = {
-        "get_scales() of int8": lambda: op.get_scales(bytes_[:, :4].view(torch.int8), 4),
-        "get_scales() of one dimension": lambda: op.get_scales(bytes_[0], 1),
-        "get_scales() of too few rows": lambda: op.get_scales(bytes_, 5),
-        "get_scales() of three bytes": lambda: op.get_scales(bytes_[:, :3], 4),
-        "groups that are no whole bytes": lambda: op.quantize(bytes_[:, :7], val[:, :2], 1, 0, 12, 4),
-        "no index": lambda: op.selective_dequantize(val, bytes_, index[:0], 16, 3, 4),
-        "three indices for four groups": lambda: op.selective_dequantize(
-            val, bytes_, index.expand(3), 16, 3, 4
-        ),
-        "codes of no whole part": lambda: op.selective_dequantize(val, bytes_[:3], index.expand(2), 16, 3, 4),
-        "codes of int8": lambda: op.selective_dequantize(val, bytes_.view(torch.int8), index, 16, 3, 4),
-        "16 bits": lambda: op.quantize(bytes_, val, 16, 0, 16, 3),
-    }
-    _expect_all({name: _refuses(call) for name, call in wrong.items()}, "what is refused")
 
 
 @_FORMATS

@@ -1,10 +1,9 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Op quantizer extremes: many groups, results of their own, sums that half would lose, overflow, the device's seed."""
+"""Op quantizer extremes: sums that half would lose, numbers that it does not hold, overflow, the device's seed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,64 +15,7 @@ from accel_testkit.suite.holds import Holds
 pytestmark = [pytest.mark.tier("device"), pytest.mark.needs("QuantizerBuilder")]
 
 _DO = "compare it with `accel_ops.quantizer`"
-_GROUPS, _WIDTH = 2500, 16
 _KINDS = [("Symmetric", 8), ("Symmetric", 4), ("Asymmetric", 8), ("Asymmetric", 4)]
-
-
-def _rows(seed: int, groups: int = _GROUPS) -> torch.Tensor:
-    rows = torch.randn(groups, _WIDTH, generator=torch.Generator().manual_seed(seed))
-    rows *= (1 + torch.arange(groups) % 7).view(-1, 1)
-    # Ranges that are a number which code may take for another.
-    rows[0], rows[1] = torch.linspace(-0.5, 0.5, _WIDTH), torch.linspace(0, 1, _WIDTH)
-    return rows
-
-
-def _levels(rows: torch.Tensor, bits: int) -> torch.Tensor:
-    """How far a number may come back from what it was, for each group: one step at most."""
-    return 2 * rows.abs().amax(1, keepdim=True) / ((1 << bits) - 2) * 1.01
-
-
-@pytest.mark.parametrize(("kind", "bits"), _KINDS)
-def test_each_of_many_groups_is_right(op: Any, device: torch.device, kind: str, bits: int) -> None:
-    """Thousands of groups come back, each within its own step, and errors are kept for each of them."""
-    rows, holds, numeric = _rows(11), Holds(), getattr(op, kind)
-    data, parameters = op.quantize(rows.to(device), _GROUPS, bits, numeric)
-    back = op.dequantize_fp32(data, parameters, _GROUPS, bits, numeric).cpu().view(rows.shape)
-    holds["groups come back"] = bool(((back - rows).abs() <= _levels(rows, bits)).all())
-    before = torch.full((_GROUPS * _WIDTH,), 0.01, device=device)
-    error = before.clone()
-    sent = op.loco_swizzle_quant(rows.to(device), error, 0.5, _GROUPS, bits, numeric, 1, 1, 1)
-    got = (
-        op.dequantize_fp32(sent[0].view(_GROUPS, -1), sent[1], _GROUPS, bits, numeric).cpu().view(rows.shape)
-    )
-    wanted = 0.005 + 0.5 * (rows + 0.01 - got)
-    close = (error.cpu().view(rows.shape) - wanted).abs() <= 1e-5 * (1 + rows.abs())
-    holds["errors of every group are kept"] = bool(close.all())
-    holds.expect(f"the quantizer of {_GROUPS} groups", _DO)
-
-
-def _tensors(results: Any) -> list[torch.Tensor]:
-    return [results] if isinstance(results, torch.Tensor) else list(results)
-
-
-def test_results_have_memory_of_their_own(op: Any, device: torch.device) -> None:
-    """What a call returned stays as it is when the function is called again."""
-    first, second, holds = _rows(3, 40).to(device), _rows(4, 40).to(device), Holds()
-    pairs = [op.quantize(rows, 40, 8, op.Symmetric) for rows in (first, second)]
-    calls: dict[str, Callable[[int], Any]] = {
-        "quantize": lambda at: op.quantize((first, second)[at], 40, 8, op.Symmetric),
-        "swizzle_quant": lambda at: op.swizzle_quant((first, second)[at], 40, 8, op.Symmetric, 1, 2, 2),
-        "quantized_reduction": lambda at: op.quantized_reduction(*pairs[at], 40, 20, 8, op.Symmetric, 2),
-        "dequantize": lambda at: op.dequantize(*pairs[at], 40, 8, op.Symmetric),
-        "dequantize_fp32": lambda at: op.dequantize_fp32(*pairs[at], 40, 8, op.Symmetric),
-    }
-    for name, call in calls.items():
-        results = _tensors(call(0))
-        copies = [tensor.clone() for tensor in results]
-        again = _tensors(call(1))
-        holds[f"results of {name} stay"] = all(map(torch.equal, results, copies))
-        holds[f"{name} computes anew"] = not torch.equal(again[0], copies[0])
-    holds.expect("the quantizer's memory", _DO)
 
 
 def test_sums_of_devices_are_of_float32(op: Any, device: torch.device) -> None:
@@ -112,7 +54,8 @@ def test_numbers_of_bfloat16_keep_their_range(op: Any, device: torch.device) -> 
     except Exception:  # refused
         return
     back, holds = op.dequantize_fp32(*pair, 4, 8, op.Symmetric).cpu().view(rows.shape), Holds()
-    near = ((back - rows.float()).abs() <= _levels(rows.float(), 8)).all(1).tolist()
+    step = 2 * rows.float().abs().amax(1, keepdim=True) / 254 * 1.01
+    near = ((back - rows.float()).abs() <= step).all(1).tolist()
     holds[f"groups of up to 1e30, 1e6, 1 and 0.1, found {near}"] = all(near)
     holds.expect("quantize of bfloat16", "convert to float32 before the range of a group is looked for")
 

@@ -12,32 +12,25 @@ import pytest
 import torch
 
 from accel_core.errors import AccelError
-from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite import refused_calls, refused_quantizer_calls
 from accel_testkit.suite.expect import expect
-from accel_testkit.suite.refused_calls import FEWER, FLOAT, MORE, NONE, SHORTER, TYPE, Call
+from accel_testkit.suite.refused_calls import CALLS, FEWER, FLOAT, MORE, NONE, SHORTER, TYPE, Call, copies
 
 pytestmark = pytest.mark.tier("device")
 
 
 _PARAMETERS = [
     pytest.param(call, id=f"{call.builder}-{call.function}", marks=pytest.mark.needs(call.builder))
-    for call in (*refused_calls.CALLS, *refused_quantizer_calls.CALLS)
+    for call in CALLS
 ]
 
 
 @pytest.mark.parametrize("call", _PARAMETERS)
-def test_arguments_that_do_not_fit_are_refused(accelerator: DeepSpeedAccelerator, call: Call) -> None:
+def test_arguments_that_do_not_fit_are_refused(op: Any, device: torch.device, call: Call) -> None:
     """Each argument in turn has another type, size or number of dimensions: no result, no crash."""
-    op = accelerator.create_op_builder(call.builder).load()
-    arguments = {
-        name: value.to(accelerator.device()) if isinstance(value, torch.Tensor) else value
-        for name, value in call.arguments().items()
-    }
-    function = getattr(op, call.function)
-    function(*_copies(arguments).values())  # what is refused below is the change
+    arguments, function = copies(call.arguments(), device), getattr(op, call.function)
+    function(*copies(arguments).values())  # what is refused below is the change
     wrong = [
-        text for text in (_trial(function, call, spoiled) for spoiled in _spoiled(call, arguments)) if text
+        text for spoiled in _spoiled(call, arguments, device) if (text := _trial(function, call, spoiled))
     ]
     expect(
         not wrong,
@@ -48,19 +41,17 @@ def test_arguments_that_do_not_fit_are_refused(accelerator: DeepSpeedAccelerator
     )
 
 
-def _copies(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in arguments.items()
-    }
-
-
-def _spoiled(call: Call, arguments: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _spoiled(
+    call: Call, arguments: Mapping[str, Any], device: torch.device
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what was changed, and the arguments."""
     for name, value in arguments.items():
         changes = _of_tensor(value) if isinstance(value, torch.Tensor) else call.numbers.get(name, {})
         for kind, changed in changes.items():
             if (name, kind) not in call.taken:
-                yield f"{name}, {kind}", {**_copies(arguments), name: changed}
+                yield f"{name}, {kind}", {**copies(arguments), name: changed}
+    for what, together in call.together.items():
+        yield what, {**copies(arguments), **copies(together, device)}
     yield from _together(call, arguments)
 
 
@@ -109,7 +100,8 @@ def _trial(function: Callable[..., Any], call: Call, spoiled: tuple[str, dict[st
         return f"{call.function}({change}) does not say which function: {said}"
     names = [name for name, value in arguments.items() if isinstance(value, torch.Tensor)]
     changed = change.partition(",")[0]
-    asked = [changed] if changed in call.named else [] if call.sizes or changed not in names else names
-    if asked and not any(re.search(rf"\b{name}\b", found) for name in asked):
+    asked = [changed] if changed in call.named else names if changed in names else []
+    says = any(re.search(rf"\b{name}\b", found) for name in asked)
+    if asked and not says and not (call.sizes and changed not in call.named and re.search(r"\d|\bshape\b", found)):
         return f"{call.function}({change}) does not name an argument: {found}"
     return ""

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite import needs, refused_calls, refused_quantizer_calls
+from accel_testkit.suite import needs
 from accel_testkit.suite.holds import Holds
-from accel_testkit.suite.refused_calls import Call
+from accel_testkit.suite.refused_calls import CALLS, Call, copies
 
 pytestmark = pytest.mark.tier("device")
 
@@ -86,16 +85,9 @@ _OTHERS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )  # fmt: skip
 
 
-def _copies(arguments: Arguments) -> Arguments:
-    return {
-        name: value.clone() if isinstance(value, torch.Tensor) else value for name, value in arguments.items()
-    }
-
-
 _CALLS = [
-    *refused_calls.CALLS,
-    *refused_quantizer_calls.CALLS,
-    *(Call(builder, function, partial(_copies, arguments)) for builder, function, arguments in _OTHERS),
+    *CALLS,
+    *(Call(builder, function, partial(copies, arguments)) for builder, function, arguments in _OTHERS),
 ]
 #: A check of each builder, not of each function: some load for long.
 _BUILDERS = needs.ops(dict.fromkeys(call.builder for call in _CALLS))
@@ -135,11 +127,9 @@ def _results(call: Call, function: Any, arguments: Arguments) -> dict[str, torch
 
 
 @pytest.mark.parametrize("name", _BUILDERS)
-def test_inputs_stay_and_results_are_new(
-    accelerator: DeepSpeedAccelerator, device: torch.device, name: str
-) -> None:
+def test_inputs_stay_and_results_are_new(op: Any, device: torch.device, name: str) -> None:
     """A call changes what it is to write alone; a second call, with other numbers, leaves the first one's results."""
-    op, holds = accelerator.create_op_builder(name).load(), Holds()
+    holds = Holds()
     for call in (each for each in _CALLS if each.builder == name):
         _call_twice(call, getattr(op, call.function), device, holds)
     holds.expect(name, "write what is to be written, and compute at each call")
@@ -147,7 +137,7 @@ def test_inputs_stay_and_results_are_new(
 
 def _call_twice(call: Call, function: Any, device: torch.device, holds: Holds) -> None:
     first, second = _arguments(call, device), _arguments(call, device, turned=True)
-    before, found = _copies(first), _results(call, function, first)
+    before, found = copies(first), _results(call, function, first)
     for name, tensor in before.items():
         if isinstance(tensor, torch.Tensor) and name not in _written(call):
             holds.same(f"{name} of {call.function} stays", first[name], tensor)
@@ -180,11 +170,9 @@ def _strided(tensor: torch.Tensor) -> Mapping[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("name", _BUILDERS)
-def test_any_argument_may_have_strides(
-    accelerator: DeepSpeedAccelerator, device: torch.device, name: str
-) -> None:
+def test_any_argument_may_have_strides(op: Any, device: torch.device, name: str) -> None:
     """Each tensor in turn, also one that is written, lies in another order or with gaps: read so, or refused."""
-    op, holds = accelerator.create_op_builder(name).load(), Holds()
+    holds = Holds()
     for call in (each for each in _CALLS if each.builder == name):
         if "_sr_" not in call.function:  # random numbers are drawn in the order of memory
             _call_with_strides(call, getattr(op, call.function), device, holds)
@@ -193,13 +181,13 @@ def test_any_argument_may_have_strides(
 
 def _call_with_strides(call: Call, function: Any, device: torch.device, holds: Holds) -> None:
     arguments = _arguments(call, device)
-    wanted = {name: each.clone() for name, each in _results(call, function, _copies(arguments)).items()}
+    wanted = {name: each.clone() for name, each in _results(call, function, copies(arguments)).items()}
     for name, tensor in arguments.items():
         if not isinstance(tensor, torch.Tensor):
             continue
         for form, strided in _strided(tensor).items():
             try:
-                found = _results(call, function, {**_copies(arguments), name: strided})
+                found = _results(call, function, {**copies(arguments), name: strided})
             except Exception:  # refused
                 continue
             alike = found.keys() == wanted.keys() and all(_alike(found[key], wanted[key]) for key in wanted)

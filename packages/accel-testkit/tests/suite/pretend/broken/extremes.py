@@ -43,7 +43,6 @@ def AdamSetsTheFlag(op: Any, chunk: int, flag: Any, lists: Any, *rest: Any) -> N
 @replaces(
     "QuantizerBuilder",
     "dequantize",
-    f"{_QUANTIZER}.results_have_memory_of_their_own",
     "op_results.inputs_stay_and_results_are_new[QuantizerBuilder]",
 )
 def ResultsAreReused(op: Any, *arguments: Any) -> torch.Tensor:

@@ -17,7 +17,6 @@ from broken.ops import register_calls, replaces, with_builder
 
 _FP = "FPQuantizerBuilder"
 _FORMS = "op_plain"
-_QUANTIZER = "op_quantizer_forms"
 _ATTENTION = "op_attention"
 
 
@@ -48,12 +47,6 @@ register_calls(
 register_calls(
     _FP, "AllStepsAreRead", "op_fp_quantizer.steps_are_read_from_any_layout", get_scales=_all_steps
 )
-register_calls(
-    _FP,
-    "StepsOfInt8AreRead",
-    "op_fp_quantizer.sizes_that_do_not_fit_are_refused",
-    get_scales=lambda op, out, groups: op.get_scales(out.view(torch.uint8), groups),
-)
 register_calls(_FP, "NothingIsRandom", "op_fp_quantizer.rounding_and_overflow", quantize=_not_random)
 breaks("op_fp_quantizer.builder_tells_type_and_range", name="OneRangeForAll")(
     with_builder(_FP, get_quant_range=staticmethod(lambda bits=None: 480.0))
@@ -75,7 +68,6 @@ def MinusZeroHasNoSign(op: Any, tensor: torch.Tensor, *rest: Any) -> Any:
 @replaces(
     "QuantizerBuilder",
     "dequantize_int8_to_half_experimental",
-    f"{_QUANTIZER}.results_are_flat_whatever_the_shape[8]",
     "op_quantizer_functions.unsigned_integers_are_numbers[8]",
 )
 def ResultsAreLikeTheirData(op: Any, data: torch.Tensor, *rest: Any) -> Any:
@@ -85,7 +77,6 @@ def ResultsAreLikeTheirData(op: Any, data: torch.Tensor, *rest: Any) -> Any:
 @replaces(
     "QuantizerBuilder",
     "loco_swizzle_quant",
-    f"{_QUANTIZER}.refusals_name_the_function",
     "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-loco_swizzle_quant]",
 )
 def RefusalsAreVague(op: Any, *arguments: Any) -> Any:

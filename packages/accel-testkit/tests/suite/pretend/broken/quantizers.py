@@ -31,8 +31,6 @@ def QuantizerHidesOverflow(op: Any, values: torch.Tensor, *arguments: Any) -> An
     "QuantizerBuilder",
     "swizzle_quant",
     _SENT,
-    "op_quantizer_forms.refusals_name_the_function",
-    "op_quantizer_sizes.sizes_that_do_not_fit_are_refused[between_devices]",
     "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-swizzle_quant]",
 )
 def GroupsStayInOrder(op: Any, values: torch.Tensor, groups: int, bits: int, kind: int, *order: int) -> Any:
@@ -82,7 +80,6 @@ def StochasticIsNearest(op: Any, values: torch.Tensor, groups: int, bits: int) -
     "QuantizerBuilder",
     "loco_swizzle_quant",
     f"{_OTHERS}.errors_are_fed_back {_OTHERS}.errors_stay_finite",
-    "op_quantizer_extremes.each_of_many_groups_is_right",
 )
 def ErrorsAreForgotten(op: Any, values: torch.Tensor, error: torch.Tensor, *arguments: Any) -> Any:
     return op.loco_swizzle_quant(values, error.clone(), *arguments)
@@ -91,7 +88,6 @@ def ErrorsAreForgotten(op: Any, values: torch.Tensor, error: torch.Tensor, *argu
 @replaces(
     "QuantizerBuilder",
     "dequantize_fp32",
-    f"{_OTHERS}.rows_of_any_length_are_dequantized",
     "op_quantizer_forms.numbers_come_back_within_a_step",
     "op_refusals.arguments_that_do_not_fit_are_refused[QuantizerBuilder-dequantize_fp32]",
 )
@@ -111,15 +107,6 @@ def SumsAreNotRounded(op: Any, values: torch.Tensor, error: torch.Tensor, *rest:
     result = op.loco_swizzle_quant(values.float(), wide, *rest)
     error.copy_(wide)
     return result
-
-
-@replaces(
-    "QuantizerBuilder", "quantize", "op_quantizer_sizes.sizes_that_do_not_fit_are_refused[of_one_tensor]"
-)
-def FlatTensorsAreCut(op: Any, values: torch.Tensor, groups: int, *rest: Any) -> Any:
-    if groups and values.dim() == 1:
-        values = values[: values.numel() // groups * groups]
-    return op.quantize(values, groups, *rest)
 
 
 # --- what the checks of ops in plain torch notice: a forgotten bias, another order, truncation, bits the other way
