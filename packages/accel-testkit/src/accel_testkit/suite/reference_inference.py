@@ -66,8 +66,8 @@ class Sequences:
         batch, tokens = rows.shape[:2]
         parts = rows.view(batch, tokens, -1, model.width).transpose(1, 2)
         start = sum(part.shape[2] for part in self.keys)
-        query = _rotated(parts[:, : model.heads], start, model)
-        self.keys.append(_rotated(parts[:, model.heads : -model.groups], start, model))
+        query = rotated(parts[:, : model.heads], start, model)
+        self.keys.append(rotated(parts[:, model.heads : -model.groups], start, model))
         self.values.append(parts[:, -model.groups :])
         keys, values = torch.cat(self.keys, 2), torch.cat(self.values, 2)
         times = model.heads // model.groups
@@ -96,7 +96,7 @@ def _hidden(model: Attention, start: int, tokens: int, batch: int) -> Tensor:
     return hidden
 
 
-def _rotated(x: Tensor, start: int, model: Attention) -> Tensor:
+def rotated(x: Tensor, start: int, model: Attention) -> Tensor:
     """Rotate pairs of channels by their position. Source: Su et al., arXiv:2104.09864."""
     if not model.rotary:
         return x

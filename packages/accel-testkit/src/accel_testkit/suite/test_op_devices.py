@@ -15,8 +15,9 @@ import pytest
 import torch
 
 from accel_core.interface import DeepSpeedAccelerator
-from accel_testkit.suite import needs, op_steps
+from accel_testkit.suite import needs, op_calls, op_steps
 from accel_testkit.suite.expect import expect
+from accel_testkit.suite.op_calls import copies
 from accel_testkit.suite.op_steps import STEPS, Values
 from accel_testkit.suite.runtime_ops import CALLS
 from accel_testkit.suite.witness import Witness, late_copies
@@ -49,45 +50,26 @@ def _step(name: str) -> Use:
     return use
 
 
-def _random_ltd(op: Any, device: torch.device) -> Tensors:
-    rows, index = (
-        _numbers(2, 4, 8).to(device),
-        torch.tensor([[0, 2], [1, 3]], dtype=torch.int32, device=device),
-    )
-    kept = op.token_gather(rows, index, True)
-    return [
-        kept,
-        op.token_scatter_(rows, kept + 1, index, True),
-        op.token_sort_(index.flip(-1).unsqueeze(0), 4),
-    ]
+def _functions(name: str) -> Use:
+    def use(op: Any, device: torch.device) -> Tensors:
+        results = [
+            call.results(getattr(op, call.function), copies(call.arguments(), device))
+            for call in op_calls.CALLS
+            if call.builder == name
+        ]
+        return [tensor for each in results for tensor in each.values()]
 
-
-def _spatial(op: Any, device: torch.device) -> Tensors:
-    image = _numbers(2, 8, 3, 5).half().to(memory_format=torch.channels_last).to(device)
-    return [op.nhwc_bias_add(image, _numbers(8).half().to(device))]
-
-
-def _packbits(op: Any, device: torch.device) -> Tensors:
-    packed = op.packbits(_numbers(24).to(device), 24, device.index)
-    return [packed, op.unpackbits(packed, 3, device.index)]
-
-
-def _evoformer(op: Any, device: torch.device) -> Tensors:
-    given = [_numbers(1, 2, 32, 2, 8).half().to(device) for _ in range(3)]
-    biases = [torch.zeros(1, 2, 1, 1, 32).half().to(device), torch.zeros(1, 1, 2, 32, 32).half().to(device)]
-    out, lse = torch.empty_like(given[0]), torch.empty(2, 2, 32, device=device)
-    op.attention(*given, *biases, out, lse)
-    return [out]
+    return use
 
 
 #: A use of each op that takes tensors of the device, by the class name of the builder.
 USES: dict[str, Use] = {
     **CALLS,
     **{name: _step(name) for name in ("FusedLionBuilder", "FusedLambBuilder")},
-    "RandomLTDBuilder": _random_ltd,
-    "SpatialInferenceBuilder": _spatial,
-    "PackbitsBuilder": _packbits,
-    "EvoformerAttnBuilder": _evoformer,
+    **{
+        name: _functions(name)
+        for name in ("RandomLTDBuilder", "SpatialInferenceBuilder", "PackbitsBuilder", "EvoformerAttnBuilder")
+    },
 }
 _OPS = needs.ops(USES)
 

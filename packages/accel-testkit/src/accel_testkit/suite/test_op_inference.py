@@ -14,7 +14,7 @@ import torch
 from accel_core.interface import DeepSpeedAccelerator
 from accel_testkit.suite.expect import expect, largest
 from accel_testkit.suite.inference_functions import typed
-from accel_testkit.suite.reference_inference import activation, layer_norm, rms_norm
+from accel_testkit.suite.reference_inference import Attention, activation, layer_norm, rms_norm, rotated
 
 pytestmark = pytest.mark.tier("device")
 
@@ -109,14 +109,8 @@ def _apply_rotary_pos_emb(op: Any, new: Numbers) -> Pairs:
     for rotary, theta in itertools.product((8, 4), (1e4, 2.0)):
         (q, q_), (k, k_) = new(2, 4, 5, 8), new(2, 4, 5, 8)  # batch, heads, tokens, width
         found = op.apply_rotary_pos_emb(q_, k_, rotary, 3, 4, True, theta)
-        angle = (3 + torch.arange(5).double())[:, None] * theta ** -(
-            torch.arange(0, rotary, 2) / rotary
-        ).double()
-        cos, sin, half = angle.cos(), angle.sin(), rotary // 2
-        for ours, x in zip(found, (q, k), strict=True):
-            a, b = x[..., :half], x[..., half:rotary]
-            wanted = torch.cat([a * cos - b * sin, b * cos + a * sin, x[..., rotary:]], dim=-1)
-            pairs.append((ours, wanted))
+        model = Attention(rotary=rotary, theta=theta)
+        pairs += [(ours, rotated(x, 3, model)) for ours, x in zip(found, (q, k), strict=True)]
         pairs += [(q_, q), (k_, k)]  # inputs stay
     return pairs
 

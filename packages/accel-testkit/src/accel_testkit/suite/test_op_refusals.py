@@ -13,7 +13,7 @@ import torch
 
 from accel_core.errors import AccelError
 from accel_testkit.suite.expect import expect
-from accel_testkit.suite.refused_calls import CALLS, FEWER, FLOAT, MORE, NONE, SHORTER, TYPE, Call, copies
+from accel_testkit.suite.op_calls import CALLS, FEWER, FLOAT, MORE, NONE, SHORTER, TYPE, Call, copies
 
 pytestmark = pytest.mark.tier("device")
 
@@ -102,6 +102,10 @@ def _trial(function: Callable[..., Any], call: Call, spoiled: tuple[str, dict[st
     changed = change.partition(",")[0]
     asked = [changed] if changed in call.named else names if changed in names else []
     says = any(re.search(rf"\b{name}\b", found) for name in asked)
-    if asked and not says and not (call.sizes and changed not in call.named and re.search(r"\d|\bshape\b", found)):
+    if (
+        asked
+        and not says
+        and not (call.sizes and changed not in call.named and re.search(r"\d|\bshape\b", found))
+    ):
         return f"{call.function}({change}) does not name an argument: {found}"
     return ""

@@ -13,28 +13,11 @@ import torch
 
 from accel_testkit.suite import needs
 from accel_testkit.suite.holds import Holds
-from accel_testkit.suite.refused_calls import CALLS, Call, copies
+from accel_testkit.suite.op_calls import CALLS, Call, copies
 
 pytestmark = pytest.mark.tier("device")
 
 Arguments = dict[str, Any]
-#: Function -> the arguments that it writes.
-_WRITES: dict[str, tuple[str, ...]] = {
-    "attention": ("o", "lse"),
-    "attention_bwd": ("delta", "gq", "gk", "gv", "gb1", "gb2"),
-    "token_sort_": ("unsorted_token_ids",),
-    "token_scatter_": ("all_activations",),
-    "loco_swizzle_quant": ("error_feedback",),
-    "loco_quantized_reduction": ("error_feedback",),
-    "blas_linear": ("out",),
-    **dict.fromkeys(("rms_pre_norm", "pre_layer_norm"), ("normed", "out")),
-    **dict.fromkeys(
-        ("ds_quantize", "ds_quantize_fp32", "ds_quantize_asym", "ds_sr_quantize", "ds_sr_quantize_asym"),
-        ("vals",),
-    ),
-}
-#: Of an op that has a function of this name, too.
-_OF_FORMATS = {"quantize": ("out",), "dequantize": ("val",), "selective_dequantize": ("val",)}
 
 
 def _numbers(*shape: int) -> torch.Tensor:
@@ -93,11 +76,6 @@ _CALLS = [
 _BUILDERS = needs.ops(dict.fromkeys(call.builder for call in _CALLS))
 
 
-def _written(call: Call) -> tuple[str, ...]:
-    found = _OF_FORMATS.get(call.function, ()) if call.builder == "FPQuantizerBuilder" else ()
-    return found or _WRITES.get(call.function, ())
-
-
 def _arguments(call: Call, device: torch.device, *, turned: bool = False) -> Arguments:
     """The call's arguments on the device, or others of the same sizes."""
     arguments = call.arguments()
@@ -116,16 +94,6 @@ def _varied(tensor: torch.Tensor) -> torch.Tensor:
     return (torch.arange(tensor.numel()) * 37 % 251).to(tensor.dtype).view(tensor.shape)
 
 
-def _results(call: Call, function: Any, arguments: Arguments) -> dict[str, torch.Tensor]:
-    """What a call returns and writes, by name."""
-    torch.manual_seed(3)
-    returned = function(*arguments.values())
-    listed = [returned] if isinstance(returned, torch.Tensor) else [*(returned or ())]
-    return {f"result {place}": tensor for place, tensor in enumerate(listed)} | {
-        name: arguments[name] for name in _written(call)
-    }
-
-
 @pytest.mark.parametrize("name", _BUILDERS)
 def test_inputs_stay_and_results_are_new(op: Any, device: torch.device, name: str) -> None:
     """A call changes what it is to write alone; a second call, with other numbers, leaves the first one's results."""
@@ -135,11 +103,16 @@ def test_inputs_stay_and_results_are_new(op: Any, device: torch.device, name: st
     holds.expect(name, "write what is to be written, and compute at each call")
 
 
+def _results(call: Call, function: Any, arguments: Arguments) -> dict[str, torch.Tensor]:
+    torch.manual_seed(3)
+    return call.results(function, arguments)
+
+
 def _call_twice(call: Call, function: Any, device: torch.device, holds: Holds) -> None:
     first, second = _arguments(call, device), _arguments(call, device, turned=True)
     before, found = copies(first), _results(call, function, first)
     for name, tensor in before.items():
-        if isinstance(tensor, torch.Tensor) and name not in _written(call):
+        if isinstance(tensor, torch.Tensor) and name not in call.written:
             holds.same(f"{name} of {call.function} stays", first[name], tensor)
     kept = {name: tensor.clone() for name, tensor in found.items()}
     other = _results(call, function, second)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: accel contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of ops that are right, and which changes of their arguments an op may take all the same."""
+"""Calls of ops that are right, what they write, and which changes of their arguments an op may take all the same."""
 
 from __future__ import annotations
 
@@ -13,6 +13,25 @@ import torch
 
 TYPE, FLOAT = "another type", "another float type"
 SHORTER, FEWER, MORE, NONE = "one shorter", "one row fewer", "one dimension more", "no dimension"
+
+
+#: Function -> the arguments that it writes.
+_WRITES: dict[str, tuple[str, ...]] = {
+    "attention": ("o", "lse"),
+    "attention_bwd": ("delta", "gq", "gk", "gv", "gb1", "gb2"),
+    "token_sort_": ("unsorted_token_ids",),
+    "token_scatter_": ("all_activations",),
+    "loco_swizzle_quant": ("error_feedback",),
+    "loco_quantized_reduction": ("error_feedback",),
+    "blas_linear": ("out",),
+    **dict.fromkeys(("rms_pre_norm", "pre_layer_norm"), ("normed", "out")),
+    **dict.fromkeys(
+        ("ds_quantize", "ds_quantize_fp32", "ds_quantize_asym", "ds_sr_quantize", "ds_sr_quantize_asym"),
+        ("vals",),
+    ),
+}
+#: Of an op that has a function of this name, too.
+_OF_FORMATS = {"quantize": ("out",), "dequantize": ("val",), "selective_dequantize": ("val",)}
 
 
 @dataclass(frozen=True)
@@ -37,6 +56,20 @@ class Call:
     sizes: bool = False
     named: frozenset[str] = frozenset()
     said: str = ""
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The arguments that it writes."""
+        found = _OF_FORMATS.get(self.function, ()) if self.builder == "FPQuantizerBuilder" else ()
+        return found or _WRITES.get(self.function, ())
+
+    def results(self, function: Any, arguments: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Return what the function returns and writes, by name."""
+        returned = function(*arguments.values())
+        listed = [returned] if isinstance(returned, torch.Tensor) else [*(returned or ())]
+        return {f"result {place}": tensor for place, tensor in enumerate(listed)} | {
+            name: arguments[name] for name in self.written
+        }
 
 
 def copies(arguments: Mapping[str, Any], device: torch.device | None = None) -> dict[str, Any]:
